@@ -1,0 +1,58 @@
+# Auspex: `make run` shows it at work, `make test` passes. `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+GO ?= go
+BIN := bin
+PKG ?= ./...
+FLAGS ?=
+DATA ?= .auspex
+export CGO_ENABLED ?= 0
+
+.PHONY: help build run test race lint generate bench e2e ui clean tools tidy-check
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "auspex: Go 1.26 or newer is missing; get it from https://go.dev/dl"; exit 1; }
+
+build: need-go ## build bin/auspex
+	@$(GO) build -trimpath -o $(BIN)/auspex ./cmd/auspex
+
+run: build ## show the whole thing at work on a simulated fleet
+	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)
+
+test: need-go ## run the tests
+	@$(GO) test $(PKG)
+	@$(GO) test -count=1 ./internal/arch
+
+race: need-go ## run the tests under the race detector, without the browser (needs gcc)
+	@CGO_ENABLED=1 $(GO) test -race -short $(PKG)
+
+$(BIN)/golangci-lint: tools/lint/go.mod
+	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool
+$(BIN)/buf: tools/buf/go.mod
+	@cd tools/buf && $(GO) build -o ../../$(BIN)/ tool
+$(BIN)/oapi-codegen: tools/gen/go.mod
+	@cd tools/gen && $(GO) build -o ../../$(BIN)/ tool
+
+lint: $(BIN)/golangci-lint ## check style and the rules of .golangci.yml
+	@$(BIN)/golangci-lint run
+
+generate: $(BIN)/buf $(BIN)/oapi-codegen ## write the generated code anew
+	@cd schemas && ../$(BIN)/buf generate
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(GO) generate ./...
+
+bench: build ## measure, and print one JSON object a scenario
+	@$(BIN)/auspex bench $(FLAGS)
+
+e2e: build ## run against real peers (Kafka, ipmi_sim, Slurm, Alertmanager, PostgreSQL, Chromium, ...)
+	@./test/e2e.sh
+
+ui: ## build the web UI from its sources (needs npm once)
+	@$(GO) generate ./api/ui
+
+clean: ## remove what runs and builds left, the engine's library too
+	@pid=$$(sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' $(DATA)/sim/endpoints.json 2>/dev/null); \
+	if [ -n "$$pid" ] && grep -qs simulate /proc/$$pid/cmdline; then kill $$pid; sleep 1; fi
+	@rm -rf $(BIN) $(DATA) dist ui/node_modules "$${XDG_CACHE_HOME:-$$HOME/.cache}/auspex"
