@@ -1,0 +1,97 @@
+package schemas
+
+import (
+	"encoding/hex"
+	"hash"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Severity is how bad an event is, in four steps.
+type Severity string
+
+// The severities, from harmless to worst. A peer that wants low, medium, high
+// and critical gets them in this order.
+const (
+	SeverityInfo     Severity = "info"
+	SeverityWarning  Severity = "warning"
+	SeverityError    Severity = "error"
+	SeverityCritical Severity = "critical"
+)
+
+// Rank orders severities: 0 info, 1 warning, 2 error, 3 critical; -1 is unknown.
+func (s Severity) Rank() int {
+	switch s {
+	case SeverityInfo:
+		return 0
+	case SeverityWarning:
+		return 1
+	case SeverityError:
+		return 2
+	case SeverityCritical:
+		return 3
+	}
+	return -1
+}
+
+// States of a condition that ends. An event without a state is a moment.
+const (
+	StateRaised  = "raised"
+	StateCleared = "cleared"
+)
+
+// Sources of events: who saw it, not where it happened.
+const (
+	SourceKmsg      = "kmsg"
+	SourceDCGM      = "dcgm"
+	SourceNVML      = "nvml"
+	SourceIPMI      = "ipmi"
+	SourceRedfish   = "redfish"
+	SourceGNMI      = "gnmi"
+	SourceSNMP      = "snmp"
+	SourceAgent     = "agent"
+	SourceScheduler = "scheduler"
+	SourceRule      = "rule"
+	SourcePredict   = "predict"
+	SourceCollector = "collector"
+)
+
+// Event says that something happened to a resource. Its JSON form is a line of
+// events.jsonl (formats, section 2).
+type Event struct {
+	ID       string            `json:"id"`
+	Time     time.Time         `json:"time"`     // the device's clock; may be wrong
+	Observed time.Time         `json:"observed"` // the collector's clock
+	Source   string            `json:"source"`
+	Resource string            `json:"resource"` // an inventory id, a workload's id, or the device before enrichment
+	Type     string            `json:"type"`
+	Code     string            `json:"code,omitempty"`
+	Severity Severity          `json:"severity"`
+	State    string            `json:"state,omitempty"`
+	Message  string            `json:"message,omitempty"`
+	Attrs    map[string]string `json:"attrs,omitempty"`
+}
+
+// Attr returns the named attribute, or "".
+func (e *Event) Attr(key string) string { return e.Attrs[key] }
+
+// SetAttr sets an attribute and makes the map when there is none.
+func (e *Event) SetAttr(key, value string) {
+	if e.Attrs == nil {
+		e.Attrs = make(map[string]string, 4)
+	}
+	e.Attrs[key] = value
+}
+
+// EventID hashes what makes an event itself: the device, the epoch of its log
+// (boot id, SEL erase time), the record's id and its content. Reading the same
+// record again, also after a crash, gives the same 16 hexadecimal digits.
+func EventID(device, epoch, record string, content ...string) string {
+	var h hash.Hash64 = xxhash.New()
+	for _, s := range append([]string{device, epoch, record}, content...) {
+		_, _ = h.Write([]byte(s))
+		_, _ = h.Write([]byte{0xff})
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

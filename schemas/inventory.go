@@ -1,0 +1,88 @@
+package schemas
+
+import "time"
+
+// Kinds of resources (formats, section 1).
+const (
+	KindSite       = "site"
+	KindRow        = "row"
+	KindRack       = "rack"
+	KindPDU        = "pdu"
+	KindCRAC       = "crac"
+	KindSwitch     = "switch"
+	KindPort       = "port"
+	KindServer     = "server"
+	KindBMC        = "bmc"
+	KindCPU        = "cpu"
+	KindDIMM       = "dimm"
+	KindDisk       = "disk"
+	KindPSU        = "psu"
+	KindFan        = "fan"
+	KindNIC        = "nic"
+	KindNVSwitch   = "nvswitch"
+	KindGPU        = "gpu"
+	KindPCIeSwitch = "pcie_switch"
+)
+
+// Kinds of links. Powers and cools point from the supplier to the supplied;
+// the others have no direction.
+const (
+	LinkPowers  = "powers"
+	LinkCools   = "cools"
+	LinkNetwork = "network"
+	LinkNVLink  = "nvlink"
+	LinkPCIe    = "pcie"
+)
+
+// Keys of Resource.Attrs that collectors use as targets, and that identify a part.
+const (
+	AttrRedfishURL   = "redfish_url"
+	AttrIPMIIP       = "ipmi_ip" // host or host:port
+	AttrManagementIP = "management_ip"
+	AttrGNMIAddress  = "gnmi_address"
+	AttrExporterURL  = "exporter_url"
+	AttrKmsgPath     = "kmsg_path"
+	AttrCredential   = "credential" // the name of a secret, never the secret
+	AttrSerial       = "serial"
+	AttrUUID         = "uuid"
+	AttrPCI          = "pci"
+	AttrMAC          = "mac"
+	AttrModel        = "model"
+	AttrFeed         = "feed"
+	AttrRail         = "rail"
+	AttrTier         = "tier"
+)
+
+// Topology is the inventory as a file: what `auspex cmdb export` writes and
+// `auspex cmdb import` reads.
+type Topology struct {
+	Version   int        `json:"version"`
+	Resources []Resource `json:"resources"`
+	Links     []Link     `json:"links"`
+	Workloads []Workload `json:"workloads,omitempty"`
+}
+
+// Resource is a thing that can fail: a rack, a switch, a server, a part.
+type Resource struct {
+	ID     string            `json:"id"`
+	Kind   string            `json:"kind"`
+	Parent string            `json:"parent,omitempty"` // "is part of"
+	Attrs  map[string]string `json:"attrs,omitempty"`
+}
+
+// Link joins two resources by power, cooling or data.
+type Link struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	Kind string `json:"kind"`
+}
+
+// Workload is a job, a pod or an allocation, where it ran and since when. A
+// zero End means that it still runs.
+type Workload struct {
+	ID        string            `json:"id"`
+	Resources []string          `json:"resources"`
+	Start     time.Time         `json:"start,omitzero"`
+	End       time.Time         `json:"end,omitzero"`
+	Attrs     map[string]string `json:"attrs,omitempty"` // owner, name, partition, account
+}

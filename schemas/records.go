@@ -1,0 +1,271 @@
+package schemas
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Topics of the bus. The key of a message is the server or switch it speaks of.
+const (
+	TopicTelemetry   = "telemetry"   // auspexv1.Batch with samples or GPU columns
+	TopicEvents      = "events"      // auspexv1.Batch with events
+	TopicAlerts      = "alerts"      // Alert, JSON
+	TopicIncidents   = "incidents"   // Incident, JSON
+	TopicPredictions = "predictions" // Prediction, JSON
+	TopicIntents     = "intents"     // Intent, JSON
+	TopicOutcomes    = "outcomes"    // Action, JSON
+	TopicDeadletter  = "deadletter"  // DeadLetter, JSON
+)
+
+// States of an alert.
+const (
+	AlertFiring   = "firing"
+	AlertResolved = "resolved"
+)
+
+// Alert is an event that detection admitted (formats, section 9).
+type Alert struct {
+	Event
+	Site        string            `json:"site,omitempty"`
+	Server      string            `json:"server,omitempty"` // the server or switch that holds the resource
+	Rack        string            `json:"rack,omitempty"`
+	Rule        string            `json:"rule"`
+	Fingerprint string            `json:"fingerprint"`
+	Status      string            `json:"status"` // AlertFiring or AlertResolved; `state` in JSON says the same
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// alertJSON is an alert on the wire: `state` is the alert's, and the event's own
+// is `condition` (formats, section 9).
+type alertJSON struct {
+	plainAlert
+	State     string `json:"state"`
+	Condition string `json:"condition,omitempty"`
+}
+
+type plainAlert Alert
+
+// MarshalJSON writes the alert as formats, section 9, has it.
+func (a Alert) MarshalJSON() ([]byte, error) {
+	return json.Marshal(alertJSON{plainAlert(a), a.Status, a.Event.State})
+}
+
+// UnmarshalJSON is the inverse of MarshalJSON.
+func (a *Alert) UnmarshalJSON(b []byte) error {
+	var w alertJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	*a = Alert(w.plainAlert)
+	a.Status, a.Event.State = w.State, w.Condition
+	return nil
+}
+
+// Incident is one cause and all that it explains (formats, section 5).
+type Incident struct {
+	ID             string          `json:"id"`
+	Opened         time.Time       `json:"opened"`
+	Updated        time.Time       `json:"updated"`
+	Closed         *time.Time      `json:"closed,omitempty"`
+	At             time.Time       `json:"at"` // event time at which this state was decided
+	Site           string          `json:"site,omitempty"`
+	Severity       Severity        `json:"severity,omitempty"`
+	RootCause      Cause           `json:"root_cause"`
+	Alternatives   []Cause         `json:"alternatives"`
+	Events         []string        `json:"events"`
+	MergedInto     string          `json:"merged_into,omitempty"`
+	Affected       []string        `json:"affected"`
+	Workloads      []string        `json:"workloads"`
+	Explanation    string          `json:"explanation"`
+	Recommendation *Recommendation `json:"recommendation,omitempty"`
+
+	// What the screens need beside the sentence: the same facts, in pieces.
+	Summary   *Sentence  `json:"summary,omitempty"`
+	Sentences []Sentence `json:"sentences,omitempty"`
+	Lanes     []Lane     `json:"lanes,omitempty"`
+	Graph     *Graph     `json:"graph,omitempty"`
+	Revision  int        `json:"revision,omitempty"` // counts the changes of this incident
+}
+
+// Cause is a resource that may be to blame, and how likely it is.
+type Cause struct {
+	Resource   string  `json:"resource"`
+	Fault      string  `json:"fault"`      // formats, section 3
+	Confidence float64 `json:"confidence"` // a probability
+}
+
+// Recommendation is what the correlator would do.
+type Recommendation struct {
+	Action string `json:"action"` // formats, section 5
+	Target string `json:"target"`
+}
+
+// Sentence is a fact that every language can say: the id of a message and its
+// arguments. Lanes names the evidence lanes that prove it.
+type Sentence struct {
+	ID    string         `json:"id"`
+	Args  map[string]any `json:"args,omitempty"`
+	Lanes []string       `json:"lanes,omitempty"`
+	Count int            `json:"count,omitempty"` // events behind the sentence
+}
+
+// Lane is the evidence of one type and code, on one line of the time axis.
+type Lane struct {
+	ID       string    `json:"id"`
+	Type     string    `json:"type"`
+	Code     string    `json:"code,omitempty"`
+	Severity Severity  `json:"severity"`
+	Role     string    `json:"role"` // cause, effect or repeat
+	Count    int       `json:"count"`
+	Offsets  []float64 `json:"offsets"` // seconds since the first event; thinned to 200
+}
+
+// Graph is the way from the cause to what it hit, equal parts folded.
+type Graph struct {
+	Nodes []GraphNode `json:"nodes"`
+	Edges []GraphEdge `json:"edges"`
+}
+
+// GraphNode is a resource or a fold of equal ones.
+type GraphNode struct {
+	ID        string   `json:"id"`
+	Kind      string   `json:"kind"`
+	Label     string   `json:"label"`
+	Role      string   `json:"role"`            // cause, affected, silent or context
+	Count     int      `json:"count,omitempty"` // resources in the fold
+	Reporting int      `json:"reporting"`       // of them, those that said something
+	Members   []string `json:"members,omitempty"`
+}
+
+// GraphEdge is a way that trouble took; LagSeconds is the median delay.
+type GraphEdge struct {
+	From       string  `json:"from"`
+	To         string  `json:"to"`
+	Kind       string  `json:"kind"`
+	LagSeconds float64 `json:"lag_seconds,omitempty"`
+}
+
+// States of a prediction.
+const (
+	PredictionOpen     = "open"
+	PredictionCameTrue = "came_true"
+	PredictionAverted  = "averted"
+	PredictionExpired  = "expired"
+)
+
+// Prediction says what fails next and when (formats, section 9).
+type Prediction struct {
+	ID             string     `json:"id"`
+	Time           time.Time  `json:"time"`
+	Site           string     `json:"site,omitempty"`
+	Resource       string     `json:"resource"`
+	Server         string     `json:"server,omitempty"`
+	Metric         string     `json:"metric,omitempty"`
+	Failure        string     `json:"failure,omitempty"`
+	Probability    float64    `json:"probability"` // within Horizon
+	Horizon        string     `json:"horizon"`     // as a duration, such as 168h0m0s
+	HorizonSeconds float64    `json:"horizon_seconds"`
+	ETAP10         *time.Time `json:"eta_p10"`
+	ETAP50         *time.Time `json:"eta_p50"`
+	ETAP90         *time.Time `json:"eta_p90"`
+	Limit          float64    `json:"limit"`
+	Below          bool       `json:"below,omitempty"` // the limit is crossed downwards
+	Value          float64    `json:"value"`           // robust level now
+	SlopePerHour   float64    `json:"slope_per_hour"`
+	Evidence       []Evidence `json:"evidence,omitempty"`
+	Model          Model      `json:"model"`
+	State          string     `json:"state"`
+	Sentence       *Sentence  `json:"sentence,omitempty"`
+	Explanation    string     `json:"explanation,omitempty"`
+}
+
+// Evidence is a metric and its share in a verdict, in [0,1].
+type Evidence struct {
+	Metric string  `json:"metric"`
+	Share  float64 `json:"share"`
+}
+
+// Model names what predicted.
+type Model struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// Modes of control. Observe is the default.
+const (
+	ModeObserve = "observe"
+	ModeDryRun  = "dry-run"
+	ModeApprove = "approve"
+	ModeEnforce = "enforce"
+)
+
+// States of an action.
+const (
+	ActionProposed  = "proposed"
+	ActionWaiting   = "waiting"
+	ActionApproved  = "approved"
+	ActionRunning   = "running"
+	ActionVerifying = "verifying"
+	ActionDone      = "done"
+	ActionFailed    = "failed"
+	ActionUnknown   = "unknown"
+	ActionCancelled = "cancelled"
+	ActionRefused   = "refused"
+)
+
+// Intent asks control for something (topic intents).
+type Intent struct {
+	ID     string    `json:"id"`
+	Time   time.Time `json:"time"`
+	Site   string    `json:"site,omitempty"`
+	Verb   string    `json:"verb"` // propose, approve, cancel, dry-run
+	Action string    `json:"action,omitempty"`
+	Server string    `json:"server,omitempty"`
+	Kind   string    `json:"kind,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Actor  string    `json:"actor"` // who asks: a user or "correlator"
+}
+
+// Action is a step that control proposes, takes or took (formats, section 9).
+type Action struct {
+	ID         string    `json:"id"`
+	Time       time.Time `json:"time"` // of the last change
+	Created    time.Time `json:"created"`
+	Site       string    `json:"site,omitempty"`
+	Server     string    `json:"server"`
+	Target     string    `json:"target,omitempty"` // the part, where it is not the server
+	Kind       string    `json:"kind"`
+	Reason     string    `json:"reason"`             // id of the incident or prediction
+	Why        string    `json:"why"`                // in a sentence
+	Incident   string    `json:"incident,omitempty"` // id
+	Mode       string    `json:"mode"`
+	Rung       int       `json:"rung"`
+	Attempt    int       `json:"attempt"`
+	State      string    `json:"state"`
+	Rails      []Rail    `json:"rails"`
+	VerifiedBy string    `json:"verified_by,omitempty"`
+	Detail     string    `json:"detail,omitempty"` // the error, or what was seen
+	Actor      string    `json:"actor,omitempty"`
+	Sentence   *Sentence `json:"sentence,omitempty"`
+}
+
+// Rail is a check before an action: its limit, its number, and whether it holds.
+type Rail struct {
+	Name   string  `json:"name"`
+	Limit  float64 `json:"limit"`
+	Value  float64 `json:"value"`
+	OK     bool    `json:"ok"`
+	Detail string  `json:"detail,omitempty"`
+}
+
+// DeadLetter is a record that could not be used, as it came.
+type DeadLetter struct {
+	ID     string    `json:"id"`
+	Time   time.Time `json:"time"`
+	Site   string    `json:"site,omitempty"`
+	Topic  string    `json:"topic"`
+	Origin string    `json:"origin"` // partition and offset, or device and collector
+	Reason string    `json:"reason"`
+	Record []byte    `json:"record"`
+}
