@@ -1,0 +1,56 @@
+package telemetry_test
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/internal/telemetry"
+)
+
+func TestARepeatingCallSiteIsLimitedAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bytes.Buffer
+		reg := prometheus.NewRegistry()
+		log := telemetry.NewLogger(telemetry.LogConfig{Level: "info", Format: "text"}, &b, reg)
+		for i := range 101 {
+			if i == 100 {
+				if n := strings.Count(b.String(), "\n"); n != 20 {
+					t.Errorf("%d lines written, want 20", n)
+				}
+				time.Sleep(11 * time.Second)
+			}
+			log.Warn("read failed", "device", "d1")
+		}
+		if !strings.Contains(b.String(), "suppressed=80") {
+			t.Error("the next line does not say how many were left out")
+		}
+	})
+}
+
+func TestReadyAfterStartAndDegradedPartsShow(t *testing.T) {
+	var h telemetry.Health
+	h.Check("history", func() error { return errors.New("engine is missing") })
+	srv := telemetry.Handler(telemetry.NewRegistry(), &h)
+	get := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		srv.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code, w.Body.String()
+	}
+	if code, _ := get("/-/ready"); code != 503 {
+		t.Errorf("ready before start: %d", code)
+	}
+	h.SetReady(true)
+	if code, body := get("/-/ready"); code != 200 || !strings.Contains(body, "engine is missing") {
+		t.Errorf("%d %s", code, body)
+	}
+	if _, body := get("/metrics"); !strings.Contains(body, "auspex_build_info{") {
+		t.Error("no build info")
+	}
+}
