@@ -1,0 +1,462 @@
+// Package jetstream is the embedded bus: a NATS server in the process, without a
+// listener, that keeps each partition of a topic as a JetStream file stream.
+// Positions of groups are the last message of a subject each, in a stream of
+// their own. Readers use batched direct gets (NATS ADR-31), so that a reader that
+// stops for hours keeps no state in the server and loses nothing but what
+// retention removes.
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Retention bounds what a topic keeps. Zero means no bound.
+type Retention struct {
+	Bytes int64         `yaml:"bytes"` // over all partitions
+	Age   time.Duration `yaml:"age"`
+}
+
+// Config says where and how the bus keeps its messages.
+type Config struct {
+	Dir        string `yaml:"dir"`
+	Partitions int    `yaml:"partitions"`
+	// SyncInterval is how often files are synced to the disk: what a power loss
+	// may cost. A crash of the process alone costs nothing that was acknowledged.
+	SyncInterval time.Duration `yaml:"sync_interval"`
+	// SyncAlways syncs before each acknowledgement.
+	SyncAlways      bool                 `yaml:"sync_always"`
+	MaxMessageBytes int                  `yaml:"max_message_bytes"` // of one message, at most 64 MiB
+	PublishTimeout  time.Duration        `yaml:"publish_timeout"`
+	Default         Retention            `yaml:"default_retention"`
+	Retention       map[string]Retention `yaml:"retention"` // by topic
+
+	Log     *slog.Logger          `yaml:"-"`
+	Metrics prometheus.Registerer `yaml:"-"`
+}
+
+// DefaultConfig keeps 2 GiB of telemetry and a week of everything else, in four
+// partitions, synced every second.
+func DefaultConfig() Config {
+	return Config{
+		Partitions: 4, SyncInterval: time.Second, MaxMessageBytes: 4 << 20, PublishTimeout: 30 * time.Second,
+		Default: Retention{Bytes: 1 << 30, Age: 7 * 24 * time.Hour},
+		Retention: map[string]Retention{
+			schemas.TopicTelemetry: {Bytes: 2 << 30, Age: 24 * time.Hour},
+		},
+	}
+}
+
+// Validate reports the first setting that cannot work.
+func (c Config) Validate() error {
+	switch {
+	case c.Dir == "":
+		return errors.New("bus: dir is empty")
+	case c.Partitions < 1 || c.Partitions > 1024:
+		return fmt.Errorf("bus: partitions is %d; 1 to 1024 are possible", c.Partitions)
+	case !c.SyncAlways && c.SyncInterval <= 0:
+		return fmt.Errorf("bus: sync_interval is %s; it must be positive, or sync_always set", c.SyncInterval)
+	case c.MaxMessageBytes < 1<<10 || c.MaxMessageBytes > 64<<20:
+		return fmt.Errorf("bus: max_message_bytes is %d; 1 KiB to 64 MiB are possible", c.MaxMessageBytes)
+	case c.PublishTimeout <= 0:
+		return fmt.Errorf("bus: publish_timeout is %s; it must be positive", c.PublishTimeout)
+	}
+	return nil
+}
+
+const (
+	positionsStream  = "positions"
+	positionsSubject = "position"
+	keyHeader        = "Auspex-Key"
+
+	// inFlight bounds the unacknowledged messages of the bus, callFlight those of
+	// one Publish call.
+	inFlight   = 2048
+	callFlight = 64
+
+	// fetchBytes bounds one direct get; a message that is larger comes alone.
+	fetchBytes = 4 << 20
+
+	startTimeout = 30 * time.Second
+	readTimeout  = 30 * time.Second
+)
+
+// Bus is an embedded JetStream.
+type Bus struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *bus.Metrics
+	server  *server.Server
+	conn    *nats.Conn // publishes and manages
+	js      jetstream.JetStream
+	slots   chan struct{}
+
+	mu     sync.Mutex
+	topics map[string][]*partition
+	done   chan struct{}
+	once   sync.Once
+	unlock func()
+}
+
+type partition struct {
+	stream  string
+	subject string
+
+	mu    sync.Mutex
+	grown chan struct{} // closed at the next publish
+}
+
+func (p *partition) watch() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.grown
+}
+
+func (p *partition) notify() {
+	p.mu.Lock()
+	close(p.grown)
+	p.grown = make(chan struct{})
+	p.mu.Unlock()
+}
+
+var _ bus.Bus = (*Bus)(nil)
+
+// Open starts the server on the files of cfg.Dir and recovers what they hold.
+func Open(ctx context.Context, cfg Config) (*Bus, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open bus: %w", err)
+	}
+	unlock, err := lock(filepath.Join(cfg.Dir, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("open bus in %s: %w", cfg.Dir, err)
+	}
+	if err := samePartitions(filepath.Join(cfg.Dir, "partitions"), cfg.Partitions); err != nil {
+		unlock()
+		return nil, fmt.Errorf("open bus in %s: %w", cfg.Dir, err)
+	}
+	s, err := server.NewServer(&server.Options{
+		ServerName: "auspex", JetStream: true, StoreDir: cfg.Dir, DontListen: true, NoSigs: true,
+		MaxPayload: int32(cfg.MaxMessageBytes + 4<<10), //nolint:gosec // at most 64 MiB
+		MaxPending: 256 << 20, SyncInterval: cfg.SyncInterval, SyncAlways: cfg.SyncAlways,
+		// Streams are bounded one by one; the sum is not reserved.
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50,
+	})
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("open bus: %w", err)
+	}
+	s.SetLoggerV2(serverLog{cfg.Log}, false, false, false)
+	s.Start()
+	b := &Bus{
+		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), server: s,
+		slots: make(chan struct{}, inFlight), topics: map[string][]*partition{}, done: make(chan struct{}), unlock: unlock,
+	}
+	if err := b.connect(ctx); err != nil {
+		_ = b.Close()
+		return nil, fmt.Errorf("open bus in %s: %w", cfg.Dir, err)
+	}
+	return b, nil
+}
+
+// samePartitions notes the number of partitions, and refuses another one later:
+// keys would change their partition, and their order be lost.
+func samePartitions(path string, want int) error {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return os.WriteFile(path, []byte(strconv.Itoa(want)+"\n"), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	have, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if have != want {
+		return fmt.Errorf("topics have %d partitions, the configuration says %d; set bus.partitions back, or remove the folder with all that it holds", have, want)
+	}
+	return nil
+}
+
+func (b *Bus) connect(ctx context.Context) error {
+	if !b.server.ReadyForConnections(startTimeout) {
+		return errors.New("the embedded server did not start")
+	}
+	if !b.server.JetStreamEnabled() {
+		return errors.New("the embedded server has no storage; is the disk full or read-only?")
+	}
+	conn, err := b.dial()
+	if err != nil {
+		return err
+	}
+	b.conn = conn
+	if b.js, err = jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(2*inFlight), jetstream.WithPublishAsyncTimeout(b.cfg.PublishTimeout)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	_, err = b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: positionsStream, Subjects: []string{positionsSubject + ".>"}, Storage: jetstream.FileStorage,
+		MaxMsgsPerSubject: 1, AllowDirect: true,
+	})
+	return err
+}
+
+func (b *Bus) dial() (*nats.Conn, error) {
+	conn, err := nats.Connect("", nats.InProcessServer(b.server), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			b.log.Warn("embedded bus connection", "error", err)
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the embedded server: %w", err)
+	}
+	return conn, nil
+}
+
+var topicName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// topic returns the partitions of a topic and makes its streams at first use.
+func (b *Bus) topic(ctx context.Context, name string) ([]*partition, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.done:
+		return nil, bus.ErrClosed
+	default:
+	}
+	if ps := b.topics[name]; ps != nil {
+		return ps, nil
+	}
+	if !topicName.MatchString(name) || name == positionsStream {
+		return nil, fmt.Errorf("topic name %q is not possible", name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	r, ok := b.cfg.Retention[name]
+	if !ok {
+		r = b.cfg.Default
+	}
+	perPartition := int64(-1)
+	if r.Bytes > 0 {
+		perPartition = max(r.Bytes/int64(b.cfg.Partitions), 1<<20)
+	}
+	var ps []*partition
+	for p := range b.cfg.Partitions {
+		part := &partition{stream: streamName(name, p), subject: "topic." + name + "." + strconv.Itoa(p), grown: make(chan struct{})}
+		_, err := b.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+			Name: part.stream, Subjects: []string{part.subject}, Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld,
+			MaxBytes: perPartition, MaxAge: r.Age, AllowDirect: true,
+			Duplicates: min(positive(r.Age), 2*time.Minute),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open topic %s: %w", name, err)
+		}
+		ps = append(ps, part)
+	}
+	b.topics[name] = ps
+	return ps, nil
+}
+
+func positive(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 2 * time.Minute
+	}
+	return d
+}
+
+func streamName(topic string, p int) string { return topic + "-" + strconv.Itoa(p) }
+
+// Publish appends the messages and returns when the server has written them all
+// (and synced them, with sync_always). An error says that this is not known of
+// all of them.
+func (b *Bus) Publish(ctx context.Context, msgs ...bus.Message) (err error) {
+	start := time.Now()
+	defer func() { b.metrics.Published(msgs, start, err) }()
+	for i := range msgs {
+		if n := len(msgs[i].Value) + len(msgs[i].Key); n > b.cfg.MaxMessageBytes {
+			return fmt.Errorf("publish to %s: %d bytes, limit %d: %w", msgs[i].Topic, n, b.cfg.MaxMessageBytes, bus.ErrTooLarge)
+		}
+	}
+	var flying []flight
+	defer func() {
+		// A message whose acknowledgement nobody waits for any more may be stored.
+		for _, f := range flying {
+			b.release(f.ack)
+			f.p.notify()
+		}
+	}()
+	for i := range msgs {
+		m := &msgs[i]
+		ps, err := b.topic(ctx, m.Topic)
+		if err != nil {
+			return fmt.Errorf("publish to %s: %w", m.Topic, err)
+		}
+		p := ps[bus.PartitionFor(m.Key, len(ps))]
+		for {
+			if len(flying) < callFlight {
+				select {
+				case b.slots <- struct{}{}:
+				default:
+					if len(flying) == 0 {
+						select {
+						case b.slots <- struct{}{}:
+						case <-b.done:
+							return fmt.Errorf("publish to %s: %w", m.Topic, bus.ErrClosed)
+						case <-ctx.Done():
+							return fmt.Errorf("publish to %s: %w", m.Topic, ctx.Err())
+						}
+						break
+					}
+					if flying, err = b.land(ctx, flying); err != nil {
+						return err
+					}
+					continue
+				}
+				break
+			}
+			if flying, err = b.land(ctx, flying); err != nil {
+				return err
+			}
+		}
+		ack, err := b.js.PublishMsgAsync(&nats.Msg{Subject: p.subject, Data: m.Value, Header: nats.Header{keyHeader: {m.Key}}})
+		if err != nil {
+			<-b.slots
+			return fmt.Errorf("publish to %s: %w", m.Topic, b.closedOr(err))
+		}
+		flying = append(flying, flight{p, ack})
+	}
+	for len(flying) > 0 {
+		if flying, err = b.land(ctx, flying); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type flight struct {
+	p   *partition
+	ack jetstream.PubAckFuture
+}
+
+// land waits for the oldest acknowledgement.
+func (b *Bus) land(ctx context.Context, flying []flight) ([]flight, error) {
+	f := flying[0]
+	select {
+	case <-f.ack.Ok():
+	case err := <-f.ack.Err():
+		<-b.slots
+		f.p.notify()
+		return flying[1:], fmt.Errorf("publish to %s: %w", f.p.stream, b.closedOr(err))
+	case <-b.done:
+		return flying, fmt.Errorf("publish to %s: %w", f.p.stream, bus.ErrClosed)
+	case <-ctx.Done():
+		return flying, fmt.Errorf("publish to %s: %w", f.p.stream, ctx.Err())
+	}
+	<-b.slots
+	f.p.notify()
+	return flying[1:], nil
+}
+
+// release frees the slot of a message that is still on its way when it arrives.
+func (b *Bus) release(ack jetstream.PubAckFuture) {
+	go func() { // ends at the latest with publish_timeout or Close
+		select {
+		case <-ack.Ok():
+		case <-ack.Err():
+		case <-b.done:
+		}
+		<-b.slots
+	}()
+}
+
+func (b *Bus) closedOr(err error) error {
+	select {
+	case <-b.done:
+		return bus.ErrClosed
+	default:
+	}
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return bus.ErrClosed
+	}
+	if !b.server.JetStreamEnabled() { // the server gives up on storage that fails
+		return fmt.Errorf("the bus cannot write to %s; is the disk full? %w", b.cfg.Dir, err)
+	}
+	return err
+}
+
+// Partitions returns the number of partitions.
+func (b *Bus) Partitions(context.Context, string) (int, error) { return b.cfg.Partitions, nil }
+
+// Subscribe reads a topic.
+func (b *Bus) Subscribe(ctx context.Context, sub bus.Subscription, handle bus.Handler) error {
+	ps, err := b.topic(ctx, sub.Topic)
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", sub.Topic, err)
+	}
+	conn, err := b.dial()
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", sub.Topic, b.closedOr(err))
+	}
+	defer conn.Close()
+	l := &topicLog{b: b, name: sub.Topic, ps: ps, conn: conn, readers: map[int]*reader{}}
+	return bus.Read(ctx, l, sub, b.metrics, b.log, handle)
+}
+
+// Close ends subscriptions with [bus.ErrClosed], and returns when the files are
+// written and closed.
+func (b *Bus) Close() error {
+	b.once.Do(func() {
+		close(b.done)
+		if b.conn != nil {
+			b.conn.Close()
+		}
+		b.server.Shutdown()
+		b.server.WaitForShutdown()
+		b.unlock()
+	})
+	return nil
+}
+
+// serverLog passes what the server complains about on.
+type serverLog struct{ log *slog.Logger }
+
+func (l serverLog) Noticef(string, ...any) {}
+func (l serverLog) Debugf(string, ...any)  {}
+func (l serverLog) Tracef(string, ...any)  {}
+func (l serverLog) Warnf(format string, args ...any) {
+	l.log.Warn("embedded bus server", "message", fmt.Sprintf(format, args...))
+}
+
+func (l serverLog) Errorf(format string, args ...any) {
+	l.log.Error("embedded bus server", "message", fmt.Sprintf(format, args...))
+}
+
+func (l serverLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
+
+// token makes a name fit a subject: NATS separates tokens by dots.
+func token(s string) string {
+	return strings.NewReplacer("%", "%25", ".", "%2E", "*", "%2A", ">", "%3E", " ", "%20").Replace(s)
+}

@@ -1,0 +1,19 @@
+package mem_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/bus/bustest"
+	"github.com/auspex-dev/auspex/internal/bus/mem"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestConformance(t *testing.T) {
+	bustest.Run(t, bustest.Options{
+		Open: func(*testing.T) bus.Bus { return mem.New(3) }, Volatile: true, MaxMessageBytes: mem.MaxMessageBytes,
+	})
+}
