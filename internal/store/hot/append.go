@@ -1,0 +1,262 @@
+package hot
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+// Reasons for which samples are dropped.
+const (
+	dropOutOfOrder = iota
+	dropTooOld
+	dropDuplicate
+	dropSeriesLimit
+	dropFuture
+	dropMalformed
+	dropReasons
+)
+
+var reasons = [dropReasons]string{"out_of_order", "too_old", "duplicate", "series_limit", "future", "malformed"}
+
+// maxRemembered bounds the series that are remembered of a device.
+const maxRemembered = 1 << 17
+
+// device remembers the series of one device and collector.
+type device struct {
+	name, collector string
+
+	mu         sync.Mutex
+	generation uint64
+	series     map[uint64]storage.SeriesRef // by the hash of their names
+	gpus       map[uint32]*gpu
+	hashes     []uint64 // of the batch at hand
+	refs       []storage.SeriesRef
+}
+
+type gpu struct {
+	uuid, pci string
+	place     Placement
+	refs      []storage.SeriesRef // by index of schemas.GPUMetrics
+}
+
+func (d *device) reset(generation uint64) {
+	d.generation = generation
+	d.series = map[uint64]storage.SeriesRef{}
+	d.gpus = map[uint32]*gpu{}
+}
+
+// transaction is one Append at work.
+type transaction struct {
+	w                  *Window
+	app                storage.Appender
+	limit              int64 // ms; what is later was not yet
+	observed           int64 // ms
+	appended, replaced int
+	dropped            [dropReasons]int
+	err                error
+}
+
+// at returns the time under which a sample is stored, in milliseconds.
+func (t *transaction) at(base, delta int64) int64 {
+	ms := (base + delta) / 1e6
+	if skew := ms - t.observed; skew > t.w.cfg.MaxSkew.Milliseconds() || skew < -t.w.cfg.MaxSkew.Milliseconds() {
+		t.replaced++
+		return t.observed
+	}
+	return ms
+}
+
+// add appends a sample to the series with the given reference, or makes it. It
+// returns the reference, 0 where the sample was refused.
+func (t *transaction) add(ref storage.SeriesRef, at int64, v float64, name func() labels.Labels) storage.SeriesRef {
+	var err error
+	if ref != 0 {
+		_, err = t.app.Append(ref, labels.EmptyLabels(), at, v)
+		if errors.Is(err, tsdb.ErrInvalidSample) { // the series has left memory
+			ref = 0
+		}
+	}
+	if ref == 0 {
+		if t.w.Series() >= t.w.cfg.MaxSeries {
+			t.dropped[dropSeriesLimit]++
+			return 0
+		}
+		ref, err = t.app.Append(0, name(), at, v)
+	}
+	switch {
+	case err == nil:
+		t.appended++
+	case errors.Is(err, storage.ErrOutOfOrderSample):
+		t.dropped[dropOutOfOrder]++
+	case errors.Is(err, storage.ErrTooOldSample), errors.Is(err, storage.ErrOutOfBounds):
+		t.dropped[dropTooOld]++
+	case errors.Is(err, storage.ErrDuplicateSampleForTimestamp):
+		t.dropped[dropDuplicate]++
+	case errors.Is(err, tsdb.ErrInvalidSample):
+		t.dropped[dropMalformed]++
+	default:
+		t.err = err
+	}
+	return ref
+}
+
+func (t *transaction) samples(d *device, b *auspexv1.Batch) {
+	c := b.GetSamples()
+	n := len(c.GetRef())
+	if n == 0 {
+		return
+	}
+	if t.observed = b.GetObserved() / 1e6; t.observed > t.limit {
+		t.dropped[dropFuture] += n
+		return
+	}
+	if len(c.Delta) != n || len(c.Value) != n {
+		t.dropped[dropMalformed] += n
+		return
+	}
+	if len(d.series) > maxRemembered { // labels that change all the time
+		clear(d.series)
+	}
+	d.hashes, d.refs = d.hashes[:0], d.refs[:0]
+	for _, s := range c.Series {
+		h, ok := SeriesHash(c.Symbols, s)
+		if !ok {
+			h = 0
+		}
+		d.hashes = append(d.hashes, h)
+		d.refs = append(d.refs, d.series[h])
+	}
+	for i, r := range c.Ref {
+		if int(r) >= len(d.hashes) || d.hashes[r] == 0 {
+			t.dropped[dropMalformed]++
+			continue
+		}
+		ref := t.add(d.refs[r], t.at(c.BaseTime, c.Delta[i]), c.Value[i], func() labels.Labels {
+			return t.w.sampleLabels(d, c.Symbols, c.Series[r])
+		})
+		if ref != d.refs[r] {
+			d.refs[r], d.series[d.hashes[r]] = ref, ref
+		}
+	}
+}
+
+// SeriesHash hashes what names a series within its device and collector, the same
+// in every batch; it is never 0. False means that the series has no metric or
+// refers to symbols that are not there.
+func SeriesHash(symbols []string, s *auspexv1.Series) (uint64, bool) {
+	var h uint64 = 14695981039346656037
+	mix := func(i uint32) bool {
+		if int(i) >= len(symbols) {
+			return false
+		}
+		h = (h ^ xxhash.Sum64String(symbols[i])) * 1099511628211
+		h ^= h >> 29
+		return true
+	}
+	if len(s.Labels)%2 != 0 || !mix(s.Metric) || symbols[s.Metric] == "" || !mix(s.PartKind) || !mix(s.Part) {
+		return 0, false
+	}
+	for _, l := range s.Labels {
+		if !mix(l) {
+			return 0, false
+		}
+	}
+	return h, h != 0
+}
+
+func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) labels.Labels {
+	kind, part := symbols[s.PartKind], symbols[s.Part]
+	set := labels.NewBuilder(labels.EmptyLabels())
+	for i := 0; i+1 < len(s.Labels); i += 2 {
+		if name := symbols[s.Labels[i]]; name != "" {
+			set.Set(name, symbols[s.Labels[i+1]])
+		}
+	}
+	place(set, d, symbols[s.Metric], w.placer.Part(d.name, kind, part))
+	switch {
+	case part == "":
+	case kind == schemas.KindGPU, kind == schemas.KindPort:
+		set.Set(kind, part)
+	default:
+		set.Set("sensor", part)
+	}
+	return set.Labels()
+}
+
+func place(b *labels.Builder, d *device, metric string, p Placement) {
+	b.Set(model.MetricNameLabel, metric)
+	b.Set("collector", d.collector)
+	b.Set("resource", p.Resource)
+	b.Set("server", p.Server)
+	b.Set("rack", p.Rack)
+	b.Set("site", p.Site)
+	b.Set("model", p.Model)
+}
+
+func (t *transaction) gpus(d *device, b *auspexv1.Batch) {
+	g := b.GetGpus()
+	n := len(g.GetGpu())
+	if n == 0 {
+		return
+	}
+	if t.observed = b.GetObserved() / 1e6; t.observed > t.limit {
+		t.dropped[dropFuture] += n
+		return
+	}
+	if len(g.Delta) != n {
+		t.dropped[dropMalformed] += n
+		return
+	}
+	for i, index := range g.Gpu {
+		gpu := d.gpu(t.w.placer, index, at(g.Uuid, i), at(g.Pci, i))
+		ms := t.at(g.BaseTime, g.Delta[i])
+		for m := range schemas.GPUMetrics {
+			metric := &schemas.GPUMetrics[m]
+			col := *metric.Get(g)
+			if len(col) == 0 {
+				continue
+			}
+			if len(col) != n {
+				t.dropped[dropMalformed]++
+				continue
+			}
+			v := col[i]
+			if math.IsNaN(v) {
+				continue
+			}
+			gpu.refs[m] = t.add(gpu.refs[m], ms, v, func() labels.Labels {
+				set := labels.NewBuilder(labels.EmptyLabels())
+				place(set, d, metric.Name, gpu.place)
+				set.Set("gpu", strconv.FormatUint(uint64(index), 10))
+				return set.Labels()
+			})
+		}
+	}
+}
+
+func at(s []string, i int) string {
+	if i < len(s) {
+		return s[i]
+	}
+	return ""
+}
+
+func (d *device) gpu(placer Placer, index uint32, uuid, pci string) *gpu {
+	g := d.gpus[index]
+	if g == nil || g.uuid != uuid || g.pci != pci {
+		g = &gpu{uuid: uuid, pci: pci, place: placer.GPU(d.name, index, uuid, pci), refs: make([]storage.SeriesRef, len(schemas.GPUMetrics))}
+		d.gpus[index] = g
+	}
+	return g
+}

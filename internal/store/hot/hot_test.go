@@ -1,0 +1,237 @@
+package hot_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"go.uber.org/goleak"
+
+	"github.com/auspex-dev/auspex/internal/store/hot"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type placer struct {
+	generation uint64
+	rack       string
+	calls      int
+}
+
+func (p *placer) Generation() uint64 { return p.generation }
+
+func (p *placer) Part(device, _, name string) hot.Placement {
+	p.calls++
+	r := device
+	if name != "" {
+		r += "/" + name
+	}
+	return hot.Placement{Resource: r, Server: device, Rack: p.rack}
+}
+
+func (p *placer) GPU(device string, index uint32, _, _ string) hot.Placement {
+	p.calls++
+	return hot.Placement{Resource: fmt.Sprintf("%s/gpu%d", device, index), Server: device, Rack: p.rack, Model: "H100"}
+}
+
+func open(t testing.TB, dir string, cfg hot.Config, p hot.Placer, reg prometheus.Registerer) *hot.Window {
+	t.Helper()
+	w, err := hot.Open(dir, cfg, p, nil, reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func read(t testing.TB, w *hot.Window) map[string][]float64 {
+	t.Helper()
+	q, err := w.Querier(0, math.MaxInt64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	got := map[string][]float64{}
+	set := q.Select(context.Background(), true, nil, labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".+"))
+	for set.Next() {
+		s := set.At()
+		for it := s.Iterator(nil); it.Next() != chunkenc.ValNone; {
+			ts, v := it.At()
+			got[s.Labels().String()] = append(got[s.Labels().String()], float64(ts%1e6), v)
+		}
+	}
+	if err := set.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// fan returns a batch with one reading of one fan.
+func fan(observed, at time.Time, v float64) *auspexv1.Batch {
+	return &auspexv1.Batch{Device: "s1", Collector: "redfish", Observed: observed.UnixNano(), Samples: &auspexv1.SampleColumns{
+		Symbols: []string{"", "auspex_fan_speed_rpm", "fan", "fan1", "zone", "front"},
+		Series:  []*auspexv1.Series{{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}},
+		Ref:     []uint32{0}, BaseTime: at.UnixNano(), Delta: []int64{0}, Value: []float64{v},
+	}}
+}
+
+func gpus(observed time.Time, temp ...float64) *auspexv1.Batch {
+	b := &auspexv1.Batch{Device: "s1", Collector: "dcgmexporter", Observed: observed.UnixNano(), Gpus: &auspexv1.GpuColumns{BaseTime: observed.UnixNano(), GpuTempCelsius: temp}}
+	for i := range temp {
+		b.Gpus.Gpu = append(b.Gpus.Gpu, uint32(i))
+		b.Gpus.Delta = append(b.Gpus.Delta, 0)
+	}
+	return b
+}
+
+var t0 = time.UnixMilli(time.Now().UnixMilli() / 1e6 * 1e6).Add(-2 * time.Minute)
+
+func TestSamplesGetTheLabelsOfTheInventory(t *testing.T) {
+	p := &placer{rack: "r1"}
+	w := open(t, t.TempDir(), hot.DefaultConfig(), p, nil)
+	defer w.Close()
+	for i := range 3 {
+		at := t0.Add(time.Duration(i) * time.Second)
+		if err := w.Append(t.Context(), fan(at, at, float64(i)), gpus(at, 40, math.NaN())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.calls > 3 {
+		t.Errorf("resolved %d times for 2 series and 2 GPUs", p.calls)
+	}
+	p.rack, p.generation = "r2", 1
+	at := t0.Add(3 * time.Second)
+	if err := w.Append(t.Context(), fan(at, at, 3)); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]float64{
+		`{__name__="auspex_fan_speed_rpm", collector="redfish", rack="r1", resource="s1/fan1", sensor="fan1", server="s1", zone="front"}`: {0, 0, 1000, 1, 2000, 2},
+		`{__name__="auspex_fan_speed_rpm", collector="redfish", rack="r2", resource="s1/fan1", sensor="fan1", server="s1", zone="front"}`: {3000, 3},
+		`{__name__="DCGM_FI_DEV_GPU_TEMP", collector="dcgmexporter", gpu="0", model="H100", rack="r1", resource="s1/gpu0", server="s1"}`:  {0, 40, 1000, 40, 2000, 40},
+	}
+	for k, v := range want {
+		for i := 0; i < len(v); i += 2 {
+			v[i] = math.Mod(v[i]+float64(t0.UnixMilli()%1e6), 1e6)
+		}
+		want[k] = v
+	}
+	if diff := cmp.Diff(want, read(t, w)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhatTheWindowRefusesIsCounted(t *testing.T) {
+	now := time.Now()
+	broken := fan(now, now, 1)
+	broken.Samples.Ref = []uint32{9}
+	short := fan(now, now, 1)
+	short.Samples.Value = nil
+	symbol := fan(now, now, 1)
+	symbol.Samples.Series[0].Part = 77
+	for _, tc := range []struct {
+		name    string
+		batches []*auspexv1.Batch
+		reason  string
+		taken   float64
+	}{
+		{"late, within the window", []*auspexv1.Batch{fan(now, now, 1), fan(now.Add(-time.Minute), now.Add(-time.Minute), 2)}, "", 2},
+		{"too late", []*auspexv1.Batch{fan(now, now, 1), fan(now.Add(-time.Hour), now.Add(-time.Hour), 2)}, "too_old", 1},
+		{"two values at one time", []*auspexv1.Batch{fan(now, now, 1), fan(now, now, 2)}, "duplicate", 1},
+		{"read twice", []*auspexv1.Batch{fan(now, now, 1), fan(now, now, 1)}, "", 2},
+		{"a collector in the future", []*auspexv1.Batch{fan(now.Add(time.Hour), now, 1)}, "future", 0},
+		{"a device in 1970", []*auspexv1.Batch{fan(now, time.Unix(60, 0), 1)}, "", 1},
+		{"a series that is not there", []*auspexv1.Batch{broken}, "malformed", 0},
+		{"columns of different length", []*auspexv1.Batch{short}, "malformed", 0},
+		{"a symbol that is not there", []*auspexv1.Batch{symbol}, "malformed", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			w := open(t, t.TempDir(), hot.DefaultConfig(), &placer{}, reg)
+			defer w.Close()
+			for _, b := range tc.batches {
+				if err := w.Append(t.Context(), b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := map[string]float64{}
+			fams, _ := reg.Gather()
+			for _, f := range fams {
+				for _, m := range f.Metric {
+					switch f.GetName() {
+					case "auspex_store_hot_samples_total":
+						got["taken"] = m.GetCounter().GetValue()
+					case "auspex_store_hot_samples_dropped_total":
+						if m.GetCounter().GetValue() > 0 {
+							got[m.Label[0].GetValue()] = m.GetCounter().GetValue()
+						}
+					}
+				}
+			}
+			want := map[string]float64{"taken": tc.taken}
+			if tc.reason != "" {
+				want[tc.reason] = 1
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTheSeriesLimitHoldsForNewSeriesOnly(t *testing.T) {
+	cfg := hot.DefaultConfig()
+	cfg.MaxSeries = 1
+	reg := prometheus.NewRegistry()
+	w := open(t, t.TempDir(), cfg, &placer{}, reg)
+	defer w.Close()
+	for i := range 2 {
+		at := t0.Add(time.Duration(i) * time.Second)
+		if err := w.Append(t.Context(), gpus(at, 40, 41)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w.Series() != 1 {
+		t.Errorf("%d series", w.Series())
+	}
+	if n, err := testutil.GatherAndCount(reg, "auspex_store_hot_series"); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+}
+
+func TestTheWindowSurvivesARestart(t *testing.T) {
+	dir := t.TempDir()
+	reg := prometheus.NewRegistry()
+	w := open(t, dir, hot.DefaultConfig(), &placer{}, reg)
+	if err := w.Append(t.Context(), fan(t0, t0, 5)); err != nil {
+		t.Fatal(err)
+	}
+	before := read(t, w)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w = open(t, dir, hot.DefaultConfig(), &placer{}, reg)
+	defer w.Close()
+	if diff := cmp.Diff(before, read(t, w)); diff != "" || len(before) != 1 {
+		t.Error(diff)
+	}
+}
+
+func BenchmarkAppendGPUs(b *testing.B) {
+	w := open(b, b.TempDir(), hot.DefaultConfig(), &placer{}, nil)
+	defer w.Close()
+	at := t0.Add(-time.Hour)
+	b.ReportAllocs()
+	for b.Loop() {
+		at = at.Add(time.Millisecond)
+		if err := w.Append(b.Context(), gpus(at, 40, 41, 42, 43, 44, 45, 46, 47)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

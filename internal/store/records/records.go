@@ -1,0 +1,254 @@
+// Package records keeps the current state of alerts, incidents, predictions and
+// actions in the relational store: a JSON document each, beside the columns that
+// lists are asked by. The stage that makes a record puts it before it publishes
+// it; the API only reads.
+package records
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// ErrCursor is returned for a page cursor that this package did not make.
+var ErrCursor = errors.New("unknown page cursor")
+
+// Statuses that filters name.
+const (
+	StatusOpen   = "open"
+	StatusClosed = "closed"
+	StatusMerged = "merged"
+)
+
+// Filter picks records. The zero value picks all, newest first.
+type Filter struct {
+	Status   string // of the kind: an incident's open or closed, an action's state
+	Resource string
+	Server   string
+	Incident string
+	Since    time.Time
+	After    string // cursor of the page before
+	Limit    int    // 0 means 200
+}
+
+// Store reads and writes records.
+type Store struct{ db *sqldb.DB }
+
+// New returns the store of a relational database whose schema is up to date.
+func New(db *sqldb.DB) *Store { return &Store{db: db} }
+
+type row struct {
+	kind, id, status, resource, server, incident string
+	time                                         time.Time
+	doc                                          any
+}
+
+const (
+	kindAlert      = "alert"
+	kindIncident   = "incident"
+	kindPrediction = "prediction"
+	kindAction     = "action"
+)
+
+// Execer is a database or a transaction of it.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+func put(ctx context.Context, x Execer, r row) error {
+	doc, err := json.Marshal(r.doc)
+	if err != nil {
+		return fmt.Errorf("put %s %s: %w", r.kind, r.id, err)
+	}
+	_, err = x.ExecContext(ctx, `INSERT INTO records (kind, id, status, resource, server, incident, time_ns, updated_ns, doc)
+VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9)
+ON CONFLICT (kind, id) DO UPDATE SET status=excluded.status, resource=excluded.resource, server=excluded.server,
+  incident=excluded.incident, time_ns=excluded.time_ns, updated_ns=excluded.updated_ns, doc=excluded.doc`,
+		r.kind, r.id, r.status, r.resource, r.server, r.incident, r.time.UnixNano(), time.Now().UnixNano(), string(doc))
+	if err != nil {
+		return fmt.Errorf("put %s %s: %w", r.kind, r.id, err)
+	}
+	return nil
+}
+
+func get[T any](ctx context.Context, db *sqldb.DB, kind, id string) (v T, found bool, err error) {
+	var doc string
+	err = db.QueryRowContext(ctx, `SELECT doc FROM records WHERE kind=$1 AND id=$2`, kind, id).Scan(&doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		return v, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(doc), &v)
+	}
+	if err != nil {
+		return v, false, fmt.Errorf("get %s %s: %w", kind, id, err)
+	}
+	return v, true, nil
+}
+
+func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out []T, next string, err error) {
+	limit := f.Limit
+	if limit <= 0 {
+		limit = 200
+	}
+	q := strings.Builder{}
+	q.WriteString(`SELECT id, time_ns, doc FROM records WHERE kind=$1`)
+	args := []any{kind}
+	where := func(cond string, arg any) {
+		args = append(args, arg)
+		q.WriteString(strings.ReplaceAll(cond, "?", "$"+strconv.Itoa(len(args))))
+	}
+	if f.Status != "" {
+		where(` AND status=?`, f.Status)
+	}
+	if f.Resource != "" {
+		where(` AND resource=?`, f.Resource)
+	}
+	if f.Server != "" {
+		where(` AND server=?`, f.Server)
+	}
+	if f.Incident != "" {
+		where(` AND incident=?`, f.Incident)
+	}
+	if !f.Since.IsZero() {
+		where(` AND time_ns>=?`, f.Since.UnixNano())
+	}
+	if f.After != "" {
+		ns, id, ok := strings.Cut(f.After, ".")
+		n, err := strconv.ParseInt(ns, 10, 64)
+		if !ok || err != nil {
+			return nil, "", fmt.Errorf("list %s: %w", kind, ErrCursor)
+		}
+		args = append(args, n, id)
+		fmt.Fprintf(&q, ` AND (time_ns, id) < ($%d, $%d)`, len(args)-1, len(args))
+	}
+	fmt.Fprintf(&q, ` ORDER BY time_ns DESC, id DESC LIMIT %d`, limit+1)
+	rows, err := db.QueryContext(ctx, q.String(), args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", kind, err)
+	}
+	defer func() { _ = rows.Close() }()
+	var last string
+	for rows.Next() {
+		var id, doc string
+		var ns int64
+		if err := rows.Scan(&id, &ns, &doc); err != nil {
+			return nil, "", fmt.Errorf("list %s: %w", kind, err)
+		}
+		if len(out) == limit {
+			next = last
+			break
+		}
+		var v T
+		if err := json.Unmarshal([]byte(doc), &v); err != nil {
+			return nil, "", fmt.Errorf("list %s: %s: %w", kind, id, err)
+		}
+		out = append(out, v)
+		last = strconv.FormatInt(ns, 10) + "." + id
+	}
+	if err := rows.Err(); err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", kind, err)
+	}
+	return out, next, nil
+}
+
+// PutAlert writes an alert under its event's id.
+func (s *Store) PutAlert(ctx context.Context, a schemas.Alert) error {
+	return put(ctx, s.db, row{kindAlert, a.ID, a.Status, a.Resource, a.Server, "", a.Observed, a})
+}
+
+// PutAlerts writes alerts in one transaction.
+func (s *Store) PutAlerts(ctx context.Context, as []schemas.Alert) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		for _, a := range as {
+			if err := put(ctx, tx, row{kindAlert, a.ID, a.Status, a.Resource, a.Server, "", a.Observed, a}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Alert returns the alert with an id, and whether there is one.
+func (s *Store) Alert(ctx context.Context, id string) (schemas.Alert, bool, error) {
+	return get[schemas.Alert](ctx, s.db, kindAlert, id)
+}
+
+// Alerts lists alerts by the time they were observed, newest first.
+func (s *Store) Alerts(ctx context.Context, f Filter) ([]schemas.Alert, string, error) {
+	return list[schemas.Alert](ctx, s.db, kindAlert, f)
+}
+
+// PutIncident writes an incident. Its status is open, closed or merged.
+func (s *Store) PutIncident(ctx context.Context, i schemas.Incident) error {
+	return PutIncidentIn(ctx, s.db, i)
+}
+
+// PutIncidentIn is PutIncident within a caller's transaction.
+func PutIncidentIn(ctx context.Context, x Execer, i schemas.Incident) error {
+	status := StatusOpen
+	switch {
+	case i.MergedInto != "":
+		status = StatusMerged
+	case i.Closed != nil:
+		status = StatusClosed
+	}
+	return put(ctx, x, row{kindIncident, i.ID, status, i.RootCause.Resource, "", "", i.Opened, i})
+}
+
+// Incident returns the incident with an id, and whether there is one.
+func (s *Store) Incident(ctx context.Context, id string) (schemas.Incident, bool, error) {
+	return get[schemas.Incident](ctx, s.db, kindIncident, id)
+}
+
+// Incidents lists incidents by the time they opened, newest first.
+func (s *Store) Incidents(ctx context.Context, f Filter) ([]schemas.Incident, string, error) {
+	return list[schemas.Incident](ctx, s.db, kindIncident, f)
+}
+
+// PutPrediction writes a prediction. Its status is its state.
+func (s *Store) PutPrediction(ctx context.Context, p schemas.Prediction) error {
+	return put(ctx, s.db, row{kindPrediction, p.ID, p.State, p.Resource, p.Server, "", p.Time, p})
+}
+
+// Prediction returns the prediction with an id, and whether there is one.
+func (s *Store) Prediction(ctx context.Context, id string) (schemas.Prediction, bool, error) {
+	return get[schemas.Prediction](ctx, s.db, kindPrediction, id)
+}
+
+// Predictions lists predictions by time, newest first.
+func (s *Store) Predictions(ctx context.Context, f Filter) ([]schemas.Prediction, string, error) {
+	return list[schemas.Prediction](ctx, s.db, kindPrediction, f)
+}
+
+// PutAction writes an action. Its status is its state.
+func (s *Store) PutAction(ctx context.Context, a schemas.Action) error {
+	return PutActionIn(ctx, s.db, a)
+}
+
+// PutActionIn is PutAction within a caller's transaction.
+func PutActionIn(ctx context.Context, x Execer, a schemas.Action) error {
+	resource := a.Target
+	if resource == "" {
+		resource = a.Server
+	}
+	return put(ctx, x, row{kindAction, a.ID, a.State, resource, a.Server, a.Incident, a.Created, a})
+}
+
+// Action returns the action with an id, and whether there is one.
+func (s *Store) Action(ctx context.Context, id string) (schemas.Action, bool, error) {
+	return get[schemas.Action](ctx, s.db, kindAction, id)
+}
+
+// Actions lists actions by the time they were made, newest first.
+func (s *Store) Actions(ctx context.Context, f Filter) ([]schemas.Action, string, error) {
+	return list[schemas.Action](ctx, s.db, kindAction, f)
+}

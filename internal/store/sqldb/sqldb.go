@@ -1,0 +1,91 @@
+// Package sqldb opens the relational store, SQLite or PostgreSQL, and brings its
+// schema up to date. Stages keep their own queries; one SQL text serves both
+// engines: $n placeholders, ON CONFLICT, RETURNING, times as BIGINT nanoseconds.
+package sqldb
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+	_ "modernc.org/sqlite" // driver "sqlite"
+
+	schemasql "github.com/auspex-dev/auspex/schemas/sql"
+)
+
+// DB is an open relational store. SQLite's writers take turns; transactions of
+// PostgreSQL may meet and then have to be tried again.
+type DB struct {
+	*sql.DB
+	Dialect database.Dialect
+}
+
+// isPostgres tells a libpq DSN, as a URL or as keywords, from the path of a file.
+func isPostgres(dsn string) bool {
+	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") || strings.Contains(dsn, "host=")
+}
+
+// Open opens the store of a DSN, of PostgreSQL or the path of a SQLite file, and
+// applies the migrations that it lacks.
+func Open(ctx context.Context, dsn string) (*DB, error) {
+	driver, dialect, source := "sqlite", database.DialectSQLite3, dsn
+	if isPostgres(dsn) {
+		driver, dialect = "pgx", database.DialectPostgres
+	} else {
+		if err := os.MkdirAll(filepath.Dir(dsn), 0o700); err != nil {
+			return nil, fmt.Errorf("open relational store: %w", err)
+		}
+		q := url.Values{}
+		for _, p := range []string{"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "foreign_keys(ON)"} {
+			q.Add("_pragma", p)
+		}
+		q.Set("_txlock", "immediate")
+		source = "file:" + dsn + "?" + q.Encode()
+	}
+	db, err := sql.Open(driver, source)
+	if err != nil {
+		return nil, fmt.Errorf("open relational store: %w", err)
+	}
+	db.SetMaxOpenConns(8)
+	if err := migrate(ctx, db, dialect); err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return &DB{DB: db, Dialect: dialect}, nil
+}
+
+func migrate(ctx context.Context, db *sql.DB, dialect database.Dialect) error {
+	dir, err := fs.Sub(schemasql.Relational, "relational")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(dialect, db, dir)
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate relational store: %w", err)
+	}
+	return nil
+}
+
+// InTx runs f in a transaction and commits when it returns nil.
+func (db *DB) InTx(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
