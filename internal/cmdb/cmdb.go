@@ -1,0 +1,525 @@
+// Package cmdb is the inventory: resources, how they hang together, and which
+// workload ran where and when. It is kept in the relational store; readers use an
+// immutable snapshot in memory and are told when there is a newer one.
+package cmdb
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Config says how the inventory is kept.
+type Config struct {
+	// Poll is how often a change by another process is looked for.
+	Poll time.Duration `yaml:"poll"`
+	// KeepWorkloads is how long a workload is remembered after it ended.
+	KeepWorkloads time.Duration `yaml:"keep_workloads"`
+}
+
+// DefaultConfig looks for changes every 5 s and remembers workloads for a week.
+func DefaultConfig() Config {
+	return Config{Poll: 5 * time.Second, KeepWorkloads: 7 * 24 * time.Hour}
+}
+
+// Validate reports the first setting that cannot work.
+func (c Config) Validate() error {
+	if c.Poll <= 0 {
+		return fmt.Errorf("inventory: poll is %s; it must be positive", c.Poll)
+	}
+	if c.KeepWorkloads <= 0 {
+		return fmt.Errorf("inventory: keep_workloads is %s; it must be positive", c.KeepWorkloads)
+	}
+	return nil
+}
+
+// Report says what an import changed.
+type Report struct {
+	Resources int // in the inventory now
+	Links     int
+	Workloads int
+	Added     int // resources
+	Changed   int
+	Removed   int
+	Problems  []Problem
+}
+
+// Inventory keeps the current snapshot. A nil database keeps it in memory alone.
+type Inventory struct {
+	cfg  Config
+	db   *sqldb.DB
+	log  *slog.Logger
+	snap atomic.Pointer[Snapshot]
+
+	mu      sync.Mutex // one change at a time
+	stored  version
+	changed chan struct{}
+	watch   sync.Mutex
+
+	problems  prometheus.Counter
+	reloads   *prometheus.CounterVec
+	resources prometheus.Gauge
+	running   prometheus.Gauge
+}
+
+type version struct{ resources, workloads int64 }
+
+// New returns an empty inventory. It performs no I/O.
+func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) *Inventory {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	i := &Inventory{
+		cfg: cfg, db: db, log: log, changed: make(chan struct{}),
+		problems:  prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_inventory_bad_records_total", Help: "Records of imported inventories that could not be used."}),
+		reloads:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by another process that were read."}, []string{"result"}),
+		resources: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_resources", Help: "Resources in the inventory."}),
+		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads that are remembered."}),
+	}
+	if reg != nil {
+		reg.MustRegister(i.problems, i.reloads, i.resources, i.running)
+	}
+	i.snap.Store(newSnapshot(newGraph(schemas.Topology{}), map[string]schemas.Workload{}, 0, 0))
+	return i
+}
+
+// FromTopology returns an inventory in memory that holds the good records of a
+// topology; for commands that work on files, and for tests.
+func FromTopology(t schemas.Topology) (*Inventory, []Problem) {
+	i := New(DefaultConfig(), nil, nil, nil)
+	r, err := i.Import(context.Background(), t)
+	if err != nil { // without a database nothing can fail
+		return i, append(r.Problems, Problem{"inventory", err.Error()})
+	}
+	return i, r.Problems
+}
+
+// Snapshot returns the inventory as it is now.
+func (i *Inventory) Snapshot() *Snapshot { return i.snap.Load() }
+
+// Changed returns a channel that is closed when there is a newer snapshot. Take
+// it before the snapshot, so that no change is missed.
+func (i *Inventory) Changed() <-chan struct{} {
+	i.watch.Lock()
+	defer i.watch.Unlock()
+	return i.changed
+}
+
+func (i *Inventory) publish(s *Snapshot) {
+	i.snap.Store(s)
+	i.resources.Set(float64(len(s.resources)))
+	i.running.Set(float64(len(s.workloads)))
+	i.watch.Lock()
+	close(i.changed)
+	i.changed = make(chan struct{})
+	i.watch.Unlock()
+}
+
+// Name names the component.
+func (i *Inventory) Name() string { return "inventory" }
+
+// Run loads the inventory and follows changes that other processes make.
+func (i *Inventory) Run(ctx context.Context, ready func()) error {
+	if err := i.Open(ctx); err != nil {
+		return err
+	}
+	ready()
+	tick := time.NewTicker(i.cfg.Poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if i.db == nil {
+			continue
+		}
+		if err := i.poll(ctx); err != nil && ctx.Err() == nil {
+			i.reloads.WithLabelValues("error").Inc()
+			i.log.Warn("inventory could not be read; the last one stays", "error", err)
+		}
+	}
+}
+
+// Open loads what the relational store holds. It may be called again.
+func (i *Inventory) Open(ctx context.Context) error {
+	if i.db == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.load(ctx)
+}
+
+func (i *Inventory) poll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	v, err := readVersion(ctx, i.db)
+	if err != nil || v == i.stored {
+		return err
+	}
+	if err := i.load(ctx); err != nil {
+		return err
+	}
+	i.reloads.WithLabelValues("ok").Inc()
+	return nil
+}
+
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func readVersion(ctx context.Context, q querier) (v version, err error) {
+	err = q.QueryRowContext(ctx, `SELECT resources, workloads FROM inventory_version WHERE id=1`).Scan(&v.resources, &v.workloads)
+	if err != nil {
+		return v, fmt.Errorf("read inventory version: %w", err)
+	}
+	return v, nil
+}
+
+func (i *Inventory) load(ctx context.Context) error {
+	var t schemas.Topology
+	var v version
+	err := i.db.InTx(ctx, func(tx *sql.Tx) (err error) {
+		if v, err = readVersion(ctx, tx); err != nil {
+			return err
+		}
+		if err := scan(ctx, tx, `SELECT id, kind, parent, attrs FROM inventory_resources ORDER BY id`, func(rows *sql.Rows) error {
+			var r schemas.Resource
+			var attrs string
+			if err := rows.Scan(&r.ID, &r.Kind, &r.Parent, &attrs); err != nil {
+				return err
+			}
+			t.Resources = append(t.Resources, r)
+			return unmarshal(attrs, &t.Resources[len(t.Resources)-1].Attrs)
+		}); err != nil {
+			return err
+		}
+		if err := scan(ctx, tx, `SELECT from_id, to_id, kind FROM inventory_links ORDER BY from_id, to_id, kind`, func(rows *sql.Rows) error {
+			var l schemas.Link
+			err := rows.Scan(&l.From, &l.To, &l.Kind)
+			t.Links = append(t.Links, l)
+			return err
+		}); err != nil {
+			return err
+		}
+		return scan(ctx, tx, `SELECT id, resources, start_ns, end_ns, attrs FROM inventory_workloads`, func(rows *sql.Rows) error {
+			var w schemas.Workload
+			var resources, attrs string
+			var start, end int64
+			if err := rows.Scan(&w.ID, &resources, &start, &end, &attrs); err != nil {
+				return err
+			}
+			w.Start, w.End = fromNano(start), fromNano(end)
+			if err := errors.Join(unmarshal(resources, &w.Resources), unmarshal(attrs, &w.Attrs)); err != nil {
+				return err
+			}
+			t.Workloads = append(t.Workloads, w)
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("load inventory: %w", err)
+	}
+	old := i.Snapshot()
+	g, generation := old.graph, old.Generation
+	if v.resources != i.stored.resources || generation == 0 {
+		g, generation = newGraph(t), generation+1
+	}
+	jobs := make(map[string]schemas.Workload, len(t.Workloads))
+	for _, w := range t.Workloads {
+		jobs[w.ID] = w
+	}
+	i.stored = v
+	i.publish(newSnapshot(g, jobs, old.Version+1, generation))
+	return nil
+}
+
+func scan(ctx context.Context, q querier, query string, each func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func unmarshal(text string, v any) error {
+	if text == "" || text == "null" {
+		return nil
+	}
+	return json.Unmarshal([]byte(text), v)
+}
+
+func marshal(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return string(text), err
+}
+
+func fromNano(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+func toNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// Import replaces resources and links by those of a topology, and adds its
+// workloads or updates those of the same id. Bad records are left out and
+// reported. What is equal already is not written.
+func (i *Inventory) Import(ctx context.Context, t schemas.Topology) (Report, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	t, problems := Validate(t)
+	i.problems.Add(float64(len(problems)))
+	old := i.Snapshot()
+	report := Report{Resources: len(t.Resources), Links: len(t.Links), Problems: problems}
+	var put []schemas.Resource
+	keep := make(map[string]bool, len(t.Resources))
+	for _, r := range t.Resources {
+		keep[r.ID] = true
+		switch n := old.nodes[r.ID]; {
+		case n == nil:
+			report.Added++
+			put = append(put, r)
+		case n.Kind != r.Kind || n.Parent != r.Parent || !maps.Equal(n.Attrs, r.Attrs):
+			report.Changed++
+			put = append(put, r)
+		}
+	}
+	var remove []string
+	for id := range old.nodes {
+		if !keep[id] {
+			remove = append(remove, id)
+		}
+	}
+	report.Removed = len(remove)
+	addLinks, dropLinks := differ(old.links, t.Links)
+	jobs := maps.Clone(old.workloads)
+	var putJobs []schemas.Workload
+	for _, w := range t.Workloads {
+		if have, ok := jobs[w.ID]; !ok || !sameWorkload(have, w) {
+			putJobs = append(putJobs, w)
+			jobs[w.ID] = w
+		}
+	}
+	report.Workloads = len(jobs)
+	graphChanged := len(put)+len(remove)+len(addLinks)+len(dropLinks) > 0
+	if !graphChanged && len(putJobs) == 0 {
+		return report, nil
+	}
+	if i.db != nil {
+		err := i.db.InTx(ctx, func(tx *sql.Tx) error {
+			if err := writeResources(ctx, tx, put, remove); err != nil {
+				return err
+			}
+			if err := writeLinks(ctx, tx, addLinks, dropLinks); err != nil {
+				return err
+			}
+			if err := writeWorkloads(ctx, tx, putJobs); err != nil {
+				return err
+			}
+			return i.bump(ctx, tx, graphChanged, len(putJobs) > 0)
+		})
+		if err != nil {
+			return report, fmt.Errorf("import inventory: %w", errors.Join(err, i.reload(ctx)))
+		}
+	}
+	g, generation := old.graph, old.Generation
+	if graphChanged {
+		g, generation = newGraph(t), generation+1
+	}
+	i.publish(newSnapshot(g, jobs, old.Version+1, generation))
+	return report, nil
+}
+
+// reload brings memory back to what is stored after a change that failed.
+func (i *Inventory) reload(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return i.load(ctx)
+}
+
+// bump counts the change for other processes. A count that is not the one that
+// this process knows makes the next poll read everything.
+func (i *Inventory) bump(ctx context.Context, tx *sql.Tx, resources, workloads bool) error {
+	add := version{}
+	if resources {
+		add.resources = 1
+	}
+	if workloads {
+		add.workloads = 1
+	}
+	var now version
+	if err := tx.QueryRowContext(ctx, `UPDATE inventory_version SET resources=resources+$1, workloads=workloads+$2 WHERE id=1
+RETURNING resources, workloads`, add.resources, add.workloads).Scan(&now.resources, &now.workloads); err != nil {
+		return fmt.Errorf("count the change: %w", err)
+	}
+	if now == (version{i.stored.resources + add.resources, i.stored.workloads + add.workloads}) {
+		i.stored = now
+	}
+	return nil
+}
+
+func differ(old, now []schemas.Link) (add, drop []schemas.Link) {
+	have := make(map[schemas.Link]bool, len(old))
+	for _, l := range old {
+		have[l] = true
+	}
+	for _, l := range now {
+		if !have[l] {
+			add = append(add, l)
+		}
+		delete(have, l)
+	}
+	for l := range have {
+		drop = append(drop, l)
+	}
+	return add, drop
+}
+
+func sameWorkload(a, b schemas.Workload) bool {
+	if !a.Start.Equal(b.Start) || !a.End.Equal(b.End) || !maps.Equal(a.Attrs, b.Attrs) || len(a.Resources) != len(b.Resources) {
+		return false
+	}
+	for i := range a.Resources {
+		if a.Resources[i] != b.Resources[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func writeResources(ctx context.Context, tx *sql.Tx, put []schemas.Resource, remove []string) error {
+	for _, id := range remove {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_resources WHERE id=$1`, id); err != nil {
+			return err
+		}
+	}
+	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_resources (id, kind, parent, attrs) VALUES ($1,$2,$3,$4)
+ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs=excluded.attrs`)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stmt.Close() }()
+	for _, r := range put {
+		attrs, err := marshal(r.Attrs)
+		if err != nil {
+			return err
+		}
+		if _, err := stmt.ExecContext(ctx, r.ID, r.Kind, r.Parent, attrs); err != nil {
+			return fmt.Errorf("resource %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+func writeLinks(ctx context.Context, tx *sql.Tx, add, drop []schemas.Link) error {
+	for _, l := range drop {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_links WHERE from_id=$1 AND to_id=$2 AND kind=$3`, l.From, l.To, l.Kind); err != nil {
+			return err
+		}
+	}
+	stmt, err := tx.PrepareContext(ctx, `INSERT INTO inventory_links (from_id, to_id, kind) VALUES ($1,$2,$3) ON CONFLICT DO NOTHING`)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stmt.Close() }()
+	for _, l := range add {
+		if _, err := stmt.ExecContext(ctx, l.From, l.To, l.Kind); err != nil {
+			return fmt.Errorf("link from %s to %s: %w", l.From, l.To, err)
+		}
+	}
+	return nil
+}
+
+func writeWorkloads(ctx context.Context, tx *sql.Tx, put []schemas.Workload) error {
+	for _, w := range put {
+		resources, err := marshal(w.Resources)
+		if err != nil {
+			return err
+		}
+		attrs, err := marshal(w.Attrs)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO inventory_workloads (id, resources, start_ns, end_ns, attrs) VALUES ($1,$2,$3,$4,$5)
+ON CONFLICT (id) DO UPDATE SET resources=excluded.resources, start_ns=excluded.start_ns, end_ns=excluded.end_ns, attrs=excluded.attrs`,
+			w.ID, resources, toNano(w.Start), toNano(w.End), attrs); err != nil {
+			return fmt.Errorf("workload %s: %w", w.ID, err)
+		}
+	}
+	return nil
+}
+
+// PutWorkloads adds workloads or updates those of the same id, and forgets those
+// that ended long ago.
+func (i *Inventory) PutWorkloads(ctx context.Context, ws ...schemas.Workload) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old := i.Snapshot()
+	jobs := maps.Clone(old.workloads)
+	var put []schemas.Workload
+	for _, w := range ws {
+		if w.ID == "" {
+			return errors.New("put workload: it has no id")
+		}
+		if have, ok := jobs[w.ID]; !ok || !sameWorkload(have, w) {
+			put = append(put, w)
+			jobs[w.ID] = w
+		}
+	}
+	if len(put) == 0 {
+		return nil
+	}
+	before := time.Now().Add(-i.cfg.KeepWorkloads)
+	for id, w := range jobs {
+		if !w.End.IsZero() && w.End.Before(before) {
+			delete(jobs, id)
+		}
+	}
+	if i.db != nil {
+		err := i.db.InTx(ctx, func(tx *sql.Tx) error {
+			if err := writeWorkloads(ctx, tx, put); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_workloads WHERE end_ns > 0 AND end_ns < $1`, before.UnixNano()); err != nil {
+				return err
+			}
+			return i.bump(ctx, tx, false, true)
+		})
+		if err != nil {
+			return fmt.Errorf("put workloads: %w", err)
+		}
+	}
+	i.publish(newSnapshot(old.graph, jobs, old.Version+1, old.Generation))
+	return nil
+}

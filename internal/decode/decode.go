@@ -1,0 +1,531 @@
+// Package decode turns raw vendor text into lines of events.jsonl, as a stream:
+// kernel logs, journals, fabric manager's log, IPMI event logs and Redfish events
+// (formats, section 4).
+package decode
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/auspex-dev/auspex/internal/decode/kernlog"
+	"github.com/auspex-dev/auspex/internal/decode/redfishevent"
+	"github.com/auspex-dev/auspex/internal/decode/sel"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Formats lists what can be decoded.
+func Formats() []string {
+	return []string{"kmsg", "dmesg", "journal", "fabricmanager", "sel", "sel-raw", "redfish-event"}
+}
+
+// ErrBadLine is wrapped when a strict run stops at a line.
+var ErrBadLine = errors.New("bad line")
+
+// ErrUnknownFormat is wrapped when a format is not one of Formats.
+var ErrUnknownFormat = errors.New("format is not known")
+
+// Options says how to read.
+type Options struct {
+	Format string
+	// Name is the input's name in messages.
+	Name string
+	// Host is the server that the text comes from; empty takes what the text says.
+	Host string
+	// Boot is when the host booted; it places times that count from there.
+	Boot time.Time
+	// Strict stops at the first bad line.
+	Strict bool
+	// Resolve names the resource that an event speaks of; nil leaves the host.
+	Resolve func(ev *schemas.Event) string
+	// Now supplies the year that syslog leaves out; nil is the clock.
+	Now func() time.Time
+}
+
+// Result counts what was read and written.
+type Result struct{ Records, Events, Bad int }
+
+const (
+	maxLine     = 1 << 20
+	maxBody     = 64 << 20
+	unknownHost = "localhost"
+)
+
+// Run reads text and writes an event a line. A bad line is named on errw with
+// input, line and reason, counted and skipped; with Strict it is the error, which
+// wraps ErrBadLine. The input may be compressed with gzip or zstd.
+func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Result, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	plain, done, err := unpack(in)
+	if err != nil {
+		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
+	}
+	defer done()
+	d := &decoder{o: o, ctx: ctx, in: bufio.NewReaderSize(plain, 64<<10), out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
+	d.enc = json.NewEncoder(d.out)
+	d.enc.SetEscapeHTML(false)
+	switch o.Format {
+	case "kmsg":
+		err = d.lines(d.kmsg)
+	case "dmesg":
+		err = d.lines(d.dmesg)
+	case "fabricmanager":
+		err = d.lines(d.fabricManager)
+	case "sel":
+		err = d.lines(func(s string) error { return d.sel(sel.ParseElist, s) })
+	case "sel-raw":
+		err = d.lines(func(s string) error { return d.sel(sel.ParseHex, s) })
+	case "journal":
+		err = d.journal()
+	case "redfish-event":
+		err = d.redfish()
+	default:
+		return Result{}, fmt.Errorf("%w: %q; known are %s", ErrUnknownFormat, o.Format, strings.Join(Formats(), ", "))
+	}
+	if ferr := d.out.Flush(); err == nil && ferr != nil {
+		err = fmt.Errorf("write events: %w", ferr)
+	}
+	if d.res.Bad > 0 && err == nil {
+		fmt.Fprintf(errw, "%s: %d of %d records could not be read\n", o.Name, d.res.Bad, d.res.Records)
+	}
+	return d.res, err
+}
+
+// unpack sees through gzip and zstd by their first bytes.
+func unpack(in io.Reader) (io.Reader, func(), error) {
+	b := bufio.NewReaderSize(in, 64<<10)
+	head, err := b.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, func() { _ = z.Close() }, nil
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(b)
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return b, func() {}, nil
+}
+
+type decoder struct {
+	o       Options
+	ctx     context.Context
+	in      *bufio.Reader
+	out     *bufio.Writer
+	enc     *json.Encoder
+	errw    io.Writer
+	res     Result
+	line    int
+	parser  kernlog.Parser
+	boot    int    // boots seen
+	seq     uint64 // of the record before
+	last    time.Time
+	stamp   string
+	repeats map[string]int // equal records of one moment
+}
+
+// bad reports a line, and stops a strict run.
+func (d *decoder) bad(err error) error {
+	d.res.Bad++
+	if d.o.Strict {
+		return fmt.Errorf("%w: %s:%d: %w", ErrBadLine, d.o.Name, d.line, err)
+	}
+	_, _ = fmt.Fprintf(d.errw, "%s:%d: %v\n", d.o.Name, d.line, err)
+	return nil
+}
+
+// lines calls f for each line. An error of f is a bad line.
+func (d *decoder) lines(f func(string) error) error {
+	for {
+		line, long, err := d.readLine()
+		if len(line) > 0 || long || err == nil {
+			d.line++
+			if d.line&0x3ff == 0 && d.ctx.Err() != nil {
+				return d.ctx.Err()
+			}
+			var ferr error
+			switch s := strings.TrimRight(line, "\r\n"); {
+			case long:
+				d.res.Records++
+				ferr = fmt.Errorf("line is longer than %d bytes", maxLine)
+			case strings.TrimSpace(s) == "":
+			default:
+				d.res.Records++
+				ferr = f(strings.ToValidUTF8(s, "\uFFFD"))
+			}
+			var w *writeError
+			if errors.As(ferr, &w) {
+				return ferr
+			}
+			if ferr != nil {
+				if berr := d.bad(ferr); berr != nil {
+					return berr
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", d.o.Name, err)
+		}
+	}
+}
+
+func (d *decoder) readLine() (line string, long bool, err error) {
+	var buf []byte
+	for {
+		part, err := d.in.ReadSlice('\n')
+		if len(buf) <= maxLine {
+			buf = append(buf, part...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		return string(buf), len(buf) > maxLine+1, err
+	}
+}
+
+// writeError is no fault of the line.
+type writeError struct{ err error }
+
+// Error implements error.
+func (e *writeError) Error() string { return "write events: " + e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *writeError) Unwrap() error { return e.err }
+
+// write completes an event and writes it. The id is made of what the record is,
+// and of how many equal ones the same moment has had.
+func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
+	if d.o.Host != "" || host == "" {
+		host = d.o.Host
+	}
+	if host == "" {
+		host = unknownHost
+	}
+	ev.Resource = host
+	if ev.Time.IsZero() {
+		ev.Time = d.last
+	}
+	if ev.Time.IsZero() {
+		ev.Time = time.Unix(0, 0)
+		ev.SetAttr("clock", "unknown")
+	}
+	ev.Time = ev.Time.UTC()
+	d.last = ev.Time
+	if ev.Observed.IsZero() {
+		ev.Observed = ev.Time
+	}
+	stamp := ev.Time.Format(time.RFC3339Nano)
+	if stamp != d.stamp {
+		clear(d.repeats)
+		d.stamp = stamp
+	}
+	id := schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message)
+	n := d.repeats[id]
+	if d.repeats[id] = n + 1; n > 0 {
+		id = schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message, strconv.Itoa(n))
+	}
+	ev.ID = id
+	if d.o.Resolve != nil {
+		if r := d.o.Resolve(ev); r != "" {
+			ev.Resource = r
+		}
+	}
+	d.res.Events++
+	if err := d.enc.Encode(ev); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// place gives a time since boot its date.
+func (d *decoder) place(ev *schemas.Event, since time.Duration) {
+	if !d.o.Boot.IsZero() {
+		ev.Time = d.o.Boot.Add(since)
+		return
+	}
+	ev.Time = time.Unix(0, 0).Add(since)
+	ev.SetAttr("clock", "boot")
+}
+
+func (d *decoder) kmsg(s string) error {
+	r, err := kernlog.ParseKmsg(s)
+	if errors.Is(err, kernlog.ErrContinuation) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if r.Sequence < d.seq {
+		d.boot++
+	}
+	d.seq = r.Sequence
+	ev, ok := d.parser.Message(r.Unit, r.Text)
+	if !ok {
+		return nil
+	}
+	d.place(&ev, r.SinceBoot)
+	return d.write(&ev, r.Host, "kmsg "+strconv.Itoa(d.boot), strconv.FormatUint(r.Sequence, 10))
+}
+
+func (d *decoder) dmesg(s string) error {
+	r, err := kernlog.ParseDmesg(s, d.o.Now().Year())
+	if errors.Is(err, kernlog.ErrContinuation) {
+		return nil
+	}
+	undated := kernlog.NoTime(err)
+	if err != nil && !undated {
+		return err
+	}
+	ev, ok := d.parser.Message(r.Unit, r.Text)
+	if !ok {
+		return nil
+	}
+	switch {
+	case !r.Time.IsZero():
+		ev.Time = r.Time
+	case !undated:
+		d.place(&ev, r.SinceBoot)
+	}
+	return d.write(&ev, r.Host, "dmesg", "")
+}
+
+func (d *decoder) fabricManager(s string) error {
+	ev, t, ok := d.parser.FabricManager(s)
+	if !t.IsZero() {
+		d.last = t
+	}
+	if !ok {
+		return nil
+	}
+	ev.Time = t
+	return d.write(&ev, "", "fabricmanager", "")
+}
+
+func (d *decoder) sel(parse func(string) (sel.Record, error), s string) error {
+	r, err := parse(s)
+	if errors.Is(err, sel.ErrNothing) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ev := r.Event("")
+	return d.write(&ev, "", "sel", strconv.Itoa(int(r.ID)))
+}
+
+func (d *decoder) journal() error {
+	j := kernlog.NewJournal(d.in)
+	for {
+		if err := d.ctx.Err(); err != nil {
+			return err
+		}
+		r, err := j.Next()
+		d.line = j.Line()
+		if errors.Is(err, io.EOF) && !errors.Is(err, kernlog.ErrEntry) {
+			return nil
+		}
+		d.res.Records++
+		if errors.Is(err, kernlog.ErrEntry) {
+			if err := d.bad(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", d.o.Name, err)
+		}
+		ev, ok := d.parser.Message(r.Unit, strings.ToValidUTF8(r.Text, "\uFFFD"))
+		if !ok {
+			continue
+		}
+		ev.Time = r.Time
+		if r.BootID != "" {
+			ev.SetAttr("boot_id", r.BootID)
+		}
+		if err := d.write(&ev, r.Host, r.BootID, r.Cursor); err != nil {
+			return err
+		}
+	}
+}
+
+// redfish reads bodies: one a line, one over several lines, or an array, whose
+// elements are read one by one.
+func (d *decoder) redfish() error {
+	var body []byte
+	flush := func() error {
+		b := body
+		body = nil
+		if len(bytes.TrimSpace(b)) == 0 {
+			return nil
+		}
+		d.res.Records++
+		return d.body(b)
+	}
+	for first := true; ; first = false {
+		if first {
+			if array, err := d.leadsArray(); err != nil {
+				return err
+			} else if array {
+				return d.array()
+			}
+		}
+		line, long, err := d.readLine()
+		if len(line) > 0 {
+			d.line++
+		}
+		if d.ctx.Err() != nil {
+			return d.ctx.Err()
+		}
+		fresh := []byte(strings.TrimSpace(line))
+		// A whole body on a line of its own ends one that was cut off before it.
+		if len(fresh) > 0 && line[0] == '{' && cutOff(body) && json.Valid(fresh) {
+			if err := d.report(flush()); err != nil {
+				return err
+			}
+		}
+		if len(body)+len(line) > maxBody {
+			body = nil
+			d.res.Records++
+			if err := d.report(fmt.Errorf("body is longer than %d bytes", maxBody)); err != nil {
+				return err
+			}
+		} else if !long {
+			body = append(body, line...)
+		}
+		if balanced(body) || errors.Is(err, io.EOF) {
+			if err := d.report(flush()); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", d.o.Name, err)
+		}
+	}
+}
+
+// cutOff reports whether a body ends where no writer would break a line.
+func cutOff(body []byte) bool {
+	b := bytes.TrimSpace(body)
+	return len(b) > 0 && !bytes.ContainsRune([]byte("{[,:"), rune(b[len(b)-1]))
+}
+
+// report counts a bad body and passes on what must stop the run.
+func (d *decoder) report(err error) error {
+	var w *writeError
+	if err == nil || errors.As(err, &w) {
+		return err
+	}
+	return d.bad(err)
+}
+
+// leadsArray looks at the first character that is no blank.
+func (d *decoder) leadsArray() (bool, error) {
+	for {
+		b, err := d.in.Peek(1)
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("read %s: %w", d.o.Name, err)
+		}
+		switch b[0] {
+		case '\n':
+			d.line++
+			fallthrough
+		case ' ', '\t', '\r':
+			_, _ = d.in.Discard(1)
+		default:
+			return b[0] == '[', nil
+		}
+	}
+}
+
+func (d *decoder) array() error {
+	dec := json.NewDecoder(d.in)
+	d.line++
+	for {
+		t, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil || t != json.Delim('[') {
+			return d.bad(fmt.Errorf("array is followed by something else: %v %w", t, err))
+		}
+		for dec.More() {
+			if d.ctx.Err() != nil {
+				return d.ctx.Err()
+			}
+			var raw json.RawMessage
+			d.res.Records++
+			if err := dec.Decode(&raw); err != nil {
+				return d.bad(fmt.Errorf("element %d: %w", d.res.Records-1, err))
+			}
+			if err := d.report(d.body(raw)); err != nil {
+				return err
+			}
+		}
+		if _, err := dec.Token(); err != nil {
+			return d.bad(fmt.Errorf("array does not end: %w", err))
+		}
+	}
+}
+
+// balanced reports whether a text's brackets, outside of strings, are closed.
+func balanced(b []byte) bool {
+	depth, quoted, any := 0, false, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			any = true
+		case c == '}' || c == ']':
+			depth--
+		case c > ' ':
+			any = true
+		}
+	}
+	return any && depth <= 0
+}
+
+func (d *decoder) body(b []byte) error {
+	entries, err := redfishevent.Parse(b)
+	for i := range entries {
+		e := &entries[i]
+		ev := e.Event()
+		if werr := d.write(&ev, "", "redfish", e.Key()); werr != nil {
+			return werr
+		}
+	}
+	return err
+}

@@ -1,0 +1,209 @@
+package decode
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func run(t *testing.T, in io.Reader, o Options) (events []schemas.Event, errs string, res Result, err error) {
+	t.Helper()
+	o.Name = "input"
+	var out, errw bytes.Buffer
+	res, err = Run(context.Background(), in, &out, &errw, o)
+	for dec := json.NewDecoder(&out); ; {
+		var ev schemas.Event
+		if dec.Decode(&ev) != nil {
+			break
+		}
+		events = append(events, ev)
+	}
+	return events, errw.String(), res, err
+}
+
+func lines(evs []schemas.Event) []string {
+	var out []string
+	for _, e := range evs {
+		out = append(out, strings.Join([]string{e.Time.Format(time.RFC3339Nano), e.Resource, e.Type, e.Code, e.Attrs["action"], e.Attrs["clock"]}, " "))
+	}
+	return out
+}
+
+func TestFormats(t *testing.T) {
+	boot := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name, in string
+		o        Options
+		want     []string
+		bad      int
+	}{
+		{
+			"kmsg", "6,1,1000,-;Linux version 6.8\n3,2,2500000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n SUBSYSTEM=pci\nnonsense\n",
+			Options{Format: "kmsg", Host: "gpu-1", Boot: boot},
+			[]string{"2026-01-01T00:00:00.001Z gpu-1 host.reboot boot IGNORE ", "2026-01-01T00:00:02.5Z gpu-1 gpu.xid 79 RESTART_BM "},
+			1,
+		},
+		{
+			"dmesg without a boot time", "[    5.000000] NVRM: Xid (PCI:0000:1b:00): 999, x\n",
+			Options{Format: "dmesg", Host: "gpu-1"},
+			[]string{"1970-01-01T00:00:05Z gpu-1 gpu.xid 999 CONTACT_SUPPORT boot"},
+			0,
+		},
+		{
+			"dmesg, bare lines", "NVRM: Xid (PCI:0000:1b:00): 48, x\n  indented\n",
+			Options{Format: "dmesg"},
+			[]string{"1970-01-01T00:00:00Z localhost gpu.xid 48 WORKFLOW_XID_48 unknown"},
+			0,
+		},
+		{
+			"journal", `{"__REALTIME_TIMESTAMP":"1767225600000000","_HOSTNAME":"gpu-9","_TRANSPORT":"kernel","MESSAGE":"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"}` + "\n{broken\n",
+			Options{Format: "journal"},
+			[]string{"2026-01-01T00:00:00Z gpu-9 gpu.xid 154 RESET_GPU "},
+			1,
+		},
+		{
+			"fabric manager", "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33\n[Jul 23 2024 07:53:56] [INFO] [tid 841] x\n",
+			Options{Format: "fabricmanager", Host: "h"},
+			[]string{"2024-07-23T07:53:55Z h nvswitch.sxid 20034 RESET_GPU "},
+			0,
+		},
+		{
+			"sel", "   1 | 04/12/2026 | 19:48:09 | Power Supply PS1 Status | Power Supply AC lost | Asserted\nSEL has no entries\nx | y\n",
+			Options{Format: "sel", Host: "h"},
+			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 Status CHECK_MECHANICALS "},
+			1,
+		},
+		{
+			"sel-raw", "010002 0065276a 2000 04 08 c8 6f 03 ff ff\n01\n",
+			Options{Format: "sel-raw", Host: "h"},
+			[]string{"2026-06-09T00:57:36Z h psu.input_lost 08/03 CHECK_MECHANICALS "},
+			1,
+		},
+		{
+			"redfish, a line each, one cut off", `{"MessageId":"a.1.0.PSU0003","Created":"2026-01-01T00:00:00Z"}` + "\n{\"Message\n" + `{"MessageId":"b.1.0.X","Severity":"OK","Created":"2026-01-01T00:00:01Z"}` + "\n",
+			Options{Format: "redfish-event", Host: "h"},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost a.1.0.PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h bmc.event b.1.0.X IGNORE "},
+			1,
+		},
+		{
+			"redfish, over several lines", "{\n \"Events\": [\n{\"MessageId\":\"PSU0003\",\"EventTimestamp\":\"2026-01-01T00:00:00Z\"}\n]\n}\n",
+			Options{Format: "redfish-event", Host: "h"},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS "},
+			0,
+		},
+		{
+			"redfish array", "[\n{\"MessageId\":\"PSU0003\",\"Created\":\"2026-01-01T00:00:00Z\"},\n{\"MessageId\":\"PSU0017\",\"Created\":\"2026-01-01T00:00:01Z\"}]",
+			Options{Format: "redfish-event", Host: "h"},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h psu.input_lost PSU0017 IGNORE "},
+			0,
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			evs, errs, res, err := run(t, strings.NewReader(tc.in), tc.o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, lines(evs)); d != "" {
+				t.Error(d)
+			}
+			if res.Bad != tc.bad || tc.bad > 0 && !strings.Contains(errs, "input:") {
+				t.Errorf("%d bad: %s", res.Bad, errs)
+			}
+			strict := tc.o
+			strict.Strict = true
+			if _, _, _, err := run(t, strings.NewReader(tc.in), strict); errors.Is(err, ErrBadLine) != (tc.bad > 0) {
+				t.Errorf("strict: %v", err)
+			}
+		})
+	}
+}
+
+const line = "[    5.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\n"
+
+func TestCompressedInput(t *testing.T) {
+	var gz, zs bytes.Buffer
+	w := gzip.NewWriter(&gz)
+	_, _ = w.Write([]byte(line))
+	_ = w.Close()
+	z, _ := zstd.NewWriter(&zs)
+	_, _ = z.Write([]byte(line))
+	_ = z.Close()
+	for name, in := range map[string]io.Reader{"gzip": &gz, "zstd": &zs} {
+		if evs, _, _, err := run(t, in, Options{Format: "dmesg"}); err != nil || len(evs) != 1 {
+			t.Errorf("%s: %v %v", name, evs, err)
+		}
+	}
+}
+
+func TestIDsAreStableAndDistinct(t *testing.T) {
+	a, _, _, _ := run(t, strings.NewReader(line+line), Options{Format: "dmesg"})
+	b, _, _, _ := run(t, strings.NewReader(line+line), Options{Format: "dmesg"})
+	if len(a) != 2 || a[0].ID == a[1].ID {
+		t.Errorf("equal records of one moment share an id: %+v", a)
+	}
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("a second run differs: %s", d)
+	}
+}
+
+func TestTopologyResolves(t *testing.T) {
+	evs, _, _, _ := run(t, strings.NewReader(line), Options{Format: "dmesg", Host: "gpu-1", Resolve: func(ev *schemas.Event) string { return ev.Resource + "/" + ev.Attrs["pci"] }})
+	if len(evs) != 1 || evs[0].Resource != "gpu-1/0000:1b:00" {
+		t.Errorf("%+v", evs)
+	}
+}
+
+func TestUnknownFormatNamesTheKnown(t *testing.T) {
+	if _, _, _, err := run(t, strings.NewReader(""), Options{Format: "csv"}); err == nil || !strings.Contains(err.Error(), "sel-raw") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func BenchmarkKmsg(b *testing.B) {
+	var in bytes.Buffer
+	for i := range 1000 {
+		if i%100 == 0 {
+			fmt.Fprintf(&in, "3,%d,%d,-;NVRM: Xid (PCI:0000:1b:00): 31, pid=%d, name=python3, Ch 00000010, intr 00000000. MMU Fault\n", i, i*1000, i)
+		} else {
+			fmt.Fprintf(&in, "6,%d,%d,-;usb %d-1: new high-speed USB device number %d using xhci_hcd\n", i, i*1000, i, i)
+		}
+	}
+	b.SetBytes(int64(in.Len()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Run(context.Background(), bytes.NewReader(in.Bytes()), io.Discard, io.Discard, Options{Format: "kmsg", Name: "x"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func FuzzRun(f *testing.F) {
+	for i := range Formats() {
+		f.Add(i, []byte(line))
+		f.Add(i, []byte("[{\"a\":1},\n"))
+	}
+	f.Fuzz(func(t *testing.T, format int, in []byte) {
+		if format < 0 || format >= len(Formats()) {
+			return
+		}
+		var out bytes.Buffer
+		_, _ = Run(context.Background(), bytes.NewReader(in), &out, io.Discard, Options{Format: Formats()[format], Name: "x"})
+		for l := range bytes.Lines(out.Bytes()) {
+			if !json.Valid(l) {
+				t.Fatalf("not JSON: %s", l)
+			}
+		}
+	})
+}

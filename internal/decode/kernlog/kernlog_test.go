@@ -1,0 +1,305 @@
+package kernlog
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestMessage(t *testing.T) {
+	type want struct {
+		Type, Code string
+		Severity   schemas.Severity
+		State      string
+		Attrs      map[string]string
+	}
+	for _, tc := range []struct {
+		name, unit, text string
+		want             want
+	}{
+		{
+			"fallen off the bus", "", "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+			want{"gpu.xid", "79", "critical", "", map[string]string{"pci": "0000:1b:00", "action": "RESTART_BM"}},
+		},
+		{
+			"old driver, no process", "", "NVRM: Xid (PCI:0000:01:00): 32, Channel ID 00000009 intr 00800000",
+			want{"gpu.xid", "32", "warning", "", map[string]string{"pci": "0000:01:00", "action": "RESTART_APP"}},
+		},
+		{
+			"very old driver, bus alone", "", "NVRM: Xid (0000:03:00): 13, 0003 00000000 00008297",
+			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:03:00", "action": "RESTART_APP"}},
+		},
+		{
+			"with a process and a channel", "kernel", "NVRM: Xid (PCI:0000:43:00): 31, pid=2808164, name=torchrun, Ch 00000010, intr 00000000. MMU Fault",
+			want{"gpu.xid", "31", "warning", "", map[string]string{"pci": "0000:43:00", "pid": "2808164", "name": "torchrun", "channel": "00000010", "action": "RESTART_APP"}},
+		},
+		{
+			"after another", "", "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
+			want{"gpu.xid", "45", "warning", "", map[string]string{"pci": "0000:dc:00", "pid": "1818990", "name": "python3", "channel": "00000001", "caused_by_xid": "149", "action": "WORKFLOW_XID_45"}},
+		},
+		{
+			"with a UUID in the address", "", "NVRM: Xid (PCI:0000:1b:00 GPU-8a5f1c22-0000-1111-2222-333344445555): 48, pid=1, name=a, DBE",
+			want{"gpu.xid", "48", "critical", "", map[string]string{"pci": "0000:1b:00", "uuid": "GPU-8a5f1c22-0000-1111-2222-333344445555", "pid": "1", "name": "a", "action": "WORKFLOW_XID_48"}},
+		},
+		{
+			"MIG instance", "", "NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=99, name=x, Graphics Exception",
+			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:1b:00", "gpu_instance": "05", "pid": "99", "name": "x", "action": "RESTART_APP"}},
+		},
+		{
+			"the driver's verdict", "", "NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+			want{"gpu.xid", "154", "error", "", map[string]string{"pci": "0008:01:00", "recovery": "Node Reboot Required", "action": "RESTART_BM"}},
+		},
+		{
+			"NVLink 5, not fatal", "", "NVRM: Xid (PCI:0000:61:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 04 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)",
+			want{"gpu.xid", "149", "info", "", map[string]string{
+				"pci": "0000:61:00", "unit": "NETIR_BER_EVENT", "link": "04", "action": "WORKFLOW_NVLINK5_ERR",
+				"decoded_action": "IGNORE", "investigate": "INVESTIGATE_LINK_SI_AND_CABLES", "effect": "Local: none; Remote: none",
+			}},
+		},
+		{
+			"unknown code", "", "NVRM: Xid (PCI:0000:61:00): 777, pid=1, name=a, something new",
+			want{"gpu.xid", "777", "error", "", map[string]string{"pci": "0000:61:00", "pid": "1", "name": "a", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"switch, not fatal", "", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
+			want{"nvswitch.sxid", "12028", "info", "", map[string]string{"pci": "0000:c1:00.0", "nvswitch": "3", "link": "32", "fatal": "false", "mnemonic": "NPORT_EGRESS_PRIVRSPERR", "action": "IGNORE"}},
+		},
+		{
+			"switch, fatal", "", "nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 20034, Fatal, Link 55 LTSSM Fault Up",
+			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{"pci": "0000:07:00.0", "nvswitch": "2", "link": "55", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU"}},
+		},
+		{
+			"fabric manager", "nvidia-fabricmanager", "detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33",
+			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{"pci": "0000:86:00.0", "nvswitch": "3", "link": "33", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU"}},
+		},
+		{
+			"cgroup without memory", "", "Memory cgroup out of memory: Killed process 271036 (jupyter-lab) total-vm:88200412kB",
+			want{"host.oom", "cgroup", "warning", "", map[string]string{"pid": "271036", "name": "jupyter-lab", "action": "RESTART_APP"}},
+		},
+		{
+			"hung task", "", "INFO: task python3:1139461 blocked for more than 122 seconds.",
+			want{"host.hung_task", "122", "error", "", map[string]string{"pid": "1139461", "name": "python3", "action": "RESTART_BM"}},
+		},
+		{
+			"machine check", "", "mce: [Hardware Error]: CPU 35: Machine Check Exception: 5 Bank 14: be005f0c87f96e48",
+			want{"host.mce", "bank14", "critical", "", map[string]string{"cpu": "35", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"corrected PCIe error", "", "pcieport 0000:2e:01.0: AER: Corrected error received: 0000:2f:00.0",
+			want{"host.pcie_aer", "corrected", "info", "", map[string]string{"pci": "0000:2e:01.0", "action": "IGNORE"}},
+		},
+		{
+			"adapter lost its health", "", "mlx5_core 0000:40:00.0: poll_health:790:(pid 0): device's health compromised - reached miss count",
+			want{"nic.error", "health_compromised", "critical", "", map[string]string{"pci": "0000:40:00.0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"adapter's link", "", "mlx5_core 0000:40:00.0 ens1f0np0: Link down",
+			want{"nic.down", "link", "error", "raised", map[string]string{"pci": "0000:40:00.0", "port": "ens1f0np0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"adapter is hot", "", "mlx5_core 0000:40:00.0: temp_warn:142:(pid 0): High temperature on sensors with bit set 0 1",
+			want{"nic.overheating", "temperature", "warning", "", map[string]string{"pci": "0000:40:00.0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"failed unit", "systemd", "nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+			want{"service.failed", "nvidia-fabricmanager", "error", "", map[string]string{"action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"gone beside XID 79", "", "NVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.",
+			want{"gpu.missing", "FALLEN_OFF_BUS", "critical", "", map[string]string{"pci": "0000:1b:00.0", "action": "RESTART_BM"}},
+		},
+		{
+			"file system", "", "EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2: comm x: reading directory lblock 0",
+			want{"host.fs_error", "ext4", "error", "", map[string]string{"disk": "nvme0n1p2", "action": "CONTACT_SUPPORT"}},
+		},
+		{"panic", "", "Kernel panic - not syncing: Fatal exception", want{"host.panic", "panic", "critical", "", map[string]string{"action": "RESTART_BM"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p Parser
+			ev, ok := p.Message(tc.unit, tc.text)
+			if !ok {
+				t.Fatal("means nothing")
+			}
+			if d := cmp.Diff(tc.want, want{ev.Type, ev.Code, ev.Severity, ev.State, ev.Attrs}); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestLinesThatMeanNothing(t *testing.T) {
+	var p Parser
+	for _, text := range []string{
+		"", "usb 1-1: new high-speed USB device", "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Data {0x0000002b, 0x0000002b}",
+		"nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Severity 0 Engine instance 44 Sub-engine instance 00",
+		"NVRM: loading NVIDIA UNIX Open Kernel Module", "NVRM: Xid (PCI:0000:66:00): abc, pid=2280636", "NVRM: Xid (PCI", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
+	} {
+		if ev, ok := p.Message("", text); ok {
+			t.Errorf("%q gives %+v", text, ev)
+		}
+	}
+}
+
+func TestUUIDComesFromTheLineBefore(t *testing.T) {
+	var p Parser
+	p.Message("", "NVRM: GPU at PCI:0000:1b:00: GPU-34d7319c-5b19-1e75-186d-c187099e4fe5")
+	p.Message("", "NVRM: GPU Board Serial Number: 1320")
+	ev, ok := p.Message("", "NVRM: Xid (PCI:0000:1b:00): 48, pid=1, name=a, x")
+	if !ok || ev.Attr("uuid") != "GPU-34d7319c-5b19-1e75-186d-c187099e4fe5" {
+		t.Fatalf("%+v", ev)
+	}
+}
+
+func TestRebootSaysHowTheLastBootEnded(t *testing.T) {
+	for _, tc := range []struct {
+		name, code string
+		severity   schemas.Severity
+		lines      []string
+	}{
+		{"first sight", "boot", "info", nil},
+		{"clean", "clean", "info", []string{"usb 1-1: x", "reboot: Restarting system"}},
+		{"unclean", "unclean", "warning", []string{"usb 1-1: x"}},
+		{"after a panic", "panic", "warning", []string{"Kernel panic - not syncing: Fatal exception"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p Parser
+			for _, l := range tc.lines {
+				p.Message("", l)
+			}
+			ev, ok := p.Message("", "Linux version 6.8.0-1029-nvidia (buildd@x)")
+			if !ok || ev.Type != "host.reboot" || ev.Code != tc.code || ev.Severity != tc.severity {
+				t.Fatalf("%+v", ev)
+			}
+		})
+	}
+}
+
+func TestParseDmesgForms(t *testing.T) {
+	day := time.Date(2026, 11, 21, 6, 50, 24, 0, time.UTC)
+	for _, tc := range []struct {
+		name, line string
+		want       Record
+	}{
+		{"seconds", "[ 1399.140323] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
+		{"with the caller", "[ 1399.140323][ T1234] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
+		{"ctime", "[Sat Nov 21 06:50:24 2026] NVRM: Xid", Record{Priority: -1, Time: day, Text: "NVRM: Xid"}},
+		{"iso with facility", "kern  :err   : 2026-11-21T06:50:24,000000+00:00 nvidia-nvswitch1: SXid", Record{Priority: 3, Time: day, Text: "nvidia-nvswitch1: SXid"}},
+		{"raw", "<3>[ 1.5] NVRM: Xid", Record{Priority: 3, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
+		{"facility and seconds", "kern  :warn  : [ 1.5] NVRM: Xid", Record{Priority: 4, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
+		{"syslog file", "Nov 21 06:50:24 gpu-1 kernel: [ 12.345678] NVRM: Xid", Record{Priority: -1, Time: day, SinceBoot: 12345678 * time.Microsecond, Host: "gpu-1", Unit: "kernel", Text: "NVRM: Xid"}},
+		{"iso syslog", "2026-11-21T06:50:24+00:00 gpu-1 systemd[1]: a.service: Failed", Record{Priority: -1, Time: day, Host: "gpu-1", Unit: "systemd", Text: "a.service: Failed"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := ParseDmesg(tc.line, 2026)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, r); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	if r, err := ParseDmesg("NVRM: Xid (PCI:0000:01:00): 79, x", 2026); !NoTime(err) || r.Text == "" {
+		t.Errorf("line without a time: %+v %v", r, err)
+	}
+}
+
+func TestParseKmsg(t *testing.T) {
+	r, err := ParseKmsg(`3,1042,5034567,-;NVRM: Xid (PCI:0000:1b:00): 79, a\x0ab`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(Record{Priority: 3, Sequence: 1042, SinceBoot: 5034567 * time.Microsecond, Text: "NVRM: Xid (PCI:0000:1b:00): 79, a\nb"}, r); d != "" {
+		t.Error(d)
+	}
+	if _, err := ParseKmsg(" SUBSYSTEM=pci"); !errors.Is(err, ErrContinuation) {
+		t.Errorf("continuation: %v", err)
+	}
+	for _, bad := range []string{"x", "a,b,c,-;t", "1,2;t", "1,-2,3,-;t", "1,2,99999999999999999999,-;t"} {
+		if _, err := ParseKmsg(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestJournalExportWithBinaryField(t *testing.T) {
+	msg := "NVRM: Xid (PCI:0000:1b:00): 79, x\nsecond line"
+	in := "__CURSOR=s=1\n__REALTIME_TIMESTAMP=1790000000000000\n_TRANSPORT=kernel\n_HOSTNAME=gpu-1\nMESSAGE\n" +
+		string([]byte{byte(len(msg)), 0, 0, 0, 0, 0, 0, 0}) + msg + "\nPRIORITY=3\n\n" +
+		"bad line\nMESSAGE=lost\n\n" +
+		"__REALTIME_TIMESTAMP=1790000001000000\nSYSLOG_IDENTIFIER=systemd\nMESSAGE=a.service: Failed with result 'exit-code'.\n"
+	j := NewJournal(strings.NewReader(in))
+	r, err := j.Next()
+	if err != nil || r.Text != msg || r.Host != "gpu-1" || r.Unit != "" || r.Priority != 3 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if _, err = j.Next(); !errors.Is(err, ErrEntry) {
+		t.Fatalf("bad entry: %v", err)
+	}
+	if r, err = j.Next(); err != nil || r.Unit != "systemd" {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if _, err = j.Next(); !errors.Is(err, io.EOF) {
+		t.Fatalf("end: %v", err)
+	}
+}
+
+func TestJournalJSON(t *testing.T) {
+	in := `{"__REALTIME_TIMESTAMP":"1790000000000000","_TRANSPORT":"kernel","MESSAGE":[78,86,82,77,58,32,88]}` + "\nnot json\n" +
+		`{"__REALTIME_TIMESTAMP":"1790000000000000","MESSAGE":"x","SYSLOG_IDENTIFIER":"a"}`
+	j := NewJournal(strings.NewReader(in))
+	r, err := j.Next()
+	if err != nil || r.Text != "NVRM: X" || r.Time.Unix() != 1790000000 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if _, err = j.Next(); !errors.Is(err, ErrEntry) {
+		t.Fatalf("bad entry: %v", err)
+	}
+	if r, err = j.Next(); err != nil || r.Unit != "a" {
+		t.Fatalf("%+v %v", r, err)
+	}
+}
+
+func FuzzMessage(f *testing.F) {
+	f.Add("", "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+	f.Add("", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress")
+	f.Add("systemd", "a.service: Failed with result 'exit-code'.")
+	f.Fuzz(func(t *testing.T, unit, text string) {
+		var p Parser
+		ev, ok := p.Message(unit, text)
+		if ok && (ev.Type == "" || ev.Severity.Rank() < 0 || ev.Attr("action") == "") {
+			t.Errorf("incomplete event %+v", ev)
+		}
+		p.FabricManager(text)
+	})
+}
+
+func FuzzFormats(f *testing.F) {
+	f.Add("3,1042,5034567,-;NVRM: Xid")
+	f.Add("[ 1399.140323] NVRM: Xid")
+	f.Add("kern  :err   : 2026-11-21T06:50:24,000000+00:00 x")
+	f.Fuzz(func(t *testing.T, line string) {
+		_, _ = ParseKmsg(line)
+		_, _ = ParseDmesg(line, 2026)
+	})
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add([]byte("__REALTIME_TIMESTAMP=1\nMESSAGE\n\x01\x00\x00\x00\x00\x00\x00\x00a\n\n"))
+	f.Add([]byte(`{"MESSAGE":[1,2]}`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		j := NewJournal(strings.NewReader(string(in)))
+		for range len(in) + 2 {
+			if _, err := j.Next(); err != nil && !errors.Is(err, ErrEntry) {
+				return
+			}
+		}
+		t.Error("reading does not end")
+	})
+}

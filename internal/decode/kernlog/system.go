@@ -1,0 +1,290 @@
+package kernlog
+
+import (
+	"strings"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults"
+)
+
+// kernel matches what the kernel itself and its drivers for PCIe, memory,
+// network and storage print.
+func (p *Parser) kernel(text string) (schemas.Event, bool) {
+	has := func(s string) bool { return strings.Contains(text, s) }
+	begins := func(s string) bool { return strings.HasPrefix(text, s) }
+	switch {
+	case begins("Linux version "):
+		return p.booted()
+	case begins("reboot: "), has("systemd-shutdown["), has("systemd-shutdown: "):
+		p.down()
+		return schemas.Event{}, false
+	case begins("Kernel panic - not syncing"):
+		p.panicked = true
+		return event("host.panic", "panic", schemas.SeverityCritical)
+	case begins("BUG: unable to handle"), begins("BUG: kernel NULL pointer"), begins("general protection fault"), begins("Oops: "), begins("Internal error: Oops"):
+		return event("host.panic", "oops", schemas.SeverityCritical)
+	case begins("watchdog: BUG: soft lockup"), has("soft lockup - CPU#"):
+		return event("host.hung_task", "soft_lockup", schemas.SeverityError)
+	case has("hard LOCKUP on cpu"):
+		return event("host.panic", "hard_lockup", schemas.SeverityCritical)
+	case has("INFO: task ") && has(" blocked for more than "):
+		ev, ok := event("host.hung_task", digitsOf(between(text, "blocked for more than ", " ")), schemas.SeverityError)
+		task := between(text, "INFO: task ", " blocked")
+		if i := strings.LastIndexByte(task, ':'); i > 0 {
+			ev.SetAttr("name", task[:i])
+			ev.SetAttr("pid", task[i+1:])
+		}
+		return ev, ok
+	case has("self-detected stall on CPU"), has("detected stalls on CPUs/tasks"):
+		return event("host.hung_task", "rcu_stall", schemas.SeverityError)
+	case begins("Memory cgroup out of memory:"), begins("Out of memory:"), begins("Out of memory ("):
+		code, s := "global", schemas.SeverityError
+		if begins("Memory cgroup") {
+			code, s = "cgroup", schemas.SeverityWarning
+		}
+		pid := digitsOf(between(text, "rocess ", " "))
+		return event("host.oom", code, s, "pid", pid, "name", between(text, "(", ")"), "action", faults.ActionRestartApp)
+	}
+	if ev, ok := mce(text); ok {
+		return ev, true
+	}
+	if begins("mlx5_core ") || has(" mlx5_core ") {
+		if ev, ok := mlx5(text); ok {
+			return ev, true
+		}
+	}
+	if has("AER:") {
+		return aer(text)
+	}
+	if has("pciehp") && has("Link Down") {
+		return event("host.pcie_aer", "link_down", schemas.SeverityWarning, "pci", address(text))
+	}
+	if ev, ok := disk(text); ok {
+		return ev, true
+	}
+	return netdev(text)
+}
+
+func (p *Parser) booted() (schemas.Event, bool) {
+	code, s := "boot", schemas.SeverityInfo
+	switch {
+	case p.shutdown != "":
+		code = p.shutdown
+	case p.panicked:
+		code, s = "panic", schemas.SeverityWarning
+	case p.lines > 0:
+		code, s = "unclean", schemas.SeverityWarning
+	}
+	p.shutdown, p.panicked, p.uuids = "", false, nil
+	return event("host.reboot", code, s)
+}
+
+// down notes that the host goes down in order, and not by a crash.
+func (p *Parser) down() { p.shutdown = "clean" }
+
+// ShuttingDown reports whether the log has said that the host goes down.
+func (p *Parser) ShuttingDown() bool { return p.shutdown != "" }
+
+// mce reads machine checks and the memory controller's reports (EDAC).
+func mce(text string) (schemas.Event, bool) {
+	switch {
+	case strings.HasPrefix(text, "EDAC ") && strings.Contains(text, " UE "):
+		return event("dimm.ecc_ue", "DIMM", schemas.SeverityCritical, "slot", edacSlot(text))
+	case strings.HasPrefix(text, "EDAC ") && strings.Contains(text, " CE "):
+		return event("dimm.ecc_ce", "DIMM", schemas.SeverityWarning, "slot", edacSlot(text))
+	case strings.Contains(text, "Machine Check Exception"), strings.Contains(text, "Machine check events logged"), strings.Contains(text, "Machine Check: "),
+		strings.Contains(text, "Fatal machine check"):
+		if strings.Contains(text, "events logged") {
+			return event("host.mce", "logged", schemas.SeverityWarning)
+		}
+		code := "exception"
+		if b := digitsOf(between(text, "Bank ", ":")); b != "" {
+			code = "bank" + b
+		}
+		return event("host.mce", code, schemas.SeverityCritical, "cpu", digitsOf(between(text, "CPU ", ":")))
+	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") && strings.Contains(text, "Killing"):
+		return event("host.mce", "memory", schemas.SeverityCritical)
+	case strings.Contains(text, "[Hardware Error]: event severity: fatal"):
+		return event("host.mce", "ghes_fatal", schemas.SeverityCritical)
+	case strings.Contains(text, "[Hardware Error]: event severity: recoverable"):
+		return event("host.mce", "ghes_recoverable", schemas.SeverityError)
+	case strings.Contains(text, "[Hardware Error]: event severity: corrected"):
+		return event("host.mce", "ghes_corrected", schemas.SeverityInfo)
+	}
+	return schemas.Event{}, false
+}
+
+func edacSlot(text string) string {
+	if _, after, ok := strings.Cut(text, " on "); ok {
+		return firstWord(after)
+	}
+	return ""
+}
+
+// mlx5 reads the ConnectX driver: "mlx5_core 0000:40:00.0: poll_health:790:(pid 0):
+// device's health compromised", port module events, over-temperature and links.
+func mlx5(text string) (schemas.Event, bool) {
+	low := strings.ToLower(text)
+	has := func(s string) bool { return strings.Contains(low, s) }
+	pci, port := address(text), netName(text)
+	ev := func(typ, code string, s schemas.Severity) (schemas.Event, bool) {
+		return event(typ, code, s, "pci", pci, "port", port)
+	}
+	switch {
+	case has("health compromised"):
+		return ev("nic.error", "health_compromised", schemas.SeverityCritical)
+	case has("fatal error") && has("poll_health"), has("fatal error") && has("detected"):
+		return ev("nic.error", "fatal", schemas.SeverityCritical)
+	case has("high temperature"), has("over-temperature"), has("overheat"), has("temperature warning"), has("temp_warn"):
+		return ev("nic.overheating", "temperature", schemas.SeverityWarning)
+	case has("cable error"), has("port module event[error]"), has("port module event") && has("error"):
+		return ev("nic.error", "module", schemas.SeverityError)
+	case has("cable unplugged"):
+		e, ok := ev("nic.down", "unplugged", schemas.SeverityWarning)
+		e.State = schemas.StateRaised
+		return e, ok
+	case has("cable plugged"):
+		e, ok := ev("nic.down", "unplugged", schemas.SeverityInfo)
+		e.State = schemas.StateCleared
+		return e, ok
+	case has("link down"):
+		e, ok := ev("nic.down", "link", schemas.SeverityError)
+		e.State = schemas.StateRaised
+		return e, ok
+	case has("link up"):
+		e, ok := ev("nic.down", "link", schemas.SeverityInfo)
+		e.State = schemas.StateCleared
+		return e, ok
+	case has("insufficient power on the pcie slot"), has("detected insufficient power"):
+		return ev("nic.error", "slot_power", schemas.SeverityError)
+	case has("tx timeout"), has("cqe error"), has("error cqe"), has("synd_") || has("syndrome") && has("err"),
+		has("command timeout"), has("wait_func") && has("timeout"), has("leaking"), has("firmware over"), has("device's health"), has("failed recovery"), has("aborting"):
+		code := "driver"
+		switch {
+		case has("tx timeout"):
+			code = "tx_timeout"
+		case has("cqe"):
+			code = "cqe"
+		case has("timeout"):
+			code = "command_timeout"
+		}
+		return ev("nic.error", code, schemas.SeverityError)
+	}
+	return schemas.Event{}, false
+}
+
+// aer reads PCIe advanced error reporting.
+func aer(text string) (schemas.Event, bool) {
+	low := strings.ToLower(text)
+	pci := address(text)
+	switch {
+	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") && !strings.Contains(low, "non-fatal"):
+		return event("host.pcie_aer", "fatal", schemas.SeverityCritical, "pci", pci)
+	case strings.Contains(low, "non-fatal"):
+		return event("host.pcie_aer", "nonfatal", schemas.SeverityError, "pci", pci)
+	case strings.Contains(low, "corrected"):
+		return event("host.pcie_aer", "corrected", schemas.SeverityInfo, "pci", pci)
+	}
+	return schemas.Event{}, false
+}
+
+func disk(text string) (schemas.Event, bool) {
+	has := func(s string) bool { return strings.Contains(text, s) }
+	switch {
+	case strings.HasPrefix(text, "EXT4-fs error"), strings.HasPrefix(text, "EXT4-fs (") && has("error"):
+		return event("host.fs_error", "ext4", schemas.SeverityError, "disk", between(text, "(device ", ")"))
+	case strings.HasPrefix(text, "XFS (") && (has("Corruption") || has("metadata I/O error") || has("orce") && has("hutdown") || has("Shutting down filesystem")):
+		return event("host.fs_error", "xfs", schemas.SeverityError, "disk", between(text, "XFS (", ")"))
+	case strings.HasPrefix(text, "BTRFS error"), strings.HasPrefix(text, "BTRFS critical"):
+		return event("host.fs_error", "btrfs", schemas.SeverityError, "disk", between(text, "(device ", ")"))
+	case has("Remounting filesystem read-only"):
+		return event("host.fs_error", "read_only", schemas.SeverityError)
+	case strings.HasPrefix(text, "nvme ") && has("timeout, aborting"), strings.HasPrefix(text, "nvme ") && has("timeout, reset controller"),
+		strings.HasPrefix(text, "nvme ") && has("controller is down"):
+		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
+	case has("I/O error, dev "):
+		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "I/O error, dev ", " "), ","))
+	case strings.HasPrefix(text, "Buffer I/O error on dev"):
+		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "on dev ", " "), ","))
+	}
+	return schemas.Event{}, false
+}
+
+// netdev reads "ib0: link down", "eth0: NIC Link is Down", "mlx5_0: port 1 state …".
+func netdev(text string) (schemas.Event, bool) {
+	low := strings.ToLower(text)
+	if strings.Contains(low, "netdev watchdog:") && strings.Contains(low, "timed out") {
+		return event("nic.error", "tx_timeout", schemas.SeverityError, "port", firstWord(strings.Trim(between(text, "WATCHDOG: ", " "), " :")))
+	}
+	if strings.Contains(low, "nic link is down") {
+		ev, ok := event("nic.down", "link", schemas.SeverityError, "port", netName(text), "pci", address(text))
+		ev.State = schemas.StateRaised
+		return ev, ok
+	}
+	if strings.Contains(low, "nic link is up") {
+		ev, ok := event("nic.down", "link", schemas.SeverityInfo, "port", netName(text), "pci", address(text))
+		ev.State = schemas.StateCleared
+		return ev, ok
+	}
+	return schemas.Event{}, false
+}
+
+// address returns the first PCI address with a function in a text.
+func address(text string) string {
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' || r == '(' || r == ')' || r == '[' || r == ']' }) {
+		w = strings.TrimRight(w, ":.")
+		if strings.Count(w, ":") == 2 && strings.Contains(w, ".") {
+			if p := PCI(w); p != "" {
+				return p
+			}
+		}
+	}
+	return ""
+}
+
+// netName returns the interface's name, the word before ": Link" or ": NIC".
+func netName(text string) string {
+	for _, end := range []string{": Link", ": link", ": NIC", ": TX"} {
+		if i := strings.Index(text, end); i > 0 {
+			name := text[strings.LastIndexByte(text[:i], ' ')+1 : i]
+			if PCI(name) == "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// service matches what systemd says of units and what fabric manager says.
+func (p *Parser) service(unit, text string) (schemas.Event, bool) {
+	if strings.Contains(text, "detected NVSwitch") {
+		return fabricError(text)
+	}
+	fromSystemd := unit == "systemd" || strings.HasPrefix(text, "systemd[")
+	if unit == "systemd-shutdown" || unit == "systemd" && strings.Contains(text, "Shutting down.") {
+		p.down()
+	}
+	if i := strings.Index(text, "]: "); i > 0 && strings.HasPrefix(text, "systemd[") {
+		text = text[i+3:]
+	}
+	if !fromSystemd {
+		return schemas.Event{}, false
+	}
+	name, rest, ok := strings.Cut(text, ".service: ")
+	if !ok || strings.ContainsAny(name, " \t") {
+		return schemas.Event{}, false
+	}
+	if !strings.HasPrefix(rest, "Failed with result") && !strings.HasPrefix(rest, "Start request repeated too quickly") {
+		return schemas.Event{}, false
+	}
+	return failed(name)
+}
+
+func failed(name string) (schemas.Event, bool) {
+	s := schemas.SeverityWarning
+	switch name {
+	case "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "nvlsm", "nvidia-imex", "slurmd", "kubelet", "containerd":
+		s = schemas.SeverityError
+	}
+	return event("service.failed", name, s)
+}

@@ -1,0 +1,74 @@
+package redfishevent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestBodies(t *testing.T) {
+	at := time.Date(2024, 8, 21, 5, 27, 30, 0, time.UTC)
+	for _, tc := range []struct {
+		name, body string
+		want       []schemas.Event
+	}{
+		{
+			"log entry", `{"Created":"2024-08-21T05:27:30+00:00","Id":"205747","Message":"FAN_3 crossed","MessageArgs":["FAN_3","400"],"MessageId":"OpenBMC.0.1.SensorThresholdCriticalLowGoingLow","Severity":"Critical"}`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "fan.failure", Code: "OpenBMC.0.1.SensorThresholdCriticalLowGoingLow", Severity: "error", State: "raised", Message: "FAN_3 crossed",
+				Attrs: map[string]string{"args": "FAN_3;400", "sensor": "FAN_3", "record": "205747", "action": "CONTACT_SUPPORT"},
+			}},
+		},
+		{
+			"event with a list", `{"@odata.type":"#Event.v1_4_0.Event","Events":[{"EventId":"7","EventTimestamp":"2024-08-21T05:27:30Z","MessageId":"PowerSupply.1.0.InputLost","Message":"m","OriginOfCondition":{"@odata.id":"/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1"}}]}`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "PowerSupply.1.0.InputLost", Severity: "error", State: "raised", Message: "m",
+				Attrs: map[string]string{"sensor": "PSU1", "origin": "/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1", "record": "7", "action": "CHECK_MECHANICALS"},
+			}},
+		},
+		{
+			"an XID in a GPU's log", `[{"Id":"9","Created":"2024-08-21T05:27:30Z","MessageId":"ResourceEvent.1.0.ResourceErrorsDetected","MessageArgs":["GPU_0 Driver Event Message","XID 79: fallen"],"Severity":"Critical","Message":"m"}]`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "m",
+				Attrs: map[string]string{"args": "GPU_0 Driver Event Message;XID 79: fallen", "sensor": "GPU_0 Driver Event Message", "record": "9", "message_id": "ResourceEvent.1.0.ResourceErrorsDetected", "action": "RESTART_BM"},
+			}},
+		},
+		{
+			"property of the wrong type", `{"Id":12,"Created":"2024-08-21T05:27:30Z","MessageId":"IDRAC.2.7.USR0030","Severity":"OK","Message":"m"}`,
+			[]schemas.Event{{Time: at, Source: "redfish", Type: "bmc.event", Code: "IDRAC.2.7.USR0030", Severity: "info", Message: "m", Attrs: map[string]string{"action": "IGNORE"}}},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			entries, err := Parse([]byte(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []schemas.Event
+			for i := range entries {
+				got = append(got, entries[i].Event())
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"Events":[{"MessageId":"a.1.0.B","MessageArgs":[1,null]}]}`))
+	f.Add([]byte(`[{"Message":"XID 79"}]`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		entries, err := Parse(body)
+		if err != nil {
+			return
+		}
+		for i := range entries {
+			if ev := entries[i].Event(); ev.Type == "" || ev.Severity.Rank() < 0 {
+				t.Errorf("incomplete event %+v", ev)
+			}
+		}
+	})
+}

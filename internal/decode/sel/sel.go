@@ -1,0 +1,287 @@
+// Package sel decodes records of an IPMI system event log, from their 16 bytes
+// or from the text that `ipmitool sel elist` prints, into events.
+package sel
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults"
+)
+
+// typeMemory is the sensor type of memory (IPMI 2.0, table 42-3), and preInit the last timestamp that counts seconds since the controller's start
+// and not since 1970 (IPMI 2.0, section 37.1).
+const (
+	preInit    = 0x20000000
+	typeMemory = 0x0c
+)
+
+// Record is an entry of the log (IPMI 2.0, table 32-1).
+type Record struct {
+	ID           uint16
+	Type         byte      // 0x02 is a system event; 0xc0 and above are the vendor's own
+	Time         time.Time // the controller's clock
+	PreInit      bool      // the clock was not set; Time counts from 1970
+	Generator    uint16
+	SensorType   byte
+	SensorNumber byte
+	EventType    byte // event/reading type, without the direction
+	Deasserted   bool
+	Data         [3]byte
+	OEM          []byte // data of a vendor's record
+	// Sensor and Text are what ipmitool has printed; empty for raw records.
+	Sensor, Text string
+	Reading      string
+}
+
+// ParseRaw decodes the 16 bytes of a record.
+func ParseRaw(b []byte) (Record, error) {
+	if len(b) != 16 {
+		return Record{}, fmt.Errorf("SEL record has %d bytes, not 16", len(b))
+	}
+	r := Record{ID: binary.LittleEndian.Uint16(b), Type: b[2]}
+	if r.ID == 0 || r.ID == 0xffff {
+		return Record{}, fmt.Errorf("SEL record id %#04x is reserved", r.ID)
+	}
+	switch {
+	case r.Type >= 0xe0: // without a timestamp
+		r.OEM = append([]byte(nil), b[3:]...)
+		return r, nil
+	case r.Type >= 0xc0:
+		r.setTime(binary.LittleEndian.Uint32(b[3:]))
+		r.OEM = append([]byte(nil), b[7:]...)
+		return r, nil
+	case r.Type != 0x02:
+		return Record{}, fmt.Errorf("SEL record type %#02x is not known", r.Type)
+	}
+	r.setTime(binary.LittleEndian.Uint32(b[3:]))
+	r.Generator = binary.LittleEndian.Uint16(b[7:])
+	r.SensorType, r.SensorNumber = b[10], b[11]
+	r.EventType, r.Deasserted = b[12]&0x7f, b[12]&0x80 != 0
+	copy(r.Data[:], b[13:16])
+	return r, nil
+}
+
+func (r *Record) setTime(sec uint32) {
+	r.Time = time.Unix(int64(sec), 0).UTC()
+	r.PreInit = sec <= preInit
+}
+
+// ParseHex decodes a line with a record in hexadecimal digits; blanks, commas,
+// colons and 0x between the bytes are allowed.
+func ParseHex(line string) (Record, error) {
+	s := strings.NewReplacer("0x", "", "0X", "", " ", "", "\t", "", ",", "", ":", "").Replace(strings.TrimSpace(line))
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		return Record{}, fmt.Errorf("SEL record is not hexadecimal: %w", err)
+	}
+	return ParseRaw(b)
+}
+
+// Offset is the event's offset within its type (low half of event data 1).
+func (r *Record) Offset() byte { return r.Data[0] & 0x0f }
+
+// Code is the sensor type and the offset in hexadecimal, such as "08/03".
+func (r *Record) Code() string { return fmt.Sprintf("%02x/%02x", r.SensorType, r.Offset()) }
+
+// ErrNothing marks a line that holds no record, such as ipmitool's "SEL has no entries".
+var ErrNothing = errors.New("no record")
+
+// ParseElist decodes a line of `ipmitool sel elist` (or `sel list`): " 1a |
+// 04/12/2026 | 19:48:09 | Power Supply PS1 Status | Power Supply AC lost |
+// Asserted". Times are taken as UTC.
+func ParseElist(line string) (Record, error) {
+	if s := strings.TrimSpace(line); s == "" || strings.HasPrefix(s, "SEL has no entries") || strings.HasPrefix(s, "SEL Information") {
+		return Record{}, ErrNothing
+	}
+	f := strings.Split(line, "|")
+	for i := range f {
+		f[i] = strings.TrimSpace(f[i])
+	}
+	if len(f) < 4 {
+		return Record{}, fmt.Errorf("SEL line has %d columns, not at least 4", len(f))
+	}
+	id, err := strconv.ParseUint(f[0], 16, 16)
+	if err != nil {
+		return Record{}, fmt.Errorf("SEL record id %.20q is not hexadecimal", f[0])
+	}
+	r := Record{ID: uint16(id), Type: 0x02}
+	if err := r.elistTime(f[1], f[2]); err != nil {
+		return Record{}, err
+	}
+	f = f[3:]
+	if strings.HasPrefix(f[0], "OEM record") {
+		r.Type, r.Text = 0xc0, strings.Join(f, " ")
+		return r, nil
+	}
+	if len(f) < 2 {
+		return Record{}, errors.New("SEL line names no event")
+	}
+	for len(f) > 2 { // from the right: direction, then readings
+		last := f[len(f)-1]
+		switch {
+		case strings.EqualFold(last, "Asserted"):
+		case strings.EqualFold(last, "Deasserted"):
+			r.Deasserted = true
+		case strings.HasPrefix(last, "Reading "):
+			r.Reading = last
+		case last == "":
+		default:
+			f[1] += " " + last
+		}
+		f = f[:len(f)-1]
+	}
+	t, sensor, ok := faults.SensorTypeNamed(f[0])
+	if !ok {
+		t, sensor = 0xc0, f[0]
+	}
+	r.SensorType, r.Sensor, r.Text = t, sensor, f[1]
+	if n, ok := strings.CutPrefix(sensor, "#0x"); ok { // `sel list` gives the number only
+		if v, err := strconv.ParseUint(n, 16, 8); err == nil {
+			r.SensorNumber, r.Sensor = byte(v), ""
+		}
+	}
+	text := strings.TrimSpace(f[1])
+	if i := strings.Index(text, " ("); i > 0 {
+		text = text[:i]
+	}
+	et, offs, found := faults.SELText(t, text)
+	if !found {
+		et, offs, found = faults.SELText(t, trimType(text, t))
+	}
+	if !found {
+		r.EventType, r.Data[0] = 0, 0
+		return r, nil
+	}
+	r.EventType, r.Data[0] = et, offs
+	return r, nil
+}
+
+// trimType removes a repeated sensor type, as in "Power Unit Redundancy: Fully Redundant".
+func trimType(text string, _ byte) string {
+	if i := strings.LastIndex(text, ": "); i > 0 {
+		return text[i+2:]
+	}
+	return text
+}
+
+func (r *Record) elistTime(date, clock string) error {
+	clock = strings.TrimSuffix(strings.TrimSuffix(clock, " UTC"), " GMT")
+	if strings.EqualFold(date, "Pre-Init") {
+		r.PreInit = true
+		r.Time = time.Unix(0, 0).UTC()
+		if s, err := strconv.ParseInt(strings.Trim(clock, "s "), 10, 32); err == nil && s >= 0 {
+			r.Time = time.Unix(s, 0).UTC()
+		}
+		return nil
+	}
+	for _, layout := range []string{"01/02/2006 15:04:05", "01/02/06 15:04:05", "2006-01-02 15:04:05"} {
+		if t, err := time.Parse(layout, date+" "+clock); err == nil {
+			r.Time, r.PreInit = t.UTC(), t.Unix() <= preInit
+			return nil
+		}
+	}
+	return fmt.Errorf("SEL time %.20q %.20q", date, clock)
+}
+
+// Event says what a record means. Sensor is the sensor's name from the SDR, ""
+// where it is not known; then the one that ipmitool printed is used. Resource,
+// ID and Observed are the caller's to set.
+func (r *Record) Event(sensor string) schemas.Event {
+	if sensor == "" {
+		sensor = r.Sensor
+	}
+	ev := schemas.Event{Time: r.Time, Source: schemas.SourceIPMI, Type: "bmc.sel"}
+	ev.SetAttr("record", strconv.Itoa(int(r.ID)))
+	if r.PreInit {
+		ev.SetAttr("clock", "unset")
+	}
+	if r.Type >= 0xc0 {
+		ev.Code, ev.Severity = fmt.Sprintf("oem/%02x", r.Type), schemas.SeverityInfo
+		ev.Message = r.Text
+		if ev.Message == "" {
+			ev.Message = fmt.Sprintf("OEM record %02xh: %s", r.Type, hex.EncodeToString(r.OEM))
+		}
+		ev.SetAttr("action", faults.ActionIgnore)
+		return ev
+	}
+	e := faults.SEL(r.SensorType, r.EventType, r.Offset())
+	if r.EventType == 0 {
+		e = faults.SELEntry{Sensor: faults.SensorType(r.SensorType), Text: r.Text, Severity: schemas.SeverityWarning, EventType: "bmc.sel"}
+	}
+	ev.Type, ev.Code, ev.Severity = e.EventType, r.Code(), e.Severity
+	if ev.Type == "temp.high" && Inlet(sensor) {
+		ev.Type = "temp.inlet_high"
+	}
+	ev.SetAttr("sel", r.Code())
+	if sensor != "" {
+		ev.SetAttr("sensor", sensor)
+	}
+	if r.Type == 0x02 && r.SensorNumber != 0 {
+		ev.SetAttr("sensor_number", fmt.Sprintf("%#02x", r.SensorNumber))
+	}
+	if ev.Type != "bmc.sel" && sensor != "" {
+		ev.Code = sensor
+	}
+	// Event data 3 of a memory sensor numbers the module where event data 1 says
+	// that it does (IPMI 2.0, tables 29-6 and 42-3, sensor type 0Ch).
+	if r.SensorType == typeMemory && r.EventType == faults.SELSensorSpecific && r.Data[0]&0x30 == 0x20 {
+		ev.SetAttr("part_kind", schemas.KindDIMM)
+		ev.SetAttr("part", fmt.Sprintf("dimm%d", r.Data[2]))
+	}
+	direction := "Asserted"
+	switch {
+	case r.Deasserted:
+		direction = "Deasserted"
+		if ev.Severity != schemas.SeverityInfo {
+			ev.Severity, ev.State = schemas.SeverityInfo, schemas.StateCleared
+		}
+	case ev.Severity != schemas.SeverityInfo:
+		ev.State = schemas.StateRaised
+	}
+	if ev.Type == "dimm.ecc_ce" {
+		ev.State = ""
+	}
+	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
+	switch {
+	case r.Reading != "":
+		parts = append(parts, r.Reading)
+	case r.EventType == faults.SELThreshold && r.Data[0]&0xc0 == 0x40:
+		parts = append(parts, fmt.Sprintf("raw reading %d", r.Data[1]))
+		ev.SetAttr("raw_reading", strconv.Itoa(int(r.Data[1])))
+		if r.Data[0]&0x30 == 0x10 {
+			ev.SetAttr("raw_threshold", strconv.Itoa(int(r.Data[2])))
+		}
+	}
+	ev.Message = strings.Join(append(parts, direction), " | ")
+	ev.SetAttr("action", action(&ev))
+	return ev
+}
+
+func action(ev *schemas.Event) string {
+	switch {
+	case ev.Severity == schemas.SeverityInfo:
+		return faults.ActionIgnore
+	case ev.Type == "psu.input_lost":
+		return faults.ActionCheckMechanicals
+	}
+	return faults.ActionContactSupport
+}
+
+// Inlet reports whether a sensor's name says that it measures the air that
+// enters the device.
+func Inlet(sensor string) bool {
+	s := strings.ToLower(sensor)
+	for _, w := range []string{"inlet", "ambient", "intake", "front panel temp", "fpb temp"} {
+		if strings.Contains(s, w) {
+			return true
+		}
+	}
+	return false
+}

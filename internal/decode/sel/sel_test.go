@@ -1,0 +1,107 @@
+package sel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestElistLines(t *testing.T) {
+	at := time.Date(2026, 4, 12, 19, 48, 9, 0, time.UTC)
+	for _, tc := range []struct {
+		name, line string
+		want       schemas.Event
+	}{
+		{"input lost", "  1a | 04/12/2026 | 19:48:09 | Power Supply PS1 Status | Power Supply AC lost | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "psu.input_lost", Code: "PS1 Status", Severity: "error", State: "raised",
+			Message: "Power Supply PS1 Status | Power Supply AC lost | Asserted",
+			Attrs:   map[string]string{"record": "26", "sel": "08/03", "sensor": "PS1 Status", "action": "CHECK_MECHANICALS"},
+		}},
+		{"input back", "1b | 04/12/26 | 19:48:09 UTC | Power Supply PS1 Status | Power Supply AC lost | Deasserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "psu.input_lost", Code: "PS1 Status", Severity: "info", State: "cleared",
+			Message: "Power Supply PS1 Status | Power Supply AC lost | Deasserted",
+			Attrs:   map[string]string{"record": "27", "sel": "08/03", "sensor": "PS1 Status", "action": "IGNORE"},
+		}},
+		{"fan", "   2 | 04/12/2026 | 19:48:09 | Fan SYS_FAN3 | Lower Critical going low  | Reading 0 < Threshold 1500 RPM | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "fan.failure", Code: "SYS_FAN3", Severity: "error", State: "raised",
+			Message: "Fan SYS_FAN3 | Lower Critical going low | Reading 0 < Threshold 1500 RPM | Asserted",
+			Attrs:   map[string]string{"record": "2", "sel": "04/02", "sensor": "SYS_FAN3", "action": "CONTACT_SUPPORT"},
+		}},
+		{"inlet", "3 | 04/12/2026 | 19:48:09 | Temperature Inlet Temp | Upper Critical going high | Reading 39 > Threshold 38 degrees C | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "temp.inlet_high", Code: "Inlet Temp", Severity: "critical", State: "raised",
+			Message: "Temperature Inlet Temp | Upper Critical going high | Reading 39 > Threshold 38 degrees C | Asserted",
+			Attrs:   map[string]string{"record": "3", "sel": "01/09", "sensor": "Inlet Temp", "action": "CONTACT_SUPPORT"},
+		}},
+		{"no clock", "4 | Pre-Init  |0000000033| Physical Security Chassis Intru | General Chassis intrusion | Asserted", schemas.Event{
+			Time: time.Unix(33, 0).UTC(), Source: "ipmi", Type: "bmc.sel", Code: "05/00", Severity: "info",
+			Message: "Physical Security Chassis Intru | General Chassis intrusion | Asserted",
+			Attrs:   map[string]string{"record": "4", "sel": "05/00", "sensor": "Chassis Intru", "clock": "unset", "action": "IGNORE"},
+		}},
+		{"bus error", "5 | 04/12/2026 | 19:48:09 | Critical Interrupt PCIe | Bus Fatal Error | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "bmc.sel", Code: "13/0a", Severity: "critical", State: "raised",
+			Message: "Critical Interrupt PCIe | Bus Fatal Error | Asserted",
+			Attrs:   map[string]string{"record": "5", "sel": "13/0a", "sensor": "PCIe", "action": "CONTACT_SUPPORT"},
+		}},
+		{"redundancy, generic type", "6 | 04/12/2026 | 19:48:09 | Power Unit PSU Redundancy | Redundancy Lost | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "bmc.sel", Code: "09/01", Severity: "warning", State: "raised",
+			Message: "Power Unit PSU Redundancy | Redundancy Lost | Asserted",
+			Attrs:   map[string]string{"record": "6", "sel": "09/01", "sensor": "PSU Redundancy", "action": "CONTACT_SUPPORT"},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, err := ParseElist(tc.line)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, r.Event("")); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestRawRecord(t *testing.T) {
+	r, err := ParseHex("0100 02 0065276a 2000 04 08 c8 6f 03 ff ff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev := r.Event("PSU0 Input")
+	want := schemas.Event{
+		Time: time.Unix(0x6a276500, 0).UTC(), Source: "ipmi", Type: "psu.input_lost", Code: "PSU0 Input", Severity: "error", State: "raised",
+		Message: "Power Supply PSU0 Input | Power Supply AC lost | Asserted",
+		Attrs:   map[string]string{"record": "1", "sel": "08/03", "sensor": "PSU0 Input", "sensor_number": "0xc8", "action": "CHECK_MECHANICALS"},
+	}
+	if d := cmp.Diff(want, ev); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestMalformedRecords(t *testing.T) {
+	for _, s := range []string{"", "zz", "01", "0100020065276a20000408c86f03ff", "ffff020065276a20000408c86f03ffff", "0100aa0065276a20000408c86f03ffff"} {
+		if _, err := ParseHex(s); err == nil {
+			t.Errorf("%q is accepted", s)
+		}
+	}
+	for _, s := range []string{"x | y", "zz | 04/12/2026 | 19:48:09 | Fan | x | y", "1 | 99/99/2026 | 19:48:09 | Fan A | x", "1 | 04/12/2026 | 19:48:09 | Fan A"} {
+		if _, err := ParseElist(s); err == nil {
+			t.Errorf("%q is accepted", s)
+		}
+	}
+}
+
+func FuzzRecords(f *testing.F) {
+	f.Add("  1 | 04/12/2026 | 19:48:09 | Fan SYS_FAN3 | Lower Critical going low  | Reading 0 < Threshold 1500 RPM | Asserted")
+	f.Add("0100 02 0065276a 2000 04 08 c8 6f 03 ff ff")
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, parse := range []func(string) (Record, error){ParseElist, ParseHex} {
+			if r, err := parse(s); err == nil {
+				if ev := r.Event(""); ev.Type == "" || ev.Severity.Rank() < 0 {
+					t.Errorf("incomplete event %+v", ev)
+				}
+			}
+		}
+	})
+}
