@@ -1,0 +1,510 @@
+// Package sim runs the simulated fleet: real Redfish, IPMI, gNMI, dcgm-exporter
+// and Slurm endpoints on loopback, and kernel logs in files, all over one
+// physical model, with faults from a script.
+//
+// It is a process of its own and shares nothing with the product but its files:
+//
+//	topology.json   the inventory, with the addresses of all devices
+//	secrets.yaml    users and passwords by the name that the inventory uses
+//	ca.pem          what signs the certificates of the HTTPS and gNMI endpoints
+//	slurm.json      the address of the scheduler and the file with its token
+//	ledger.jsonl    all that was injected, and all that the devices said
+//	state.json      what the devices keep when the simulator stops
+//	endpoints.json  the process, its start and its ports, written when it is ready
+package sim
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/auspex-dev/auspex/internal/sim/exporter"
+	"github.com/auspex-dev/auspex/internal/sim/fault"
+	"github.com/auspex-dev/auspex/internal/sim/fleet"
+	"github.com/auspex-dev/auspex/internal/sim/gnmi"
+	"github.com/auspex-dev/auspex/internal/sim/ipmi"
+	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"github.com/auspex-dev/auspex/internal/sim/redfish"
+	"github.com/auspex-dev/auspex/internal/sim/slurm"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Names of the files below the simulator's directory.
+const (
+	TopologyFile  = "topology.json"
+	SecretsFile   = "secrets.yaml"
+	CAFile        = caFile
+	SlurmFile     = "slurm.json"
+	LedgerFile    = "ledger.jsonl"
+	EndpointsFile = "endpoints.json"
+
+	tokenFile = "slurm.token"
+	stateFile = "state.json"
+	lockFile  = "lock"
+	kmsgDir   = "kmsg"
+)
+
+// maxWait bounds how late the model does what a request has planned.
+const maxWait = 100 * time.Millisecond
+
+// calm is how long a fleet that was mended stays well before the script begins
+// again.
+const calm = 20 * time.Second
+
+// Credential is the name of the secret of every simulated device.
+const Credential = "sim"
+
+// ErrRunning is returned when another simulator uses the directory.
+var ErrRunning = errors.New("another simulator runs in this directory")
+
+// DemoScript is the script of faults that the demo plays.
+var DemoScript = fault.Demo
+
+// Config says what is simulated, and where its files go.
+type Config struct {
+	Dir    string
+	Script []byte // YAML; empty plays nothing
+	Seed   uint64
+	Listen string // the address, without a port, of all endpoints
+	Fleet  fleet.Config
+	Log    *slog.Logger
+	Tell   func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
+	Ready  func(Endpoints)    // if not nil, called when every endpoint answers
+}
+
+// DefaultConfig returns the demo's fleet and script, without a directory.
+func DefaultConfig() Config {
+	return Config{Script: DemoScript, Seed: 1, Listen: "127.0.0.1", Fleet: fleet.DefaultConfig(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// Validate checks the configuration; it does not look at the disk.
+func (c Config) Validate() error {
+	if c.Dir == "" {
+		return errors.New("dir is empty")
+	}
+	if ip := net.ParseIP(c.Listen); ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("listen is %q; it must be a loopback address, for the passwords of the fleet are public", c.Listen)
+	}
+	if err := c.Fleet.Validate(); err != nil {
+		return fmt.Errorf("fleet: %w", err)
+	}
+	if len(c.Script) > 0 {
+		if _, err := fault.Parse(c.Script); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Endpoints is the content of endpoints.json.
+type Endpoints struct {
+	PID     int            `json:"pid"`
+	Started time.Time      `json:"started"`
+	Seed    uint64         `json:"seed"`
+	Script  string         `json:"script,omitempty"`
+	Faults  []Planned      `json:"faults"`
+	Ports   map[string]int `json:"ports"`
+}
+
+// Planned is a fault of the script with the target that was chosen.
+type Planned struct {
+	At       time.Time `json:"at"`
+	Kind     string    `json:"kind"`
+	Resource string    `json:"resource"`
+}
+
+// Run simulates until ctx is done. It returns nil then, and an error when the
+// directory cannot be used, a port cannot be opened or a file cannot be written.
+func Run(ctx context.Context, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("simulator: %w", err)
+	}
+	if err := newSimulator(cfg).run(ctx); err != nil {
+		return fmt.Errorf("simulator: %w", err)
+	}
+	return nil
+}
+
+type simulator struct {
+	cfg   Config
+	fleet *fleet.Fleet
+	slurm *slurm.Controller
+	in    *fault.Injector
+	tls   tls.Certificate
+	ports map[string]int // those of now
+	known map[string]int // those of the last time
+
+	mended       bool // what a run before had broken
+	saved        time.Time
+	savedRecords uint64
+	savedJob     uint32
+
+	wg      sync.WaitGroup
+	stops   []func()
+	problem chan error
+}
+
+func newSimulator(cfg Config) *simulator {
+	return &simulator{cfg: cfg, ports: map[string]int{}, known: map[string]int{}, problem: make(chan error, 1)}
+}
+
+func (s *simulator) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
+
+func (s *simulator) run(parent context.Context) (err error) {
+	dir, err := filepath.Abs(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("find directory: %w", err)
+	}
+	s.cfg.Dir = dir
+	if err := os.MkdirAll(s.path(kmsgDir), 0o700); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	unlock, err := lock(s.path(lockFile))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var last Endpoints
+	if readJSON(s.path(EndpointsFile), &last) == nil && last.Ports != nil {
+		s.known = last.Ports
+	}
+	before, err := s.remember()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if s.tls, err = certificate(dir, now); err != nil {
+		return err
+	}
+	token, err := s.token()
+	if err != nil {
+		return err
+	}
+	led, err := ledger.Open(s.path(LedgerFile), s.cfg.Tell)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, led.Err(), led.Close()) }()
+
+	s.fleet = fleet.New(s.cfg.Fleet, s.cfg.Seed, s.path(kmsgDir), led, now)
+	s.slurm = slurm.New(s.fleet, s.cfg.Seed, token, 0, led, now)
+	if before != nil {
+		s.fleet.Restore(before.Fleet, !before.Clean)
+	}
+	s.fleet.OnChange(s.slurm.Changed)
+	if err := s.fleet.Start(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.fleet.Close()) }()
+	if before != nil {
+		booted := s.fleet.Repair()
+		for _, a := range before.Faults {
+			a.End(s.fleet)
+		}
+		s.slurm.Restore(before.Slurm, booted)
+		s.mended = len(booted)+len(before.Faults) > 0
+	} else {
+		s.slurm.Start()
+	}
+	s.fleet.Settle()
+	if err := s.save(false); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.save(true)) }()
+
+	ctx, cancel := context.WithCancel(parent)
+	defer func() {
+		cancel()
+		for _, stop := range s.stops {
+			stop()
+		}
+		s.wg.Wait()
+	}()
+	topology, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.publish(topology); err != nil {
+		return err
+	}
+	return s.loop(ctx, led)
+}
+
+// loop is the simulator's only clock.
+func (s *simulator) loop(ctx context.Context, led *ledger.Writer) error {
+	started := time.Now()
+	if _, err := s.fleet.Step(started); err != nil {
+		return err
+	}
+	s.slurm.Step(started)
+	eps := Endpoints{PID: os.Getpid(), Started: started.UTC(), Seed: s.cfg.Seed, Ports: s.ports, Faults: []Planned{}}
+	if len(s.cfg.Script) > 0 {
+		script, err := fault.Parse(s.cfg.Script)
+		if err != nil {
+			return err
+		}
+		start := started
+		if s.mended { // let all see that it is well before it breaks again
+			start = started.Add(calm)
+		}
+		if s.in, err = fault.NewInjector(s.fleet, s.slurm, script, s.cfg.Seed, start); err != nil {
+			return err
+		}
+		eps.Script = script.Name
+		for _, p := range s.in.Plan() {
+			eps.Faults = append(eps.Faults, Planned{start.Add(p.At).UTC(), p.Kind, p.Resource})
+		}
+	}
+	if err := writeJSON(s.path(EndpointsFile), eps, 0o600); err != nil {
+		return err
+	}
+	if s.cfg.Ready != nil {
+		s.cfg.Ready(eps)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for schedule := started; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.problem:
+			return err
+		case <-timer.C:
+		}
+		now := time.Now()
+		next, err := s.fleet.Step(now)
+		if s.in != nil && err == nil {
+			if err := s.in.Step(now); err != nil {
+				s.cfg.Log.Error("fault was not injected", "error", err)
+			}
+			next, err = s.fleet.Step(now)
+		}
+		if err = errors.Join(err, led.Err()); err != nil {
+			return err
+		}
+		if !now.Before(schedule) {
+			s.slurm.Step(now)
+			schedule = now.Add(500 * time.Millisecond)
+			if s.due(now) {
+				if err := s.save(false); err != nil {
+					return err
+				}
+			}
+		}
+		if schedule.Before(next) {
+			next = schedule
+		}
+		if s.in != nil {
+			if at, ok := s.in.Next(); ok && at.Before(next) {
+				next = at
+			}
+		}
+		// A request may have planned something earlier in the meantime.
+		timer.Reset(min(maxWait, max(time.Millisecond, time.Until(next))))
+	}
+}
+
+// listen opens every endpoint and returns the inventory with the addresses.
+func (s *simulator) listen(ctx context.Context) (schemas.Topology, error) {
+	t := s.fleet.Topology()
+	tlsConfig := &tls.Config{Certificates: []tls.Certificate{s.tls}, MinVersion: tls.VersionTLS12}
+	for i := range t.Resources {
+		r := &t.Resources[i]
+		var err error
+		switch r.Kind {
+		case schemas.KindServer:
+			err = s.listenServer(ctx, r, tlsConfig)
+		case schemas.KindSwitch:
+			err = s.listenSwitch(r, tlsConfig)
+		}
+		if err != nil {
+			return t, fmt.Errorf("open endpoints of %s: %w", r.ID, err)
+		}
+	}
+	l, err := s.tcp("slurm")
+	if err != nil {
+		return t, fmt.Errorf("open endpoint of the scheduler: %w", err)
+	}
+	s.serveHTTP(l, s.slurm.Handler(), nil)
+	return t, nil
+}
+
+func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsConfig *tls.Config) error {
+	b := s.fleet.BMC(r.ID)
+	l, err := s.tcp(r.ID + "/redfish")
+	if err != nil {
+		return err
+	}
+	s.serveHTTP(l, redfish.NewHandler(b), tlsConfig)
+	r.Attrs[schemas.AttrRedfishURL] = "https://" + l.Addr().String()
+
+	pc, err := s.udp(r.ID + "/ipmi")
+	if err != nil {
+		return err
+	}
+	server := ipmi.NewServer(b)
+	s.wg.Go(func() {
+		if err := server.Serve(ctx, pc); err != nil && ctx.Err() == nil {
+			s.fail(fmt.Errorf("serve IPMI of %s: %w", r.ID, err))
+		}
+	})
+	s.stops = append(s.stops, func() { _ = pc.Close() })
+	r.Attrs[schemas.AttrIPMIIP] = pc.LocalAddr().String()
+
+	if l, err = s.tcp(r.ID + "/exporter"); err != nil {
+		return err
+	}
+	s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
+	r.Attrs[schemas.AttrExporterURL] = "http://" + l.Addr().String() + "/metrics"
+	r.Attrs[schemas.AttrKmsgPath] = filepath.Join(s.path(kmsgDir), r.ID+".kmsg")
+	r.Attrs[schemas.AttrCredential] = Credential
+	return nil
+}
+
+func (s *simulator) listenSwitch(r *schemas.Resource, tlsConfig *tls.Config) error {
+	l, err := s.tcp(r.ID + "/gnmi")
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(grpc.Creds(credentials.NewTLS(tlsConfig.Clone())))
+	gpb.RegisterGNMIServer(g, gnmi.NewServer(s.fleet.Switch(r.ID)))
+	s.wg.Go(func() {
+		if err := g.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			s.fail(fmt.Errorf("serve gNMI of %s: %w", r.ID, err))
+		}
+	})
+	s.stops = append(s.stops, g.Stop)
+	r.Attrs[schemas.AttrGNMIAddress] = l.Addr().String()
+	r.Attrs[schemas.AttrCredential] = Credential
+	return nil
+}
+
+// serveHTTP serves on l until the simulator stops. HTTP/2 is off, as board
+// controllers have none.
+func (s *simulator) serveHTTP(l net.Listener, h http.Handler, tlsConfig *tls.Config) {
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
+	if tlsConfig != nil {
+		l = tls.NewListener(l, tlsConfig)
+	}
+	s.wg.Go(func() {
+		if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			s.fail(fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err))
+		}
+	})
+	s.stops = append(s.stops, func() { _ = srv.Close() })
+}
+
+func (s *simulator) fail(err error) {
+	select {
+	case s.problem <- err:
+	default:
+	}
+}
+
+// tcp opens a listener on the port of the last time, or on a free one.
+func (s *simulator) tcp(key string) (net.Listener, error) {
+	if port := s.known[key]; port != 0 {
+		if l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(s.cfg.Listen), Port: port}); err == nil {
+			s.ports[key] = port
+			return l, nil
+		}
+	}
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(s.cfg.Listen)})
+	if err != nil {
+		return nil, err
+	}
+	s.ports[key] = l.Addr().(*net.TCPAddr).Port
+	return l, nil
+}
+
+func (s *simulator) udp(key string) (net.PacketConn, error) {
+	if port := s.known[key]; port != 0 {
+		if c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(s.cfg.Listen), Port: port}); err == nil {
+			s.ports[key] = port
+			return c, nil
+		}
+	}
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(s.cfg.Listen)})
+	if err != nil {
+		return nil, err
+	}
+	s.ports[key] = c.LocalAddr().(*net.UDPAddr).Port
+	return c, nil
+}
+
+// publish writes what a client needs to find the fleet.
+func (s *simulator) publish(t schemas.Topology) error {
+	if err := writeJSON(s.path(TopologyFile), t, 0o644); err != nil {
+		return err
+	}
+	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, fleet.Password)
+	if err := writeFile(s.path(SecretsFile), []byte(secrets), 0o600); err != nil {
+		return err
+	}
+	return writeJSON(s.path(SlurmFile), map[string]string{
+		"url": "http://" + net.JoinHostPort(s.cfg.Listen, strconv.Itoa(s.ports["slurm"])), "token_file": s.path(tokenFile),
+	}, 0o600)
+}
+
+// token returns the scheduler's token, which stays the same over restarts.
+func (s *simulator) token() (string, error) {
+	data, err := os.ReadFile(s.path(tokenFile))
+	if err == nil && len(data) >= 32 {
+		return string(data), nil
+	}
+	var b [24]byte
+	_, _ = rand.Read(b[:])
+	token := hex.EncodeToString(b[:])
+	return token, writeFile(s.path(tokenFile), []byte(token), 0o600)
+}
+
+// lock makes sure that one simulator uses a directory.
+func lock(path string) (func(), error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, ErrRunning
+		}
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func readJSON(path string, v any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func writeJSON(path string, v any, mode os.FileMode) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return writeFile(path, append(data, '\n'), mode)
+}

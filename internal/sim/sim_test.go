@@ -1,0 +1,312 @@
+package sim
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/auspex-dev/auspex/internal/sim/fleet"
+	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func small(dir string) Config {
+	cfg := DefaultConfig()
+	cfg.Dir, cfg.Script = dir, nil
+	cfg.Fleet = fleet.Config{Site: "dc1", Racks: 2, ServersPerRack: 2, GPUs: 4, Spines: 1, CRACs: 1}
+	return cfg
+}
+
+// begin runs a simulator until the test, or the returned function, stops it.
+func begin(t *testing.T, cfg Config) (eps Endpoints, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan Endpoints, 1), make(chan error, 1)
+	cfg.Ready = func(e Endpoints) { ready <- e }
+	go func() { done <- Run(ctx, cfg) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("simulator ended with %v", err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("the simulator does not stop")
+		}
+	}
+	t.Cleanup(stop)
+	select {
+	case eps = <-ready:
+	case err := <-done:
+		stopped = true
+		t.Fatal(err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the simulator is not ready")
+	}
+	return eps, stop
+}
+
+func inventory(t *testing.T, dir string) map[string]schemas.Resource {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, TopologyFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var top schemas.Topology
+	if err := json.Unmarshal(data, &top); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]schemas.Resource{}
+	for _, r := range top.Resources {
+		out[r.ID] = r
+	}
+	return out
+}
+
+func trust(t *testing.T, dir string) *tls.Config {
+	t.Helper()
+	ca, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: pool}
+}
+
+func entries(t *testing.T, dir string) []ledger.Entry {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, LedgerFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []ledger.Entry
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var e ledger.Entry
+		if err := json.Unmarshal(sc.Bytes(), &e); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func TestAllProtocolsTellOfOneFleet(t *testing.T) {
+	dir := t.TempDir()
+	_, stop := begin(t, small(dir))
+	res := inventory(t, dir)
+	server := res["gpu-r01-02"].Attrs
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trust(t, dir), DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	fetch := func(method, url, body string, head map[string]string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, v := range head {
+			req.Header.Set(k, v)
+		}
+		if strings.HasPrefix(url, server[schemas.AttrRedfishURL]) {
+			req.SetBasicAuth(fleet.User, fleet.Password)
+		}
+		r, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		data, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.StatusCode, string(data)
+	}
+
+	if status, body := fetch("GET", server[schemas.AttrExporterURL], "", nil); status != 200 || strings.Count(body, "\nDCGM_FI_DEV_GPU_TEMP{") != 4 {
+		t.Errorf("exporter: %d, %d bytes", status, len(body))
+	}
+	if status, body := fetch("GET", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems", "", nil); status != 200 || !strings.Contains(body, "Members") {
+		t.Errorf("redfish: %d %s", status, body)
+	}
+	if data, err := os.ReadFile(server[schemas.AttrKmsgPath]); err != nil || !bytes.Contains(data, []byte(",-;")) {
+		t.Errorf("kernel log: %q, %v", data, err)
+	}
+	var sched struct {
+		URL       string `json:"url"`
+		TokenFile string `json:"token_file"`
+	}
+	if err := readJSON(filepath.Join(dir, SlurmFile), &sched); err != nil {
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(sched.TokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, body := fetch("GET", sched.URL+"/slurm/v0.0.42/nodes", "", map[string]string{"X-SLURM-USER-TOKEN": string(token)}); status != 200 || strings.Count(body, `"hostname"`) != 4 {
+		t.Errorf("scheduler: %d %s", status, body)
+	}
+
+	conn, err := grpc.NewClient(res["leaf-r01"].Attrs[schemas.AttrGNMIAddress], grpc.WithTransportCredentials(credentials.NewTLS(trust(t, dir))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", fleet.User, "password", fleet.Password), 5*time.Second)
+	defer cancel()
+	if caps, err := gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{}); err != nil || len(caps.SupportedModels) == 0 {
+		t.Errorf("gNMI: %v, %v", caps, err)
+	}
+
+	// A reset over Redfish is in the ledger with the id of its request, and is felt elsewhere.
+	if status, body := fetch("POST", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems/System_0/Actions/ComputerSystem.Reset", `{"ResetType": "ForceOff"}`,
+		map[string]string{"Content-Type": "application/json", "X-Request-Id": "action-1"}); status/100 != 2 {
+		t.Fatalf("reset: %d %s", status, body)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		if _, err := os.Stat(server[schemas.AttrKmsgPath]); errors.Is(err, os.ErrNotExist) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the host is up without power")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if _, err := client.Get(server[schemas.AttrExporterURL]); err == nil {
+		t.Error("the exporter answers without power")
+	}
+	stop()
+	var resets []string
+	for _, e := range entries(t, dir) {
+		if e.Kind == ledger.KindReset {
+			resets = append(resets, e.Device+" "+e.Protocol+" "+e.Code+" "+e.RequestID)
+		}
+	}
+	if d := cmp.Diff([]string{"gpu-r01-02 redfish ForceOff action-1"}, resets); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestARestartKeepsPortsCertificateAndJobNumbers(t *testing.T) {
+	dir := t.TempDir()
+	first, stop := begin(t, small(dir))
+	ca, _ := os.ReadFile(filepath.Join(dir, CAFile))
+	stop()
+	lastJob := uint64(0)
+	for _, e := range entries(t, dir) {
+		lastJob = max(lastJob, e.Record)
+	}
+	second, stop := begin(t, small(dir))
+	stop()
+	if d := cmp.Diff(first.Ports, second.Ports); d != "" {
+		t.Errorf("ports changed: %s", d)
+	}
+	if again, _ := os.ReadFile(filepath.Join(dir, CAFile)); !bytes.Equal(ca, again) {
+		t.Error("the authority changed")
+	}
+	jobs := map[uint64]int{}
+	for _, e := range entries(t, dir) {
+		if e.Kind == ledger.KindJob && e.Code == "RUNNING" {
+			jobs[e.Record]++
+		}
+	}
+	for id, n := range jobs {
+		if n > 1 {
+			t.Errorf("job %d ran twice", id)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{SecretsFile: 0o600, tokenFile: 0o600, keyFile: 0o600, EndpointsFile: 0o600} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v %v", name, info.Mode(), err)
+		}
+	}
+}
+
+func TestOneDirectoryHasOneSimulator(t *testing.T) {
+	dir := t.TempDir()
+	begin(t, small(dir))
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := Run(ctx, small(dir)); !errors.Is(err, ErrRunning) {
+		t.Errorf("the second simulator says %v", err)
+	}
+}
+
+func TestFaultsComeAtTheirTimeAndAreWrittenDown(t *testing.T) {
+	dir := t.TempDir()
+	cfg := small(dir)
+	cfg.Script = []byte("name: quick\nfaults:\n  - {at: 300ms, kind: gpu_fallen_off, target: gpu-r02-01/gpu1}\n  - {at: 500ms, kind: feed_loss, target: {rack: 1, feed: a}}\n")
+	eps, stop := begin(t, cfg)
+	if len(eps.Faults) != 2 || eps.Script != "quick" || eps.Faults[1].Resource != "pdu-r01-a" {
+		t.Errorf("endpoints tell of %+v", eps)
+	}
+	time.Sleep(2500 * time.Millisecond)
+	stop()
+	log := entries(t, dir)
+	at := func(match func(e ledger.Entry) bool) time.Duration {
+		t.Helper()
+		i := slices.IndexFunc(log, match)
+		if i < 0 {
+			t.Fatal("not in the ledger")
+		}
+		return log[i].Time.Sub(eps.Started)
+	}
+	if d := at(func(e ledger.Entry) bool { return e.Type == "gpu.xid" && e.Code == "79" }); d < 290*time.Millisecond || d > time.Second {
+		t.Errorf("XID 79 after %s", d)
+	}
+	if d := at(func(e ledger.Entry) bool { return e.Type == "psu.input_lost" && e.Protocol == "ipmi" }); d < 500*time.Millisecond || d > 2*time.Second {
+		t.Errorf("the first supply after %s", d)
+	}
+}
+
+func TestBadConfigurationIsRefusedBeforeAnythingIsTouched(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	for _, tc := range []struct {
+		name string
+		edit func(c *Config)
+		want string
+	}{
+		{"no directory", func(c *Config) { c.Dir = "" }, "dir is empty"},
+		{"an open address", func(c *Config) { c.Listen = "0.0.0.0" }, "loopback"},
+		{"no racks", func(c *Config) { c.Fleet.Racks = 0 }, "racks is 0"},
+		{"a bad script", func(c *Config) { c.Script = []byte("faults: [{kind: x}]") }, "unknown kind"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := small(dir)
+			tc.edit(&cfg)
+			if err := Run(context.Background(), cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q in it", err, tc.want)
+			}
+			if _, err := os.Stat(dir); err == nil {
+				t.Error("the directory was made")
+			}
+		})
+	}
+}
