@@ -1,0 +1,207 @@
+// Package bmc reaches a server's board controller, over Redfish or IPMI: power
+// state, resets and boot device. A command that is accepted has not happened
+// yet: whoever asked reads back.
+package bmc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
+	"github.com/auspex-dev/auspex/internal/bmc/redfish"
+)
+
+var (
+	// ErrNoAddress says that a target has neither a Redfish URL nor an IPMI address.
+	ErrNoAddress = errors.New("no redfish_url and no ipmi_ip")
+	// ErrUnsupported says that the protocol has no such operation.
+	ErrUnsupported = errors.New("not supported over this protocol")
+)
+
+// PowerState is the state of a server's main power, as Redfish names it
+// (DSP2046, Resource.PowerState).
+type PowerState string
+
+// The power states. IPMI knows on and off only.
+const (
+	PowerOn          PowerState = "On"
+	PowerOff         PowerState = "Off"
+	PowerPoweringOn  PowerState = "PoweringOn"
+	PowerPoweringOff PowerState = "PoweringOff"
+)
+
+// ResetType is what to do with a server's power, as Redfish names it (DSP2046,
+// Resource.ResetType).
+type ResetType string
+
+// The resets. Over IPMI, GracefulRestart is not there, and ForceRestart is a
+// hard reset.
+const (
+	ResetOn               ResetType = "On"
+	ResetForceOff         ResetType = "ForceOff"
+	ResetGracefulShutdown ResetType = "GracefulShutdown"
+	ResetGracefulRestart  ResetType = "GracefulRestart"
+	ResetForceRestart     ResetType = "ForceRestart"
+	ResetPowerCycle       ResetType = "PowerCycle"
+	ResetNMI              ResetType = "Nmi"
+)
+
+// Boot is the boot source override.
+type Boot struct {
+	Enabled string // Disabled, Once or Continuous
+	Target  string // None, Pxe, Hdd or BiosSetup
+	Mode    string // UEFI, Legacy, or "" for what is set
+}
+
+// Client is a session with one board controller. One caller at a time.
+type Client interface {
+	// Power reads the power state.
+	Power(ctx context.Context) (PowerState, error)
+	// Reset asks for a reset, once: after an error it is not known whether it was
+	// taken. The request id travels with it where the protocol can carry one.
+	Reset(ctx context.Context, t ResetType, requestID string) error
+	// SetBoot sets the boot source of the next boot or of all.
+	SetBoot(ctx context.Context, b Boot, requestID string) error
+	// Protocol is "redfish" or "ipmi".
+	Protocol() string
+	// Close ends the session and gives the turn at the controller back.
+	Close(ctx context.Context) error
+}
+
+// Target says how to reach a controller.
+type Target struct {
+	Server     string // the inventory's id, key of the gate
+	RedfishURL string // preferred
+	IPMIAddr   string // host or host:port
+	User       string
+	Password   string
+	TLS        *tls.Config   // for Redfish; nil trusts the system's certificates
+	Timeout    time.Duration // of one request; 0 is 15 s
+	Gate       *Gate         // nil lets everyone through
+}
+
+// Open waits for the turn at the controller and opens a session, over Redfish
+// where there is a URL. The caller closes the client soon: others wait.
+func Open(ctx context.Context, t Target) (Client, error) {
+	release := func() {}
+	if t.Gate != nil {
+		var err error
+		if release, err = t.Gate.Acquire(ctx, t.Server); err != nil {
+			return nil, fmt.Errorf("wait for the controller of %s: %w", t.Server, err)
+		}
+	}
+	c, err := open(ctx, t, release)
+	if err != nil {
+		release()
+		return nil, fmt.Errorf("open the controller of %s: %w", t.Server, err)
+	}
+	return c, nil
+}
+
+func open(ctx context.Context, t Target, release func()) (Client, error) {
+	switch {
+	case t.RedfishURL != "":
+		c, err := redfish.New(redfish.Options{URL: t.RedfishURL, User: t.User, Password: t.Password, TLS: t.TLS, Timeout: t.Timeout})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := c.Root(ctx); err != nil {
+			c.Close(ctx)
+			return nil, err
+		}
+		return &redfishClient{c, release}, nil
+	case t.IPMIAddr != "":
+		c, err := ipmi.New(ipmi.Options{Addr: t.IPMIAddr, User: t.User, Password: t.Password, Retries: ipmi.DefaultOptions().Retries})
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Connect(ctx); err != nil {
+			return nil, err
+		}
+		return &ipmiClient{c, release}, nil
+	}
+	return nil, ErrNoAddress
+}
+
+type redfishClient struct {
+	c       *redfish.Client
+	release func()
+}
+
+func (r *redfishClient) Power(ctx context.Context) (PowerState, error) {
+	s, err := r.c.PowerState(ctx)
+	return PowerState(s), err
+}
+
+// LastReset returns when the host was last reset and what time it is, both by the
+// controller's clock; ok is false where it does not say.
+func (r *redfishClient) LastReset(ctx context.Context) (t, now time.Time, ok bool, err error) {
+	return r.c.LastReset(ctx)
+}
+
+func (r *redfishClient) Reset(ctx context.Context, t ResetType, requestID string) error {
+	return r.c.Reset(ctx, string(t), requestID)
+}
+
+func (r *redfishClient) SetBoot(ctx context.Context, b Boot, requestID string) error {
+	return r.c.SetBoot(ctx, b.Enabled, b.Target, b.Mode, requestID)
+}
+
+func (*redfishClient) Protocol() string { return "redfish" }
+
+func (r *redfishClient) Close(ctx context.Context) error {
+	defer r.release()
+	r.c.Close(ctx)
+	return nil
+}
+
+type ipmiClient struct {
+	c       *ipmi.Conn
+	release func()
+}
+
+func (c *ipmiClient) Power(ctx context.Context) (PowerState, error) {
+	on, err := c.c.Power(ctx)
+	if err != nil {
+		return "", err
+	}
+	if on {
+		return PowerOn, nil
+	}
+	return PowerOff, nil
+}
+
+var controls = map[ResetType]ipmi.Control{
+	ResetOn: ipmi.ControlUp, ResetForceOff: ipmi.ControlDown, ResetGracefulShutdown: ipmi.ControlSoft,
+	ResetForceRestart: ipmi.ControlReset, ResetPowerCycle: ipmi.ControlCycle, ResetNMI: ipmi.ControlDiag,
+}
+
+func (c *ipmiClient) Reset(ctx context.Context, t ResetType, _ string) error {
+	cmd, ok := controls[t]
+	if !ok {
+		return fmt.Errorf("reset %s: %w", t, ErrUnsupported)
+	}
+	return c.c.Control(ctx, cmd)
+}
+
+func (c *ipmiClient) SetBoot(ctx context.Context, b Boot, _ string) error {
+	device, ok := map[string]string{"None": "none", "Pxe": "pxe", "Hdd": "disk", "BiosSetup": "bios"}[b.Target]
+	if b.Enabled == "Disabled" {
+		device, ok = "none", true
+	}
+	if !ok {
+		return fmt.Errorf("boot from %s: %w", b.Target, ErrUnsupported)
+	}
+	return c.c.SetBootDevice(ctx, device, !strings.EqualFold(b.Mode, "Legacy"), b.Enabled == "Continuous")
+}
+
+func (*ipmiClient) Protocol() string { return "ipmi" }
+
+func (c *ipmiClient) Close(ctx context.Context) error {
+	defer c.release()
+	return c.c.Close(ctx)
+}

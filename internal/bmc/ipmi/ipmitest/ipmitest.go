@@ -1,0 +1,289 @@
+// Package ipmitest answers IPMI 2.0 on a UDP port from a recorded controller,
+// for tests: power, event log, sensor records and readings.
+package ipmitest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/bougou/go-ipmi/pkg/bmc"
+	"github.com/bougou/go-ipmi/pkg/clock"
+	"github.com/bougou/go-ipmi/pkg/hal/mock"
+	"github.com/bougou/go-ipmi/pkg/handlers"
+	"github.com/bougou/go-ipmi/pkg/server"
+	"github.com/bougou/go-ipmi/pkg/transport/udp"
+	"github.com/bougou/go-ipmi/pkg/types"
+	"go.yaml.in/yaml/v3"
+)
+
+// State is what a controller holds. Records are hexadecimal, as on the wire.
+type State struct {
+	Power    bool      `yaml:"power"`
+	Clock    time.Time `yaml:"clock"`
+	Erased   uint32    `yaml:"erased"`
+	SDRs     []string  `yaml:"sdrs"`
+	Readings []Reading `yaml:"readings"`
+	SEL      []string  `yaml:"sel"`
+}
+
+// Reading is the answer to Get Sensor Reading; a sensor without one is absent.
+type Reading struct {
+	Sensor uint8  `yaml:"sensor"`
+	Raw    uint8  `yaml:"raw"`
+	States uint16 `yaml:"states"`
+}
+
+// BMC is a running controller: user admin, password secret.
+type BMC struct {
+	Addr string
+
+	mu       sync.Mutex
+	state    State
+	sdrs     [][]byte
+	sel      [][]byte
+	added    uint32
+	controls []byte
+	commands map[types.Command]int
+}
+
+// Load reads a state from a YAML file.
+func Load(t testing.TB, file string) State {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	if err := dec.Decode(&s); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+	return s
+}
+
+// Start runs a controller until the test ends.
+func Start(t testing.TB, s State) *BMC {
+	t.Helper()
+	b := &BMC{state: s, commands: make(map[types.Command]int)}
+	for _, h := range s.SDRs {
+		b.sdrs = append(b.sdrs, unhex(t, h))
+	}
+	for _, h := range s.SEL {
+		b.sel = append(b.sel, unhex(t, h))
+	}
+	dev := bmc.New(bmc.DeviceInfo{DeviceID: 32, FirmwareMajor: 1, IPMIVersion: 0x20}, [16]byte{1}, mock.New(), bmc.WithClock(clock.Real))
+	u, err := dev.Users.Add(2, "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.SetPassword([]byte("secret"))
+	u.Enabled = true
+	u.ChannelAccess[1] = bmc.UserChannelAccess{MaxPrivilege: bmc.PrivilegeLevelAdministrator, Enabled: true}
+	reg := handlers.NewRegistry()
+	handlers.RegisterAllHandlers(reg)
+	for cmd, f := range map[types.Command]func([]byte) ([]byte, types.CompletionCode){
+		types.CommandGetSELInfo: b.selInfo, types.CommandGetSELEntry: b.selEntry, types.CommandGetSELTime: b.selTime,
+		types.CommandGetSDRRepoInfo: b.sdrInfo, types.CommandGetSDR: b.getSDR, types.CommandGetSensorReading: b.reading,
+		types.CommandGetChassisStatus: b.chassis, types.CommandChassisControl: b.control,
+	} {
+		reg.RegisterFunc(cmd, func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.commands[cmd]++
+			data, code := f(req)
+			return data, code, nil
+		})
+	}
+	conn, err := udp.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Addr = conn.LocalAddr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	srv := server.NewServer(dev, conn, server.WithHandlerRegistry(reg))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		_ = srv.Close()
+		<-done
+	})
+	return b
+}
+
+func unhex(t testing.TB, h string) []byte {
+	t.Helper()
+	raw, err := hex.DecodeString(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// Add appends a record to the event log.
+func (b *BMC) Add(record []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sel = append(b.sel, bytes.Clone(record))
+	b.added++
+}
+
+// Clear erases the event log at a time of the controller's clock.
+func (b *BMC) Clear(at uint32) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sel, b.state.Erased = nil, at
+}
+
+// Controls returns the chassis control commands that came.
+func (b *BMC) Controls() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.controls)
+}
+
+// Commands returns how often a command came.
+func (b *BMC) Commands(cmd types.Command) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.commands[cmd]
+}
+
+// Record makes a system event record (IPMI 2.0, section 32.1).
+func Record(id uint16, at uint32, sensorType, number, eventType byte, data ...byte) []byte {
+	r := make([]byte, 16)
+	binary.LittleEndian.PutUint16(r, id)
+	r[2] = 0x02
+	binary.LittleEndian.PutUint32(r[3:], at)
+	r[7], r[9], r[10], r[11], r[12] = 0x20, 0x04, sensorType, number, eventType
+	copy(r[13:], []byte{0, 0xff, 0xff})
+	copy(r[13:], data)
+	return r
+}
+
+func (b *BMC) selInfo([]byte) ([]byte, types.CompletionCode) {
+	out := make([]byte, 14)
+	out[0] = 0x51
+	binary.LittleEndian.PutUint16(out[1:], uint16(len(b.sel)))
+	binary.LittleEndian.PutUint16(out[3:], 0xffff)
+	binary.LittleEndian.PutUint32(out[5:], b.added)
+	binary.LittleEndian.PutUint32(out[9:], b.state.Erased)
+	return out, types.CodeOK
+}
+
+func (b *BMC) selEntry(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) < 6 {
+		return nil, types.CodeRequestDataLengthInvalid
+	}
+	id := binary.LittleEndian.Uint16(req[2:])
+	for i, r := range b.sel {
+		if id == 0 || id == 0xffff && i == len(b.sel)-1 || id == binary.LittleEndian.Uint16(r) {
+			next := []byte{0xff, 0xff}
+			if i+1 < len(b.sel) {
+				copy(next, b.sel[i+1])
+			}
+			return append(next, r...), types.CodeOK
+		}
+	}
+	return nil, types.CodeRequestedDataNotPresent
+}
+
+func (b *BMC) selTime([]byte) ([]byte, types.CompletionCode) {
+	return binary.LittleEndian.AppendUint32(nil, uint32(b.state.Clock.Unix())), types.CodeOK
+}
+
+func (b *BMC) sdrInfo([]byte) ([]byte, types.CompletionCode) {
+	out := make([]byte, 14)
+	out[0] = 0x51
+	binary.LittleEndian.PutUint16(out[1:], uint16(len(b.sdrs)))
+	return out, types.CodeOK
+}
+
+func (b *BMC) getSDR(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) < 6 {
+		return nil, types.CodeRequestDataLengthInvalid
+	}
+	id := binary.LittleEndian.Uint16(req[2:])
+	for i, r := range b.sdrs {
+		if id == 0 || id == binary.LittleEndian.Uint16(r) {
+			next := []byte{0xff, 0xff}
+			if i+1 < len(b.sdrs) {
+				copy(next, b.sdrs[i+1])
+			}
+			return append(next, r...), types.CodeOK
+		}
+	}
+	return nil, types.CodeRequestedDataNotPresent
+}
+
+func (b *BMC) reading(req []byte) ([]byte, types.CompletionCode) {
+	for _, r := range b.state.Readings {
+		if len(req) > 0 && r.Sensor == req[0] {
+			return []byte{r.Raw, 0xc0, byte(r.States), byte(r.States>>8) | 0x80}, types.CodeOK
+		}
+	}
+	return nil, types.CodeRequestedDataNotPresent
+}
+
+func (b *BMC) chassis([]byte) ([]byte, types.CompletionCode) {
+	out := make([]byte, 3)
+	if b.state.Power {
+		out[0] = 1
+	}
+	return out, types.CodeOK
+}
+
+func (b *BMC) control(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) < 1 {
+		return nil, types.CodeRequestDataLengthInvalid
+	}
+	b.controls = append(b.controls, req[0]&0x0f)
+	switch req[0] & 0x0f {
+	case 0, 5:
+		b.state.Power = false
+	case 1, 2, 3:
+		b.state.Power = true
+	}
+	return nil, types.CodeOK
+}
+
+// Garbage answers every datagram with noise until the test ends.
+func Garbage(t testing.TB) (addr string) {
+	t.Helper()
+	conn, err := udp.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			noise := bytes.Repeat([]byte{0x06, 0x00, 0xff, 0x07}, 8)
+			copy(noise[8:], buf[:min(n, 16)])
+			if _, err := conn.WriteTo(noise, from); err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = conn.Close()
+		<-done
+	})
+	return fmt.Sprint(conn.LocalAddr())
+}

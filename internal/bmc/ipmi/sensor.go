@@ -1,0 +1,202 @@
+package ipmi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/bougou/go-ipmi/pkg/client"
+	"github.com/bougou/go-ipmi/pkg/types"
+)
+
+// Unit is what an analog sensor measures in (table 43-15).
+type Unit string
+
+// The units that have a place in our metrics; every other unit is "".
+const (
+	UnitCelsius Unit = "celsius"
+	UnitVolts   Unit = "volts"
+	UnitAmperes Unit = "amperes"
+	UnitWatts   Unit = "watts"
+	UnitRPM     Unit = "rpm"
+	UnitPercent Unit = "percent"
+	UnitNone    Unit = ""
+)
+
+// Sensor is a sensor data record of type 01h or 02h (section 43).
+type Sensor struct {
+	Number   uint8
+	Name     string
+	Type     uint8 // table 42-3
+	Reading  uint8 // event/reading type, table 42-1; 01h is threshold
+	Entity   uint8 // table 43-13
+	Instance uint8
+	Unit     Unit
+	Analog   bool
+
+	owner, lun uint8
+	full       *types.SDRFull
+}
+
+// Value converts a raw reading (section 36.3).
+func (s *Sensor) Value(raw uint8) float64 {
+	if s.full == nil {
+		return float64(raw)
+	}
+	return s.full.ConvertReading(raw)
+}
+
+// SDRStamp names a state of the sensor records: while it does not change, they
+// do not have to be read again (section 33.9).
+type SDRStamp struct {
+	Records      int
+	Add, Erase   time.Time
+	FromDevice   bool // there is no repository; the sensors are the controller's own
+	DeviceChange uint32
+}
+
+// SDRStamp reads the state of the sensor record repository.
+func (c *Conn) SDRStamp(ctx context.Context) (SDRStamp, error) {
+	var out SDRStamp
+	err := c.do(ctx, "read SDR repository info", func(cl *client.Client) error {
+		r, err := cl.GetSDRRepoInfo(ctx)
+		if err == nil {
+			out = SDRStamp{Records: int(r.RecordCount), Add: r.MostRecentAdditionTime, Erase: r.MostRecentEraseTime}
+		}
+		return err
+	})
+	return out, err
+}
+
+// maxSensorRecords bounds a walk, for controllers whose records go in circles.
+const maxSensorRecords = 4096
+
+// Sensors reads all sensor data records; it costs one command a record or more.
+// A record that cannot be parsed is left out and counted in bad.
+func (c *Conn) Sensors(ctx context.Context) (out []Sensor, bad int, err error) {
+	id, seen := uint16(0), 0
+	for {
+		var next uint16
+		var sdr *types.SDR
+		err := c.do(ctx, fmt.Sprintf("read SDR %#04x", id), func(cl *client.Client) error {
+			r, err := cl.GetSDR(ctx, id)
+			if err != nil {
+				return err
+			}
+			next = r.NextRecordID
+			sdr, err = parseSDR(r.RecordData, next)
+			if err != nil {
+				bad++
+			}
+			return nil
+		})
+		if errors.Is(err, ErrNoRecord) && seen == 0 {
+			return nil, bad, nil // an empty repository
+		}
+		if err != nil {
+			return nil, bad, err
+		}
+		if s, ok := sensorOf(sdr); ok {
+			out = append(out, s)
+		}
+		seen++
+		if next == LastRecord || next == id || seen >= maxSensorRecords {
+			return out, bad, nil
+		}
+		id = next
+	}
+}
+
+// parseSDR keeps a panic of the parser on a malformed record from the caller.
+func parseSDR(raw []byte, next uint16) (sdr *types.SDR, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			sdr, err = nil, fmt.Errorf("parse SDR: %v", p)
+		}
+	}()
+	return types.ParseSDR(raw, next)
+}
+
+func sensorOf(sdr *types.SDR) (Sensor, bool) {
+	if sdr == nil || sdr.RecordHeader == nil {
+		return Sensor{}, false
+	}
+	switch {
+	case sdr.Full != nil:
+		f := sdr.Full
+		s := Sensor{
+			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()), lun: uint8(f.GeneratorID.LUN()),
+			full: f, Analog: f.HasAnalogReading(),
+		}
+		if s.Analog {
+			s.Unit = unitOf(f.SensorUnit)
+		}
+		return s, true
+	case sdr.Compact != nil:
+		f := sdr.Compact
+		return Sensor{
+			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()), lun: uint8(f.GeneratorID.LUN()),
+		}, true
+	}
+	return Sensor{}, false
+}
+
+func clean(b []byte) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, string(b)))
+}
+
+func unitOf(u types.SensorUnit) Unit {
+	if u.Percentage {
+		return UnitPercent
+	}
+	switch uint8(u.BaseUnit) {
+	case 1:
+		return UnitCelsius
+	case 4:
+		return UnitVolts
+	case 5:
+		return UnitAmperes
+	case 6:
+		return UnitWatts
+	case 18:
+		return UnitRPM
+	}
+	return UnitNone
+}
+
+// Reading is what a sensor says now (section 35.14).
+type Reading struct {
+	OK     bool  // false: not present, scanning disabled, or being updated
+	Raw    uint8 // of an analog sensor
+	States uint16
+}
+
+// Read reads a sensor; one that is not there gives OK false and no error.
+func (c *Conn) Read(ctx context.Context, s *Sensor) (Reading, error) {
+	var out Reading
+	if s.owner != types.BMC_SA || s.lun != 0 {
+		ctx = client.WithCommandContext(ctx, (&client.CommandContext{}).WithResponderAddr(s.owner).WithResponderLUN(s.lun))
+	}
+	err := c.do(ctx, "read sensor "+s.Name, func(cl *client.Client) error {
+		r, err := cl.GetSensorReading(ctx, s.Number)
+		if err != nil {
+			return err
+		}
+		out = Reading{OK: !r.ReadingUnavailable && !r.SensorScanningDisabled, Raw: r.Reading}
+		out.States = uint16(r.OptionalData1) | uint16(r.OptionalData2&0x7f)<<8
+		return nil
+	})
+	if errors.Is(err, ErrNoRecord) {
+		return Reading{}, nil
+	}
+	return out, err
+}

@@ -1,0 +1,214 @@
+// Package redfishtest serves Redfish trees of real machines from files, for
+// tests: a folder or a .tar.gz archive with one index.json a resource.
+package redfishtest
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Tree holds the documents of a service by path, "/redfish/v1/Systems".
+type Tree struct {
+	mu   sync.Mutex
+	docs map[string]map[string]any
+	// Requests counts what was asked for.
+	Requests atomic.Int64
+	// NoSessions answers 405 to a login, as some services do.
+	NoSessions bool
+	// NoExpand leaves $expand out of what the service says that it can do.
+	NoExpand bool
+	// Posted holds the bodies of POST and PATCH by path, with the X-Request-Id.
+	posted []Post
+}
+
+// Post is a request that would change something.
+type Post struct {
+	Method, Path, RequestID, Body string
+}
+
+// New makes a tree of documents by their path.
+func New(docs map[string]map[string]any) *Tree { return &Tree{docs: docs} }
+
+// Open reads a folder or an archive.
+func Open(file string) (*Tree, error) {
+	t := &Tree{docs: make(map[string]map[string]any)}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return t, fs.WalkDir(os.DirFS(file), ".", func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || path.Base(p) != "index.json" {
+				return err
+			}
+			raw, err := os.ReadFile(filepath.Join(file, filepath.FromSlash(p)))
+			if err != nil {
+				return err
+			}
+			return t.add(p, raw)
+		})
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if path.Base(h.Name) != "index.json" {
+			continue
+		}
+		raw, err := io.ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.add(h.Name, raw); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (t *Tree) add(name string, raw []byte) error {
+	var doc map[string]any
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	t.docs[strings.TrimSuffix("/"+path.Dir(path.Clean(name)), "/")] = doc
+	return nil
+}
+
+// Set replaces a document; nil removes it.
+func (t *Tree) Set(p string, doc map[string]any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if doc == nil {
+		delete(t.docs, p)
+		return
+	}
+	t.docs[p] = doc
+}
+
+// Doc returns a document for reading.
+func (t *Tree) Doc(p string) map[string]any {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.docs[p]
+}
+
+// Posts returns what was posted or patched.
+func (t *Tree) Posts() []Post {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]Post(nil), t.posted...)
+}
+
+// ServeHTTP implements [http.Handler]: user admin, password secret.
+func (t *Tree) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t.Requests.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p := strings.TrimSuffix(r.URL.Path, "/")
+	user, password, basic := r.BasicAuth()
+	authorised := basic && user == "admin" && password == "secret" || r.Header.Get("X-Auth-Token") == "token"
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	switch {
+	case r.Method == http.MethodPost && strings.HasSuffix(p, "/Sessions"):
+		t.login(w, body)
+	case p != "/redfish/v1" && !authorised:
+		http.Error(w, "{}", http.StatusUnauthorized)
+	case r.Method == http.MethodGet:
+		t.get(w, r, p)
+	case r.Method == http.MethodDelete:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		t.posted = append(t.posted, Post{r.Method, p, r.Header.Get("X-Request-Id"), string(body)})
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (t *Tree) login(w http.ResponseWriter, body []byte) {
+	var c struct{ UserName, Password string }
+	switch {
+	case t.NoSessions:
+		http.Error(w, "{}", http.StatusMethodNotAllowed)
+	case json.Unmarshal(body, &c) != nil || c.UserName != "admin" || c.Password != "secret":
+		http.Error(w, "{}", http.StatusUnauthorized)
+	default:
+		w.Header().Set("X-Auth-Token", "token")
+		w.Header().Set("Location", "/redfish/v1/SessionService/Sessions/1")
+		w.WriteHeader(http.StatusCreated)
+	}
+}
+
+func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
+	doc, ok := t.docs[p]
+	if !ok {
+		http.Error(w, `{"error":{"message":"no such resource"}}`, http.StatusNotFound)
+		return
+	}
+	out := make(map[string]any, len(doc))
+	maps.Copy(out, doc)
+	if p == "/redfish/v1" && t.NoExpand {
+		delete(out, "ProtocolFeaturesSupported")
+	}
+	q := r.URL.Query()
+	if members, ok := out["Members"].([]any); ok {
+		if n, err := strconv.Atoi(q.Get("$skip")); err == nil {
+			members = members[min(n, len(members)):]
+		}
+		list := append([]any(nil), members...)
+		if q.Has("$expand") && !t.NoExpand {
+			for i, m := range list {
+				if o, ok := m.(map[string]any); ok {
+					if id, ok := o["@odata.id"].(string); ok && t.docs[id] != nil {
+						list[i] = t.docs[id]
+					}
+				}
+			}
+		}
+		out["Members"] = list
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		http.Error(w, "{}", http.StatusInternalServerError)
+		return
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(raw)
+	tag := `"` + strconv.FormatUint(sum.Sum64(), 16) + `"`
+	w.Header().Set("ETag", tag)
+	if r.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(raw)
+}

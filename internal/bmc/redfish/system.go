@@ -1,0 +1,189 @@
+package redfish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// System finds the computer system that can be reset. A controller may show
+// more than one: a baseboard of accelerators is a system without a reset.
+func (c *Client) System(ctx context.Context) (Object, error) {
+	root, err := c.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	systems, _, err := c.Members(ctx, orDefault(root.Link("Systems"), "/redfish/v1/Systems"))
+	if err != nil {
+		return nil, fmt.Errorf("list systems of %s: %w", c.base.Host, err)
+	}
+	best, score := Object(nil), -1
+	for _, s := range systems {
+		n := 0
+		if s.Object("Actions").Object("#ComputerSystem.Reset").String("target") != "" {
+			n += 4
+		}
+		if s.String("PowerState") != "" {
+			n += 2
+		}
+		if s.String("SystemType") == "Physical" {
+			n++
+		}
+		if n > score {
+			best, score = s, n
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%w: %s has no computer system", ErrNotFound, c.base.Host)
+	}
+	return best, nil
+}
+
+func orDefault(s, def string) string {
+	if s == "" {
+		return def
+	}
+	return s
+}
+
+// PowerState reads the power state as Redfish names it: On, Off, PoweringOn,
+// PoweringOff or Paused.
+func (c *Client) PowerState(ctx context.Context) (string, error) {
+	s, err := c.System(ctx)
+	if err != nil {
+		return "", err
+	}
+	state := s.String("PowerState")
+	if state == "" {
+		return "", fmt.Errorf("%w: %s says no PowerState", ErrProtocol, s.ID())
+	}
+	return state, nil
+}
+
+// LastReset reads when the system was last reset (DSP2046, ComputerSystem,
+// LastResetTime) and the controller's clock; ok is false where either is missing.
+func (c *Client) LastReset(ctx context.Context) (t, now time.Time, ok bool, err error) {
+	s, err := c.System(ctx)
+	if err != nil {
+		return t, now, false, err
+	}
+	if t, ok = s.Time("LastResetTime"); !ok {
+		return t, now, false, nil
+	}
+	managers := s.Object("Links").Objects("ManagedBy")
+	if len(managers) == 0 {
+		return t, now, false, nil
+	}
+	m, err := c.Get(ctx, managers[0].ID())
+	if err != nil {
+		return t, now, false, fmt.Errorf("read the clock of %s: %w", c.base.Host, err)
+	}
+	now, ok = m.Time("DateTime")
+	return t, now, ok, nil
+}
+
+// Reset posts ComputerSystem.Reset, once, and returns when the service has
+// accepted it; that says nothing about whether it happens. The request id goes
+// into the header X-Request-Id.
+func (c *Client) Reset(ctx context.Context, kind, requestID string) error {
+	s, err := c.System(ctx)
+	if err != nil {
+		return err
+	}
+	action := s.Object("Actions").Object("#ComputerSystem.Reset")
+	target := action.String("target")
+	if target == "" {
+		return fmt.Errorf("%w: %s has no reset", ErrNotFound, s.ID())
+	}
+	allowed := action.Strings("ResetType@Redfish.AllowableValues")
+	if info := action.String("@Redfish.ActionInfo"); len(allowed) == 0 && info != "" {
+		if o, err := c.Get(ctx, info); err == nil {
+			for _, p := range o.Objects("Parameters") {
+				if p.String("Name") == "ResetType" {
+					allowed = p.Strings("AllowableValues")
+				}
+			}
+		}
+	}
+	if len(allowed) > 0 && !slices.Contains(allowed, kind) {
+		return fmt.Errorf("reset %s is not among those of %s: %v", kind, s.ID(), allowed)
+	}
+	return c.post(ctx, target, map[string]string{"ResetType": kind}, requestID)
+}
+
+// post never sends an action twice: the session is renewed before it, with a
+// read, and not after a refusal.
+func (c *Client) post(ctx context.Context, path string, body any, requestID string) error {
+	if err := c.login(ctx); err != nil {
+		return err
+	}
+	header := http.Header{}
+	if requestID != "" {
+		header.Set("X-Request-Id", requestID)
+	}
+	_, _, err := c.once(ctx, http.MethodPost, path, body, header)
+	return err
+}
+
+// ResetManager restarts the controller itself (Manager.Reset), gracefully.
+func (c *Client) ResetManager(ctx context.Context, requestID string) error {
+	root, err := c.Root(ctx)
+	if err != nil {
+		return err
+	}
+	managers, _, err := c.Members(ctx, orDefault(root.Link("Managers"), "/redfish/v1/Managers"))
+	if err != nil {
+		return err
+	}
+	for _, m := range managers {
+		if t := m.Object("Actions").Object("#Manager.Reset").String("target"); t != "" {
+			return c.post(ctx, t, map[string]string{"ResetType": "GracefulRestart"}, requestID)
+		}
+	}
+	return fmt.Errorf("%w: no manager of %s has a reset", ErrNotFound, c.base.Host)
+}
+
+// SetBoot sets the boot source override: enabled is Once, Continuous or
+// Disabled; target is None, Pxe, Hdd, BiosSetup and so on; mode is UEFI, Legacy
+// or "" for what is set.
+func (c *Client) SetBoot(ctx context.Context, enabled, target, mode, requestID string) error {
+	s, err := c.System(ctx)
+	if err != nil {
+		return err
+	}
+	boot := map[string]string{"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target}
+	if mode != "" {
+		boot["BootSourceOverrideMode"] = mode
+	}
+	header := http.Header{}
+	if requestID != "" {
+		header.Set("X-Request-Id", requestID)
+	}
+	// Some services refuse a PATCH without the tag of what it changes.
+	path := orDefault(s.Object("@Redfish.Settings").Link("SettingsObject"), s.ID())
+	_, _, err = c.do(ctx, http.MethodPatch, path, map[string]any{"Boot": boot}, header)
+	var st *StatusError
+	if errors.As(err, &st) && path != s.ID() && (st.Status == http.StatusNotFound || st.Status == http.StatusMethodNotAllowed) {
+		_, _, err = c.do(ctx, http.MethodPatch, s.ID(), map[string]any{"Boot": boot}, header)
+	}
+	if errors.As(err, &st) && st.Status == http.StatusPreconditionRequired {
+		if tag := s.String("@odata.etag"); tag != "" {
+			header.Set("If-Match", tag)
+			_, _, err = c.do(ctx, http.MethodPatch, s.ID(), map[string]any{"Boot": boot}, header)
+		}
+	}
+	return err
+}
+
+// Boot reads the boot source override.
+func (c *Client) Boot(ctx context.Context) (enabled, target, mode string, err error) {
+	s, err := c.System(ctx)
+	if err != nil {
+		return "", "", "", err
+	}
+	b := s.Object("Boot")
+	return b.String("BootSourceOverrideEnabled"), b.String("BootSourceOverrideTarget"), b.String("BootSourceOverrideMode"), nil
+}

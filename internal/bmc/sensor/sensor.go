@@ -1,0 +1,128 @@
+// Package sensor says what a board controller's sensors stand for: which part
+// of the server, and which metric. Sensor names are the vendors' own, so that
+// this is a reading of names, kept in one place for all protocols.
+package sensor
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Quantity is what a sensor measures, in base units.
+type Quantity string
+
+// The quantities; Percent becomes a ratio.
+const (
+	Celsius Quantity = "celsius"
+	RPM     Quantity = "rpm"
+	Watts   Quantity = "watts"
+	Volts   Quantity = "volts"
+	Amperes Quantity = "amperes"
+	Percent Quantity = "percent"
+	Joules  Quantity = "joules"
+	Hertz   Quantity = "hertz"
+	Pascals Quantity = "pascals"
+)
+
+// Series says where a reading belongs.
+type Series struct {
+	Metric string // as FORMATS, section 8, names it
+	Kind   string // of the part, "" is the server
+	Part   string // such as "fan3", "" is the server
+	Scale  float64
+}
+
+var partName = regexp.MustCompile(`(?i)(psu|gpu|fan|dimm|nvswitch)(?:[ .#-]*slot)?[ .#-]*([a-p]?[0-9]+[a-z]?)\b|\b(ps|cpu|nic|disk|drive|nvme|power supply)[ #-]*([0-9]+)`)
+
+var kinds = map[string]string{
+	"psu": schemas.KindPSU, "ps": schemas.KindPSU, "power supply": schemas.KindPSU, "gpu": schemas.KindGPU, "fan": schemas.KindFan,
+	"dimm": schemas.KindDIMM, "nvswitch": schemas.KindNVSwitch, "cpu": schemas.KindCPU, "nic": schemas.KindNIC,
+	"disk": schemas.KindDisk, "drive": schemas.KindDisk, "nvme": schemas.KindDisk,
+}
+
+// Part finds the part that a name speaks of: kind and the kind with its number,
+// such as "psu" and "psu0" for "PSU0 Input" or "PS0 Status". Both are "" when
+// the name speaks of the server, or of a part that has no kind of its own.
+func Part(name string) (kind, part string) {
+	m := partName.FindStringSubmatch(strings.ReplaceAll(name, "_", " "))
+	if m == nil {
+		return "", ""
+	}
+	word, num := m[1], m[2]
+	if word == "" {
+		word, num = m[3], m[4]
+	}
+	kind = kinds[strings.ToLower(word)]
+	return kind, kind + strings.ToLower(num)
+}
+
+// Inlet reports whether a temperature's name speaks of the air that comes in.
+func Inlet(name string) bool {
+	n := strings.ToLower(name)
+	return strings.Contains(n, "inlet") || strings.Contains(n, "intake") || strings.Contains(n, "ambient") || strings.Contains(n, "front panel")
+}
+
+// Classify names the metric of a sensor. Context is what else is known of its
+// place: a chassis' name, a PhysicalContext of Redfish, or "".
+func Classify(name, context string, q Quantity) Series {
+	s := Series{Scale: 1}
+	s.Kind, s.Part = Part(name)
+	if s.Kind == "" {
+		s.Kind, s.Part = Part(context)
+	}
+	lower := strings.ToLower(name + " " + context)
+	owner := s.Kind
+	if owner == "" {
+		owner = schemas.KindServer
+	}
+	side := ""
+	if s.Kind == schemas.KindPSU {
+		side = "input_"
+		if strings.Contains(strings.ToLower(name), "out") {
+			side = "output_"
+		}
+	}
+	switch q {
+	case Celsius:
+		s.Metric = "temperature_celsius"
+		switch {
+		case s.Kind == "" && Inlet(lower):
+			s.Metric = "inlet_temperature_celsius"
+		case s.Kind == "" && (strings.Contains(lower, "exhaust") || strings.Contains(lower, "outlet")):
+			s.Metric = "exhaust_temperature_celsius"
+		case s.Kind == schemas.KindGPU && (strings.Contains(lower, "mem") || strings.Contains(lower, "hbm") || strings.Contains(lower, "dram")):
+			s.Metric = "memory_temperature_celsius"
+		}
+	case RPM:
+		s.Metric = "speed_rpm"
+		if s.Kind == "" {
+			owner, s.Kind, s.Part = schemas.KindFan, schemas.KindFan, name
+		}
+		if s.Kind == schemas.KindPSU {
+			s.Metric = "fan_speed_rpm"
+		}
+	case Percent:
+		s.Scale, s.Metric = 0.01, "utilization_ratio"
+		if s.Kind == schemas.KindFan || s.Kind == "" && (strings.Contains(lower, "fan") || strings.Contains(lower, "pwm")) {
+			owner, s.Metric = schemas.KindFan, "duty_ratio" // without a part: one duty for all fans
+		}
+	case Watts:
+		s.Metric = side + "power_watts"
+	case Volts:
+		s.Metric = side + "voltage_volts"
+	case Amperes:
+		s.Metric = side + "current_amperes"
+	case Joules:
+		s.Metric = "energy_joules_total"
+	case Hertz:
+		s.Metric = "frequency_hertz"
+	case Pascals:
+		s.Metric = "air_pressure_pascals"
+	default:
+		s.Metric = "sensor_value"
+	}
+	s.Metric = "auspex_" + owner + "_" + s.Metric
+	return s
+}

@@ -1,0 +1,271 @@
+// Package slurm speaks with Slurm's REST daemon (slurmrestd, v0.0.38 to v0.0.42 and
+// later of the same shape): it reads jobs and nodes, and drains and resumes nodes.
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrAuth says that the daemon does not accept the token.
+	ErrAuth = errors.New("slurmrestd refuses the token")
+	// ErrProtocol says that the answer is not what the API promises.
+	ErrProtocol = errors.New("answer of slurmrestd is not understood")
+	// ErrUnknownNode says that the controller has no such node. slurmrestd tells it
+	// with an empty list and status 200.
+	ErrUnknownNode = errors.New("slurm has no such node")
+	// ErrRefused says that the controller did not do what was asked.
+	ErrRefused = errors.New("slurm refused")
+)
+
+// Options says how to reach the daemon.
+type Options struct {
+	URL       string
+	TokenFile string // holds a JSON web token; read anew for each request
+	User      string // empty leaves it to the token
+	Version   string // such as v0.0.42; empty asks the daemon
+	Timeout   time.Duration
+	MaxBody   int64 // bounds an answer in bytes; 0 is 64 MiB
+	// Scontrol is a command that changes nodes where slurmrestd cannot: before
+	// v0.0.39 it only reads them.
+	Scontrol []string
+}
+
+// Client is one daemon. Its methods may be called at the same time.
+type Client struct {
+	opt  Options
+	base string
+	http *http.Client
+
+	mu      sync.Mutex
+	version string
+}
+
+// New returns a client; it connects with the first request.
+func New(o Options) *Client {
+	if o.MaxBody <= 0 {
+		o.MaxBody = 64 << 20
+	}
+	return &Client{
+		opt: o, base: strings.TrimRight(o.URL, "/"), version: o.Version,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout}, Timeout: o.Timeout},
+	}
+}
+
+// Close ends idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Version returns the API's version; the first call asks the daemon for the
+// newest that it speaks.
+func (c *Client) Version(ctx context.Context) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version == "" {
+		v, err := c.detect(ctx)
+		if err != nil {
+			return "", err
+		}
+		c.version = v
+	}
+	return c.version, nil
+}
+
+// Node reads one node.
+func (c *Client) Node(ctx context.Context, name string) (Node, error) {
+	var answer struct {
+		Nodes  []Node  `json:"nodes"`
+		Errors []Error `json:"errors"`
+	}
+	if err := c.Get(ctx, "node/"+url.PathEscape(name), &answer); err != nil {
+		return Node{}, err
+	}
+	for _, n := range answer.Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return Node{}, fmt.Errorf("%s: %w", name, ErrUnknownNode)
+}
+
+// SetNode asks for a state of a node, DRAIN or RESUME, once; the reason goes with
+// a drain. An error that wraps ErrRefused, ErrAuth or ErrUnknownNode means that
+// nothing was done; after any other the outcome is not known.
+func (c *Client) SetNode(ctx context.Context, name, state, reason string) error {
+	if _, err := c.Node(ctx, name); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	version, err := c.Version(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	if n, err := strconv.Atoi(version[strings.LastIndexByte(version, '.')+1:]); err == nil && n < 39 {
+		return c.scontrol(ctx, name, state, reason)
+	}
+	ask := map[string]any{"state": []string{state}}
+	if reason != "" {
+		ask["reason"] = reason
+	}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	b, err := c.do(ctx, http.MethodPost, "/slurm/"+version+"/node/"+url.PathEscape(name), body)
+	if err != nil {
+		return fmt.Errorf("set %s to %s: %w", name, state, err)
+	}
+	var answer struct {
+		Errors []Error `json:"errors"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return fmt.Errorf("set %s to %s: %w: %w", name, state, ErrProtocol, err)
+	}
+	for _, e := range answer.Errors {
+		return fmt.Errorf("set %s to %s: %w: %s", name, state, ErrRefused, e)
+	}
+	return nil
+}
+
+func (c *Client) scontrol(ctx context.Context, name, state, reason string) error {
+	if len(c.opt.Scontrol) == 0 {
+		return fmt.Errorf("%w: this slurmrestd only reads nodes; set control.slurm.scontrol to the command that changes them", ErrRefused)
+	}
+	args := append(append([]string{}, c.opt.Scontrol[1:]...), "update", "NodeName="+name, "State="+state)
+	if reason != "" {
+		args = append(args, "Reason="+reason)
+	}
+	out, err := exec.CommandContext(ctx, c.opt.Scontrol[0], args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("set %s to %s: %w: %.200s", name, state, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+var apiPath = regexp.MustCompile(`"/slurm/(v0\.0\.(\d{2,3}))/jobs/?"`)
+
+// detect asks which versions the daemon speaks and takes the newest.
+func (c *Client) detect(ctx context.Context) (string, error) {
+	var first error
+	for _, path := range []string{"/openapi/v3", "/openapi"} {
+		body, err := c.do(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			if first == nil {
+				first = err
+			}
+			continue
+		}
+		best, version := -1, ""
+		for _, m := range apiPath.FindAllSubmatch(body, -1) {
+			if n, err := strconv.Atoi(string(m[2])); err == nil && n > best {
+				best, version = n, string(m[1])
+			}
+		}
+		if version != "" {
+			return version, nil
+		}
+	}
+	for _, v := range []string{"v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38"} {
+		if _, err := c.do(ctx, http.MethodGet, "/slurm/"+v+"/ping", nil); err == nil {
+			return v, nil
+		} else if first == nil || errors.Is(err, ErrAuth) {
+			first = err
+		}
+	}
+	return "", fmt.Errorf("find the version of slurmrestd: %w", first)
+}
+
+// Get reads a path below the API's version, such as "nodes", into v.
+func (c *Client) Get(ctx context.Context, path string, v any) error {
+	version, err := c.Version(ctx)
+	if err != nil {
+		return err
+	}
+	body, err := c.do(ctx, http.MethodGet, "/slurm/"+version+"/"+path, nil)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%w: %s%s: %w", ErrProtocol, c.base, path, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, send []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(send))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if c.opt.TokenFile != "" {
+		token, err := os.ReadFile(c.opt.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("read token_file: %w", err)
+		}
+		jwt := strings.TrimPrefix(strings.TrimSpace(string(token)), "SLURM_JWT=")
+		req.Header.Set("X-SLURM-USER-TOKEN", jwt)
+		if user := userOf(jwt); user != "" {
+			req.Header.Set("X-SLURM-USER-NAME", user)
+		}
+	}
+	if c.opt.User != "" {
+		req.Header.Set("X-SLURM-USER-NAME", c.opt.User)
+	}
+	if send != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("Accept", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	switch res.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNetworkAuthenticationRequired:
+		return nil, fmt.Errorf("%w: %s%s: %s", ErrAuth, c.base, path, res.Status)
+	default:
+		return nil, fmt.Errorf("%w: %s%s: %s", ErrProtocol, c.base, path, res.Status)
+	}
+	var buf bytes.Buffer
+	n, err := buf.ReadFrom(io.LimitReader(res.Body, c.opt.MaxBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if n > c.opt.MaxBody {
+		return nil, fmt.Errorf("%w: %s: answer is larger than %d bytes", ErrProtocol, path, c.opt.MaxBody)
+	}
+	return buf.Bytes(), nil
+}
+
+// userOf returns the user that a token names (claim "sun", Slurm's
+// authentication plug-in auth/jwt); 22.05 wants it in a header of its own.
+func userOf(jwt string) string {
+	parts := strings.Split(jwt, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[1], "="))
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Sun string `json:"sun"`
+	}
+	if json.Unmarshal(payload, &claims) != nil || strings.ContainsAny(claims.Sun, "\r\n") {
+		return ""
+	}
+	return claims.Sun
+}

@@ -1,0 +1,95 @@
+package slurm
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestUserComesFromTheToken(t *testing.T) {
+	for jwt, want := range map[string]string{
+		"x." + base64.RawURLEncoding.EncodeToString([]byte(`{"exp":1,"sun":"root"}`)) + ".y": "root",
+		"x.!.y": "", "opaque": "", "x." + base64.RawURLEncoding.EncodeToString([]byte(`{"sun":"a\nb"}`)) + ".y": "",
+	} {
+		if got := userOf(jwt); got != want {
+			t.Errorf("%q: %q, want %q", jwt, got, want)
+		}
+	}
+}
+
+// daemon answers as slurmrestd does: an unknown node is an empty list.
+func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
+	var posts []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+version+"/node/")
+		switch {
+		case !ok:
+			http.NotFound(w, r)
+		case r.Method == http.MethodPost:
+			var ask struct {
+				State  []string
+				Reason string
+			}
+			if err := json.NewDecoder(r.Body).Decode(&ask); err != nil {
+				t.Error(err)
+			}
+			posts = append(posts, rest+" "+strings.Join(ask.State, "+")+" "+ask.Reason)
+			_, _ = w.Write([]byte(`{"errors":[]}`))
+		case rest == "n1":
+			_, _ = w.Write([]byte(`{"nodes":[{"name":"n1","state":["IDLE","DRAIN"],"reason":"auspex: x"}],"errors":[]}`))
+		default:
+			_, _ = w.Write([]byte(`{"nodes":[],"errors":[]}`))
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv, &posts
+}
+
+func TestAnUnknownNodeIsAnErrorAndNothingIsSent(t *testing.T) {
+	srv, posts := daemon(t, "v0.0.42")
+	c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: 5 * time.Second})
+	t.Cleanup(c.Close)
+	if _, err := c.Node(t.Context(), "nope"); !errors.Is(err, ErrUnknownNode) {
+		t.Error(err)
+	}
+	if err := c.SetNode(t.Context(), "nope", "DRAIN", "r"); !errors.Is(err, ErrRefused) {
+		t.Error(err)
+	}
+	if err := c.SetNode(t.Context(), "n1", "DRAIN", "auspex: because"); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Join(*posts, ";"); got != "n1 DRAIN auspex: because" {
+		t.Error(got)
+	}
+}
+
+func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
+	srv, posts := daemon(t, "v0.0.38")
+	out := filepath.Join(t.TempDir(), "args")
+	script := filepath.Join(t.TempDir(), "scontrol")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho \"$@\" >"+out+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: 5 * time.Second})
+	t.Cleanup(c.Close)
+	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); !errors.Is(err, ErrRefused) {
+		t.Errorf("without scontrol: %v", err)
+	}
+	c = New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: 5 * time.Second, Scontrol: []string{script}})
+	t.Cleanup(c.Close)
+	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil || strings.TrimSpace(string(got)) != "update NodeName=n1 State=DRAIN Reason=why" || len(*posts) != 0 {
+		t.Errorf("%q %v %v", got, *posts, err)
+	}
+}
