@@ -1,0 +1,129 @@
+package collectors
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+// Ref names a series of one [Batch]. It stays valid until the batch is dropped.
+type Ref uint32
+
+// Batch gathers what one poll of one device says. It is made once and used
+// again: symbols and series stay, samples and events go with each Emit, so that
+// a poll of known series allocates nothing per sample. It is not safe for
+// concurrent use.
+type Batch struct {
+	wire    auspexv1.Batch
+	samples auspexv1.SampleColumns
+	symbols map[string]uint32
+	series  map[seriesKey]Ref
+}
+
+type seriesKey struct{ metric, kind, part, labels string }
+
+// NewBatch makes an empty batch of a device (the server or switch that is read)
+// and the registered name of the collector that reads it.
+func NewBatch(device, collector string) *Batch {
+	b := &Batch{symbols: map[string]uint32{"": 0}, series: make(map[seriesKey]Ref)}
+	b.wire.Device, b.wire.Collector = device, collector
+	b.samples.Symbols = []string{""}
+	return b
+}
+
+// Series returns the series of a metric of a part, and adds it when it is new.
+// Kind and part are hints at the part ("fan", "FAN3"), both "" for the device
+// itself; labels are pairs of name and value. Callers on a hot path keep the Ref.
+func (b *Batch) Series(metric, kind, part string, labels ...string) Ref {
+	key := seriesKey{metric: metric, kind: kind, part: part}
+	if len(labels) > 0 {
+		key.labels = strings.Join(labels, "\xff")
+	}
+	if ref, ok := b.series[key]; ok {
+		return ref
+	}
+	s := &auspexv1.Series{Metric: b.symbol(metric), PartKind: b.symbol(kind), Part: b.symbol(part)}
+	for _, l := range labels {
+		s.Labels = append(s.Labels, b.symbol(l))
+	}
+	ref := Ref(len(b.samples.Series))
+	b.samples.Series = append(b.samples.Series, s)
+	b.series[key] = ref
+	return ref
+}
+
+func (b *Batch) symbol(s string) uint32 {
+	if i, ok := b.symbols[s]; ok {
+		return i
+	}
+	s = strings.Clone(s)
+	i := uint32(len(b.samples.Symbols))
+	b.samples.Symbols = append(b.samples.Symbols, s)
+	b.symbols[s] = i
+	return i
+}
+
+// Sample adds a value of a series at a time of the device's clock.
+func (b *Batch) Sample(ref Ref, t time.Time, v float64) {
+	ns := t.UnixNano()
+	if len(b.samples.Ref) == 0 {
+		b.samples.BaseTime = ns
+	}
+	b.samples.Ref = append(b.samples.Ref, uint32(ref))
+	b.samples.Delta = append(b.samples.Delta, ns-b.samples.BaseTime)
+	b.samples.Value = append(b.samples.Value, v)
+}
+
+// Event adds an event.
+func (b *Batch) Event(ev schemas.Event) { b.wire.Events = append(b.wire.Events, ev.Wire()) }
+
+// Gpus returns the GPU columns of the next batch for the caller to fill; they
+// are the caller's to truncate after Emit. Columns without a row are not sent.
+func (b *Batch) Gpus() *auspexv1.GpuColumns {
+	if b.wire.Gpus == nil {
+		b.wire.Gpus = &auspexv1.GpuColumns{}
+	}
+	return b.wire.Gpus
+}
+
+// Len returns how many samples (GPU rows not counted) and events wait for Emit.
+func (b *Batch) Len() (samples, events int) { return len(b.samples.Ref), len(b.wire.Events) }
+
+// Discard forgets the samples and events that wait, such as those of a poll
+// that failed half-way.
+func (b *Batch) Discard() {
+	b.samples.Ref, b.samples.Delta, b.samples.Value = b.samples.Ref[:0], b.samples.Delta[:0], b.samples.Value[:0]
+	clear(b.wire.Events)
+	b.wire.Events = b.wire.Events[:0]
+}
+
+// Emit sends what waits and forgets it; with nothing to send it does nothing.
+// Observed is the collector's clock at the poll; zero is the emitter's now. After
+// an error nothing is forgotten.
+func (b *Batch) Emit(ctx context.Context, out Emitter, observed time.Time) error {
+	b.wire.Observed, b.wire.Sequence, b.wire.Epoch = 0, 0, 0
+	if !observed.IsZero() {
+		b.wire.Observed = observed.UnixNano()
+	}
+	b.wire.Samples = nil
+	if len(b.samples.Ref) > 0 {
+		b.wire.Samples = &b.samples
+	}
+	gpus := b.wire.Gpus
+	if len(gpus.GetGpu()) == 0 {
+		b.wire.Gpus = nil
+	}
+	var err error
+	if b.wire.Samples != nil || b.wire.Gpus != nil || len(b.wire.Events) > 0 {
+		err = out.Emit(ctx, &b.wire)
+	}
+	b.wire.Gpus = gpus
+	if err != nil {
+		return err
+	}
+	b.Discard()
+	return nil
+}

@@ -1,0 +1,125 @@
+// Package collectors turns what devices say into batches for the bus. A
+// collector is one small package that registers its configuration from init;
+// package all imports every one of them. It says whose device it reads and gives
+// raw hints at parts (kind and name on the device); enrichment resolves them.
+package collectors
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+// Collector streams batches from one device until ctx is done.
+type Collector interface {
+	// Run returns nil when ctx is done; any other return is counted, told as a
+	// loss of contact, and tried again with back-off and jitter.
+	Run(ctx context.Context, out Emitter) error
+}
+
+// Emitter accepts batches. Emit blocks while the bus applies back-pressure and
+// returns when the batch is durable; it does not retain the batch.
+type Emitter interface {
+	Emit(ctx context.Context, b *auspexv1.Batch) error
+}
+
+// Config is the user's YAML for one collector and its constructor. The value
+// returned by the registered function holds the defaults.
+type Config interface {
+	// Targets picks the devices of the inventory that this collector reads.
+	Targets(resources []schemas.Resource) []schemas.Resource
+	// New makes the collector of one target. It checks the configuration and
+	// performs no I/O.
+	New(target schemas.Resource, s Settings) (Collector, error)
+}
+
+// Settings is what the program, not the user, gives a collector.
+type Settings struct {
+	Log     *slog.Logger
+	Now     func() time.Time
+	Cursors Cursors
+	Secrets Secrets
+	Metrics prometheus.Registerer
+	// Gate keeps collectors and control from speaking to one board controller at
+	// the same time; nil lets everyone through.
+	Gate Gate
+}
+
+// Gate lets one operation at a time through to a server's board controller.
+type Gate interface {
+	// Acquire waits for the turn; the caller calls release once.
+	Acquire(ctx context.Context, server string) (release func(), err error)
+}
+
+// Enter takes the turn of a server's board controller; without a gate it is free.
+func (s Settings) Enter(ctx context.Context, server string) (release func(), err error) {
+	if s.Gate == nil {
+		return func() {}, nil
+	}
+	return s.Gate.Acquire(ctx, server)
+}
+
+// Cursors keep the position of a reader in a device's log over restarts. A
+// position is set after the bus has acknowledged what came before it.
+type Cursors interface {
+	// Cursor returns "" when there is none.
+	Cursor(ctx context.Context, collector, device string) (string, error)
+	SetCursor(ctx context.Context, collector, device, position string) error
+}
+
+// Secrets resolves a resource's credential reference.
+type Secrets interface {
+	// Secret returns the user and the password behind a reference.
+	Secret(ctx context.Context, ref string) (user, password string, err error)
+}
+
+var (
+	mu       sync.Mutex
+	registry = map[string]func() Config{}
+)
+
+// Register makes a collector known under its YAML key. It panics on a duplicate.
+func Register(name string, defaults func() Config) {
+	mu.Lock()
+	defer mu.Unlock()
+	if _, dup := registry[name]; dup {
+		panic("collectors: duplicate " + name)
+	}
+	registry[name] = defaults
+}
+
+// Lookup returns the default configuration of the named collector.
+func Lookup(name string) (Config, error) {
+	mu.Lock()
+	defer mu.Unlock()
+	f, ok := registry[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown collector %q; known are %s", name, strings.Join(names(), ", "))
+	}
+	return f(), nil
+}
+
+// Names lists the registered collectors in order.
+func Names() []string {
+	mu.Lock()
+	defer mu.Unlock()
+	return names()
+}
+
+func names() []string {
+	var out []string
+	for n := range registry {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,214 @@
+package collectors
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// contactKey names a condition: the loss of a device, of one type. Several
+// collectors of a device share it, so that a person is told once.
+type contactKey struct{ device, loss string }
+
+// contactState holds the collectors that have lost a device. Its position in
+// the cursors outlives a crash, so that what was raised is cleared.
+type contactState struct {
+	mu     sync.Mutex
+	loaded bool
+	lost   []string
+	since  string // names the condition: Unix nanoseconds of its start
+}
+
+func (r *Runner) contactOf(k contactKey) *contactState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.contacts[k]
+	if !ok {
+		s = &contactState{}
+		r.contacts[k] = s
+	}
+	return s
+}
+
+// watch counts the misses of one instance.
+type watch struct {
+	ctx  context.Context // the instance's
+	r    *Runner
+	inst *instance
+	em   *emitter
+	st   *contactState
+
+	mu        sync.Mutex
+	contacted bool // in this run
+	misses    int
+	first     time.Time // of the misses
+	settled   bool      // known to be in contact, nothing to tell
+}
+
+func newWatch(ctx context.Context, r *Runner, inst *instance, em *emitter) *watch {
+	w := &watch{ctx: ctx, r: r, inst: inst, em: em}
+	if inst.loss != "" {
+		w.st = r.contactOf(contactKey{inst.target.ID, inst.loss})
+	}
+	return w
+}
+
+func (w *watch) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.contacted = false
+}
+
+func (w *watch) seen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.contacted
+}
+
+// alive notes that the device answers; the first time after a loss, or after
+// the start, it tells the return of contact where a loss was told.
+func (w *watch) alive() {
+	w.mu.Lock()
+	w.contacted, w.misses = true, 0
+	tell := !w.settled && w.st != nil
+	w.mu.Unlock()
+	if tell && w.tell(schemas.StateCleared, nil) {
+		w.mu.Lock()
+		w.settled = true
+		w.mu.Unlock()
+	}
+}
+
+// miss notes a run that ended with an error, and tells the loss when there were
+// enough of them for long enough.
+func (w *watch) miss(err error) {
+	w.mu.Lock()
+	if w.contacted {
+		w.misses = 0
+	}
+	if w.misses == 0 {
+		w.first = time.Now()
+	}
+	w.misses++
+	lost := w.misses >= w.r.cfg.LostMisses && time.Since(w.first) >= w.r.cfg.LostAfter
+	if lost {
+		w.settled = false
+	}
+	w.mu.Unlock()
+	if lost && w.st != nil {
+		w.tell(schemas.StateRaised, err)
+	}
+}
+
+// tell moves the shared condition, publishes its edges, and reports whether the
+// condition is now as told. The event goes out before the position is set: a
+// crash between the two tells the edge twice rather than never.
+func (w *watch) tell(state string, cause error) bool {
+	st := w.st
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	name := w.inst.collector
+	if !st.loaded && !w.load() {
+		return false
+	}
+	was := len(st.lost) > 0
+	lost := slices.DeleteFunc(slices.Clone(st.lost), func(s string) bool { return s == name || w.r.configs[s] == nil })
+	if state == schemas.StateRaised {
+		if slices.Contains(st.lost, name) {
+			return true
+		}
+		lost = append(lost, name)
+	} else if len(lost) == len(st.lost) {
+		return true
+	}
+	now := w.r.settings.Now().UTC()
+	if !was {
+		st.since = strconv.FormatInt(now.UnixNano(), 10)
+	}
+	if is := len(lost) > 0; is != was {
+		if err := w.publish(st.since, state, now, cause); err != nil {
+			return false
+		}
+	}
+	for _, n := range st.lost {
+		w.r.metrics.lost.WithLabelValues(n).Dec()
+	}
+	for _, n := range lost {
+		w.r.metrics.lost.WithLabelValues(n).Inc()
+	}
+	st.lost = lost
+	if c := w.r.settings.Cursors; c != nil {
+		if err := c.SetCursor(w.ctx, w.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
+			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "err", err)
+		}
+	}
+	return true
+}
+
+func (w *watch) cursor() string { return "contact." + w.inst.loss }
+
+// load reads what the process before this one has told; st.mu is held.
+func (w *watch) load() bool {
+	st, c := w.st, w.r.settings.Cursors
+	if c == nil {
+		st.loaded = true
+		return true
+	}
+	pos, err := c.Cursor(w.ctx, w.cursor(), w.inst.target.ID)
+	if err != nil {
+		if w.ctx.Err() == nil {
+			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "err", err)
+		}
+		return false
+	}
+	if since, lost, ok := strings.Cut(pos, " "); ok && lost != "" {
+		st.since, st.lost = since, strings.Split(lost, ",")
+	}
+	for _, n := range st.lost {
+		w.r.metrics.lost.WithLabelValues(n).Inc()
+	}
+	st.loaded = true
+	return true
+}
+
+func (w *watch) publish(since, state string, now time.Time, cause error) error {
+	device, loss := w.inst.target.ID, w.inst.loss
+	ev := schemas.Event{
+		ID: schemas.EventID(device, since, loss, state), Time: now, Observed: now, Source: schemas.SourceCollector,
+		Resource: device, Type: loss, Severity: schemas.SeverityError, State: state,
+		Attrs: map[string]string{"collector": w.inst.collector},
+	}
+	if loss == LossBMC {
+		w.r.mu.Lock()
+		if id := device + "/bmc"; w.r.known[id] {
+			ev.Resource = id
+		}
+		w.r.mu.Unlock()
+	}
+	if state == schemas.StateRaised {
+		ev.Message = "no answer: " + shorten(cause.Error())
+		ev.Attrs["reason"] = errorKind(cause)
+	} else {
+		ev.Severity, ev.Message = schemas.SeverityInfo, "answers again"
+	}
+	b := NewBatch(device, w.inst.collector)
+	b.Event(ev)
+	b.wire.Observed = now.UnixNano()
+	return w.em.publish(w.ctx, &b.wire)
+}
+
+// maxCause bounds the error in an event's message, in bytes.
+const maxCause = 240
+
+func shorten(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	if len(s) > maxCause {
+		s = strings.ToValidUTF8(s[:maxCause], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,192 @@
+package dcgmexporter
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/collectors/collectortest"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func target(url string) schemas.Resource {
+	return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrExporterURL: url}}
+}
+
+func serve(t testing.TB, h http.HandlerFunc) schemas.Resource {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return target(s.URL)
+}
+
+func TestConformance(t *testing.T) {
+	collectortest.Run(t, collectortest.Harness{
+		Name: Name,
+		Serve: func(t testing.TB, input string) schemas.Resource {
+			body, err := os.ReadFile(filepath.Join(input, "metrics"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+		},
+		Garbage: func(t testing.TB) schemas.Resource {
+			return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\xff{\"\n}{ 1\n")) })
+		},
+		Dead: target("http://127.0.0.1:1"),
+	})
+}
+
+// host answers with the GPUs of a mask, their throttle reasons and errors.
+type host struct{ mask, reasons, dbe atomic.Int64 }
+
+func (h *host) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	for i := range 8 {
+		if h.mask.Load()&(1<<i) == 0 {
+			continue
+		}
+		l := fmt.Sprintf(`{gpu="%d",UUID="GPU-%d",pci_bus_id="00000000:%02x:00.0"}`, i, i, 16+i)
+		fmt.Fprintf(w, "DCGM_FI_DEV_GPU_TEMP%s 40\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS%s %d\nDCGM_FI_DEV_ECC_DBE_VOL_TOTAL%s %d\n", l, l, h.reasons.Load(), l, h.dbe.Load())
+	}
+}
+
+func (h *host) scrape(t *testing.T, s collectors.Settings, url string) *scraper {
+	t.Helper()
+	c, err := Default().New(target(url), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := c.(*collector).x
+	if err := x.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(x.client.CloseIdleConnections)
+	return x
+}
+
+func told(rec *collectortest.Recorder) []string {
+	var out []string
+	for _, ev := range rec.Events() {
+		out = append(out, strings.Join([]string{ev.Type, ev.Code, ev.State, ev.Attrs["part"], string(ev.Severity)}, " "))
+	}
+	return out
+}
+
+func TestMissingGPUIsToldAndCleared(t *testing.T) {
+	h := &host{}
+	h.mask.Store(7)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	s, rec := collectortest.Settings(), collectortest.NewRecorder()
+	x := h.scrape(t, s, srv.URL)
+	step := func(n int) {
+		t.Helper()
+		for range n {
+			if err := x.scrape(context.Background(), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	step(1)
+	h.mask.Store(5)
+	step(1)
+	if got := told(rec); len(got) != 0 {
+		t.Fatalf("told after one miss: %v", got)
+	}
+	step(3)
+	x = h.scrape(t, s, srv.URL) // the process is started again
+	step(1)
+	h.mask.Store(7)
+	step(2)
+	want := []string{"gpu.missing STALE raised gpu1 error", "gpu.missing STALE cleared gpu1 info"}
+	if d := cmp.Diff(want, told(rec)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestThrottlingAndUncorrectableErrors(t *testing.T) {
+	h := &host{}
+	h.mask.Store(1)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	rec := collectortest.NewRecorder()
+	x := h.scrape(t, collectortest.Settings(), srv.URL)
+	for _, st := range [][2]int64{{0, 0}, {0x84, 0}, {0x80, 2}, {0, 2}} {
+		h.reasons.Store(st[0])
+		h.dbe.Store(st[1])
+		if err := x.scrape(context.Background(), rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"gpu.clocks_throttled HW_POWER_BRAKE raised gpu0 warning", "gpu.ecc_ue DRAM  gpu0 critical", "gpu.clocks_throttled HW_POWER_BRAKE cleared gpu0 info",
+	}
+	if d := cmp.Diff(want, told(rec)); d != "" {
+		t.Error(d)
+	}
+}
+
+func exposition(gpus int) []byte {
+	var b strings.Builder
+	for _, m := range schemas.GPUMetrics {
+		fmt.Fprintf(&b, "# TYPE %s gauge\n", m.Name)
+		for i := range gpus {
+			fmt.Fprintf(&b, "%s{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"h\"} %d.5\n", m.Name, i, i, i, i, i*100)
+		}
+	}
+	return []byte(b.String())
+}
+
+func TestParsingKnownSeriesAllocatesNothing(t *testing.T) {
+	body, now := exposition(8), time.Now()
+	tab := newTable(collectors.NewBatch("h", Name))
+	tab.parse(body, now)
+	tab.fill(now)
+	if n := testing.AllocsPerRun(20, func() {
+		if samples, bad, _ := tab.parse(body, now); bad != 0 || samples != 8*len(schemas.GPUMetrics) {
+			t.Fatalf("%d samples, %d bad", samples, bad)
+		}
+		tab.fill(now)
+	}); n > 0 {
+		t.Errorf("%v allocations a scrape", n)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	body, now := exposition(8), time.Now()
+	tab := newTable(collectors.NewBatch("h", Name))
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		tab.parse(body, now)
+		tab.fill(now)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("a{gpu=\"0\",UUID=\"x\"} 1 1000\nb 2\n"))
+	f.Add([]byte(`a{b="\"}"} NaN`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		tab := newTable(collectors.NewBatch("h", Name))
+		tab.parse(body, time.Unix(0, 0))
+		rows := tab.fill(time.Unix(0, 0))
+		g := tab.batch.Gpus()
+		for _, m := range schemas.GPUMetrics {
+			if n := len(*m.Get(g)); n != 0 && n != rows {
+				t.Fatalf("column %s has %d of %d rows", m.Name, n, rows)
+			}
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package dcgmexporter
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// maxSeries bounds the remembered series of a host; labels that change with
+// each scrape would otherwise grow it for ever.
+const maxSeries = 1 << 16
+
+// metricIndex finds the packed column of a metric by its name.
+var metricIndex = func() map[string]int {
+	m := make(map[string]int, len(schemas.GPUMetrics))
+	for i := range schemas.GPUMetrics {
+		m[schemas.GPUMetrics[i].Name] = i
+	}
+	m["DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"] = m["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] // before DCGM 3.3
+	return m
+}()
+
+// series is what a line's name and labels stand for.
+type series struct {
+	column int // index into schemas.GPUMetrics, or -1
+	gpu    int // index into table.gpus, or -1
+	ref    collectors.Ref
+	remap  bool // DCGM_FI_DEV_ROW_REMAP_PENDING
+}
+
+type gpu struct {
+	index     uint32
+	uuid, pci string
+	seen      bool
+	pending   float64
+}
+
+// table holds one host's scrape. It is filled again for each scrape; the names
+// of known series are found without allocation.
+type table struct {
+	known  map[string]series
+	gpus   []gpu
+	values [][]float64 // column, then GPU; NaN is not read
+	used   []bool      // columns with a value in this scrape
+	batch  *collectors.Batch
+	labels []label
+}
+
+type label struct{ name, value string }
+
+func newTable(b *collectors.Batch) *table {
+	return &table{
+		known: make(map[string]series), batch: b,
+		values: make([][]float64, len(schemas.GPUMetrics)), used: make([]bool, len(schemas.GPUMetrics)),
+	}
+}
+
+func (t *table) reset() {
+	for i := range t.gpus {
+		t.gpus[i].seen, t.gpus[i].pending = false, math.NaN()
+	}
+	for i := range t.values {
+		t.used[i] = false
+		for j := range t.values[i] {
+			t.values[i][j] = math.NaN()
+		}
+	}
+	if len(t.known) > maxSeries {
+		clear(t.known)
+	}
+}
+
+// parse reads an exposition (Prometheus text format 0.0.4). It returns how many
+// samples it has taken, how many lines it could not read, and the first reason.
+func (t *table) parse(body []byte, now time.Time) (samples, bad int, first error) {
+	t.reset()
+	for len(body) > 0 {
+		line := body
+		if i := bytes.IndexByte(body, '\n'); i >= 0 {
+			line, body = body[:i], body[i+1:]
+		} else {
+			body = nil
+		}
+		for len(line) > 0 && (line[len(line)-1] == '\r' || line[len(line)-1] == ' ') {
+			line = line[:len(line)-1]
+		}
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if err := t.line(line, now); err != nil {
+			if bad++; first == nil {
+				first = err
+			}
+			continue
+		}
+		samples++
+	}
+	return samples, bad, first
+}
+
+func (t *table) line(line []byte, now time.Time) error {
+	end := keyEnd(line)
+	if end <= 0 {
+		return fmt.Errorf("line %.60q has no value", line)
+	}
+	key, rest := line[:end], bytes.TrimLeft(line[end:], " \t")
+	num, stamp, _ := bytes.Cut(rest, []byte{' '})
+	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(num), len(num)), 64) // not kept
+	if err != nil || len(num) == 0 {
+		return fmt.Errorf("value %.40q of %.60q is not a number", num, key)
+	}
+	at := now
+	if len(stamp) > 0 {
+		ms, err := strconv.ParseInt(string(bytes.TrimSpace(stamp)), 10, 64)
+		if err != nil {
+			return fmt.Errorf("time %.40q of %.60q is not a number", stamp, key)
+		}
+		at = time.UnixMilli(ms)
+	}
+	s, ok := t.known[string(key)]
+	if !ok {
+		if s, err = t.learn(string(key)); err != nil {
+			return err
+		}
+	}
+	if s.gpu >= 0 {
+		t.gpus[s.gpu].seen = true
+	}
+	if s.column >= 0 {
+		t.values[s.column][s.gpu], t.used[s.column] = v, true
+		return nil
+	}
+	if s.remap {
+		t.gpus[s.gpu].pending = v
+	}
+	t.batch.Sample(s.ref, at, v)
+	return nil
+}
+
+// keyEnd returns where name and labels end; quoted values may hold anything.
+func keyEnd(line []byte) int {
+	open := bytes.IndexByte(line, '{')
+	space := bytes.IndexByte(line, ' ')
+	if open < 0 || space >= 0 && space < open {
+		return space
+	}
+	quoted := false
+	for i := open + 1; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '}' && !quoted:
+			return i + 1
+		}
+	}
+	return -1
+}
+
+// learn parses name and labels of a series that is new.
+func (t *table) learn(key string) (series, error) {
+	name, rest, has := strings.Cut(key, "{")
+	t.labels = t.labels[:0]
+	if has {
+		if err := t.parseLabels(strings.TrimSuffix(rest, "}")); err != nil {
+			return series{}, fmt.Errorf("labels of %.60q: %w", key, err)
+		}
+	}
+	s := series{column: -1, gpu: -1}
+	index, err := strconv.ParseUint(t.label("gpu"), 10, 16)
+	if err == nil {
+		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), shortPCI(t.label("pci_bus_id")))
+	}
+	if c, ok := metricIndex[name]; ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
+		s.column = c
+		t.known[key] = s
+		return s, nil
+	}
+	s.remap = name == "DCGM_FI_DEV_ROW_REMAP_PENDING" && s.gpu >= 0
+	kind, part := "", ""
+	switch {
+	case s.gpu >= 0:
+		kind, part = schemas.KindGPU, "gpu"+strconv.FormatUint(index, 10)
+	case t.label("nvswitch") != "":
+		kind, part = schemas.KindNVSwitch, t.label("nvswitch")
+	case t.label("cpu") != "":
+		kind, part = schemas.KindCPU, "cpu"+strings.TrimPrefix(t.label("cpu"), "cpu")
+	}
+	var keep []string
+	for _, l := range t.labels {
+		if !slices.Contains(dropLabels, l.name) {
+			keep = append(keep, l.name, l.value)
+		}
+	}
+	s.ref = t.batch.Series(name, kind, part, keep...)
+	t.known[key] = s
+	return s, nil
+}
+
+// dropLabels are identity, which the inventory knows, and what would make a
+// series of each message or pod.
+var dropLabels = []string{
+	"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname", "DCGM_FI_DRIVER_VERSION", "err_code", "err_msg",
+	"pod", "namespace", "container", "hpc_job", "nvswitch", "cpu",
+}
+
+func (t *table) label(name string) string {
+	for _, l := range t.labels {
+		if l.name == name {
+			return l.value
+		}
+	}
+	return ""
+}
+
+func (t *table) parseLabels(s string) error {
+	for {
+		s = strings.TrimLeft(s, " ,")
+		if s == "" {
+			return nil
+		}
+		name, rest, ok := strings.Cut(s, "=")
+		if !ok || len(rest) == 0 || rest[0] != '"' {
+			return fmt.Errorf("no value at %.30q", s)
+		}
+		end := 1
+		for ; end < len(rest) && rest[end] != '"'; end++ {
+			if rest[end] == '\\' {
+				end++
+			}
+		}
+		if end >= len(rest) {
+			return fmt.Errorf("value of %.30q does not end", name)
+		}
+		v := rest[1:end]
+		if strings.Contains(v, `\`) {
+			v = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n").Replace(v)
+		}
+		t.labels = append(t.labels, label{strings.TrimSpace(name), v})
+		s = rest[end+1:]
+	}
+}
+
+func (t *table) gpuAt(index uint32, uuid, pci string) int {
+	for i := range t.gpus {
+		if g := &t.gpus[i]; g.index == index {
+			if uuid != "" {
+				g.uuid = uuid
+			}
+			if pci != "" {
+				g.pci = pci
+			}
+			return i
+		}
+	}
+	t.gpus = append(t.gpus, gpu{index: index, uuid: uuid, pci: pci, pending: math.NaN()})
+	for i := range t.values {
+		t.values[i] = append(t.values[i], math.NaN())
+	}
+	return len(t.gpus) - 1
+}
+
+// shortPCI cuts the domain of a PCI address to four digits, as the kernel writes it.
+func shortPCI(s string) string {
+	s = strings.ToLower(s)
+	if d, rest, ok := strings.Cut(s, ":"); ok && len(d) == 8 && strings.HasPrefix(d, "0000") {
+		return d[4:] + ":" + rest
+	}
+	return s
+}
+
+// fill moves the scrape into the batch's GPU columns: a row for each GPU that was
+// seen, a column for each metric that has a value.
+func (t *table) fill(now time.Time) (rows int) {
+	g := t.batch.Gpus()
+	g.Gpu, g.Delta, g.Uuid, g.Pci = g.Gpu[:0], g.Delta[:0], g.Uuid[:0], g.Pci[:0]
+	g.BaseTime = now.UnixNano()
+	for i := range t.gpus {
+		if x := &t.gpus[i]; x.seen {
+			g.Gpu, g.Delta = append(g.Gpu, x.index), append(g.Delta, 0)
+			g.Uuid, g.Pci = append(g.Uuid, x.uuid), append(g.Pci, x.pci)
+		}
+	}
+	for c := range schemas.GPUMetrics {
+		col := schemas.GPUMetrics[c].Get(g)
+		*col = (*col)[:0]
+		if !t.used[c] {
+			continue
+		}
+		for i := range t.gpus {
+			if t.gpus[i].seen {
+				*col = append(*col, t.values[c][i])
+			}
+		}
+	}
+	return len(g.Gpu)
+}

@@ -1,0 +1,311 @@
+package gnmi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/collectors/collectortest"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake answers every subscription with recorded responses and then waits.
+type fake struct {
+	gpb.UnimplementedGNMIServer
+	responses []*gpb.SubscribeResponse
+	refuse    string // a path that it does not know
+	more      chan *gpb.SubscribeResponse
+}
+
+func (f *fake) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	if u := md.Get("username"); len(u) != 1 || u[0] != "admin" {
+		return nil, status.Error(codes.Unauthenticated, "who are you")
+	}
+	return &gpb.CapabilityResponse{SupportedEncodings: []gpb.Encoding{gpb.Encoding_JSON, gpb.Encoding_PROTO}}, nil
+}
+
+func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.SubscribeResponse]) error {
+	req, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	for _, sub := range req.GetSubscribe().GetSubscription() {
+		if f.refuse != "" && strings.Contains(sub.GetPath().String(), f.refuse) {
+			return status.Errorf(codes.InvalidArgument, "unknown path %v", sub.GetPath())
+		}
+	}
+	for _, r := range f.responses {
+		if err := s.Send(r); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case r := <-f.more:
+			if r == nil {
+				return nil
+			}
+			if err := s.Send(r); err != nil {
+				return err
+			}
+		case <-s.Context().Done():
+			return nil
+		}
+	}
+}
+
+func serve(t testing.TB, f *fake) schemas.Resource {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	gpb.RegisterGNMIServer(srv, f)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { srv.Stop(); <-done })
+	return target(l.Addr().String())
+}
+
+func target(addr string) schemas.Resource {
+	return schemas.Resource{ID: "leaf-1", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr, schemas.AttrCredential: "switches"}}
+}
+
+func load(t testing.TB, file string) []*gpb.SubscribeResponse {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var out []*gpb.SubscribeResponse
+	for sc := bufio.NewScanner(in); sc.Scan(); {
+		r := &gpb.SubscribeResponse{}
+		if err := protojson.Unmarshal(sc.Bytes(), r); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func TestConformance(t *testing.T) {
+	collectortest.Run(t, collectortest.Harness{
+		Name: Name,
+		Serve: func(t testing.TB, input string) schemas.Resource {
+			return serve(t, &fake{responses: load(t, filepath.Join(input, "responses.jsonl"))})
+		},
+		Garbage: func(t testing.TB) schemas.Resource {
+			return serve(t, &fake{responses: []*gpb.SubscribeResponse{
+				{},
+				{Response: &gpb.SubscribeResponse_Update{}},
+				{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{Update: []*gpb.Update{nil, {}, {Path: parsePath("interfaces/interface/state/oper-status")}}}}},
+			}})
+		},
+		Dead: target("127.0.0.1:1"),
+	})
+}
+
+func config() *Config {
+	c := Default()
+	c.TLS.Disabled, c.SampleInterval, c.Timeout = true, 100*time.Millisecond, 2*time.Second
+	return c
+}
+
+func oper(port, state string, at int64) *gpb.SubscribeResponse {
+	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{
+		Timestamp: at, Update: []*gpb.Update{{
+			Path: parsePath("interfaces/interface[name=" + port + "]/state/oper-status"), Val: &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: state}},
+		}},
+	}}}
+}
+
+func synced() *gpb.SubscribeResponse {
+	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}
+}
+
+func told(rec *collectortest.Recorder) []string {
+	var out []string
+	for _, ev := range rec.Events() {
+		out = append(out, strings.Join([]string{ev.Type, ev.Code, ev.State, ev.Attrs["part"]}, " "))
+	}
+	return out
+}
+
+func wait(t *testing.T, rec *collectortest.Recorder, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); len(rec.Events()) < n; time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("only %v", told(rec))
+		}
+	}
+}
+
+func run(t *testing.T, res schemas.Resource, s collectors.Settings, out collectors.Emitter) (c collectors.Collector, stop func() error) {
+	t.Helper()
+	c, err := config().New(res, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, again(c, out)
+}
+
+func again(c collectors.Collector, out collectors.Emitter) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, out) }()
+	return func() error { cancel(); return <-done }
+}
+
+func TestWhatChangedWhileNobodyLookedIsTold(t *testing.T) {
+	at := time.Now().UnixNano()
+	s, rec := collectortest.Settings(), collectortest.NewRecorder()
+	f := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", at), synced()}, more: make(chan *gpb.SubscribeResponse)}
+	_, stop := run(t, serve(t, f), s, rec)
+	f.more <- oper("Ethernet2", "DOWN", at) // never was up
+	f.more <- oper("Ethernet3", "UP", at)
+	f.more <- oper("Ethernet3", "DOWN", at+1)
+	wait(t, rec, 1)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Meanwhile Ethernet1 goes down and Ethernet3 comes back.
+	f2 := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "DOWN", at+2), oper("Ethernet2", "DOWN", at), oper("Ethernet3", "UP", at+3), synced()}}
+	_, stop = run(t, serve(t, f2), s, rec)
+	wait(t, rec, 3)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"port.down  raised Ethernet3", "port.down  raised Ethernet1", "port.down  cleared Ethernet3"}
+	if d := cmp.Diff(want, told(rec)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestFlappingPort(t *testing.T) {
+	at := time.Now().UnixNano()
+	rec := collectortest.NewRecorder()
+	f := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", at), synced()}, more: make(chan *gpb.SubscribeResponse)}
+	_, stop := run(t, serve(t, f), collectortest.Settings(), rec)
+	for i, st := range []string{"DOWN", "UP", "DOWN", "UP"} {
+		f.more <- oper("Ethernet1", st, at+int64(i+1))
+	}
+	wait(t, rec, 5)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, s := range told(rec) {
+		if s == "port.flap  raised Ethernet1" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("told %v", told(rec))
+	}
+}
+
+func TestTargetThatRefusesOptionalPathsIsAskedForLess(t *testing.T) {
+	f := &fake{refuse: "boot-time", responses: []*gpb.SubscribeResponse{synced()}}
+	rec := collectortest.NewRecorder()
+	c, err := config().New(serve(t, f), collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(context.Background(), rec); status.Code(err) != codes.InvalidArgument {
+		t.Fatalf("first run: %v", err)
+	}
+	stop := again(c, rec)
+	time.Sleep(100 * time.Millisecond)
+	if err := stop(); err != nil {
+		t.Fatalf("second run: %v", err)
+	}
+}
+
+func path(s string) *elems { return &elems{b: parsePath(s).Elem} }
+
+func TestPathsAreLocatedByPosition(t *testing.T) {
+	for s, want := range map[string]place{
+		"interfaces/interface[name=Ethernet1]/state/counters/in-octets":                                                                          {leafInOctets, ownPort, "Ethernet1", ""},
+		"components/component[name=O1]/transceiver/physical-channels/channel[index=3]/state/input-power/instant":                                 {leafRxPower, ownComponent, "O1", "3"},
+		"components/component[name=O1]/transceiver/state/pre-fec-ber/instant":                                                                    {leafPreFECBER, ownComponent, "O1", ""},
+		"network-instances/network-instance[name=d]/protocols/protocol[name=B]/bgp/neighbors/neighbor[neighbor-address=::1]/state/session-state": {leafSessionState, ownNeighbor, "::1", ""},
+		"interfaces/interface[name=Ethernet1]/config/description":                                                                                {},
+		"components": {},
+	} {
+		if d := cmp.Diff(want, locate(path(s)), cmp.AllowUnexported(place{})); d != "" {
+			t.Errorf("%s: %s", s, d)
+		}
+	}
+}
+
+func notification() *gpb.Notification {
+	n := &gpb.Notification{Timestamp: time.Now().UnixNano()}
+	for i := range 128 {
+		for c := range counters {
+			n.Update = append(n.Update, &gpb.Update{
+				Path: parsePath(fmt.Sprintf("interfaces/interface[name=Ethernet%d]/state/counters/%s", i, c)), Val: &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: uint64(i) << 33}},
+			})
+		}
+	}
+	return n
+}
+
+func TestKnownSeriesAllocateNothing(t *testing.T) {
+	s := &subscriber{cfg: *config(), device: "leaf-1", settings: collectortest.Settings(), metrics: newMetrics(nil)}
+	s.settings.Cursors = nil
+	st, err := newState(context.Background(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := notification()
+	st.notification(n)
+	st.begin()
+	if a := testing.AllocsPerRun(20, func() { st.notification(n); st.begin() }); a > 0 {
+		t.Errorf("%v allocations for %d updates", a, len(n.GetUpdate()))
+	}
+}
+
+func BenchmarkNotification(b *testing.B) {
+	s := &subscriber{cfg: *config(), device: "leaf-1", metrics: newMetrics(nil)}
+	st, _ := newState(context.Background(), s)
+	n := notification()
+	b.ReportAllocs()
+	for b.Loop() {
+		st.notification(n)
+		st.begin()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(n.GetUpdate())), "ns/update")
+}
+
+func FuzzNotification(f *testing.F) {
+	f.Add("interfaces/interface[name=E]/state/oper-status", []byte(`"UP"`))
+	f.Add("components", []byte(`{"component":[{"name":"P","state":{"type":"FAN"}}]}`))
+	f.Fuzz(func(t *testing.T, p string, js []byte) {
+		s := &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)}
+		st, _ := newState(context.Background(), s)
+		for range 2 {
+			st.notification(&gpb.Notification{Update: []*gpb.Update{{Path: parsePath(p), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: js}}}}})
+		}
+	})
+}

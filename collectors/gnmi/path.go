@@ -1,0 +1,197 @@
+package gnmi
+
+import (
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+)
+
+// leaf is what a path leads to. Leaves below numbers are metrics.
+type leaf uint8
+
+const (
+	leafNone leaf = iota
+	// Interfaces (openconfig-interfaces).
+	leafInOctets
+	leafOutOctets
+	leafInPkts
+	leafOutPkts
+	leafInErrors
+	leafOutErrors
+	leafInFCSErrors
+	leafInDiscards
+	leafOutDiscards
+	leafCarrier
+	// Optics (openconfig-platform-transceiver).
+	leafPreFECBER
+	leafRxPower
+	leafTxPower
+	leafBias
+	// Platform (openconfig-platform, -psu, -fan).
+	leafTemperature
+	leafFanSpeed
+	leafInputVoltage
+	leafInputCurrent
+	leafOutputPower
+	numbers
+	// States, which make events.
+	leafOperStatus
+	leafAdminStatus
+	leafTransceiver
+	leafComponentType
+	leafComponentOper
+	leafBootTime
+	leafSessionState
+)
+
+// owner says which kind of thing a name belongs to.
+type owner uint8
+
+const (
+	ownNone owner = iota
+	ownPort
+	ownComponent
+	ownSystem
+	ownNeighbor
+)
+
+// place is where a path leads: a leaf of a named thing. Lane is a channel's index.
+type place struct {
+	leaf  leaf
+	owner owner
+	name  string
+	lane  string
+}
+
+// elems is a path in two pieces, prefix and path, read by position.
+type elems struct {
+	a, b []*gpb.PathElem
+}
+
+func (e *elems) len() int { return len(e.a) + len(e.b) }
+
+func (e *elems) at(i int) *gpb.PathElem {
+	if i < len(e.a) {
+		return e.a[i]
+	}
+	if i -= len(e.a); i < len(e.b) {
+		return e.b[i]
+	}
+	return nil
+}
+
+// name returns the element's name, "" past the end; GetName is safe on nil.
+func (e *elems) name(i int) string { return e.at(i).GetName() }
+
+var counters = map[string]leaf{
+	"in-octets": leafInOctets, "out-octets": leafOutOctets, "in-pkts": leafInPkts, "out-pkts": leafOutPkts, "in-errors": leafInErrors,
+	"out-errors": leafOutErrors, "in-fcs-errors": leafInFCSErrors, "in-discards": leafInDiscards, "out-discards": leafOutDiscards,
+	"carrier-transitions": leafCarrier,
+}
+
+// locate matches a path by the position of its elements.
+func locate(e *elems) place {
+	switch e.name(0) {
+	case "interfaces":
+		if e.name(1) != "interface" {
+			return place{}
+		}
+		p := place{owner: ownPort, name: e.at(1).GetKey()["name"]}
+		if e.name(2) != "state" {
+			return place{}
+		}
+		switch e.name(3) {
+		case "counters":
+			p.leaf = counters[e.name(4)]
+		case "oper-status":
+			p.leaf = leafOperStatus
+		case "admin-status":
+			p.leaf = leafAdminStatus
+		case "transceiver":
+			p.leaf = leafTransceiver
+		}
+		return p
+	case "components":
+		if e.name(1) != "component" {
+			return place{}
+		}
+		p := place{owner: ownComponent, name: e.at(1).GetKey()["name"]}
+		p.leaf, p.lane = component(e)
+		return p
+	case "system":
+		if e.name(1) == "state" && e.name(2) == "boot-time" {
+			return place{leaf: leafBootTime, owner: ownSystem}
+		}
+	case "network-instances":
+		if n := e.len(); n > 3 && e.name(n-1) == "session-state" && e.name(n-3) == "neighbor" {
+			return place{leaf: leafSessionState, owner: ownNeighbor, name: e.at(n - 3).GetKey()["neighbor-address"]}
+		}
+	}
+	return place{}
+}
+
+// component matches what follows /components/component[name=…].
+func component(e *elems) (l leaf, lane string) {
+	switch e.name(2) {
+	case "state":
+		switch e.name(3) {
+		case "type":
+			return leafComponentType, ""
+		case "oper-status":
+			return leafComponentOper, ""
+		case "temperature":
+			if e.name(4) == "instant" {
+				return leafTemperature, ""
+			}
+		}
+	case "fan":
+		if e.name(3) == "state" && e.name(4) == "speed" {
+			return leafFanSpeed, ""
+		}
+	case "power-supply":
+		if e.name(3) != "state" {
+			return leafNone, ""
+		}
+		switch e.name(4) {
+		case "input-voltage":
+			return leafInputVoltage, ""
+		case "input-current":
+			return leafInputCurrent, ""
+		case "output-power":
+			return leafOutputPower, ""
+		}
+	case "transceiver":
+		switch e.name(3) {
+		case "state":
+			if e.name(4) == "pre-fec-ber" && e.name(5) == "instant" {
+				return leafPreFECBER, ""
+			}
+		case "physical-channels":
+			if e.name(4) != "channel" || e.name(5) != "state" || e.name(7) != "instant" {
+				return leafNone, ""
+			}
+			lane = e.at(4).GetKey()["index"]
+			switch e.name(6) {
+			case "input-power":
+				return leafRxPower, lane
+			case "output-power":
+				return leafTxPower, lane
+			case "laser-bias-current":
+				return leafBias, lane
+			}
+		}
+	case "optical-channel":
+		if e.name(3) != "state" || e.name(5) != "instant" {
+			return leafNone, ""
+		}
+		switch e.name(4) {
+		case "input-power":
+			return leafRxPower, ""
+		case "output-power":
+			return leafTxPower, ""
+		case "laser-bias-current":
+			return leafBias, ""
+		case "pre-fec-ber":
+			return leafPreFECBER, ""
+		}
+	}
+	return leafNone, ""
+}

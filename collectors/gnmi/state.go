@@ -1,0 +1,466 @@
+package gnmi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults"
+)
+
+// maxThings bounds the ports and components of a target.
+const maxThings = 1 << 16
+
+// metric is the series of a leaf: its name, the kind of part, and what divides to the
+// base unit.
+type metric struct {
+	name    string
+	kind    string
+	divisor float64
+}
+
+var metricsOf = [numbers]metric{
+	leafInOctets:     {"auspex_port_in_octets_total", schemas.KindPort, 1},
+	leafOutOctets:    {"auspex_port_out_octets_total", schemas.KindPort, 1},
+	leafInPkts:       {"auspex_port_in_packets_total", schemas.KindPort, 1},
+	leafOutPkts:      {"auspex_port_out_packets_total", schemas.KindPort, 1},
+	leafInErrors:     {"auspex_port_in_errors_total", schemas.KindPort, 1},
+	leafOutErrors:    {"auspex_port_out_errors_total", schemas.KindPort, 1},
+	leafInFCSErrors:  {"auspex_port_in_fcs_errors_total", schemas.KindPort, 1},
+	leafInDiscards:   {"auspex_port_in_discards_total", schemas.KindPort, 1},
+	leafOutDiscards:  {"auspex_port_out_discards_total", schemas.KindPort, 1},
+	leafCarrier:      {"auspex_port_carrier_transitions_total", schemas.KindPort, 1},
+	leafPreFECBER:    {"auspex_port_pre_fec_ber_ratio", schemas.KindPort, 1},
+	leafRxPower:      {"auspex_port_rx_power_dbm", schemas.KindPort, 1},
+	leafTxPower:      {"auspex_port_tx_power_dbm", schemas.KindPort, 1},
+	leafBias:         {"auspex_port_laser_bias_amperes", schemas.KindPort, 1e3},
+	leafTemperature:  {"auspex_switch_temperature_celsius", "sensor", 1},
+	leafFanSpeed:     {"auspex_fan_speed_rpm", schemas.KindFan, 1},
+	leafInputVoltage: {"auspex_psu_input_voltage_volts", schemas.KindPSU, 1},
+	leafInputCurrent: {"auspex_psu_input_current_amperes", schemas.KindPSU, 1},
+	leafOutputPower:  {"auspex_psu_output_power_watts", schemas.KindPSU, 1},
+}
+
+const noRef = ^collectors.Ref(0)
+
+// thing is a port or a component: its states and the series of its leaves.
+type thing struct {
+	name   string
+	refs   [numbers]collectors.Ref
+	lanes  map[string]*[numbers]collectors.Ref
+	oper   string
+	admin  string
+	kind   string // of a component: POWER_SUPPLY, FAN, TRANSCEIVER
+	port   string // of an optic: its port
+	up     collectors.Ref
+	flaps  []time.Time
+	fanRPM float64
+}
+
+func newThing(name string) *thing {
+	t := &thing{name: name, up: noRef, fanRPM: -1}
+	for i := range t.refs {
+		t.refs[i] = noRef
+	}
+	return t
+}
+
+// memory outlives a restart: what was last known, so that a change in between is
+// told, and what was raised, so that it is cleared.
+type memory struct {
+	Ports  map[string]string `json:"ports,omitempty"`  // oper-status
+	Raised map[string]string `json:"raised,omitempty"` // condition → its name in event ids
+	BGP    map[string]string `json:"bgp,omitempty"`
+	Boot   int64             `json:"boot,omitempty"` // Unix nanoseconds
+}
+
+type state struct {
+	s       *subscriber
+	batch   *collectors.Batch
+	ports   map[string]*thing
+	parts   map[string]*thing
+	last    [2]*thing // the port and the component of the update before
+	mem     memory
+	changed bool
+	sync    bool
+}
+
+func newState(ctx context.Context, s *subscriber) (*state, error) {
+	st := &state{s: s, batch: collectors.NewBatch(s.device, Name), ports: map[string]*thing{}, parts: map[string]*thing{}}
+	if c := s.settings.Cursors; c != nil {
+		text, err := c.Cursor(ctx, Name, s.device)
+		if err != nil {
+			return nil, fmt.Errorf("read cursor of %s: %w", s.device, err)
+		}
+		if text != "" {
+			if err := json.Unmarshal([]byte(text), &st.mem); err != nil {
+				s.log.Warn("cursor not understood, starting anew", "err", err)
+				st.mem = memory{}
+			}
+		}
+	}
+	for _, m := range []*map[string]string{&st.mem.Ports, &st.mem.Raised, &st.mem.BGP} {
+		if *m == nil {
+			*m = map[string]string{}
+		}
+	}
+	return st, nil
+}
+
+func (st *state) begin() {
+	st.sync = false
+	st.batch.Discard()
+}
+
+func (st *state) synced() { st.sync = true }
+
+func (st *state) urgent() bool {
+	samples, events := st.batch.Len()
+	return events > 0 || samples > 8192
+}
+
+func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
+	if samples, events := st.batch.Len(); samples+events > 0 {
+		if err := st.batch.Emit(ctx, out, time.Time{}); err != nil {
+			st.s.state = nil // what was not taken is to be told again
+			return fmt.Errorf("emit batch of %s: %w", st.s.device, err)
+		}
+	}
+	if !st.changed || st.s.settings.Cursors == nil || !st.sync {
+		return nil
+	}
+	b, err := json.Marshal(&st.mem)
+	if err != nil {
+		return fmt.Errorf("keep cursor of %s: %w", st.s.device, err)
+	}
+	if err := st.s.settings.Cursors.SetCursor(ctx, Name, st.s.device, string(b)); err != nil {
+		return fmt.Errorf("keep cursor of %s: %w", st.s.device, err)
+	}
+	st.changed = false
+	return nil
+}
+
+func (st *state) notification(n *gpb.Notification) {
+	at := time.Unix(0, n.GetTimestamp())
+	if n.GetTimestamp() <= 0 {
+		at = st.s.settings.Now()
+	}
+	prefix := n.GetPrefix().GetElem()
+	for _, u := range n.GetUpdate() {
+		st.s.metrics.updates.Inc()
+		e := elems{prefix, u.GetPath().GetElem()}
+		if raw := subtree(u.GetVal()); raw != nil {
+			base := append(append([]*gpb.PathElem(nil), e.a...), e.b...)
+			walk(base, raw, 0, func(path []*gpb.PathElem, v *gpb.TypedValue) {
+				st.update(&elems{path, nil}, v, at)
+			})
+			continue
+		}
+		st.update(&e, u.GetVal(), at)
+	}
+}
+
+func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
+	p := locate(e)
+	if p.leaf == leafNone {
+		st.s.metrics.unmatched.Inc()
+		return
+	}
+	if p.leaf < numbers {
+		x, ok := number(v)
+		if !ok {
+			st.s.metrics.malformed.Inc()
+			return
+		}
+		if t := st.thing(p); t != nil {
+			st.sample(t, p, x, at)
+		}
+		return
+	}
+	if p.leaf == leafBootTime {
+		if x, ok := number(v); ok {
+			st.booted(int64(x), v.GetUintVal())
+		}
+		return
+	}
+	s, ok := text(v)
+	if !ok {
+		st.s.metrics.malformed.Inc()
+		return
+	}
+	if p.leaf == leafSessionState {
+		st.session(p.name, s, at)
+		return
+	}
+	t := st.thing(p)
+	if t == nil {
+		return
+	}
+	switch p.leaf {
+	case leafOperStatus:
+		st.oper(t, s, at)
+	case leafAdminStatus:
+		t.admin = s
+	case leafTransceiver:
+		if c := st.find(st.parts, s); c != nil {
+			c.port, c.kind = t.name, "TRANSCEIVER"
+		}
+	case leafComponentType:
+		t.kind = s
+		if t.oper != "" {
+			st.part(t, at)
+		}
+	case leafComponentOper:
+		t.oper = s
+		st.part(t, at)
+	}
+}
+
+// thing returns the port or component of a place. Updates of one come together:
+// the last one is tried first.
+func (st *state) thing(p place) *thing {
+	i, m := 0, st.ports
+	if p.owner == ownComponent {
+		i, m = 1, st.parts
+	}
+	if t := st.last[i]; t != nil && t.name == p.name {
+		return t
+	}
+	st.last[i] = st.find(m, p.name)
+	return st.last[i]
+}
+
+func (st *state) find(m map[string]*thing, name string) *thing {
+	t, ok := m[name]
+	if !ok && name != "" && len(m) < maxThings {
+		t = newThing(strings.Clone(name))
+		m[t.name] = t
+	}
+	return t
+}
+
+func (st *state) sample(t *thing, p place, v float64, at time.Time) {
+	refs := &t.refs
+	if p.lane != "" {
+		if refs = t.lanes[p.lane]; refs == nil {
+			if len(t.lanes) > 64 {
+				return
+			}
+			refs = &[numbers]collectors.Ref{}
+			for i := range refs {
+				refs[i] = noRef
+			}
+			if t.lanes == nil {
+				t.lanes = map[string]*[numbers]collectors.Ref{}
+			}
+			t.lanes[strings.Clone(p.lane)] = refs
+		}
+	}
+	m := &metricsOf[p.leaf]
+	if refs[p.leaf] == noRef {
+		name, kind, part := m.name, m.kind, t.name
+		if t.port != "" {
+			part = t.port
+		}
+		var labels []string
+		switch {
+		case p.leaf == leafTemperature && (t.kind == "TRANSCEIVER" || t.port != "" || st.ports[t.name] != nil):
+			name, kind = "auspex_port_optics_temperature_celsius", schemas.KindPort
+		case p.leaf == leafTemperature && st.class(t) == schemas.KindPSU:
+			name, kind = "auspex_psu_temperature_celsius", schemas.KindPSU
+		case p.leaf == leafTemperature:
+			kind, part, labels = "", "", []string{"sensor", t.name}
+		}
+		if p.lane != "" {
+			labels = append(labels, "lane", p.lane)
+		}
+		refs[p.leaf] = st.batch.Series(name, kind, part, labels...)
+	}
+	st.batch.Sample(refs[p.leaf], at, v/m.divisor)
+	if p.leaf == leafFanSpeed && (v == 0) != (t.fanRPM == 0) {
+		t.fanRPM = v
+		st.part(t, at)
+	}
+}
+
+// class says what a component is, by its type, else by its name.
+func (st *state) class(t *thing) string {
+	n := strings.ToLower(t.name)
+	switch {
+	case t.kind == "POWER_SUPPLY", t.kind == "" && (strings.HasPrefix(n, "psu") || strings.HasPrefix(n, "powersupply") || strings.HasPrefix(n, "power supply")):
+		return schemas.KindPSU
+	case t.kind == "FAN", t.kind == "FAN_TRAY", t.kind == "" && strings.HasPrefix(n, "fan"):
+		return schemas.KindFan
+	}
+	return ""
+}
+
+func (st *state) event(typ, code string, s schemas.Severity, at time.Time) schemas.Event {
+	ev := schemas.Event{Time: at.UTC(), Observed: st.s.settings.Now().UTC(), Source: schemas.SourceGNMI, Resource: st.s.device, Type: typ, Code: code, Severity: s}
+	ev.SetAttr("action", faults.ActionContactSupport)
+	if s == schemas.SeverityInfo {
+		ev.SetAttr("action", faults.ActionIgnore)
+	}
+	return ev
+}
+
+// condition tells the edges of something that begins and ends.
+func (st *state) condition(typ, name, code string, s schemas.Severity, on bool, at time.Time, message string, attrs ...string) {
+	key := typ + "/" + name
+	since, was := st.mem.Raised[key]
+	if on == was {
+		return
+	}
+	ev := st.event(typ, code, s, at)
+	ev.State, ev.Message = schemas.StateRaised, message
+	if on {
+		since = strconv.FormatInt(at.UnixNano(), 10)
+		st.mem.Raised[key] = since
+	} else {
+		delete(st.mem.Raised, key)
+		ev.State, ev.Severity = schemas.StateCleared, schemas.SeverityInfo
+		ev.SetAttr("action", faults.ActionIgnore)
+	}
+	for i := 0; i+1 < len(attrs); i += 2 {
+		ev.SetAttr(attrs[i], attrs[i+1])
+	}
+	ev.ID = schemas.EventID(st.s.device, since, key, ev.State)
+	st.batch.Event(ev)
+	st.changed = true
+}
+
+// oper follows a port. A port that was never seen up is not missed: nothing may
+// be plugged in.
+func (st *state) oper(t *thing, s string, at time.Time) {
+	was, known := st.mem.Ports[t.name]
+	t.oper = s
+	if t.up == noRef {
+		t.up = st.batch.Series("auspex_port_up", schemas.KindPort, t.name)
+	}
+	up := 0.0
+	if s == "UP" {
+		up = 1
+	}
+	st.batch.Sample(t.up, at, up)
+	if was == s {
+		return
+	}
+	st.mem.Ports[t.name], st.changed = s, true
+	if known {
+		st.flapping(t, at)
+	}
+	attrs := []string{"port", t.name, "part", t.name}
+	switch {
+	case s == "UP":
+		st.condition("port.down", t.name, "", schemas.SeverityError, false, at, fmt.Sprintf("%s: %s to UP", t.name, was), attrs...)
+	case known && was == "UP":
+		severity, code := schemas.SeverityError, ""
+		if t.admin == "DOWN" {
+			severity, code = schemas.SeverityInfo, "admin"
+		}
+		st.condition("port.down", t.name, code, severity, true, at, fmt.Sprintf("%s: UP to %s", t.name, s), attrs...)
+	}
+}
+
+func (st *state) flapping(t *thing, at time.Time) {
+	window := st.s.cfg.FlapWindow
+	keep := t.flaps[:0]
+	for _, x := range t.flaps {
+		if at.Sub(x) < window {
+			keep = append(keep, x)
+		}
+	}
+	t.flaps = append(keep, at)
+	if len(t.flaps) > 1000 {
+		t.flaps = t.flaps[len(t.flaps)-1000:]
+	}
+	if n := len(t.flaps); n >= st.s.cfg.FlapTransitions {
+		st.condition("port.flap", t.name, "", schemas.SeverityWarning, true, at,
+			fmt.Sprintf("%d link transitions in %s", n, window), "port", t.name, "part", t.name, "transitions", strconv.Itoa(n))
+	}
+}
+
+// expire ends the flapping of ports that have been quiet for a window.
+func (st *state) expire(now time.Time) {
+	for key := range st.mem.Raised {
+		name, ok := strings.CutPrefix(key, "port.flap/")
+		if !ok {
+			continue
+		}
+		t := st.ports[name]
+		if t == nil || !st.sync {
+			continue
+		}
+		if n := len(t.flaps); n == 0 || now.Sub(t.flaps[n-1]) > st.s.cfg.FlapWindow {
+			t.flaps = nil
+			st.condition("port.flap", name, "", schemas.SeverityWarning, false, now, "no link transition in "+st.s.cfg.FlapWindow.String(), "port", name, "part", name)
+		}
+	}
+}
+
+// part follows a power supply or a fan.
+func (st *state) part(t *thing, at time.Time) {
+	class := st.class(t)
+	bad := t.oper != "" && t.oper != "ACTIVE"
+	typ, word := "switch.psu", "oper-status "+t.oper
+	switch class {
+	case schemas.KindPSU:
+	case schemas.KindFan:
+		typ = "switch.fan"
+		if t.fanRPM == 0 {
+			bad, word = true, "stands still"
+		}
+	default:
+		return
+	}
+	st.condition(typ, t.name, t.name, schemas.SeverityWarning, bad, at, t.name+": "+word, "part", t.name, "sensor", t.name)
+}
+
+// booted compares the switch's boot time with the one last known. Setting the
+// clock moves it by seconds, which is no reboot.
+func (st *state) booted(approx int64, exact uint64) {
+	ns := approx
+	if exact != 0 {
+		ns = int64(exact)
+	}
+	if ns < 1e14 { // older models give seconds
+		ns *= int64(time.Second)
+	}
+	was := st.mem.Boot
+	if d := time.Duration(ns - was); was != 0 && d < 5*time.Second && d > -5*time.Second {
+		return
+	}
+	st.mem.Boot, st.changed = ns, true
+	if was == 0 || ns < was {
+		return
+	}
+	ev := st.event("switch.reboot", "unplanned", schemas.SeverityError, time.Unix(0, ns))
+	ev.Message = "restarted at " + time.Unix(0, ns).UTC().Format(time.RFC3339)
+	ev.ID = schemas.EventID(st.s.device, strconv.FormatInt(ns, 10), "switch.reboot")
+	st.batch.Event(ev)
+}
+
+func (st *state) session(neighbor, s string, at time.Time) {
+	was, known := st.mem.BGP[neighbor]
+	if was == s {
+		return
+	}
+	if len(st.mem.BGP) > maxThings {
+		return
+	}
+	up, wasUp := s == "ESTABLISHED", was == "ESTABLISHED"
+	if !up && !wasUp && known {
+		return // on its way up
+	}
+	st.mem.BGP[strings.Clone(neighbor)], st.changed = s, true
+	if up || known && wasUp {
+		st.condition("bgp.session_down", neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), "neighbor", neighbor)
+	}
+}

@@ -1,0 +1,222 @@
+// Package ipmi reads board controllers over IPMI 2.0: the event log (SEL) from
+// where it was left, sensors, and the power state.
+package ipmi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Name is the collector's name in configuration, cursors and metrics.
+const Name = "ipmi"
+
+func init() {
+	collectors.Register(Name, func() collectors.Config { return DefaultConfig() })
+}
+
+// Config is the collector's configuration.
+type Config struct {
+	// Interval is the time between looks at the event log and the power state.
+	Interval time.Duration `yaml:"interval"`
+	// SensorInterval is the time between readings of the sensors; 0 reads none.
+	SensorInterval time.Duration `yaml:"sensor_interval"`
+	// Jitter moves each poll by up to this share of the interval.
+	Jitter float64 `yaml:"jitter"`
+	// Timeout bounds one attempt of one command, Retries the further attempts.
+	Timeout time.Duration `yaml:"timeout"`
+	Retries int           `yaml:"retries"`
+	// CipherSuites are tried in order.
+	CipherSuites []int `yaml:"cipher_suites"`
+	// Backlog is how much of an event log that was never read before is of
+	// interest, by the controller's own clock; 0 takes all of it.
+	Backlog time.Duration `yaml:"backlog"`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() *Config {
+	o := ipmi.DefaultOptions()
+	return &Config{
+		Interval: 5 * time.Second, SensorInterval: 10 * time.Second, Jitter: 0.1, Timeout: o.Timeout, Retries: o.Retries,
+		CipherSuites: o.CipherSuites, Backlog: 24 * time.Hour,
+	}
+}
+
+// Validate names the first value that makes no sense.
+func (c *Config) Validate() error {
+	switch {
+	case c.Interval <= 0:
+		return errors.New("interval must be positive")
+	case c.SensorInterval < 0 || c.Backlog < 0:
+		return errors.New("sensor_interval and backlog must not be negative")
+	case c.Jitter < 0 || c.Jitter > 1:
+		return errors.New("jitter must be between 0 and 1")
+	case c.Timeout <= 0 || c.Retries < 0:
+		return errors.New("timeout must be positive and retries not negative")
+	}
+	for _, s := range c.CipherSuites {
+		if s < 1 || s > 17 {
+			return fmt.Errorf("cipher_suites: %d is not between 1 and 17", s)
+		}
+	}
+	return nil
+}
+
+// LossType implements [collectors.LossTyper].
+func (*Config) LossType() string { return collectors.LossBMC }
+
+// Targets picks what has the attribute ipmi_ip.
+func (*Config) Targets(resources []schemas.Resource) []schemas.Resource {
+	var out []schemas.Resource
+	for _, r := range resources {
+		if r.Attrs[schemas.AttrIPMIIP] != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// New makes the collector of one controller. A target that is a bmc speaks for
+// the server that it is a part of.
+func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors.Collector, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	conn, err := ipmi.New(ipmi.Options{
+		Addr: target.Attrs[schemas.AttrIPMIIP], Timeout: c.Timeout, Retries: c.Retries, CipherSuites: c.CipherSuites,
+	})
+	if err != nil {
+		return nil, err
+	}
+	device := target.ID
+	if target.Kind == schemas.KindBMC {
+		device = cmp.Or(target.Parent, target.ID)
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_ipmi_" + name, Help: help}))
+	}
+	r := &reader{
+		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),
+		badRecords: counter("bad_records_total", "Event log and sensor records that could not be understood."),
+		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because the last known record was gone."),
+		skipped:    counter("sel_skipped_total", "Event log records left out because they are older than the backlog of interest."),
+	}
+	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
+	return r, nil
+}
+
+// reader reads one controller. Its methods run in one goroutine.
+type reader struct {
+	cfg    *Config
+	s      collectors.Settings
+	target schemas.Resource
+	device string
+	conn   *ipmi.Conn
+	batch  *collectors.Batch
+	loop   collectors.Collector
+
+	badRecords, rereads, skipped prometheus.Counter
+
+	cursor    *cursor // nil before it was read
+	kept      cursor  // as it was last stored
+	fresh     bool    // the log was never read before
+	lastInfo  ipmi.SELInfo
+	haveInfo  bool
+	skew      time.Duration // the controller's clock minus ours
+	skewAt    time.Time
+	sensors   []sensorRef
+	names     map[uint8]string // of sensors by number
+	stamp     ipmi.SDRStamp
+	haveSDR   bool
+	sensorsAt time.Time
+}
+
+// Run implements [collectors.Collector].
+func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
+	defer func() { _ = r.conn.Close(ctx) }()
+	if !r.conn.Connected() && r.s.Secrets != nil && r.target.Attrs[schemas.AttrCredential] != "" {
+		user, password, err := r.s.Secrets.Secret(ctx, r.target.Attrs[schemas.AttrCredential])
+		if err != nil {
+			return fmt.Errorf("credential of %s: %w", r.target.ID, err)
+		}
+		if err := r.conn.SetCredentials(user, password); err != nil {
+			return err
+		}
+	}
+	return r.loop.Run(ctx, out)
+}
+
+// poll reads the log, the power state, and at times the sensors. The turn at the
+// controller is given back between the two, so that control need not wait long.
+func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
+	r.batch.Discard()
+	if err := r.turn(ctx, func() error { return r.readNames(ctx) }); err != nil {
+		return mark(err)
+	}
+	for more := true; more; {
+		err := r.turn(ctx, func() (err error) {
+			more, err = r.readSEL(ctx)
+			return err
+		})
+		if err != nil {
+			r.cursor, r.haveInfo = nil, false // what was read and not sent is read again
+			return mark(err)
+		}
+		if err := r.flush(ctx, out); err != nil {
+			return err
+		}
+	}
+	now := r.s.Now()
+	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {
+		return mark(err)
+	}
+	if r.cfg.SensorInterval > 0 && now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2 {
+		if err := r.turn(ctx, func() error { return r.readSensors(ctx, now) }); err != nil {
+			return mark(err)
+		}
+		r.sensorsAt = now
+	}
+	return r.batch.Emit(ctx, out, now)
+}
+
+func (r *reader) turn(ctx context.Context, f func() error) error {
+	release, err := r.s.Enter(ctx, r.device)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f()
+}
+
+// mark gives the runner the kind of an error.
+func mark(err error) error {
+	switch {
+	case errors.Is(err, ipmi.ErrAuth):
+		return fmt.Errorf("%w: %w", collectors.ErrAuth, err)
+	case errors.Is(err, ipmi.ErrNoAnswer):
+		return fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
+	}
+	return err
+}
+
+func (r *reader) readPower(ctx context.Context, now time.Time) error {
+	on, err := r.conn.Power(ctx)
+	if err != nil {
+		return err
+	}
+	v := 0.0
+	if on {
+		v = 1
+	}
+	r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, v)
+	return nil
+}

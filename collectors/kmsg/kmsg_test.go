@@ -1,0 +1,246 @@
+package kmsg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/collectors/collectortest"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type host struct {
+	t    *testing.T
+	path string
+	seq  int
+}
+
+func newHost(t *testing.T) *host { return &host{t: t, path: filepath.Join(t.TempDir(), "kmsg")} }
+
+func (h *host) boot(id string) {
+	h.t.Helper()
+	h.seq = 0
+	for p, s := range map[string]string{h.path + bootIDSuffix: id + "\n", h.path: ""} {
+		_ = os.Remove(p)
+		if err := os.WriteFile(p, []byte(s), 0o600); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *host) say(text string) {
+	h.t.Helper()
+	f, err := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprintf(f, "3,%d,%d,-;%s\n", h.seq, h.seq*1000, text)
+	h.seq++
+}
+
+const fallen = "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop func() error) {
+	h.t.Helper()
+	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}}, s)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, out) }()
+	return func() error {
+		select { // ended by itself
+		case err := <-done:
+			cancel()
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+		cancel()
+		return <-done
+	}
+}
+
+func waitEvents(t *testing.T, rec *collectortest.Recorder, n int) []schemas.Event {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if ev := rec.Events(); len(ev) >= n {
+			return ev
+		}
+	}
+	t.Fatalf("only %d of %d events", len(rec.Events()), n)
+	return nil
+}
+
+func TestFollowsLinesAndReboot(t *testing.T) {
+	h, rec := newHost(t), collectortest.NewRecorder()
+	h.boot("boot-a")
+	h.say("Linux version 6.8.0")
+	stop := h.start(collectortest.Settings(), rec)
+	waitEvents(t, rec, 1)
+	began := time.Now()
+	h.say(fallen)
+	ev := waitEvents(t, rec, 2)
+	if d := time.Since(began); d > 500*time.Millisecond {
+		t.Errorf("a line took %v", d)
+	}
+	if ev[0].Type != "host.reboot" || ev[0].Code != "boot" || ev[1].Code != "79" || ev[1].Resource != "gpu-1" || ev[1].Attr("boot_id") != "boot-a" {
+		t.Errorf("%+v", ev)
+	}
+	h.boot("boot-b")
+	h.say("Linux version 6.8.0")
+	ev = waitEvents(t, rec, 3)
+	if ev[2].Code != "unclean" || ev[2].Attr("boot_id") != "boot-b" {
+		t.Errorf("%+v", ev[2])
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRestartTellsNothingTwice(t *testing.T) {
+	h, s := newHost(t), collectortest.Settings()
+	h.boot("boot-a")
+	h.say(fallen)
+	first := collectortest.NewRecorder()
+	stop := h.start(s, first)
+	a := waitEvents(t, first, 1)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.say("systemd-shutdown[1]: Rebooting.")
+	h.say(fallen)
+
+	second := collectortest.NewRecorder()
+	stop = h.start(s, second)
+	b := waitEvents(t, second, 1)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if len(b) != 1 || b[0].ID == a[0].ID {
+		t.Fatalf("second run: %+v", b)
+	}
+	// Without its cursor it reads all again, as the same events.
+	third := collectortest.NewRecorder()
+	stop = h.start(collectortest.Settings(), third)
+	c := waitEvents(t, third, 2)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if c[0].ID != a[0].ID || c[1].ID != b[0].ID {
+		t.Errorf("ids changed: %s %s, %s %s", a[0].ID, c[0].ID, b[0].ID, c[1].ID)
+	}
+}
+
+func TestEventsThatWereNotTakenAreToldAgain(t *testing.T) {
+	h, s, rec := newHost(t), collectortest.Settings(), collectortest.NewRecorder()
+	h.boot("boot-a")
+	h.say(fallen)
+	rec.Fail(errors.New("bus is gone"))
+	stop := h.start(s, rec)
+	if err := stop(); err == nil {
+		t.Fatal("the error is hidden")
+	}
+	rec.Fail(nil)
+	stop = h.start(s, rec)
+	if ev := waitEvents(t, rec, 1); ev[0].Code != "79" {
+		t.Errorf("%+v", ev)
+	}
+	_ = stop()
+}
+
+func TestLostRecordsAreCounted(t *testing.T) {
+	h, s, rec := newHost(t), collectortest.Settings(), collectortest.NewRecorder()
+	reg := prometheus.NewRegistry()
+	s.Metrics = reg
+	h.boot("boot-a")
+	h.say("one")
+	h.seq = 5
+	h.say(fallen)
+	f, _ := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
+	_, _ = f.WriteString("garbage\n SUBSYSTEM=pci\n")
+	_ = f.Close()
+	h.say(fallen)
+	stop := h.start(s, rec)
+	waitEvents(t, rec, 2)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	m := newMetrics(reg)
+	if lost, bad := testutil.ToFloat64(m.lost), testutil.ToFloat64(m.malformed); lost != 4 || bad != 1 {
+		t.Errorf("lost %v, malformed %v", lost, bad)
+	}
+}
+
+func TestHostThatIsDownIsAMiss(t *testing.T) {
+	h, rec := newHost(t), collectortest.NewRecorder()
+	if err := h.start(collectortest.Settings(), rec)(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no log: %v", err)
+	}
+	h.boot("boot-a")
+	h.say(fallen)
+	stop := h.start(collectortest.Settings(), rec)
+	waitEvents(t, rec, 1)
+	_ = os.Remove(h.path)
+	time.Sleep(50 * time.Millisecond)
+	if err := stop(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("log removed: %v", err)
+	}
+}
+
+func TestConfigurationIsChecked(t *testing.T) {
+	c := Default()
+	if _, err := c.New(schemas.Resource{ID: "x"}, collectors.Settings{}); err == nil {
+		t.Error("a target without a path is accepted")
+	}
+	c.PollInterval = 0
+	if err := c.Validate(); err == nil {
+		t.Error("poll_interval 0 is accepted")
+	}
+	got := Default().Targets([]schemas.Resource{{ID: "a", Kind: "server", Attrs: map[string]string{"kmsg_path": "/x"}}, {ID: "b", Kind: "server"}})
+	if len(got) != 1 || got[0].ID != "a" {
+		t.Errorf("targets %v", got)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	serve := func(t testing.TB, log, id []byte) schemas.Resource {
+		path := filepath.Join(t.TempDir(), "kmsg")
+		for p, b := range map[string][]byte{path + bootIDSuffix: id, path: log} {
+			if err := os.WriteFile(p, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: path}}
+	}
+	collectortest.Run(t, collectortest.Harness{
+		Name: Name,
+		Serve: func(t testing.TB, input string) schemas.Resource {
+			log, err := os.ReadFile(filepath.Join(input, "kmsg"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, err := os.ReadFile(filepath.Join(input, "boot_id"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return serve(t, log, id)
+		},
+		Garbage: func(t testing.TB) schemas.Resource {
+			return serve(t, []byte("\x00\xff;;;\n9,9,9\n-1,x,y,z;\n"), []byte("3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n"))
+		},
+	})
+}

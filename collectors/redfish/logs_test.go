@@ -1,0 +1,272 @@
+package redfish
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/collectors/collectortest"
+	"github.com/auspex-dev/auspex/internal/bmc/redfish/redfishtest"
+)
+
+const entries = "/redfish/v1/Systems/1/LogServices/SEL/Entries"
+
+// log drives a reader by hand against a service with one log.
+type log struct {
+	t       *testing.T
+	tree    *redfishtest.Tree
+	url     string
+	r       *reader
+	rec     *collectortest.Recorder
+	s       collectors.Settings
+	members []any
+	reverse bool
+}
+
+func link(p string) map[string]any { return map[string]any{"@odata.id": p} }
+
+func newLog(t *testing.T, topSkip bool) *log {
+	t.Helper()
+	l := &log{t: t, s: collectortest.Settings(), rec: collectortest.NewRecorder()}
+	l.tree = redfishtest.New(map[string]map[string]any{
+		"/redfish/v1": {
+			"Systems":                   link("/redfish/v1/Systems"),
+			"ProtocolFeaturesSupported": map[string]any{"TopSkipQuery": topSkip, "ExpandQuery": map[string]any{"NoLinks": true}},
+		},
+		"/redfish/v1/Systems": {"Members": []any{link("/redfish/v1/Systems/1")}},
+		"/redfish/v1/Systems/1": {
+			"@odata.id": "/redfish/v1/Systems/1", "PowerState": "On", "LogServices": link("/redfish/v1/Systems/1/LogServices"),
+		},
+		"/redfish/v1/Systems/1/LogServices":     {"Members": []any{link("/redfish/v1/Systems/1/LogServices/SEL")}},
+		"/redfish/v1/Systems/1/LogServices/SEL": {"Id": "SEL", "Entries": link(entries)},
+	})
+	l.publish()
+	l.url = serve(t, l.tree)
+	l.restart()
+	return l
+}
+
+func (l *log) restart() {
+	l.t.Helper()
+	cfg := DefaultConfig()
+	cfg.SensorInterval, cfg.Backlog = 0, 0
+	c, err := cfg.New(target(l.url), l.s)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.r = c.(*reader)
+	if err := l.r.open(l.t.Context()); err != nil {
+		l.t.Fatal(err)
+	}
+	client := l.r.c
+	l.t.Cleanup(func() { client.Close(l.t.Context()) })
+}
+
+func (l *log) publish() {
+	m := slices.Clone(l.members)
+	if l.reverse {
+		slices.Reverse(m)
+	}
+	l.tree.Set(entries, map[string]any{"Members": m, "Members@odata.count": len(m)})
+}
+
+func (l *log) add(ids ...int) {
+	for _, id := range ids {
+		l.members = append(l.members, map[string]any{
+			"@odata.id": fmt.Sprint(entries, "/", id), "Id": strconv.Itoa(id), "Message": fmt.Sprint("message ", id),
+			"Created": collectortest.Now.Add(time.Duration(len(l.members)) * time.Second).Format(time.RFC3339),
+		})
+	}
+	l.publish()
+}
+
+// poll returns the entries that one poll emitted.
+func (l *log) poll() (ids []string) {
+	l.t.Helper()
+	before := len(l.rec.Events())
+	if err := l.r.poll(l.t.Context(), l.rec); err != nil {
+		l.t.Fatal(err)
+	}
+	for _, ev := range l.rec.Events()[before:] {
+		ids = append(ids, ev.Attr("record"))
+	}
+	return ids
+}
+
+func TestALogIsReadFromWhereItWasLeft(t *testing.T) {
+	for _, topSkip := range []bool{true, false} {
+		for _, reverse := range []bool{false, true} {
+			t.Run(fmt.Sprintf("top and skip %v, newest first %v", topSkip, reverse), func(t *testing.T) {
+				l := newLog(t, topSkip)
+				l.reverse = reverse
+				want := func(ids ...string) {
+					t.Helper()
+					if d := cmp.Diff(ids, l.poll()); d != "" {
+						t.Errorf("entries (-want +got):\n%s", d)
+					}
+				}
+				want()
+				l.add(1, 2, 3)
+				want("1", "2", "3")
+				want()
+				l.add(4)
+				l.restart()
+				want("4")
+				l.add(5, 6)
+				want("5", "6")
+				// A full log drops its oldest entries.
+				l.members = l.members[2:]
+				l.add(7)
+				want("7")
+				// A cleared log begins again.
+				l.members = nil
+				l.publish()
+				want()
+				l.members = []any{nil, nil, nil, nil, nil, nil, nil}
+				l.add(1, 2)
+				l.members = l.members[7:]
+				l.publish()
+				want("1", "2")
+			})
+		}
+	}
+}
+
+func TestAnIdleLogIsNotSentAgain(t *testing.T) {
+	l := newLog(t, true)
+	l.add(1, 2, 3)
+	l.poll()
+	l.poll()
+	before := l.tree.Requests.Load()
+	l.poll()
+	if n := l.tree.Requests.Load() - before; n > 2 {
+		t.Errorf("%d requests a poll, want one for the log and one for the power state", n)
+	}
+}
+
+func TestWhatTheBusDidNotTakeIsReadAgain(t *testing.T) {
+	l := newLog(t, true)
+	l.poll()
+	l.add(1)
+	l.rec.Fail(fmt.Errorf("bus is closed"))
+	if err := l.r.poll(t.Context(), l.rec); err == nil {
+		t.Fatal("no error")
+	}
+	l.rec.Fail(nil)
+	l.restart()
+	if d := cmp.Diff([]string{"1"}, l.poll()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestOneBrokenLogHidesNoOther(t *testing.T) {
+	l := newLog(t, true)
+	l.tree.Set("/redfish/v1/Systems/1/LogServices", map[string]any{"Members": []any{
+		link("/redfish/v1/Systems/1/LogServices/Gone"), link("/redfish/v1/Systems/1/LogServices/SEL"),
+	}})
+	l.tree.Set("/redfish/v1/Systems/1/LogServices/Gone", map[string]any{"Id": "Gone", "Entries": link(entries + "/nowhere")})
+	l.add(1)
+	if d := cmp.Diff([]string{"1"}, l.poll()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestAServiceThatMakesNoSenseIsNoContact(t *testing.T) {
+	garble := false
+	l := newLog(t, true)
+	l.add(1)
+	tree := l.tree
+	l.url = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if garble && r.Method == http.MethodGet {
+			_, _ = w.Write([]byte(`{"@odata.id": "/redf`))
+			return
+		}
+		tree.ServeHTTP(w, r)
+	}))
+	l.restart()
+	l.poll()
+	garble = true
+	l.add(2)
+	if err := l.r.poll(t.Context(), l.rec); !errors.Is(err, collectors.ErrProtocol) {
+		t.Errorf("poll of garbage: %v", err)
+	}
+	garble = false
+	if d := cmp.Diff([]string{"2"}, l.poll()); d != "" {
+		t.Errorf("after the garbage (-want +got):\n%s", d)
+	}
+}
+
+func TestASessionThatTheServiceForgotIsRenewed(t *testing.T) {
+	var logins int
+	tree := newLog(t, true).tree
+	forget := false
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			logins++
+		} else if forget {
+			forget = false
+			http.Error(w, "{}", http.StatusUnauthorized)
+			return
+		}
+		tree.ServeHTTP(w, r)
+	}))
+	l := &log{t: t, tree: tree, url: url, s: collectortest.Settings(), rec: collectortest.NewRecorder()}
+	l.restart()
+	l.poll()
+	forget = true
+	l.poll()
+	if logins != 2 {
+		t.Errorf("%d logins, want 2", logins)
+	}
+}
+
+func TestEveryValueOfTheReportsIsRead(t *testing.T) {
+	tree := openTree(t, "testdata/gh200/input")
+	cfg := DefaultConfig()
+	c, err := cfg.New(target(serve(t, tree)), collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.(*reader)
+	if err := r.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer r.c.Close(t.Context())
+	if err := r.discover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.readReports(t.Context(), collectortest.Now); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := r.batch.Len(); n != 782 {
+		t.Errorf("%d values, want 782", n)
+	}
+	before := tree.Requests.Load()
+	if err := r.readReports(t.Context(), collectortest.Now); err != nil {
+		t.Fatal(err)
+	}
+	if n := tree.Requests.Load() - before; n != 1 {
+		t.Errorf("%d requests for the reports of a service that expands, want 1", n)
+	}
+}
+
+func FuzzMetricValue(f *testing.F) {
+	for _, s := range []string{"1.5", "true", "PT1H2M3.5S", "P1D", "LinkUp", "", "NaN", "PT", "P", "1e999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		v, text, ok := metricValue(s)
+		if ok && text == "" && strings.HasPrefix(s, "P") && (math.IsNaN(v) || v < 0) {
+			t.Errorf("%q is %v seconds", s, v)
+		}
+	})
+}

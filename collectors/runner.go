@@ -1,0 +1,297 @@
+package collectors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// RunnerConfig bounds how hard the runner tries.
+type RunnerConfig struct {
+	// StartSpread is the span over which the first runs of all devices are spread.
+	StartSpread time.Duration `yaml:"start_spread"`
+	// BackoffMin and BackoffMax bound the wait after an error.
+	BackoffMin time.Duration `yaml:"backoff_min"`
+	BackoffMax time.Duration `yaml:"backoff_max"`
+	// LostMisses and LostAfter say when a device counts as unreachable: both the
+	// misses in a row and the time since the first of them.
+	LostMisses int           `yaml:"lost_misses"`
+	LostAfter  time.Duration `yaml:"lost_after"`
+	// TelemetryPatience is how long samples wait for a bus that refuses them
+	// before they are given up and counted. Events wait for ever.
+	TelemetryPatience time.Duration `yaml:"telemetry_patience"`
+}
+
+// DefaultRunnerConfig returns the defaults.
+func DefaultRunnerConfig() RunnerConfig {
+	return RunnerConfig{
+		StartSpread: time.Second, BackoffMin: time.Second, BackoffMax: 30 * time.Second,
+		LostMisses: 3, LostAfter: 5 * time.Second, TelemetryPatience: time.Minute,
+	}
+}
+
+// Validate names the first value that makes no sense.
+func (c RunnerConfig) Validate() error {
+	switch {
+	case c.StartSpread < 0:
+		return errors.New("start_spread must not be negative")
+	case c.BackoffMin <= 0 || c.BackoffMax < c.BackoffMin:
+		return errors.New("backoff_min must be positive and backoff_max not below it")
+	case c.LostMisses < 1 || c.LostAfter < 0:
+		return errors.New("lost_misses must be at least 1 and lost_after not negative")
+	case c.TelemetryPatience < 0:
+		return errors.New("telemetry_patience must not be negative")
+	}
+	return nil
+}
+
+// LossTyper is implemented by configurations that say which event tells the
+// loss of contact with their targets; "" tells none. Without it a switch gives
+// switch.unreachable, a server host.unreachable, anything else none.
+type LossTyper interface{ LossType() string }
+
+// Types of the events that tell loss and return of contact.
+const (
+	LossHost   = "host.unreachable"
+	LossBMC    = "bmc.unreachable"
+	LossSwitch = "switch.unreachable"
+)
+
+// Runner keeps one collector running for each target of each configuration,
+// tries again what fails, and tells loss and return of contact. It is a
+// component; its methods may be called at the same time.
+type Runner struct {
+	cfg      RunnerConfig
+	configs  map[string]Config
+	pub      Publisher
+	settings Settings
+	log      *slog.Logger
+	metrics  *metrics
+
+	reconcile sync.Mutex // one at a time, so that no successor meets its predecessor
+
+	mu        sync.Mutex
+	instances map[instanceKey]*instance
+	known     map[string]bool // ids of the inventory
+	running   context.Context // nil before Run and after
+	wg        sync.WaitGroup
+	contacts  map[contactKey]*contactState
+}
+
+type instanceKey struct{ collector, device string }
+
+type instance struct {
+	collector string
+	target    schemas.Resource
+	c         Collector
+	loss      string
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
+// NewRunner makes a runner of configurations by their registered name. Before
+// [Runner.Reconcile] it has no targets.
+func NewRunner(cfg RunnerConfig, configs map[string]Config, pub Publisher, s Settings) *Runner {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	return &Runner{
+		cfg: cfg, configs: configs, pub: pub, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
+		instances: make(map[instanceKey]*instance), known: make(map[string]bool), contacts: make(map[contactKey]*contactState),
+	}
+}
+
+// Name implements run.Component.
+func (*Runner) Name() string { return "collectors" }
+
+// Run starts what Reconcile has prepared and keeps it running until ctx is
+// done; it returns when every collector has returned.
+func (r *Runner) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.mu.Lock()
+	r.running = ctx
+	for _, inst := range r.instances {
+		r.start(inst)
+	}
+	r.mu.Unlock()
+	ready()
+	<-ctx.Done()
+	r.mu.Lock()
+	r.running = nil
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+// Targets returns how many devices each collector reads.
+func (r *Runner) Targets() map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[string]int)
+	for k := range r.instances {
+		out[k.collector]++
+	}
+	return out
+}
+
+// Reconcile brings the instances in line with the inventory: new targets start,
+// targets that are gone stop, and those whose attributes changed start anew. It
+// performs no I/O before Run. A target that cannot be read is in the error,
+// with its name; the others are not affected.
+func (r *Runner) Reconcile(resources []schemas.Resource) error {
+	r.reconcile.Lock()
+	defer r.reconcile.Unlock()
+	r.mu.Lock()
+	want := make(map[instanceKey]schemas.Resource)
+	for _, name := range slices.Sorted(maps.Keys(r.configs)) {
+		for _, t := range r.configs[name].Targets(resources) {
+			want[instanceKey{name, t.ID}] = t
+		}
+	}
+	clear(r.known)
+	for _, res := range resources {
+		r.known[res.ID] = true
+	}
+	var stopped []*instance
+	for k, inst := range r.instances {
+		if t, ok := want[k]; ok && t.Kind == inst.target.Kind && maps.Equal(t.Attrs, inst.target.Attrs) {
+			continue
+		}
+		delete(r.instances, k)
+		stopped = append(stopped, inst)
+	}
+	r.mu.Unlock()
+	// A successor must not run beside its predecessor: both would speak to the
+	// device and move its cursor.
+	for _, inst := range stopped {
+		if inst.cancel != nil {
+			inst.cancel()
+			<-inst.done
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for k, t := range want {
+		if _, ok := r.instances[k]; ok {
+			continue
+		}
+		s := r.settings
+		s.Log = s.Log.With("collector", k.collector, "device", t.ID)
+		c, err := r.configs[k.collector].New(t, s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("collector %s of %s: %w", k.collector, t.ID, err))
+			continue
+		}
+		inst := &instance{collector: k.collector, target: t, c: c, loss: lossType(r.configs[k.collector], t)}
+		r.instances[k] = inst
+		if r.running != nil {
+			r.start(inst)
+		}
+	}
+	counts := make(map[string]int)
+	for k := range r.instances {
+		counts[k.collector]++
+	}
+	for name := range r.configs {
+		r.metrics.targets.WithLabelValues(name).Set(float64(counts[name]))
+	}
+	slices.SortFunc(errs, func(a, b error) int {
+		if a.Error() < b.Error() {
+			return -1
+		}
+		return 1
+	})
+	return errors.Join(errs...)
+}
+
+func lossType(c Config, t schemas.Resource) string {
+	if l, ok := c.(LossTyper); ok {
+		return l.LossType()
+	}
+	switch t.Kind {
+	case schemas.KindSwitch:
+		return LossSwitch
+	case schemas.KindServer:
+		return LossHost
+	}
+	return ""
+}
+
+// start runs an instance; r.mu is held.
+func (r *Runner) start(inst *instance) {
+	ctx, cancel := context.WithCancel(r.running)
+	inst.cancel, inst.done = cancel, make(chan struct{})
+	r.wg.Go(func() {
+		defer close(inst.done)
+		defer cancel()
+		r.supervise(ctx, inst)
+	})
+}
+
+// supervise runs the collector again and again until ctx is done.
+func (r *Runner) supervise(ctx context.Context, inst *instance) {
+	log := r.log.With("collector", inst.collector, "device", inst.target.ID)
+	em := newEmitter(r, inst, uint64(r.settings.Now().UnixNano()))
+	watch := newWatch(ctx, r, inst, em)
+	em.alive = watch.alive
+	if r.cfg.StartSpread > 0 {
+		if run.Sleep(ctx, rand.N(r.cfg.StartSpread)) != nil {
+			return
+		}
+	}
+	for attempt := 0; ctx.Err() == nil; attempt++ {
+		began := time.Now()
+		watch.begin()
+		err := contain(ctx, inst.c, em, log)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("collector ended without a reason")
+		}
+		kind := errorKind(err)
+		r.metrics.errors.WithLabelValues(inst.collector, kind).Inc()
+		if watch.seen() || time.Since(began) > 2*r.cfg.BackoffMax {
+			// What has worked for a while starts again at the shortest wait.
+			if time.Since(began) > r.cfg.BackoffMin {
+				attempt = 0
+			}
+		}
+		if attempt == 0 {
+			log.Warn("collector stopped", "kind", kind, "err", err)
+		} else {
+			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "err", err)
+		}
+		watch.miss(err)
+		if run.Sleep(ctx, backoff(attempt, r.cfg.BackoffMin, r.cfg.BackoffMax)) != nil {
+			return
+		}
+		r.metrics.retries.WithLabelValues(inst.collector).Inc()
+	}
+}
+
+// contain turns a panic of one collector into its error.
+func contain(ctx context.Context, c Collector, out Emitter, log *slog.Logger) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("collector panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("%w: %v", errPanic, p)
+		}
+	}()
+	return c.Run(ctx, out)
+}

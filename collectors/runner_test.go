@@ -1,0 +1,393 @@
+package collectors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+type memPublisher struct {
+	mu   sync.Mutex
+	err  error
+	full chan struct{} // when not nil, Publish blocks until it is closed
+	got  []*auspexv1.Batch
+	tops []string
+}
+
+func (p *memPublisher) Publish(ctx context.Context, msgs ...bus.Message) error {
+	p.mu.Lock()
+	full, err := p.full, p.err
+	p.mu.Unlock()
+	if full != nil {
+		select {
+		case <-full:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range msgs {
+		var b auspexv1.Batch
+		if err := b.UnmarshalVT(m.Value); err != nil {
+			return err
+		}
+		if m.Key != b.Device {
+			return fmt.Errorf("key %s of a batch of %s", m.Key, b.Device)
+		}
+		p.got, p.tops = append(p.got, &b), append(p.tops, m.Topic)
+	}
+	return nil
+}
+
+func (p *memPublisher) set(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *memPublisher) events() []schemas.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []schemas.Event
+	for _, b := range p.got {
+		for _, e := range b.Events {
+			out = append(out, schemas.EventFromWire(e))
+		}
+	}
+	return out
+}
+
+func (p *memPublisher) batches() []*auspexv1.Batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got)
+}
+
+// fakeConfig makes collectors of a function; it picks servers.
+type fakeConfig struct {
+	loss string
+	run  func(ctx context.Context, target schemas.Resource, out Emitter) error
+	err  map[string]error
+}
+
+func (c *fakeConfig) LossType() string { return c.loss }
+
+func (*fakeConfig) Targets(rs []schemas.Resource) (out []schemas.Resource) {
+	for _, r := range rs {
+		if r.Kind == schemas.KindServer {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (c *fakeConfig) New(t schemas.Resource, _ Settings) (Collector, error) {
+	if err := c.err[t.ID]; err != nil {
+		return nil, err
+	}
+	return runFunc(func(ctx context.Context, out Emitter) error { return c.run(ctx, t, out) }), nil
+}
+
+type runFunc func(ctx context.Context, out Emitter) error
+
+func (f runFunc) Run(ctx context.Context, out Emitter) error { return f(ctx, out) }
+
+type memCursors struct {
+	mu sync.Mutex
+	m  map[string]string
+}
+
+func (c *memCursors) Cursor(_ context.Context, collector, device string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.m[collector+"|"+device], nil
+}
+
+func (c *memCursors) SetCursor(_ context.Context, collector, device, position string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.m[collector+"|"+device] = position
+	return nil
+}
+
+func servers(ids ...string) (out []schemas.Resource) {
+	for _, id := range ids {
+		out = append(out, schemas.Resource{ID: id, Kind: schemas.KindServer}, schemas.Resource{ID: id + "/bmc", Kind: schemas.KindBMC, Parent: id})
+	}
+	return out
+}
+
+func oneSample(ctx context.Context, device string, out Emitter) error {
+	b := NewBatch(device, "fake")
+	b.Sample(b.Series("auspex_fan_speed_rpm", "fan", "fan1"), time.Now(), 9000)
+	return b.Emit(ctx, out, time.Time{})
+}
+
+// begin runs a runner in the bubble until stop.
+func begin(t *testing.T, r *Runner) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, func() {}) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+func TestLossAndReturnOfContactAreToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub, cur := &memPublisher{}, &memCursors{m: map[string]string{}}
+		var down atomic.Bool
+		cfg := func() *fakeConfig {
+			return &fakeConfig{loss: LossBMC, run: func(ctx context.Context, target schemas.Resource, out Emitter) error {
+				for {
+					if down.Load() {
+						return errors.New("no route")
+					}
+					if err := oneSample(ctx, target.ID, out); err != nil {
+						return err
+					}
+					if run.Sleep(ctx, time.Second) != nil {
+						return nil
+					}
+				}
+			}}
+		}
+		newRunner := func() *Runner {
+			r := NewRunner(DefaultRunnerConfig(), map[string]Config{"ipmi": cfg(), "redfish": cfg()}, pub, Settings{Cursors: cur})
+			if err := r.Reconcile(servers("s1")); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		stop := begin(t, newRunner())
+		time.Sleep(10 * time.Second)
+		down.Store(true)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := len(pub.events()); n != 0 {
+			t.Fatalf("a short silence gave %d events", n)
+		}
+		time.Sleep(5 * time.Minute)
+		// The process dies while the device is lost; its successor tells the return.
+		stop()
+		down.Store(false)
+		stop = begin(t, newRunner())
+		time.Sleep(time.Minute)
+		stop()
+		var got []string
+		for _, e := range pub.events() {
+			got = append(got, e.Type+" "+e.Resource+" "+e.State)
+		}
+		want := []string{"bmc.unreachable s1/bmc raised", "bmc.unreachable s1/bmc cleared"}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("events (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestAPanicOrABadTargetHarmsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub, reg := &memPublisher{}, prometheus.NewRegistry()
+		cfg := &fakeConfig{err: map[string]error{"bad": errors.New("credential missing")}}
+		cfg.run = func(ctx context.Context, target schemas.Resource, out Emitter) error {
+			if target.ID == "mad" {
+				panic("index out of range")
+			}
+			return Scrape(time.Second, 0.1, func(ctx context.Context, out Emitter) error { return oneSample(ctx, target.ID, out) }).Run(ctx, out)
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, pub, Settings{Metrics: reg})
+		err := r.Reconcile(servers("good", "mad", "bad"))
+		if err == nil || err.Error() != "collector fake of bad: credential missing" {
+			t.Errorf("Reconcile: %v", err)
+		}
+		stop := begin(t, r)
+		time.Sleep(30 * time.Second)
+		stop()
+		n := 0
+		var last uint64
+		for _, b := range pub.batches() {
+			if b.Device == "good" {
+				n++
+				if b.Sequence != last+1 || b.Epoch == 0 || b.Observed == 0 {
+					t.Fatalf("batch %d: epoch %d sequence %d after %d", n, b.Epoch, b.Sequence, last)
+				}
+				last = b.Sequence
+			}
+		}
+		if n < 25 {
+			t.Errorf("%d batches of the good device in 30 s, want about 29", n)
+		}
+		if v := testutil.ToFloat64(r.metrics.errors.WithLabelValues("fake", "panic")); v < 3 {
+			t.Errorf("%v panics counted", v)
+		}
+	})
+}
+
+func TestEventsOutliveABusThatIsDownAndSamplesAreThinned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub := &memPublisher{err: errors.New("bus is down")}
+		cfg := &fakeConfig{}
+		n := 0
+		cfg.run = func(ctx context.Context, target schemas.Resource, out Emitter) error {
+			return Scrape(time.Second, 0, func(ctx context.Context, out Emitter) error {
+				if err := oneSample(ctx, target.ID, out); err != nil {
+					return err
+				}
+				b := NewBatch(target.ID, "fake")
+				n++
+				b.Event(schemas.Event{ID: fmt.Sprint("e", n), Resource: target.ID, Type: "bmc.sel", Time: time.Now()})
+				return b.Emit(ctx, out, time.Time{})
+			}).Run(ctx, out)
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, pub, Settings{})
+		if err := r.Reconcile(servers("s1")); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		time.Sleep(5 * time.Minute)
+		pub.set(nil)
+		time.Sleep(10 * time.Second)
+		stop()
+		ids := make(map[string]int)
+		for _, e := range pub.events() {
+			ids[e.ID]++
+		}
+		if ids["e1"] != 1 {
+			t.Errorf("the event of the outage arrived %d times", ids["e1"])
+		}
+		if v := testutil.ToFloat64(r.metrics.dropped.WithLabelValues("fake")); v < 1 {
+			t.Errorf("%v dropped samples counted", v)
+		}
+		if v := testutil.ToFloat64(r.metrics.skipped.WithLabelValues("fake")); v < 1 {
+			t.Errorf("%v skipped scrapes counted", v)
+		}
+	})
+}
+
+func TestReconcileFollowsTheInventory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		live := make(map[string]int)
+		cfg := &fakeConfig{run: func(ctx context.Context, target schemas.Resource, _ Emitter) error {
+			mu.Lock()
+			live[target.ID]++
+			if live[target.ID] > 1 {
+				t.Errorf("two instances of %s at a time", target.ID)
+			}
+			mu.Unlock()
+			<-ctx.Done()
+			mu.Lock()
+			live[target.ID]--
+			mu.Unlock()
+			return nil
+		}}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, &memPublisher{}, Settings{})
+		now := func() (out []string) {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			for id, n := range live {
+				if n > 0 {
+					out = append(out, id)
+				}
+			}
+			slices.Sort(out)
+			return out
+		}
+		if err := r.Reconcile(servers("a", "b")); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		if d := cmp.Diff([]string{"a", "b"}, now()); d != "" {
+			t.Error(d)
+		}
+		moved := servers("b", "c")
+		moved[0].Attrs = map[string]string{"ipmi_ip": "10.0.0.9"}
+		if err := r.Reconcile(moved); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"b", "c"}, now()); d != "" {
+			t.Error(d)
+		}
+		if err := r.Reconcile(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := now(); len(got) != 0 {
+			t.Errorf("still running: %v", got)
+		}
+		stop()
+	})
+}
+
+func TestABatchIsUsedAgainWithoutAllocation(t *testing.T) {
+	b := NewBatch("s1", "fake")
+	now := time.Now()
+	refs := make([]Ref, 0, 100)
+	for i := range 100 {
+		refs = append(refs, b.Series("auspex_fan_speed_rpm", "fan", fmt.Sprint("fan", i)))
+	}
+	for _, r := range refs {
+		b.Sample(r, now, 1)
+	}
+	b.Discard()
+	n := testing.AllocsPerRun(100, func() {
+		for _, r := range refs {
+			b.Sample(r, now, 1)
+		}
+		if b.Series("auspex_fan_speed_rpm", "fan", "fan7") != refs[7] {
+			t.Fatal("another ref for the same series")
+		}
+		b.Discard()
+	})
+	if n != 0 {
+		t.Errorf("%v allocations a poll", n)
+	}
+}
+
+func TestLargeEventBatchesAreSplitInOrder(t *testing.T) {
+	pub := &memPublisher{}
+	r := NewRunner(DefaultRunnerConfig(), nil, pub, Settings{})
+	em := newEmitter(r, &instance{collector: "fake", target: schemas.Resource{ID: "s1"}}, 1)
+	em.alive = func() {}
+	b := NewBatch("s1", "fake")
+	for i := range 3000 {
+		b.Event(schemas.Event{ID: strconv.Itoa(i), Message: string(make([]byte, 1000)), Time: time.Unix(0, 1), Observed: time.Unix(0, 1)})
+	}
+	if err := b.Emit(t.Context(), em, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	evs := pub.events()
+	for i, e := range evs {
+		if e.ID != strconv.Itoa(i) {
+			t.Fatalf("event %d has id %s", i, e.ID)
+		}
+	}
+	if len(evs) != 3000 || len(pub.got) < 6 {
+		t.Errorf("%d events in %d messages", len(evs), len(pub.got))
+	}
+}

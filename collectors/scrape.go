@@ -1,0 +1,65 @@
+package collectors
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// Scrape makes a collector of a function that reads a device once. The first
+// reading comes at a random phase of the interval, so that a fleet is not polled
+// in step, the others on the grid that it begins, each moved by up to
+// jitter × every (0 to 1). A reading that takes longer than the interval
+// swallows the ticks that it missed; they are counted. An error of read ends Run,
+// so that the runner sees the miss; the next Run reads at once.
+func Scrape(every time.Duration, jitter float64, read func(ctx context.Context, out Emitter) error) Collector {
+	return &scraper{every: every, jitter: jitter, read: read}
+}
+
+type scraper struct {
+	every   time.Duration
+	jitter  float64
+	read    func(ctx context.Context, out Emitter) error
+	started bool
+}
+
+// Run implements [Collector].
+func (s *scraper) Run(ctx context.Context, out Emitter) error {
+	var wait time.Duration
+	if !s.started {
+		s.started = true
+		wait = rand.N(max(s.every, 1))
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	next := time.Now().Add(wait)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		if err := s.read(ctx, out); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		Contact(out)
+		next = next.Add(s.every)
+		if late := time.Since(next); late > 0 {
+			n := late/s.every + 1
+			next = next.Add(n * s.every)
+			skipped(out, int(n))
+		}
+		timer.Reset(time.Until(next) + s.shift())
+	}
+}
+
+func (s *scraper) shift() time.Duration {
+	span := time.Duration(s.jitter * float64(s.every))
+	if span <= 0 {
+		return 0
+	}
+	return rand.N(span)
+}
