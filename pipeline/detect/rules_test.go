@@ -1,0 +1,125 @@
+package detect_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/util/teststorage"
+
+	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/pipeline/detect"
+	"github.com/auspex-dev/auspex/pipeline/enrich"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+func parseEvents(v []byte) ([]schemas.Event, error) {
+	b := &auspexv1.Batch{}
+	err := b.UnmarshalVT(v)
+	var out []schemas.Event
+	for _, e := range b.GetEvents() {
+		out = append(out, schemas.EventFromWire(e))
+	}
+	return out, err
+}
+
+func TestARuleThatFiresBecomesAnAlertAndEnds(t *testing.T) {
+	store := teststorage.New(t)
+	file := filepath.Join(t.TempDir(), "r.yml")
+	if err := os.WriteFile(file, []byte(`groups:
+  - name: g
+    interval: 1s
+    rules:
+      - {alert: FanSlow, expr: auspex_fan_speed_rpm < 1000, labels: {type: fan.slow, severity: warning}, annotations: {summary: 'slow: {{ $value }}'}}
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sample := func(v float64) {
+		app := store.Appender(t.Context())
+		l := labels.FromStrings("__name__", "auspex_fan_speed_rpm", "resource", "s1/psu0", "server", "s1", "collector", "ipmi")
+		if _, err := app.Append(0, l, time.Now().UnixMilli(), v); err != nil {
+			t.Error(err)
+		}
+		if err := app.Commit(); err != nil {
+			t.Error(err)
+		}
+	}
+	cfg := detect.DefaultRulesConfig()
+	cfg.Builtin, cfg.Files, cfg.Settle = false, []string{file}, time.Hour
+	b, rec, e := mem.New(1), openRecords(t), enrich.New(inventory(t), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	start(t, detect.New(detect.DefaultConfig(), b, e, rec, nil, nil))
+	stop := start(t, detect.NewRules(cfg, store, nil, b, e, rec, nil, nil))
+	sample(500)
+	a := alerts(t, b, 1)[0]
+	if a.Rule != "metric/FanSlow" || a.Type != "fan.slow" || a.Resource != "s1/psu0" || a.Source != "rule" || a.State != "raised" || a.Message != "slow: 500" ||
+		a.Severity != "warning" || a.Server != "s1" || a.Attrs["value"] != "500" || time.Since(a.Time) > time.Minute {
+		t.Errorf("%+v", a)
+	}
+	// It still fires after a restart: nobody is told again.
+	stop()
+	stop = start(t, detect.NewRules(cfg, store, nil, b, e, rec, nil, nil))
+	time.Sleep(1500 * time.Millisecond)
+	sample(2000)
+	if a := alerts(t, b, 2)[1]; a.Status != "resolved" || a.State != "cleared" || a.Resource != "s1/psu0" {
+		t.Errorf("%+v", a)
+	}
+	// It fires, and ends while nothing runs: the next run says so.
+	sample(500)
+	alerts(t, b, 3)
+	stop()
+	sample(3000)
+	cfg.Settle = 10 * time.Millisecond
+	start(t, detect.NewRules(cfg, store, nil, b, e, rec, nil, nil))
+	if a := alerts(t, b, 4)[3]; a.Status != "resolved" {
+		t.Errorf("%+v", a)
+	}
+	if got := collect(t, b, schemas.TopicEvents, 4, parseEvents); got[0].ID == got[2].ID {
+		t.Error("two conditions of one series have the same id")
+	}
+}
+
+func TestBuiltinRulesLoadAndBadOnesNameTheirPlace(t *testing.T) {
+	cfg := detect.DefaultRulesConfig()
+	n, err := detect.CheckRules(cfg)
+	if err != nil || n < 20 {
+		t.Errorf("%d rules, %v", n, err)
+	}
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ text, want string }{
+		"expr":     {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: 'sum('\n", "expr.yml"},
+		"yaml":     {"groups: 3\n", "line 1"},
+		"field":    {"groups:\n- name: g\n  rulez: []\n", "rulez"},
+		"severity": {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    labels: {severity: loud}\n", `rule A: severity "loud"`},
+	} {
+		file := filepath.Join(dir, name+".yml")
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Files = []string{file}
+		if _, err := detect.CheckRules(cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	cfg.Files = []string{filepath.Join(dir, "none.yml")}
+	if _, err := detect.CheckRules(cfg); err == nil || !strings.Contains(err.Error(), "none.yml") {
+		t.Errorf("missing file: %v", err)
+	}
+	for _, change := range []func(*detect.RulesConfig){
+		func(c *detect.RulesConfig) { c.Interval = 0 },
+		func(c *detect.RulesConfig) { c.Timeout = 0 },
+		func(c *detect.RulesConfig) { c.MaxSamples = 0 },
+		func(c *detect.RulesConfig) { c.Settle = -1 },
+		func(c *detect.RulesConfig) { c.Files = []string{"["} },
+	} {
+		c := detect.DefaultRulesConfig()
+		change(&c)
+		if c.Validate() == nil {
+			t.Errorf("accepted %+v", c)
+		}
+	}
+}
