@@ -1,0 +1,231 @@
+package correlator_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/correlator"
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/internal/cmdb"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func rack() schemas.Topology {
+	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{
+		{ID: "dc1", Kind: schemas.KindSite},
+		{ID: "dc1-r01", Kind: schemas.KindRack, Parent: "dc1"},
+		{ID: "pdu-r01-a", Kind: schemas.KindPDU, Parent: "dc1-r01", Attrs: map[string]string{"feed": "A"}},
+	}}
+	for h := 1; h <= 8; h++ {
+		host := fmt.Sprintf("gpu-r01-%02d", h)
+		t.Resources = append(t.Resources, schemas.Resource{ID: host, Kind: schemas.KindServer, Parent: "dc1-r01"},
+			schemas.Resource{ID: host + "/gpu0", Kind: schemas.KindGPU, Parent: host})
+		for p := range 3 {
+			psu := fmt.Sprintf("%s/psu%d", host, p)
+			t.Resources = append(t.Resources, schemas.Resource{ID: psu, Kind: schemas.KindPSU, Parent: host})
+			t.Links = append(t.Links, schemas.Link{From: "pdu-r01-a", To: psu, Kind: schemas.LinkPowers})
+		}
+	}
+	return t
+}
+
+// bench is a correlator on a bus, with everything it publishes.
+type bench struct {
+	t   *testing.T
+	db  *sqldb.DB
+	bus *mem.Bus
+	inv *cmdb.Inventory
+
+	mu   sync.Mutex
+	seen []schemas.Incident
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, problems := cmdb.FromTopology(rack())
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	b := &bench{t: t, db: db, bus: mem.New(4), inv: inv}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = b.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIncidents, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			for _, m := range msgs {
+				var inc schemas.Incident
+				if err := json.Unmarshal(m.Value, &inc); err != nil {
+					return err
+				}
+				b.seen = append(b.seen, inc)
+			}
+			return nil
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done; _ = b.bus.Close(); _ = db.Close() })
+	return b
+}
+
+// start runs a correlator until the returned function is called.
+func (b *bench) start() (stop func()) {
+	cfg := correlator.DefaultConfig()
+	cfg.Tick = 20 * time.Millisecond
+	c := correlator.New(cfg, b.inv, b.db, b.bus, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- c.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-done:
+		b.t.Fatal(err)
+	}
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Errorf("stopped with %v", err)
+		}
+	}
+}
+
+func (b *bench) alert(id, resource, typ, code string, sev schemas.Severity, state string) {
+	b.t.Helper()
+	now := time.Now().UTC()
+	doc, err := json.Marshal(schemas.Alert{
+		Event:  schemas.Event{ID: id, Time: now, Observed: now, Source: "redfish", Resource: resource, Type: typ, Code: code, Severity: sev, State: state},
+		Status: schemas.AlertFiring,
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.bus.Publish(b.t.Context(), bus.Message{Topic: schemas.TopicAlerts, Key: resource, Value: doc}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) wait(what string, ok func(all []schemas.Incident) bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		b.mu.Lock()
+		good := ok(b.seen)
+		b.mu.Unlock()
+		if good {
+			return
+		}
+	}
+	b.t.Fatalf("timed out waiting for %s; got %d states", what, len(b.seen))
+}
+
+func TestAStormBecomesOneStoredIncidentThatSurvivesARestart(t *testing.T) {
+	b := newBench(t)
+	stop := b.start()
+	for h := 1; h <= 4; h++ {
+		for p := range 3 {
+			b.alert(fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+		}
+	}
+	var id string
+	whole := func(n int) func([]schemas.Incident) bool {
+		return func(all []schemas.Incident) bool {
+			for i := len(all) - 1; i >= 0; i-- {
+				if inc := all[i]; inc.RootCause.Resource == "pdu-r01-a" && len(inc.Events) == n {
+					id = inc.ID
+					return true
+				}
+			}
+			return false
+		}
+	}
+	b.wait("the feed with 12 events", whole(12))
+	first := id
+	stop()
+	stop = b.start()
+	defer stop()
+	for h := 5; h <= 8; h++ {
+		for p := range 3 {
+			b.alert(fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+		}
+	}
+	b.wait("the feed with 24 events", whole(24))
+	if id != first {
+		t.Errorf("the incident is called %s after a restart, %s before", id, first)
+	}
+	got, ok, err := records.New(b.db).Incident(t.Context(), id)
+	if err != nil || !ok || len(got.Events) != 24 {
+		t.Errorf("stored incident: found %v, %d events, error %v", ok, len(got.Events), err)
+	}
+}
+
+func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {
+	b := newBench(t)
+	defer b.start()()
+	doc, err := json.Marshal(schemas.Action{ID: "a-1", Time: time.Now().UTC(), Server: "gpu-r01-02", Kind: "power_cycle", Mode: schemas.ModeEnforce, State: schemas.ActionRunning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicOutcomes, Key: "gpu-r01-02", Value: doc}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	b.alert("e1", "gpu-r01-02", "agent.unreachable", "", schemas.SeverityError, schemas.StateRaised)
+	b.alert("e2", "gpu-r01-02", "host.unreachable", "", schemas.SeverityError, schemas.StateRaised)
+	b.alert("e3", "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	b.wait("the GPU", func(all []schemas.Incident) bool {
+		return len(all) > 0 && all[len(all)-1].RootCause.Fault == "gpu.fallen_off_bus"
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, inc := range b.seen {
+		if inc.RootCause.Fault == "host.crash" && inc.Closed == nil && len(inc.Events) > 1 {
+			t.Errorf("incident %+v", inc.RootCause)
+		}
+	}
+}
+
+func TestABadAlertIsPutAsideAndStopsNothing(t *testing.T) {
+	b := newBench(t)
+	defer b.start()()
+	if err := b.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicAlerts, Key: "x", Value: []byte(`{"id":`)}); err != nil {
+		t.Fatal(err)
+	}
+	b.alert("e1", "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	b.wait("the GPU", func(all []schemas.Incident) bool {
+		return len(all) > 0 && all[len(all)-1].RootCause.Fault == "gpu.fallen_off_bus"
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	letters := make(chan schemas.DeadLetter, 1)
+	_ = b.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+		var l schemas.DeadLetter
+		if err := json.Unmarshal(msgs[0].Value, &l); err != nil {
+			return err
+		}
+		letters <- l
+		cancel()
+		return nil
+	})
+	select {
+	case l := <-letters:
+		if l.Reason == "" || string(l.Record) != `{"id":` {
+			t.Errorf("dead letter %+v", l)
+		}
+	default:
+		t.Error("no dead letter")
+	}
+}

@@ -1,0 +1,419 @@
+package correlator
+
+import (
+	"slices"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+)
+
+// node is a resource or a workload by number. Numbers are given in the order
+// of first mention and stay for the life of a graph's names.
+type node = int32
+
+const none node = -1
+
+// names gives numbers to resources; it only grows, so that what the engine
+// remembers outlives a change of the inventory.
+type names struct {
+	number map[string]node
+	name   []string
+}
+
+func (n *names) of(id string) node {
+	if k, ok := n.number[id]; ok {
+		return k
+	}
+	k := node(len(n.name))
+	n.number[id] = k
+	n.name = append(n.name, id)
+	return k
+}
+
+// kinds are small numbers, so that a filter is one comparison.
+type kindTable struct {
+	number map[string]uint8
+	name   []string
+}
+
+func (k *kindTable) of(kind string) uint8 {
+	if v, ok := k.number[kind]; ok {
+		return v
+	}
+	v := uint8(len(k.name))
+	k.number[kind] = v
+	k.name = append(k.name, kind)
+	return v
+}
+
+type adjacency struct{ out, in [][]node }
+
+func (a *adjacency) grow(n int) {
+	if len(a.out) < n {
+		a.out = append(a.out, make([][]node, n-len(a.out))...)
+		a.in = append(a.in, make([][]node, n-len(a.in))...)
+	}
+}
+
+type workload struct {
+	id         node
+	resources  []node
+	start, end time.Time
+	attrs      map[string]string
+}
+
+// graph is the inventory, laid out for walking.
+type graph struct {
+	*names
+	kinds    kindTable
+	kind     []uint8
+	parent   []node
+	children [][]node
+	attrs    []map[string]string
+	links    [5]adjacency // by linkKinds
+	jobs     map[node]*workload
+	jobsAt   map[node][]*workload // of a resource and of the server that holds it, by start
+	whole    map[node][]*workload // of servers that a workload names as a whole
+}
+
+const (
+	linkPowers = iota
+	linkCools
+	linkNet
+	linkNVLink
+	linkPCIe
+)
+
+var linkKinds = map[string]int{
+	schemas.LinkPowers: linkPowers, schemas.LinkCools: linkCools, schemas.LinkNetwork: linkNet,
+	schemas.LinkNVLink: linkNVLink, schemas.LinkPCIe: linkPCIe,
+}
+
+func newGraph(t *schemas.Topology, keep *names) *graph {
+	if keep == nil {
+		keep = &names{number: make(map[string]node, len(t.Resources))}
+	}
+	g := &graph{names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{}}
+	g.kinds.number = map[string]uint8{}
+	g.kinds.of("") // an unknown resource
+	g.kinds.of(propagation.KindWorkload)
+	for i := range t.Resources {
+		r := &t.Resources[i]
+		n := g.of(r.ID)
+		g.grow()
+		g.kind[n], g.attrs[n] = g.kinds.of(r.Kind), r.Attrs
+	}
+	for i := range t.Resources {
+		r := &t.Resources[i]
+		p, ok := g.number[r.Parent]
+		if r.Parent == "" || !ok || int(p) >= len(g.kind) {
+			continue
+		}
+		n := g.number[r.ID]
+		if g.parent[n] == none && !g.isAncestor(n, p) {
+			g.parent[n] = p
+			g.children[p] = append(g.children[p], n)
+		}
+	}
+	for _, l := range t.Links {
+		k, ok := linkKinds[l.Kind]
+		if !ok {
+			continue
+		}
+		a, oka := g.number[l.From]
+		b, okb := g.number[l.To]
+		if !oka || !okb || a == b {
+			continue
+		}
+		g.grow()
+		g.links[k].out[a] = append(g.links[k].out[a], b)
+		g.links[k].in[b] = append(g.links[k].in[b], a)
+	}
+	g.setWorkloads(t.Workloads)
+	return g
+}
+
+// grow makes room for every name that has a number.
+func (g *graph) grow() {
+	for len(g.kind) < len(g.name) {
+		g.kind = append(g.kind, 0)
+		g.parent = append(g.parent, none)
+		g.children = append(g.children, nil)
+		g.attrs = append(g.attrs, nil)
+	}
+	for i := range g.links {
+		g.links[i].grow(len(g.name))
+	}
+}
+
+// ensure gives a number to a resource that the inventory may not know.
+func (g *graph) ensure(id string) node {
+	n := g.of(id)
+	g.grow()
+	return n
+}
+
+func (g *graph) isAncestor(a, of node) bool {
+	for i := 0; of != none && i < 64; i++ {
+		if of == a {
+			return true
+		}
+		of = g.parent[of]
+	}
+	return false
+}
+
+// setWorkloads replaces the workloads.
+func (g *graph) setWorkloads(ws []schemas.Workload) {
+	clear(g.jobs)
+	clear(g.jobsAt)
+	clear(g.whole)
+	for i := range ws {
+		w := &ws[i]
+		j := &workload{id: g.ensure(w.ID), start: w.Start, end: w.End, attrs: w.Attrs}
+		g.kind[j.id] = g.kinds.of(propagation.KindWorkload)
+		g.jobs[j.id] = j
+		for _, r := range w.Resources {
+			n, ok := g.number[r]
+			if !ok {
+				continue
+			}
+			j.resources = append(j.resources, n)
+			if g.server(n) == n {
+				g.whole[n] = append(g.whole[n], j)
+			}
+			for _, at := range [2]node{n, g.server(n)} {
+				if at == none {
+					continue
+				}
+				if l := g.jobsAt[at]; len(l) == 0 || l[len(l)-1] != j {
+					g.jobsAt[at] = append(l, j)
+				}
+			}
+		}
+	}
+	for _, l := range g.jobsAt {
+		slices.SortStableFunc(l, func(a, b *workload) int { return a.start.Compare(b.start) })
+	}
+}
+
+func (g *graph) kindOf(n node) string {
+	if n == none || int(n) >= len(g.kind) {
+		return ""
+	}
+	return g.kinds.name[g.kind[n]]
+}
+
+func (g *graph) up(n node, kind uint8) node {
+	for i := 0; n != none && i < 64; i++ {
+		n = g.parent[n]
+		if n != none && g.kind[n] == kind {
+			return n
+		}
+	}
+	return none
+}
+
+// server returns the server or switch that n is or is part of, or none.
+func (g *graph) server(n node) node {
+	for i := 0; n != none && i < 64; i++ {
+		if k := g.kindOf(n); k == schemas.KindServer || k == schemas.KindSwitch {
+			return n
+		}
+		n = g.parent[n]
+	}
+	return none
+}
+
+func (g *graph) ancestor(n node, kind string) node {
+	if g.kindOf(n) == kind {
+		return n
+	}
+	return g.up(n, g.kinds.of(kind))
+}
+
+const (
+	jobLead  = time.Minute     // clocks and schedulers disagree
+	jobTrail = 2 * time.Minute // the last words of a job come after its end
+)
+
+// runsAt says whether a workload ran at t, give or take.
+func (w *workload) runsAt(t time.Time) bool {
+	return !t.Before(w.start.Add(-jobLead)) && (w.end.IsZero() || !t.After(w.end.Add(jobTrail)))
+}
+
+// jobsOf returns the workloads that use n: those that name it or a part of it,
+// or, where none does, those that have its server as a whole.
+func (g *graph) jobsOf(n node) []*workload {
+	if l := g.jobsAt[n]; len(l) > 0 {
+		return l
+	}
+	if s := g.server(n); s != none && s != n {
+		return g.whole[s]
+	}
+	return nil
+}
+
+// jobAt returns the workload that a report of n at t speaks of: one that ran
+// then, else the one that ended last, else the one about to start.
+func (g *graph) jobAt(n node, t time.Time) *workload {
+	var best *workload
+	rank := 0
+	for _, w := range g.jobsOf(n) {
+		if !w.runsAt(t) {
+			continue
+		}
+		r := 1
+		switch {
+		case !t.Before(w.start) && (w.end.IsZero() || !t.After(w.end)):
+			r = 3
+		case t.After(w.start):
+			r = 2
+		}
+		if r >= rank {
+			best, rank = w, r
+		}
+	}
+	return best
+}
+
+// walker holds the buffers of a walk.
+type walker struct{ a, b []node }
+
+// forward returns the nodes that a path reaches from n at t. The result is
+// valid until the next walk.
+func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time) []node {
+	w.a = append(w.a[:0], n)
+	for _, s := range path {
+		w.step(g, s.Op, g.kinds.of(s.Kind), t)
+	}
+	return w.a
+}
+
+// backward returns the nodes of one of kinds from which the path reaches n.
+// Paths that end in workloads cannot be walked backward.
+func (w *walker) backward(g *graph, n node, path []propagation.Step, kinds []uint8) []node {
+	w.a = append(w.a[:0], n)
+	if len(path) > 0 && g.kindOf(n) != path[len(path)-1].Kind {
+		return nil
+	}
+	for i := len(path) - 1; i >= 0; i-- {
+		if i > 0 {
+			w.step(g, inverse[path[i].Op], g.kinds.of(path[i-1].Kind), time.Time{})
+			continue
+		}
+		if len(kinds) == 1 {
+			w.step(g, inverse[path[0].Op], kinds[0], time.Time{})
+			break
+		}
+		start := append([]node(nil), w.a...)
+		var all []node
+		for _, k := range kinds {
+			w.a = append(w.a[:0], start...)
+			w.step(g, inverse[path[0].Op], k, time.Time{})
+			all = append(all, w.a...)
+		}
+		w.a = append(w.a[:0], all...)
+	}
+	if len(path) > 0 {
+		return w.a
+	}
+	if int(n) < len(g.kind) && slices.Contains(kinds, g.kind[n]) {
+		return w.a
+	}
+	return w.a[:0]
+}
+
+var inverse = [...]propagation.Op{
+	propagation.Up: propagation.Down, propagation.Down: propagation.Up,
+	propagation.Powers: propagation.Powered, propagation.Powered: propagation.Powers,
+	propagation.Cools: propagation.Cooled, propagation.Cooled: propagation.Cools,
+	propagation.Net: propagation.Net, propagation.NVLink: propagation.NVLink, propagation.PCIe: propagation.PCIe,
+	propagation.Jobs: propagation.Jobs,
+}
+
+func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
+	w.b = w.b[:0]
+	for _, n := range w.a {
+		switch op {
+		case propagation.Up:
+			if p := g.up(n, kind); p != none {
+				w.add(p)
+			}
+		case propagation.Down:
+			w.below(g, n, kind)
+		case propagation.Powers:
+			w.linked(g, g.links[linkPowers].out[n], kind)
+		case propagation.Powered:
+			w.linked(g, g.links[linkPowers].in[n], kind)
+		case propagation.Cools:
+			w.linked(g, g.links[linkCools].out[n], kind)
+		case propagation.Cooled:
+			w.linked(g, g.links[linkCools].in[n], kind)
+		case propagation.Net:
+			w.linked(g, g.links[linkNet].out[n], kind)
+			w.linked(g, g.links[linkNet].in[n], kind)
+		case propagation.NVLink:
+			w.linked(g, g.links[linkNVLink].out[n], kind)
+			w.linked(g, g.links[linkNVLink].in[n], kind)
+		case propagation.PCIe:
+			w.linked(g, g.links[linkPCIe].out[n], kind)
+			w.linked(g, g.links[linkPCIe].in[n], kind)
+		case propagation.Jobs:
+			for _, j := range g.jobsOf(n) {
+				if j.runsAt(t) {
+					w.add(j.id)
+				}
+			}
+		}
+	}
+	w.a, w.b = w.b, w.a
+	w.dedupe()
+}
+
+func (w *walker) add(n node) { w.b = append(w.b, n) }
+
+func (w *walker) below(g *graph, n node, kind uint8) {
+	for _, c := range g.children[n] {
+		if g.kind[c] == kind {
+			w.add(c)
+		} else {
+			w.below(g, c, kind)
+		}
+	}
+}
+
+func (w *walker) linked(g *graph, to []node, kind uint8) {
+	for _, n := range to {
+		if g.kind[n] == kind {
+			w.add(n)
+		}
+	}
+}
+
+// dedupe drops repeats, in the order of first sight.
+func (w *walker) dedupe() {
+	if len(w.a) < 2 {
+		return
+	}
+	if len(w.a) <= 24 {
+		out := w.a[:1]
+		for _, n := range w.a[1:] {
+			if !slices.Contains(out, n) {
+				out = append(out, n)
+			}
+		}
+		w.a = out
+		return
+	}
+	seen := make(map[node]struct{}, len(w.a))
+	out := w.a[:0]
+	for _, n := range w.a {
+		if _, ok := seen[n]; !ok {
+			seen[n] = struct{}{}
+			out = append(out, n)
+		}
+	}
+	w.a = out
+}

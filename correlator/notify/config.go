@@ -1,0 +1,153 @@
+package notify
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Config says whom to tell about incidents, and how often.
+type Config struct {
+	Alertmanagers []Target `yaml:"alertmanagers"` // each gets everything; empty tells nobody
+	// Resend is how often open incidents are sent again. Alertmanager takes an
+	// alert that was not sent for four times as long for resolved.
+	Resend time.Duration `yaml:"resend"`
+	// ExternalURL is where people reach the user interface; alerts link to it.
+	ExternalURL string `yaml:"external_url"`
+	// KnownOnly leaves out incidents whose fault is unknown.
+	KnownOnly bool `yaml:"known_only"`
+}
+
+// Target is an Alertmanager. Passwords and tokens come from files, which are
+// read for each request.
+type Target struct {
+	URL             string        `yaml:"url"` // of its root, such as https://alerts:9093
+	Timeout         time.Duration `yaml:"timeout"`
+	Username        string        `yaml:"username"`
+	PasswordFile    string        `yaml:"password_file"`
+	BearerTokenFile string        `yaml:"bearer_token_file"`
+	TLS             TLS           `yaml:"tls"`
+}
+
+// TLS is how a target is reached by HTTPS.
+type TLS struct {
+	CAFile             string `yaml:"ca_file"`
+	CertFile           string `yaml:"cert_file"`
+	KeyFile            string `yaml:"key_file"`
+	ServerName         string `yaml:"server_name"`
+	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"`
+}
+
+// DefaultConfig tells nobody.
+func DefaultConfig() Config { return Config{Resend: time.Minute} }
+
+// DefaultTarget is an Alertmanager that is asked without credentials.
+func DefaultTarget(u string) Target { return Target{URL: u, Timeout: defaultTimeout} }
+
+const defaultTimeout = 10 * time.Second
+
+// Validate names the key at fault.
+func (c Config) Validate() error {
+	var errs []error
+	if c.Resend < time.Second {
+		errs = append(errs, fmt.Errorf("resend: %s is less than 1s", c.Resend))
+	}
+	if c.ExternalURL != "" {
+		if err := checkURL(c.ExternalURL); err != nil {
+			errs = append(errs, fmt.Errorf("external_url: %w", err))
+		}
+	}
+	for i, t := range c.Alertmanagers {
+		if err := t.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("alertmanagers[%d]: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Validate names the key at fault.
+func (t Target) Validate() error {
+	if err := checkURL(t.URL); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	if t.Timeout < 0 {
+		return fmt.Errorf("timeout: %s is negative", t.Timeout)
+	}
+	if (t.Username == "") != (t.PasswordFile == "") {
+		return errors.New("username and password_file: one needs the other")
+	}
+	if t.Username != "" && t.BearerTokenFile != "" {
+		return errors.New("bearer_token_file: not together with username")
+	}
+	if (t.TLS.CertFile == "") != (t.TLS.KeyFile == "") {
+		return errors.New("tls: cert_file and key_file: one needs the other")
+	}
+	return nil
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil {
+		return err
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return fmt.Errorf("%q is no http or https URL", s)
+	}
+	if u.User != nil {
+		return errors.New("credentials belong in username and password_file")
+	}
+	return nil
+}
+
+// client builds the HTTP client of a target; it reads the TLS files.
+func (t Target) client() (*http.Client, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.TLS.ServerName, InsecureSkipVerify: t.TLS.InsecureSkipVerify}
+	if t.TLS.CAFile != "" {
+		pem, err := os.ReadFile(t.TLS.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read CA of %s: %w", t.URL, err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read CA of %s: %s holds no certificate", t.URL, t.TLS.CAFile)
+		}
+	}
+	if t.TLS.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.TLS.CertFile, t.TLS.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("read client certificate for %s: %w", t.URL, err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, TLSClientConfig: cfg, ForceAttemptHTTP2: true,
+			MaxIdleConnsPerHost: 2, IdleConnTimeout: 2 * time.Minute,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+func (t Target) authorize(r *http.Request) error {
+	switch {
+	case t.Username != "":
+		p, err := os.ReadFile(t.PasswordFile)
+		if err != nil {
+			return fmt.Errorf("read password: %w", err)
+		}
+		r.SetBasicAuth(t.Username, strings.TrimSpace(string(p)))
+	case t.BearerTokenFile != "":
+		b, err := os.ReadFile(t.BearerTokenFile)
+		if err != nil {
+			return fmt.Errorf("read bearer token: %w", err)
+		}
+		r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
+	}
+	return nil
+}

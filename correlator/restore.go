@@ -1,0 +1,109 @@
+package correlator
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+)
+
+// loadModel reads propagation knowledge from a file, or the built-in one.
+func loadModel(path string) (*propagation.Model, error) {
+	if path == "" {
+		return propagation.Default(), nil
+	}
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read propagation knowledge: %w", err)
+	}
+	m, err := propagation.Parse(doc)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+// Restore brings a new engine to where another was: events that it had taken
+// in, in their order, and the incidents that were open. The incidents keep
+// their ids; one that no event speaks for any more is closed.
+func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
+	e.restoring = true
+	for i := range events {
+		e.Add(&events[i])
+	}
+	e.restoring = false
+	owner := map[string]*incident{}
+	slices.SortStableFunc(open, func(a, b schemas.Incident) int { return a.Opened.Compare(b.Opened) })
+	for i := range open {
+		o := &open[i]
+		e.incSeq++
+		inc := &incident{
+			id: o.ID, seq: e.incSeq, opened: o.Opened, heard: o.Updated, confidence: o.RootCause.Confidence, severity: o.Severity,
+			alternatives: o.Alternatives, revision: o.Revision, emitted: o.At, where: e.g.ensure(o.RootCause.Resource),
+		}
+		inc.told = told{resource: o.RootCause.Resource, fault: o.RootCause.Fault, facts: len(o.Events), confidence: steps(o.RootCause.Confidence)}
+		e.open = append(e.open, inc)
+		for _, id := range o.Events {
+			owner[id] = inc
+		}
+	}
+	var all []*sign
+	for _, s := range e.signs {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *sign) int { return a.seq - b.seq })
+	for _, s := range all {
+		votes := map[*incident]int{}
+		for i := range s.facts {
+			if inc := owner[s.facts[i].id]; inc != nil {
+				votes[inc]++
+				if s.inc == nil || votes[inc] > votes[s.inc] {
+					s.inc = inc
+				}
+			}
+		}
+		if s.inc != nil {
+			s.inc.signs = append(s.inc.signs, s)
+		}
+	}
+	if !e.started && len(e.open) > 0 {
+		e.started = true
+		for _, inc := range e.open {
+			if inc.heard.After(e.now) {
+				e.now = inc.heard
+			}
+		}
+		e.swept = e.now
+	}
+	for _, inc := range slices.Clone(e.open) {
+		if len(inc.signs) == 0 {
+			inc.closed = e.now
+			e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
+			e.change(inc)
+		}
+	}
+	e.dirty = all
+	e.solve()
+	e.emitDue(false)
+}
+
+// Live returns the ids of the events that what the engine knows rests on.
+func (e *Engine) Live() map[string]bool {
+	live := map[string]bool{}
+	keep := func(s *sign) {
+		for i := range s.facts {
+			live[s.facts[i].id] = true
+		}
+	}
+	for _, s := range e.signs {
+		keep(s)
+	}
+	for _, inc := range e.open {
+		for _, s := range inc.signs {
+			keep(s)
+		}
+	}
+	return live
+}

@@ -1,0 +1,959 @@
+package correlator
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+)
+
+// The shares of the model are uncertain: a class is a beta-binomial with this
+// concentration, so that twelve of twelve and nine of twelve both fit.
+const concentration = 3.0
+
+const (
+	keepBonus  = 1.0  // log-odds that a decision made earlier has before another
+	stealGain  = 1.0  // log-odds that it must gain to take signs from a fault that explains them too
+	certainty  = 0.97 // never surer than the knowledge is complete
+	spread     = 2.0  // the log-odds of different explanations are this much too far apart
+	suspectMin = 0.005
+
+	unknownConfidence = 0.1
+	unknownNear       = 5 * time.Minute
+)
+
+// incident is an open incident of the engine.
+type incident struct {
+	id           string
+	seq          int
+	opened       time.Time
+	heard        time.Time
+	root         *suspect // nil: unknown
+	where        node     // of an unknown one
+	signs        []*sign
+	severity     schemas.Severity // last told
+	confidence   float64
+	unsure       bool // the confidence is that of an earlier state
+	alternatives []schemas.Cause
+	emitted      time.Time
+	told         told
+	revision     int
+	queued       bool
+	mergedInto   string
+	closed       time.Time
+	repaired     time.Time // what comes later is new
+	gone         bool
+	claim        int // scratch
+}
+
+// told is what the last emitted state said.
+type told struct {
+	resource, fault string
+	confidence      float64
+	facts           int
+	closed, gone    bool
+}
+
+// same says whether a state is not worth telling after another.
+func (t told) same(o told) bool {
+	d := math.Abs(t.confidence - o.confidence)
+	t.confidence = o.confidence
+	return t == o && d < 0.03
+}
+
+// solve weighs the signs that changed, with all that hangs together with them:
+// the smallest set of faults that explains what came and what did not come.
+func (e *Engine) solve() {
+	e.stats.Solved++
+	e.epoch++
+	e.lastSolve = e.now
+	dirty := e.dirty
+	e.dirty = nil
+	for _, s := range dirty {
+		for _, l := range s.links {
+			l.to.weighed = time.Time{}
+		}
+	}
+	for _, s := range dirty {
+		if s.gone || s.mark == e.epoch {
+			continue
+		}
+		signs, suspects := e.component(s)
+		e.lastCost = len(signs) + len(suspects)/4
+		e.weigh(signs, suspects)
+	}
+}
+
+func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
+	from.mark = e.epoch
+	signs := []*sign{from}
+	var suspects []*suspect
+	add := func(s *sign) {
+		if s.mark != e.epoch {
+			s.mark = e.epoch
+			signs = append(signs, s)
+		}
+	}
+	for i := 0; i < len(signs); i++ {
+		for _, l := range signs[i].links {
+			h := l.to
+			if h.mark == e.epoch || h.dead {
+				continue
+			}
+			h.mark = e.epoch
+			suspects = append(suspects, h)
+			for c := range h.classes {
+				for _, s := range h.classes[c].signs {
+					add(s)
+				}
+			}
+		}
+		if inc := signs[i].inc; inc != nil {
+			for _, s := range inc.signs {
+				add(s)
+			}
+		}
+	}
+	slices.SortFunc(signs, func(a, b *sign) int { return a.seq - b.seq })
+	slices.SortFunc(suspects, func(a, b *suspect) int { return a.seq - b.seq })
+	return signs, suspects
+}
+
+// momentary says whether a sign has not lasted, or not yet.
+func (e *Engine) momentary(s *sign) bool {
+	return s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Hold > 0 && e.leak(s) == e.model.Signs[s.kind].Young
+}
+
+// weight is how much less likely the sign is when nothing explains it.
+func (e *Engine) weight(s *sign) float64 {
+	if !s.said || s.kind >= len(e.model.Signs) {
+		return 0
+	}
+	if m := &e.model.Signs[s.kind]; e.leak(s) == m.Leak {
+		return e.weights[s.kind][0]
+	}
+	return e.weights[s.kind][1]
+}
+
+// outcome is k of k+rest parts that show a class of signs, when late/lateSteps
+// of what does not show yet is due.
+type outcome struct {
+	class   *propagation.Class
+	k, rest int32
+	late    uint8
+}
+
+const lateSteps = 16
+
+// fit returns the log-likelihood of k signs of weight w in class c of h.
+func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
+	cl, r := &h.fault.Classes[c], &h.classes[c]
+	o := outcome{class: cl, k: int32(k)}
+	if rest := r.n - k; rest > 0 {
+		// Signs that have not come yet are missed more the longer they are due.
+		onset := h.onset
+		if onset.IsZero() {
+			onset = h.lo
+		}
+		o.rest, o.late = int32(rest), lateSteps
+		if due := e.now.Sub(onset).Seconds() / (cl.Soon.Seconds() + 1); due < 4 {
+			o.late = uint8(math.Round(lateSteps * (1 - math.Exp(-max(due, 0)))))
+		}
+	}
+	v, ok := e.fits[o]
+	if !ok {
+		a, b := cl.Share*concentration, (1-cl.Share)*concentration+1e-3
+		missing := float64(o.rest) * float64(o.late) / lateSteps
+		p := math.Exp(logBeta(float64(k)+a, missing+b) - logBeta(a, b))
+		if k == 0 {
+			v = math.Log(cl.Shows*p + 1 - cl.Shows + 1e-9)
+		} else {
+			v = math.Log(cl.Shows*p + 1e-300)
+		}
+		if len(e.fits) > 1<<16 {
+			clear(e.fits)
+		}
+		e.fits[o] = v
+	}
+	return v + w
+}
+
+func logBeta(a, b float64) float64 {
+	x, _ := math.Lgamma(a)
+	y, _ := math.Lgamma(b)
+	z, _ := math.Lgamma(a + b)
+	return x + y - z
+}
+
+// distance makes the nearer of two faults the likelier cause of a sign.
+func distance(h *suspect, s *sign) float64 {
+	if h.onset.IsZero() {
+		return 0
+	}
+	d := s.at.Sub(h.onset)
+	if d < 0 {
+		d = -d
+	}
+	return 0.3 * math.Log1p(d.Seconds()/30)
+}
+
+// score weighs a suspect by the signs that pick lets through and says which of
+// its classes it explains.
+func (e *Engine) score(h *suspect, pick func(*sign) bool) float64 {
+	total := h.prior
+	if h.inc != nil && !h.inc.gone {
+		total += keepBonus
+	}
+	for c := range h.classes {
+		r := &h.classes[c]
+		r.claimed = false
+		if h.fault.Classes[c].Derived || r.n == 0 && len(r.signs) == 0 {
+			continue
+		}
+		k, w := 0, 0.0
+		for _, s := range r.signs {
+			if s.said && pick(s) {
+				k++
+				w += e.weight(s) - distance(h, s)
+			}
+		}
+		absent := e.fit(h, c, 0, 0)
+		if k > 0 {
+			if present := e.fit(h, c, k, w); present > absent {
+				r.claimed = true
+				total += present
+				continue
+			}
+		}
+		total += absent
+	}
+	return total
+}
+
+type ranking []*suspect
+
+func (r ranking) Len() int { return len(r) }
+func (r ranking) Less(i, j int) bool {
+	if r[i].score != r[j].score {
+		return r[i].score > r[j].score
+	}
+	return r[i].seq < r[j].seq
+}
+func (r ranking) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *ranking) Push(x any)   { *r = append(*r, x.(*suspect)) }
+func (r *ranking) Pop() any {
+	old := *r
+	x := old[len(old)-1]
+	*r = old[:len(old)-1]
+	return x
+}
+
+func unowned(s *sign) bool { return s.owner == nil }
+
+func all(*sign) bool { return true }
+
+func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
+	for _, s := range signs {
+		s.owner = nil
+	}
+	var queue ranking
+	for _, h := range suspects {
+		h.accepted, h.folded = false, nil
+		if h.weighed.IsZero() || e.now.Sub(h.weighed) >= settle {
+			h.base, h.weighed = e.score(h, unowned), e.now
+		}
+		if h.score = h.base; h.score > 0 {
+			queue = append(queue, h)
+		}
+	}
+	contenders := slices.Clone(queue)
+	heap.Init(&queue)
+	var accepted []*suspect
+	for len(queue) > 0 {
+		h := heap.Pop(&queue).(*suspect)
+		h.score = e.score(h, unowned)
+		if h.score <= 0 {
+			continue
+		}
+		if len(queue) > 0 && queue[0].score > h.score {
+			heap.Push(&queue, h)
+			continue
+		}
+		h.accepted = true
+		accepted = append(accepted, h)
+		e.claim(h, unowned)
+	}
+	if len(accepted) > 0 {
+		accepted = e.contest(accepted, contenders)
+		accepted = e.fold(accepted, suspects)
+		e.attach(signs)
+	}
+	e.settle(signs, accepted, suspects)
+}
+
+// claim gives h the signs of the classes that it explains.
+func (e *Engine) claim(h *suspect, pick func(*sign) bool) {
+	for c := range h.classes {
+		r := &h.classes[c]
+		r.k, r.w = 0, 0
+		if !r.claimed {
+			continue
+		}
+		for _, s := range r.signs {
+			if s.said && pick(s) {
+				s.owner, s.class = h, c
+				r.k++
+				r.w += e.weight(s) - distance(h, s)
+			}
+		}
+	}
+}
+
+// recount brings the sums of a suspect up to date and returns its score over what it owns.
+func (e *Engine) recount(h *suspect) float64 {
+	total := h.prior
+	if h.inc != nil && !h.inc.gone {
+		total += keepBonus
+	}
+	for c := range h.classes {
+		r := &h.classes[c]
+		r.k, r.w = 0, 0
+		for _, s := range r.signs {
+			if s.said && s.owner == h {
+				r.k++
+				r.w += e.weight(s) - distance(h, s)
+			}
+		}
+		if !h.fault.Classes[c].Derived && (r.n > 0 || r.k > 0) {
+			total += e.fit(h, c, r.k, r.w)
+		}
+	}
+	return total
+}
+
+// contest lets faults that were not needed take over signs that they explain
+// better, and moves signs between the faults that were.
+func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
+	for _, h := range contenders {
+		if h.accepted {
+			continue
+		}
+		full := e.score(h, all)
+		if full <= stealGain {
+			continue
+		}
+		if full-e.loss(h) <= stealGain {
+			continue
+		}
+		h.accepted = true
+		e.claim(h, all)
+		accepted = append(accepted, h)
+	}
+	for _, h := range accepted {
+		for c := range h.classes {
+			r := &h.classes[c]
+			if len(r.signs) == 0 || h.fault.Classes[c].Derived {
+				continue
+			}
+			dk, dw := 0, 0.0
+			for _, s := range r.signs {
+				if s.said && s.owner != nil && s.owner != h {
+					dk++
+					dw += e.weight(s) - distance(h, s)
+				}
+			}
+			if dk == 0 {
+				continue
+			}
+			gain := e.fit(h, c, r.k+dk, r.w+dw) - e.fit(h, c, r.k, r.w)
+			loss := e.classLoss(h, c)
+			if gain-loss <= 0.1 {
+				continue
+			}
+			for _, s := range r.signs {
+				if s.said && s.owner != nil && s.owner != h {
+					o := s.owner
+					s.owner, s.class = h, c
+					e.recount(o)
+				}
+			}
+			e.recount(h)
+		}
+	}
+	// Who has lost what made it credible is not to blame after all.
+	kept := accepted[:0]
+	for _, h := range accepted {
+		if h.score = e.recount(h); h.score > 0 {
+			kept = append(kept, h)
+			continue
+		}
+		h.accepted = false
+		for c := range h.classes {
+			for _, s := range h.classes[c].signs {
+				if s.owner == h {
+					s.owner = nil
+				}
+			}
+		}
+	}
+	for _, h := range kept {
+		// What was set free may fit another.
+		for c := range h.classes {
+			r := &h.classes[c]
+			if r.k == 0 {
+				continue
+			}
+			for _, s := range r.signs {
+				if s.owner == nil && s.said {
+					s.owner, s.class = h, c
+				}
+			}
+		}
+		h.score = e.recount(h)
+	}
+	slices.SortStableFunc(kept, func(a, b *suspect) int { return cmp.Compare(b.score, a.score) })
+	return kept
+}
+
+// fold lets a fault that brings parts into a state take over the faults that
+// are no more than this state: servers without power are not crashed servers,
+// unless something says so that the state does not.
+func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
+	var states []*suspect
+	for _, h := range accepted {
+		if h.fault.Is != "" {
+			states = append(states, h)
+		}
+	}
+	for {
+		states = slices.DeleteFunc(states, func(h *suspect) bool { return !h.accepted })
+		if len(states) == 0 {
+			return slices.DeleteFunc(accepted, func(h *suspect) bool { return !h.accepted })
+		}
+		var best *suspect
+		var parts []*suspect
+		value := 0.0
+		for _, g := range suspects {
+			if g.dead || g.fault.Harmless || !slices.ContainsFunc(g.fault.Effects, func(f propagation.Effect) bool { return f.State != g.fault.Is }) {
+				continue
+			}
+			folds, gain := e.foldable(g, states)
+			if len(folds) == 0 {
+				continue
+			}
+			if !g.accepted {
+				gain += e.score(g, unowned)
+			}
+			if gain > value {
+				best, parts, value = g, folds, gain
+			}
+		}
+		if best == nil {
+			return slices.DeleteFunc(accepted, func(h *suspect) bool { return !h.accepted })
+		}
+		if !best.accepted {
+			best.accepted = true
+			e.score(best, unowned)
+			e.claim(best, unowned)
+			accepted = append(accepted, best)
+		}
+		for _, h := range parts {
+			e.handOver(h, best)
+		}
+		best.folded = append(best.folded, parts...)
+		best.score += value
+	}
+}
+
+// foldable returns the faults that are states which g brings about, and what
+// is gained when g alone is blamed.
+func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain float64) {
+	for i := range g.fault.Effects {
+		f := &g.fault.Effects[i]
+		if f.State == g.fault.Is {
+			continue
+		}
+		var in []node
+		n := 0
+		sum := 0.0
+		var list []*suspect
+		for _, h := range states {
+			if h == g || !h.accepted || h.fault.Is != f.State || h.onset.IsZero() || slices.Contains(folds, h) {
+				continue
+			}
+			onset := g.onset
+			if onset.IsZero() {
+				onset = h.onset
+			}
+			if d := h.onset.Sub(onset); d < -time.Minute || d > f.Delay+5*time.Minute {
+				continue
+			}
+			if in == nil {
+				in = slices.Clone(e.walk.forward(e.g, g.node, f.Path, onset))
+				n = len(in)
+			}
+			if !slices.Contains(in, h.node) {
+				continue
+			}
+			w := -h.prior
+			if h.inc != nil && !h.inc.gone && h.inc != g.inc {
+				w -= keepBonus
+			}
+			for c := range h.classes[:h.fault.Own()] { // what g does not explain
+				r := &h.classes[c]
+				if r.k > 0 && !slices.ContainsFunc(r.signs, func(s *sign) bool { return s.owner == h && linked(s, g) }) {
+					w -= e.fit(h, c, r.k, r.w) - e.fit(h, c, 0, 0)
+				}
+			}
+			if w > 0 {
+				sum += w
+				list = append(list, h)
+			}
+		}
+		if len(list) == 0 {
+			continue
+		}
+		a, b := f.Share*concentration, (1-f.Share)*concentration+1e-3
+		k := float64(len(list))
+		p := math.Exp(logBeta(k+a, float64(n)-k+b) - logBeta(a, b))
+		none := f.Shows*math.Exp(logBeta(a, float64(n)+b)-logBeta(a, b)) + 1 - f.Shows + 1e-9
+		if v := math.Log(f.Shows*p+1e-300) - math.Log(none) + sum; v > 0 {
+			folds, gain = append(folds, list...), gain+v
+		}
+	}
+	return folds, gain
+}
+
+func linked(s *sign, h *suspect) bool {
+	return slices.ContainsFunc(s.links, func(l link) bool { return l.to == h })
+}
+
+func (e *Engine) handOver(h, to *suspect) {
+	h.accepted = false
+	for c := range h.classes {
+		for _, s := range h.classes[c].signs {
+			if s.owner == h {
+				s.owner, s.class = to, -1
+			}
+		}
+	}
+}
+
+type slot struct {
+	h *suspect
+	c int
+}
+
+// loss is what the present owners would lose to h.
+func (e *Engine) loss(h *suspect) float64 {
+	taken := map[slot][]*sign{}
+	var order []slot
+	for c := range h.classes {
+		if !h.classes[c].claimed {
+			continue
+		}
+		for _, s := range h.classes[c].signs {
+			if s.said && s.owner != nil && s.owner != h {
+				k := slot{s.owner, s.class}
+				if taken[k] == nil {
+					order = append(order, k)
+				}
+				taken[k] = append(taken[k], s)
+			}
+		}
+	}
+	return e.lossOf(taken, order)
+}
+
+func (e *Engine) classLoss(h *suspect, c int) float64 {
+	taken := map[slot][]*sign{}
+	var order []slot
+	for _, s := range h.classes[c].signs {
+		if s.said && s.owner != nil && s.owner != h {
+			k := slot{s.owner, s.class}
+			if taken[k] == nil {
+				order = append(order, k)
+			}
+			taken[k] = append(taken[k], s)
+		}
+	}
+	return e.lossOf(taken, order)
+}
+
+func (e *Engine) lossOf(taken map[slot][]*sign, order []slot) float64 {
+	type sum struct {
+		h    *suspect
+		loss float64
+	}
+	var sums []sum
+	for _, k := range order {
+		r := &k.h.classes[k.c]
+		w := r.w
+		for _, s := range taken[k] {
+			w -= e.weight(s) - distance(k.h, s)
+		}
+		n := r.k - len(taken[k])
+		left := e.fit(k.h, k.c, n, w)
+		loss := e.fit(k.h, k.c, r.k, r.w) - left
+		i := slices.IndexFunc(sums, func(s sum) bool { return s.h == k.h })
+		if i < 0 {
+			i = len(sums)
+			sums = append(sums, sum{h: k.h})
+		}
+		sums[i].loss += loss
+	}
+	total := 0.0
+	for _, s := range sums {
+		total += s.loss
+	}
+	return total
+}
+
+// attach gives what nobody had to explain to the fault that fits best.
+func (e *Engine) attach(signs []*sign) {
+	for _, s := range signs {
+		if s.owner != nil {
+			continue
+		}
+		best, class, value := (*suspect)(nil), 0, 0.0
+		for _, l := range s.links {
+			h := l.to
+			if !h.accepted {
+				continue
+			}
+			if s.said && h.classes[l.class].k == 0 && e.momentary(s) {
+				continue // it only happens to be near
+			}
+			v := h.fault.Classes[l.class].Share * h.fault.Classes[l.class].Shows
+			if best == nil || v > value {
+				best, class, value = h, l.class, v
+			}
+		}
+		if best != nil {
+			s.owner, s.class = best, class
+		}
+	}
+}
+
+// settle turns what was decided into incidents: old ones keep their name
+// where most of what they held stays together.
+func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
+	groups := make(map[*suspect][]*sign, len(accepted))
+	var before []*incident
+	for _, s := range signs {
+		if s.owner != nil {
+			groups[s.owner] = append(groups[s.owner], s)
+		}
+		if s.inc != nil && s.inc.claim != int(e.epoch) && !s.inc.gone {
+			s.inc.claim = int(e.epoch)
+			before = append(before, s.inc)
+		}
+	}
+	slices.SortFunc(before, func(a, b *incident) int { return a.seq - b.seq })
+	took := make(map[*incident]bool, len(before))
+	type group struct {
+		root  *suspect
+		where node
+		signs []*sign
+	}
+	var list []group
+	var joined []*sign
+	for _, h := range accepted {
+		if !h.fault.Harmless && len(groups[h]) > 0 {
+			list = append(list, group{h, h.node, groups[h]})
+		}
+	}
+	// Critical signs that nothing explains are told as unknown.
+	for _, s := range signs {
+		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical {
+			continue
+		}
+		if s.kind < len(e.model.Signs) && e.leak(s) > 0.0011 {
+			continue
+		}
+		if e.now.Sub(s.raisedAt) < unknownHold || s.stateful && !s.up && s.brief {
+			continue
+		}
+		where := e.g.server(s.node)
+		if where == none {
+			where = s.node
+		}
+		// What comes with a fault of the same server most likely belongs to it.
+		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
+		if i < 0 {
+			if o := slices.IndexFunc(e.open, func(o *incident) bool {
+				return o.root != nil && o.claim != int(e.epoch) && e.near(o.root, where, s)
+			}); o >= 0 {
+				e.open[o].signs = append(e.open[o].signs, s)
+				s.inc, s.mark = e.open[o], 0
+				joined = append(joined, s)
+				e.change(e.open[o])
+				continue
+			}
+			i = slices.IndexFunc(list, func(g group) bool { return g.root == nil && g.where == where })
+		}
+		if i < 0 {
+			i = len(list)
+			list = append(list, group{nil, where, nil})
+		}
+		list[i].signs = append(list[i].signs, s)
+	}
+	names := make([]*incident, len(list))
+	for i, g := range list {
+		count := map[*incident]int{}
+		for _, s := range g.signs {
+			if s.inc != nil && !s.inc.gone {
+				count[s.inc] += len(s.facts)
+			}
+		}
+		if len(count) == 0 {
+			continue
+		}
+		var best *incident
+		for _, inc := range before {
+			if count[inc] > 0 && !took[inc] && (best == nil || count[inc] > count[best]) {
+				best = inc
+			}
+		}
+		if best != nil {
+			took[best] = true
+			names[i] = best
+		}
+	}
+	successor := map[*incident]*incident{}
+	size := map[*incident]int{}
+	for i, g := range list {
+		inc := names[i]
+		if inc == nil {
+			inc = e.openIncident(g.signs)
+			names[i] = inc
+		}
+		for _, s := range g.signs {
+			if s.inc != nil && s.inc != inc && !took[s.inc] && len(g.signs) > size[s.inc] {
+				successor[s.inc], size[s.inc] = inc, len(g.signs)
+			}
+		}
+	}
+	for _, s := range signs {
+		if s.excused = nil; slices.Contains(joined, s) {
+			continue
+		}
+		s.inc = nil
+		if s.owner != nil && s.owner.fault.Harmless {
+			s.excused = s.owner
+		}
+	}
+	for _, h := range suspects {
+		if h.inc != nil && h.inc.claim == int(e.epoch) {
+			h.inc = nil
+		}
+	}
+	for i, g := range list {
+		inc := names[i]
+		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
+		if g.root != nil {
+			g.root.inc = inc
+		}
+		inc.unsure = true
+		for _, s := range g.signs {
+			s.inc = inc
+			if s.heard.After(inc.heard) {
+				inc.heard = s.heard
+			}
+			if s.at.Before(inc.opened) {
+				inc.opened = s.at
+			}
+		}
+		e.change(inc)
+	}
+	for _, inc := range before {
+		if took[inc] {
+			continue
+		}
+		inc.gone, inc.signs = true, nil
+		if s := successor[inc]; s != nil {
+			inc.mergedInto = s.id
+		}
+		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
+		e.change(inc)
+	}
+}
+
+// near says whether a sign that nothing explains goes with a fault on the same server.
+func (e *Engine) near(h *suspect, server node, s *sign) bool {
+	return !h.onset.IsZero() && s.at.Sub(h.onset).Abs() <= unknownNear && e.g.server(h.node) == server
+}
+
+func (e *Engine) openIncident(signs []*sign) *incident {
+	e.incSeq++
+	e.stats.Opened++
+	first, at := "", time.Time{}
+	for _, s := range signs {
+		for _, f := range s.facts {
+			if at.IsZero() || f.at.Before(at) {
+				first, at = f.id, f.at
+			}
+		}
+	}
+	inc := &incident{seq: e.incSeq, opened: e.now}
+	if e.ids != nil {
+		inc.id = e.ids(first)
+	} else {
+		inc.id = "i" + itoa(e.incSeq)
+	}
+	e.open = append(e.open, inc)
+	return inc
+}
+
+func (e *Engine) close(inc *incident) {
+	inc.closed = e.now
+	e.change(inc)
+	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
+	for _, s := range inc.signs {
+		s.inc = nil
+		e.drop(s)
+	}
+	if inc.root != nil && !inc.root.dead {
+		e.bury(inc.root)
+	}
+}
+
+// confidence is the probability that the root is the right resource, and what
+// else it could be, by how well each explains the same signs.
+func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause) {
+	mine := func(s *sign) bool { return s.owner == h }
+	own := e.score(h, mine)
+	type rival struct {
+		h     *suspect
+		score float64
+	}
+	var rivals []rival
+	seen := map[*suspect]bool{h: true}
+	for _, f := range h.folded { // what the states explain, the cause of the states explains
+		seen[f] = true
+		own += max(e.score(f, mine), 0)
+	}
+	for _, s := range signs {
+		for _, l := range s.links {
+			if o := l.to; !seen[o] && !o.dead {
+				seen[o] = true
+				rivals = append(rivals, rival{o, e.score(o, mine)})
+			}
+		}
+	}
+	for c := range h.classes { // score leaves marks; put the owner's back
+		h.classes[c].claimed = h.classes[c].k > 0
+	}
+	top := max(own, 0)
+	for _, r := range rivals {
+		top = max(top, r.score)
+	}
+	p := func(s float64) float64 { return math.Exp((s - top) / spread) }
+	right, sum := p(own), p(own)+p(0)
+	slices.SortStableFunc(rivals, func(a, b rival) int {
+		if a.score != b.score {
+			return cmp.Compare(b.score, a.score)
+		}
+		return a.h.seq - b.h.seq
+	})
+	var alternatives []schemas.Cause
+	for _, r := range rivals {
+		v := p(r.score)
+		sum += v
+		if r.h.node == h.node && !r.h.fault.Harmless || h.fault.End && e.joined(h.node, r.h.node) {
+			right += v
+		}
+	}
+	for _, r := range rivals {
+		share := certainty * p(r.score) / sum
+		if share < suspectMin || len(alternatives) == 3 {
+			break
+		}
+		if r.h.fault.Harmless || r.h.node == h.node && r.h.fault.Name == h.fault.Name {
+			continue
+		}
+		alternatives = append(alternatives, schemas.Cause{Resource: e.g.name[r.h.node], Fault: r.h.fault.Name, Confidence: round(share)})
+	}
+	return certainty * right / sum, alternatives
+}
+
+func (e *Engine) joined(a, b node) bool {
+	l := &e.g.links[linkNet]
+	return slices.Contains(l.out[a], b) || slices.Contains(l.in[a], b)
+}
+
+// change notes that an incident may have to be told again.
+func (e *Engine) change(inc *incident) {
+	if !inc.queued {
+		inc.queued = true
+		e.changed = append(e.changed, inc)
+	}
+}
+
+// emitDue tells the incidents that changed: at once where the cause or the
+// life of the incident did, else at most once a second.
+func (e *Engine) emitDue(now bool) {
+	if len(e.changed) == 0 {
+		return
+	}
+	rest := e.changed[:0]
+	for _, inc := range e.changed {
+		if !now && !inc.gone && inc.closed.IsZero() && e.now.Sub(inc.emitted) < emitEvery {
+			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
+				rest = append(rest, inc)
+				continue
+			}
+		}
+		if inc.unsure && !inc.gone {
+			inc.unsure = false
+			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
+				inc.confidence, inc.alternatives = e.confidence(inc.root, inc.signs)
+			}
+		}
+		t := e.state(inc)
+		switch {
+		case t.same(inc.told) || inc.gone && inc.told == (told{}):
+			inc.queued = false
+		case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
+			t.resource != inc.told.resource, t.fault != inc.told.fault, e.now.Sub(inc.emitted) >= emitEvery:
+			inc.queued = false
+			e.emit(inc)
+		default:
+			rest = append(rest, inc)
+		}
+	}
+	clear(e.changed[len(rest):])
+	e.changed = rest
+}
+
+func (e *Engine) state(inc *incident) told {
+	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
+	t.resource, t.fault = e.cause(inc)
+	for _, s := range inc.signs {
+		t.facts += len(s.facts)
+	}
+	return t
+}
+
+func (e *Engine) cause(inc *incident) (resource, fault string) {
+	if inc.root == nil {
+		return e.g.name[inc.where], "unknown"
+	}
+	return e.g.name[inc.root.node], inc.root.fault.Name
+}
+
+func (e *Engine) emit(inc *incident) {
+	inc.told = e.state(inc)
+	inc.emitted = e.now
+	inc.revision++
+	e.out = append(e.out, e.describe(inc))
+}
+
+// steps rounds a confidence to what is worth telling again.
+func steps(p float64) float64 { return math.Round(p*50) / 50 }
+
+func round(p float64) float64 { return math.Round(p*1000) / 1000 }
