@@ -1,0 +1,28 @@
+package predictor
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// hashOf is FNV-1a over strings, each ended by a byte that none of them holds.
+func hashOf(parts ...string) uint64 {
+	h := uint64(14695981039346656037)
+	for _, s := range parts {
+		h = hashMore(h, s)
+	}
+	return h
+}
+
+func hashMore(h uint64, s string) uint64 {
+	for i := range len(s) {
+		h = (h ^ uint64(s[i])) * 1099511628211
+	}
+	return (h ^ 0xff) * 1099511628211
+}
+
+func appendFloat(b []byte, v float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+}
+
+func floatOf(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }

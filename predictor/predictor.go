@@ -1,0 +1,329 @@
+// Package predictor says which parts fail next, and when. It follows the metrics
+// that have a limit (limits.yaml), keeps a bounded summary of each series
+// (package trend), and writes a prediction when a series runs towards its limit,
+// when that changes materially, and how it ended. The state of the series
+// survives a restart in the relational store.
+package predictor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+// Placement says where a part stands, as the inventory has it.
+type Placement struct {
+	Resource string // the id of the part, or of the device where the part is not known
+	Kind     string
+	Server   string // the server or switch that holds it
+	Rack     string
+	Site     string
+	Model    string
+}
+
+// Placer resolves the raw hints of a series.
+type Placer interface {
+	Part(device, kind, part string) Placement
+	GPU(device string, index uint32, uuid, pci string) Placement
+}
+
+// Records keeps predictions.
+type Records interface {
+	PutPrediction(ctx context.Context, p schemas.Prediction) error
+	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
+}
+
+// Config is the user's part.
+type Config struct {
+	// Limits is a file of limits; empty takes the built-in ones.
+	Limits string `yaml:"limits"`
+	// Save is how often the state of the series is written.
+	Save time.Duration `yaml:"save"`
+	// Silence is how long a series may be silent before its prediction expires.
+	Silence time.Duration `yaml:"silence"`
+	// MaxSeries bounds the series that are followed, about 2 KB each; further
+	// ones are left out and counted.
+	MaxSeries int `yaml:"max_series"`
+}
+
+// DefaultConfig follows up to 200,000 series with the built-in limits.
+func DefaultConfig() Config {
+	return Config{Save: 5 * time.Minute, Silence: 15 * time.Minute, MaxSeries: 200_000}
+}
+
+// Validate names the key at fault.
+func (c *Config) Validate() error {
+	switch {
+	case c.Save < time.Second:
+		return fmt.Errorf("save: want at least 1s, got %s", c.Save)
+	case c.Silence < time.Minute:
+		return fmt.Errorf("silence: want at least 1m, got %s", c.Silence)
+	case c.MaxSeries < 1:
+		return fmt.Errorf("max_series: want at least 1, got %d", c.MaxSeries)
+	}
+	_, err := ReadLimits(c.Limits)
+	return err
+}
+
+// Deps is what the predictor stands on. DB may be nil: the state of the series
+// then ends with the process.
+type Deps struct {
+	Bus     bus.Bus
+	Placer  Placer
+	Records Records
+	DB      *sqldb.DB
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+	Now     func() time.Time
+}
+
+// Bounds of calls and of retries.
+const (
+	callTime  = 10 * time.Second
+	tick      = time.Second
+	retryWait = time.Second
+)
+
+// Predictor is the stage. It is made by [New] and lives in Run.
+type Predictor struct {
+	cfg Config
+	d   Deps
+	log *slog.Logger
+
+	mu     sync.Mutex
+	engine *engine
+	batch  auspexv1.Batch
+
+	flushing sync.Mutex
+
+	malformed, retries prometheus.Counter
+	told               *prometheus.CounterVec
+}
+
+// New reads the limits and makes the stage; it does not touch the bus or a store.
+func New(cfg Config, d Deps) (*Predictor, error) {
+	limits, err := ReadLimits(cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if d.Log == nil {
+		d.Log = slog.New(slog.DiscardHandler)
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	p := &Predictor{
+		cfg: cfg, d: d, log: d.Log.With("stage", "predictor"),
+		malformed: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_malformed_total", Help: "Batches of telemetry that could not be decoded."}),
+		retries:   prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again."}),
+		told:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."}, []string{"state"}),
+	}
+	p.engine = newEngine(cfg, limits, d.Placer)
+	if d.Metrics != nil {
+		d.Metrics.MustRegister(p.malformed, p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				return float64(p.engine.n)
+			}))
+	}
+	return p, nil
+}
+
+// Name names the component.
+func (p *Predictor) Name() string { return "predictor" }
+
+// Run reads telemetry until ctx is done. What is told is put in the records,
+// then published; while either fails, the newest state of each prediction waits
+// and is tried again.
+func (p *Predictor) Run(ctx context.Context, ready func()) error {
+	if err := p.restore(ctx); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	inner, stop := context.WithCancel(ctx)
+	wg.Go(func() { p.tend(inner) })
+	ready()
+	err := p.follow(ctx)
+	stop()
+	wg.Wait()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	defer cancel()
+	p.flush(end)
+	if serr := p.save(end); serr != nil {
+		p.log.Warn("state of the series was not written", "err", serr)
+	}
+	return err
+}
+
+// follow reads the bus; a failure of it is waited out.
+func (p *Predictor) follow(ctx context.Context) error {
+	for {
+		err := p.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicTelemetry, Group: "predictor"}, p.handle)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil || errors.Is(err, bus.ErrClosed) {
+			return fmt.Errorf("read telemetry: %w", cmpErr(err, bus.ErrClosed))
+		}
+		p.retries.Inc()
+		p.log.Warn("reading telemetry failed", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryWait):
+		}
+	}
+}
+
+func cmpErr(err, other error) error {
+	if err != nil {
+		return err
+	}
+	return other
+}
+
+func (p *Predictor) handle(ctx context.Context, msgs []bus.Message) error {
+	p.mu.Lock()
+	for _, m := range msgs {
+		p.batch.ResetVT()
+		if err := p.batch.UnmarshalVT(m.Value); err != nil {
+			p.malformed.Inc()
+			p.log.Warn("batch of telemetry is malformed", "partition", m.Partition, "offset", m.Offset, "err", err)
+			continue
+		}
+		p.engine.Batch(&p.batch)
+	}
+	waiting := len(p.engine.changed) > 0
+	p.mu.Unlock()
+	if waiting {
+		p.flush(ctx)
+	}
+	return nil
+}
+
+// tend expires what has fallen silent, writes what waits and saves the state.
+func (p *Predictor) tend(ctx context.Context) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	saved := p.d.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		p.mu.Lock()
+		p.engine.Expire(p.d.Now())
+		p.mu.Unlock()
+		p.flush(ctx)
+		if p.d.Now().Sub(saved) < p.cfg.Save {
+			continue
+		}
+		saved = p.d.Now()
+		if err := p.save(ctx); err != nil && ctx.Err() == nil {
+			p.retries.Inc()
+			p.log.Warn("state of the series was not written", "err", err)
+		}
+	}
+}
+
+// flush puts and publishes what has changed. What fails waits for the next call.
+func (p *Predictor) flush(ctx context.Context) {
+	p.flushing.Lock()
+	defer p.flushing.Unlock()
+	for {
+		p.mu.Lock()
+		var next schemas.Prediction
+		found := false
+		for _, c := range p.engine.changed {
+			next, found = c, true
+			break
+		}
+		delete(p.engine.changed, next.ID)
+		p.mu.Unlock()
+		if !found {
+			return
+		}
+		if err := p.tell(ctx, next); err != nil {
+			p.mu.Lock()
+			if _, newer := p.engine.changed[next.ID]; !newer {
+				p.engine.changed[next.ID] = next
+			}
+			p.mu.Unlock()
+			if ctx.Err() == nil {
+				p.retries.Inc()
+				p.log.Warn("prediction was not written", "prediction", next.ID, "err", err)
+			}
+			return
+		}
+		p.told.WithLabelValues(next.State).Inc()
+	}
+}
+
+func (p *Predictor) tell(ctx context.Context, x schemas.Prediction) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	if err := p.d.Records.PutPrediction(ctx, x); err != nil {
+		return err
+	}
+	v, err := json.Marshal(&x)
+	if err != nil {
+		return fmt.Errorf("encode prediction %s: %w", x.ID, err)
+	}
+	if err := p.d.Bus.Publish(ctx, bus.Message{Topic: schemas.TopicPredictions, Key: x.Server, Value: v}); err != nil {
+		return fmt.Errorf("publish prediction %s: %w", x.ID, err)
+	}
+	return nil
+}
+
+// restore reads the open predictions and the state of the series.
+func (p *Predictor) restore(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	after := ""
+	for {
+		ps, next, err := p.d.Records.Predictions(ctx, records.Filter{Status: schemas.PredictionOpen, After: after})
+		if err != nil {
+			return fmt.Errorf("restore predictions: %w", err)
+		}
+		for _, x := range ps {
+			p.engine.open[openKey{x.Resource, x.Metric}] = &opened{prediction: x}
+		}
+		if next == "" {
+			break
+		}
+		after = next
+	}
+	if p.d.DB == nil {
+		return nil
+	}
+	states, err := loadStates(ctx, p.d.DB)
+	if err != nil {
+		return fmt.Errorf("restore series: %w", err)
+	}
+	p.engine.saved = states
+	return nil
+}
+
+func (p *Predictor) save(ctx context.Context) error {
+	if p.d.DB == nil {
+		return nil
+	}
+	p.mu.Lock()
+	states := p.engine.states()
+	p.mu.Unlock()
+	return saveStates(ctx, p.d.DB, states, p.d.Now())
+}

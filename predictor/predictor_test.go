@@ -1,0 +1,332 @@
+package predictor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/predictor/messages"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+type placer struct{}
+
+func (placer) Part(device, kind, part string) Placement {
+	return Placement{Resource: device + "/" + part, Kind: kind, Server: device, Site: "dc1"}
+}
+
+func (placer) GPU(device string, index uint32, _, _ string) Placement {
+	return placer{}.Part(device, "gpu", fmt.Sprint("gpu", index))
+}
+
+var began = time.Now().Add(-time.Hour).Truncate(time.Second)
+
+// fans is a batch with a speed for each fan of a server.
+func fans(server, collector string, at time.Duration, rpm ...float64) *auspexv1.Batch {
+	c := &auspexv1.SampleColumns{Symbols: []string{"", "auspex_fan_speed_rpm", "fan"}, BaseTime: began.Add(at).UnixNano()}
+	for i, v := range rpm {
+		c.Series = append(c.Series, &auspexv1.Series{Metric: 1, PartKind: 2, Part: uint32(len(c.Symbols))})
+		c.Symbols = append(c.Symbols, fmt.Sprint("fan", i+1))
+		c.Ref, c.Delta, c.Value = append(c.Ref, uint32(i)), append(c.Delta, 0), append(c.Value, v)
+	}
+	return &auspexv1.Batch{Device: server, Collector: collector, Samples: c}
+}
+
+// stand runs a predictor on a bus and a database of its own.
+type stand struct {
+	t    *testing.T
+	bus  *mem.Bus
+	db   *sqldb.DB
+	recs *records.Store
+	stop func()
+}
+
+func newStand(t *testing.T) *stand {
+	t.Helper()
+	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{t: t, bus: mem.New(2), db: db, recs: records.New(db)}
+	t.Cleanup(func() { _ = s.bus.Close(); _ = db.Close() })
+	return s
+}
+
+func (s *stand) start(r Records) {
+	s.t.Helper()
+	p, err := New(DefaultConfig(), Deps{Bus: s.bus, Placer: placer{}, Records: r, DB: s.db, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- p.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(s.stop)
+}
+
+func (s *stand) send(bs ...*auspexv1.Batch) {
+	s.t.Helper()
+	for _, b := range bs {
+		v, err := b.MarshalVT()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if err := s.bus.Publish(s.t.Context(), bus.Message{Topic: schemas.TopicTelemetry, Key: b.Device, Value: v}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// await returns the newest prediction once it has a state.
+func (s *stand) await(state string) schemas.Prediction {
+	s.t.Helper()
+	for range 500 {
+		ps, _, err := s.recs.Predictions(s.t.Context(), records.Filter{})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if len(ps) > 0 && ps[0].State == state {
+			return ps[0]
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ps, _, _ := s.recs.Predictions(s.t.Context(), records.Filter{})
+	s.t.Fatalf("no prediction became %s: %+v", state, ps)
+	return schemas.Prediction{}
+}
+
+// wear sends readings of eight fans, the third of which wears, while the load of
+// the server goes up and down.
+func (s *stand) wear(from, to time.Duration) {
+	s.t.Helper()
+	for at := from; at < to; at += 10 * time.Second {
+		duty := 9000.0
+		if int(at.Minutes())%2 == 1 {
+			duty = 10500
+		}
+		rpm := make([]float64, 8)
+		for i := range rpm {
+			rpm[i] = duty + float64((int(at.Seconds())/10*7+i*13)%9)
+		}
+		rpm[2] *= 1 - at.Seconds()/1800
+		s.send(fans("gpu-r01-01", "redfish", at, rpm...))
+	}
+}
+
+func TestWornFanIsToldAndComesTrue(t *testing.T) {
+	s := newStand(t)
+	s.start(s.recs)
+	s.wear(0, 4*time.Minute)
+	p := s.await(schemas.PredictionOpen)
+	if p.Resource != "gpu-r01-01/fan3" || p.Metric != "auspex_fan_speed_rpm" || p.Failure != "cooling.fan_failure" || !p.Below || p.Limit != 6000 {
+		t.Errorf("prediction %+v", p)
+	}
+	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
+		t.Errorf("prediction %+v", p)
+	}
+	if !strings.HasPrefix(p.Explanation, "fan3 of gpu-r01-01 falls below 6,000 rpm in about ") || p.Sentence.ID != messages.Falls {
+		t.Errorf("said %q", p.Explanation)
+	}
+	s.wear(4*time.Minute, 18*time.Minute)
+	if q := s.await(schemas.PredictionCameTrue); q.ID != p.ID {
+		t.Errorf("%s came true, %s was told", q.ID, p.ID)
+	}
+	all, _, err := s.recs.Predictions(t.Context(), records.Filter{})
+	if err != nil || len(all) != 1 {
+		t.Errorf("%d predictions, %v", len(all), err)
+	}
+}
+
+func TestRestartGoesOnWhereItStopped(t *testing.T) {
+	s := newStand(t)
+	s.start(s.recs)
+	s.wear(0, 4*time.Minute)
+	p := s.await(schemas.PredictionOpen)
+	s.stop()
+	s.start(s.recs)
+	s.wear(4*time.Minute, 18*time.Minute)
+	if q := s.await(schemas.PredictionCameTrue); q.ID != p.ID {
+		t.Errorf("after the restart %s came true, before it %s was told", q.ID, p.ID)
+	}
+}
+
+func TestExchangedFanEndsItsPrediction(t *testing.T) {
+	s := newStand(t)
+	s.start(s.recs)
+	s.wear(0, 5*time.Minute)
+	p := s.await(schemas.PredictionOpen)
+	for at := 5 * time.Minute; at < 15*time.Minute; at += 10 * time.Second {
+		n := float64(int(at.Seconds()) / 10 % 5)
+		s.send(fans("gpu-r01-01", "redfish", at, 9000+n, 9003-n, 9001+n, 9002, 9004-n, 9001, 9000, 9002+n))
+	}
+	if q := s.await(schemas.PredictionAverted); q.ID != p.ID {
+		t.Errorf("%s ended, %s was told", q.ID, p.ID)
+	}
+}
+
+// flaky fails a few times before it writes.
+type flaky struct {
+	*records.Store
+	mu   sync.Mutex
+	left int
+}
+
+func (f *flaky) PutPrediction(ctx context.Context, p schemas.Prediction) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.left--; f.left >= 0 {
+		return errors.New("the disk is full")
+	}
+	return f.Store.PutPrediction(ctx, p)
+}
+
+func TestPredictionWaitsForTheStore(t *testing.T) {
+	s := newStand(t)
+	s.start(&flaky{Store: s.recs, left: 3})
+	s.wear(0, 6*time.Minute)
+	p := s.await(schemas.PredictionOpen)
+	got := make(chan schemas.Prediction, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+		var q schemas.Prediction
+		if err := json.Unmarshal(msgs[0].Value, &q); err != nil {
+			return err
+		}
+		select {
+		case got <- q:
+		default:
+		}
+		cancel()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q := <-got; q.ID != p.ID {
+		t.Errorf("published %s, kept %s", q.ID, p.ID)
+	}
+}
+
+func TestSilentSeriesExpires(t *testing.T) {
+	limits, err := ReadLimits("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(DefaultConfig(), limits, placer{})
+	key := openKey{"a/fan1", "auspex_fan_speed_rpm"}
+	e.open[key] = &opened{prediction: schemas.Prediction{ID: "prd-1", State: schemas.PredictionOpen, Time: began, Resource: "a/fan1", Server: "a", Metric: key.metric}}
+	now := began.Add(time.Hour)
+	e.Expire(now) // its series may just not have been read since the restart
+	if len(e.changed) != 0 {
+		t.Fatal("expired at once")
+	}
+	e.Expire(now.Add(16 * time.Minute))
+	if got := e.changed["prd-1"].State; got != schemas.PredictionExpired {
+		t.Errorf("state %q", got)
+	}
+}
+
+func TestSeriesAreBounded(t *testing.T) {
+	limits, err := ReadLimits("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.MaxSeries = 5
+	e := newEngine(cfg, limits, placer{})
+	e.Batch(fans("a", "redfish", 0, 9000, 9000, 9000, 9000, 9000, 9000, 9000, 9000))
+	if e.n != 5 {
+		t.Errorf("%d series, want 5", e.n)
+	}
+}
+
+func TestMalformedColumnsDoNoHarm(t *testing.T) {
+	limits, err := ReadLimits("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(DefaultConfig(), limits, placer{})
+	b := fans("a", "redfish", 0, 9000, 9000)
+	b.Samples.Ref = []uint32{7, 1}
+	b.Samples.Delta = b.Samples.Delta[:1]
+	b.Samples.Series[0].Metric = 99
+	b.Gpus = &auspexv1.GpuColumns{Gpu: []uint32{0, 1}, Delta: []int64{0}, GpuTempCelsius: nil, MemoryTempCelsius: []float64{}}
+	e.Batch(b)
+	e.Batch(&auspexv1.Batch{Device: "a"})
+}
+
+func TestLimitsFileNamesItsErrors(t *testing.T) {
+	for _, tc := range []struct{ name, text, want string }{
+		{"no limit", "limits: [{metric: m, horizon: 1h}]", "needs either above or below"},
+		{"both", "limits: [{metric: m, above: 1, below: 2, horizon: 1h}]", "needs either above or below"},
+		{"no horizon", "limits: [{metric: m, above: 1}]", "horizon must be positive"},
+		{"unknown key", "limits: [{metric: m, abov: 1}]", "abov"},
+		{"peers of a negative limit", "limits: [{metric: m, below: -1, peers: true, horizon: 1h}]", "must be positive"},
+		{"good", "limits: [{metric: m, below: -1, horizon: 1h}]", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "limits.yaml")
+			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ReadLimits(path)
+			if tc.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func FuzzParseLimits(f *testing.F) {
+	f.Add(builtin)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ls, err := parseLimits(b)
+		if err != nil {
+			return
+		}
+		for i := range ls {
+			ls[i].value()
+		}
+	})
+}
+
+func BenchmarkBatch(b *testing.B) {
+	limits, err := ReadLimits("")
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := newEngine(DefaultConfig(), limits, placer{})
+	rpm := []float64{9000, 9010, 9020, 9000, 9010, 9020, 9000, 9010}
+	batch := fans("a", "redfish", 0, rpm...)
+	b.ReportAllocs()
+	for b.Loop() {
+		batch.Samples.BaseTime += int64(10 * time.Second)
+		e.Batch(batch)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/8, "ns/sample")
+}

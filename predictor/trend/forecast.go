@@ -1,0 +1,601 @@
+package trend
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// minBuckets is how many closed buckets a forecast needs.
+const minBuckets = 6
+
+// steps is how many points of time a crossing is looked for at.
+const steps = 32
+
+// reach is how far beyond the horizon crossing times are spread, as its multiple.
+const reach = 3.0
+
+// lookAhead is how far ahead readings speak, as a multiple of the time that they
+// cover: a line through a minute says nothing of next week.
+const lookAhead = 12
+
+// Forecast is the distribution of the time at which a series crosses its limit.
+type Forecast struct {
+	At          time.Time
+	Crossed     bool          // the newest readings are beyond the limit
+	Horizon     time.Duration // how far ahead was looked: less than asked where there is little to tell from
+	Probability float64       // of a crossing within the horizon
+	P10         time.Duration // from At; quantiles of the crossing time, given that it comes
+	P50         time.Duration
+	P90         time.Duration
+	Level       float64 // robust level now, in the unit of the series
+	Slope       float64 // change an hour, in the unit of the series
+	Noise       float64 // scale of the residuals, in the unit of the series
+	Trend       float64 // probability of a trend, as against standing still or wandering
+}
+
+// model is one explanation of the readings: rho is the share of the variance of
+// their differences that stays (a wandering level), drift the change of the
+// slope a bucket and prior the width of the slope at the start, both in units of
+// the noise.
+type model struct {
+	rho, drift, prior, weight float64
+}
+
+var models = []model{
+	{0.02, 0, 0, 3},
+	{0.30, 0, 0, 3},
+	{0.90, 0, 0, 3},
+	{0.02, 0.003, 0.2, 0.5},
+	{0.02, 0.003, 3, 1.2},
+	{0.02, 0.03, 0.5, 0.5},
+	{0.02, 0.15, 0.5, 0.5},
+	{0.30, 0.003, 0.2, 0.5},
+	{0.30, 0.003, 3, 1.2},
+	{0.30, 0.03, 0.5, 0.5},
+	{0.30, 0.2, 0.5, 0.5},
+	{0.90, 0.003, 0.5, 0.5},
+	{0.90, 0.04, 0.5, 0.3},
+}
+
+// doubt is how much better, in nats, logarithms must foretell.
+const doubt = 2.0
+
+// forget is the weight of the evidence that is a bucket older.
+const forget = 0.985
+
+// filter is a Kalman filter of level and slope.
+type filter struct {
+	level, slope  float64
+	pll, pls, pss float64
+	log           float64 // log of the weight
+}
+
+// Forecast tells when the series crosses limit, looking horizon ahead from the
+// last reading. It is false while there is too little to tell from.
+func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool) {
+	f := Forecast{At: time.Unix(0, s.last).UTC()}
+	closed := s.n - 1
+	if closed < minBuckets || s.width == 0 {
+		return f, false
+	}
+	var buf [Buckets]float64
+	var have [Buckets]bool
+	y := buf[:closed]
+	used := 0
+	lim := limit * float64(s.sign)
+	for i := range y {
+		b := s.at(i)
+		if have[i] = b.n > 0; have[i] {
+			y[i] = b.value() - lim
+			used++
+		}
+	}
+	if used < minBuckets {
+		return f, false
+	}
+	record := math.Inf(-1)
+	for i := range y {
+		if have[i] {
+			record = max(record, y[i])
+		}
+	}
+	whole := scaleOf(y, have[:closed])
+	dropValleys(y, have[:closed], whole)
+	from := lastStep(y, have[:closed])
+	y, live := y[from:], have[from:closed]
+	noise, n := scale(y, live)
+	if n < minBuckets { // too little since the step: what was said before it is void
+		f.Horizon = horizon
+		last, _, _ := middle(y, live, len(y)-3)
+		f.Level, f.Noise = (last+lim)*float64(s.sign), noise
+		f.Crossed = last >= 0
+		if f.Crossed {
+			f.Probability = 1
+		}
+		return f, true
+	}
+	f.Horizon = min(horizon, time.Duration(lookAhead*len(y))*time.Duration(s.width))
+	if recent := max(0, len(y)-12); recent > 0 { // noise that grows with the level
+		r, _ := scale(y[recent:], live[recent:])
+		noise = max(noise, r)
+	}
+	noise = max(noise, float64(s.quantum)*0.35, 1e-6*math.Abs(lim), 1e-9)
+	var views [2]view
+	plain, quickening := &views[0], &views[1]
+	plain.look(y, live, noise, record)
+	hours := float64(s.width) / float64(time.Hour)
+	f.Level = (plain.level + lim) * float64(s.sign)
+	f.Slope = plain.slope / hours * float64(s.sign)
+	f.Noise, f.Trend = noise, plain.trend
+
+	newest := y[len(y)-1]
+	if newest >= 0 && live[len(y)-1] && plain.level > -0.5*noise {
+		f.Crossed, f.Probability = true, 1
+		return f, true
+	}
+	seen := float64(s.last-s.first) / float64(s.width)
+	plain.was.n, plain.weight = seen, 1
+	if gain, logOf, ok := logarithms(y, live); ok {
+		// What grows by a share of itself runs straight in logarithms.
+		n, _ := scale(y, live)
+		if recent := max(0, len(y)-12); recent > 0 {
+			r, _ := scale(y[recent:], live[recent:])
+			n = max(n, r)
+		}
+		quickening.look(y, live, max(n, 1e-3), logOf(record))
+		quickening.was.n = seen
+		if quickening.slope > 0 {
+			quickening.weight = 1 / (1 + math.Exp(min(50, max(-50, plain.evidence-quickening.evidence-gain+doubt))))
+			plain.weight = 1 - quickening.weight
+			f.Trend = plain.weight*plain.trend + quickening.weight*quickening.trend
+		}
+	}
+	s.crossing(&f, &views)
+	return f, true
+}
+
+// view is what the models say of readings, in one scale.
+type view struct {
+	bank                [16]filter
+	noise, weight       float64
+	level, slope, trend float64
+	evidence            float64 // log of how well the models foretold the readings
+	was                 past
+}
+
+// look runs the models over the readings and weighs them.
+func (v *view) look(y []float64, live []bool, noise, record float64) {
+	v.noise = noise
+	fs := v.bank[:len(models)]
+	run(fs, y, live, noise)
+	top := math.Inf(-1)
+	for i := range fs {
+		top = max(top, fs[i].log)
+	}
+	var sum float64
+	for i := range fs {
+		fs[i].log = math.Exp(fs[i].log - top)
+		sum += fs[i].log
+	}
+	v.evidence = top + math.Log(sum)
+	for i := range fs {
+		fs[i].log /= sum
+		v.level += fs[i].log * fs[i].level
+		v.slope += fs[i].log * fs[i].slope
+		if models[i].prior > 0 {
+			v.trend += fs[i].log
+		}
+	}
+	sure := 0.0 // how sure the best window is that there is a trend, in errors of its slope
+	for _, n := range windows {
+		if n > len(y) && n != windows[len(windows)-1] {
+			continue
+		}
+		w := max(0, len(y)-n)
+		if b, e := slopeError(y[w:], live[w:], noise); e > 0 {
+			sure = max(sure, b/e)
+		}
+	}
+	for i := range fs {
+		if models[i].prior > 0 {
+			extra := fs[i].slope / max(sure, 0.1)
+			fs[i].slope *= sure * sure / (1 + sure*sure)
+			fs[i].pss += extra * extra
+		}
+	}
+	v.was.record, v.was.center = record, center(y, live)
+}
+
+// logarithms turns distances below the limit into logarithms above the lowest
+// reading, 0 at the limit. It returns the log of the density that this adds to
+// the readings, weighed as the models weigh them, and whether it makes sense.
+func logarithms(y []float64, live []bool) (gain float64, logOf func(float64) float64, ok bool) {
+	low := math.Inf(1)
+	for i := range y {
+		if live[i] {
+			low = min(low, y[i])
+		}
+	}
+	if low >= 0 {
+		return 0, nil, false
+	}
+	c := -0.1 * low
+	first := true
+	for i := range y {
+		if !live[i] {
+			continue
+		}
+		x := y[i] - low + c
+		if !first {
+			gain = forget*gain - math.Log(x)
+		}
+		first = false
+		y[i] = math.Log(x / (c - low))
+	}
+	return gain, func(x float64) float64 { return math.Log(max(c, x-low+c) / (c - low)) }, true
+}
+
+// run filters the readings with every model.
+func run(fs []filter, y []float64, live []bool, noise float64) {
+	first := 0
+	for !live[first] {
+		first++
+	}
+	for i := range fs {
+		m := models[i]
+		fs[i] = filter{level: y[first], pll: 4 * noise * noise, pss: m.prior * m.prior * noise * noise, log: math.Log(m.weight)}
+	}
+	v := noise * noise
+	for k := first + 1; k < len(y); k++ {
+		for i := range fs {
+			m, f := &models[i], &fs[i]
+			// Predict by one bucket.
+			f.level += f.slope
+			f.pll += 2*f.pls + f.pss + m.rho*2*v
+			f.pls += f.pss
+			f.pss += m.drift * m.drift * v
+			if !live[k] {
+				continue
+			}
+			r := (1 - m.rho) * v
+			sv := f.pll + r
+			e := y[k] - f.level
+			z := e * e / sv
+			// Student's t with 4 degrees of freedom: an outlier neither decides nor drags.
+			const nu = 4.0
+			f.log = forget*f.log - 0.5*math.Log(sv) - 0.5*(nu+1)*math.Log1p(z/nu)
+			w := (nu + 1) / (nu + z)
+			sv = f.pll + r/w
+			kl, ks := f.pll/sv, f.pls/sv
+			f.level += kl * e
+			f.slope += ks * e
+			f.pss -= ks * f.pls
+			f.pls -= ks * f.pll
+			f.pll -= kl * f.pll
+		}
+	}
+}
+
+// nodes and shares are a quadrature of the standard normal distribution.
+var (
+	nodes  = [5]float64{-1.8, -0.85, 0, 0.85, 1.8}
+	shares = [5]float64{0.085, 0.24, 0.35, 0.24, 0.085}
+)
+
+// peak is how far, in units of the noise, readings of the coming buckets reach
+// above the level.
+const peak = 0.7
+
+func (s *Series) crossing(f *Forecast, views *[2]view) {
+	// Time counts in buckets from the middle of the last closed one.
+	width := float64(s.width)
+	now := (float64(s.last-s.origin) - (float64(s.n)-1.5)*width) / width
+	end := now + float64(f.Horizon)/width
+	far := now + reach*float64(f.Horizon)/width
+	var grid, cdf [steps + 1]float64
+	for k := range grid { // finer near now
+		x := float64(k) / steps
+		grid[k] = now + (far-now)*x*x
+	}
+	// The sum over models and slopes, at one time or along the grid.
+	sum := func(at func(w float64, p path)) {
+		for j := range views {
+			v := &views[j]
+			fs, noise := v.bank[:len(models)], v.noise
+			for i := range fs {
+				if v.weight*fs[i].log < 1e-3 {
+					continue
+				}
+				m := &models[i]
+				n := len(nodes)
+				if fs[i].pss <= 0 {
+					n = 1
+				}
+				for q := range n {
+					node, share := nodes[q], shares[q]
+					if n == 1 {
+						node, share = 0, 1
+					}
+					b := fs[i].slope + node*math.Sqrt(max(0, fs[i].pss))
+					l, pl := fs[i].level, fs[i].pll
+					if fs[i].pss > 0 {
+						c := fs[i].pls / fs[i].pss
+						l += c * (b - fs[i].slope)
+						pl -= c * fs[i].pls
+					}
+					at(v.weight*fs[i].log*share, path{
+						a: -l - peak*noise, b: b, p: max(0, pl), q: m.rho * 2 * noise * noise, d: m.drift * m.drift * noise * noise,
+						still: m.prior == 0, was: v.was, noise: noise,
+					})
+				}
+			}
+		}
+	}
+	inside := 0.0
+	sum(func(w float64, p path) { inside += w * p.passed(end) })
+	f.Probability = min(1, max(0, inside))
+	if f.Probability < 0.05 {
+		return // nobody asks when
+	}
+	sum(func(w float64, p path) {
+		for k := range grid {
+			cdf[k] += w * p.passed(grid[k])
+		}
+	})
+	for k := 1; k <= steps; k++ {
+		cdf[k] = max(cdf[k], cdf[k-1])
+	}
+	total := cdf[steps]
+	if total <= 0 {
+		return
+	}
+	quantile := func(p float64) time.Duration {
+		want := p * total
+		k, _ := slices.BinarySearch(cdf[:], want)
+		var t float64
+		switch {
+		case k == 0:
+			t = grid[0]
+		case k > steps:
+			t = grid[steps]
+		default:
+			t = grid[k-1] + (grid[k]-grid[k-1])*(want-cdf[k-1])/max(1e-12, cdf[k]-cdf[k-1])
+		}
+		return max(0, time.Duration((t-now)*width))
+	}
+	f.P10, f.P50, f.P90 = quantile(0.1), quantile(0.5), quantile(0.9)
+}
+
+// past is what a series that has no trend has shown: its highest reading, its
+// center and for how many buckets it was watched.
+type past struct{ record, center, n float64 }
+
+// path is a level at distance a below the limit with variance p, that rises by b
+// a bucket; its own walk has variance q and that of its slope d a bucket. A path
+// that stands still goes beyond what was seen as rarely as it did before.
+type path struct {
+	a, b, p, q, d, noise float64
+	still                bool
+	was                  past
+}
+
+// passed is the probability that the path has passed the limit within t buckets.
+func (p *path) passed(t float64) float64 {
+	t = max(t, 1e-6)
+	if p.still {
+		return min(p.wandered(t), p.was.beaten(t, p.noise))
+	}
+	return p.wandered(t)
+}
+
+func (p *path) wandered(t float64) float64 {
+	walk := p.q*t + p.d*t*t*t/3
+	v := p.p + walk
+	sd := math.Sqrt(v)
+	if sd <= 0 {
+		if p.b*t >= p.a {
+			return 1
+		}
+		return 0
+	}
+	if p.a <= 0 {
+		return 1
+	}
+	x := phi((p.b*t - p.a) / sd)
+	if walk > 0 { // the first passage of a walk: it may have come back since
+		if e := 2 * p.b * t * p.a / v; e < 30 {
+			x += math.Exp(e) * phi((-p.b*t-p.a)/sd) * walk / v
+		}
+	}
+	return min(1, x)
+}
+
+// beaten is the probability that t more buckets pass the limit, when n have
+// not: one of them is the highest of all with probability t of n+t, and rises
+// above the old record by as much as that one stood out.
+func (w *past) beaten(t, noise float64) float64 {
+	gap := max(0, -w.record)
+	out := max(noise, (w.record-w.center)/3)
+	return t / (w.n + t) * math.Exp(-gap/out)
+}
+
+func phi(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
+
+// windows are the newest readings, in buckets, in which a trend is looked for.
+var windows = [...]int{10, 20, Buckets}
+
+// slopeError is a slope and its error, as residuals that hang together allow it:
+// a cycle of which the readings show a part looks like a trend.
+func slopeError(y []float64, live []bool, noise float64) (slope, err float64) {
+	var n, st, sy, stt, sty float64
+	for i := range y {
+		if live[i] {
+			t := float64(i)
+			n, st, sy, stt, sty = n+1, st+t, sy+y[i], stt+t*t, sty+t*y[i]
+		}
+	}
+	det := n*stt - st*st
+	if n < 5 || det <= 0 {
+		return 0, 0
+	}
+	b := (n*sty - st*sy) / det
+	a := (sy - b*st) / n
+	var ss, cross, last float64
+	for i := range y {
+		if live[i] {
+			e := y[i] - a - b*float64(i)
+			ss += e * e
+			cross += e * last
+			last = e
+		}
+	}
+	rho := min(0.95, max(0, cross/max(ss, 1e-300)))
+	v := max(ss/(n-2), 0.5*noise*noise)
+	// The variance of a slope, with the number of independent readings.
+	return b, math.Sqrt(v * n / det * (1 + rho) / (1 - rho))
+}
+
+// valley is how many buckets aside dropValleys looks.
+const valley = 16
+
+// dropValleys leaves out readings that lie far from the limit while those before
+// and after do not: the part was idle, and its trend went on.
+func dropValleys(y []float64, live []bool, noise float64) {
+	if noise <= 0 {
+		return
+	}
+	// The second highest of the readings around i, toward one side.
+	second := func(i, step int) float64 {
+		hi, lo := math.Inf(-1), math.Inf(-1)
+		for k := 1; k <= valley; k++ {
+			j := i + k*step
+			if j < 0 || j >= len(y) {
+				break
+			}
+			if !live[j] {
+				continue
+			}
+			switch {
+			case y[j] > hi:
+				hi, lo = y[j], hi
+			case y[j] > lo:
+				lo = y[j]
+			}
+		}
+		return lo
+	}
+	var idle [Buckets]bool
+	for i := range y {
+		idle[i] = live[i] && min(second(i, -1), second(i, 1))-y[i] > 5*noise
+	}
+	for i := range y {
+		live[i] = live[i] && !idle[i]
+	}
+	// At the end it is not known yet whether they come back: wait for another.
+	if end := len(y) - 1; end >= 4 && live[end] {
+		if before, _, n := middle(y, live, end-4); n >= 3 && before-y[end] > 6*noise {
+			live[end] = false
+		}
+	}
+}
+
+// scaleOf is scale without the count.
+func scaleOf(y []float64, live []bool) float64 {
+	s, _ := scale(y, live)
+	return s
+}
+
+// center is the median of the readings.
+func center(y []float64, live []bool) float64 {
+	var b [Buckets]float64
+	n := 0
+	for i := range y {
+		if live[i] {
+			b[n] = y[i]
+			n++
+		}
+	}
+	x := b[:n]
+	slices.Sort(x)
+	return (x[(n-1)/2] + x[n/2]) / 2
+}
+
+// scale is the robust noise of readings: from their differences, about the
+// median difference, so that a trend does not count as noise.
+func scale(y []float64, live []bool) (float64, int) {
+	var d [Buckets]float64
+	k, n, prev := 0, 0, -1
+	for i := range y {
+		if !live[i] {
+			continue
+		}
+		n++
+		if prev >= 0 {
+			d[k] = (y[i] - y[prev]) / math.Sqrt(float64(i-prev))
+			k++
+		}
+		prev = i
+	}
+	if k < 2 {
+		return 0, n
+	}
+	x := d[:k]
+	slices.Sort(x)
+	mid := x[k/2]
+	mean := 0.0
+	for i := range x {
+		x[i] = math.Abs(x[i] - mid)
+		mean += x[i]
+	}
+	slices.Sort(x)
+	mean /= float64(k)
+	// Many readings of equal value have no median deviation.
+	return max(1.4826*x[k/2], 0.6*mean) / math.Sqrt2, n
+}
+
+// middle is the median, the spread and the number of up to four readings.
+func middle(y []float64, live []bool, from int) (mid, spread float64, n int) {
+	var b [4]float64
+	for i := max(0, from); i < len(y) && i < from+4; i++ {
+		if live[i] {
+			b[n] = y[i]
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, 0, 0
+	}
+	x := b[:n]
+	slices.Sort(x)
+	return (x[(n-1)/2] + x[n/2]) / 2, x[n-1] - x[0], n
+}
+
+// lastStep returns the index after the last jump of the level: maintenance, an
+// exchange, another load. What came before it says nothing about the trend.
+func lastStep(y []float64, live []bool) int {
+	noise, n := scale(y, live)
+	if n < 8 {
+		return 0
+	}
+	noise = max(noise, 1e-9)
+	for i := len(y) - 2; i >= 4; i-- {
+		before, spread0, n0 := middle(y, live, i-4)
+		after, spread1, n1 := middle(y, live, i)
+		if n0 < 3 || n1 < 2 {
+			continue
+		}
+		jump := after - before
+		least := 2 * max(spread0, spread1)
+		if jump > 0 { // a trend that quickens is no jump: toward the limit it must stand alone
+			if n1 < 4 {
+				continue
+			}
+			least = max(4*max(spread0, spread1), 12*noise)
+		}
+		if size := math.Abs(jump); size > 6*noise && size > least {
+			return i
+		}
+	}
+	return 0
+}

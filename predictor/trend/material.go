@@ -1,0 +1,59 @@
+package trend
+
+import (
+	"math"
+	"time"
+)
+
+// Alarm is the probability from which on a crossing is expected.
+const Alarm = 0.5
+
+// release is the probability below which an alarm ends: lower than [Alarm], so
+// that a forecast near it does not flap.
+const release = 0.35
+
+// Teller decides which forecasts are worth telling: the first alarm, its end,
+// and what changes the picture. Its zero value has told nothing.
+type Teller struct {
+	told  bool
+	alarm bool
+	last  Forecast
+}
+
+// Alarmed tells whether a crossing is expected now.
+func (t *Teller) Alarmed() bool { return t.alarm }
+
+// Tell returns the forecast as it should stand, and whether it differs
+// materially from what was told last. While an alarm stands, its probability is
+// at least [Alarm].
+func (t *Teller) Tell(f Forecast) (Forecast, bool) {
+	was := t.alarm
+	switch {
+	case f.Probability >= Alarm:
+		t.alarm = true
+	case f.Probability < release:
+		t.alarm = false
+	}
+	if t.alarm {
+		f.Probability = max(f.Probability, Alarm)
+	} else {
+		f.Probability = min(f.Probability, Alarm-0.01)
+	}
+	switch {
+	case !t.told, t.alarm != was, f.Crossed != t.last.Crossed:
+	case math.Abs(f.Probability-t.last.Probability) >= 0.08:
+	case t.alarm && !f.Crossed && moved(t.last, f):
+	default:
+		return f, false
+	}
+	t.told, t.last = true, f
+	return f, true
+}
+
+// moved tells whether the crossing time has moved by a good part of its interval.
+func moved(a, b Forecast) bool {
+	at := func(f Forecast, d time.Duration) time.Time { return f.At.Add(d) }
+	width := min(a.P90-a.P10, b.P90-b.P10)
+	shift := func(x, y time.Duration) time.Duration { return at(a, x).Sub(at(b, y)).Abs() }
+	return shift(a.P50, b.P50) > width/3 || max(shift(a.P10, b.P10), shift(a.P90, b.P90)) > width/2
+}
