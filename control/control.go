@@ -1,0 +1,486 @@
+// Package control turns incidents into repairs: one durable state machine a
+// server climbs a ladder of policy (package policy), each rung checked before and
+// verified after. It is the only writer of its state; everybody else queues
+// intents. An intent row is committed before each side effect: after a crash the
+// world is observed again, and nothing is sent twice.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/control/policy"
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Errors of remediators.
+var (
+	// ErrCannot: there is no way to do this here; what needs the rung is blocked.
+	ErrCannot = errors.New("cannot")
+	// ErrRejected: the peer refused; it is certain that nothing was done.
+	ErrRejected = errors.New("rejected")
+	// ErrAlready: the world is as the step wants it, and not by us.
+	ErrAlready = errors.New("already so, not by us")
+)
+
+// Step is one side effect on one server.
+type Step struct {
+	ID     string // of the action; goes with the request, and is never sent twice
+	Kind   string
+	Server string
+	Target string // the part that the incident blames
+	Reason string
+	Since  time.Time // when the step was decided
+}
+
+// Verdict is what verification saw.
+type Verdict int
+
+// The verdicts.
+const (
+	Pending Verdict = iota
+	Verified
+	Failed
+)
+
+// Remediator does one kind of step. Its calls observe deadlines of their context.
+type Remediator interface {
+	// Plan says in a sentence what Apply would do, and changes nothing. An error
+	// that wraps ErrCannot is final.
+	Plan(ctx context.Context, s Step) (string, error)
+	// Apply does it. It is called at most once for a step's ID. An error that
+	// wraps ErrRejected means that nothing was done; after any other the outcome
+	// is not known.
+	Apply(ctx context.Context, s Step) error
+	// Verify reads the world back and says what it saw.
+	Verify(ctx context.Context, s Step) (Verdict, string, error)
+}
+
+// Inventory places resources.
+type Inventory interface {
+	// Place returns the server that holds a resource ("" where none does), its
+	// rack and its site; ok is false for a resource that is not known.
+	Place(resource string) (server, rack, site string, ok bool)
+}
+
+// Config is the user's part.
+type Config struct {
+	Mode     string        `yaml:"mode"`     // observe, dry-run, approve or enforce
+	Policies string        `yaml:"policies"` // a policy file; empty is the built-in one
+	LeaseTTL time.Duration `yaml:"lease_ttl"`
+	Poll     time.Duration `yaml:"poll"`      // between two looks at a step's effect
+	CallTime time.Duration `yaml:"call_time"` // bound on one call to a device
+	// ApproveWithin bounds how long a step waits for a person or for a budget.
+	ApproveWithin time.Duration `yaml:"approve_within"`
+}
+
+// DefaultConfig observes: it proposes, and sends nothing.
+func DefaultConfig() Config {
+	return Config{Mode: schemas.ModeObserve, LeaseTTL: 2 * time.Minute, Poll: time.Second, CallTime: 30 * time.Second, ApproveWithin: 30 * time.Minute}
+}
+
+var modes = []string{schemas.ModeObserve, schemas.ModeDryRun, schemas.ModeApprove, schemas.ModeEnforce}
+
+// Validate names the key at fault.
+func (c *Config) Validate() error {
+	if !slices.Contains(modes, c.Mode) {
+		return fmt.Errorf("mode: want observe, dry-run, approve or enforce, got %q", c.Mode)
+	}
+	if c.LeaseTTL <= 0 || c.Poll <= 0 || c.CallTime <= 0 || c.ApproveWithin <= 0 {
+		return errors.New("lease_ttl, poll, call_time and approve_within must be positive")
+	}
+	_, err := policy.Read(c.Policies)
+	return err
+}
+
+// Deps is what control stands on.
+type Deps struct {
+	Log         *slog.Logger
+	Metrics     prometheus.Registerer
+	Now         func() time.Time
+	DB          *sqldb.DB
+	Records     *records.Store
+	Bus         bus.Bus
+	Inventory   Inventory
+	Remediators map[string]Remediator // by kind of rung
+	Holder      string                // names this process in leases
+}
+
+// Controller is the stage. It is made by New and lives in Run.
+type Controller struct {
+	cfg      Config
+	d        Deps
+	policies policy.Set
+	store    *store
+
+	decide sync.Mutex // a check and what it decides are one
+
+	mu        sync.Mutex
+	incidents map[string]*candidate
+	open      map[string]*climb        // by subject; failed ones stay while the server is out of the pool
+	wake      map[string]chan struct{} // by action: an intent came
+	intents   map[string]schemas.Intent
+	asked     []time.Time       // when ladders with destructive steps were opened
+	withdrawn map[string]string // incidents that closed ("") or changed their cause, until the tick
+
+	wg      sync.WaitGroup
+	dirty   chan struct{}
+	actions *prometheus.CounterVec
+	ignored *prometheus.CounterVec
+
+	// afterStep is called between any two steps of a climb; tests stop there.
+	afterStep func(name string)
+}
+
+// candidate is an open incident whose cause is settling.
+type candidate struct {
+	inc     schemas.Incident
+	settled time.Time // since when the root cause stands
+}
+
+// New checks the configuration and returns a controller that does nothing yet.
+func New(cfg Config, d Deps) (*Controller, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	set, err := policy.Read(cfg.Policies)
+	if err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
+		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, intents: map[string]schemas.Intent{}, withdrawn: map[string]string{},
+		dirty: make(chan struct{}, 1), afterStep: func(string) {},
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached."}, []string{"kind", "mode", "state"}),
+		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic."}, []string{"topic"}),
+	}
+	if d.Metrics != nil {
+		d.Metrics.MustRegister(c.actions, c.ignored)
+	}
+	return c, nil
+}
+
+// Name implements run.Component.
+func (c *Controller) Name() string { return "control" }
+
+// Run takes up what was open, then follows incidents and intents until ctx is done.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.wg.Wait()
+	defer cancel()
+	if err := c.restore(ctx); err != nil {
+		return err
+	}
+	errs := make(chan error, 4)
+	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
+	spawn(func(ctx context.Context) error {
+		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.onIncidents)
+	})
+	spawn(func(ctx context.Context) error {
+		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.onIntents)
+	})
+	spawn(c.publishLoop)
+	spawn(c.tickLoop)
+	ready()
+	for range cap(errs) {
+		if err := <-errs; err != nil && ctx.Err() == nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	return nil
+}
+
+// restore takes up open cases where they stood and the incidents that are open.
+func (c *Controller) restore(ctx context.Context) error {
+	if rows, err := VerifyAudit(ctx, c.d.DB); errors.Is(err, ErrAuditBroken) {
+		c.d.Log.Error("audit was changed by another hand", "row", rows, "error", err)
+	} else if err != nil {
+		return err
+	}
+	incs, _, err := c.d.Records.Incidents(ctx, records.Filter{Status: records.StatusOpen, Limit: 10000})
+	if err != nil {
+		return fmt.Errorf("restore incidents: %w", err)
+	}
+	for _, i := range incs {
+		c.consider(i)
+	}
+	failed, err := c.store.cases(ctx, caseFailed)
+	if err != nil {
+		return err
+	}
+	for _, k := range failed {
+		if k.Cordoned {
+			c.open[k.Subject] = k
+		}
+	}
+	open, err := c.store.cases(ctx, caseOpen)
+	if err != nil {
+		return err
+	}
+	for _, k := range open {
+		c.open[k.Subject] = k
+		c.start(ctx, k)
+	}
+	return nil
+}
+
+func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {
+	for _, m := range msgs {
+		var i schemas.Incident
+		if err := json.Unmarshal(m.Value, &i); err != nil {
+			c.ignored.WithLabelValues(schemas.TopicIncidents).Inc()
+			c.d.Log.Warn("incident is not readable", "partition", m.Partition, "offset", m.Offset, "error", err)
+			continue
+		}
+		c.consider(i)
+	}
+	return nil
+}
+
+// consider notes an incident's state; the tick decides when its cause has settled.
+func (c *Controller) consider(i schemas.Incident) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i.Closed != nil || i.MergedInto != "" {
+		delete(c.incidents, i.ID)
+		c.withdrawn[i.ID] = ""
+		return
+	}
+	old := c.incidents[i.ID]
+	n := &candidate{inc: i, settled: c.d.Now()}
+	if old != nil && old.inc.RootCause.Resource == i.RootCause.Resource && old.inc.RootCause.Fault == i.RootCause.Fault {
+		n.settled = old.settled
+	} else {
+		c.withdrawn[i.ID] = i.RootCause.Resource
+	}
+	c.incidents[i.ID] = n
+}
+
+// stands returns the incident of a case while it is open and still blames what
+// the case treats.
+func (c *Controller) stands(k *climb) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.incidents[k.Incident]
+	if n == nil || n.inc.RootCause.Resource != k.Target {
+		return false
+	}
+	k.Evidence = n.inc.Updated
+	k.Confidence = n.inc.RootCause.Confidence
+	return true
+}
+
+func (c *Controller) onIntents(_ context.Context, msgs []bus.Message) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range msgs {
+		var in schemas.Intent
+		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
+			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
+			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
+			continue
+		}
+		w := c.wake[in.Action]
+		if w == nil {
+			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
+			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
+			continue
+		}
+		c.intents[in.Action] = in
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// tickLoop opens cases for incidents whose cause has stood long enough.
+func (c *Controller) tickLoop(ctx context.Context) error {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if err := c.openDue(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (c *Controller) openDue(ctx context.Context) error {
+	if err := c.withdraw(ctx); err != nil {
+		return err
+	}
+	now := c.d.Now()
+	c.mu.Lock()
+	var due []schemas.Incident
+	for _, n := range c.incidents {
+		p, ok := c.policies.For(n.inc.RootCause.Fault)
+		if ok && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Confidence >= p.MinConfidence {
+			due = append(due, n.inc)
+		}
+	}
+	c.mu.Unlock()
+	slices.SortFunc(due, func(a, b schemas.Incident) int { return a.Opened.Compare(b.Opened) })
+	for _, i := range due {
+		if err := c.openCase(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withdraw cancels proposals whose incident closed or names another cause now.
+func (c *Controller) withdraw(ctx context.Context) error {
+	c.mu.Lock()
+	todo := maps.Clone(c.withdrawn)
+	clear(c.withdrawn)
+	c.mu.Unlock()
+	for incident, target := range todo {
+		cases, actions, err := c.store.proposals(ctx, incident, target)
+		if err != nil {
+			return err
+		}
+		for i := range actions {
+			a := &actions[i]
+			a.State, a.Detail = schemas.ActionCancelled, "the incident names another cause now"
+			if target == "" {
+				a.Detail = "the incident closed"
+			}
+			if err := c.save(ctx, cases[i], a, policy.Rung{}, time.Time{}, "withdraw"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// rests reports whether a ladder on this server failed of late: a person has been
+// told, and another cause on the same server does not start the next one.
+func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
+	subject, _, _, ok := c.d.Inventory.Place(resource)
+	if !ok || subject == "" {
+		subject = resource
+	}
+	c.mu.Lock()
+	_, held := c.open[subject]
+	c.mu.Unlock()
+	if held {
+		return true, nil
+	}
+	return c.store.failedSince(ctx, subject, c.d.Now().Add(-restAfterFailure))
+}
+
+// restAfterFailure is how long a server is left alone after a ladder failed on it.
+const restAfterFailure = time.Hour
+
+func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
+	if known, err := c.store.knows(ctx, i.ID, i.RootCause.Resource); err != nil || known {
+		return err
+	}
+	p, _ := c.policies.For(i.RootCause.Fault)
+	if rests, err := c.rests(ctx, i.RootCause.Resource); err != nil || rests {
+		return err
+	}
+	subject, rack, site, ok := c.d.Inventory.Place(i.RootCause.Resource)
+	if !ok || subject == "" {
+		subject = i.RootCause.Resource
+	}
+	mode := c.cfg.Mode
+	if p.Mode != "" && slices.Index(modes, p.Mode) < slices.Index(modes, mode) {
+		mode = p.Mode
+	}
+	k := &climb{
+		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject, Target: i.RootCause.Resource, Fault: i.RootCause.Fault,
+		Confidence: i.RootCause.Confidence, Why: i.Explanation, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+	}
+	ok, err := c.store.openCase(ctx, k)
+	if err != nil || !ok {
+		return err // another ladder stands on this server; it is tried again
+	}
+	c.mu.Lock()
+	c.open[subject] = k
+	if p.Destroys() {
+		c.asked = append(c.asked, c.d.Now())
+	}
+	c.mu.Unlock()
+	c.start(ctx, k)
+	return nil
+}
+
+func (c *Controller) start(ctx context.Context, k *climb) {
+	c.wg.Go(func() {
+		if err := c.guard(ctx, k); err != nil && ctx.Err() == nil {
+			c.d.Log.Error("case stands still", "case", k.ID, "server", k.Subject, "error", err)
+		}
+	})
+}
+
+// guard keeps a driver's panic to its own case, which then stands still for a
+// person to see; nothing is sent again.
+func (c *Controller) guard(ctx context.Context, k *climb) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return c.work(ctx, k)
+}
+
+// publishLoop publishes what changed, after it was committed.
+func (c *Controller) publishLoop(ctx context.Context) error {
+	retry := time.NewTicker(5 * time.Second)
+	defer retry.Stop()
+	for {
+		todo, err := c.store.unpublished(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		for _, a := range todo {
+			doc, err := json.Marshal(a)
+			if err != nil {
+				return err
+			}
+			key := a.Server
+			if key == "" {
+				key = a.Target
+			}
+			if err := c.d.Bus.Publish(ctx, bus.Message{Topic: schemas.TopicOutcomes, Key: key, Value: doc}); err != nil {
+				c.d.Log.Warn("outcome waits for the bus", "action", a.ID, "error", err)
+				break
+			}
+			if err := c.store.published(ctx, a); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.dirty:
+		case <-retry.C:
+		}
+	}
+}

@@ -1,0 +1,431 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// nullBus lets tests call the handlers themselves.
+type nullBus struct {
+	mu  sync.Mutex
+	out []schemas.Action
+}
+
+func (b *nullBus) Publish(_ context.Context, msgs ...bus.Message) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, m := range msgs {
+		var a schemas.Action
+		if err := json.Unmarshal(m.Value, &a); err != nil {
+			return err
+		}
+		b.out = append(b.out, a)
+	}
+	return nil
+}
+
+func (b *nullBus) Subscribe(ctx context.Context, _ bus.Subscription, _ bus.Handler) error {
+	<-ctx.Done()
+	return nil
+}
+func (b *nullBus) Partitions(context.Context, string) (int, error) { return 1, nil }
+func (b *nullBus) Close() error                                    { return nil }
+
+// world is a scheduler and a BMC that remember what they were asked.
+type world struct {
+	mu      sync.Mutex
+	drained map[string]bool
+	cycled  map[string]int // by step id
+	applied map[string]int
+	lazy    bool  // accepts and does nothing
+	fail    error // what Apply answers
+	reboots map[string]time.Time
+}
+
+func newWorld() *world {
+	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}}
+}
+
+type worldStep struct{ w *world }
+
+func (r worldStep) Plan(_ context.Context, s Step) (string, error) {
+	return "would " + s.Kind + " " + s.Server, nil
+}
+
+func (r worldStep) Apply(_ context.Context, s Step) error {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.w.applied[s.ID]++
+	if r.w.lazy && s.Kind == "power_cycle" {
+		return nil
+	}
+	switch s.Kind {
+	case "drain":
+		r.w.drained[s.Server] = true
+	case "uncordon":
+		r.w.drained[s.Server] = false
+	case "power_cycle":
+		r.w.cycled[s.ID]++
+		r.w.reboots[s.Server] = time.Now()
+	}
+	return r.w.fail
+}
+
+func (r worldStep) Verify(_ context.Context, s Step) (Verdict, string, error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	ok := map[string]bool{
+		"drain": r.w.drained[s.Server], "uncordon": !r.w.drained[s.Server],
+		"power_cycle": !r.w.reboots[s.Server].Before(s.Since),
+	}[s.Kind]
+	if ok {
+		return Verified, "seen", nil
+	}
+	return Pending, "not yet", nil
+}
+
+type place struct{}
+
+func (place) Place(resource string) (server, rack, site string, ok bool) {
+	var r, s, g int
+	if n, _ := fmt.Sscanf(resource, "gpu-r%02d-%02d/gpu%d", &r, &s, &g); n == 3 {
+		return fmt.Sprintf("gpu-r%02d-%02d", r, s), fmt.Sprintf("r%02d", r), "dc1", true
+	}
+	return "", "", "dc1", true
+}
+
+const policyText = `
+budgets: {fleet: 2, rack: 1, per_hour: 4}
+breaker: {cases: 5, window: 10m}
+policies:
+  - name: gpu
+    faults: [gpu.fallen_off_bus]
+    min_confidence: 0.5
+    settle: 0s
+    max_evidence_age: 1h
+    ladder:
+      - {kind: drain, attempts: 2, verify: 300ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms}
+      - {kind: uncordon, needs: [power_cycle], verify: 300ms}
+  - name: memory
+    faults: [gpu.memory_uncorrectable]
+    ladder:
+      - {kind: reset_gpu, destructive: true, verify: 1s}
+      - {kind: uncordon, needs: [reset_gpu]}
+  - name: feed
+    faults: [power.feed_loss]
+    ladder: [{kind: inspect_feed, person: true}]
+`
+
+type bench struct {
+	t    *testing.T
+	dir  string
+	mode string
+	w    *world
+	bus  *nullBus
+	db   *sqldb.DB
+}
+
+func newBench(t *testing.T, mode string) *bench {
+	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
+	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
+	db, err := sqldb.Open(t.Context(), filepath.Join(b.dir, "a.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.db = db
+	t.Cleanup(func() { _ = db.Close() })
+	return b
+}
+
+func (b *bench) controller() *Controller {
+	cfg := DefaultConfig()
+	cfg.Mode, cfg.Policies, cfg.Poll, cfg.LeaseTTL = b.mode, filepath.Join(b.dir, "policy.yaml"), 10*time.Millisecond, time.Second
+	r := worldStep{b.w}
+	c, err := New(cfg, Deps{
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+func incident(id, resource, fault string) schemas.Incident {
+	now := time.Now().UTC()
+	return schemas.Incident{ID: id, Opened: now, Updated: now, At: now, RootCause: schemas.Cause{Resource: resource, Fault: fault, Confidence: 0.9}, Explanation: "because"}
+}
+
+// until runs a controller with incidents until cond holds.
+func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...schemas.Incident) []schemas.Action {
+	b.t.Helper()
+	for _, i := range incs {
+		if err := records.New(b.db).PutIncident(b.t.Context(), i); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, func() {}) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.t.Error(err)
+		}
+	}()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if cond(as) {
+			return as
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("never came: %s", show(as))
+		}
+		if err := c.openDue(ctx); err != nil && ctx.Err() == nil {
+			b.t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func show(as []schemas.Action) []string {
+	var out []string
+	for _, a := range as {
+		out = append(out, fmt.Sprintf("%s %d.%d %s %s", a.Server, a.Rung, a.Attempt, a.Kind, a.State))
+	}
+	return out
+}
+
+func states(as []schemas.Action) map[string]string {
+	out := map[string]string{}
+	for _, a := range as {
+		out[a.Kind] = a.State
+	}
+	return out
+}
+
+func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["uncordon"] == "done" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if d := cmp.Diff(map[string]string{"drain": "done", "power_cycle": "done", "uncordon": "done"}, states(as)); d != "" {
+		t.Error(d)
+	}
+	for id, n := range b.w.applied {
+		if n != 1 {
+			t.Errorf("%s was applied %d times", id, n)
+		}
+	}
+	if n, err := VerifyAudit(t.Context(), b.db); err != nil || n < 6 {
+		t.Errorf("audit has %d rows: %v", n, err)
+	}
+	if _, err := b.db.ExecContext(t.Context(), `UPDATE control_audit SET detail='x' WHERE seq=2`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := VerifyAudit(t.Context(), b.db); !errors.Is(err, ErrAuditBroken) {
+		t.Errorf("a changed row went unseen: %v", err)
+	}
+}
+
+func TestObserveAndDryRunSendNothing(t *testing.T) {
+	for _, mode := range []string{schemas.ModeObserve, schemas.ModeDryRun} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBench(t, mode)
+			as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 4 },
+				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "pdu-r01-a", "power.feed_loss"))
+			for _, a := range as {
+				if a.State != schemas.ActionProposed || len(a.Rails) == 0 || a.Mode != mode {
+					t.Errorf("%s is %s in mode %s with %d rails", a.Kind, a.State, a.Mode, len(a.Rails))
+				}
+			}
+			if len(b.w.applied) != 0 {
+				t.Errorf("something was sent: %v", b.w.applied)
+			}
+		})
+	}
+}
+
+func TestAPeerThatAcceptsAndDoesNothingEndsInFailed(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.lazy = true
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if d := cmp.Diff(map[string]string{"drain": "done", "power_cycle": "failed", "ticket": "proposed"}, states(as)); d != "" {
+		t.Error(d)
+	}
+	if !b.w.drained["gpu-r01-03"] {
+		t.Error("the server went back to the pool unrepaired")
+	}
+}
+
+func TestARungWithoutADriverCannotAndBlocksWhatNeedsIt(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 2 }, incident("i1", "gpu-r01-03/gpu2", "gpu.memory_uncorrectable"))
+	if d := cmp.Diff(map[string]string{"reset_gpu": "refused", "uncordon": "refused"}, states(as)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.lazy = true // the first ones fail and stay out of the pool
+	var incs []schemas.Incident
+	for i := range 4 {
+		incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-%02d/gpu0", 1+i, 1), "gpu.fallen_off_bus"))
+	}
+	incs = append(incs, incident("same-rack", "gpu-r01-02/gpu0", "gpu.fallen_off_bus"))
+	b.until(b.controller(), func(as []schemas.Action) bool {
+		n := 0
+		for _, a := range as {
+			if a.Kind == "drain" && a.State == schemas.ActionWaiting {
+				n++
+			}
+		}
+		return n == 3
+	}, incs...)
+	time.Sleep(50 * time.Millisecond)
+	if n := len(b.w.drained); n != 2 {
+		t.Errorf("%d servers are drained, the fleet's budget is 2", n)
+	}
+}
+
+// A process that dies between any two steps and comes back repeats no side effect
+// and ends every action in a state that says what is known.
+func TestDeathBetweenAnyTwoStepsRepeatsNothing(t *testing.T) {
+	for kill := 1; kill <= 12; kill++ {
+		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
+			b := newBench(t, schemas.ModeEnforce)
+			inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+			if err := records.New(b.db).PutIncident(t.Context(), inc); err != nil {
+				t.Fatal(err)
+			}
+			ctx, die := context.WithCancel(t.Context())
+			c := b.controller()
+			steps := 0
+			c.afterStep = func(string) {
+				if steps++; steps == kill {
+					die()
+				}
+			}
+			_ = c.restore(ctx)
+			_ = c.openDue(ctx)
+			c.wg.Wait()
+			die()
+			final := func(as []schemas.Action) bool {
+				return states(as)["uncordon"] == "done" || states(as)["ticket"] != ""
+			}
+			as := b.until(b.controller(), final)
+			for id, n := range b.w.applied {
+				if n > 1 {
+					t.Errorf("%s was applied %d times", id, n)
+				}
+			}
+			for _, a := range as {
+				if a.State == schemas.ActionRunning || a.State == schemas.ActionVerifying {
+					t.Errorf("%s is left %s", a.Kind, a.State)
+				}
+			}
+		})
+	}
+}
+
+func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	var first string
+	b.until(c, func(as []schemas.Action) bool {
+		for _, a := range as {
+			if a.State != schemas.ActionWaiting {
+				continue
+			}
+			verb := "approve"
+			if a.Kind == "power_cycle" {
+				verb = "cancel"
+			}
+			if first == "" {
+				first = a.Kind
+			}
+			v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
+			_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
+		}
+		return states(as)["power_cycle"] == schemas.ActionCancelled
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if first != "drain" || !b.w.drained["gpu-r01-03"] || len(b.w.cycled) != 0 {
+		t.Error(first, b.w.drained, b.w.cycled)
+	}
+}
+
+func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	c := b.controller()
+	inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+	b.until(c, func(as []schemas.Action) bool { return len(as) == 3 }, inc)
+	c = b.controller()
+	now := time.Now()
+	closed := inc
+	closed.Closed = &now
+	b.until(c, func(as []schemas.Action) bool {
+		c.consider(closed)
+		return states(as)["power_cycle"] == schemas.ActionCancelled
+	})
+}
+
+// Whatever comes, in whatever order, no more servers are touched than the budgets
+// allow and no action is sent twice.
+func TestBudgetsHoldForAnyOrder(t *testing.T) {
+	for seed := range uint64(4) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := newBench(t, schemas.ModeEnforce)
+		b.w.lazy = r.IntN(2) == 0
+		var incs []schemas.Incident
+		for i := range 12 {
+			incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-%02d/gpu%d", 1+r.IntN(4), 1+r.IntN(4), r.IntN(8)), "gpu.fallen_off_bus"))
+		}
+		end := time.Now().Add(700 * time.Millisecond)
+		b.until(b.controller(), func([]schemas.Action) bool {
+			b.w.mu.Lock()
+			defer b.w.mu.Unlock()
+			n := 0
+			for _, d := range b.w.drained {
+				if d {
+					n++
+				}
+			}
+			if n > 2 {
+				t.Errorf("seed %d: %d servers out of the pool", seed, n)
+			}
+			return time.Now().After(end)
+		}, incs...)
+		for id, n := range b.w.applied {
+			if n > 1 {
+				t.Errorf("seed %d: %s was sent %d times", seed, id, n)
+			}
+		}
+	}
+}
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,151 @@
+// Package policy is what control may do about which fault, as data: ladders of
+// rungs, budgets and the storm breaker.
+package policy
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+//go:embed default.yaml
+var defaults []byte
+
+// Set is a policy file.
+type Set struct {
+	Policies []Policy `yaml:"policies"`
+	Budgets  Budgets  `yaml:"budgets"`
+	Breaker  Breaker  `yaml:"breaker"`
+}
+
+// Policy is a ladder for some faults.
+type Policy struct {
+	Name          string   `yaml:"name"`
+	Faults        []string `yaml:"faults"` // formats, section 3
+	Mode          string   `yaml:"mode"`   // "" is the mode of control as a whole; never above it
+	MinConfidence float64  `yaml:"min_confidence"`
+	// Settle is how long a root cause must stand before anything is proposed.
+	Settle time.Duration `yaml:"settle"`
+	// MaxEvidenceAge is how old the incident's last change may be before a step
+	// that destroys state.
+	MaxEvidenceAge time.Duration `yaml:"max_evidence_age"`
+	Ladder         []Rung        `yaml:"ladder"`
+}
+
+// Rung is a step of a ladder. Each is verified before the next begins.
+type Rung struct {
+	Kind  string   `yaml:"kind"`  // formats, section 5, and uncordon
+	Needs []string `yaml:"needs"` // kinds of this ladder that must be done before
+	// Person says that only people can do it: it is shown, never run.
+	Person bool `yaml:"person"`
+	// Destructive steps end what runs on the server: they count against budgets
+	// and rates and are never tried again while the outcome of one is unknown.
+	Destructive bool          `yaml:"destructive"`
+	Attempts    int           `yaml:"attempts"`  // 0 means 1
+	CoolDown    time.Duration `yaml:"cool_down"` // since the last such step on this server
+	Verify      time.Duration `yaml:"verify"`    // how long the effect may take
+}
+
+// Budgets bound how much of the fleet control may hold at a time and touch in an
+// hour. 0 means none at all.
+type Budgets struct {
+	Fleet   int `yaml:"fleet"`    // servers out of the pool by us
+	Rack    int `yaml:"rack"`     // of them, in one rack
+	PerHour int `yaml:"per_hour"` // destructive steps in any hour
+}
+
+// Breaker stops every action when control wants too much at once: then the fault
+// is upstream of the servers, or in us.
+type Breaker struct {
+	Cases  int           `yaml:"cases"` // new cases with destructive rungs within Window
+	Window time.Duration `yaml:"window"`
+}
+
+// Default returns the built-in policies.
+func Default() Set {
+	s, err := parse(defaults)
+	if err != nil {
+		panic(err) // the embedded file is tested
+	}
+	return s
+}
+
+// Read reads a policy file; an empty name gives the built-in policies.
+func Read(name string) (Set, error) {
+	if name == "" {
+		return Default(), nil
+	}
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return Set{}, fmt.Errorf("read policies: %w", err)
+	}
+	s, err := parse(b)
+	if err != nil {
+		return Set{}, fmt.Errorf("read policies %s: %w", name, err)
+	}
+	return s, nil
+}
+
+func parse(b []byte) (Set, error) {
+	var s Set
+	dec := yaml.NewDecoder(bytes.NewReader(b))
+	dec.KnownFields(true)
+	if err := dec.Decode(&s); err != nil {
+		return Set{}, err
+	}
+	return s, s.validate()
+}
+
+func (s *Set) validate() error {
+	var errs []error
+	seen := map[string]string{}
+	for i := range s.Policies {
+		p := &s.Policies[i]
+		if p.Name == "" || len(p.Ladder) == 0 {
+			errs = append(errs, fmt.Errorf("policy %d: name and ladder are required", i+1))
+		}
+		if p.MinConfidence < 0 || p.MinConfidence > 1 {
+			errs = append(errs, fmt.Errorf("policy %s: min_confidence is a probability, got %g", p.Name, p.MinConfidence))
+		}
+		for _, f := range p.Faults {
+			if other, dup := seen[f]; dup {
+				errs = append(errs, fmt.Errorf("policy %s: fault %s is already in policy %s", p.Name, f, other))
+			}
+			seen[f] = p.Name
+		}
+		var kinds []string
+		for _, r := range p.Ladder {
+			for _, n := range r.Needs {
+				if !slices.Contains(kinds, n) {
+					errs = append(errs, fmt.Errorf("policy %s: rung %s needs %s, which is not before it", p.Name, r.Kind, n))
+				}
+			}
+			if r.Destructive && r.Verify <= 0 {
+				errs = append(errs, fmt.Errorf("policy %s: rung %s destroys state and has no time to verify", p.Name, r.Kind))
+			}
+			kinds = append(kinds, r.Kind)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// For returns the policy of a fault.
+func (s *Set) For(fault string) (Policy, bool) {
+	for _, p := range s.Policies {
+		if slices.Contains(p.Faults, fault) {
+			return p, true
+		}
+	}
+	return Policy{}, false
+}
+
+// Destroys reports whether the ladder has a step that ends what runs.
+func (p *Policy) Destroys() bool {
+	return slices.ContainsFunc(p.Ladder, func(r Rung) bool { return r.Destructive })
+}

@@ -1,0 +1,148 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/auspex-dev/auspex/control/policy"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Names of rails. Those of waits hold a step back until they hold again; the
+// others refuse it.
+const (
+	railConfidence = "confidence"
+	railEvidence   = "evidence_age_seconds"
+	railNeeds      = "rungs_before_done"
+	railFleet      = "fleet_budget"
+	railRack       = "rack_budget"
+	railRate       = "destructive_per_hour"
+	railCoolDown   = "cool_down_seconds"
+	railLease      = "lease"
+	railBreaker    = "storm_breaker"
+)
+
+var waits = []string{railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+
+// check evaluates the rails of a rung. planned says that rungs before it were
+// planned, not done: observe and dry-run look at the whole ladder at once.
+func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung int, planned bool) ([]schemas.Rail, error) {
+	r := p.Ladder[rung]
+	now := c.store.now()
+	var out []schemas.Rail
+	add := func(name string, value, limit float64, ok bool, format string, args ...any) {
+		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: fmt.Sprintf(format, args...)})
+	}
+	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, "the cause has %.0f %%, the policy asks for %.0f %%", k.Confidence*100, p.MinConfidence*100)
+	if r.Person {
+		return out, nil
+	}
+	if p.MaxEvidenceAge > 0 {
+		age := now.Sub(k.Evidence)
+		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, "the evidence is %s old", age.Round(time.Second))
+	}
+	if len(r.Needs) > 0 {
+		done := 0
+		for _, n := range r.Needs {
+			ok, err := c.needDone(ctx, k, p, n, planned)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				done++
+			}
+		}
+		word := "verified"
+		if planned {
+			word = "planned"
+		}
+		add(railNeeds, float64(done), float64(len(r.Needs)), done == len(r.Needs), "%d of %d rungs before are %s", done, len(r.Needs), word)
+	}
+	held, inRack := c.held(k)
+	b := c.policies.Budgets
+	add(railFleet, float64(held), float64(b.Fleet), held <= b.Fleet, "%d of %d servers would be out of the pool by us", held, b.Fleet)
+	if k.Rack != "" {
+		add(railRack, float64(inRack), float64(b.Rack), inRack <= b.Rack, "%d of %d in %s", inRack, b.Rack, k.Rack)
+	}
+	if r.Destructive {
+		n, last, err := c.store.destructiveSince(ctx, now.Add(-time.Hour), k.Subject)
+		if err != nil {
+			return nil, fmt.Errorf("read budgets: %w", err)
+		}
+		add(railRate, float64(n+1), float64(b.PerHour), n+1 <= b.PerHour, "%d such steps in the last hour", n)
+		if r.CoolDown > 0 {
+			since := r.CoolDown
+			if !last.IsZero() {
+				since = now.Sub(last)
+			}
+			add(railCoolDown, since.Seconds(), r.CoolDown.Seconds(), since >= r.CoolDown, "%s since the last one on %s", since.Round(time.Second), k.Subject)
+		}
+	}
+	n := c.recentCases(now)
+	add(railBreaker, float64(n), float64(c.policies.Breaker.Cases), n <= c.policies.Breaker.Cases, "%d ladders with destructive steps in %s", n, c.policies.Breaker.Window)
+	if !planned {
+		token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL)
+		if err != nil {
+			return nil, fmt.Errorf("take lease of %s: %w", k.Subject, err)
+		}
+		add(railLease, float64(token), 0, ok, "lease of %s", k.Subject)
+	}
+	return out, nil
+}
+
+// needDone reports whether a rung of this ladder, by kind, is done (or planned).
+func (c *Controller) needDone(ctx context.Context, k *climb, p policy.Policy, kind string, planned bool) (bool, error) {
+	i := slices.IndexFunc(p.Ladder, func(r policy.Rung) bool { return r.Kind == kind })
+	for attempt := 1; attempt <= max(1, p.Ladder[i].Attempts); attempt++ {
+		a, found, err := c.store.action(ctx, k.ID, i, attempt)
+		if err != nil {
+			return false, err
+		}
+		if found && (a.State == schemas.ActionDone || planned && a.State == schemas.ActionProposed) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// verdict tells whether a step may go, must wait, or is refused for good.
+func verdict(rails []schemas.Rail) (goes, wait bool) {
+	goes, wait = true, true
+	for _, r := range rails {
+		if !r.OK {
+			goes = false
+			if !slices.Contains(waits, r.Name) {
+				wait = false
+			}
+		}
+	}
+	return goes, wait && !goes
+}
+
+// held counts the servers that we keep out of the pool, the asking one included:
+// all of them, and those in its rack.
+func (c *Controller) held(k *climb) (fleet, rack int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fleet, rack = 1, 1
+	for _, o := range c.open {
+		if o.ID != k.ID && o.Touched {
+			fleet++
+			if o.Rack == k.Rack {
+				rack++
+			}
+		}
+	}
+	return fleet, rack
+}
+
+// recentCases counts the ladders with destructive steps that were asked for within
+// the breaker's window.
+func (c *Controller) recentCases(now time.Time) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = slices.DeleteFunc(c.asked, func(t time.Time) bool { return now.Sub(t) > c.policies.Breaker.Window })
+	return len(c.asked)
+}

@@ -1,0 +1,297 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// States of a case.
+const (
+	caseOpen      = "open"
+	caseDone      = "done"
+	caseFailed    = "failed"
+	caseCancelled = "cancelled"
+	caseProposed  = "proposed" // observe and dry-run: nothing was done
+)
+
+// climb is a ladder being climbed for one incident (table control_cases).
+type climb struct {
+	ID         string    `json:"id"`
+	Incident   string    `json:"incident"`
+	Subject    string    `json:"subject"` // the server, or the resource where there is none
+	Target     string    `json:"target"`  // the root cause
+	Fault      string    `json:"fault"`
+	Confidence float64   `json:"confidence"`
+	Why        string    `json:"why"`
+	Policy     string    `json:"policy"`
+	Mode       string    `json:"mode"`
+	Rack       string    `json:"rack"`
+	Site       string    `json:"site"`
+	Evidence   time.Time `json:"evidence"` // the incident's last change
+	Cordoned   bool      `json:"cordoned"` // by us: only then may we undo it
+	Touched    bool      `json:"touched"`  // a side effect was decided
+	Opened     time.Time `json:"opened"`
+	Decided    time.Time `json:"decided"` // when the last side effect was decided
+	State      string    `json:"state"`
+}
+
+// store keeps cases, actions, leases and the audit. One writer: the controller.
+type store struct {
+	db     *sqldb.DB
+	holder string
+	now    func() time.Time
+}
+
+// openCase writes a new case; ok is false when the subject or the incident has one.
+func (s *store) openCase(ctx context.Context, c *climb) (ok bool, err error) {
+	doc, err := json.Marshal(c)
+	if err != nil {
+		return false, err
+	}
+	r, err := s.db.ExecContext(ctx, `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
+		c.ID, c.Incident, c.Subject, c.Target, c.State, s.now().UnixNano(), string(doc))
+	if err != nil {
+		return false, fmt.Errorf("open case for %s: %w", c.Incident, err)
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
+func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error {
+	doc, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if _, err := x.ExecContext(ctx, `UPDATE control_cases SET state=$2, updated_ns=$3, doc=$4 WHERE id=$1`, c.ID, c.State, s.now().UnixNano(), string(doc)); err != nil {
+		return fmt.Errorf("save case %s: %w", c.ID, err)
+	}
+	return nil
+}
+
+func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
+	if err != nil {
+		return nil, fmt.Errorf("list cases: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []*climb
+	for rows.Next() {
+		var doc string
+		if err := rows.Scan(&doc); err != nil {
+			return nil, err
+		}
+		c := &climb{}
+		if err := json.Unmarshal([]byte(doc), c); err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, rows.Err()
+}
+
+// knows reports whether a cause of an incident already had its case.
+func (s *store) knows(ctx context.Context, incident, target string) (bool, error) {
+	var one int
+	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE incident=$1 AND target=$2`, incident, target).Scan(&one)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// failedSince reports whether a ladder on a subject failed after a time.
+func (s *store) failedSince(ctx context.Context, subject string, since time.Time) (bool, error) {
+	var n int
+	err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state=$2 AND updated_ns>=$3`, subject, caseFailed, since.UnixNano()).Scan(&n)
+	return n > 0, err
+}
+
+// action returns the action of a rung and attempt, if it was made.
+func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a schemas.Action, found bool, err error) {
+	var doc string
+	err = s.db.QueryRowContext(ctx, `SELECT doc FROM control_actions WHERE case_id=$1 AND rung=$2 AND attempt=$3`, caseID, rung, attempt).Scan(&doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		return a, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(doc), &a)
+	}
+	return a, err == nil, err
+}
+
+// saveAction writes an action's state, its case and the audit line in one
+// transaction, unpublished. intent is set once, when the side effect is decided.
+func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+	a.Time = s.now().UTC()
+	doc, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	ns := int64(0)
+	if !intent.IsZero() {
+		ns = intent.UnixNano()
+	}
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
+ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
+  intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END`,
+			a.ID, c.ID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
+			return fmt.Errorf("save action %s: %w", a.ID, err)
+		}
+		if err := s.saveCase(ctx, tx, c); err != nil {
+			return err
+		}
+		if err := records.PutActionIn(ctx, tx, *a); err != nil {
+			return err
+		}
+		return s.audit(ctx, tx, actor, verb, a.Server, a.ID+" "+a.Kind+" "+a.State+" "+a.Detail)
+	})
+}
+
+// proposals returns the open proposals of an incident that treat another cause
+// than target, with their cases.
+func (s *store) proposals(ctx context.Context, incident, target string) (cs []*climb, as []schemas.Action, err error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT c.doc, a.doc FROM control_actions a JOIN control_cases c ON c.id = a.case_id
+WHERE c.incident=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a.rung`, incident, target, schemas.ActionProposed)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list proposals of %s: %w", incident, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var cd, ad string
+		if err := rows.Scan(&cd, &ad); err != nil {
+			return nil, nil, err
+		}
+		c, a := &climb{}, schemas.Action{}
+		if err := errors.Join(json.Unmarshal([]byte(cd), c), json.Unmarshal([]byte(ad), &a)); err != nil {
+			return nil, nil, err
+		}
+		cs, as = append(cs, c), append(as, a)
+	}
+	return cs, as, rows.Err()
+}
+
+// unpublished returns actions whose last state the bus has not acknowledged.
+func (s *store) unpublished(ctx context.Context) ([]schemas.Action, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_actions WHERE published = FALSE`)
+	if err != nil {
+		return nil, fmt.Errorf("list unpublished actions: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []schemas.Action
+	for rows.Next() {
+		var doc string
+		var a schemas.Action
+		if err := rows.Scan(&doc); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(doc), &a); err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, rows.Err()
+}
+
+func (s *store) published(ctx context.Context, a schemas.Action) error {
+	doc, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	_, err = s.db.ExecContext(ctx, `UPDATE control_actions SET published=TRUE WHERE id=$1 AND doc=$2`, a.ID, string(doc))
+	return err
+}
+
+// destructiveSince counts steps that ended something since a time, in the whole
+// fleet and on one subject, and when the last on the subject was.
+func (s *store) destructiveSince(ctx context.Context, since time.Time, subject string) (fleet int, last time.Time, err error) {
+	if err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM control_actions WHERE destructive = TRUE AND intent_ns >= $1`, since.UnixNano()).Scan(&fleet); err != nil {
+		return 0, last, err
+	}
+	var ns int64
+	err = s.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(a.intent_ns), 0) FROM control_actions a JOIN control_cases c ON c.id = a.case_id WHERE a.destructive = TRUE AND c.subject = $1`, subject).Scan(&ns)
+	if ns > 0 {
+		last = time.Unix(0, ns)
+	}
+	return fleet, last, err
+}
+
+// lease takes or renews the lease of a subject and returns its fencing token; ok
+// is false while somebody else holds it.
+func (s *store) lease(ctx context.Context, subject string, ttl time.Duration) (token int64, ok bool, err error) {
+	now := s.now()
+	err = s.db.QueryRowContext(ctx, `INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ($1,$2,1,$3)
+ON CONFLICT (subject) DO UPDATE SET token = CASE WHEN control_leases.holder = excluded.holder THEN control_leases.token ELSE control_leases.token + 1 END,
+  holder = excluded.holder, expires_ns = excluded.expires_ns
+WHERE control_leases.holder = excluded.holder OR control_leases.expires_ns < $4
+RETURNING token`, subject, s.holder, now.Add(ttl).UnixNano(), now.UnixNano()).Scan(&token)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, false, nil
+	}
+	return token, err == nil, err
+}
+
+func (s *store) release(ctx context.Context, subject string) error {
+	_, err := s.db.ExecContext(ctx, `UPDATE control_leases SET expires_ns=0 WHERE subject=$1 AND holder=$2`, subject, s.holder)
+	return err
+}
+
+func (s *store) audit(ctx context.Context, tx *sql.Tx, actor, verb, subject, detail string) error {
+	var seq int64
+	var prev string
+	err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &prev)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("audit: %w", err)
+	}
+	seq++
+	ns := s.now().UnixNano()
+	_, err = tx.ExecContext(ctx, `INSERT INTO control_audit (seq, time_ns, actor, verb, subject, detail, prev, hash) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
+		seq, ns, actor, verb, subject, detail, prev, auditHash(seq, ns, actor, verb, subject, detail, prev))
+	if err != nil {
+		return fmt.Errorf("audit: %w", err)
+	}
+	return nil
+}
+
+func auditHash(seq, ns int64, fields ...string) string {
+	h := sha256.Sum256(fmt.Appendf(nil, "%d\x00%d\x00%s", seq, ns, strings.Join(fields, "\x00")))
+	return hex.EncodeToString(h[:])
+}
+
+// ErrAuditBroken is wrapped when the audit's chain of hashes does not hold.
+var ErrAuditBroken = errors.New("audit chain is broken")
+
+// VerifyAudit walks the audit and returns its length, or where the chain breaks:
+// a row was changed, removed or put in between.
+func VerifyAudit(ctx context.Context, db *sqldb.DB) (rowsRead int64, err error) {
+	rows, err := db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit ORDER BY seq`)
+	if err != nil {
+		return 0, fmt.Errorf("verify audit: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	last := ""
+	for rows.Next() {
+		var seq, ns int64
+		var actor, verb, subject, detail, prev, hash string
+		if err := rows.Scan(&seq, &ns, &actor, &verb, &subject, &detail, &prev, &hash); err != nil {
+			return rowsRead, err
+		}
+		rowsRead++
+		if seq != rowsRead || prev != last || hash != auditHash(seq, ns, actor, verb, subject, detail, prev) {
+			return rowsRead, fmt.Errorf("row %d: %w", seq, ErrAuditBroken)
+		}
+		last = hash
+	}
+	return rowsRead, rows.Err()
+}
