@@ -1,0 +1,260 @@
+// Package api is the console's server: the REST API under /api/v1, the live
+// stream, the login, and the web UI, on one listener.
+//
+// It reads what other stages keep in the relational store and in the hot window;
+// what a person decides goes to the bus as an intent. Every answer works on an
+// empty system and without a history.
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/api/stream"
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Config is how the console listens and whom it lets in.
+type Config struct {
+	Listen          string        `yaml:"listen"`           // host:port; loopback by default
+	BasePath        string        `yaml:"base_path"`        // a prefix behind a proxy, such as /auspex
+	Hosts           []string      `yaml:"hosts"`            // names that browsers may use, beside localhost and IP addresses
+	SessionLifetime time.Duration `yaml:"session_lifetime"` // of a browser's login
+	MaxStreams      int           `yaml:"max_streams"`      // readers of the live stream at a time
+	TLS             TLSConfig     `yaml:"tls"`
+	Name            string        `yaml:"name"` // of this fleet, shown in the header
+}
+
+// TLSConfig names the certificate of the listener; without one it speaks HTTP.
+type TLSConfig struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+}
+
+// DefaultConfig returns a console on loopback.
+func DefaultConfig() Config {
+	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64}
+}
+
+// Validate reports the first setting that cannot work.
+func (c Config) Validate() error {
+	if _, port, err := net.SplitHostPort(c.Listen); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+		return fmt.Errorf("listen: %q is no port", port)
+	}
+	if c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/") || strings.ContainsAny(c.BasePath, `"<>?#%:*`)) {
+		return fmt.Errorf("base_path: %q must be empty or like /auspex", c.BasePath)
+	}
+	if c.SessionLifetime < time.Minute {
+		return fmt.Errorf("session_lifetime: %s is below a minute", c.SessionLifetime)
+	}
+	if c.MaxStreams < 1 || c.MaxStreams > 10_000 {
+		return fmt.Errorf("max_streams: %d is not in 1 to 10000", c.MaxStreams)
+	}
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		return errors.New("tls: cert_file and key_file go together")
+	}
+	return nil
+}
+
+// Records is the current state of what other stages decided.
+type Records interface {
+	Alert(ctx context.Context, id string) (schemas.Alert, bool, error)
+	Alerts(ctx context.Context, f records.Filter) ([]schemas.Alert, string, error)
+	Incident(ctx context.Context, id string) (schemas.Incident, bool, error)
+	Incidents(ctx context.Context, f records.Filter) ([]schemas.Incident, string, error)
+	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
+	Action(ctx context.Context, id string) (schemas.Action, bool, error)
+	Actions(ctx context.Context, f records.Filter) ([]schemas.Action, string, error)
+}
+
+// Inventory is what there is to watch.
+type Inventory interface {
+	// Version changes whenever the inventory or its workloads change.
+	Version() uint64
+	// Topology returns all resources, links and workloads. The caller only reads it.
+	Topology() schemas.Topology
+}
+
+// History answers for what is older than the records. It may be missing.
+type History interface {
+	// Events returns events of a device, newest first; an empty device is all.
+	// Nil says that there is no history now.
+	Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error)
+}
+
+// Deps is what the console needs of the rest of the system.
+type Deps struct {
+	Log        *slog.Logger
+	Registerer prometheus.Registerer
+	DB         access.DB
+	Records    Records
+	Inventory  Inventory
+	Querier    Querier        // hot window; nil when there is none: pages then have no plots
+	History    History        // nil when there is none
+	Publisher  bus.Publisher  // for intents; nil refuses them
+	Subscriber bus.Subscriber // for the live stream; nil refreshes every few seconds
+
+	Mode        func() string  // of control; nil reads as observe
+	SampleRate  func() float64 // samples per second that arrive; nil is not known
+	Version     string
+	Simulated   bool
+	HistoryLive bool // a store for the history is there
+
+	// Open and Guarded mount handlers below the base path, by prefix such as
+	// "/metrics" or "/prometheus/": those of Open answer anybody, those of
+	// Guarded whoever may read.
+	Open    map[string]http.Handler
+	Guarded map[string]http.Handler
+}
+
+// Server is the console. It is a component of internal/run.
+type Server struct {
+	cfg    Config
+	deps   Deps
+	log    *slog.Logger
+	app    *fiber.App
+	access *access.Store
+	hub    *stream.Hub
+	live   *live
+	limit  *limiter
+	meter  meter
+
+	mu   sync.Mutex
+	addr net.Addr
+}
+
+// New builds the console and registers its metrics. Nothing listens before Run.
+func New(cfg Config, deps Deps) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil {
+		return nil, errors.New("api: records, inventory, database, registerer and log are needed")
+	}
+	if deps.Mode == nil {
+		deps.Mode = func() string { return schemas.ModeObserve }
+	}
+	s := &Server{cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second)}
+	var err error
+	if s.hub, err = stream.NewHub(strconv.FormatInt(time.Now().UnixNano(), 36), cfg.MaxStreams, deps.Registerer); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	if err := s.meter.register(deps.Registerer); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	s.live = newLive(deps, s.hub, &s.meter)
+	if s.app, err = s.build(); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	return s, nil
+}
+
+// printedCode is how long an address works that stands in a terminal.
+const printedCode = 12 * time.Hour
+
+// Name implements run.Component.
+func (s *Server) Name() string { return "api" }
+
+// Addr returns the address that the console listens on, and nil before it does.
+func (s *Server) Addr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// URL returns the address of the UI, and "" before the console listens.
+func (s *Server) URL() string {
+	addr, ok := s.Addr().(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "localhost"
+	}
+	scheme := "http"
+	if s.cfg.TLS.CertFile != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(addr.Port)) + s.cfg.BasePath + "/"
+}
+
+// LoginURL returns the address of the UI with a new one-time code in its
+// fragment, which browsers keep to themselves.
+func (s *Server) LoginURL(name, role string) string {
+	code, _ := s.access.NewCode(access.Principal{Name: name, Role: role}, printedCode)
+	return s.URL() + "#login=" + code
+}
+
+// IssueToken makes the token of a name with a role (access.RoleViewer, …); an
+// earlier token of that name stops working.
+func (s *Server) IssueToken(ctx context.Context, name, role string) (string, error) {
+	return s.access.IssueToken(ctx, name, role)
+}
+
+// Run listens until ctx is done. It calls ready once requests are answered.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return fmt.Errorf("listen on %s: the address is in use; choose another with --listen", s.cfg.Listen)
+		}
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+	}
+	s.mu.Lock()
+	s.addr = ln.Addr()
+	s.mu.Unlock()
+	if s.cfg.TLS.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.CertFile, s.cfg.TLS.KeyFile)
+		if err != nil {
+			_ = ln.Close()
+			return fmt.Errorf("read certificate: %w", err)
+		}
+		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	} else if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+		s.log.Warn("console listens without TLS beyond loopback", "address", ln.Addr().String())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	if err := s.live.load(ctx); err != nil {
+		s.log.Warn("current state could not be read yet", "error", err)
+	}
+	wg.Go(func() { s.live.run(ctx) })
+	failed := make(chan error, 1)
+	wg.Go(func() { failed <- s.app.Listener(ln) })
+	ready()
+	select {
+	case err = <-failed:
+		if err == nil {
+			err = errors.New("listener ended")
+		}
+	case <-ctx.Done():
+		err = nil
+	}
+	cancel()
+	s.hub.Close()
+	if e := s.app.ShutdownWithTimeout(3 * time.Second); e != nil && err == nil && !errors.Is(e, context.DeadlineExceeded) {
+		err = fmt.Errorf("stop listening: %w", e)
+	}
+	wg.Wait()
+	return err
+}

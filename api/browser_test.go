@@ -1,0 +1,371 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/auspex-dev/auspex/api"
+	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// chromium returns a browser that ends with the test. Without one the test is
+// left out, unless AUSPEX_REQUIRE_BROWSER asks for it.
+func chromium(t *testing.T) context.Context {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("short: the pages are not looked at")
+	}
+	path := os.Getenv("AUSPEX_CHROMIUM")
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path != "" {
+			break
+		}
+		path, _ = exec.LookPath(name)
+	}
+	if path == "" {
+		if os.Getenv("AUSPEX_REQUIRE_BROWSER") != "" {
+			t.Fatal("no Chromium is installed, and AUSPEX_REQUIRE_BROWSER asks for one")
+		}
+		t.Skip("no Chromium is installed; the pages are not looked at")
+	}
+	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(t.TempDir()))
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), flags...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("start %s: %v", path, err)
+	}
+	return ctx
+}
+
+// some keeps the first view where a browser is not asked for: looking at every
+// page in every view takes a minute.
+func some(views []view) []view {
+	if os.Getenv("AUSPEX_REQUIRE_BROWSER") == "" {
+		return views[:1]
+	}
+	return views
+}
+
+// tab is one page that keeps what its console said.
+type tab struct {
+	t      *testing.T
+	ctx    context.Context
+	mu     sync.Mutex
+	errors []string
+}
+
+type view struct {
+	width, height   int64
+	theme, language string
+}
+
+// open opens a tab with its own storage on a console, logged in with a role.
+func open(browser context.Context, t *testing.T, w *world, role string, v view) *tab {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(cancel)
+	p := &tab{t: t, ctx: ctx}
+	viewport := chromedp.EmulateViewport(v.width, v.height)
+	if v.width < 700 {
+		viewport = chromedp.EmulateViewport(v.width, v.height, chromedp.EmulateMobile, chromedp.EmulateTouch)
+	}
+	if err := chromedp.Do(ctx, viewport); err != nil { // the tab lives as long as this context
+		t.Fatal(err)
+	}
+	p.do(chromedp.Navigate(w.base + "icon.svg")) // a file of the same origin, for its storage
+	p.eval(fmt.Sprintf(`localStorage.setItem('theme', %q); localStorage.setItem('language', %q); ''`, v.theme, v.language))
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if (m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException) && !strings.HasSuffix(m.URL, "/favicon.ico") { // a bare file has no icon
+				p.mu.Lock()
+				p.errors = append(p.errors, m.Text+" "+m.URL)
+				p.mu.Unlock()
+			}
+		}
+	}()
+	p.visit(w.LoginURL("on-call", role))
+	return p
+}
+
+func (p *tab) said() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.errors)
+}
+
+func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		p.t.Fatalf("%v; the console said %q", err, p.said())
+	}
+}
+
+// eval returns a string that JavaScript makes; it waits for a promise.
+func (p *tab) eval(js string) string {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	defer cancel()
+	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%v; the console said %q", err, p.said())
+	}
+	return s
+}
+
+// wait polls a JavaScript condition.
+func (p *tab) wait(what, js string) {
+	p.t.Helper()
+	for range 300 {
+		if p.eval("String(Boolean("+js+"))") == "true" {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	p.t.Fatalf("%s: not within 15 s; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
+}
+
+const settled = `document.querySelector('main h1, main .note') && !document.querySelector('main .skeleton')`
+
+func (p *tab) visit(url string) {
+	p.t.Helper()
+	p.do(chromedp.Navigate(url))
+	p.wait(url, settled)
+	time.Sleep(80 * time.Millisecond)
+}
+
+// pictures are those of the documentation: AUSPEX_PICTURES=../docs/images takes them.
+var pictures = map[string]string{"fleet": "fleet", "incidents/i-1042": "incident", "servers/gpu-r05-02": "device", "actions": "actions"}
+
+// picture saves what the tab shows in a folder, where one is given. Relative
+// folders are seen from this package.
+func (p *tab) picture(dir, name string) {
+	if dir == "" {
+		return
+	}
+	p.t.Helper()
+	png, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+var paths = []string{"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02", "servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "explore", "nowhere"}
+
+// axe is the accessibility checker, from the libraries of the UI.
+func axe(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "ui", "node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		if os.Getenv("AUSPEX_REQUIRE_BROWSER") != "" {
+			t.Fatalf("axe-core is missing; run npm ci in ui/: %v", err)
+		}
+		return ""
+	}
+	return string(b)
+}
+
+// TestPagesAreSilentAndAccessible looks at every page in both themes and both
+// languages: nothing on the console (so the policy of content holds), no id of a
+// message on screen, no violation of WCAG 2.1 AA.
+func TestPagesAreSilentAndAccessible(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, true)
+	checker := axe(t)
+	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}}) {
+		p := open(browser, t, w, access.RoleOperator, v)
+		for _, path := range paths {
+			p.visit(w.base + path)
+			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|act|rail|inc|fleet|dev|pre|exp|state|fault|rung|do|plot|role|link|login)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link)\b/.test(id)).join(' ')`); ids != "" {
+				t.Errorf("%s %s: ids on screen: %s", path, v.language, ids)
+			}
+			if checker != "" {
+				found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((v) => v.id + ' ' + v.nodes.slice(0, 3).map((n) => n.target + ' ' + (n.any[0]?.message ?? '').slice(0, 160)).join(' | ')).join('; '))`)
+				if found != "" {
+					t.Errorf("%s %s %s: %s", path, v.theme, v.language, found)
+				}
+			}
+			p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-"+v.theme+"-"+v.language)
+			if name, ok := pictures[path]; ok && v.language == "en" {
+				p.picture(os.Getenv("AUSPEX_PICTURES"), name)
+			}
+		}
+		if e := p.said(); len(e) > 0 {
+			t.Errorf("%s %s: the console said %q", v.theme, v.language, e)
+		}
+	}
+}
+
+// TestPagesFitTheScreen finds no sideways scroll on a phone, a tablet and a
+// laptop, and the decision of an incident in the first screen of a phone.
+func TestPagesFitTheScreen(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, true)
+	for _, v := range some([]view{{390, 844, "dark", "en"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
+		p := open(browser, t, w, access.RoleOperator, v)
+		for _, path := range paths {
+			p.visit(w.base + path)
+			if wide := p.eval(`String(document.documentElement.scrollWidth - innerWidth)`); wide != "0" && !strings.HasPrefix(wide, "-") {
+				t.Errorf("%s at %d: %s px too wide", path, v.width, wide)
+			}
+			if v.width == 390 {
+				p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-phone")
+			}
+		}
+		if v.width == 390 {
+			p.visit(w.base + "incidents/i-1043")
+			if below := p.eval(`const box = document.querySelector('.decide .primary').getBoundingClientRect(); String(box.bottom > innerHeight)`); below != "false" {
+				t.Error("the approve button is not in the first screen of a phone")
+			}
+		}
+	}
+}
+
+// keys presses keys one after another, as a person would.
+func (p *tab) keys(keys ...string) {
+	p.t.Helper()
+	for _, k := range keys {
+		p.do(chromedp.KeyEvent(k))
+		time.Sleep(150 * time.Millisecond)
+	}
+}
+
+// TestRepairByKeyboard opens the second incident, approves its step, sees it
+// run and end, finds a server and goes back, with keys alone.
+func TestRepairByKeyboard(t *testing.T) {
+	browser := chromium(t)
+	w := start(t, true)
+	intents := w.intents(t)
+	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
+	p.visit(w.base + "fleet")
+	p.wait("open incidents", `document.querySelectorAll('.incident-row').length === 3`)
+	p.keys("j", kb.Enter)
+	p.wait("the first incident", `location.pathname.endsWith('/incidents/i-1043')`)
+	p.wait("its action", `document.querySelector('.decide .primary')`)
+	p.keys("a")
+	p.wait("a question before it acts", `document.querySelector('dialog.ask[open]')`)
+	if text := p.eval(`document.querySelector('dialog.ask .primary').textContent`); text != "Power cycle gpu-r03-06" {
+		t.Errorf("the button of the dialog says %q", text)
+	}
+	p.picture(os.Getenv("AUSPEX_SHOTS"), "ask-dark-en")
+	p.eval(`const b = document.querySelector('dialog.ask .primary'); b.click(); b.click(); ''`)
+	in := <-intents
+	if in.Verb != "approve" || in.Action != "a-314" || in.Server != "gpu-r03-06" || in.Actor != "on-call" {
+		t.Errorf("intent: %+v", in)
+	}
+	select {
+	case in := <-intents:
+		t.Errorf("a double click sent a second intent: %+v", in)
+	case <-time.After(500 * time.Millisecond):
+	}
+	w.change(t, "a-314", schemas.ActionRunning, "")
+	p.wait("the step runs", `[...document.querySelectorAll('.action header')].some((h) => /Power cycle.*Running/.test(h.textContent))`)
+	w.change(t, "a-314", schemas.ActionDone, "8 of 8 GPUs")
+	p.wait("the step is verified", `[...document.querySelectorAll('.action')].some((h) => /Power cycle.*Done.*8 of 8 GPUs/s.test(h.textContent))`)
+	p.keys("/")
+	p.wait("the palette", `document.activeElement.matches('.palette input')`)
+	p.keys("gpu-r05-02")
+	p.wait("the server is offered", `[...document.querySelectorAll('.palette *')].some((e) => e.textContent.includes('gpu-r05-02'))`)
+	p.keys(kb.Enter)
+	p.wait("the server", `location.pathname.endsWith('/servers/gpu-r05-02')`)
+	p.keys("u")
+	p.wait("back", `location.pathname.endsWith('/incidents/i-1043')`)
+	p.keys("g", "f")
+	p.wait("the map", `document.querySelector('canvas')`)
+	p.keys("n")
+	p.wait("the next problem", `/affected|critical/i.test(document.getElementById('map-now').textContent)`)
+	if e := p.said(); len(e) > 0 {
+		t.Errorf("the console said %q", e)
+	}
+}
+
+// TestTroubleIsTold shows what a person sees when the server is down, has no
+// data, or refuses: a sentence, and what was known stays.
+func TestTroubleIsTold(t *testing.T) {
+	browser := chromium(t)
+	t.Run("empty", func(t *testing.T) {
+		w := start(t, false)
+		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "en"})
+		for path, want := range map[string]string{"fleet": "Nothing is watched yet", "incidents": "No incident matches", "predictions": "No part is expected", "actions": "Nothing waits", "servers/x": "There is no server"} {
+			p.visit(w.base + path)
+			p.wait(path, fmt.Sprintf("document.body.innerText.includes(%q)", want))
+		}
+	})
+	t.Run("viewer", func(t *testing.T) {
+		w := start(t, true)
+		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "dark", "en"})
+		for _, path := range []string{"incidents/i-1043", "actions"} {
+			p.visit(w.base + path)
+			p.wait(path, `document.querySelectorAll('.decide button').length > 0`)
+			if on := p.eval(`String(document.querySelectorAll('.decide button:not([disabled])').length)`); on != "0" {
+				t.Errorf("%s: a viewer sees %s writes that are on", path, on)
+			}
+		}
+	})
+	t.Run("logged out", func(t *testing.T) {
+		w := start(t, true)
+		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "dark", "en"})
+		p.wait("the code has left the address", `location.hash === ''`)
+		p.eval(`fetch('api/v1/logout', { method: 'POST' }).then(() => '')`)
+		p.do(chromedp.Navigate(w.base + "incidents"))
+		p.wait("the login page", `document.querySelector('.login input')`)
+		p.picture(os.Getenv("AUSPEX_SHOTS"), "login-dark-en")
+		p.eval(`document.querySelector('.login input').focus(); ''`)
+		p.keys(w.tokens[access.RoleOperator], kb.Enter)
+		p.wait("the page after the login", `document.querySelectorAll('tbody tr').length > 2`)
+	})
+	t.Run("down", func(t *testing.T) {
+		w := start(t, true)
+		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
+		p.visit(w.base + "incidents/i-1043")
+		p.wait("the action", `document.querySelector('.decide .primary')`)
+		up := w.down(t)
+		p.wait("the loss of contact", `document.querySelector('.lost')`)
+		p.wait("writes are off", `document.querySelector('.decide .primary').disabled`)
+		if p.eval(`String(document.querySelectorAll('.lane-item').length)`) == "0" {
+			t.Error("what was shown is gone")
+		}
+		p.picture(os.Getenv("AUSPEX_SHOTS"), "lost-dark-en")
+		up()
+		p.wait("contact again", `document.querySelector('.link.is-live')`)
+	})
+	t.Run("below a prefix", func(t *testing.T) {
+		w := start(t, true, func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
+		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
+		p.visit(w.base + "incidents")
+		p.wait("incidents", `document.querySelectorAll('tbody tr').length > 2`)
+		if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
+			t.Errorf("requests left the prefix: %s", outside)
+		}
+		if e := p.said(); len(e) > 0 {
+			t.Errorf("the console said %q", e)
+		}
+	})
+}

@@ -1,0 +1,484 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/api/apigen"
+	"github.com/auspex-dev/auspex/api/fleet"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// GetFleet implements the operation getFleet.
+func (s *Server) GetFleet(ctx context.Context, _ apigen.GetFleetRequestObject) (apigen.GetFleetResponseObject, error) {
+	s.live.freshen(ctx)
+	incidents, _, err := s.deps.Records.Incidents(ctx, records.Filter{Since: time.Now().Add(-historySpan), Limit: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	return apigen.GetFleet200JSONResponse(s.fleet(incidents)), nil
+}
+
+func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
+	l, now := s.live, time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	x := l.index
+	n := len(x.Servers)
+	sv := apigen.FleetServers{
+		ID: make([]string, n), Rack: make([]int, n), State: make([]int, n), Gpus: make([]string, n), Temp: make([]*int, n),
+		Power: make([]*int, n), Load: make([]*int, n), Risk: make([]float64, n), Job: make([]int, n),
+	}
+	out := apigen.Fleet{Time: now.UTC(), Racks: make([]apigen.FleetRack, len(x.Racks)), Jobs: []apigen.FleetJob{}}
+	for k, r := range x.Racks {
+		out.Racks[k] = apigen.FleetRack{ID: r.ID, Row: r.Row, Site: r.Site, Leaf: int(l.derived.Device(x, r.Leaf)), Feeds: []int{int(l.derived.Of(r.Feeds[0])), int(l.derived.Of(r.Feeds[1]))}}
+	}
+	running, jobs := x.Running(now), make(map[string]int)
+	gpus := apigen.FleetGPUs{Total: x.GPUs}
+	var power *float64
+	for i, srv := range x.Servers {
+		reading := l.facts.Readings[srv.ID]
+		sv.ID[i], sv.Rack[i], sv.State[i], sv.Gpus[i], sv.Job[i] = srv.ID, srv.Rack, int(l.states[i]), l.gpus[i], -1
+		sv.Temp[i], sv.Power[i], sv.Load[i] = whole(reading.Temperature), whole(reading.Power), whole(reading.Load)
+		sv.Risk[i] = float64(int(l.derived.Risk(srv.ID)*10)) / 10
+		if reading.Power != nil {
+			sum := *reading.Power / 1000
+			if power != nil {
+				sum += *power
+			}
+			power = &sum
+		}
+		if w, ok := running[srv.ID]; ok {
+			at, known := jobs[w.ID]
+			if !known {
+				at = len(out.Jobs)
+				jobs[w.ID] = at
+				out.Jobs = append(out.Jobs, apigen.FleetJob{ID: w.ID, Tenant: fleet.Tenant(w)})
+			}
+			sv.Job[i] = at
+		}
+		for _, d := range l.gpus[i] {
+			switch fleet.State(d - '0') {
+			case fleet.OK, fleet.Predicted:
+				gpus.Healthy++
+			}
+			switch st := fleet.State(d - '0'); {
+			case st == fleet.Critical || st == fleet.Acting || st == fleet.Out || st == fleet.Unknown:
+				gpus.Out++
+			case sv.Job[i] >= 0:
+				gpus.Used++
+			default:
+				gpus.Free++
+			}
+		}
+	}
+	out.Servers = sv
+	out.Summary = apigen.FleetSummary{Name: s.cfg.Name, Simulated: s.deps.Simulated, Servers: n, Racks: len(x.Racks), Sites: x.Sites, Gpus: gpus}
+	if power != nil {
+		out.Summary.PowerKw = number(*power)
+	}
+	if s.deps.SampleRate != nil {
+		out.Summary.SamplesPerSecond = number(s.deps.SampleRate())
+	}
+	start, counts := l.bins.Counts(now)
+	out.History = apigen.FleetHistory{Start: start, Step: int(historyStep / time.Second), Alerts: counts, Incidents: []apigen.FleetMark{}}
+	for _, i := range recent {
+		if i.MergedInto == "" {
+			out.History.Incidents = append(out.History.Incidents, apigen.FleetMark{ID: i.ID, Time: i.Opened})
+		}
+	}
+	return out
+}
+
+// device resolves the id of a route to the server or switch that it means.
+func (s *Server) device(id string) (*fleet.Index, *fleet.States, fleet.Facts, schemas.Resource, error) {
+	index, states, facts := s.live.current()
+	if found, ok := index.Find(id); ok {
+		if r, ok := index.Resource(cmp.Or(index.Device(found), found)); ok {
+			return index, states, facts, r, nil
+		}
+	}
+	return index, states, facts, schemas.Resource{}, missing("server or switch", id)
+}
+
+// GetServer implements the operation getServer.
+func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject) (apigen.GetServerResponseObject, error) {
+	index, states, facts, dev, err := s.device(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	out := apigen.Server{
+		ID: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack), Site: index.Ancestor(dev.ID, schemas.KindSite),
+		Model: dev.Attrs[schemas.AttrModel], Serial: dev.Attrs[schemas.AttrSerial], State: int(states.Device(index, dev.ID)),
+		Parts: []apigen.ServerParts{}, Inventory: []apigen.Fact{}, Links: []apigen.PartLink{}, Contact: s.contact(ctx, dev.ID, now),
+		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
+	}
+	running := index.Running(now)
+	if w, ok := running[dev.ID]; ok {
+		out.Job = apigen.ServerJob{ID: w.ID, Tenant: fleet.Tenant(w), Name: w.Attrs["name"], Since: w.Start}
+	}
+	_, gpus := states.Server(index, fleet.Server{ID: dev.ID, GPUs: index.Parts(dev.ID, schemas.KindGPU)})
+	for _, id := range index.All(dev.ID) {
+		part, _ := index.Resource(id)
+		at := slices.IndexFunc(out.Parts, func(p apigen.ServerParts) bool { return p.Kind == part.Kind })
+		if at < 0 {
+			at = len(out.Parts)
+			out.Parts = append(out.Parts, apigen.ServerParts{Kind: part.Kind})
+		}
+		p := &out.Parts[at]
+		digit := strconv.Itoa(int(states.Of(id)))
+		if part.Kind == schemas.KindGPU && len(p.Names) < len(gpus) {
+			digit = gpus[len(p.Names) : len(p.Names)+1]
+		}
+		p.Names = append(p.Names, strings.TrimPrefix(id, dev.ID+"/"))
+		p.States += digit
+	}
+	slices.SortStableFunc(out.Parts, func(a, b apigen.ServerParts) int { return cmp.Compare(order(a.Kind), order(b.Kind)) })
+	for _, p := range out.Parts {
+		out.Inventory = append(out.Inventory, apigen.Fact{Name: p.Kind, Value: describe(index, dev.ID, p)})
+	}
+	for _, l := range index.Links(dev.ID) {
+		out.Links = append(out.Links, apigen.PartLink{Part: strings.TrimPrefix(l.From, dev.ID+"/"), Peer: l.To, Kind: l.Kind})
+	}
+	if out.Events, _, err = s.deps.Records.Alerts(ctx, records.Filter{Server: dev.ID, Limit: defaultPage}); err != nil {
+		return nil, err
+	}
+	out.Events = orEmpty(out.Events)
+	repaired := fleet.Repaired(facts.Actions)
+	for _, i := range facts.Incidents {
+		if index.Device(i.RootCause.Resource) == dev.ID || slices.ContainsFunc(i.Affected, func(a string) bool { return index.Device(a) == dev.ID }) {
+			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID]))
+		}
+	}
+	for _, p := range facts.Predictions {
+		if cmp.Or(p.Server, index.Device(p.Resource)) == dev.ID {
+			out.Predictions = append(out.Predictions, prediction(p, index, running))
+		}
+	}
+	for _, a := range facts.Actions {
+		if a.Server == dev.ID {
+			a.Rails = orEmpty(a.Rails)
+			out.Actions = append(out.Actions, a)
+		}
+	}
+	return apigen.GetServer200JSONResponse(out), nil
+}
+
+var partOrder = []string{schemas.KindGPU, schemas.KindNVSwitch, schemas.KindFan, schemas.KindPSU, schemas.KindNIC, schemas.KindPort, schemas.KindCPU, schemas.KindDIMM, schemas.KindDisk, schemas.KindBMC}
+
+func order(kind string) int {
+	if k := slices.Index(partOrder, kind); k >= 0 {
+		return k
+	}
+	return len(partOrder)
+}
+
+// describe counts equal models: "8 × H100 SXM5 80GB".
+func describe(index *fleet.Index, device string, p apigen.ServerParts) string {
+	var models []string
+	count := make(map[string]int)
+	for _, name := range p.Names {
+		r, ok := index.Resource(device + "/" + name)
+		if !ok {
+			r, _ = index.Resource(name)
+		}
+		m := r.Attrs[schemas.AttrModel]
+		if count[m] == 0 {
+			models = append(models, m)
+		}
+		count[m]++
+	}
+	parts := make([]string, 0, len(models))
+	for _, m := range models {
+		if m == "" {
+			parts = append(parts, strconv.Itoa(count[m]))
+			continue
+		}
+		parts = append(parts, fmt.Sprintf("%d × %s", count[m], m))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// contact asks the hot window when each collector last brought a number.
+func (s *Server) contact(ctx context.Context, id string, now time.Time) []apigen.Contact {
+	out := []apigen.Contact{}
+	if s.deps.Querier == nil {
+		return out
+	}
+	// The time of a sample is known for one metric at a time: any that the collector reads.
+	names, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (collector, __name__) ({server=%q,collector!=""})`, id), now)
+	if err != nil {
+		s.log.Warn("contact could not be read", "device", id, "error", err)
+		return out
+	}
+	metric := make(map[string]string)
+	for _, n := range names {
+		c, m := n.Labels["collector"], n.Labels["__name__"]
+		if have, ok := metric[c]; !ok || m < have {
+			metric[c] = m
+		}
+	}
+	for c, m := range metric {
+		last, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`max(timestamp(%s{server=%q,collector=%q}))`, m, id, c), now)
+		if err != nil {
+			s.log.Warn("contact could not be read", "device", id, "collector", c, "error", err)
+			continue
+		}
+		if len(last) == 1 && len(last[0].Points) == 1 {
+			out = append(out, apigen.Contact{Collector: c, Seconds: max(0, float64(now.UnixMilli())/1000-last[0].Points[0].V)})
+		}
+	}
+	slices.SortFunc(out, func(a, b apigen.Contact) int { return strings.Compare(a.Collector, b.Collector) })
+	return out
+}
+
+// chart is a plot of the device page.
+type chart struct {
+	metric  string // as the hot window has it
+	kind    string // of the part; "" for the device itself
+	counter bool
+}
+
+// charts are the plots in the order of the page. What a device does not measure
+// is left out.
+var charts = []chart{
+	{"DCGM_FI_DEV_GPU_TEMP", schemas.KindGPU, false},
+	{"DCGM_FI_DEV_GPU_UTIL", schemas.KindGPU, false},
+	{"DCGM_FI_DEV_POWER_USAGE", schemas.KindGPU, false},
+	{"auspex_fan_speed_rpm", schemas.KindFan, false},
+	{"auspex_psu_input_power_watts", schemas.KindPSU, false},
+	{"auspex_server_power_watts", "", false},
+	{"auspex_server_inlet_temperature_celsius", "", false},
+	{"DCGM_FI_DEV_SM_CLOCK", schemas.KindGPU, false},
+	{"DCGM_FI_DEV_MEMORY_TEMP", schemas.KindGPU, false},
+	{"auspex_port_in_octets_total", schemas.KindPort, true},
+	{"auspex_port_out_octets_total", schemas.KindPort, true},
+	{"auspex_port_rx_power_dbm", schemas.KindPort, false},
+	{"auspex_port_pre_fec_ber_ratio", schemas.KindPort, false},
+	{"auspex_switch_temperature_celsius", "", false},
+}
+
+const maxPlots = 8
+
+var ranges = map[apigen.GetServerPlotsParamsRange]time.Duration{
+	apigen.N15M: 15 * time.Minute, apigen.N1H: time.Hour, apigen.N6H: 6 * time.Hour, apigen.N24H: 24 * time.Hour,
+}
+
+// GetServerPlots implements the operation getServerPlots.
+func (s *Server) GetServerPlots(ctx context.Context, r apigen.GetServerPlotsRequestObject) (apigen.GetServerPlotsResponseObject, error) {
+	span, ok := ranges[cmp.Or(r.Params.Range, apigen.N15M)]
+	if !ok {
+		return nil, oneOf("range", r.Params.Range, false)
+	}
+	index, _, facts, dev, err := s.device(r.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.GetServerPlots200JSONResponse{RangeSeconds: span.Seconds(), Items: []apigen.Plot{}}
+	if s.deps.Querier == nil {
+		return out, nil
+	}
+	part := r.Params.Part
+	if part != "" {
+		if _, known := index.Resource(dev.ID + "/" + part); !known {
+			return nil, missing("part of "+dev.ID, part)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	there, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (__name__) ({server=%q})`, dev.ID), time.Now())
+	if err != nil {
+		return nil, problem{http.StatusServiceUnavailable, "no_measurements", "The hot window did not answer.", "Try again; the log of the server has the reason."}
+	}
+	names := make(map[string]bool, len(there))
+	for _, n := range there {
+		names[n.Labels["__name__"]] = true
+	}
+	w := window{s.deps.Querier, time.Now(), span}
+	var open []schemas.Prediction
+	for _, p := range facts.Predictions {
+		if p.Metric != "" && cmp.Or(p.Server, index.Device(p.Resource)) == dev.ID && (part == "" || p.Resource == dev.ID+"/"+part) {
+			open = append(open, p)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b schemas.Prediction) int { return cmp.Compare(b.Probability, a.Probability) })
+	for _, p := range open[:min(len(open), 3)] {
+		plot, ok, err := w.predicted(ctx, dev.ID, p)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out.Items = append(out.Items, plot)
+		}
+	}
+	partKind := ""
+	if part != "" {
+		p, _ := index.Resource(dev.ID + "/" + part)
+		partKind = p.Kind
+	}
+	for _, c := range charts {
+		if len(out.Items) >= maxPlots {
+			break
+		}
+		if !names[c.metric] || (part != "" && c.kind != partKind) || slices.ContainsFunc(out.Items, func(p apigen.Plot) bool { return p.Metric == c.metric }) {
+			continue
+		}
+		selector := fmt.Sprintf(`{server=%q}`, dev.ID)
+		subject := dev.ID
+		if c.kind != "" {
+			subject = c.kind
+		}
+		if part != "" {
+			selector, subject = fmt.Sprintf(`{resource=%q}`, dev.ID+"/"+part), part
+		}
+		plot, ok, err := w.plot(ctx, c, selector, "")
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			plot.Subject = subject
+			out.Items = append(out.Items, plot)
+		}
+	}
+	return out, nil
+}
+
+// window asks for one span that ends now.
+type window struct {
+	q    Querier
+	end  time.Time
+	span time.Duration
+}
+
+const plotSteps = 240
+
+// plot asks for the lowest, mean and highest value a step, and for the median
+// of the peers where a selector of them is given.
+func (w window) plot(ctx context.Context, c chart, selector, peers string) (apigen.Plot, bool, error) {
+	step := max(w.span/plotSteps, 5*time.Second)
+	over := max(step, 30*time.Second)
+	inner := func(fn, sel string) string {
+		if c.counter {
+			return fmt.Sprintf("rate(%s%s[%ds])*8", c.metric, sel, int(max(over, 2*time.Minute).Seconds()))
+		}
+		return fmt.Sprintf("%s_over_time(%s%s[%ds])", fn, c.metric, sel, int(over.Seconds()))
+	}
+	end := w.end.Truncate(step)
+	n := int(w.span / step)
+	start := end.Add(-time.Duration(n-1) * step)
+	plot := apigen.Plot{Metric: c.metric, Unit: unitOf(c.metric), Query: "avg(" + inner("avg", selector) + ")", Times: make([]float64, n)}
+	for k := range plot.Times {
+		plot.Times[k] = float64(start.Add(time.Duration(k)*step).UnixMilli()) / 1000
+	}
+	if c.counter {
+		plot.Unit = "bit/s"
+	}
+	some := false
+	for _, line := range []struct {
+		fn, sel string
+		to      *[]*float64
+	}{{"min", selector, &plot.Min}, {"avg", selector, &plot.Avg}, {"max", selector, &plot.Max}, {"peer", peers, &plot.Peer}} {
+		if line.sel == "" {
+			continue
+		}
+		expr := line.fn + "(" + inner(line.fn, line.sel) + ")"
+		if line.fn == "peer" {
+			expr = "quantile(0.5, " + inner("avg", line.sel) + ")"
+		}
+		series, err := w.q.Range(ctx, expr, start, end, step)
+		if err != nil {
+			return plot, false, err
+		}
+		values := make([]*float64, n)
+		for _, sr := range series {
+			for _, p := range sr.Points {
+				k := int((p.T-plot.Times[0])/step.Seconds() + 0.5)
+				if k >= 0 && k < n {
+					values[k] = number(p.V)
+					some = some || values[k] != nil
+				}
+			}
+		}
+		*line.to = values
+	}
+	return plot, some, nil
+}
+
+// predicted is the plot of what a prediction speaks of, with its forecast.
+func (w window) predicted(ctx context.Context, device string, p schemas.Prediction) (apigen.Plot, bool, error) {
+	sel, peers := fmt.Sprintf(`{resource=%q}`, p.Resource), fmt.Sprintf(`{server=%q,resource!=%q}`, device, p.Resource)
+	plot, ok, err := w.plot(ctx, chart{metric: p.Metric}, sel, peers)
+	if err != nil || !ok {
+		return plot, false, err
+	}
+	plot.Subject = strings.TrimPrefix(p.Resource, device+"/")
+	plot.Limit = limitOf(p)
+	plot.Forecast = forecast(p, w.end)
+	return plot, true, nil
+}
+
+const forecastPoints = 64
+
+// forecast draws the lines from the level now to the crossings of the limit.
+func forecast(p schemas.Prediction, now time.Time) apigen.Forecast {
+	f := apigen.Forecast{Prediction: p.ID, Resource: p.Resource, Limit: limitOf(p), Probability: p.Probability, EtaP10: orZero(p.ETAP10), EtaP50: orZero(p.ETAP50), EtaP90: orZero(p.ETAP90)}
+	end := now.Add(time.Minute)
+	for _, t := range []*time.Time{p.ETAP10, p.ETAP50, p.ETAP90} {
+		if t != nil && t.After(end) {
+			end = *t
+		}
+	}
+	end = end.Add(end.Sub(now) / 10)
+	begin := float64(now.UnixMilli()) / 1000
+	for k := range forecastPoints {
+		f.Times = append(f.Times, begin+end.Sub(now).Seconds()*float64(k)/(forecastPoints-1))
+	}
+	line := func(eta *time.Time) []*float64 {
+		out := make([]*float64, forecastPoints)
+		for k, t := range f.Times {
+			v := p.Value // never crosses, as far as is known
+			if eta != nil {
+				ahead := max(1, eta.Sub(now).Seconds())
+				v += (p.Limit - p.Value) * (t - begin) / ahead
+			}
+			out[k] = number(v)
+		}
+		return out
+	}
+	f.P10, f.P50, f.P90 = line(p.ETAP10), line(p.ETAP50), line(p.ETAP90)
+	return f
+}
+
+var units = []struct{ part, unit string }{
+	{"_rpm", "rpm"},
+	{"_celsius", "°C"},
+	{"_TEMP", "°C"},
+	{"_watts", "W"},
+	{"POWER_USAGE", "W"},
+	{"_dbm", "dBm"},
+	{"_UTIL", "%"},
+	{"_CLOCK", "MHz"},
+	{"_volts", "V"},
+	{"_amperes", "A"},
+	{"_bytes", "B"},
+	{"_seconds", "s"},
+	{"_octets_total", "bit/s"},
+}
+
+// unitOf reads the unit of a metric from its name.
+func unitOf(metric string) string {
+	for _, u := range units {
+		if strings.Contains(metric, u.part) {
+			return u.unit
+		}
+	}
+	return ""
+}

@@ -1,0 +1,256 @@
+// Package fleet derives the picture of the fleet that the screens draw: which
+// state each server, GPU, feed and switch is in, from the inventory and from what
+// incidents, predictions, actions and contact say of it.
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Index answers questions about one state of the inventory. It is immutable.
+type Index struct {
+	resources map[string]schemas.Resource
+	children  map[string][]string
+	links     map[string][]schemas.Link
+	workloads map[string]schemas.Workload
+
+	Servers []Server
+	Racks   []Rack
+	server  map[string]int // by id
+	Sites   int
+	GPUs    int
+}
+
+// Server is a server with what the map shows of it.
+type Server struct {
+	ID   string
+	Rack int // index in Racks
+	GPUs []string
+}
+
+// Rack is a rack with its power feeds and its leaf switch, where known.
+type Rack struct {
+	ID, Row, Site string
+	Feeds         [2]string // pdu of feed A, of feed B
+	Leaf          string
+}
+
+// NewIndex reads an inventory.
+func NewIndex(t schemas.Topology) *Index {
+	x := &Index{
+		resources: make(map[string]schemas.Resource, len(t.Resources)), children: make(map[string][]string),
+		links: make(map[string][]schemas.Link), server: make(map[string]int), workloads: make(map[string]schemas.Workload, len(t.Workloads)),
+	}
+	for _, r := range t.Resources {
+		x.resources[r.ID] = r
+		if r.Parent != "" {
+			x.children[r.Parent] = append(x.children[r.Parent], r.ID)
+		}
+	}
+	for _, l := range t.Links {
+		x.links[l.From] = append(x.links[l.From], l)
+		x.links[l.To] = append(x.links[l.To], l)
+	}
+	for _, w := range t.Workloads {
+		x.workloads[w.ID] = w
+	}
+	racks := make(map[string]int)
+	for _, r := range t.Resources {
+		switch r.Kind {
+		case schemas.KindSite:
+			x.Sites++
+		case schemas.KindRack:
+			racks[r.ID] = len(x.Racks)
+			x.Racks = append(x.Racks, Rack{ID: r.ID, Row: x.Ancestor(r.ID, schemas.KindRow), Site: x.Ancestor(r.ID, schemas.KindSite)})
+		}
+	}
+	for _, r := range t.Resources {
+		rack := x.Ancestor(r.ID, schemas.KindRack)
+		at, known := racks[rack]
+		switch r.Kind {
+		case schemas.KindServer:
+			if !known { // a server without a rack still has a place on the map
+				at = len(x.Racks)
+				racks[rack] = at
+				x.Racks = append(x.Racks, Rack{ID: rack, Site: x.Ancestor(r.ID, schemas.KindSite)})
+			}
+			x.server[r.ID] = len(x.Servers)
+			gpus := x.Parts(r.ID, schemas.KindGPU)
+			x.GPUs += len(gpus)
+			x.Servers = append(x.Servers, Server{ID: r.ID, Rack: at, GPUs: gpus})
+		case schemas.KindPDU:
+			if known {
+				feed := 0
+				if strings.EqualFold(r.Attrs[schemas.AttrFeed], "b") {
+					feed = 1
+				}
+				x.Racks[at].Feeds[feed] = r.ID
+			}
+		case schemas.KindSwitch:
+			if known && x.Racks[at].Leaf == "" {
+				x.Racks[at].Leaf = r.ID
+			}
+		}
+	}
+	return x
+}
+
+// Resource returns a resource by its id.
+func (x *Index) Resource(id string) (schemas.Resource, bool) {
+	r, ok := x.resources[id]
+	return r, ok
+}
+
+// Find returns the id of a resource by its id or by an identity: a serial
+// number, a UUID, a PCI or a MAC address.
+func (x *Index) Find(name string) (string, bool) {
+	if _, ok := x.resources[name]; ok {
+		return name, true
+	}
+	for id, r := range x.resources {
+		for _, key := range []string{schemas.AttrSerial, schemas.AttrUUID, schemas.AttrMAC} {
+			if v := r.Attrs[key]; v != "" && strings.EqualFold(v, name) {
+				return id, true
+			}
+		}
+	}
+	return "", false
+}
+
+// Ancestor returns the nearest ancestor of a kind, or "".
+func (x *Index) Ancestor(id, kind string) string {
+	for range 16 { // an inventory that loops ends here
+		r, ok := x.resources[id]
+		if !ok || r.Parent == "" {
+			return ""
+		}
+		if p := x.resources[r.Parent]; p.Kind == kind {
+			return p.ID
+		}
+		id = r.Parent
+	}
+	return ""
+}
+
+// Device returns the server or switch that a resource is or is part of; "" for
+// what is part of neither.
+func (x *Index) Device(id string) string {
+	r, ok := x.resources[id]
+	if !ok {
+		head, _, _ := strings.Cut(id, "/")
+		if r, ok = x.resources[head]; !ok {
+			return ""
+		}
+	}
+	if r.Kind == schemas.KindServer || r.Kind == schemas.KindSwitch {
+		return r.ID
+	}
+	return cmp.Or(x.Ancestor(r.ID, schemas.KindServer), x.Ancestor(r.ID, schemas.KindSwitch))
+}
+
+// Parts returns the parts of a kind below a device, in natural order.
+func (x *Index) Parts(device, kind string) []string {
+	var out []string
+	for _, id := range x.All(device) {
+		if x.resources[id].Kind == kind {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// All returns everything below a device, in natural order.
+func (x *Index) All(device string) []string {
+	var out []string
+	var walk func(id string, depth int)
+	walk = func(id string, depth int) {
+		for _, c := range x.children[id] {
+			out = append(out, c)
+			if depth < 8 {
+				walk(c, depth+1)
+			}
+		}
+	}
+	walk(device, 0)
+	slices.SortFunc(out, natural)
+	return out
+}
+
+// Links returns the links of a device and of its parts: the part, the other end
+// and the kind.
+func (x *Index) Links(device string) []schemas.Link {
+	var out []schemas.Link
+	for _, id := range append([]string{device}, x.All(device)...) {
+		for _, l := range x.links[id] {
+			if l.From != id {
+				l.From, l.To = l.To, l.From
+			}
+			if x.Device(l.To) != device {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+// Workload returns a workload by its id.
+func (x *Index) Workload(id string) (schemas.Workload, bool) {
+	w, ok := x.workloads[id]
+	return w, ok
+}
+
+// Running returns the workload that runs on each server at a time, by server
+// id. Where several do, the one that started last.
+func (x *Index) Running(at time.Time) map[string]schemas.Workload {
+	out := make(map[string]schemas.Workload)
+	for _, w := range x.workloads {
+		if w.Start.After(at) || (!w.End.IsZero() && !w.End.After(at)) {
+			continue
+		}
+		for _, r := range w.Resources {
+			server := x.Device(r)
+			if have, ok := out[server]; server == "" || (ok && (have.Start.After(w.Start) || (have.Start.Equal(w.Start) && have.ID >= w.ID))) {
+				continue
+			}
+			out[server] = w
+		}
+	}
+	return out
+}
+
+// Tenant returns who a workload belongs to.
+func Tenant(w schemas.Workload) string { return cmp.Or(w.Attrs["account"], w.Attrs["owner"]) }
+
+// natural orders names with numbers in them: gpu2 before gpu10.
+func natural(a, b string) int {
+	for a != "" && b != "" {
+		na, ra := digits(a)
+		nb, rb := digits(b)
+		if na != "" && nb != "" {
+			na, nb = strings.TrimLeft(na, "0"), strings.TrimLeft(nb, "0")
+			if c := cmp.Or(cmp.Compare(len(na), len(nb)), strings.Compare(na, nb)); c != 0 {
+				return c
+			}
+			a, b = ra, rb
+			continue
+		}
+		if a[0] != b[0] {
+			return cmp.Compare(a[0], b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+func digits(s string) (number, rest string) {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return s[:n], s[n:]
+}

@@ -1,0 +1,499 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+
+	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/api/apigen"
+	"github.com/auspex-dev/auspex/api/fleet"
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+const (
+	defaultPage = 200
+	maxPage     = 1000
+	maxFolded   = 1000 // alerts of an incident that are read for its lanes
+	maxNamed    = 200  // resources that a lane names
+	invitation  = 15 * time.Minute
+)
+
+var _ apigen.StrictServerInterface = (*Server)(nil)
+
+func pageSize(n int) (int, error) {
+	if n == 0 {
+		return defaultPage, nil
+	}
+	if n < 1 || n > maxPage {
+		return 0, problem{http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %d is not in 1 to %d.", n, maxPage), "Leave it out for pages of 200."}
+	}
+	return n, nil
+}
+
+// listed turns the errors of a list into what a person should see.
+func listed(err error) error {
+	if errors.Is(err, records.ErrCursor) {
+		return problem{http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use next of the answer before, or leave it out."}
+	}
+	return err
+}
+
+func oneOf[T ~string](name string, v T, valid bool) error {
+	if v == "" || valid {
+		return nil
+	}
+	return problem{http.StatusBadRequest, "bad_parameter", fmt.Sprintf("%s has no value %q.", name, string(v)), "The OpenAPI document lists the values."}
+}
+
+func missing(what, id string) error {
+	return problem{http.StatusNotFound, "not_found", fmt.Sprintf("There is no %s %s.", what, id), "It may have been removed, or its name may be wrong."}
+}
+
+// Login implements the operation login.
+func (s *Server) Login(ctx context.Context, r apigen.LoginRequestObject) (apigen.LoginResponseObject, error) {
+	return loginAnswer{s, ctx, *r.Body}, nil
+}
+
+// loginAnswer decides when it is written, since it needs the caller's address.
+type loginAnswer struct {
+	s    *Server
+	ctx  context.Context
+	body apigen.Credential
+}
+
+// VisitLoginResponse implements apigen.LoginResponseObject.
+func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
+	s := a.s
+	if ok, wait := s.limit.allow(c.IP(), time.Now()); !ok {
+		s.meter.logins.WithLabelValues("limited").Inc()
+		c.Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+		return problem{http.StatusTooManyRequests, "too_many_logins", "There were too many tries to log in.", "Wait a moment."}
+	}
+	var who access.Principal
+	found := false
+	var err error
+	switch {
+	case a.body.Code != "":
+		who, found = s.access.TakeCode(a.body.Code)
+	case a.body.Token != "":
+		if who, found, err = s.access.Token(a.ctx, a.body.Token); err != nil {
+			return err
+		}
+	}
+	if !found {
+		s.meter.logins.WithLabelValues("refused").Inc()
+		return problem{http.StatusUnauthorized, "bad_credential", "The code or token is not valid.", "A code works once. The server prints a new address when it starts, and POST /api/v1/login-codes makes one."}
+	}
+	session, expires, err := s.access.StartSession(a.ctx, who)
+	if err != nil {
+		return err
+	}
+	s.meter.logins.WithLabelValues("accepted").Inc()
+	s.log.Info("browser logged in", "name", who.Name, "role", who.Role)
+	c.Cookie(s.cookie(session, expires))
+	return c.JSON(s.me(who))
+}
+
+func (s *Server) cookie(value string, expires time.Time) *fiber.Cookie {
+	return &fiber.Cookie{
+		Name: sessionCookie, Value: value, Path: s.cfg.BasePath + "/", Expires: expires,
+		HTTPOnly: true, SameSite: fiber.CookieSameSiteStrictMode, Secure: s.cfg.TLS.CertFile != "",
+	}
+}
+
+// CreateLoginCode implements the operation createLoginCode.
+func (s *Server) CreateLoginCode(ctx context.Context, _ apigen.CreateLoginCodeRequestObject) (apigen.CreateLoginCodeResponseObject, error) {
+	if err := may(ctx, access.Invite); err != nil {
+		return nil, err
+	}
+	code, expires := s.access.NewCode(caller(ctx), invitation)
+	return apigen.CreateLoginCode201JSONResponse{Code: code, Expires: expires.UTC()}, nil
+}
+
+// Logout implements the operation logout.
+func (s *Server) Logout(ctx context.Context, _ apigen.LogoutRequestObject) (apigen.LogoutResponseObject, error) {
+	if session, ok := ctx.Value(sessionKey{}).(string); ok {
+		if err := s.access.EndSession(ctx, session); err != nil {
+			return nil, err
+		}
+	}
+	return logoutAnswer{s}, nil
+}
+
+type logoutAnswer struct{ s *Server }
+
+// VisitLogoutResponse implements apigen.LogoutResponseObject.
+func (a logoutAnswer) VisitLogoutResponse(c *fiber.Ctx) error {
+	c.Cookie(a.s.cookie("", time.Unix(1, 0)))
+	return c.SendStatus(http.StatusNoContent)
+}
+
+func (s *Server) me(p access.Principal) apigen.Me {
+	return apigen.Me{
+		Name: p.Name, Role: p.Role, Permissions: p.Permissions(), Mode: s.deps.Mode(), Version: s.deps.Version,
+		Simulated: s.deps.Simulated, History: s.deps.HistoryLive,
+	}
+}
+
+// GetMe implements the operation getMe.
+func (s *Server) GetMe(ctx context.Context, _ apigen.GetMeRequestObject) (apigen.GetMeResponseObject, error) {
+	return apigen.GetMe200JSONResponse(s.me(caller(ctx))), nil
+}
+
+// ListEvents implements the operation listEvents.
+func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObject) (apigen.ListEventsResponseObject, error) {
+	n, err := pageSize(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	if s.deps.History != nil {
+		events, err := s.deps.History.Events(ctx, r.Params.Server, r.Params.Since, n)
+		if err == nil && events != nil {
+			return apigen.ListEvents200JSONResponse{Items: events, History: true}, nil
+		}
+		if err != nil {
+			s.log.Warn("history could not be read", "error", err)
+		}
+	}
+	alerts, next, err := s.deps.Records.Alerts(ctx, records.Filter{Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n})
+	if err != nil {
+		return nil, listed(err)
+	}
+	events := make([]schemas.Event, len(alerts))
+	for k := range alerts {
+		events[k] = alerts[k].Event
+	}
+	return apigen.ListEvents200JSONResponse{Items: events, Next: next}, nil
+}
+
+// ListAlerts implements the operation listAlerts.
+func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObject) (apigen.ListAlertsResponseObject, error) {
+	n, err := pageSize(r.Params.Limit)
+	if err == nil {
+		err = oneOf("status", r.Params.Status, r.Params.Status.Valid())
+	}
+	if err != nil {
+		return nil, err
+	}
+	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{Status: string(r.Params.Status), Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n})
+	if err != nil {
+		return nil, listed(err)
+	}
+	return apigen.ListAlerts200JSONResponse{Items: orEmpty(items), Next: next}, nil
+}
+
+// ListIncidents implements the operation listIncidents.
+func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsRequestObject) (apigen.ListIncidentsResponseObject, error) {
+	n, err := pageSize(r.Params.Limit)
+	if err == nil {
+		err = oneOf("status", r.Params.Status, r.Params.Status.Valid())
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := s.deps.Records.Incidents(ctx, records.Filter{Status: string(r.Params.Status), Since: r.Params.Since, After: r.Params.After, Limit: n})
+	if err != nil {
+		return nil, listed(err)
+	}
+	_, _, facts := s.live.current()
+	repaired := fleet.Repaired(facts.Actions)
+	items := make([]apigen.Incident, len(found))
+	for k, i := range found {
+		items[k] = brief(i, repaired[i.ID])
+	}
+	return apigen.ListIncidents200JSONResponse{Items: items, Next: next}, nil
+}
+
+// brief is an incident without its evidence.
+func brief(i schemas.Incident, repaired bool) apigen.Incident {
+	out := apigen.Incident{
+		ID: i.ID, Opened: i.Opened, Updated: i.Updated, At: i.At, Site: i.Site, Severity: string(i.Severity), RootCause: i.RootCause,
+		Alternatives: orEmpty(i.Alternatives), Alerts: len(i.Events), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
+		Workloads: orEmpty(i.Workloads), Explanation: i.Explanation, Revision: i.Revision, Status: records.StatusOpen,
+	}
+	switch {
+	case i.MergedInto != "":
+		out.Status = records.StatusMerged
+	case i.Closed != nil:
+		out.Status, out.Closed = records.StatusClosed, *i.Closed
+	case repaired:
+		out.Status = "repair"
+	}
+	if i.Recommendation != nil {
+		out.Recommendation = *i.Recommendation
+	}
+	if i.Summary != nil {
+		out.Summary = *i.Summary
+	}
+	return out
+}
+
+// GetIncident implements the operation getIncident.
+func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObject) (apigen.GetIncidentResponseObject, error) {
+	i, found, err := s.deps.Records.Incident(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, missing("incident", r.ID)
+	}
+	index, _, facts := s.live.current()
+	out := brief(i, fleet.Repaired(facts.Actions)[i.ID])
+	out.Events = i.Events[:min(len(i.Events), maxFolded)]
+	out.Sentences = i.Sentences
+	if i.Graph != nil {
+		out.Graph = *i.Graph
+	}
+	if out.Lanes, err = s.lanes(ctx, i); err != nil {
+		return nil, err
+	}
+	for _, id := range i.Workloads {
+		w, _ := index.Workload(id)
+		job := apigen.IncidentJob{ID: id, Tenant: fleet.Tenant(w)}
+		for _, res := range w.Resources {
+			if k, ok := index.Resource(res); ok && k.Kind == schemas.KindGPU {
+				job.Gpus++
+			} else if ok && k.Kind == schemas.KindServer {
+				job.Gpus += len(index.Parts(res, schemas.KindGPU))
+			}
+		}
+		out.Jobs = append(out.Jobs, job)
+	}
+	return apigen.GetIncident200JSONResponse(out), nil
+}
+
+// lanes joins the lanes of an incident with what its alerts said. An incident
+// without lanes gets one for each type and code.
+func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.EvidenceLane, error) {
+	type said struct {
+		source, message string
+		severity        schemas.Severity
+		resources       []string
+		named           map[string]bool
+		times           []time.Time
+	}
+	byKind := make(map[[2]string]*said)
+	var order [][2]string
+	first := time.Time{}
+	for _, id := range i.Events[:min(len(i.Events), maxFolded)] {
+		a, found, err := s.deps.Records.Alert(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			continue
+		}
+		key := [2]string{a.Type, a.Code}
+		if byKind[key] == nil {
+			byKind[key] = &said{source: a.Source, message: a.Message, severity: a.Severity, named: make(map[string]bool)}
+			order = append(order, key)
+		}
+		k := byKind[key]
+		if !k.named[a.Resource] && len(k.resources) < maxNamed {
+			k.named[a.Resource] = true
+			k.resources = append(k.resources, a.Resource)
+		}
+		k.times = append(k.times, a.Time)
+		if first.IsZero() || a.Time.Before(first) {
+			first = a.Time
+		}
+	}
+	var out []apigen.EvidenceLane
+	for _, l := range i.Lanes {
+		lane := apigen.EvidenceLane{ID: l.ID, Type: l.Type, Code: l.Code, Severity: string(l.Severity), Role: l.Role, Count: l.Count, Offsets: orEmpty(l.Offsets)}
+		if k := byKind[[2]string{l.Type, l.Code}]; k != nil {
+			lane.Source, lane.Message, lane.Resources = k.source, k.message, k.resources
+		} else {
+			for key, k := range byKind { // a lane may fold several codes
+				if key[0] == l.Type {
+					lane.Source, lane.Message = cmp.Or(lane.Source, k.source), cmp.Or(lane.Message, k.message)
+					lane.Resources = append(lane.Resources, k.resources...)
+				}
+			}
+			slices.Sort(lane.Resources)
+			lane.Resources = slices.Compact(lane.Resources)
+			lane.Resources = lane.Resources[:min(len(lane.Resources), maxNamed)]
+		}
+		out = append(out, lane)
+	}
+	if len(i.Lanes) > 0 {
+		return out, nil
+	}
+	for _, key := range order {
+		k := byKind[key]
+		lane := apigen.EvidenceLane{ID: strings.Trim(key[0]+"/"+key[1], "/"), Type: key[0], Code: key[1], Severity: string(k.severity), Role: "effect", Count: len(k.times), Source: k.source, Message: k.message, Resources: k.resources}
+		slices.SortFunc(k.times, time.Time.Compare)
+		for _, t := range k.times[:min(len(k.times), maxNamed)] {
+			lane.Offsets = append(lane.Offsets, t.Sub(first).Seconds())
+		}
+		out = append(out, lane)
+	}
+	return out, nil
+}
+
+// ListPredictions implements the operation listPredictions.
+func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRequestObject) (apigen.ListPredictionsResponseObject, error) {
+	n, err := pageSize(r.Params.Limit)
+	if err == nil {
+		err = oneOf("state", r.Params.State, r.Params.State.Valid())
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := s.deps.Records.Predictions(ctx, records.Filter{Status: string(r.Params.State), Server: r.Params.Server, After: r.Params.After, Limit: n})
+	if err != nil {
+		return nil, listed(err)
+	}
+	index, _, _ := s.live.current()
+	running := index.Running(time.Now())
+	out := apigen.ListPredictions200JSONResponse{Items: make([]apigen.Prediction, len(found)), Next: next}
+	for k, p := range found {
+		out.Items[k] = prediction(p, index, running)
+		out.HorizonSeconds = max(out.HorizonSeconds, p.HorizonSeconds)
+	}
+	return out, nil
+}
+
+func prediction(p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload) apigen.Prediction {
+	out := apigen.Prediction{
+		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
+		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
+		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
+	}
+	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
+	if p.Sentence != nil {
+		out.Sentence = *p.Sentence
+	}
+	out.Job = running[out.Server].ID
+	return out
+}
+
+func limitOf(p schemas.Prediction) apigen.Limit {
+	v := p.Limit
+	if p.Below {
+		return apigen.Limit{Below: &v}
+	}
+	return apigen.Limit{Above: &v}
+}
+
+// ListActions implements the operation listActions.
+func (s *Server) ListActions(ctx context.Context, r apigen.ListActionsRequestObject) (apigen.ListActionsResponseObject, error) {
+	n, err := pageSize(r.Params.Limit)
+	if err == nil {
+		err = oneOf("state", r.Params.State, r.Params.State.Valid())
+	}
+	if err != nil {
+		return nil, err
+	}
+	items, next, err := s.deps.Records.Actions(ctx, records.Filter{Status: string(r.Params.State), Server: r.Params.Server, Incident: r.Params.Incident, After: r.Params.After, Limit: n})
+	if err != nil {
+		return nil, listed(err)
+	}
+	for k := range items {
+		items[k].Rails = orEmpty(items[k].Rails)
+	}
+	return apigen.ListActions200JSONResponse{Items: orEmpty(items), Next: next}, nil
+}
+
+// GetAction implements the operation getAction.
+func (s *Server) GetAction(ctx context.Context, r apigen.GetActionRequestObject) (apigen.GetActionResponseObject, error) {
+	a, found, err := s.deps.Records.Action(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, missing("action", r.ID)
+	}
+	a.Rails = orEmpty(a.Rails)
+	return apigen.GetAction200JSONResponse(a), nil
+}
+
+// decisions says which right a verb needs and in which states it has a meaning.
+var decisions = map[apigen.DecideActionParamsVerb]struct {
+	right  string
+	states []string
+}{
+	apigen.Approve: {access.Approve, []string{schemas.ActionWaiting}},
+	apigen.Cancel:  {access.Cancel, []string{schemas.ActionProposed, schemas.ActionWaiting, schemas.ActionApproved}},
+	apigen.DryRun:  {access.DryRun, []string{schemas.ActionProposed, schemas.ActionWaiting}},
+}
+
+// DecideAction implements the operation decideAction.
+func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestObject) (apigen.DecideActionResponseObject, error) {
+	d, ok := decisions[r.Verb]
+	if !ok {
+		return nil, oneOf("verb", r.Verb, false)
+	}
+	if err := may(ctx, d.right); err != nil {
+		return nil, err
+	}
+	if len(r.Params.IdempotencyKey) > 200 {
+		return nil, problem{http.StatusBadRequest, "bad_parameter", "Idempotency-Key is longer than 200 characters.", "A UUID is enough."}
+	}
+	a, found, err := s.deps.Records.Action(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, missing("action", r.ID)
+	}
+	if !slices.Contains(d.states, a.State) {
+		return nil, problem{http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State), "Somebody else may have decided already; read it again."}
+	}
+	if s.deps.Publisher == nil {
+		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot act.", "Run a role with the bus."}
+	}
+	key := cmp.Or(r.Params.IdempotencyKey, time.Now().Format(time.RFC3339Nano))
+	intent := schemas.Intent{
+		ID: schemas.EventID("intent", a.ID, string(r.Verb), caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
+		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: a.Reason, Actor: caller(ctx).Name,
+	}
+	value, err := json.Marshal(intent)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.deps.Publisher.Publish(ctx, bus.Message{Topic: schemas.TopicIntents, Key: a.Server, Value: value}); err != nil {
+		return nil, fmt.Errorf("publish intent for action %s: %w", a.ID, err)
+	}
+	s.meter.intents.WithLabelValues(intent.Verb).Inc()
+	s.log.Info("intent sent", "verb", intent.Verb, "action", a.ID, "server", a.Server, "actor", intent.Actor)
+	return apigen.DecideAction202JSONResponse{Intent: intent.ID, Action: a.ID, Verb: intent.Verb}, nil
+}
+
+// Stream implements the operation stream.
+func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apigen.StreamResponseObject, error) {
+	if err := may(ctx, access.Read); err != nil {
+		return nil, err
+	}
+	reader, ok := s.hub.Open(r.Params.LastEventID, map[string]int64{"time": time.Now().UnixMilli()}, map[string][]string{"topics": {""}})
+	if !ok {
+		return nil, problem{http.StatusServiceUnavailable, "too_many_streams", "There are too many readers of the live stream.", "Close other pages, or raise api.max_streams."}
+	}
+	return apigen.Stream200TextEventStreamResponse{Body: reader}, nil
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func orZero(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}

@@ -1,0 +1,405 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gofiber/fiber/v2"
+	"github.com/gofiber/fiber/v2/middleware/adaptor"
+	"github.com/gofiber/fiber/v2/middleware/compress"
+	"github.com/gofiber/fiber/v2/middleware/recover"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/api/apigen"
+	"github.com/auspex-dev/auspex/api/ui"
+	"github.com/auspex-dev/auspex/schemas/openapi"
+)
+
+const (
+	sessionCookie = "auspex_session"
+	maxBody       = 1 << 20
+	answerWithin  = 15 * time.Second
+	// What the page may load: its own files, nothing inline, no other origin.
+	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+)
+
+// problem is an error that a person sees (RFC 9457).
+type problem struct {
+	status             int
+	code, detail, hint string
+}
+
+func (p problem) Error() string { return p.detail }
+
+func (p problem) body() apigen.Problem {
+	return apigen.Problem{Type: "about:blank", Title: http.StatusText(p.status), Status: p.status, Code: p.code, Detail: p.detail, Hint: p.hint}
+}
+
+type callerKey struct{}
+
+// caller returns who sent a request.
+func caller(ctx context.Context) access.Principal {
+	p, _ := ctx.Value(callerKey{}).(access.Principal)
+	return p
+}
+
+type sessionKey struct{}
+
+// build assembles the handlers. The order matters: what is refused is refused
+// before anything is read.
+func (s *Server) build() (*fiber.App, error) {
+	app := fiber.New(fiber.Config{
+		AppName: "auspex", DisableStartupMessage: true, Immutable: true, // values of a request outlive it in stores and queues
+		BodyLimit: maxBody, ReadTimeout: 15 * time.Second, IdleTimeout: 2 * time.Minute, WriteTimeout: 0, // a stream has no end
+		ErrorHandler: s.fail, StrictRouting: false, CaseSensitive: true, ReadBufferSize: 16 << 10,
+	})
+	app.Use(s.measure, recover.New(), s.headers, s.host)
+	root := app.Group(s.cfg.BasePath)
+	for prefix, h := range s.deps.Open {
+		root.All(prefix, adaptor.HTTPHandler(s.strip(h)))
+		root.All(strings.TrimSuffix(prefix, "/")+"/*", adaptor.HTTPHandler(s.strip(h)))
+	}
+	for prefix, h := range s.deps.Guarded {
+		handler := adaptor.HTTPHandler(s.strip(h))
+		root.All(prefix, s.authenticate, s.readers, handler)
+		root.All(strings.TrimSuffix(prefix, "/")+"/*", s.authenticate, s.readers, handler)
+	}
+	v1 := root.Group("/api/v1")
+	v1.Use(compress.New(compress.Config{Level: compress.LevelBestSpeed, Next: func(c *fiber.Ctx) bool { return strings.HasSuffix(c.Path(), "/stream") }}))
+	v1.Get("/openapi.yaml", func(c *fiber.Ctx) error {
+		c.Set("Content-Type", "application/yaml")
+		return c.Send(openapi.Document)
+	})
+	v1.Use(func(c *fiber.Ctx) error {
+		c.Set("Cache-Control", "no-store")
+		if !strings.HasSuffix(c.Path(), "/stream") {
+			ctx, cancel := context.WithTimeout(c.UserContext(), answerWithin)
+			defer cancel()
+			c.SetUserContext(ctx)
+		}
+		if strings.HasSuffix(c.Path(), "/api/v1/login") {
+			return s.sameOrigin(c)
+		}
+		return s.authenticate(c)
+	})
+	apigen.RegisterHandlers(v1, apigen.NewStrictHandler(s, nil))
+	v1.Use(func(*fiber.Ctx) error {
+		return problem{http.StatusNotFound, "no_route", "There is no such route in the API.", "GET /api/v1/openapi.yaml lists the routes."}
+	})
+	static, err := newStatic(s.cfg.BasePath)
+	if err != nil {
+		return nil, err
+	}
+	if s.cfg.BasePath != "" {
+		app.Get("/", func(c *fiber.Ctx) error { return c.Redirect(s.cfg.BasePath+"/", http.StatusFound) })
+	}
+	root.Get("/*", static.serve)
+	return app, nil
+}
+
+// strip takes the base path off before a mounted handler sees the request.
+func (s *Server) strip(h http.Handler) http.Handler {
+	if s.cfg.BasePath == "" {
+		return h
+	}
+	return http.StripPrefix(s.cfg.BasePath, h)
+}
+
+// fail answers an error as a problem document.
+func (s *Server) fail(c *fiber.Ctx, err error) error {
+	var p problem
+	var fe *fiber.Error
+	switch {
+	case errors.As(err, &p):
+	case errors.As(err, &fe):
+		p = problem{fe.Code, "bad_request", fe.Message, ""}
+		switch fe.Code {
+		case http.StatusMethodNotAllowed, http.StatusNotFound:
+			p.code = "no_route"
+		case http.StatusRequestEntityTooLarge:
+			p.code, p.hint = "too_large", fmt.Sprintf("A body has at most %d bytes.", maxBody)
+		}
+	case errors.Is(err, context.DeadlineExceeded):
+		p = problem{http.StatusServiceUnavailable, "timeout", "The answer took too long.", "Ask for less, or try again."}
+	default:
+		s.log.Error("request failed", "method", c.Method(), "route", c.Route().Path, "error", err)
+		p = problem{http.StatusInternalServerError, "internal", "The request could not be answered.", "The log of the server has the reason."}
+	}
+	c.Set("Cache-Control", "no-store")
+	return c.Status(p.status).JSON(p.body(), "application/problem+json")
+}
+
+func (s *Server) headers(c *fiber.Ctx) error {
+	c.Set("Content-Security-Policy", policy)
+	c.Set("X-Content-Type-Options", "nosniff")
+	c.Set("Referrer-Policy", "same-origin")
+	c.Set("X-Frame-Options", "DENY")
+	c.Set("Cross-Origin-Opener-Policy", "same-origin")
+	c.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if s.cfg.TLS.CertFile != "" {
+		c.Set("Strict-Transport-Security", "max-age=31536000")
+	}
+	return c.Next()
+}
+
+// host refuses names that are not ours: a page of another site whose name was
+// made to point here (DNS rebinding) arrives under that name.
+func (s *Server) host(c *fiber.Ctx) error {
+	name := string(c.Request().Host()) // never a forwarded name, which a page may claim
+	if h, _, err := net.SplitHostPort(name); err == nil {
+		name = h
+	}
+	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
+	if name == "localhost" || net.ParseIP(name) != nil || slices.Contains(s.cfg.Hosts, name) {
+		return c.Next()
+	}
+	return problem{http.StatusMisdirectedRequest, "unknown_host", "This server does not go by the name of the request.", "Add the name to api.hosts, or use the address."}
+}
+
+// sameOrigin refuses writes that another site makes the browser send.
+func (s *Server) sameOrigin(c *fiber.Ctx) error {
+	if c.Method() == http.MethodGet || c.Method() == http.MethodHead {
+		return c.Next()
+	}
+	site, origin := c.Get("Sec-Fetch-Site"), c.Get("Origin")
+	if (site != "" && site != "same-origin" && site != "none") || (origin != "" && !sameHost(origin, string(c.Request().Host()))) {
+		return problem{http.StatusForbidden, "cross_site", "The request came from another site.", "Use this server's own pages, or a token."}
+	}
+	return c.Next()
+}
+
+func sameHost(origin, host string) bool {
+	_, rest, ok := strings.Cut(origin, "://")
+	return ok && strings.EqualFold(rest, host)
+}
+
+// authenticate finds out who asks: a token as bearer or as the password of basic
+// authentication, or the session of a browser.
+func (s *Server) authenticate(c *fiber.Ctx) error {
+	who, how, err := s.identify(c)
+	if err != nil {
+		return err
+	}
+	switch how {
+	case "":
+		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
+		return problem{http.StatusUnauthorized, "login_needed", "Nobody is logged in.", "Open the address that the server printed when it started, or send a token."}
+	case "session":
+		if site := c.Get("Sec-Fetch-Site"); c.Method() != http.MethodGet && c.Method() != http.MethodHead && site == "" && c.Get("Origin") == "" {
+			return problem{http.StatusForbidden, "cross_site", "A write with a session must come from this server's own pages.", "Use a token for scripts."}
+		}
+		c.SetUserContext(context.WithValue(context.WithValue(c.UserContext(), callerKey{}, who), sessionKey{}, c.Cookies(sessionCookie)))
+		return s.sameOrigin(c)
+	}
+	c.SetUserContext(context.WithValue(c.UserContext(), callerKey{}, who))
+	return c.Next()
+}
+
+func (s *Server) identify(c *fiber.Ctx) (p access.Principal, how string, err error) {
+	scheme, value, _ := strings.Cut(c.Get("Authorization"), " ")
+	token := ""
+	switch strings.ToLower(scheme) {
+	case "bearer":
+		token = strings.TrimSpace(value)
+	case "basic":
+		if b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(value)); err == nil {
+			_, token, _ = strings.Cut(string(b), ":")
+		}
+	}
+	found := false
+	if token != "" {
+		how = "token"
+		p, found, err = s.access.Token(c.UserContext(), token)
+	} else if cookie := c.Cookies(sessionCookie); cookie != "" {
+		how = "session"
+		p, found, err = s.access.Session(c.UserContext(), cookie)
+	}
+	if !found {
+		how = ""
+	}
+	return p, how, err
+}
+
+// readers lets those through who may read.
+func (s *Server) readers(c *fiber.Ctx) error {
+	if err := may(c.UserContext(), access.Read); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// may returns a problem unless the caller has a permission.
+func may(ctx context.Context, permission string) error {
+	if p := caller(ctx); !p.May(permission) {
+		return problem{http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the right %q.", p.Name, permission), "An admin can grant it."}
+	}
+	return nil
+}
+
+// static serves the built UI; a path that is no file gets index.html, so that
+// every view is a link.
+type static struct{ files map[string]asset }
+
+type asset struct {
+	body, packed []byte
+	kind, tag    string
+}
+
+var kinds = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
+
+func newStatic(base string) (*static, error) {
+	st := &static{files: make(map[string]asset)}
+	err := fs.WalkDir(ui.Files(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := fs.ReadFile(ui.Files(), name)
+		if err != nil {
+			return err
+		}
+		if name == "index.html" {
+			b = bytes.Replace(b, []byte(`<base href="/">`), []byte(`<base href="`+base+`/">`), 1)
+		}
+		var packed bytes.Buffer
+		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+		if err != nil {
+			return err
+		}
+		if _, err := z.Write(b); err != nil {
+			return err
+		}
+		if err := z.Close(); err != nil {
+			return err
+		}
+		sum := sha256.Sum256(b)
+		st.files[name] = asset{b, packed.Bytes(), kinds[path.Ext(name)], `"` + hex.EncodeToString(sum[:8]) + `"`}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the built UI: %w", err)
+	}
+	if _, ok := st.files["index.html"]; !ok {
+		return nil, errors.New("the built UI is not in this binary; run make ui")
+	}
+	return st, nil
+}
+
+func (st *static) serve(c *fiber.Ctx) error {
+	a, ok := st.files[strings.TrimPrefix(c.Params("*"), "/")]
+	if !ok {
+		a = st.files["index.html"]
+	}
+	c.Set("Content-Type", a.kind)
+	c.Set("Cache-Control", "no-cache")
+	c.Set("ETag", a.tag)
+	c.Set("Vary", "Accept-Encoding")
+	if c.Get("If-None-Match") == a.tag {
+		return c.SendStatus(http.StatusNotModified)
+	}
+	if strings.Contains(c.Get("Accept-Encoding"), "gzip") {
+		c.Set("Content-Encoding", "gzip")
+		return c.Send(a.packed)
+	}
+	return c.Send(a.body)
+}
+
+// meter holds the console's own metrics.
+type meter struct {
+	requests  *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	logins    *prometheus.CounterVec
+	intents   *prometheus.CounterVec
+	refresh   prometheus.Counter
+	listen    prometheus.Counter
+	malformed prometheus.Counter
+}
+
+func (m *meter) register(reg prometheus.Registerer) error {
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_requests_total", Help: "Requests, by route, method and status."}, []string{"route", "method", "code"})
+	m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "auspex_api_request_duration_seconds", Help: "How long requests took, streams left out.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9)}, []string{"route"})
+	m.logins = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_logins_total", Help: "Tries to log in, by result."}, []string{"result"})
+	m.intents = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_intents_total", Help: "Intents put on the bus, by verb."}, []string{"verb"})
+	m.refresh = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_refresh_errors_total", Help: "Times that the current state could not be read."})
+	m.listen = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_subscribe_errors_total", Help: "Times that the bus could not be read for the live stream."})
+	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read."})
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.logins, m.intents, m.refresh, m.listen, m.malformed} {
+		if err := reg.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return nil
+}
+
+// measure counts requests by the route that took them, never by the path.
+func (s *Server) measure(c *fiber.Ctx) error {
+	began := time.Now()
+	err := c.Next()
+	if err != nil {
+		if e := s.fail(c, err); e != nil {
+			return e
+		}
+	}
+	route := c.Route().Path
+	s.meter.requests.WithLabelValues(route, c.Method(), strconv.Itoa(c.Response().StatusCode())).Inc()
+	if !strings.HasSuffix(route, "/stream") {
+		s.meter.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
+	}
+	return nil
+}
+
+// limiter bounds tries to log in: a few at once, then one in a while.
+type limiter struct {
+	mu    sync.Mutex
+	burst float64
+	every time.Duration
+	have  map[string]bucket
+}
+
+type bucket struct {
+	tokens float64
+	at     time.Time
+}
+
+const maxBuckets = 4096
+
+func newLimiter(burst int, every time.Duration) *limiter {
+	return &limiter{burst: float64(burst), every: every, have: make(map[string]bucket)}
+}
+
+// allow takes one try of an address, or says how long to wait.
+func (l *limiter) allow(addr string, now time.Time) (bool, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.have[addr]
+	if !ok {
+		if len(l.have) >= maxBuckets {
+			clear(l.have)
+		}
+		b = bucket{l.burst, now}
+	}
+	b.tokens = min(l.burst, b.tokens+now.Sub(b.at).Seconds()/l.every.Seconds())
+	b.at = now
+	if b.tokens < 1 {
+		l.have[addr] = b
+		return false, time.Duration((1 - b.tokens) * float64(l.every))
+	}
+	b.tokens--
+	l.have[addr] = b
+	return true, 0
+}

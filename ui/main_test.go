@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	incidents "github.com/auspex-dev/auspex/correlator/messages"
+	predictions "github.com/auspex-dev/auspex/predictor/messages"
+)
+
+var key = regexp.MustCompile(`'([a-z]+(?:[._-]?[A-Za-z0-9]+)*)': `)
+
+func keys(t *testing.T, language string) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("src", "i18n", language+".js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range key.FindAllStringSubmatch(string(b), -1) {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestBothLanguagesHaveTheSameTexts(t *testing.T) {
+	en, zh := keys(t, "en"), keys(t, "zh")
+	if len(en) < 300 {
+		t.Fatalf("read %d texts only", len(en))
+	}
+	if d := cmp.Diff(en, zh); d != "" {
+		t.Errorf("en and zh differ (-en +zh):\n%s", d)
+	}
+	if twice := slices.Compact(slices.Clone(en)); len(twice) != len(en) {
+		t.Error("a text is there twice")
+	}
+}
+
+func TestEverySentenceOfARecordHasAText(t *testing.T) {
+	have := keys(t, "en")
+	for _, id := range append(incidents.All(), predictions.All()...) {
+		if !slices.Contains(have, id) {
+			t.Errorf("no text for %s: %s%s", id, incidents.Template(id), predictions.Template(id))
+		}
+	}
+}
+
+// TestBuiltFilesAreThoseOfTheSources builds again where the libraries are there.
+func TestBuiltFilesAreThoseOfTheSources(t *testing.T) {
+	if _, err := os.Stat(filepath.Join("node_modules", "preact")); err != nil {
+		if os.Getenv("AUSPEX_REQUIRE_NPM") != "" {
+			t.Fatal("the libraries of the UI are missing; run npm ci in ui/")
+		}
+		t.Skip("the libraries of the UI are not installed; the built files are taken as they are")
+	}
+	out := filepath.Join(t.TempDir(), "dist")
+	if err := build(".", out); err != nil {
+		t.Fatal(err)
+	}
+	committed := filepath.Join("..", "api", "ui", "dist")
+	files, err := os.ReadDir(committed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		want, err := os.ReadFile(filepath.Join(committed, f.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(out, f.Name()))
+		if err != nil {
+			t.Errorf("%s is committed and not built: %v", f.Name(), err)
+		} else if string(got) != string(want) {
+			t.Errorf("%s is not what the sources give; run make ui", f.Name())
+		}
+	}
+}
+
+func TestBuildNamesWhatIsWrong(t *testing.T) {
+	err := build(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "dist"))
+	if err == nil || !strings.Contains(err.Error(), "main.js") {
+		t.Errorf("error: %v", err)
+	}
+}

@@ -1,0 +1,132 @@
+// 中文。键与 en.js 相同。
+export const zh = {
+  // shell
+  'nav.fleet': '机群', 'nav.incidents': '事件', 'nav.predictions': '预测', 'nav.actions': '处置', 'nav.explore': '查询', 'nav.more': '更多', 'nav.label': '页面', 'nav.skip': '跳到正文',
+  'shell.find': '查找或执行', 'shell.live': '实时', 'shell.connecting': '连接中', 'shell.lost': '失联',
+  'shell.lost_text': ({ for: age }) => `与服务器失去联系已 ${age}。当前显示失联前的状态；恢复之前，所有会改变状态的按钮停用。`,
+  'shell.stale': '此部分未能刷新，显示的是之前的内容。',
+  'shell.simulated': '模拟机群', 'shell.theme': '明暗', 'shell.language': '语言', 'shell.keys': '键盘', 
+  'mode.observe': '观察', 'mode.dry-run': '演练', 'mode.approve': '审批', 'mode.enforce': '执行', 'mode.label': '模式', 'mode.observe.tip': '系统只说会做什么，不发送任何操作。', 'mode.dry-run.tip': '系统对真实机器规划每一步，但不发送任何操作。', 'mode.approve.tip': '系统提出方案，每一步由人批准。', 'mode.enforce.tip': '系统在预算内自行修复。',
+  'unit.d': '天', 'unit.h': '小时', 'unit.min': '分钟', 'unit.s': '秒',
+  'in': '{age}后', 'all': '全部', 'more': '另有 {n} 项', 'close': '关闭', 'join': '{a}。{b}',
+  'load.wait': '加载中', 'load.error': '无法加载', 'load.retry': '重试', 'load.denied': '无权查看', 'load.denied_hint': '你的角色没有读取权限，可由管理员授予。',
+  'missing.title': '没有这个页面', 'missing.hint': '按 / 查找服务器、事件或命令。',
+
+  // states
+  'state.ok': '健康', 'state.warning': '警告', 'state.critical': '严重', 'state.affected': '受影响', 'state.predicted': '即将故障', 'state.acting': '修复中', 'state.out': '停用', 'state.unknown': '失联',
+  'severity.info': '信息', 'severity.warning': '警告', 'severity.error': '错误', 'severity.critical': '严重',
+
+  // fleet
+  'fleet.calm': '一切正常。', 'fleet.unwatched': '尚未监视任何设备。',
+  'fleet.headline': '{open} 个未结事件', 'fleet.waits': ({ n }) => (n === 0 ? '没有待你处理的事项' : `${n} 项处置等你批准`),
+  'fleet.sub': '{servers} 台服务器，{gpus} 张 GPU，{racks} 个机柜',
+  'fleet.healthy': 'GPU 健康', 'fleet.used': '使用中', 'fleet.free': '空闲', 'fleet.out': '停用', 'fleet.power': '功率', 'fleet.ingest': '样本/秒',
+  'fleet.wrong': '当前问题', 'fleet.next': '即将故障', 'fleet.repair': '修复中', 'fleet.map': '机群图', 'fleet.map_label': '机群图。方向键移动，回车打开，n 跳到下一个问题。',
+  'fleet.storm': '最近 {age}', 'fleet.storm_text': '{alerts} 条告警归为 {incidents} 个事件',
+  'fleet.empty': '还没有任何服务器。', 'fleet.empty_hint': '导入资产清单，扫描一段 BMC 地址，或启动模拟机群。',
+  'fleet.no_incident': '没有未结事件。', 'fleet.no_prediction': '近期预计没有部件故障。',
+  'by.health': '健康', 'by.temp': '温度', 'by.power': '功率', 'by.load': '负载', 'by.risk': '风险', 'by.job': '作业', 'by.label': '着色',
+  'map.fit': '适合窗口', 'map.in': '放大', 'map.out': '缩小', 'map.table': '表格', 'map.only': '只看问题', 'map.server': '服务器', 'map.state': '状态', 'map.job': '作业', 'map.free': '空闲',
+
+  // incident
+  'inc.title': '事件', 'inc.open': '未结', 'inc.repair': '修复中', 'inc.closed': '已结', 'inc.merged': '已合并', 'inc.cause': '原因', 'inc.confidence': '置信度', 'inc.confidence_tip': '在置信度相同的所有事件中，有这么大比例指对了原因。',
+  'inc.why': '判断依据', 'inc.evidence': '证据', 'inc.graph': '因果关系', 'inc.alternatives': '其他可能', 'inc.jobs': '受影响的作业', 'inc.todo': '建议处置', 'inc.opened': '发生', 'inc.lasts': '持续', 'inc.servers': '服务器', 'inc.alerts': '告警', 'inc.n_alerts': '{n} 条告警',
+  'inc.folded': '{alerts} 条告警，1 个事件', 'inc.repeat': '（重复）', 'inc.merged_into': '已并入 {id}', 'inc.as_text': '文字形式', 'inc.axis': '距首条告警的时间（对数轴）', 'inc.none': '没有符合条件的事件。', 
+  'inc.affects': ({ servers, jobs }) => `${servers} 台服务器${jobs ? `，${jobs} 个作业` : ''}`, 'inc.what': '经过', 'inc.no_detail': '该事件的告警已不再保留。', 'inc.fold_line': '已折叠告警', 'inc.reports_of': '{of} 中 {n} 个上报', 'inc.quiet': '无异常，符合预期',
+  
+
+  // what happened, in one sentence
+  'sum.power.feed_loss': '机柜 {rack} 的 {feed} 路供电中断，{servers} 台服务器接在其上。',
+  'sum.power.psu_failure': '{server} 的电源 {part} 故障。',
+  'sum.cooling.air_supply': '{resource} 制冷不足，{servers} 台服务器过热。',
+  'sum.cooling.fan_failure': '{server} 的风扇 {part} 故障。',
+  'sum.network.switch_failure': '交换机 {switch} 故障，{servers} 台服务器失去链路。',
+  'sum.network.link_failure': '{port} 的链路断开。',
+  'sum.network.link_flap': '链路 {port} 反复断开 {n} 次。',
+  'sum.network.optics_degraded': '{port} 的光模块正在劣化。',
+  'sum.network.nic_failure': '{server} 的网卡 {part} 故障。',
+  'sum.gpu.fallen_off_bus': '{server} 的 GPU {gpu} 从总线上掉线。',
+  'sum.gpu.memory_uncorrectable': '{server} 的 GPU {gpu} 出现无法纠正的显存错误。',
+  'sum.gpu.memory_degrading': '{server} 的 GPU {gpu} 显存正在劣化。',
+  'sum.gpu.gsp_hang': '{server} 的 GPU {gpu} 固件停止响应。',
+  'sum.gpu.nvlink_failure': '{server} 的 GPU {gpu} 失去 NVLink。',
+  'sum.gpu.overheating': '{server} 的 GPU {gpu} 过热。',
+  'sum.nvswitch.failure': '{server} 的 {part} 故障。',
+  'sum.host.memory_uncorrectable': '{server} 的内存条 {part} 出现无法纠正的错误。',
+  'sum.host.cpu_failure': '{server} 的处理器 {part} 故障。',
+  'sum.host.pcie_fault': '{server} 的 PCIe 在 {part} 处发生致命错误。',
+  'sum.host.disk_failure': '{server} 的硬盘 {part} 即将失效。',
+  'sum.host.crash': '{server} 崩溃。',
+  'sum.service.fabric_manager': '{server} 的 Fabric Manager 故障。',
+  'sum.bmc.failure': '{server} 的主板管理控制器没有应答。',
+  'sum.workload.error': '{job} 在 {servers} 台服务器上崩溃；硬件没有问题。',
+  'sum.unknown': '{resource} 报告严重状况，没有已知故障可以解释。',
+
+  // why
+  'say.psus_lost': '机柜 {rack} {feed} 路上的 {n} 个电源在 {within} 秒内失去输入。',
+  'say.common_supplier': '它们都接在 {resource} 上；{feed} 路没有一个电源报告中断。',
+  'say.common': '它们都接在 {resource} 上。',
+  'say.nvswitches': '{switches} 个 NVSwitch 报告与它的链路中断，这是必然结果。',
+  'say.breaker_open': '{resource} 自己报告主断路器已断开。',
+  'say.repeats': '{a} 的 {n} 条记录与 {b} 所报相同，只计一次。',
+  'say.brake': '{servers} 台服务器上的 {gpus} 张 GPU 降频，因为只靠 {feed} 路供电。',
+  'say.overload': '{resource} 报告过载。',
+  'say.off_bus': '{server} 的 GPU {gpu} 在 PCIe 上不再应答。',
+  'say.recovery': '驱动自身要求执行恢复动作（XID 154）。',
+  'say.neighbours': '{switches} 个 NVSwitch 和另外 {gpus} 张 GPU 报告与它的链路中断，这是必然结果。',
+  'say.job_stopped': '{job} 已停止，{servers} 台服务器对此有上报。',
+  'say.job_owner': '{job} 属于 {owner}。',
+  'say.page_fault': '{n} 张 GPU 在 {within} 秒内报告 {job} 的程序错误。',
+  'say.cleanup': '另外 {n} 条记录是随后的清理。',
+  'say.no_hardware': '有上报的 {gpus} 张 GPU 均无硬件错误，因此作业本身最可能是原因。',
+  'say.ports_down': '{n} 个端口在 {within} 秒内失去链路。',
+  'say.port_bounces': '{port} 的链路断开 {n} 次。',
+  'say.servers_silent': '{n} 台服务器不再应答。',
+  'say.switch_silent': '{switch} 自身不再应答。',
+  'say.hot_inlets': '{n} 台设备报告进风过热，最后一台比第一台晚 {within} 秒。',
+  'say.hot_gpus': '{n} 张 GPU 因过热受限。',
+  'say.air_alarm': '{resource} 自己报告故障。',
+  'say.record': '{resource} 报告 {what}。',
+  'say.records': '{parts} 个部件在 {within} 秒内报告 {what} 共 {n} 次。',
+  'say.before': '此前 {s} 秒出现过 {what}。',
+  'say.returned': '其中 {n} 个状况已经结束。',
+  'say.unexplained': '没有已知故障能同时解释它和其他现象。',
+
+  // predictions in a sentence
+  'predict.falls': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后降到 ${f.num(limit)} ${unit} 以下。`,
+  'predict.rises': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后升到 ${f.num(limit)} ${unit} 以上。`,
+  'predict.below': '{server} 的 {part} 已降到 {limit} {unit} 以下。', 'predict.above': '{server} 的 {part} 已升到 {limit} {unit} 以上。', 'predict.averted': '{server} 的 {part} 已重新远离 {limit} {unit}。', 'predict.expired': '{server} 的 {part} 不再趋向 {limit} {unit}。',
+
+  // faults
+  'fault.power.feed_loss': '供电中断', 'fault.power.psu_failure': '电源故障', 'fault.cooling.air_supply': '制冷中断', 'fault.cooling.fan_failure': '风扇磨损', 'fault.network.switch_failure': '交换机故障', 'fault.network.link_failure': '链路断开', 'fault.network.link_flap': '链路抖动', 'fault.network.optics_degraded': '光模块劣化', 'fault.network.nic_failure': '网卡故障', 'fault.gpu.fallen_off_bus': 'GPU 掉线', 'fault.gpu.memory_uncorrectable': '显存不可纠正错误', 'fault.gpu.memory_degrading': '显存劣化', 'fault.gpu.gsp_hang': 'GPU 固件挂起', 'fault.gpu.nvlink_failure': 'NVLink 故障', 'fault.gpu.overheating': 'GPU 过热', 'fault.nvswitch.failure': 'NVSwitch 故障', 'fault.host.memory_uncorrectable': '内存条故障', 'fault.host.cpu_failure': 'CPU 故障', 'fault.host.pcie_fault': 'PCIe 故障', 'fault.host.disk_failure': '硬盘故障', 'fault.host.crash': '主机崩溃', 'fault.service.fabric_manager': 'Fabric Manager 停止', 'fault.bmc.failure': 'BMC 故障', 'fault.workload.error': '作业错误', 'fault.unknown': '原因不明',
+  'role.cause': '原因', 'role.affected': '结果', 'role.silent': '无异常', 'role.context': '途经',
+  'link.powers': '供电', 'link.cools': '制冷', 'link.network': '网络', 'link.nvlink': 'NVLink', 'link.pcie': 'PCIe', 'link.contains': '组成部分', 'link.runs': '运行于',
+
+  // actions
+  'act.headline': ({ n: k, proposed }) => (k > 0 ? `${k} 项处置等你批准。` : proposed > 0 ? `没有待你批准的处置；已提出 ${proposed} 个步骤。` : '没有待你批准的处置。'),
+  'act.proposed': '已提出', 'act.waiting': '等待批准', 'act.approved': '已批准', 'act.running': '执行中', 'act.verifying': '验证中', 'act.done': '完成', 'act.failed': '失败', 'act.unknown': '结果未知', 'act.cancelled': '已取消', 'act.refused': '不建议', 'act.would.dry-run': '演练：未做任何改动', 'act.would.observe': '仅观察', 'act.person': '需人工', 'act.recommended': '建议',
+  'act.approve': '批准', 'act.cancel': '取消', 'act.dry_run': '演练', 'act.back': '返回', 'act.rails': '执行前的检查', 'act.rails_n': '{n} 项检查', 'act.ladders': '各服务器的阶梯', 'act.proposals': '提出的步骤', 'act.log': '最近', 'act.server': '服务器', 'act.attempt': '第 {n} 次', 'act.verified': '验证：{by}',
+  'act.needs_role': '需要“批准”权限。', 'act.offline': '服务器恢复前停用。', 'act.none': '没有提出任何处置。', 'act.none_any': '还没有处置。', 'act.none_hint': '需要修复的事件会在这里显示其阶梯。', 'act.sent': '已批准；检查通过后开始。', 'act.dry_sent': '已请求演练，不做任何改动。', 'act.was_cancelled': '已请求取消。', 'act.irreversible': '会中断其上运行的任务', 'act.reversible': '可撤销',
+  'actor.correlator': '关联分析', 'actor.control': '控制', 'actor.policy': '策略',
+  'rung.observe': '观察', 'rung.notify_owner': '通知所有者', 'rung.cap_power': '限制功率', 'rung.cordon': '停派', 'rung.drain': '排空', 'rung.reset_gpu': 'GPU 复位', 'rung.reload_driver': '重载驱动', 'rung.restart_service': '重启服务', 'rung.reboot': '重启', 'rung.power_cycle': '断电重启', 'rung.ac_cycle': '交流断电', 'rung.reset_bmc': '复位 BMC', 'rung.reinstall': '重装', 'rung.replace': '更换', 'rung.inspect_feed': '检查供电', 'rung.inspect_cooling': '检查制冷', 'rung.inspect_cable': '检查线缆', 'rung.clean_optics': '清洁光模块', 'rung.quarantine': '隔离', 'rung.ticket': '工单', 'rung.uncordon': '归还',
+  'do.observe': '观察 {target}', 'do.notify_owner': '通知 {target} 的所有者', 'do.cap_power': '限制 {target} 的功率', 'do.cordon': '不再向 {target} 派新作业', 'do.drain': '排空 {target}', 'do.reset_gpu': '复位 {target}', 'do.reload_driver': '重载 {target} 的驱动', 'do.restart_service': '重启 {target} 上的服务', 'do.reboot': '重启 {target}', 'do.power_cycle': '对 {target} 断电重启', 'do.ac_cycle': '切断 {target} 的插座', 'do.reset_bmc': '复位 {target} 的 BMC', 'do.reinstall': '重装 {target}', 'do.replace': '更换 {target}', 'do.inspect_feed': '检查 {target}', 'do.inspect_cooling': '检查 {target} 的制冷', 'do.inspect_cable': '检查 {target} 的线缆', 'do.clean_optics': '清洁 {target} 的光模块', 'do.quarantine': '将 {target} 留在资源池之外', 'do.ticket': '为 {target} 开工单', 'do.uncordon': '让 {target} 回到资源池',
+  'rail.of': '{value}/{limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': '满足', 'rail.fails': '不满足', 'rail.confidence': '置信度', 'rail.evidence_age_seconds': '证据时效', 'rail.rungs_before_done': '之前的步骤', 'rail.fleet_budget': '机群预算', 'rail.rack_budget': '机柜预算', 'rail.destructive_per_hour': '每小时预算', 'rail.cool_down_seconds': '冷却时间', 'rail.lease': '租约', 'rail.storm_breaker': '风暴断路器',
+
+  // device
+  'dev.forecast': '预测', 'dev.will_fall': '{part} 预计约 {age}后降到 {limit} {unit} 以下。', 'dev.will_rise': '{part} 预计约 {age}后升到 {limit} {unit} 以上。', 'dev.probability': '{age}内的概率', 'dev.signals': '依据', 'dev.model': '模型 {name}，版本 {version}', 'dev.log': '日志', 'dev.inventory': '资产', 'dev.parts': '部件', 'dev.open': '此处未结', 'dev.contact': '最近联系', 'dev.allocated': '{tenant} 的 {job}', 'dev.limit': '限值', 'dev.now': '现在', 'dev.peers': '同类中位数', 'dev.range': '时间范围', 'dev.event_lane': '日志', 'dev.no_forecast': '近期预计没有部件故障。', 'dev.filter': '筛选日志', 'dev.no_log': '没有任何上报。', 'dev.no_plots': '此范围内没有测量值。', 'dev.no_plots_hint': '采集器读到该设备后，这里会出现数值。',
+  'plot.auspex_fan_speed_rpm': '风扇转速', 'plot.auspex_fan_duty_ratio': '风扇占空比', 'plot.DCGM_FI_DEV_GPU_TEMP': 'GPU 温度', 'plot.DCGM_FI_DEV_MEMORY_TEMP': '显存温度', 'plot.DCGM_FI_DEV_GPU_UTIL': 'GPU 负载', 'plot.DCGM_FI_DEV_POWER_USAGE': 'GPU 功率', 'plot.DCGM_FI_DEV_SM_CLOCK': 'GPU 频率', 'plot.auspex_psu_input_power_watts': '电源输入', 'plot.auspex_server_power_watts': '功率', 'plot.auspex_server_inlet_temperature_celsius': '进风温度', 'plot.auspex_port_in_octets_total': '接收', 'plot.auspex_port_out_octets_total': '发送', 'plot.auspex_port_rx_power_dbm': '接收光功率', 'plot.auspex_port_pre_fec_ber_ratio': '纠错前误码率', 'plot.auspex_switch_temperature_celsius': '温度',
+  'part.server': '服务器', 'part.switch': '交换机', 'part.pdu': 'PDU', 'part.rack': '机柜', 'part.crac': '空调', 'part.workload': '作业', 'part.gpu': 'GPU', 'part.fan': '风扇', 'part.psu': '电源', 'part.nic': '网卡', 'part.port': '端口', 'part.nvswitch': 'NVSwitch', 'part.dimm': '内存条', 'part.disk': '硬盘', 'part.cpu': 'CPU', 'part.bmc': 'BMC', 'part.pcie_switch': 'PCIe 交换芯片',
+
+  // predictions
+  'pre.part': '部件', 'pre.what': '现象', 'pre.when': '时间', 'pre.chance': '概率', 'pre.now': '当前', 'pre.signals': '依据', 'pre.job': '受威胁作业', 'pre.empty': '近期预计没有部件故障。', 'pre.empty_hint': '当部件的趋势走向限值时，会出现在这里。', 'pre.head': '预计有 {n} 个部件故障。', 'pre.past': '以往预测', 'pre.came_true': '应验', 'pre.averted': '已避免', 'pre.expired': '未发生',
+
+  // explore
+  'exp.title': '查询', 'exp.query': 'PromQL', 'exp.run': '执行', 'exp.examples': '示例', 'exp.series': '{n} 条序列', 'exp.first': '只画前 {n} 条', 'exp.failed': '查询失败', 'exp.nothing': '此范围内没有匹配。', 'exp.curl': '用 curl 查同样的内容', 'exp.last': '最新', 'exp.min': '最小', 'exp.max': '最大', 'exp.label': '序列', 'exp.empty': '还没有收到任何指标。',
+
+  // login
+  'login.title': '登录', 'login.hint': '打开服务器启动时打印的地址，或把该地址、其中的登录码或令牌粘贴到这里。', 'login.secret': '地址、登录码或令牌', 'login.enter': '登录', 'login.out': '退出',
+
+  // palette and keys
+  'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',
+  'keys.title': '键盘', 'keys.find': '查找或执行', 'keys.move': '下一个、上一个', 'keys.open': '打开', 'keys.back': '返回', 'keys.problem': '下一个、上一个问题', 'keys.zoom': '缩放', 'keys.approve': '批准（会再确认）', 'keys.dry': '演练', 'keys.this': '本列表', 'keys.evidence': '折叠、展开证据',
+};

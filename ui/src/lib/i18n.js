@@ -1,0 +1,100 @@
+// Words and numbers in the reader's language. A message is a string with {names}, or a function of its
+// arguments where a language needs a choice (plurals). A test compares the keys of both languages.
+import { useEffect, useState } from 'preact/hooks';
+import { en } from '../i18n/en.js';
+import { zh } from '../i18n/zh.js';
+
+const TABLES = { en, zh };
+const LOCALES = { en: 'en-GB', zh: 'zh-CN' };
+const listeners = new Set();
+let language = localStorage.getItem('language') ?? (navigator.language.startsWith('zh') ? 'zh' : 'en');
+document.documentElement.lang = language;
+
+export const languages = [['en', 'English'], ['zh', '中文']];
+
+export function setLanguage(next) {
+  language = next;
+  localStorage.setItem('language', next);
+  document.documentElement.lang = next;
+  for (const listener of listeners) listener(next);
+}
+
+/** Redraws the caller when the language changes. The shell calls it, and with it every page is redrawn. */
+export function useLanguage() {
+  const [value, setValue] = useState(language);
+  useEffect(() => {
+    listeners.add(setValue);
+    return () => listeners.delete(setValue);
+  }, []);
+  return value;
+}
+
+/** The text of a message. A missing key is shown as it is, so that a test and a reader see it. */
+export function t(id, args) {
+  const message = TABLES[language][id];
+  if (message === undefined) return id;
+  if (typeof message === 'function') return message(args ?? {}, fmt);
+  return args ? message.replace(/\{(\w+)\}/g, (_, name) => (args[name] === undefined ? '' : typeof args[name] === 'number' ? fmt.num(args[name]) : args[name])) : message;
+}
+
+/** Whether there is a text with that id. */
+export const known = (id) => TABLES[language][id] !== undefined;
+
+/** The text of the first id that is known, or the fallback. */
+export const name = (prefix, key, fallback = key) => (known(`${prefix}.${key}`) ? t(`${prefix}.${key}`) : String(fallback ?? '').replaceAll('_', ' '));
+
+/**
+ * The text of a message that came over the wire as { id, args }. Where this version does not know the id, or
+ * lacks an argument, the plain sentence of the record stands in: an id is never shown.
+ */
+export function say(message, fallback = '') {
+  const found = message?.id && TABLES[language][message.id];
+  if (found === undefined || found === null || found === '') return fallback;
+  const args = message.args ?? {};
+  if (typeof found === 'string') return [...found.matchAll(/\{(\w+)\}/g)].every(([, key]) => args[key] !== undefined) ? t(message.id, args) : fallback;
+  let lacks = false;
+  const text = found(new Proxy(args, { get(target, key) { if (!(key in target)) lacks = true; return target[key]; } }), fmt);
+  return lacks ? fallback : text;
+}
+
+/** The first sentence of a longer text. */
+export const firstSentence = (text) => /^.*?[.!?。](?=\s|$)/s.exec(text ?? '')?.[0] ?? text ?? '';
+
+const formats = new Map();
+function intl(kind, options) {
+  const key = `${language} ${kind} ${JSON.stringify(options)}`;
+  if (!formats.has(key)) formats.set(key, new Intl[kind](LOCALES[language], options));
+  return formats.get(key);
+}
+
+const UNITS = [['d', 86_400], ['h', 3600], ['min', 60], ['s', 1]];
+
+export const fmt = {
+  num: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { maximumFractionDigits: Math.max(digits, Number.isInteger(v) ? 0 : 2) }).format(v)),
+  fixed: (v, digits) => (v == null ? '–' : intl('NumberFormat', { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(v)),
+  /** Large numbers: SI prefixes in English (1.2 M), 万 and 亿 in Chinese. */
+  compact(v) {
+    if (language === 'zh') return intl('NumberFormat', { notation: 'compact', maximumFractionDigits: 1 }).format(v);
+    const [size, prefix] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']].find(([limit]) => v >= limit) ?? [1, ''];
+    return `${fmt.fixed(v / size, prefix ? 1 : 0)}${prefix && ` ${prefix}`}`;
+  },
+  pct: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { style: 'percent', maximumFractionDigits: digits }).format(v)),
+  /** A probability never reads as certain: 0.997 is "> 99 %". */
+  prob: (v) => (v > 0.99 ? `> ${fmt.pct(0.99)}` : v > 0 && v < 0.01 ? `< ${fmt.pct(0.01)}` : fmt.pct(v)),
+  /** The largest unit, and the next one while the first is small: "2 min 52 s", "9 d". */
+  dur(seconds) {
+    let rest = Math.max(0, Math.round(seconds));
+    const at = UNITS.findIndex(([, size]) => rest >= size);
+    if (at < 0) return `0 ${t('unit.s')}`;
+    const [unit, size] = UNITS[at];
+    const whole = Math.floor(rest / size);
+    rest -= whole * size;
+    const next = UNITS[at + 1];
+    const minor = next && whole < 5 ? Math.floor(rest / next[1]) : 0;
+    return `${whole} ${t(`unit.${unit}`)}${minor ? ` ${minor} ${t(`unit.${next[0]}`)}` : ''}`;
+  },
+  clock: (ms) => intl('DateTimeFormat', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', timeZone: 'UTC' }).format(ms),
+  minute: (ms) => intl('DateTimeFormat', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZone: 'UTC' }).format(ms),
+  day: (ms) => intl('DateTimeFormat', { day: 'numeric', month: 'short', timeZone: 'UTC' }).format(ms),
+  stamp: (ms) => `${fmt.day(ms)} ${fmt.minute(ms)}`,
+};

@@ -1,0 +1,111 @@
+// Actions: what one would do and why, what was checked before, and the box that asks before it acts.
+import { cls, html, useModal, useRef, useState } from '../lib/html.js';
+import { newKey, post, useApi, useLink } from '../lib/api.js';
+import { firstSentence, fmt, known, name, say, t } from '../lib/i18n.js';
+import { useKeys } from '../lib/keys.js';
+import { href } from '../lib/router.js';
+import { Shape, stepShape } from './status.js';
+
+/** One sentence with a verb: what a kind of action does to a target. */
+export const doText = (kind, target) => (known(`do.${kind}`) ? t(`do.${kind}`, { target }) : `${name('rung', kind)}: ${target}`);
+const OF_PARTS = new Set(['reset_gpu', 'replace', 'inspect_feed', 'inspect_cooling', 'inspect_cable', 'clean_optics', 'cap_power', 'notify_owner', 'observe']);
+/** What one action does. Some act on the part, the others on the server that holds it. */
+export const actionText = (action) => doText(action.kind, (OF_PARTS.has(action.kind) && action.target) || action.server || action.target);
+
+const RANK = ['waiting', 'running', 'verifying', 'approved', 'unknown', 'failed', 'proposed', 'refused', 'done', 'cancelled'];
+/** What waits for a person first, then what runs, then the rest by rung. */
+export const bySoonest = (items) => [...items].sort((a, b) => RANK.indexOf(a.state) - RANK.indexOf(b.state) || a.rung - b.rung || Date.parse(b.time) - Date.parse(a.time));
+
+/** Whether an action only says what it would do. */
+export const isDry = (action) => action.mode === 'dry-run' || action.mode === 'observe';
+/** Whether nobody but a person can do it. */
+const isManual = (action) => action.state === 'proposed' && action.detail === 'for a person';
+/** The state of an action in a word. */
+export const stateText = (action) => (isManual(action) ? t('act.person') : isDry(action) && ['proposed', 'done', 'approved', 'waiting'].includes(action.state) ? t(`act.would.${action.mode}`) : t(`act.${action.state}`));
+/** Shape and colour of an action. */
+export const shapeOf = (action) => (isManual(action) ? ['person', 'text'] : isDry(action) && action.state !== 'refused' ? ['later', 'action'] : stepShape(action.state));
+
+const DESTRUCTIVE = new Set(['reset_gpu', 'reload_driver', 'restart_service', 'reboot', 'power_cycle', 'ac_cycle', 'reset_bmc', 'reinstall']);
+
+/** What was checked, each with its number and its limit. */
+export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${rail.detail}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
+const BOUND = { confidence: 'rail.at_least', cool_down_seconds: 'rail.at_least', evidence_age_seconds: 'rail.at_most' };
+const figure = (rail, v) => (rail.name === 'confidence' ? fmt.prob(v) : rail.name.endsWith('_seconds') ? fmt.dur(v) : fmt.num(v, 1));
+const railText = (rail) => (known(`rail.${rail.name}`) ? `${t(`rail.${rail.name}`)}${rail.limit ? ` ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : ''}${rail.ok || !rail.detail ? '' : `: ${rail.detail}`}` : rail.detail || name('rail', rail.name));
+
+/** Whether this person may act now, and if not, why. */
+export function useMay(right) {
+  const me = useApi('me').data;
+  const link = useLink();
+  if (link.state === 'lost') return t('act.offline');
+  return me && !me.permissions.includes(right) ? t('act.needs_role') : null;
+}
+
+/** The dialog names the effect in its button, shows what was checked, and needs a second, deliberate press. */
+function Ask({ action, onClose, onDone }) {
+  const dialog = useModal();
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useKeys({ modal: true, Escape: onClose });
+  const sent = useRef(null); // the key of the press that is on its way: a double click is one press
+  const approve = () => {
+    if (sent.current) return;
+    sent.current = newKey();
+    setBusy(true);
+    post(`actions/${encodeURIComponent(action.id)}/approve`, {}, sent.current).then(() => onDone(t('act.sent')), (failure) => { sent.current = null; setBusy(false); setError(failure); });
+  };
+  const destructive = DESTRUCTIVE.has(action.kind);
+  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="ask-title">
+    <h2 id="ask-title">${actionText(action)}</h2>
+    <p>${say(action.sentence, firstSentence(action.why))}</p>
+    ${action.detail && action.detail !== 'waits for approval' && html`<p class="text-2">${action.detail}</p>`}
+    <p class=${destructive ? 'c-warning' : 'dim'}>${t(destructive ? 'act.irreversible' : 'act.reversible')}.</p>
+    ${action.rails.length > 0 && html`<h3>${t('act.rails')}</h3><${Rails} rails=${action.rails} />`}
+    ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
+    <footer><button class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy} autofocus onClick=${approve}>${actionText(action)}</button></footer>
+  </dialog>`;
+}
+
+const CANCELLABLE = ['proposed', 'waiting', 'approved'];
+
+/** Approve, dry run and cancel. The keys a and d work on the `first` one of a page. */
+export function Decide({ action, first }) {
+  const [asking, setAsking] = useState(false);
+  const [told, setTold] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const denied = useMay('approve');
+  const waits = action.state === 'waiting';
+  const ask = (verb, text) => {
+    setBusy(true);
+    post(`actions/${encodeURIComponent(action.id)}/${verb}`).then(() => setTold(text), (e) => setTold(`${e.message} ${e.hint ?? ''}`)).then(() => setBusy(false));
+  };
+  const dry = () => ask('dry-run', t('act.dry_sent'));
+  useKeys(first && !denied && waits ? { a: () => setAsking(true), d: dry } : {});
+  if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return told && html`<p class="told" role="status">${told}</p>`;
+  const off = Boolean(denied) || busy;
+  return html`<div class="decide">
+    ${waits && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
+    <button class="btn" disabled=${off} onClick=${dry}>${t('act.dry_run')}${first && html`<kbd>d</kbd>`}</button>`}
+    <button class="btn" disabled=${off} onClick=${() => ask('cancel', t('act.was_cancelled'))}>${t('act.cancel')}</button>
+    ${denied && html`<p class="dim">${denied}</p>`}
+    ${told && html`<p class="told" role="status">${told}</p>`}
+    ${asking && html`<${Ask} action=${action} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setTold(text); }} />`}
+  </div>`;
+}
+
+/** One action on the page of an incident or in the list of what waits. */
+export function ActionCard({ action, first, wide }) {
+  const [kind, token] = shapeOf(action);
+  return html`<article class=${cls('action', action.state === 'waiting' && 'waits', wide && 'wide')}>
+    <header><${Shape} kind=${kind} token=${token} size=${13} /><h3>${actionText(action)}</h3><span class=${`c-${token}`}>${stateText(action)}</span></header>
+    ${wide && action.incident && html`<p class="from dim"><a href=${href(`incidents/${action.incident}`)}>${action.incident}</a>${action.attempt > 1 && html` · ${t('act.attempt', { n: action.attempt })}`}</p>`}
+    <div class="plan">
+      ${(wide || !action.incident) && (action.sentence || action.why) && html`<p class="text-2">${say(action.sentence, firstSentence(action.why))}</p>`}
+      ${action.detail && !isManual(action) && action.detail !== 'waits for approval' && html`<p>${action.detail}</p>`}
+      ${action.verified_by && html`<p class="dim">${t('act.verified', { by: action.verified_by })}</p>`}
+    </div>
+    ${action.rails.length > 0 && !['done', 'cancelled'].includes(action.state) && html`<${Rails} rails=${action.rails} />`}
+    ${action.rails.length > 0 && ['done', 'cancelled'].includes(action.state) && html`<details class="checked"><summary>${t('act.rails_n', { n: action.rails.length })}</summary><${Rails} rails=${action.rails} /></details>`}
+    <${Decide} action=${action} first=${first} />
+  </article>`;
+}

@@ -1,0 +1,62 @@
+// The palette: one box that finds pages, servers, incidents and commands. Opened with / or mod+k.
+import { cls, html, useEffect, useMemo, useModal, useRef, useState } from '../lib/html.js';
+import { useApi } from '../lib/api.js';
+import { t } from '../lib/i18n.js';
+import { useKeys } from '../lib/keys.js';
+import { go } from '../lib/router.js';
+import { summaryOf } from './bits.js';
+
+const SHOWN = 9;
+
+/** Letters of the query in order, closer and earlier is better; null when it does not match. */
+export function match(query, text) {
+  let at = -1;
+  let cost = 0;
+  for (const letter of query.toLowerCase()) {
+    const next = text.toLowerCase().indexOf(letter, at + 1);
+    if (next < 0) return null;
+    cost += at < 0 ? next : (next - at - 1) * 3;
+    at = next;
+  }
+  return cost;
+}
+
+export function Palette({ onClose, commands }) {
+  const input = useRef();
+  const dialog = useModal();
+  const [query, setQuery] = useState('');
+  const [at, setAt] = useState(0);
+  const servers = useApi('fleet').data?.servers.id ?? [];
+  const incidents = useApi('incidents').data?.items ?? [];
+  useEffect(() => { input.current.focus(); }, []);
+
+  const pool = useMemo(() => [
+    ...commands,
+    ...incidents.map((i) => ({ group: 'pal.incident', text: `${i.id}  ${summaryOf(i)}`, run: () => go(`incidents/${i.id}`) })),
+    ...servers.map((id) => ({ group: 'pal.server', text: id, run: () => go(`servers/${id}`) })),
+  ], [commands, incidents, servers]);
+  const found = useMemo(() => {
+    if (!query) return pool.slice(0, SHOWN);
+    const scored = [];
+    for (const item of pool) {
+      const cost = match(query, item.text);
+      if (cost !== null) scored.push([cost, item]);
+    }
+    return scored.sort((a, b) => a[0] - b[0]).slice(0, SHOWN).map(([, item]) => item);
+  }, [pool, query]);
+
+  const run = (item) => { onClose(); item?.run(); };
+  const move = (by) => setAt((i) => (i + by + found.length) % Math.max(1, found.length));
+  useKeys({ modal: true, Escape: onClose });
+  const onKey = (event) => {
+    const actions = { ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => run(found[at]) };
+    if (actions[event.key] && !event.isComposing) { event.preventDefault(); actions[event.key](); }
+  };
+  return html`<dialog class="palette" ref=${dialog} onClose=${onClose} onClick=${(e) => e.target === dialog.current && onClose()} aria-label=${t('shell.find')}>
+    <input ref=${input} value=${query} placeholder=${t('pal.placeholder')} aria-label=${t('pal.placeholder')} role="combobox" aria-expanded="true" aria-controls="pal-list" aria-activedescendant=${found.length ? `pal-${at}` : undefined} onInput=${(e) => { setQuery(e.target.value); setAt(0); }} onKeyDown=${onKey} />
+    <ul id="pal-list" role="listbox" aria-label=${t('shell.find')}>
+      ${found.map((item, i) => html`<li id=${`pal-${i}`} role="option" aria-selected=${i === at ? 'true' : 'false'} class=${cls(i === at && 'on')} onMouseMove=${() => setAt(i)} onClick=${() => run(item)}><span>${item.text}</span><small>${item.keys ? html`<kbd>${item.keys}</kbd>` : t(item.group)}</small></li>`)}
+    </ul>
+    ${found.length === 0 && html`<p class="dim">${t('pal.none')}</p>`}
+  </dialog>`;
+}
