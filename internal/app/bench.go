@@ -1,0 +1,261 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/bench"
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// BenchOptions says how much to measure.
+type BenchOptions struct {
+	N int // what the scenario counts; 0 is the scenario's default
+}
+
+// scenario is one measurement. It checks what it measured: a result that lacks
+// something is an error.
+type scenario struct {
+	name string
+	n    int // by default
+	run  func(b *bencher, ctx context.Context) (bench.Result, error)
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{"gnmi-ingest", 1_000_000, (*bencher).gnmiIngest},
+		{"ipmi-poll", 400, (*bencher).ipmiPoll},
+		{"redfish-poll", 200, (*bencher).redfishPoll},
+		{"bus-produce", 5_000_000, (*bencher).busProduce},
+		{"bus-consume", 10_000_000, (*bencher).busConsume},
+		{"pipeline", 3_000_000, (*bencher).pipeline},
+		{"correlate", 50_000, (*bencher).correlateStorm},
+		{"predict", 2_000_000, (*bencher).predictWear},
+		{"alert-latency", 200, (*bencher).alertLatency},
+		{"notify-latency", 200, (*bencher).notifyLatency},
+		{"burst", 64, (*bencher).burst},
+	}
+}
+
+// BenchScenarios lists the scenarios in the order in which they run.
+func BenchScenarios() []string {
+	var out []string
+	for _, s := range scenarios() {
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// Bench measures scenarios, all of them where none is named, and writes one JSON
+// object each to out (formats, section 7). Several scenarios run one after the
+// other, each in a process of its own, so that none pays for the one before. A
+// scenario that fails does not keep the others from running.
+func Bench(ctx context.Context, o BenchOptions, names []string, out, errw io.Writer) error {
+	if o.N < 0 {
+		return fmt.Errorf("%w: n is %d, and must not be negative", ErrUsage, o.N)
+	}
+	if len(names) == 0 {
+		names = BenchScenarios()
+	}
+	for _, name := range names {
+		if !slices.Contains(BenchScenarios(), name) {
+			return fmt.Errorf("%w: there is no scenario %q; there are %s", ErrUsage, name, strings.Join(BenchScenarios(), ", "))
+		}
+	}
+	if len(names) == 1 {
+		return benchOne(ctx, o, names[0], out, errw)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	var errs []error
+	for _, name := range names {
+		cmd := exec.CommandContext(ctx, self, "bench", name, "--n", strconv.Itoa(o.N))
+		cmd.Stdout, cmd.Stderr = out, errw
+		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+		cmd.WaitDelay = 2 * grace
+		if err := cmd.Run(); err != nil {
+			errs = append(errs, fmt.Errorf("bench %s: %w", name, err))
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// BenchPeer plays a device or a receiver for a scenario, in a process of its own.
+func BenchPeer(ctx context.Context, kind, options string, in io.Reader, out io.Writer) error {
+	return bench.RunPeer(ctx, kind, options, in, out)
+}
+
+func benchOne(ctx context.Context, o BenchOptions, name string, out, errw io.Writer) (err error) {
+	i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
+	s := scenarios()[i]
+	dir, err := os.MkdirTemp("", "auspex-bench-")
+	if err != nil {
+		return fmt.Errorf("bench %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bencher{name: name, n: s.n, dir: dir, err: errw}
+	if o.N > 0 {
+		b.n = o.N
+	}
+	r, err := s.run(b, ctx)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("bench %s: %w", name, err)
+	}
+	return json.NewEncoder(out).Encode(r)
+}
+
+// bencher is what a scenario works with.
+type bencher struct {
+	name string
+	n    int
+	dir  string // empty at the start, removed at the end
+	err  io.Writer
+}
+
+func (b *bencher) path(name string) string { return filepath.Join(b.dir, name) }
+
+// product returns a stack with its state in the scenario's folder, without a
+// history, and with the changes that a scenario makes to the configuration.
+func (b *bencher) product(change func(*Config)) *stack {
+	cfg := DefaultConfig()
+	cfg.Data, cfg.Site, cfg.Store.ClickHouse = b.path("data"), bench.Site, clickHouseOff
+	if change != nil {
+		change(&cfg)
+	}
+	cfg.Complete()
+	return newStack(cfg, io.Discard, b.err)
+}
+
+// inventory writes the inventory that a stack imports.
+func (b *bencher) inventory(t schemas.Topology) (file string, err error) {
+	doc, err := json.Marshal(&t)
+	if err != nil {
+		return "", err
+	}
+	file = b.path("topology.json")
+	return file, os.WriteFile(file, doc, 0o600)
+}
+
+// live runs components until stop is called, and returns when all are ready.
+type live struct {
+	cancel context.CancelFunc
+	died   chan struct{}
+	err    error
+}
+
+func (b *bencher) start(ctx context.Context, s *stack, comps ...run.Component) (*live, error) {
+	if err := os.MkdirAll(s.cfg.Data, 0o700); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	l := &live{cancel: cancel, died: make(chan struct{})}
+	ready := make(chan struct{})
+	comps = append(comps, run.Func("ready", func(ctx context.Context, ok func()) error {
+		close(ready)
+		ok()
+		<-ctx.Done()
+		return nil
+	}))
+	go func() {
+		defer close(l.died)
+		l.err = run.Group(ctx, s.log, grace, comps...)
+	}()
+	select {
+	case <-ready:
+		return l, nil
+	case <-l.died:
+		cancel()
+		return nil, errors.Join(l.err, ctx.Err())
+	}
+}
+
+func (l *live) stop() error {
+	l.cancel()
+	<-l.died
+	return l.err
+}
+
+// await waits until what is asked for is there, or a part of the product dies, or
+// the patience ends.
+func (l *live) await(ctx context.Context, patience time.Duration, what string, there func() bool) error {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	end := time.Now().Add(patience)
+	for !there() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.died:
+			return errors.Join(fmt.Errorf("waiting for %s", what), l.err)
+		case <-t.C:
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s: not there after %s", what, patience)
+		}
+	}
+	return nil
+}
+
+// total adds up the values of a counter, where a label is given those with its value.
+func total(reg prometheus.Gatherer, name, label, value string) float64 {
+	families, err := reg.Gather()
+	if err != nil {
+		return 0
+	}
+	sum := 0.0
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			match := label == ""
+			for _, l := range m.GetLabel() {
+				match = match || l.GetName() == label && l.GetValue() == value
+			}
+			if match {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// times gathers durations from several goroutines.
+type times struct {
+	mu sync.Mutex
+	ds []time.Duration
+}
+
+func (t *times) add(d time.Duration) {
+	t.mu.Lock()
+	t.ds = append(t.ds, d)
+	t.mu.Unlock()
+}
+
+func (t *times) all() []time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.ds)
+}

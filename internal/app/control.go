@@ -1,0 +1,53 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/auspex-dev/auspex/control"
+	"github.com/auspex-dev/auspex/control/drain"
+	"github.com/auspex-dev/auspex/control/power"
+	"github.com/auspex-dev/auspex/internal/run"
+)
+
+// control climbs ladders; what has no driver here says "cannot".
+func (s *stack) control() []run.Component {
+	if !s.cfg.has(RoleControl) {
+		return nil
+	}
+	return []run.Component{late("control", func(context.Context) (run.Component, error) {
+		parts := &partWatch{s}
+		rem := map[string]control.Remediator{"power_cycle": power.New(s.openBMC, parts.alive)}
+		if s.cfg.Control.Slurm.URL != "" {
+			sched := newScheduler(s.cfg.Control.Slurm)
+			rem["drain"], rem["uncordon"] = drain.Drain{Scheduler: sched}, drain.Uncordon{Scheduler: sched}
+		}
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("control: %w", err)
+		}
+		return control.New(s.cfg.Control.Config, control.Deps{
+			Log: s.log, Metrics: s.reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: rem, Holder: host,
+		})
+	})}
+}
+
+// partWatch judges a repair by telemetry: the part has to be read again.
+type partWatch struct{ s *stack }
+
+// alive reports whether any metric of a part was observed after a time.
+func (w *partWatch) alive(ctx context.Context, part string, since time.Time) (bool, string, error) {
+	if w.s.hot == nil {
+		return true, "no hot window in this process to look into", nil
+	}
+	at, ok, err := w.s.hot.LastSeen(ctx, part, since)
+	if err != nil {
+		return false, "", fmt.Errorf("look for readings of %s: %w", part, err)
+	}
+	if !ok {
+		return false, part + " is not read yet", nil
+	}
+	return true, fmt.Sprintf("%s is read again since %s", part, at.UTC().Format(time.TimeOnly)), nil
+}

@@ -1,0 +1,120 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/internal/store/clickhouse"
+	"github.com/auspex-dev/auspex/internal/store/embedded"
+	"github.com/auspex-dev/auspex/pipeline/sink"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+const clickHouseOff, clickHouseEmbedded = "off", "embedded"
+
+// history is the ClickHouse store once it is open.
+type history struct{ db *clickhouse.DB }
+
+// openHistory opens ClickHouse and fills it, in the background: everything else
+// goes on without it, and what was missed is read from the bus.
+func (s *stack) openHistory(context.Context) (run.Component, error) {
+	return run.Func("history", func(ctx context.Context, ready func()) error {
+		ready()
+		if s.cfg.Store.ClickHouse == clickHouseOff {
+			s.health.Check("history", func() error { return errors.New("history is off by configuration") })
+			<-ctx.Done()
+			return nil
+		}
+		for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+			err := s.runHistory(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			s.history.Store(nil)
+			s.health.Check("history", func() error { return err })
+			if errors.Is(err, embedded.ErrUnavailable) {
+				fmt.Fprintf(s.err, "auspex: %v; the hot window serves the last hours.\n", err)
+				<-ctx.Done()
+				return nil
+			}
+			s.log.Error("history stands still and is tried again", "error", err, "in", wait.String())
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(wait):
+			}
+		}
+	}), nil
+}
+
+func (s *stack) runHistory(ctx context.Context) error {
+	cfg := s.cfg.Store.History
+	if s.cfg.Store.ClickHouse == clickHouseEmbedded {
+		if s.cfg.Store.Fetch {
+			if err := FetchEngine(ctx, s.err); err != nil {
+				return err
+			}
+		}
+		ecfg := s.cfg.Store.Engine
+		ecfg.Log, ecfg.Metrics = s.log, s.unique("engine")
+		engine, err := embedded.Start(ctx, ecfg)
+		if err != nil {
+			return err
+		}
+		defer engine.Close()
+		s.health.Check("engine", engine.Health)
+		cfg.Dial = engine.Dial
+	} else {
+		cfg.DSN = s.cfg.Store.ClickHouse
+	}
+	db, err := clickhouse.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	w, err := sink.New(s.cfg.Store.Sink, s.bus, db, s.enrich, s.log, s.unique("sink"))
+	if err != nil {
+		return err
+	}
+	s.history.Store(&history{db})
+	s.health.Check("history", w.Health)
+	return w.Run(ctx, func() {})
+}
+
+// FetchEngine gets the engine's library once; progress goes to w.
+func FetchEngine(ctx context.Context, w io.Writer) error {
+	return embedded.Fetch(ctx, func(text string) { fmt.Fprintln(w, "auspex:", text) })
+}
+
+// EngineMain is the embedded engine's process.
+func EngineMain(args []string) int { return embedded.Main(args) }
+
+// hotFeed fills the hot window from the bus.
+func (s *stack) hotFeed(context.Context) (run.Component, error) {
+	return sink.NewHot(s.bus, s.hot, s.log, s.reg)
+}
+
+// events returns events of a device, newest first; an empty device is all.
+func (h *history) events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error) {
+	rows, err := h.db.Conn().Query(ctx, `SELECT id, time, observed, source, resource, type, code, severity, state, message FROM events
+WHERE observed >= ? AND (? = '' OR server = ? OR resource = ?) ORDER BY observed DESC LIMIT ?`, since, device, device, device, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read events: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []schemas.Event
+	for rows.Next() {
+		var e schemas.Event
+		var severity string
+		if err := rows.Scan(&e.ID, &e.Time, &e.Observed, &e.Source, &e.Resource, &e.Type, &e.Code, &severity, &e.State, &e.Message); err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		e.Severity = schemas.Severity(severity)
+		out = append(out, e)
+	}
+	return out, rows.Err()
+}

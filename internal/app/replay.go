@@ -1,0 +1,349 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/auspex-dev/auspex/correlator"
+	"github.com/auspex-dev/auspex/correlator/evidence"
+	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+)
+
+// ReplayOptions says what Replay reads and writes. Paths may end in .gz or
+// .zst; "-" is standard input or output.
+type ReplayOptions struct {
+	Topology string // inventory, formats section 1
+	Events   string // events.jsonl, formats section 2
+	Metrics  string // OpenMetrics text with time stamps; empty is none
+	Out      string // incidents.jsonl, formats section 5
+	Strict   bool   // a bad line stops the command
+
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+}
+
+// ReplayResult counts what a replay read and decided.
+type ReplayResult struct {
+	Events, Bad, Incidents int
+	Duration               time.Duration
+}
+
+// maxLine bounds a line of an event file in bytes.
+const maxLine = 4 << 20
+
+// Replay runs recorded events through the correlator, in event time and as a
+// stream: events to incidents, formats section 5. A bad line is named on
+// Stderr with file, line and reason, counted and skipped; with Strict it is
+// the error.
+func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) {
+	began := time.Now()
+	topology, err := readTopology(o)
+	if err != nil {
+		return res, err
+	}
+	in, err := openInput(o.Events, o.Stdin)
+	if err != nil {
+		return res, fmt.Errorf("read events: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	out, err := openOutput(o.Out, o.Stdout)
+	if err != nil {
+		return res, fmt.Errorf("write incidents: %w", err)
+	}
+	defer func() {
+		if cerr := out.Close(); err == nil && cerr != nil {
+			err = fmt.Errorf("write incidents: %w", cerr)
+		}
+		res.Duration = time.Since(began)
+	}()
+	enc := json.NewEncoder(out)
+	engine := correlator.NewEngine(propagation.Default(), topology, nil)
+	ids := map[string]struct{}{}
+	write := func() error {
+		for _, inc := range engine.Drain() {
+			ids[inc.ID] = struct{}{}
+			if err := enc.Encode(&inc); err != nil {
+				return fmt.Errorf("write incidents: %w", err)
+			}
+		}
+		return nil
+	}
+	// What the metrics say, in its place among the events.
+	derived, bad, err := readMetrics(ctx, o)
+	if err != nil {
+		return res, err
+	}
+	res.Bad += bad
+	add := func(ev *schemas.Event) error {
+		res.Events++
+		engine.Add(ev)
+		return write()
+	}
+	err = eachLine(ctx, o.Events, in, func(n int, line []byte, lerr error) error {
+		var ev schemas.Event
+		if lerr == nil {
+			ev, lerr = parseEvent(line)
+		}
+		if lerr != nil {
+			res.Bad++
+			return o.bad(o.Events, n, lerr)
+		}
+		seen := ev.Observed
+		if seen.IsZero() {
+			seen = ev.Time
+		}
+		for len(derived) > 0 && !derived[0].Observed.After(seen) {
+			if err := add(&derived[0]); err != nil {
+				return err
+			}
+			derived = derived[1:]
+		}
+		return add(&ev)
+	})
+	if err != nil {
+		return res, err
+	}
+	for i := range derived {
+		if err := add(&derived[i]); err != nil {
+			return res, err
+		}
+	}
+	engine.Advance(engine.Now().Add(2 * time.Minute)) // what waits for something to come back
+	engine.Flush()
+	if err := write(); err != nil {
+		return res, err
+	}
+	res.Incidents = len(ids)
+	return res, nil
+}
+
+// bad reports a bad line, and stops the replay when it is strict.
+func (o *ReplayOptions) bad(file string, line int, reason error) error {
+	err := fmt.Errorf("%s:%d: %w", file, line, reason)
+	if o.Strict {
+		return err
+	}
+	fmt.Fprintln(o.Stderr, err)
+	return nil
+}
+
+// readMetrics returns the events that recorded metrics stand for, by time, and
+// how many lines were bad.
+func readMetrics(ctx context.Context, o ReplayOptions) ([]schemas.Event, int, error) {
+	if o.Metrics == "" {
+		return nil, 0, nil
+	}
+	in, err := openInput(o.Metrics, o.Stdin)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read metrics: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	r, bad := evidence.NewReader(), 0
+	err = eachLine(ctx, o.Metrics, in, func(n int, line []byte, lerr error) error {
+		var s evidence.Sample
+		ok := false
+		if lerr == nil {
+			s, ok, lerr = evidence.Parse(string(line))
+		}
+		if ok {
+			lerr = r.Add(s)
+		}
+		if lerr != nil {
+			bad++
+			return o.bad(o.Metrics, n, lerr)
+		}
+		return nil
+	})
+	return r.Events(), bad, err
+}
+
+// eachLine hands out the lines of a file that are not blank; a line that is
+// too long comes as an error.
+func eachLine(ctx context.Context, name string, in io.Reader, f func(n int, line []byte, err error) error) error {
+	lines := newLineReader(in)
+	for {
+		line, n, err := lines.next()
+		long := errors.Is(err, errLongLine)
+		if err != nil && !long && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if long {
+			if err := f(n, nil, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if len(line) > 0 {
+			if err := f(n, line, nil); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil
+		}
+		if n&0xfff == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+func parseEvent(line []byte) (schemas.Event, error) {
+	var ev schemas.Event
+	if err := json.Unmarshal(line, &ev); err != nil {
+		return ev, err
+	}
+	switch {
+	case ev.ID == "":
+		return ev, errors.New("event without id")
+	case ev.Resource == "":
+		return ev, errors.New("event without resource")
+	case ev.Type == "":
+		return ev, errors.New("event without type")
+	case ev.Time.IsZero() && ev.Observed.IsZero():
+		return ev, errors.New("event without time")
+	}
+	if ev.Severity.Rank() < 0 {
+		return ev, fmt.Errorf("no severity %q", ev.Severity)
+	}
+	return ev, nil
+}
+
+func readTopology(o ReplayOptions) (*schemas.Topology, error) {
+	in, err := openInput(o.Topology, o.Stdin)
+	if err != nil {
+		return nil, fmt.Errorf("read topology: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	var t schemas.Topology
+	if err := json.NewDecoder(bufio.NewReaderSize(in, 1<<16)).Decode(&t); err != nil {
+		return nil, fmt.Errorf("read topology %s: %w", o.Topology, err)
+	}
+	if t.Version > 1 {
+		return nil, fmt.Errorf("read topology %s: version %d is newer than 1", o.Topology, t.Version)
+	}
+	return &t, nil
+}
+
+type closers struct {
+	io.Reader
+	close []func() error
+}
+
+func (c *closers) Close() error {
+	var err error
+	for i := len(c.close) - 1; i >= 0; i-- {
+		err = errors.Join(err, c.close[i]())
+	}
+	return err
+}
+
+func openInput(path string, stdin io.Reader) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	c := &closers{Reader: f, close: []func() error{f.Close}}
+	switch {
+	case strings.HasSuffix(path, ".gz"):
+		z, err := gzip.NewReader(bufio.NewReader(f))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		}
+		c.Reader = z
+	case strings.HasSuffix(path, ".zst"):
+		z, err := zstd.NewReader(f)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+		}
+		c.Reader = z
+		c.close = append(c.close, func() error { z.Close(); return nil })
+	}
+	return c, nil
+}
+
+type output struct {
+	io.Writer
+	close []func() error
+}
+
+func (w *output) Close() error {
+	var err error
+	for i := len(w.close) - 1; i >= 0; i-- {
+		err = errors.Join(err, w.close[i]())
+	}
+	return err
+}
+
+func openOutput(path string, stdout io.Writer) (io.WriteCloser, error) {
+	if path == "-" || path == "" {
+		b := bufio.NewWriter(stdout)
+		return &output{b, []func() error{b.Flush}}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	b := bufio.NewWriterSize(f, 1<<16)
+	w := &output{b, []func() error{f.Close, b.Flush}}
+	switch {
+	case strings.HasSuffix(path, ".gz"):
+		z := gzip.NewWriter(b)
+		w.Writer, w.close = z, append(w.close, z.Close)
+	case strings.HasSuffix(path, ".zst"):
+		z, err := zstd.NewWriter(b)
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		w.Writer, w.close = z, append(w.close, z.Close)
+	}
+	return w, nil
+}
+
+var errLongLine = fmt.Errorf("line is longer than %d bytes", maxLine)
+
+// lineReader hands out lines without their end, and survives long ones.
+type lineReader struct {
+	r   *bufio.Reader
+	n   int
+	buf []byte
+}
+
+func newLineReader(r io.Reader) *lineReader { return &lineReader{r: bufio.NewReaderSize(r, 1<<16)} }
+
+// next returns the next line and its number; blank lines come back empty. The
+// last line may come with io.EOF.
+func (l *lineReader) next() ([]byte, int, error) {
+	l.n++
+	l.buf = l.buf[:0]
+	long := false
+	for {
+		part, err := l.r.ReadSlice('\n')
+		if !long {
+			l.buf = append(l.buf, part...)
+			long = len(l.buf) > maxLine
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if long {
+			return nil, l.n, errLongLine
+		}
+		return bytes.TrimSpace(l.buf), l.n, err
+	}
+}

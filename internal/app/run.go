@@ -1,0 +1,81 @@
+package app
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/internal/sim"
+)
+
+// ErrUsage is wrapped by errors of a command line that cannot be run as it stands.
+var ErrUsage = errors.New("wrong usage")
+
+var errNoRows = sql.ErrNoRows
+
+// grace bounds how long everything together takes to stop.
+const grace = 4 * time.Second
+
+// RunOptions is what `auspex run` gets beside the configuration.
+type RunOptions struct {
+	Demo     bool
+	Script   string
+	Seed     uint64
+	Out, Err io.Writer
+}
+
+// Run runs the roles of a configuration until ctx is done.
+func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
+	unlock, err := lockData(cfg.Data)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s := newStack(cfg, o.Out, o.Err)
+	c := newConsole(o.Out)
+	comps := []run.Component{}
+	var fleet *simulator
+	if o.Demo {
+		dir := filepath.Join(cfg.Data, "sim")
+		if fleet, err = startSimulator(ctx, dir, o.Script, o.Seed); err != nil {
+			return err
+		}
+		defer func() {
+			// A clean stop ends the fleet too; after a kill it is found again.
+			err = errors.Join(err, fleet.stop(2*time.Second))
+		}()
+		if err := s.useFleet(fleet); err != nil {
+			return err
+		}
+	}
+	comps = append(comps, s.watchDisk(), s.state(), s.openBus())
+	comps = append(comps, c.component(func() bus.Bus { return s.bus }))
+	comps = append(comps, s.process()...)
+	comps = append(comps, s.correlate()...)
+	comps = append(comps, s.predict()...)
+	comps = append(comps, s.control()...)
+	comps = append(comps, s.serve(fleet)...)
+	comps = append(comps, s.collect()...)
+	if fleet != nil {
+		comps = append(comps, c.faults(fleet.path(sim.LedgerFile), fleet.ledger))
+	}
+	comps = append(comps, run.Func("ready", func(ctx context.Context, ready func()) error {
+		s.health.SetReady(true)
+		defer s.health.SetReady(false)
+		ready()
+		<-ctx.Done()
+		return nil
+	}))
+	return run.Group(ctx, s.log, grace, comps...)
+}
+
+func flock(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/auspex-dev/auspex/internal/sim"
+	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// actionsOn returns the actions on a server by kind, the last of each.
+func (p *product) actionsOn(server string) (map[string]schemas.Action, error) {
+	all, err := list[schemas.Action](p, "actions")
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b schemas.Action) int { return a.Created.Compare(b.Created) })
+	last := map[string]schemas.Action{}
+	for _, a := range all {
+		if a.Server == server {
+			last[a.Kind] = a
+		}
+	}
+	return last, nil
+}
+
+// repaired waits until a server was drained, power-cycled and returned, each step
+// done and verified.
+func (p *product) repaired(server string) {
+	p.t.Helper()
+	p.awaitFor(2*patience, server+" is repaired", func() error {
+		acts, err := p.actionsOn(server)
+		if err != nil {
+			return err
+		}
+		for _, kind := range []string{"drain", "power_cycle", "uncordon"} {
+			a, ok := acts[kind]
+			if !ok {
+				return errors.New("no action " + kind)
+			}
+			if a.State == schemas.ActionFailed || a.State == schemas.ActionCancelled {
+				return settled{fmt.Errorf("%s is %s: %s", kind, a.State, a.Detail)}
+			}
+			if a.State != schemas.ActionDone || a.VerifiedBy == "" {
+				return fmt.Errorf("%s is %s: %s %s", kind, a.State, a.Detail, a.VerifiedBy)
+			}
+		}
+		return nil
+	})
+}
+
+// nodeStates asks the simulated scheduler, as sinfo would, for a node's states.
+func nodeStates(t *testing.T, dir, node string) []string {
+	t.Helper()
+	var at struct {
+		URL       string `json:"url"`
+		TokenFile string `json:"token_file"`
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "sim", sim.SlurmFile))
+	if err == nil {
+		err = json.Unmarshal(b, &at)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := os.ReadFile(at.TokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at.URL+"/slurm/v0.0.42/node/"+node, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-SLURM-USER-TOKEN", strings.TrimSpace(string(token)))
+	req.Header.Set("X-SLURM-USER-NAME", "root")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		Nodes []struct {
+			State []string `json:"state"`
+		} `json:"nodes"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || len(answer.Nodes) != 1 {
+		t.Fatalf("node %s: %s, %d nodes, %v", node, resp.Status, len(answer.Nodes), err)
+	}
+	return answer.Nodes[0].State
+}
+
+func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
+	whole(t)
+	const server = "gpu-r03-04"
+	for _, protocol := range []string{"redfish", "ipmi"} {
+		t.Run(protocol, func(t *testing.T) {
+			dir := dataDir(t)
+			p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "3",
+				"--set", "store.clickhouse=off", "--set", "control.bmc.protocol="+protocol)
+			p.repaired(server)
+			if s := nodeStates(t, dir, server); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
+				t.Errorf("%s is %v and not back in the pool", server, s)
+			}
+			var drained, resumed, reset bool
+			for _, e := range said(t, dir) {
+				switch {
+				case e.Kind == ledger.KindNode && e.Device == server && strings.Contains(e.Code, "DRAIN"):
+					drained = true
+				case e.Kind == ledger.KindNode && e.Device == server && drained:
+					resumed = true
+				case e.Kind == ledger.KindReset:
+					if reset || !drained || e.Device != server || e.Type != "accepted" || e.Protocol != protocol {
+						t.Errorf("reset %+v (drained %v, reset before %v)", e, drained, reset)
+					}
+					reset = true
+				}
+			}
+			if !drained || !reset || !resumed {
+				t.Errorf("the fleet saw: drained %v, reset %v, resumed %v", drained, reset, resumed)
+			}
+			acts, err := p.actionsOn(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for kind, a := range acts {
+				t.Logf("%s: %s", kind, a.VerifiedBy)
+			}
+			p.interrupt()
+		})
+	}
+}
+
+func TestABMCThatAnswersAndDoesNothingEndsInFailed(t *testing.T) {
+	whole(t)
+	const server = "gpu-r03-04"
+	dir := dataDir(t)
+	p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/deaf-bmc.yaml", "--seed", "3",
+		"--set", "store.clickhouse=off", "--set", "control.policies=testdata/policy.yaml")
+	p.awaitFor(2*patience, "the power cycle has failed", func() error {
+		acts, err := p.actionsOn(server)
+		if err != nil {
+			return err
+		}
+		if a := acts["power_cycle"]; a.State != schemas.ActionFailed {
+			return fmt.Errorf("it is %q: %s", a.State, a.Detail)
+		}
+		return nil
+	})
+	acts, err := p.actionsOn(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := acts["uncordon"]; a.State == schemas.ActionDone {
+		t.Errorf("the server was returned without a repair: %+v", a)
+	}
+	if s := nodeStates(t, dir, server); !slices.Contains(s, "DRAIN") {
+		t.Errorf("%s is %v and not held out of the pool", server, s)
+	}
+	ignored := 0
+	for _, e := range said(t, dir) {
+		if e.Kind == ledger.KindReset {
+			ignored++
+			if e.Type != "ignored" {
+				t.Errorf("reset %+v", e)
+			}
+		}
+		if e.Kind == ledger.KindPower {
+			t.Errorf("the power changed: %+v", e)
+		}
+	}
+	if ignored != 1 {
+		t.Errorf("%d resets were sent, want one", ignored)
+	}
+	p.interrupt()
+}

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/sim/ledger"
+)
+
+// kills is how often the product is killed while the simulated fleet lives on.
+const kills = 20
+
+func TestEveryRecordIsStoredOnceOverKills(t *testing.T) {
+	whole(t)
+	dir := dataDir(t)
+	random := rand.New(rand.NewPCG(1, 2)) // the moments differ, the order of them is the same in each run
+	fleet := 0
+	for n := range kills {
+		p := launch(t, dir, "--demo", "--script", "testdata/scripts/storm.yaml", "--seed", "5")
+		if n%4 != 3 { // one in four is killed on its way up
+			p.ready()
+			switch fleet {
+			case 0:
+				fleet = p.pids["simulator"]
+			case p.pids["simulator"]:
+			default:
+				t.Fatalf("kill %d: another simulator, %d and not %d", n, p.pids["simulator"], fleet)
+			}
+			time.Sleep(time.Duration(500+random.IntN(4500)) * time.Millisecond)
+		} else {
+			time.Sleep(time.Duration(200+random.IntN(2000)) * time.Millisecond)
+		}
+		p.kill()
+	}
+	// A last life reads what is left; it is stopped cleanly and the table is compared.
+	// A machine that is busy gets more lives, each with more time.
+	for wait := 30 * time.Second; ; wait *= 2 {
+		p := startDemo(t, dir)
+		time.Sleep(wait)
+		early := said(t, dir)
+		time.Sleep(15 * time.Second) // what was said last is polled, published and written
+		p.interrupt()
+		stored := map[string]int{}
+		t.Run("table", func(t *testing.T) { // its end lets go of the engine
+			stored = rowCounts(events(t, openHistory(t, dir), "source IN ('ipmi', 'redfish', 'kmsg')"))
+		})
+		final := recordCounts(said(t, dir))
+		for key, n := range stored {
+			if n != 1 || final[key] == 0 {
+				t.Errorf("%s stands %d times in the table, read without FINAL; the ledger has it %d times", key, n, final[key])
+			}
+		}
+		var missing []string
+		for key := range recordCounts(early) {
+			if stored[key] == 0 {
+				missing = append(missing, key)
+			}
+		}
+		if len(missing) == 0 {
+			t.Logf("%d records, each once, after %d kills", len(stored), kills)
+			if len(stored) < 150 {
+				t.Errorf("the fleet has said only %d things", len(stored))
+			}
+			return
+		}
+		if wait > 2*time.Minute {
+			t.Fatalf("%d records of the ledger are not in the table: %q", len(missing), missing)
+		}
+		t.Logf("after %s %d records are missing", wait, len(missing))
+	}
+}
+
+func TestAResetIsSentOnceOverKills(t *testing.T) {
+	whole(t)
+	dir := dataDir(t)
+	random := rand.New(rand.NewPCG(3, 4))
+	args := []string{"--demo", "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "9", "--set", "store.clickhouse=off"}
+	const server = "gpu-r03-04"
+	// Kills come closer together while the server is drained and power-cycled: that
+	// is where a step could be repeated.
+	for range 12 {
+		p := launch(t, dir, args...)
+		p.ready()
+		time.Sleep(time.Duration(1000+random.IntN(5000)) * time.Millisecond)
+		p.kill()
+	}
+	p := startDemo(t, dir, args[1:]...)
+	p.repaired(server)
+	p.interrupt()
+	resets := map[string]int{}
+	for _, e := range said(t, dir) {
+		if e.Kind != ledger.KindReset {
+			continue
+		}
+		if e.RequestID == "" || e.Device != server {
+			t.Errorf("a reset that is nobody's: %+v", e)
+		}
+		resets[e.RequestID]++
+	}
+	if len(resets) == 0 {
+		t.Error("no reset was sent")
+	}
+	for id, n := range resets {
+		if n > 1 {
+			t.Errorf("action %s sent %d resets", id, n)
+		}
+	}
+	t.Logf("resets by action: %v", resets)
+}
