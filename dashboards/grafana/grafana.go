@@ -1,0 +1,3 @@
+// Package grafana holds dashboards for Grafana over the Prometheus read API
+// (deploy/grafana provisions them); its test reads every query in them.
+package grafana
