@@ -294,12 +294,20 @@ func TestIncidentsCloseAfterTheirWaits(t *testing.T) {
 			lost(s)
 			s.at(60, "kmsg", "gpu-r02-01", "host.reboot/unclean", schemas.SeverityError)
 		}, []int{59, 200}, 0},
+		{"a repair within a minute of the job that the fault stopped", func(s *scene) {
+			lost(s)
+			s.at(4, "scheduler", "job-144", "workload.failed/134", schemas.SeverityError, "workload=job-144")
+			s.at(30, "kmsg", "gpu-r02-01", "host.reboot/unclean", schemas.SeverityError)
+			s.at(32, "dcgm", "gpu-r02-01/gpu3", "gpu.missing/STALE", schemas.SeverityError, schemas.StateCleared)
+		}, []int{29, 40}, 62},
 	}
+	topology := fleet(4)
+	topology.Workloads = []schemas.Workload{{ID: "job-144", Resources: []string{"gpu-r02-01", "gpu-r02-02"}, Start: t0.Add(-time.Hour)}}
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
 			var s scene
 			tc.play(&s)
-			e := NewEngine(propagation.Default(), fleet(4), nil)
+			e := NewEngine(propagation.Default(), topology, nil)
 			e.SetCloseAfter(wait)
 			at := func(sec, want int) {
 				t.Helper()
@@ -320,6 +328,10 @@ func TestIncidentsCloseAfterTheirWaits(t *testing.T) {
 			}
 			if tc.closed > 0 {
 				at(tc.closed, 0)
+				at(tc.closed+60, 0)
+			}
+			if n := e.Stats().Opened; n != 1 {
+				t.Errorf("%d incidents were opened, want 1: what is left of it was blamed on something else", n)
 			}
 		})
 	}

@@ -412,7 +412,7 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 		add("say.page_fault", g, map[string]any{"n": e.abouts(g), "job": name(g.signs[0].node), "within": g.within()})
 	}
 	if g := v.group("job_stopped"); g != nil {
-		if fault == "workload.error" {
+		if fault == "workload.error" && v.group("job_program") != nil {
 			add("say.cleanup", g, map[string]any{"n": g.facts})
 		} else {
 			for _, s := range g.signs {
@@ -424,7 +424,11 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 		if j := e.g.jobs[v.root]; j != nil && j.attrs["owner"] != "" {
 			add("say.job_owner", nil, map[string]any{"job": root, "owner": j.attrs["owner"]})
 		}
-		add("say.no_hardware", nil, map[string]any{"gpus": e.reporting(inc)})
+		if n := e.reporting(inc); n > 0 {
+			add("say.no_hardware", nil, map[string]any{"gpus": n})
+		} else {
+			add("say.no_fault_seen", nil, map[string]any{"job": root})
+		}
 	}
 	if g := v.group("switch_gone"); g != nil && g.signs[0].node == v.root {
 		add("say.switch_silent", g, map[string]any{"switch": root})

@@ -625,7 +625,7 @@ func (e *Engine) attach(signs []*sign) {
 			if !h.accepted {
 				continue
 			}
-			if s.said && h.classes[l.class].k == 0 && e.momentary(s) {
+			if s.said && h.classes[l.class].k == 0 && e.momentary(s) && !e.model.Signs[s.kind].Job {
 				continue // it only happens to be near
 			}
 			v := h.fault.Classes[l.class].Share * h.fault.Classes[l.class].Shows

@@ -55,6 +55,7 @@ var templates = map[string]string{
 	"say.page_fault":      "{n} GPUs report an error of the program of {job} within {within} s.",
 	"say.cleanup":         "{n} further records are the clean-up after it.",
 	"say.no_hardware":     "None of the {gpus} GPUs that report counts a hardware error, so that the job itself is the likeliest cause.",
+	"say.no_fault_seen":   "No fault of hardware that would explain it is known, and no GPU of {job} has reported an error.",
 	"say.ports_down":      "{n} ports lost their link within {within} s.",
 	"say.port_bounces":    "The link of {port} went down {n} times.",
 	"say.servers_silent":  "{n} servers no longer answer.",

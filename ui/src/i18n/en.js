@@ -81,6 +81,7 @@ export const en = {
   'say.page_fault': ({ n: k, job, within }) => `${n(k, 'GPU reports', 'GPUs report')} an error of the program of ${job} within ${within} s.`,
   'say.cleanup': ({ n: k }) => `${n(k, 'further record is', 'further records are')} the clean-up after it.`,
   'say.no_hardware': ({ gpus }) => `None of the ${n(gpus, 'GPU that reports', 'GPUs that report')} counts a hardware error, so that the job itself is the likeliest cause.`,
+  'say.no_fault_seen': 'No fault of hardware that would explain it is known, and no GPU of {job} has reported an error.',
   'say.ports_down': ({ n: k, within }) => `${n(k, 'port lost its link', 'ports lost their link')} within ${within} s.`,
   'say.port_bounces': ({ port, n: k }) => `The link of ${port} went down ${n(k, 'time', 'times')}.`,
   'say.servers_silent': ({ n: k }) => `${n(k, 'server no longer answers', 'servers no longer answer')}.`,

@@ -79,6 +79,7 @@ export const zh = {
   'say.page_fault': '{n} 张 GPU 在 {within} 秒内报告 {job} 的程序错误。',
   'say.cleanup': '另外 {n} 条记录是随后的清理。',
   'say.no_hardware': '有上报的 {gpus} 张 GPU 均无硬件错误，因此作业本身最可能是原因。',
+  'say.no_fault_seen': '目前没有已知的硬件故障可以解释此事，{job} 的 GPU 也没有上报错误。',
   'say.ports_down': '{n} 个端口在 {within} 秒内失去链路。',
   'say.port_bounces': '{port} 的链路断开 {n} 次。',
   'say.servers_silent': '{n} 台服务器不再应答。',
