@@ -60,7 +60,7 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		if found {
 			continue
 		}
-		a = c.newAction(k, i, 1, r)
+		a = c.newAction(k, p, i, 1, r)
 		if a.Rails, err = c.check(ctx, k, p, i, true); err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 			return false, err
 		}
 		if !found {
-			a = c.newAction(k, i, attempt, r)
+			a = c.newAction(k, p, i, attempt, r)
 		}
 		if err := c.advance(ctx, k, p, &a, r); err != nil {
 			return false, err
@@ -393,7 +393,7 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 	if err != nil || found {
 		return err
 	}
-	a = c.newAction(k, len(p.Ladder), 1, r)
+	a = c.newAction(k, p, len(p.Ladder), 1, r)
 	become(&a, schemas.ActionProposed, messages.Say(messages.ForPersonAfter, messages.Args{"kind": p.Ladder[at].Kind, "server": k.Subject}))
 	return c.save(ctx, k, &a, r, time.Time{}, "escalate")
 }
@@ -441,14 +441,14 @@ func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r po
 	return nil
 }
 
-func (c *Controller) newAction(k *climb, rung, attempt int, r policy.Rung) schemas.Action {
+func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r policy.Rung) schemas.Action {
 	server := ""
 	if k.Subject != k.Target || k.Rack != "" {
 		server = k.Subject
 	}
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site, Server: server, Target: k.Target,
-		Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary, Mode: k.Mode, Rung: rung, Attempt: attempt,
+		Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary, Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt,
 	}
 }
 
