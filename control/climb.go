@@ -424,9 +424,10 @@ func (c *Controller) intent(action string) (verb, who string) {
 }
 
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
-	who := a.Actor
-	if who == "" {
-		who = actor
+	// What a person decided is theirs; what follows from it is done and seen by us.
+	who := actor
+	if a.Actor != "" && (verb == "cancel" || verb == "intend") {
+		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
 		return err
