@@ -103,7 +103,8 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 			}
 		}
 	}()
-	p.visit(w.LoginURL("on-call", role))
+	_, code, _ := strings.Cut(w.LoginURL("on-call", role), "#")
+	p.visit(w.base + "#" + code)
 	return p
 }
 
@@ -199,11 +200,11 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 	browser := chromium(t)
 	w := start(t, true)
 	checker := axe(t)
-	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}}) {
+	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"}}) {
 		p := open(browser, t, w, access.RoleOperator, v)
 		for _, path := range paths {
 			p.visit(w.base + path)
-			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|act|rail|inc|fleet|dev|pre|exp|state|fault|rung|do|plot|role|link|login)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link)\b/.test(id)).join(' ')`); ids != "" {
+			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`); ids != "" {
 				t.Errorf("%s %s: ids on screen: %s", path, v.language, ids)
 			}
 			if checker != "" {
@@ -213,7 +214,10 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 				}
 			}
 			p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-"+v.theme+"-"+v.language)
-			if name, ok := pictures[path]; ok && v.language == "en" {
+			if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => new URL(n).origin !== location.origin).join(' ')`); outside != "" {
+				t.Errorf("%s: requests to another origin: %s", path, outside)
+			}
+			if name, ok := pictures[path]; ok && v.language == "en" && v.theme == "dark" {
 				p.picture(os.Getenv("AUSPEX_PICTURES"), name)
 			}
 		}
@@ -275,6 +279,10 @@ func TestRepairByKeyboard(t *testing.T) {
 		t.Errorf("the button of the dialog says %q", text)
 	}
 	p.picture(os.Getenv("AUSPEX_SHOTS"), "ask-dark-en")
+	p.keys(kb.Escape)
+	p.wait("the question is gone and focus is back", `!document.querySelector('dialog') && document.activeElement.closest('main')`)
+	p.keys("a")
+	p.wait("the question again", `document.querySelector('dialog.ask[open]')`)
 	p.eval(`const b = document.querySelector('dialog.ask .primary'); b.click(); b.click(); ''`)
 	in := <-intents
 	if in.Verb != "approve" || in.Action != "a-314" || in.Server != "gpu-r03-06" || in.Actor != "on-call" {
@@ -328,6 +336,7 @@ func TestTroubleIsTold(t *testing.T) {
 				t.Errorf("%s: a viewer sees %s writes that are on", path, on)
 			}
 		}
+		p.wait("who may see the audit", `document.querySelector('[aria-labelledby=audit-title]').innerText.includes('Operators and admins')`)
 	})
 	t.Run("logged out", func(t *testing.T) {
 		w := start(t, true)
@@ -359,11 +368,16 @@ func TestTroubleIsTold(t *testing.T) {
 	t.Run("below a prefix", func(t *testing.T) {
 		w := start(t, true, func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
 		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
+		for _, path := range paths {
+			p.visit(w.base + path)
+			if outside := p.eval(`[...performance.getEntriesByType('resource').map((e) => e.name), ...[...document.querySelectorAll('a[href]')].map((a) => a.href)].filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
+				t.Errorf("%s: requests or links leave the prefix: %s", path, outside)
+			}
+		}
 		p.visit(w.base + "incidents")
 		p.wait("incidents", `document.querySelectorAll('tbody tr').length > 2`)
-		if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
-			t.Errorf("requests left the prefix: %s", outside)
-		}
+		p.eval(`document.querySelector('tbody tr a').click(); ''`)
+		p.wait("an incident below the prefix", `location.pathname.startsWith('/auspex/incidents/i-')`)
 		if e := p.said(); len(e) > 0 {
 			t.Errorf("the console said %q", e)
 		}

@@ -84,6 +84,12 @@ func TestBuiltFilesAreThoseOfTheSources(t *testing.T) {
 	}
 }
 
+func TestBuiltFilesAreWithinTheBudget(t *testing.T) {
+	if err := weigh(filepath.Join("..", "api", "ui", "dist")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestBuildNamesWhatIsWrong(t *testing.T) {
 	err := build(filepath.Join(t.TempDir(), "none"), filepath.Join(t.TempDir(), "dist"))
 	if err == nil || !strings.Contains(err.Error(), "main.js") {
