@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,41 +16,9 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/internal/browsertest"
 	"github.com/auspex-dev/auspex/schemas"
 )
-
-// chromium returns a browser that ends with the test. Without one the test is
-// left out, unless AUSPEX_REQUIRE_BROWSER asks for it.
-func chromium(t *testing.T) context.Context {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("short: the pages are not looked at")
-	}
-	path := os.Getenv("AUSPEX_CHROMIUM")
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path != "" {
-			break
-		}
-		path, _ = exec.LookPath(name)
-	}
-	if path == "" {
-		if os.Getenv("AUSPEX_REQUIRE_BROWSER") != "" {
-			t.Fatal("no Chromium is installed, and AUSPEX_REQUIRE_BROWSER asks for one")
-		}
-		t.Skip("no Chromium is installed; the pages are not looked at")
-	}
-	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(t.TempDir()))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), flags...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("start %s: %v", path, err)
-	}
-	return ctx
-}
 
 // some keeps the first view where a browser is not asked for: looking at every
 // page in every view takes a minute.
@@ -197,7 +164,7 @@ func axe(t *testing.T) string {
 // languages: nothing on the console (so the policy of content holds), no id of a
 // message on screen, no violation of WCAG 2.1 AA.
 func TestPagesAreSilentAndAccessible(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	checker := axe(t)
 	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"}}) {
@@ -230,7 +197,7 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 // TestPagesFitTheScreen finds no sideways scroll on a phone, a tablet and a
 // laptop, and the decision of an incident in the first screen of a phone.
 func TestPagesFitTheScreen(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	for _, v := range some([]view{{390, 844, "dark", "en"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
 		p := open(browser, t, w, access.RoleOperator, v)
@@ -264,7 +231,7 @@ func (p *tab) keys(keys ...string) {
 // TestRepairByKeyboard opens the second incident, approves its step, sees it
 // run and end, finds a server and goes back, with keys alone.
 func TestRepairByKeyboard(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	intents := w.intents(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
@@ -317,7 +284,7 @@ func TestRepairByKeyboard(t *testing.T) {
 // TestTroubleIsTold shows what a person sees when the server is down, has no
 // data, or refuses: a sentence, and what was known stays.
 func TestTroubleIsTold(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	t.Run("empty", func(t *testing.T) {
 		w := start(t, false)
 		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "en"})

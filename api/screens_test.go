@@ -19,6 +19,7 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/internal/browsertest"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -71,7 +72,7 @@ func (w *world) tell(t *testing.T, topic string) {
 // TestABlockThatCannotBeReadSaysSo shows what a person sees when an answer does
 // not come: a sentence with what to do, and what was known before stays.
 func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w, f := start(t, true).behind(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
 	says := func(text string) {
@@ -112,7 +113,7 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 
 // TestAConflictIsTold approves a step that somebody else has decided meanwhile.
 func TestAConflictIsTold(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
 	p.visit(w.base + "actions")
@@ -134,7 +135,7 @@ func TestAConflictIsTold(t *testing.T) {
 // TestActionsShowWhatTheyMayTake holds the cells of the budgets, the ladder of
 // what waits and the state of the audit's chain.
 func TestActionsShowWhatTheyMayTake(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
 	p.visit(w.base + "actions")
@@ -160,7 +161,7 @@ func TestActionsShowWhatTheyMayTake(t *testing.T) {
 // TestChineseIsSpokenThroughout looks for English sentences on the Chinese pages
 // of control and predictions. A record of an earlier version keeps its words.
 func TestChineseIsSpokenThroughout(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "zh"})
 	for _, path := range []string{"actions", "predictions", "incidents/i-1043", "fleet"} {
@@ -179,7 +180,7 @@ func TestChineseIsSpokenThroughout(t *testing.T) {
 // TestForecastCrossesWhereTheAPISays reads what the plot writes on its canvas:
 // the three crossings stand at the times of p10, p50 and p90.
 func TestForecastCrossesWhereTheAPISays(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleViewer, view{1280, 800, "dark", "en"})
 	p.visit(w.base + "servers/gpu-r05-02?part=fan3")
@@ -205,7 +206,7 @@ func TestForecastCrossesWhereTheAPISays(t *testing.T) {
 
 // TestUnknownIsShown puts an XID and a fault on screen that no catalogue has.
 func TestUnknownIsShown(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	now := time.Now().UTC()
 	alert := schemas.Alert{
@@ -240,7 +241,7 @@ func TestALargeFleetStaysFluent(t *testing.T) {
 	if os.Getenv("AUSPEX_REQUIRE_BROWSER") == "" {
 		t.Skip("a large map is drawn where a browser is asked for")
 	}
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
 		inv := &inventory{t: topology(1563)}
 		inv.version.Store(7)

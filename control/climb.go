@@ -233,6 +233,13 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		} else if verb == "cancel" {
 			a.Actor = who
 			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), "cancel")
+		} else if verb == "dry-run" {
+			would := *a
+			c.plan(ctx, k, &would)
+			a.Detail, a.DetailSentence = would.Detail, would.DetailSentence
+			if err := c.save(ctx, k, a, r, time.Time{}, "plan"); err != nil {
+				return false, err
+			}
 		}
 		if !c.stands(k) && !k.Touched {
 			return end(schemas.ActionCancelled, messages.Say(messages.CauseGone, nil), "cancel")

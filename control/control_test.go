@@ -440,6 +440,25 @@ func TestBudgetsAreTold(t *testing.T) {
 	b.until(b.controller(), told) // after a restart
 }
 
+// TestADryRunOfAStepThatWaitsSaysWhatItWouldDo asks twice for a plan: it is told,
+// nothing is sent, and the step still waits.
+func TestADryRunOfAStepThatWaitsSaysWhatItWouldDo(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	as := b.until(c, func(as []schemas.Action) bool {
+		for _, a := range as {
+			if a.State == schemas.ActionWaiting && a.Detail == messages.Template(messages.WaitsApproval) {
+				v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: "dry-run", Action: a.ID, Actor: "ada"})
+				_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
+			}
+		}
+		return len(as) == 1 && as[0].DetailSentence.ID == messages.WouldReturn // what the driver of this test plans
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if as[0].State != schemas.ActionWaiting || len(b.w.applied) != 0 {
+		t.Errorf("%+v, applied %v", as[0], b.w.applied)
+	}
+}
+
 func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {
 	b := newBench(t, schemas.ModeDryRun)
 	c := b.controller()
