@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,10 +112,11 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 		if err := c.advance(ctx, k, p, &a, r); err != nil {
 			return false, err
 		}
+		if r.Person { // it is theirs to do or to cancel; later rungs may not need it
+			return true, nil
+		}
 		switch a.State {
 		case schemas.ActionDone:
-			return true, nil
-		case schemas.ActionProposed: // a person does it; later rungs may not need it
 			return true, nil
 		case schemas.ActionFailed, schemas.ActionUnknown:
 			if a.State == schemas.ActionUnknown && r.Destructive {
@@ -188,7 +190,6 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	defer func() {
 		c.mu.Lock()
 		delete(c.wake, a.ID)
-		delete(c.intents, a.ID)
 		c.mu.Unlock()
 	}()
 	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
@@ -201,13 +202,20 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	if !ok {
 		return end(schemas.ActionRefused, fmt.Sprintf("%s: no driver for %s", ErrCannot, a.Kind), "refuse")
 	}
-	shown := ""
+	shown, tried := "", ""
 	for {
-		if verb, who := c.intent(a.ID); verb == "approve" {
+		verb, who, err := c.store.intent(ctx, a.ID)
+		if err != nil {
+			return false, err
+		}
+		switch verb {
+		case verbApprove:
 			approved, a.Actor = true, who
-		} else if verb == "cancel" {
+		case verbCancel:
 			a.Actor = who
-			return end(schemas.ActionCancelled, "cancelled by "+who, "cancel")
+			return end(schemas.ActionCancelled, "cancelled by "+who, verb)
+		case verbDryRun:
+			shown, tried = "", "; "+c.tried(ctx, k, *a)
 		}
 		if !c.stands(k) && !k.Touched {
 			return end(schemas.ActionCancelled, "the incident closed or names another cause now", "cancel")
@@ -232,8 +240,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		if detail != shown { // tell once, not at each look
 			shown = detail
-			a.State, a.Detail = schemas.ActionWaiting, detail
-			if err := c.save(ctx, k, a, r, time.Time{}, "wait"); err != nil {
+			a.State, a.Detail = schemas.ActionWaiting, detail+tried
+			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {
 				return false, err
 			}
 		}
@@ -381,32 +389,31 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	return c.store.release(ctx, k.Subject)
 }
 
-func (c *Controller) intent(action string) (verb, who string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in, ok := c.intents[action]
-	if !ok {
-		return "", ""
-	}
-	delete(c.intents, action)
-	return in.Verb, in.Actor
-}
-
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
-	who := a.Actor
-	if who == "" {
-		who = actor
-	}
-	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
+	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, cmp.Or(a.Actor, actor), verb); err != nil {
 		return err
 	}
+	c.saved(a)
+	return nil
+}
+
+// saveDecision saves an action that no climb holds, and leaves its case alone.
+func (c *Controller) saveDecision(ctx context.Context, caseID string, a *schemas.Action, verb string) error {
+	if err := c.store.saveDecision(ctx, caseID, a, cmp.Or(a.Actor, actor), verb); err != nil {
+		return err
+	}
+	c.saved(a)
+	return nil
+}
+
+// saved counts a change, and wakes what publishes it.
+func (c *Controller) saved(a *schemas.Action) {
 	c.actions.WithLabelValues(a.Kind, a.Mode, a.State).Inc()
 	select {
 	case c.dirty <- struct{}{}:
 	default:
 	}
 	c.afterStep(a.State + " " + a.Kind)
-	return nil
 }
 
 func (c *Controller) newAction(k *climb, rung, attempt int, r policy.Rung) schemas.Action {

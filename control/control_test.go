@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -145,12 +147,7 @@ type bench struct {
 func newBench(t *testing.T, mode string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
-	db, err := sqldb.Open(t.Context(), filepath.Join(b.dir, "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.db = db
-	t.Cleanup(func() { _ = db.Close() })
+	b.db = sqltest.Open(t)
 	return b
 }
 
@@ -239,11 +236,13 @@ func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
 	if n, err := VerifyAudit(t.Context(), b.db); err != nil || n < 6 {
 		t.Errorf("audit has %d rows: %v", n, err)
 	}
-	if _, err := b.db.ExecContext(t.Context(), `UPDATE control_audit SET detail='x' WHERE seq=2`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := VerifyAudit(t.Context(), b.db); !errors.Is(err, ErrAuditBroken) {
-		t.Errorf("a changed row went unseen: %v", err)
+	for _, change := range []string{`DELETE FROM control_audit WHERE seq=(SELECT MAX(seq) FROM control_audit)`, `UPDATE control_audit SET detail='x' WHERE seq=2`} {
+		if _, err := b.db.ExecContext(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := VerifyAudit(t.Context(), b.db); !errors.Is(err, ErrAuditBroken) {
+			t.Errorf("%s went unseen: %v", change, err)
+		}
 	}
 }
 
@@ -364,13 +363,112 @@ func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
 			if first == "" {
 				first = a.Kind
 			}
-			v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
-			_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
+			b.say(c, verb, a)
 		}
 		return states(as)["power_cycle"] == schemas.ActionCancelled
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 	if first != "drain" || !b.w.drained["gpu-r01-03"] || len(b.w.cycled) != 0 {
 		t.Error(first, b.w.drained, b.w.cycled)
+	}
+}
+
+func (b *bench) say(c *Controller, verb string, a schemas.Action) {
+	b.t.Helper()
+	v, err := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
+	if err == nil {
+		err = c.onIntents(b.t.Context(), []bus.Message{{Value: v}})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func kind(as []schemas.Action, kind string) schemas.Action {
+	for _, a := range as {
+		if a.Kind == kind {
+			return a
+		}
+	}
+	return schemas.Action{}
+}
+
+// What a person decided counts even when the process dies right after the bus was
+// told that it was read.
+func TestADecisionOutlivesTheProcess(t *testing.T) {
+	for _, tc := range []struct {
+		said []string
+		want string
+	}{
+		{[]string{"cancel"}, schemas.ActionCancelled},
+		{[]string{"approve"}, schemas.ActionDone},
+		{[]string{"approve", "cancel"}, schemas.ActionCancelled},
+		{[]string{"approve", "dry-run"}, schemas.ActionDone}, // a trial takes nothing back
+	} {
+		t.Run(fmt.Sprint(tc.said), func(t *testing.T) {
+			b := newBench(t, schemas.ModeApprove)
+			as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == schemas.ActionWaiting },
+				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			dying := b.controller() // reads the bus, and does no more
+			for _, verb := range tc.said {
+				b.say(dying, verb, kind(as, "drain"))
+			}
+			b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == tc.want })
+		})
+	}
+}
+
+func TestADryRunOfAWaitingStepSaysWhatItWouldDo(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	asked := false
+	as := b.until(c, func(as []schemas.Action) bool {
+		a := kind(as, "drain")
+		if a.State == schemas.ActionWaiting && !asked {
+			asked = true
+			b.say(c, "dry-run", a)
+		}
+		return strings.Contains(a.Detail, "would drain gpu-r01-03")
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if a := kind(as, "drain"); a.State != schemas.ActionWaiting || len(b.w.applied) != 0 {
+		t.Errorf("%s, sent %v", a.State, b.w.applied)
+	}
+}
+
+func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	c := b.controller()
+	inc, feed := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "pdu-r01-a", "power.feed_loss")
+	as := b.until(c, func(as []schemas.Action) bool { return len(as) == 4 }, inc, feed)
+	c = b.controller()
+	b.say(c, "approve", kind(as, "drain")) // nobody can approve what only shows
+	b.say(c, "dry-run", kind(as, "power_cycle"))
+	b.say(c, "cancel", kind(as, "inspect_feed"))
+	as = b.until(c, func(as []schemas.Action) bool {
+		return states(as)["inspect_feed"] == schemas.ActionCancelled && strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would power_cycle")
+	})
+	if a := kind(as, "inspect_feed"); a.Actor != "ada" || kind(as, "drain").State != schemas.ActionProposed || len(b.w.applied) != 0 {
+		t.Error(a.Actor, show(as), b.w.applied)
+	}
+	var left int
+	if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM control_intents`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d intents are left: %v", left, err)
+	}
+}
+
+func TestTheBreakerRemembersOverARestart(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	var incs []schemas.Incident
+	for i := range 6 { // the policy's breaker trips at more than 5
+		incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-01/gpu0", 1+i), "gpu.fallen_off_bus"))
+	}
+	b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 18 }, incs...)
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) > 18 }, incident("late", "gpu-r09-01/gpu0", "gpu.fallen_off_bus"))
+	for _, a := range as {
+		for _, r := range a.Rails {
+			if a.Incident == "late" && r.Name == railBreaker && r.OK {
+				t.Error("the breaker forgot the ladders of the process before")
+			}
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,11 @@ func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error 
 }
 
 func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
+	return s.readCases(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
+}
+
+func (s *store) readCases(ctx context.Context, query string, args ...any) ([]*climb, error) {
+	rows, err := s.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list cases: %w", err)
 	}
@@ -98,6 +103,12 @@ func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
 		out = append(out, c)
 	}
 	return out, rows.Err()
+}
+
+// casesSince returns the cases that were opened since a time.
+func (s *store) casesSince(ctx context.Context, since time.Time) ([]*climb, error) {
+	all, err := s.readCases(ctx, `SELECT doc FROM control_cases WHERE updated_ns >= $1 ORDER BY updated_ns`, since.UnixNano())
+	return slices.DeleteFunc(all, func(c *climb) bool { return c.Opened.Before(since) }), err
 }
 
 // knows reports whether a cause of an incident already had its case.
@@ -133,6 +144,19 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 // saveAction writes an action's state, its case and the audit line in one
 // transaction, unpublished. intent is set once, when the side effect is decided.
 func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return errors.Join(s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb), s.saveCase(ctx, tx, c))
+	})
+}
+
+// saveDecision writes the state of an action that no climb holds, with the audit line.
+func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return s.putAction(ctx, tx, caseID, a, false, time.Time{}, actor, verb)
+	})
+}
+
+func (s *store) putAction(ctx context.Context, tx *sql.Tx, caseID string, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
 	a.Time = s.now().UTC()
 	doc, err := json.Marshal(a)
 	if err != nil {
@@ -142,21 +166,25 @@ func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, des
 	if !intent.IsZero() {
 		ns = intent.UnixNano()
 	}
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
+	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
 ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
   intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END`,
-			a.ID, c.ID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
-			return fmt.Errorf("save action %s: %w", a.ID, err)
-		}
-		if err := s.saveCase(ctx, tx, c); err != nil {
-			return err
-		}
-		if err := records.PutActionIn(ctx, tx, *a); err != nil {
-			return err
-		}
-		return s.audit(ctx, tx, actor, verb, a.Server, a.ID+" "+a.Kind+" "+a.State+" "+a.Detail)
-	})
+		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
+		return fmt.Errorf("save action %s: %w", a.ID, err)
+	}
+	// What was decided is taken up when the action has ended, a trial when it was made.
+	trial := ""
+	if verb == verbDryRun {
+		trial = verb
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
+		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
+		return fmt.Errorf("forget intent for %s: %w", a.ID, err)
+	}
+	if err := records.PutActionIn(ctx, tx, *a); err != nil {
+		return err
+	}
+	return s.audit(ctx, tx, actor, verb, a.Server, a.ID+" "+a.Kind+" "+a.State+" "+a.Detail)
 }
 
 // proposals returns the open proposals of an incident that treat another cause
@@ -250,14 +278,17 @@ func (s *store) release(ctx context.Context, subject string) error {
 func (s *store) audit(ctx context.Context, tx *sql.Tx, actor, verb, subject, detail string) error {
 	var seq int64
 	var prev string
-	err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &prev)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	err := tx.QueryRowContext(ctx, `UPDATE control_audit_head SET seq=seq+1 RETURNING seq, hash`).Scan(&seq, &prev)
+	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	seq++
 	ns := s.now().UnixNano()
+	hash := auditHash(seq, ns, actor, verb, subject, detail, prev)
 	_, err = tx.ExecContext(ctx, `INSERT INTO control_audit (seq, time_ns, actor, verb, subject, detail, prev, hash) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
-		seq, ns, actor, verb, subject, detail, prev, auditHash(seq, ns, actor, verb, subject, detail, prev))
+		seq, ns, actor, verb, subject, detail, prev, hash)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `UPDATE control_audit_head SET hash=$1`, hash)
+	}
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
@@ -293,5 +324,16 @@ func VerifyAudit(ctx context.Context, db *sqldb.DB) (rowsRead int64, err error) 
 		}
 		last = hash
 	}
-	return rowsRead, rows.Err()
+	if err := rows.Err(); err != nil {
+		return rowsRead, err
+	}
+	var end int64
+	var hash string
+	if err := db.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit_head`).Scan(&end, &hash); err != nil {
+		return rowsRead, fmt.Errorf("verify audit: %w", err)
+	}
+	if end > rowsRead || end == rowsRead && hash != last { // rows that came meanwhile are not looked at
+		return rowsRead, fmt.Errorf("row %d: the end is missing: %w", end, ErrAuditBroken)
+	}
+	return rowsRead, nil
 }
