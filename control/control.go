@@ -19,8 +19,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/policy"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
@@ -60,13 +62,13 @@ const (
 type Remediator interface {
 	// Plan says in a sentence what Apply would do, and changes nothing. An error
 	// that wraps ErrCannot is final.
-	Plan(ctx context.Context, s Step) (string, error)
+	Plan(ctx context.Context, s Step) (schemas.Sentence, error)
 	// Apply does it. It is called at most once for a step's ID. An error that
 	// wraps ErrRejected means that nothing was done; after any other the outcome
 	// is not known.
 	Apply(ctx context.Context, s Step) error
 	// Verify reads the world back and says what it saw.
-	Verify(ctx context.Context, s Step) (Verdict, string, error)
+	Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error)
 }
 
 // Inventory places resources.
@@ -126,7 +128,8 @@ type Controller struct {
 	policies policy.Set
 	store    *store
 
-	decide sync.Mutex // a check and what it decides are one
+	decide    sync.Mutex // a check and what it decides are one
+	reporting sync.Mutex // held while the budgets are counted and written
 
 	mu        sync.Mutex
 	incidents map[string]*candidate
@@ -210,10 +213,20 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 
 // restore takes up open cases where they stood and the incidents that are open.
 func (c *Controller) restore(ctx context.Context) error {
-	if rows, err := VerifyAudit(ctx, c.d.DB); errors.Is(err, ErrAuditBroken) {
-		c.d.Log.Error("audit was changed by another hand", "row", rows, "error", err)
+	if rows, err := audit.Verify(ctx, c.d.DB); errors.Is(err, audit.ErrBroken) {
+		c.d.Log.Error("audit was changed by another hand", "rows_that_hold", rows, "error", err)
 	} else if err != nil {
 		return err
+	}
+	// The storm breaker must not forget because the process ended.
+	recent, err := c.store.opened(ctx, c.d.Now().Add(-c.policies.Breaker.Window))
+	if err != nil {
+		return err
+	}
+	for _, k := range recent {
+		if p, ok := c.policies.For(k.Fault); ok && p.Destroys() {
+			c.asked = append(c.asked, k.Opened)
+		}
 	}
 	incs, _, err := c.d.Records.Incidents(ctx, records.Filter{Status: records.StatusOpen, Limit: 10000})
 	if err != nil {
@@ -238,17 +251,6 @@ func (c *Controller) restore(ctx context.Context) error {
 	for _, k := range open {
 		c.open[k.Subject] = k
 		c.start(ctx, k)
-	}
-	recent, err := c.store.casesSince(ctx, c.d.Now().Add(-c.policies.Breaker.Window))
-	if err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range recent {
-		if p, ok := c.policies.For(k.Fault); ok && p.Destroys() {
-			c.asked = append(c.asked, k.Opened)
-		}
 	}
 	return nil
 }
@@ -299,14 +301,21 @@ func (c *Controller) stands(k *climb) bool {
 	return true
 }
 
+// reportEvery is how often the budgets are counted where nothing happens: rates
+// and the breaker fall with time alone.
+const reportEvery = 15 * time.Second
+
 // tickLoop opens cases for incidents whose cause has stood long enough.
 func (c *Controller) tickLoop(ctx context.Context) error {
-	t := time.NewTicker(time.Second)
+	t, look := time.NewTicker(time.Second), time.NewTicker(reportEvery)
 	defer t.Stop()
-	for {
+	defer look.Stop()
+	for c.report(ctx); ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-look.C:
+			c.report(ctx)
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
 				return err
@@ -351,10 +360,11 @@ func (c *Controller) withdraw(ctx context.Context) error {
 		}
 		for i := range actions {
 			a := &actions[i]
-			a.State, a.Detail = schemas.ActionCancelled, "the incident names another cause now"
+			said := messages.Say(messages.OtherCause, nil)
 			if target == "" {
-				a.Detail = "the incident closed"
+				said = messages.Say(messages.IncidentClosed, nil)
 			}
+			become(a, schemas.ActionCancelled, said)
 			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
 				return err
 			}
@@ -400,7 +410,7 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	}
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject, Target: i.RootCause.Resource, Fault: i.RootCause.Fault,
-		Confidence: i.RootCause.Confidence, Why: i.Explanation, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Confidence: i.RootCause.Confidence, Why: i.Explanation, Summary: i.Summary, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
 	ok, err := c.store.openCase(ctx, k)
 	if err != nil || !ok {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -58,7 +59,8 @@ func (c *Controller) decided(ctx context.Context) error {
 		a := &d.action
 		switch d.verb {
 		case verbCancel:
-			a.State, a.Detail, a.Actor = schemas.ActionCancelled, "cancelled by "+d.actor, d.actor
+			a.Actor = d.actor
+			become(a, schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": d.actor}))
 		case verbDryRun:
 			p, _ := c.policies.For(d.climb.Fault)
 			if a.Rung < len(p.Ladder) {
@@ -66,7 +68,7 @@ func (c *Controller) decided(ctx context.Context) error {
 					return err
 				}
 			}
-			a.Detail = c.tried(ctx, &d.climb, *a)
+			become(a, a.State, c.tried(ctx, &d.climb, *a))
 		}
 		if err := c.saveDecision(ctx, d.climb.ID, a, d.verb); err != nil {
 			return err
@@ -76,12 +78,9 @@ func (c *Controller) decided(ctx context.Context) error {
 }
 
 // tried says what a step would do now, or why it cannot be done.
-func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) string {
-	plan, err := c.plan(ctx, k, a)
-	if err != nil {
-		return "tried: " + err.Error()
-	}
-	return "tried: " + plan
+func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) schemas.Sentence {
+	_, said := c.plan(ctx, k, a)
+	return messages.Say(messages.Tried, messages.Args{"what": said})
 }
 
 // putIntent keeps a decision about an action that is still open to it; the last

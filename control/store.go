@@ -2,16 +2,13 @@ package control
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
@@ -28,23 +25,26 @@ const (
 
 // climb is a ladder being climbed for one incident (table control_cases).
 type climb struct {
-	ID         string    `json:"id"`
-	Incident   string    `json:"incident"`
-	Subject    string    `json:"subject"` // the server, or the resource where there is none
-	Target     string    `json:"target"`  // the root cause
-	Fault      string    `json:"fault"`
-	Confidence float64   `json:"confidence"`
-	Why        string    `json:"why"`
-	Policy     string    `json:"policy"`
-	Mode       string    `json:"mode"`
-	Rack       string    `json:"rack"`
-	Site       string    `json:"site"`
-	Evidence   time.Time `json:"evidence"` // the incident's last change
-	Cordoned   bool      `json:"cordoned"` // by us: only then may we undo it
-	Touched    bool      `json:"touched"`  // a side effect was decided
-	Opened     time.Time `json:"opened"`
-	Decided    time.Time `json:"decided"` // when the last side effect was decided
-	State      string    `json:"state"`
+	ID         string            `json:"id"`
+	Incident   string            `json:"incident"`
+	Subject    string            `json:"subject"` // the server, or the resource where there is none
+	Target     string            `json:"target"`  // the root cause
+	Fault      string            `json:"fault"`
+	Confidence float64           `json:"confidence"`
+	Why        string            `json:"why"`
+	Summary    *schemas.Sentence `json:"summary,omitempty"` // Why in pieces
+	Policy     string            `json:"policy"`
+	Mode       string            `json:"mode"`
+	Rack       string            `json:"rack"`
+	Site       string            `json:"site"`
+	Evidence   time.Time         `json:"evidence"` // the incident's last change
+	Cordoned   bool              `json:"cordoned"` // by us: only then may we undo it
+	Touched    bool              `json:"touched"`  // a side effect was decided
+	Opened     time.Time         `json:"opened"`
+	Decided    time.Time         `json:"decided"` // when the last side effect was decided
+	State      string            `json:"state"`
+
+	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
 }
 
 // store keeps cases, actions, leases and the audit. One writer: the controller.
@@ -81,14 +81,14 @@ func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error 
 }
 
 func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
-	return s.readCases(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
-}
-
-func (s *store) readCases(ctx context.Context, query string, args ...any) ([]*climb, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
 	if err != nil {
 		return nil, fmt.Errorf("list cases: %w", err)
 	}
+	return scanCases(rows, func(*climb) bool { return true })
+}
+
+func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
 	defer func() { _ = rows.Close() }()
 	var out []*climb
 	for rows.Next() {
@@ -100,15 +100,11 @@ func (s *store) readCases(ctx context.Context, query string, args ...any) ([]*cl
 		if err := json.Unmarshal([]byte(doc), c); err != nil {
 			return nil, err
 		}
-		out = append(out, c)
+		if want(c) {
+			out = append(out, c)
+		}
 	}
 	return out, rows.Err()
-}
-
-// casesSince returns the cases that were opened since a time.
-func (s *store) casesSince(ctx context.Context, since time.Time) ([]*climb, error) {
-	all, err := s.readCases(ctx, `SELECT doc FROM control_cases WHERE updated_ns >= $1 ORDER BY updated_ns`, since.UnixNano())
-	return slices.DeleteFunc(all, func(c *climb) bool { return c.Opened.Before(since) }), err
 }
 
 // knows reports whether a cause of an incident already had its case.
@@ -184,7 +180,7 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err
 	}
-	return s.audit(ctx, tx, actor, verb, a.Server, a.ID+" "+a.Kind+" "+a.State+" "+a.Detail)
+	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: a.Server, Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
 }
 
 // proposals returns the open proposals of an incident that treat another cause
@@ -275,65 +271,11 @@ func (s *store) release(ctx context.Context, subject string) error {
 	return err
 }
 
-func (s *store) audit(ctx context.Context, tx *sql.Tx, actor, verb, subject, detail string) error {
-	var seq int64
-	var prev string
-	err := tx.QueryRowContext(ctx, `UPDATE control_audit_head SET seq=seq+1 RETURNING seq, hash`).Scan(&seq, &prev)
+// opened returns the cases that were opened since a time.
+func (s *store) opened(ctx context.Context, since time.Time) ([]*climb, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE updated_ns>=$1`, since.UnixNano())
 	if err != nil {
-		return fmt.Errorf("audit: %w", err)
+		return nil, fmt.Errorf("list cases: %w", err)
 	}
-	ns := s.now().UnixNano()
-	hash := auditHash(seq, ns, actor, verb, subject, detail, prev)
-	_, err = tx.ExecContext(ctx, `INSERT INTO control_audit (seq, time_ns, actor, verb, subject, detail, prev, hash) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
-		seq, ns, actor, verb, subject, detail, prev, hash)
-	if err == nil {
-		_, err = tx.ExecContext(ctx, `UPDATE control_audit_head SET hash=$1`, hash)
-	}
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	return nil
-}
-
-func auditHash(seq, ns int64, fields ...string) string {
-	h := sha256.Sum256(fmt.Appendf(nil, "%d\x00%d\x00%s", seq, ns, strings.Join(fields, "\x00")))
-	return hex.EncodeToString(h[:])
-}
-
-// ErrAuditBroken is wrapped when the audit's chain of hashes does not hold.
-var ErrAuditBroken = errors.New("audit chain is broken")
-
-// VerifyAudit walks the audit and returns its length, or where the chain breaks:
-// a row was changed, removed or put in between.
-func VerifyAudit(ctx context.Context, db *sqldb.DB) (rowsRead int64, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit ORDER BY seq`)
-	if err != nil {
-		return 0, fmt.Errorf("verify audit: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	last := ""
-	for rows.Next() {
-		var seq, ns int64
-		var actor, verb, subject, detail, prev, hash string
-		if err := rows.Scan(&seq, &ns, &actor, &verb, &subject, &detail, &prev, &hash); err != nil {
-			return rowsRead, err
-		}
-		rowsRead++
-		if seq != rowsRead || prev != last || hash != auditHash(seq, ns, actor, verb, subject, detail, prev) {
-			return rowsRead, fmt.Errorf("row %d: %w", seq, ErrAuditBroken)
-		}
-		last = hash
-	}
-	if err := rows.Err(); err != nil {
-		return rowsRead, err
-	}
-	var end int64
-	var hash string
-	if err := db.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit_head`).Scan(&end, &hash); err != nil {
-		return rowsRead, fmt.Errorf("verify audit: %w", err)
-	}
-	if end > rowsRead || end == rowsRead && hash != last { // rows that came meanwhile are not looked at
-		return rowsRead, fmt.Errorf("row %d: the end is missing: %w", end, ErrAuditBroken)
-	}
-	return rowsRead, nil
+	return scanCases(rows, func(c *climb) bool { return !c.Opened.Before(since) })
 }
