@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -73,7 +74,8 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		case k.Mode == schemas.ModeObserve:
 			become(&a, schemas.ActionProposed, messages.Say(messages.ObservedOnly, nil))
 		default:
-			c.plan(ctx, k, &a)
+			state, said := c.plan(ctx, k, a)
+			become(&a, state, said)
 		}
 		if err := c.save(ctx, k, &a, r, time.Time{}, "propose"); err != nil {
 			return err
@@ -82,20 +84,19 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 	return c.close(ctx, k, caseProposed)
 }
 
-// plan asks the driver what it would do.
-func (c *Controller) plan(ctx context.Context, k *climb, a *schemas.Action) {
+// plan asks the driver what it would do; state is proposed, or refused where it cannot.
+func (c *Controller) plan(ctx context.Context, k *climb, a schemas.Action) (state string, said schemas.Sentence) {
 	rem, ok := c.d.Remediators[a.Kind]
 	if !ok {
-		become(a, schemas.ActionRefused, noDriver(a.Kind))
-		return
+		return schemas.ActionRefused, noDriver(a.Kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	defer cancel()
-	if said, err := rem.Plan(ctx, step(k, *a, c.d.Now())); err != nil {
-		become(a, schemas.ActionRefused, messages.Error(err))
-	} else {
-		become(a, schemas.ActionProposed, said)
+	said, err := rem.Plan(ctx, step(k, a, c.d.Now()))
+	if err != nil {
+		return schemas.ActionRefused, messages.Error(err)
 	}
+	return schemas.ActionProposed, said
 }
 
 func noDriver(kind string) schemas.Sentence {
@@ -135,10 +136,11 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 		if err := c.advance(ctx, k, p, &a, r); err != nil {
 			return false, err
 		}
+		if r.Person { // it is theirs to do or to cancel; later rungs may not need it
+			return true, nil
+		}
 		switch a.State {
 		case schemas.ActionDone:
-			return true, nil
-		case schemas.ActionProposed: // a person does it; later rungs may not need it
 			return true, nil
 		case schemas.ActionFailed, schemas.ActionUnknown:
 			if a.State == schemas.ActionUnknown && r.Destructive {
@@ -212,7 +214,6 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	defer func() {
 		c.mu.Lock()
 		delete(c.wake, a.ID)
-		delete(c.intents, a.ID)
 		k.asks, k.asksToDestroy = false, false
 		c.mu.Unlock()
 	}()
@@ -226,20 +227,21 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	if !ok {
 		return end(schemas.ActionRefused, noDriver(a.Kind), "refuse")
 	}
-	shown := ""
+	shown, tried := "", (*schemas.Sentence)(nil)
 	for {
-		if verb, who := c.intent(a.ID); verb == "approve" {
+		verb, who, err := c.store.intent(ctx, a.ID)
+		if err != nil {
+			return false, err
+		}
+		switch verb {
+		case verbApprove:
 			approved, a.Actor = true, who
-		} else if verb == "cancel" {
+		case verbCancel:
 			a.Actor = who
-			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), "cancel")
-		} else if verb == "dry-run" {
-			would := *a
-			c.plan(ctx, k, &would)
-			a.Detail, a.DetailSentence = would.Detail, would.DetailSentence
-			if err := c.save(ctx, k, a, r, time.Time{}, "plan"); err != nil {
-				return false, err
-			}
+			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), verb)
+		case verbDryRun:
+			said := c.tried(ctx, k, *a)
+			shown, tried = "", &said
 		}
 		if !c.stands(k) && !k.Touched {
 			return end(schemas.ActionCancelled, messages.Say(messages.CauseGone, nil), "cancel")
@@ -248,7 +250,18 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			verified(a, messages.Say(messages.NotOurs, nil))
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
-		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved)
+		looked := !looks(r)
+		var seen []schemas.Rail
+		if approved && !looked { // a call to a peer, so not while others wait for the decision
+			rails, err := c.check(ctx, k, p, a.Rung, false)
+			if err != nil {
+				return false, err
+			}
+			if looked, _ = verdict(rails); looked {
+				seen = c.look(ctx, k, r)
+			}
+		}
+		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && looked, seen)
 		if err != nil {
 			return false, err
 		}
@@ -265,8 +278,11 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if detail := messages.Text(said); detail != shown { // tell once, not at each look
 			shown = detail
 			c.asks(k, !approved, r.Destructive)
+			if tried != nil {
+				said = messages.Say(messages.Both, messages.Args{"first": said, "second": *tried})
+			}
 			become(a, schemas.ActionWaiting, said)
-			if err := c.save(ctx, k, a, r, time.Time{}, "wait"); err != nil {
+			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {
 				return false, err
 			}
 		}
@@ -289,7 +305,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		return false, ctx.Err() // the next start observes
 	}
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrCannot) {
-		if a.Kind == kindDrain || a.Kind == kindCordon {
+		if takesOut(a.Kind) {
 			k.Cordoned = false
 		}
 		return end(schemas.ActionFailed, messages.Error(err), "fail")
@@ -305,14 +321,16 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
 }
 
-// decideAndCommit checks the rails and, when the step may go, commits its intent:
-// no other case can take the same budget in between.
-func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool) (goes, wait bool, err error) {
+// decideAndCommit checks the rails, beside those that were seen in the world, and,
+// when the step may go, commits its intent: no other case can take the same budget
+// in between.
+func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool, seen []schemas.Rail) (goes, wait bool, err error) {
 	c.decide.Lock()
 	defer c.decide.Unlock()
 	if a.Rails, err = c.check(ctx, k, p, a.Rung, false); err != nil {
 		return false, false, err
 	}
+	a.Rails = append(a.Rails, seen...)
 	goes, wait = verdict(a.Rails)
 	if !goes {
 		return false, wait, nil
@@ -326,7 +344,7 @@ func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Pol
 	c.mu.Unlock()
 	// A drain may reach the scheduler though its answer never comes: from here on
 	// the server counts as cordoned by us.
-	if a.Kind == kindDrain || a.Kind == kindCordon {
+	if takesOut(a.Kind) {
 		k.Cordoned = true
 	}
 	k.Decided = c.d.Now().UTC()
@@ -419,26 +437,30 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	return c.store.release(ctx, k.Subject)
 }
 
-func (c *Controller) intent(action string) (verb, who string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in, ok := c.intents[action]
-	if !ok {
-		return "", ""
-	}
-	delete(c.intents, action)
-	return in.Verb, in.Actor
-}
-
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
 	// What a person decided is theirs; what follows from it is done and seen by us.
 	who := actor
-	if a.Actor != "" && (verb == "cancel" || verb == "intend") {
+	if a.Actor != "" && (verb == verbCancel || verb == verbDryRun || verb == "intend") {
 		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
 		return err
 	}
+	c.saved(ctx, a)
+	return nil
+}
+
+// saveDecision saves an action that no climb holds, and leaves its case alone.
+func (c *Controller) saveDecision(ctx context.Context, caseID string, a *schemas.Action, verb string) error {
+	if err := c.store.saveDecision(ctx, caseID, a, cmp.Or(a.Actor, actor), verb); err != nil {
+		return err
+	}
+	c.saved(ctx, a)
+	return nil
+}
+
+// saved counts a change, and wakes what publishes it.
+func (c *Controller) saved(ctx context.Context, a *schemas.Action) {
 	c.actions.WithLabelValues(a.Kind, a.Mode, a.State).Inc()
 	c.report(ctx) // before the change is told, so that who hears of it reads these
 	select {
@@ -446,7 +468,6 @@ func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r po
 	default:
 	}
 	c.afterStep(a.State + " " + a.Kind)
-	return nil
 }
 
 func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r policy.Rung) schemas.Action {

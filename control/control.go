@@ -135,9 +135,8 @@ type Controller struct {
 	incidents map[string]*candidate
 	open      map[string]*climb        // by subject; failed ones stay while the server is out of the pool
 	wake      map[string]chan struct{} // by action: an intent came
-	intents   map[string]schemas.Intent
-	asked     []time.Time       // when ladders with destructive steps were opened
-	withdrawn map[string]string // incidents that closed ("") or changed their cause, until the tick
+	asked     []time.Time              // when ladders with destructive steps were opened
+	withdrawn map[string]string        // incidents that closed ("") or changed their cause, until the tick
 
 	wg      sync.WaitGroup
 	dirty   chan struct{}
@@ -165,7 +164,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
-		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, intents: map[string]schemas.Intent{}, withdrawn: map[string]string{},
+		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), afterStep: func(string) {},
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached."}, []string{"kind", "mode", "state"}),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic."}, []string{"topic"}),
@@ -185,6 +184,9 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer c.wg.Wait()
 	defer cancel()
 	if err := c.restore(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	errs := make(chan error, 4)
@@ -299,31 +301,6 @@ func (c *Controller) stands(k *climb) bool {
 	return true
 }
 
-func (c *Controller) onIntents(_ context.Context, msgs []bus.Message) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range msgs {
-		var in schemas.Intent
-		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
-			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
-			continue
-		}
-		w := c.wake[in.Action]
-		if w == nil {
-			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
-			continue
-		}
-		c.intents[in.Action] = in
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-	return nil
-}
-
 // reportEvery is how often the budgets are counted where nothing happens: rates
 // and the breaker fall with time alone.
 const reportEvery = 15 * time.Second
@@ -348,7 +325,7 @@ func (c *Controller) tickLoop(ctx context.Context) error {
 }
 
 func (c *Controller) openDue(ctx context.Context) error {
-	if err := c.withdraw(ctx); err != nil {
+	if err := errors.Join(c.withdraw(ctx), c.decided(ctx)); err != nil {
 		return err
 	}
 	now := c.d.Now()
@@ -388,7 +365,7 @@ func (c *Controller) withdraw(ctx context.Context) error {
 				said = messages.Say(messages.IncidentClosed, nil)
 			}
 			become(a, schemas.ActionCancelled, said)
-			if err := c.save(ctx, cases[i], a, policy.Rung{}, time.Time{}, "withdraw"); err != nil {
+			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
 				return err
 			}
 		}

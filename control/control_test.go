@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -62,6 +65,18 @@ type world struct {
 
 func newWorld() *world {
 	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}}
+}
+
+func (w *world) drain(server string, drained bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drained[server] = drained
+}
+
+func (w *world) cycles() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.cycled)
 }
 
 type worldStep struct{ w *world }
@@ -147,12 +162,7 @@ type bench struct {
 func newBench(t *testing.T, mode string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
-	db, err := sqldb.Open(t.Context(), filepath.Join(b.dir, "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.db = db
-	t.Cleanup(func() { _ = db.Close() })
+	b.db = sqltest.Open(t)
 	return b
 }
 
@@ -391,13 +401,139 @@ func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
 			if first == "" {
 				first = a.Kind
 			}
-			v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
-			_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
+			b.say(c, verb, a)
 		}
 		return states(as)["power_cycle"] == schemas.ActionCancelled
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 	if first != "drain" || !b.w.drained["gpu-r01-03"] || len(b.w.cycled) != 0 {
 		t.Error(first, b.w.drained, b.w.cycled)
+	}
+}
+
+func (b *bench) say(c *Controller, verb string, a schemas.Action) {
+	b.t.Helper()
+	v, err := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
+	if err == nil {
+		err = c.onIntents(b.t.Context(), []bus.Message{{Value: v}})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func kind(as []schemas.Action, kind string) schemas.Action {
+	for _, a := range as {
+		if a.Kind == kind {
+			return a
+		}
+	}
+	return schemas.Action{}
+}
+
+// What a person decided counts even when the process dies right after the bus was
+// told that it was read.
+func TestADecisionOutlivesTheProcess(t *testing.T) {
+	for _, tc := range []struct {
+		said []string
+		want string
+	}{
+		{[]string{"cancel"}, schemas.ActionCancelled},
+		{[]string{"approve"}, schemas.ActionDone},
+		{[]string{"approve", "cancel"}, schemas.ActionCancelled},
+		{[]string{"approve", "dry-run"}, schemas.ActionDone}, // a trial takes nothing back
+	} {
+		t.Run(fmt.Sprint(tc.said), func(t *testing.T) {
+			b := newBench(t, schemas.ModeApprove)
+			as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == schemas.ActionWaiting },
+				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			dying := b.controller() // reads the bus, and does no more
+			for _, verb := range tc.said {
+				b.say(dying, verb, kind(as, "drain"))
+			}
+			b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == tc.want })
+		})
+	}
+}
+
+func TestADryRunOfAWaitingStepSaysWhatItWouldDo(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	asked := false
+	as := b.until(c, func(as []schemas.Action) bool {
+		a := kind(as, "drain")
+		if a.State == schemas.ActionWaiting && !asked {
+			asked = true
+			b.say(c, "dry-run", a)
+		}
+		return strings.HasSuffix(a.Detail, "; tried: would return gpu-r01-03 to the pool once the repair is verified")
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if a := kind(as, "drain"); a.State != schemas.ActionWaiting || len(b.w.applied) != 0 {
+		t.Errorf("%s, sent %v", a.State, b.w.applied)
+	}
+}
+
+// A power cycle that waited is not done to a server that was given back meanwhile.
+func TestAServerThatIsBackInThePoolIsNotCycled(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	step, held := 0, false
+	b.until(c, func(as []schemas.Action) bool {
+		drain, cycle := kind(as, "drain"), kind(as, "power_cycle")
+		switch {
+		case drain.State == schemas.ActionWaiting && step == 0:
+			b.say(c, "approve", drain)
+			step++
+		case cycle.State == schemas.ActionWaiting && step == 1:
+			b.w.drain("gpu-r01-03", false) // somebody resumes it
+			b.say(c, "approve", cycle)
+			step++
+		case step == 2 && strings.HasPrefix(cycle.Detail, "held by "+railDrained):
+			held = len(b.w.cycles()) == 0
+			b.w.drain("gpu-r01-03", true)
+			step++
+		}
+		return cycle.State == schemas.ActionDone
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if !held {
+		t.Error("it was cycled with jobs on it")
+	}
+}
+
+func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	c := b.controller()
+	inc, feed := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "pdu-r01-a", "power.feed_loss")
+	as := b.until(c, func(as []schemas.Action) bool { return len(as) == 4 }, inc, feed)
+	c = b.controller()
+	b.say(c, "approve", kind(as, "drain")) // nobody can approve what only shows
+	b.say(c, "dry-run", kind(as, "power_cycle"))
+	b.say(c, "cancel", kind(as, "inspect_feed"))
+	as = b.until(c, func(as []schemas.Action) bool {
+		return states(as)["inspect_feed"] == schemas.ActionCancelled && strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")
+	})
+	if a := kind(as, "inspect_feed"); a.Actor != "ada" || kind(as, "drain").State != schemas.ActionProposed || len(b.w.applied) != 0 {
+		t.Error(a.Actor, show(as), b.w.applied)
+	}
+	var left int
+	if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM control_intents`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d intents are left: %v", left, err)
+	}
+}
+
+func TestTheBreakerRemembersOverARestart(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	var incs []schemas.Incident
+	for i := range 6 { // the policy's breaker trips at more than 5
+		incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-01/gpu0", 1+i), "gpu.fallen_off_bus"))
+	}
+	b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 18 }, incs...)
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) > 18 }, incident("late", "gpu-r09-01/gpu0", "gpu.fallen_off_bus"))
+	for _, a := range as {
+		for _, r := range a.Rails {
+			if a.Incident == "late" && r.Name == railBreaker && r.OK {
+				t.Error("the breaker forgot the ladders of the process before")
+			}
+		}
 	}
 }
 
@@ -438,25 +574,6 @@ func TestBudgetsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(b.controller(), told) // after a restart
-}
-
-// TestADryRunOfAStepThatWaitsSaysWhatItWouldDo asks twice for a plan: it is told,
-// nothing is sent, and the step still waits.
-func TestADryRunOfAStepThatWaitsSaysWhatItWouldDo(t *testing.T) {
-	b := newBench(t, schemas.ModeApprove)
-	c := b.controller()
-	as := b.until(c, func(as []schemas.Action) bool {
-		for _, a := range as {
-			if a.State == schemas.ActionWaiting && a.Detail == messages.Template(messages.WaitsApproval) {
-				v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: "dry-run", Action: a.ID, Actor: "ada"})
-				_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
-			}
-		}
-		return len(as) == 1 && as[0].DetailSentence.ID == messages.WouldReturn // what the driver of this test plans
-	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
-	if as[0].State != schemas.ActionWaiting || len(b.w.applied) != 0 {
-		t.Errorf("%+v, applied %v", as[0], b.w.applied)
-	}
 }
 
 func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {

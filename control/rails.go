@@ -24,9 +24,10 @@ const (
 	railCoolDown   = "cool_down_seconds"
 	railLease      = "lease"
 	railBreaker    = "storm_breaker"
+	railDrained    = "still_drained"
 )
 
-var waits = []string{railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railDrained, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run look at the whole ladder at once.
@@ -101,6 +102,38 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		add(railLease, float64(token), 0, ok, id, messages.Args{"server": k.Subject})
 	}
 	return out, nil
+}
+
+// looks says whether the world is read again before a rung: a server that was
+// drained an hour ago may have been given back since.
+func looks(r policy.Rung) bool {
+	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
+}
+
+func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon }
+
+// look asks the scheduler whether no job runs on the server and none will start.
+func (c *Controller) look(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
+	var out []schemas.Rail
+	for _, kind := range r.Needs {
+		rem := c.d.Remediators[kind]
+		if !takesOut(kind) || rem == nil {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+		v, said, err := rem.Verify(call, Step{Kind: kind, Server: k.Subject, Target: k.Target, Since: k.Decided})
+		cancel()
+		if err != nil {
+			said = messages.Error(err)
+		}
+		ok := err == nil && v == Verified
+		value := 0.0
+		if ok {
+			value = 1
+		}
+		out = append(out, schemas.Rail{Name: railDrained, Value: value, Limit: 1, OK: ok, Detail: messages.Text(said), Sentence: &said})
+	}
+	return out
 }
 
 // needDone reports whether a rung of this ladder, by kind, is done (or planned).

@@ -141,6 +141,19 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 // saveAction writes an action's state, its case and the audit line in one
 // transaction, unpublished. intent is set once, when the side effect is decided.
 func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return errors.Join(s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb), s.saveCase(ctx, tx, c))
+	})
+}
+
+// saveDecision writes the state of an action that no climb holds, with the audit line.
+func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return s.putAction(ctx, tx, caseID, a, false, time.Time{}, actor, verb)
+	})
+}
+
+func (s *store) putAction(ctx context.Context, tx *sql.Tx, caseID string, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
 	a.Time = s.now().UTC()
 	doc, err := json.Marshal(a)
 	if err != nil {
@@ -150,21 +163,25 @@ func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, des
 	if !intent.IsZero() {
 		ns = intent.UnixNano()
 	}
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
+	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
 ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
   intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END`,
-			a.ID, c.ID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
-			return fmt.Errorf("save action %s: %w", a.ID, err)
-		}
-		if err := s.saveCase(ctx, tx, c); err != nil {
-			return err
-		}
-		if err := records.PutActionIn(ctx, tx, *a); err != nil {
-			return err
-		}
-		return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
-	})
+		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
+		return fmt.Errorf("save action %s: %w", a.ID, err)
+	}
+	// What was decided is taken up when the action has ended, a trial when it was made.
+	trial := ""
+	if verb == verbDryRun {
+		trial = verb
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
+		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
+		return fmt.Errorf("forget intent for %s: %w", a.ID, err)
+	}
+	if err := records.PutActionIn(ctx, tx, *a); err != nil {
+		return err
+	}
+	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
 }
 
 // proposals returns the open proposals of an incident that treat another cause

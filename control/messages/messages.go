@@ -34,6 +34,7 @@ const (
 	NoDriver       = "step.no_driver"
 	CannotLook     = "step.cannot_look"
 	NotOurs        = "step.not_ours"
+	Tried          = "step.tried"
 	NobodyCame     = "step.nobody_came"
 	NoEffect       = "step.no_effect"
 	OutcomeUnknown = "step.outcome_unknown"
@@ -92,6 +93,7 @@ var templates = map[string]string{
 	NoDriver:       "cannot: no driver for {kind}",
 	CannotLook:     "no driver to look with",
 	NotOurs:        "left out of the pool: it was not cordoned by us",
+	Tried:          "tried: {what}",
 	NobodyCame:     "nobody approved, or no budget freed, within {age}",
 	NoEffect:       "no effect within {age}: {saw}",
 	OutcomeUnknown: "the outcome is not known: {saw}",

@@ -1,6 +1,6 @@
 // Package audit keeps who did what to which machine: rows that are only ever
-// appended, each with a hash over itself and the hash before it, so that a row
-// that was changed, removed or put in between is seen.
+// appended, each with a hash over itself and the hash before it, and the last hash
+// apart, so that a row that was changed, removed or put in between is seen.
 package audit
 
 import (
@@ -45,18 +45,21 @@ func (r *Row) setDetail(text string) {
 }
 
 // Append writes a row within the transaction of what it tells of. Seq and Hash
-// are the audit's.
+// are the audit's. The row of the head is locked from here to the commit.
 func Append(ctx context.Context, tx *sql.Tx, r Row) error {
 	var seq int64
 	var prev string
-	err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &prev)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	err := tx.QueryRowContext(ctx, `UPDATE control_audit_head SET seq=seq+1 RETURNING seq, hash`).Scan(&seq, &prev)
+	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	seq++
 	ns := r.Time.UnixNano()
+	sum := hash(seq, ns, r.Actor, r.Verb, r.Subject, r.detail(), prev)
 	_, err = tx.ExecContext(ctx, `INSERT INTO control_audit (seq, time_ns, actor, verb, subject, detail, prev, hash) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
-		seq, ns, r.Actor, r.Verb, r.Subject, r.detail(), prev, hash(seq, ns, r.Actor, r.Verb, r.Subject, r.detail(), prev))
+		seq, ns, r.Actor, r.Verb, r.Subject, r.detail(), prev, sum)
+	if err == nil {
+		_, err = tx.ExecContext(ctx, `UPDATE control_audit_head SET hash=$1`, sum)
+	}
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
@@ -126,6 +129,11 @@ func (l *Log) Check(ctx context.Context) (Chain, error) {
 	if now := l.now(); next.Broken != 0 || now.Sub(next.Checked) >= again {
 		next, last = Chain{Checked: now.UTC()}, ""
 	}
+	var end int64 // rows that are appended from here on are of the next call
+	var head string
+	if err := l.db.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit_head`).Scan(&end, &head); err != nil {
+		return Chain{}, fmt.Errorf("check audit: %w", err)
+	}
 	rows, err := l.db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit WHERE seq > $1 ORDER BY seq`, next.Rows)
 	if err != nil {
 		return Chain{}, fmt.Errorf("check audit: %w", err)
@@ -137,7 +145,7 @@ func (l *Log) Check(ctx context.Context) (Chain, error) {
 		if err := rows.Scan(&seq, &ns, &actor, &verb, &subject, &detail, &prev, &sum); err != nil {
 			return Chain{}, fmt.Errorf("check audit: %w", err)
 		}
-		if seq != next.Rows+1 || prev != last || sum != hash(seq, ns, actor, verb, subject, detail, prev) {
+		if seq != next.Rows+1 || prev != last || sum != hash(seq, ns, actor, verb, subject, detail, prev) || seq == end && sum != head {
 			next.Broken = seq
 			break
 		}
@@ -145,6 +153,9 @@ func (l *Log) Check(ctx context.Context) (Chain, error) {
 	}
 	if err := rows.Err(); err != nil {
 		return Chain{}, fmt.Errorf("check audit: %w", err)
+	}
+	if next.Broken == 0 && next.Rows < end {
+		next.Broken = next.Rows + 1 // the end is missing
 	}
 	l.chain, l.last = next, last
 	return next, nil

@@ -73,6 +73,7 @@ func TestAChainIsBrokenByAnyHand(t *testing.T) {
 		"a changed word":    {`UPDATE control_audit SET actor='nobody' WHERE seq=3`, 2},
 		"a changed time":    {`UPDATE control_audit SET time_ns=time_ns+1 WHERE seq=1`, 0},
 		"a removed row":     {`DELETE FROM control_audit WHERE seq=2`, 1},
+		"a removed end":     {`DELETE FROM control_audit WHERE seq>3`, 3},
 		"a changed hash":    {`UPDATE control_audit SET hash='00' WHERE seq=4`, 3},
 		"a row put between": {`INSERT INTO control_audit SELECT 6, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit WHERE seq=5`, 5},
 	} {
