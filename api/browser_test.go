@@ -247,7 +247,12 @@ func TestRepairByKeyboard(t *testing.T) {
 	}
 	p.picture(os.Getenv("AUSPEX_SHOTS"), "ask-dark-en")
 	p.keys(kb.Escape)
-	p.wait("the question is gone and focus is back", `!document.querySelector('dialog') && document.activeElement.closest('main')`)
+	p.wait("the question is gone", `!document.querySelector('dialog')`)
+	p.eval(`document.querySelector('.decide .primary').focus(); ''`)
+	p.keys(kb.Enter)
+	p.wait("the question by its button", `document.querySelector('dialog.ask[open]')`)
+	p.keys(kb.Escape)
+	p.wait("focus is back on the button", `document.activeElement.matches('.decide .primary')`)
 	p.keys("a")
 	p.wait("the question again", `document.querySelector('dialog.ask[open]')`)
 	p.eval(`const b = document.querySelector('dialog.ask .primary'); b.click(); b.click(); ''`)

@@ -164,7 +164,7 @@ func TestChineseIsSpokenThroughout(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "zh"})
-	for _, path := range []string{"actions", "predictions", "incidents/i-1043", "fleet"} {
+	for _, path := range []string{"actions", "predictions", "incidents/i-1042", "fleet"} {
 		p.visit(w.base + path)
 		english := p.eval(`(document.querySelector('main').innerText.match(/(?:\b[a-z]{2,}[ ,;:]+){3,}[a-z]{2,}/g) ?? []).join(' | ')`)
 		if english != "" {

@@ -140,6 +140,7 @@ export const en = {
   'step.outcome_unknown': 'The outcome is not known. {saw}',
   'step.nothing_seen': 'Nothing was seen.',
   'step.peer_error': 'The answer was: {error}',
+  'step.tried': 'Tried: {what}',
   'step.would_drain': 'Would drain {server}; it is {states} now.',
   'step.drained_already': '{server} is drained already: {reason}',
   'step.would_return': 'Would return {server} to the pool once the repair is verified.',

@@ -138,6 +138,7 @@ export const zh = {
   'step.outcome_unknown': '结果未知。{saw}',
   'step.nothing_seen': '什么也没有看到。',
   'step.peer_error': '对方的应答：{error}',
+  'step.tried': '演练：{what}',
   'step.would_drain': '将排空 {server}；它目前为 {states}。',
   'step.drained_already': '{server} 已经排空：{reason}',
   'step.would_return': '修复得到验证后，将让 {server} 回到资源池。',

@@ -75,7 +75,7 @@ function Audit() {
   return html`<${Panel} title=${t('act.audit')} id="audit" flush aside=${data && !error && html`<${Chain} chain=${data.chain} />`}>
     ${error?.status === 403 ? html`<${Note} title=${t('load.denied')} hint=${t('act.audit_denied')} />` : html`<${Pages} path=${path}>${({ items, chain }, first) => html`
     ${first && !chain.holds && html`<p class="stale-line c-critical" role="alert">${t('act.chain_broken_text', { row: chain.broken_at })}</p>`}
-    ${first && items.length === 0 ? html`<${Note} title=${t('act.audit_none')} />` : html`<ul class="audit">${items.map((row) => html`<li><time class="num dim" dateTime=${row.time} title=${fmt.stamp(Date.parse(row.time))}>${fmt.clock(Date.parse(row.time))}</time><span title=${row.action}><b>${name('actor', row.actor)}</b> ${t('audit.line', { verb: name('audit', row.verb), what: doText(row.kind, row.subject || row.action) })} <span class="dim">${name('act', row.state)}</span></span><code class="dim" title=${`SHA-256 ${row.hash}`}>${row.hash.slice(0, 8)}</code></li>`)}</ul>`}`}<//>`}<//>`;
+    ${first && items.length === 0 ? html`<${Note} title=${t('act.audit_none')} />` : html`<ul class="audit">${items.map((row) => html`<li><time class="num dim" dateTime=${row.time} title=${fmt.stamp(Date.parse(row.time))}>${(clock.now() - Date.parse(row.time) < 86_400_000 ? fmt.clock : fmt.day)(Date.parse(row.time))}</time><span title=${row.action}><b>${name('actor', row.actor)}</b> ${t('audit.line', { verb: name('audit', row.verb), what: doText(row.kind, row.subject || row.action) })}</span><code class="dim" title=${`SHA-256 ${row.hash}`}>${row.hash.slice(0, 8)}</code></li>`)}</ul>`}`}<//>`}<//>`;
 }
 
 export function ActionsPage() {
