@@ -170,6 +170,7 @@ func (c *Config) Complete() {
 	}
 	set(&c.Bus.JetStream.Dir, "bus")
 	set(&c.Store.SQL, "auspex.db")
+	c.Inventory.Site = c.Site
 	if c.Correlator.Site == "" {
 		c.Correlator.Site = c.Site
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/auspex-dev/auspex/internal/nearest"
 )
 
 // EnvPrefix starts the environment variables that override a key:
@@ -432,38 +434,12 @@ func short(n *yaml.Node) string {
 
 // hint names the nearest known word, when one is near enough to be meant.
 func hint(word string, known []string) string {
-	best, dist := "", len(word)/2+1
-	slices.Sort(known)
-	for _, k := range known {
-		if d := distance(word, k); d < dist {
-			best, dist = k, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if best := nearest.Words(word, slices.Values(known), 1); len(best) > 0 {
+		return fmt.Sprintf("; did you mean %q?", best[0])
 	}
 	if len(known) > 12 {
 		return ""
 	}
+	slices.Sort(known)
 	return "; known are " + strings.Join(known, ", ")
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
-		}
-	}
-	return row[len(b)]
 }
