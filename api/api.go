@@ -26,6 +26,7 @@ import (
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/api/stream"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -87,10 +88,7 @@ type Records interface {
 
 // Inventory is what there is to watch.
 type Inventory interface {
-	// Version changes whenever the inventory or its workloads change.
-	Version() uint64
-	// Topology returns all resources, links and workloads. The caller only reads it.
-	Topology() schemas.Topology
+	Snapshot() *cmdb.Snapshot
 }
 
 // History answers for what is older than the records. It may be missing.

@@ -124,8 +124,11 @@ func (s *Server) strip(h http.Handler) http.Handler {
 // fail answers an error as a problem document.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var p problem
+	var u unresolved
 	var fe *fiber.Error
 	switch {
+	case errors.As(err, &u):
+		p = u.problem
 	case errors.As(err, &p):
 	case errors.As(err, &fe):
 		p = problem{fe.Code, "bad_request", fe.Message, ""}
@@ -142,7 +145,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		p = problem{http.StatusInternalServerError, "internal", "The request could not be answered.", "The log of the server has the reason."}
 	}
 	c.Set("Cache-Control", "no-store")
-	return c.Status(p.status).JSON(p.body(), "application/problem+json")
+	body := p.body()
+	body.Candidates = u.candidates
+	return c.Status(p.status).JSON(body, "application/problem+json")
 }
 
 func (s *Server) headers(c *fiber.Ctx) error {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/prometheus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/internal/telemetry"
 	"github.com/auspex-dev/auspex/schemas"
@@ -25,7 +24,7 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Inventory: inventoryView{s.inv}, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Inventory: s.inv, History: historyView{s},
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
@@ -57,15 +56,6 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 		}), nil
 	})}
 }
-
-// inventoryView shows the console one snapshot at a time.
-type inventoryView struct{ inv *cmdb.Inventory }
-
-// Version implements api.Inventory.
-func (v inventoryView) Version() uint64 { return v.inv.Snapshot().Version }
-
-// Topology implements api.Inventory.
-func (v inventoryView) Topology() schemas.Topology { return v.inv.Snapshot().Topology() }
 
 // historyView answers from ClickHouse where it is there, and is empty elsewhere.
 type historyView struct{ s *stack }

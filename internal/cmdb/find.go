@@ -15,6 +15,7 @@ import (
 type directory struct {
 	ids    map[schemas.UUID]string
 	labels map[string][]string // normalised UUID, serial, MAC or PCI address → names
+	sorted []string            // names
 }
 
 func newDirectory(g *graph) *directory {
@@ -28,6 +29,7 @@ func newDirectory(g *graph) *directory {
 			}
 		}
 	}
+	d.sorted = slices.Sorted(maps.Keys(g.nodes))
 	return d
 }
 
@@ -59,6 +61,37 @@ func (s *Snapshot) Find(text string) []string {
 	}
 	slices.Sort(found)
 	return slices.Compact(found)
+}
+
+// Filter says which resources are wanted; what is empty does not count.
+type Filter struct {
+	Kind  string
+	Whole string // parts of this resource, at any depth
+	Find  string // what this text means, as in [Snapshot.Find]
+}
+
+// Page returns up to n resources by name that come after a name, and whether
+// there are more.
+func (s *Snapshot) Page(f Filter, after string, n int) (page []schemas.Resource, more bool) {
+	names := s.known().sorted
+	if f.Find != "" {
+		names = s.Find(f.Find)
+	}
+	at, found := slices.BinarySearch(names, after)
+	if found {
+		at++
+	}
+	for _, name := range names[at:] {
+		r := s.nodes[name].Resource
+		if f.Kind != "" && r.Kind != f.Kind || f.Whole != "" && !s.within(name, f.Whole) {
+			continue
+		}
+		if len(page) == n {
+			return page, true
+		}
+		page = append(page, *r)
+	}
+	return page, false
 }
 
 // part finds a part of a server or switch by its PCI address or by its name.

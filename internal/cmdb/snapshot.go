@@ -248,11 +248,13 @@ func newSnapshot(g *graph, workloads map[string]schemas.Workload, version, gener
 	return s
 }
 
+var separators = strings.NewReplacer(":", "", "-", "", ".", "")
+
 // identity normalises a UUID, a serial number or a MAC address.
 func identity(v string) string {
 	v = strings.ToLower(strings.TrimSpace(v))
 	v = strings.Trim(strings.TrimPrefix(strings.TrimPrefix(v, "urn:uuid:"), "gpu-"), "{}")
-	if digits := strings.NewReplacer(":", "", "-", "", ".", "").Replace(v); isHex(digits) && (len(digits) == 12 || len(digits) == 32) {
+	if digits := separators.Replace(v); isHex(digits) && (len(digits) == 12 || len(digits) == 32) {
 		return digits // a MAC address or a UUID: spellings differ in their separators alone
 	}
 	return v
