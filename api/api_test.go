@@ -441,6 +441,35 @@ func TestEmptySystemAnswersEverything(t *testing.T) {
 	}
 }
 
+// What an admin may do, a POST from this machine may do too; not what another
+// site makes a browser send, and not what a proxy on this machine hands on.
+func TestAdminsRoutesAnswerThisMachineAndAdmins(t *testing.T) {
+	reloads := 0
+	w := start(t, false, func(_ *api.Config, d *api.Deps) {
+		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") })}
+	})
+	proxied := func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }
+	for _, tc := range []struct {
+		name, method, role string
+		change             func(*http.Request)
+		status             int
+	}{
+		{"this machine", http.MethodPost, "", nil, 200},
+		{"a read", http.MethodGet, "", nil, 405},
+		{"another site", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
+		{"another site without its name", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		{"a proxy", http.MethodPost, "", proxied, 401},
+		{"an operator behind a proxy", http.MethodPost, access.RoleOperator, proxied, 403},
+		{"an admin behind a proxy", http.MethodPost, access.RoleAdmin, proxied, 200},
+	} {
+		before := reloads
+		a := w.send(t, tc.method, "-/reload", tc.role, tc.change)
+		if a.status != tc.status || (reloads > before) != (tc.status == 200) {
+			t.Errorf("%s: %d %s, reloaded %v", tc.name, a.status, a.body, reloads > before)
+		}
+	}
+}
+
 func TestPagesAreServedStrictly(t *testing.T) {
 	w := start(t, false, func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
 	a := w.send(t, http.MethodGet, "fleet?by=temp", "", nil)

@@ -33,6 +33,7 @@ const (
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
 	Invite  = "invite" // make login codes
+	Reload  = "reload" // make the process read its configuration again
 )
 
 // ErrRole is returned for a role that does not exist.
@@ -52,7 +53,7 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Invite}
+		return []string{Read, Approve, Cancel, DryRun, Invite, Reload}
 	}
 	return nil
 }

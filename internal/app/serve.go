@@ -34,6 +34,9 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 			deps.Open[p] = own
 		}
 		deps.Guarded["/debug/pprof/"] = own
+		if s.reload != nil {
+			deps.Admin = map[string]http.Handler{"/-/reload": s.reload}
+		}
 		if s.hot != nil {
 			cfg := prometheus.DefaultConfig()
 			cfg.Rules = s.ruleGroups
@@ -47,6 +50,11 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 		srv, err := api.New(s.cfg.API, deps)
 		if err != nil {
 			return nil, err
+		}
+		if s.cfg.API.TLS.CertFile != "" {
+			s.reloads("certificate", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
+				return srv.PrepareTLS(ctx, cfg.API.TLS)
+			}, "api.tls")
 		}
 		return run.Func("api", func(ctx context.Context, ready func()) error {
 			return srv.Run(ctx, func() {

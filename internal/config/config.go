@@ -310,7 +310,7 @@ func validate(path string, v reflect.Value, at origins) []error {
 	return errs
 }
 
-// Key is a setting that exists: its dotted path, type and default.
+// Key is a setting that exists: its dotted path, type and default, or what it is set to.
 type Key struct {
 	Path, Type, Default string
 }
@@ -320,6 +320,25 @@ func Keys(defaults any) []Key {
 	var out []Key
 	walk(reflect.ValueOf(defaults).Elem(), "", &out)
 	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Path, b.Path) })
+	return out
+}
+
+// Diff lists the keys whose values differ between two pointers to the same
+// struct, or that one of them alone has, in order.
+func Diff(a, b any) []string {
+	old := map[string]string{}
+	for _, k := range Keys(a) {
+		old[k.Path] = k.Default
+	}
+	var out []string
+	for _, k := range Keys(b) {
+		if was, ok := old[k.Path]; !ok || was != k.Default {
+			out = append(out, k.Path)
+		}
+		delete(old, k.Path)
+	}
+	out = slices.AppendSeq(out, maps.Keys(old))
+	slices.Sort(out)
 	return out
 }
 
