@@ -32,6 +32,7 @@ const (
 	Approve = "approve"
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
+	Audit   = "audit"  // read who did what
 	Invite  = "invite" // make login codes
 	Reload  = "reload" // make the process read its configuration again
 )
@@ -51,9 +52,9 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator:
-		return []string{Read, Approve, Cancel, DryRun}
+		return []string{Read, Approve, Cancel, DryRun, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Invite, Reload}
+		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload}
 	}
 	return nil
 }
