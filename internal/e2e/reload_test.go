@@ -49,7 +49,7 @@ func TestReloadBySignalAndByRequest(t *testing.T) {
 	hangUp()
 	p.await("the reload", reloads("success", 1))
 	p.await("what needs a restart", func() error { return has(p.err.String(), "control.mode") })
-	write("log: {levle: info}\n")
+	write("log: {volume: info}\n")
 	hangUp()
 	p.await("the failure", reloads("failure", 1))
 	p.await("the place of the mistake", func() error { return has(p.err.String(), file+":2: unknown key") })
