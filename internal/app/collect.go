@@ -15,12 +15,13 @@ func (s *stack) collect() []run.Component {
 	}
 	return []run.Component{late("collectors", func(context.Context) (run.Component, error) {
 		r := collectors.NewRunner(s.cfg.Collect.RunnerConfig, s.cfg.Collectors.m, s.bus, collectors.Settings{
-			Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: s.secrets, Metrics: s.reg, Gate: s.gate,
+			Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: &s.secrets, Metrics: s.reg, Gate: s.gate,
 		})
 		changed := s.inv.Changed()
 		if err := r.Reconcile(s.inv.Snapshot().Resources()); err != nil {
 			return nil, err
 		}
+		s.reloadsCollectors(r)
 		return run.Func("collectors", func(ctx context.Context, ready func()) error {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

@@ -14,7 +14,12 @@ func (s *stack) correlate() []run.Component {
 		return nil
 	}
 	comps := []run.Component{late("correlator", func(context.Context) (run.Component, error) {
-		return correlator.New(s.cfg.Correlator, s.inv, s.db, s.bus, s.log, s.reg), nil
+		c := correlator.New(s.cfg.Correlator, s.inv, s.db, s.bus, s.log, s.reg)
+		s.reloads("correlator", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
+			return c.Prepare(ctx, cfg.Correlator)
+		},
+			"correlator.propagation", "correlator.close_after")
+		return c, nil
 	})}
 	if len(s.cfg.Notify.Alertmanagers) > 0 {
 		comps = append(comps, late("notify", func(context.Context) (run.Component, error) {
