@@ -131,6 +131,7 @@ type reader struct {
 	fresh     bool    // the log was never read before
 	lastInfo  ipmi.SELInfo
 	haveInfo  bool
+	records   int           // read in this poll
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
 	sensors   []sensorRef
@@ -159,6 +160,7 @@ func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 // controller is given back between the two, so that control need not wait long.
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
+	r.records = 0
 	if err := r.turn(ctx, func() error { return r.readNames(ctx) }); err != nil {
 		return mark(err)
 	}
