@@ -113,7 +113,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		cfg: *c, device: target.ID, url: u.String(), expect: min(max(expect, 0), 1024), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics),
 	}
-	x.table = newTable(collectors.NewBatch(target.ID, Name))
+	x.table = newTable(func() *collectors.Batch { return collectors.NewBatch(target.ID, Name) })
 	return &collector{x: x, loop: collectors.Scrape(c.Interval, 0.05, x.scrape)}, nil
 }
 
@@ -196,7 +196,12 @@ func (x *scraper) open() error {
 		}
 	}
 	tr.TLSClientConfig = tc
-	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout}
+	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) > 3 || r.URL.Host != via[0].URL.Host {
+			return fmt.Errorf("%w: redirect to %s", collectors.ErrProtocol, r.URL.Redacted())
+		}
+		return nil
+	}}
 	return nil
 }
 

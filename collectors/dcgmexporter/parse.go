@@ -14,9 +14,13 @@ import (
 	"github.com/auspex-dev/auspex/schemas"
 )
 
-// maxSeries bounds the remembered series of a host; labels that change with
-// each scrape would otherwise grow it for ever.
-const maxSeries = 1 << 16
+const (
+	// maxSeries bounds the remembered series of a host; labels that change with
+	// each scrape would otherwise grow it for ever.
+	maxSeries = 1 << 16
+	// maxGPUs bounds the GPUs of a host.
+	maxGPUs = 256
+)
 
 // metricIndex finds the packed column of a metric by its name.
 var metricIndex = func() map[string]int {
@@ -51,14 +55,15 @@ type table struct {
 	values [][]float64 // column, then GPU; NaN is not read
 	used   []bool      // columns with a value in this scrape
 	batch  *collectors.Batch
+	fresh  func() *collectors.Batch
 	labels []label
 }
 
 type label struct{ name, value string }
 
-func newTable(b *collectors.Batch) *table {
+func newTable(fresh func() *collectors.Batch) *table {
 	return &table{
-		known: make(map[string]series), batch: b,
+		known: make(map[string]series), batch: fresh(), fresh: fresh,
 		values: make([][]float64, len(schemas.GPUMetrics)), used: make([]bool, len(schemas.GPUMetrics)),
 	}
 }
@@ -73,8 +78,9 @@ func (t *table) reset() {
 			t.values[i][j] = math.NaN()
 		}
 	}
-	if len(t.known) > maxSeries {
+	if len(t.known) >= maxSeries {
 		clear(t.known)
+		t.batch = t.fresh()
 	}
 }
 
@@ -166,8 +172,13 @@ func keyEnd(line []byte) int {
 	return -1
 }
 
+var errTooMany = fmt.Errorf("more than %d series in one exposition", maxSeries)
+
 // learn parses name and labels of a series that is new.
 func (t *table) learn(key string) (series, error) {
+	if len(t.known) >= maxSeries {
+		return series{}, errTooMany
+	}
 	name, rest, has := strings.Cut(key, "{")
 	t.labels = t.labels[:0]
 	if has {
@@ -178,6 +189,9 @@ func (t *table) learn(key string) (series, error) {
 	s := series{column: -1, gpu: -1}
 	index, err := strconv.ParseUint(t.label("gpu"), 10, 16)
 	if err == nil {
+		if index >= maxGPUs {
+			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, maxGPUs)
+		}
 		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), shortPCI(t.label("pci_bus_id")))
 	}
 	if c, ok := metricIndex[name]; ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {

@@ -32,8 +32,8 @@ func TestConformance(t *testing.T) {
 			return target(ipmitest.Start(t, ipmitest.Load(t, filepath.Join(input, "bmc.yaml"))).Addr)
 		},
 		Garbage: func(t testing.TB) schemas.Resource { return target(ipmitest.Garbage(t)) },
-		Dead:    target("127.0.0.1:1"),
-		Ignore:  []goleak.Option{goleak.IgnoreAnyFunction("github.com/bougou/go-ipmi/pkg/server.(*Server).runSessionEviction")},
+		Dead:    target("127.0.0.1:1"), At: target, Datagrams: true,
+		Ignore: []goleak.Option{goleak.IgnoreAnyFunction("github.com/bougou/go-ipmi/pkg/server.(*Server).runSessionEviction")},
 	})
 }
 
