@@ -241,6 +241,9 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	return x.save(ctx)
 }
 
+// largeBody is more than a host has to say, in bytes.
+const largeBody = 1 << 20
+
 func (x *scraper) fetch(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url, nil)
 	if err != nil {
@@ -257,6 +260,9 @@ func (x *scraper) fetch(ctx context.Context) error {
 	}
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrProtocol, x.url, res.Status)
+	}
+	if x.body.Cap() > largeBody { // one huge answer is not kept for ever
+		x.body = bytes.Buffer{}
 	}
 	x.body.Reset()
 	n, err := x.body.ReadFrom(io.LimitReader(res.Body, x.cfg.MaxBody+1))

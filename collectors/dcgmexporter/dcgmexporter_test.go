@@ -195,13 +195,13 @@ func FuzzParse(f *testing.F) {
 
 func TestSeriesThatChangeWithEachScrapeDoNotPileUp(t *testing.T) {
 	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
-	var most int
+	var most, last int
 	for scrape := range 20 {
 		var page bytes.Buffer
-		for i := range 10000 {
+		for i := range 2000 {
 			fmt.Fprintf(&page, "churn{id=\"%d-%d\"} 1\n", scrape, i)
 		}
-		tab.parse(page.Bytes(), collectortest.Now)
+		last, _, _ = tab.parse(page.Bytes(), collectortest.Now.Add(time.Duration(scrape)*4*time.Minute))
 		most = max(most, len(tab.known))
 		wire := &sizer{}
 		if err := tab.batch.Emit(t.Context(), wire, collectortest.Now); err != nil {
@@ -213,6 +213,9 @@ func TestSeriesThatChangeWithEachScrapeDoNotPileUp(t *testing.T) {
 	}
 	if most > maxSeries {
 		t.Errorf("%d series are remembered", most)
+	}
+	if last != 2000 {
+		t.Errorf("%d samples of the scrape after an hour, want 2000", last)
 	}
 }
 

@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	// maxSeries bounds the remembered series of a host; labels that change with
-	// each scrape would otherwise grow it for ever.
-	maxSeries = 1 << 16
+	// maxSeries bounds the series of a host, ten times what it has at most; labels
+	// that change with each scrape would otherwise fill the hot window. They are
+	// learnt anew after relearn.
+	maxSeries = 1 << 14
+	relearn   = time.Hour
 	// maxGPUs bounds the GPUs of a host.
 	maxGPUs = 256
 )
@@ -56,6 +58,7 @@ type table struct {
 	used   []bool      // columns with a value in this scrape
 	batch  *collectors.Batch
 	fresh  func() *collectors.Batch
+	since  time.Time // of the first series
 	labels []label
 }
 
@@ -68,7 +71,7 @@ func newTable(fresh func() *collectors.Batch) *table {
 	}
 }
 
-func (t *table) reset() {
+func (t *table) reset(now time.Time) {
 	for i := range t.gpus {
 		t.gpus[i].seen, t.gpus[i].pending = false, math.NaN()
 	}
@@ -78,16 +81,18 @@ func (t *table) reset() {
 			t.values[i][j] = math.NaN()
 		}
 	}
-	if len(t.known) >= maxSeries {
+	if len(t.known) == 0 {
+		t.since = now
+	} else if len(t.known) >= maxSeries && now.Sub(t.since) >= relearn {
 		clear(t.known)
-		t.batch = t.fresh()
+		t.batch, t.since = t.fresh(), now
 	}
 }
 
 // parse reads an exposition (Prometheus text format 0.0.4). It returns how many
 // samples it has taken, how many lines it could not read, and the first reason.
 func (t *table) parse(body []byte, now time.Time) (samples, bad int, first error) {
-	t.reset()
+	t.reset(now)
 	for len(body) > 0 {
 		line := body
 		if i := bytes.IndexByte(body, '\n'); i >= 0 {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -206,8 +207,10 @@ func mark(err error) error {
 		return fmt.Errorf("%w: %w", collectors.ErrAuth, err)
 	case errors.Is(err, ipmi.ErrNoAnswer):
 		return fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
+	case errors.Is(err, context.Canceled), errors.As(err, new(net.Error)):
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 }
 
 func (r *reader) readPower(ctx context.Context, now time.Time) error {

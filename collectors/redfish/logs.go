@@ -33,6 +33,7 @@ const skewTolerance = 2 * time.Second
 const (
 	maxEntries = 20000
 	maxPages   = 1000
+	maxText    = 4 << 10 // of a property, in bytes
 )
 
 // readLog emits the entries after the position, oldest first.
@@ -197,6 +198,11 @@ func newestFirst(list []redfish.Object) bool {
 // what is older than the backlog is left out.
 func (r *reader) event(l *logService, o redfish.Object, first bool) (schemas.Event, bool) {
 	now := r.s.Now()
+	for k, v := range o { // an entry is some hundred bytes; matching costs with its length
+		if text, ok := v.(string); ok && len(text) > maxText {
+			o[k] = text[:maxText]
+		}
+	}
 	raw, err := json.Marshal(o)
 	if err != nil {
 		r.bad.Inc()

@@ -1,7 +1,7 @@
 package app
 
 import (
-	"context"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/auspex-dev/auspex/correlator"
 	"github.com/auspex-dev/auspex/correlator/notify"
@@ -13,12 +13,12 @@ func (s *stack) correlate() []run.Component {
 	if !s.cfg.has(RoleCorrelate) {
 		return nil
 	}
-	comps := []run.Component{late("correlator", func(context.Context) (run.Component, error) {
-		return correlator.New(s.cfg.Correlator, s.inv, s.db, s.bus, s.log, s.reg), nil
+	comps := []run.Component{s.lasting("correlator", func(reg prometheus.Registerer) (run.Component, error) {
+		return correlator.New(s.cfg.Correlator, s.inv, s.db, s.bus, s.log, reg), nil
 	})}
 	if len(s.cfg.Notify.Alertmanagers) > 0 {
-		comps = append(comps, late("notify", func(context.Context) (run.Component, error) {
-			return notify.New(s.cfg.Notify, s.records, s.bus, s.log, s.reg), nil
+		comps = append(comps, s.lasting("notify", func(reg prometheus.Registerer) (run.Component, error) {
+			return notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg), nil
 		}))
 	}
 	return comps

@@ -122,6 +122,46 @@ func late(name string, build func(ctx context.Context) (run.Component, error)) r
 	})
 }
 
+// lasting is a component that is built again, with a growing pause, when it fails
+// after it has run: it keeps its state in the stores and takes it up from there,
+// as after a restart of the process, and the others go on meanwhile. One that
+// cannot start, or whose bus is closed, ends the process.
+func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.Component, error)) run.Component {
+	return run.Func(name, func(ctx context.Context, ready func()) error {
+		const shortest, longest = time.Second, 30 * time.Second
+		var failed atomic.Pointer[error]
+		s.health.Check(name, func() error {
+			if err := failed.Load(); err != nil {
+				return *err
+			}
+			return nil
+		})
+		started := false
+		for pause := shortest; ; pause = min(2*pause, longest) {
+			c, err := build(s.unique(name))
+			if err == nil {
+				began := time.Now()
+				err = c.Run(ctx, func() {
+					started = true
+					failed.Store(nil)
+					ready()
+				})
+				if time.Since(began) > time.Minute {
+					pause = shortest
+				}
+			}
+			if ctx.Err() != nil || !started || err == nil || errors.Is(err, bus.ErrClosed) {
+				return err
+			}
+			failed.Store(&err)
+			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
+			if run.Sleep(ctx, pause) != nil {
+				return nil
+			}
+		}
+	})
+}
+
 // state opens the relational store, the inventory and the secrets.
 func (s *stack) state() run.Component {
 	return run.Func("state", func(ctx context.Context, ready func()) error {
