@@ -267,6 +267,14 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	flush := time.NewTicker(max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond))
 	defer flush.Stop()
 	st.begin()
+	send := func() error {
+		began := time.Now()
+		err := st.flush(ctx, out)
+		if time.Since(began) > time.Second { // we did not listen meanwhile
+			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
+		}
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -280,7 +288,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 			}
 		case <-flush.C:
 			st.expire(s.settings.Now())
-			if err := st.flush(ctx, out); err != nil {
+			if err := send(); err != nil {
 				return err
 			}
 		case r := <-results:
@@ -296,7 +304,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 				collectors.Contact(out)
 			}
 			if st.urgent() {
-				if err := st.flush(ctx, out); err != nil {
+				if err := send(); err != nil {
 					return err
 				}
 			}
