@@ -51,6 +51,9 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	if o.Demo {
 		dir := filepath.Join(cfg.Data, "sim")
 		if fleet, err = startSimulator(ctx, dir, o.Script, o.Seed); err != nil {
+			if ctx.Err() != nil { // it was told to stop before it had begun
+				return nil
+			}
 			return err
 		}
 		defer func() {

@@ -164,8 +164,12 @@ func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.
 
 // state opens the relational store, the inventory and the secrets.
 func (s *stack) state() run.Component {
-	return run.Func("state", func(ctx context.Context, ready func()) error {
-		var err error
+	return run.Func("state", func(ctx context.Context, ready func()) (err error) {
+		defer func() {
+			if err != nil && !sqldb.IsPostgres(s.cfg.Store.SQL) { // a DSN may hold a password
+				err = fmt.Errorf("%s: %w", s.cfg.Store.SQL, err)
+			}
+		}()
 		if s.secrets, err = secrets.Read(s.cfg.Secrets); err != nil {
 			return err
 		}
