@@ -36,7 +36,7 @@ func (s *stack) collect() []run.Component {
 				Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: s.secrets, Metrics: s.reg, Gate: s.gate,
 			})
 			changed := s.inv.Changed()
-			s.reconcile(r)
+			s.reconcile(r, s.inv.Snapshot().Resources())
 			return run.Func("collectors", func(ctx context.Context, ready func()) error {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()
@@ -49,7 +49,7 @@ func (s *stack) collect() []run.Component {
 							return
 						case <-changed:
 							changed = s.inv.Changed()
-							s.reconcile(r)
+							s.reconcile(r, s.inv.Snapshot().Resources())
 						}
 					}
 				}()
@@ -64,8 +64,8 @@ func (s *stack) collect() []run.Component {
 
 // reconcile brings the collectors in line with the inventory. A device that cannot
 // be read as the inventory has it is told, and stops no other.
-func (s *stack) reconcile(r *collectors.Runner) {
-	if err := r.Reconcile(s.inv.Snapshot().Resources()); err != nil {
+func (s *stack) reconcile(r *collectors.Runner, resources []schemas.Resource) {
+	if err := r.Reconcile(resources); err != nil {
 		for line := range strings.Lines(err.Error()) {
 			s.log.Error("device is not read", "error", strings.TrimSpace(line))
 		}

@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 			return err
 		}
 	}
-	comps = append(comps, s.watchDisk(), s.state(), s.openBus())
+	comps = append(comps, s.watchDisk(), s.watchClock(), s.state(), s.openBus())
 	comps = append(comps, c.component(func() bus.Bus { return s.bus }))
 	comps = append(comps, s.process()...)
 	comps = append(comps, s.correlate()...)

@@ -122,6 +122,18 @@ func late(name string, build func(ctx context.Context) (run.Component, error)) r
 	})
 }
 
+// errorBox holds what a health check says now.
+type errorBox struct{ p atomic.Pointer[error] }
+
+func (b *errorBox) set(err error) { b.p.Store(&err) }
+
+func (b *errorBox) get() error {
+	if err := b.p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // lasting is a component that is built again, with a growing pause, when it fails
 // after it has run: it keeps its state in the stores and takes it up from there,
 // as after a restart of the process, and the others go on meanwhile. One that
@@ -129,13 +141,8 @@ func late(name string, build func(ctx context.Context) (run.Component, error)) r
 func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.Component, error)) run.Component {
 	return run.Func(name, func(ctx context.Context, ready func()) error {
 		const shortest, longest = time.Second, 30 * time.Second
-		var failed atomic.Pointer[error]
-		s.health.Check(name, func() error {
-			if err := failed.Load(); err != nil {
-				return *err
-			}
-			return nil
-		})
+		var failed errorBox
+		s.health.Check(name, failed.get)
 		started := false
 		for pause := shortest; ; pause = min(2*pause, longest) {
 			c, err := build(s.unique(name))
@@ -143,7 +150,7 @@ func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.
 				began := time.Now()
 				err = c.Run(ctx, func() {
 					started = true
-					failed.Store(nil)
+					failed.set(nil)
 					ready()
 				})
 				if time.Since(began) > time.Minute {
@@ -153,7 +160,7 @@ func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.
 			if ctx.Err() != nil || !started || err == nil || errors.Is(err, bus.ErrClosed) {
 				return err
 			}
-			failed.Store(&err)
+			failed.set(err)
 			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
 			if run.Sleep(ctx, pause) != nil {
 				return nil
