@@ -23,8 +23,14 @@ func bound(ev *auspexv1.Event) {
 		text  *string
 		limit int
 	}{
-		{&ev.Id, maxName}, {&ev.Source, maxName}, {&ev.Resource, maxName}, {&ev.Type, maxName}, {&ev.Code, maxName}, {&ev.Severity, maxName},
-		{&ev.State, maxName}, {&ev.Message, maxMessageText},
+		{&ev.Id, maxName},
+		{&ev.Source, maxName},
+		{&ev.Resource, maxName},
+		{&ev.Type, maxName},
+		{&ev.Code, maxName},
+		{&ev.Severity, maxName},
+		{&ev.State, maxName},
+		{&ev.Message, maxMessageText},
 	} {
 		*f.text = clip(*f.text, f.limit)
 	}
