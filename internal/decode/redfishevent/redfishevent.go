@@ -3,6 +3,7 @@
 package redfishevent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ type Entry struct {
 var ErrNoEntry = errors.New("body holds no event and no log entry")
 
 // Parse reads a JSON body: an Event with its list, a collection of log entries, an
-// array, or one entry.
+// array, or one entry. With an error come the entries that are good.
 func Parse(body []byte) ([]Entry, error) {
 	body = trimSpace(body)
 	if len(body) > 0 && body[0] == '[' {
@@ -51,14 +52,15 @@ func Parse(body []byte) ([]Entry, error) {
 			return nil, fmt.Errorf("parse Redfish array: %w", err)
 		}
 		var out []Entry
+		var bad error
 		for i, raw := range list {
 			e, err := Parse(raw)
 			if err != nil && !errors.Is(err, ErrNoEntry) {
-				return out, fmt.Errorf("element %d: %w", i, err)
+				bad = cmp.Or(bad, fmt.Errorf("element %d: %w", i, err))
 			}
 			out = append(out, e...)
 		}
-		return out, nil
+		return out, bad
 	}
 	var doc struct {
 		Events  []json.RawMessage `json:"Events"`
@@ -73,14 +75,18 @@ func Parse(body []byte) ([]Entry, error) {
 	}
 	if list != nil {
 		out := make([]Entry, 0, len(list))
+		var bad error // the first one; the others are good or bad for themselves
 		for i, raw := range list {
 			e, err := one(raw)
 			if err != nil {
-				return out, fmt.Errorf("entry %d: %w", i, err)
+				bad = cmp.Or(bad, fmt.Errorf("entry %d: %w", i, err))
+				continue
 			}
-			out = append(out, e)
+			if e.MessageID != "" || e.Message != "" { // else a link to an entry
+				out = append(out, e)
+			}
 		}
-		return out, nil
+		return out, bad
 	}
 	e, err := one(body)
 	if err != nil {
