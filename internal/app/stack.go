@@ -151,7 +151,7 @@ func (s *stack) importInventory(ctx context.Context) error {
 	if s.cfg.Inventory.File == "" {
 		return nil
 	}
-	t, problems, err := cmdb.ReadFile(s.cfg.Inventory.File)
+	t, problems, err := cmdb.ReadFile(s.cfg.Inventory.File, os.Stdin)
 	if err != nil {
 		return err
 	}

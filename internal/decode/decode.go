@@ -6,7 +6,6 @@ package decode
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/auspex-dev/auspex/internal/decode/kernlog"
 	"github.com/auspex-dev/auspex/internal/decode/redfishevent"
 	"github.com/auspex-dev/auspex/internal/decode/sel"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -68,12 +66,12 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	plain, done, err := unpack(in)
+	text, err := textfile.NewReader(in)
 	if err != nil {
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}
-	defer done()
-	d := &decoder{o: o, ctx: ctx, in: bufio.NewReaderSize(plain, 64<<10), out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
+	defer func() { _ = text.Close() }()
+	d := &decoder{o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
 	d.enc = json.NewEncoder(d.out)
 	d.enc.SetEscapeHTML(false)
 	switch o.Format {
@@ -101,43 +99,6 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 		fmt.Fprintf(errw, "%s: %d of %d records could not be read\n", o.Name, d.res.Bad, d.res.Records)
 	}
 	return d.res, err
-}
-
-// unpack sees through gzip and zstd by their first bytes, and passes over a byte
-// order mark.
-func unpack(in io.Reader) (io.Reader, func(), error) {
-	plain, done, err := inflate(in)
-	if err != nil {
-		return nil, nil, err
-	}
-	b := bufio.NewReaderSize(plain, 64<<10)
-	if head, _ := b.Peek(3); string(head) == "\ufeff" {
-		_, _ = b.Discard(3)
-	}
-	return b, done, nil
-}
-
-func inflate(in io.Reader) (io.Reader, func(), error) {
-	b := bufio.NewReaderSize(in, 64<<10)
-	head, err := b.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, func() { _ = z.Close() }, nil
-	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, z.Close, nil
-	}
-	return b, func() {}, nil
 }
 
 type decoder struct {
@@ -484,13 +445,13 @@ func (d *decoder) array() error {
 	in := &lineCounter{r: d.in}
 	dec := json.NewDecoder(in)
 	first := d.line + 1
-	place := func() { d.line = first + in.before(dec.InputOffset()) }
+	place := func(size int) { d.line = first + in.before(dec.InputOffset()-int64(size)) }
 	for {
 		t, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		place()
+		place(0)
 		if err != nil || t != json.Delim('[') {
 			return d.bad(fmt.Errorf("array is followed by something else: %v %w", t, err))
 		}
@@ -501,7 +462,7 @@ func (d *decoder) array() error {
 			var raw json.RawMessage
 			d.res.Records++
 			err := dec.Decode(&raw)
-			place()
+			place(len(raw))
 			if err != nil {
 				return d.bad(fmt.Errorf("element %d: %w", d.res.Records-1, err))
 			}
