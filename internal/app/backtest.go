@@ -274,9 +274,9 @@ func parseWideTime(s string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// maxSample is the last sample whose time RFC 3339 can write, and a forecast from
-// it: a minute each, up to the year 9000.
-const maxSample = 3_690_000_000
+// maxSample is the last sample that has a date: a minute each, up to the year 2198.
+// Forecasts count nanoseconds in 64 bits, which end in 2262.
+const maxSample = 120_000_000
 
 var errSample = fmt.Errorf("time is not between 0 and %d, the numbers of samples that have a date", maxSample)
 
@@ -293,13 +293,13 @@ func readLimits(path string, stdin io.Reader) (map[string]metricLimit, error) {
 	}
 	path = textfile.Name(path)
 	var out map[string]metricLimit
-	if err := parseJSON(b, &out); err != nil {
+	if err := json.Unmarshal(b, &out); err != nil {
 		line := 1
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
 			line += bytes.Count(b[:min(syntax.Offset, int64(len(b)))], []byte{'\n'})
 		}
-		return nil, fmt.Errorf("read limits: %s:%d: %w", path, line, err)
+		return nil, fmt.Errorf("read limits: %s:%d: %s", path, line, textfile.Reason(err))
 	}
 	for _, name := range slices.Sorted(maps.Keys(out)) {
 		if l := out[name]; (l.Above == nil) == (l.Below == nil) {

@@ -233,8 +233,8 @@ func eachLine(ctx context.Context, name string, in io.Reader, f func(n int, line
 
 func parseEvent(line []byte) (schemas.Event, error) {
 	var ev schemas.Event
-	if err := parseJSON(line, &ev); err != nil {
-		return ev, err
+	if err := json.Unmarshal(line, &ev); err != nil {
+		return ev, errors.New(textfile.Reason(err))
 	}
 	switch {
 	case ev.ID == "":
@@ -250,22 +250,6 @@ func parseEvent(line []byte) (schemas.Event, error) {
 		return ev, fmt.Errorf("no severity %q", ev.Severity)
 	}
 	return ev, nil
-}
-
-// parseJSON says what is wrong in the words of the format.
-func parseJSON(line []byte, into any) error {
-	err := json.Unmarshal(line, into)
-	var kind *json.UnmarshalTypeError
-	var at *time.ParseError
-	switch {
-	case errors.As(err, &at):
-		return fmt.Errorf("time %q is not RFC 3339", at.Value)
-	case !errors.As(err, &kind):
-		return err
-	case kind.Field == "":
-		return fmt.Errorf("it is a %s and not an object", kind.Value)
-	}
-	return fmt.Errorf("%s is a %s and not a %s", kind.Field, kind.Value, kind.Type)
 }
 
 // readTopology keeps what does not fit together: the correlator makes the best of

@@ -166,24 +166,12 @@ func decode[T any](text []byte, what string, array json.RawMessage, problems *[]
 		seen = begin
 		var v T
 		if err := json.Unmarshal(raw, &v); err != nil {
-			*problems = append(*problems, Problem{n, fmt.Sprintf("%s[%d]", what, i), reason(err)})
+			*problems = append(*problems, Problem{n, fmt.Sprintf("%s[%d]", what, i), textfile.Reason(err)})
 			continue
 		}
 		out, lines = append(out, v), append(lines, n)
 	}
 	return out, lines, nil
-}
-
-// reason says what is wrong with a record, without the names of our types.
-func reason(err error) string {
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		if kind.Field == "" {
-			return fmt.Sprintf("it is a %s and not an object", kind.Value)
-		}
-		return fmt.Sprintf("%s is a %s and not a %s", kind.Field, kind.Value, kind.Type)
-	}
-	return err.Error()
 }
 
 func atLine(text []byte, err error) error {
@@ -197,9 +185,9 @@ func atLine(text []byte, err error) error {
 		offset = kind.Offset
 	}
 	if offset < 0 || offset > int64(len(text)) {
-		return fmt.Errorf("1: %w", err)
+		return fmt.Errorf("1: %s", textfile.Reason(err))
 	}
-	return fmt.Errorf("%d: %w", 1+bytes.Count(text[:offset], []byte{'\n'}), err)
+	return fmt.Errorf("%d: %s", 1+bytes.Count(text[:offset], []byte{'\n'}), textfile.Reason(err))
 }
 
 // Validate keeps the records that fit together and says why the others do not:

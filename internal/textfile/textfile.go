@@ -1,15 +1,19 @@
 // Package textfile reads text as the commands take it: from a file or standard
-// input, packed with gzip or Zstandard or not, with or without a byte order mark.
+// input, packed with gzip or Zstandard or not, with or without a byte order mark;
+// and says what is wrong with what it holds.
 package textfile
 
 import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -107,4 +111,30 @@ func NewReader(in io.Reader) (*Reader, error) {
 		_, _ = r.Discard(3)
 	}
 	return r, nil
+}
+
+// Reason says what is wrong with a piece of JSON in the words of the format, and
+// not in those of the program that reads it.
+func Reason(err error) string {
+	var kind *json.UnmarshalTypeError
+	var at *time.ParseError
+	switch {
+	case errors.As(err, &at):
+		return fmt.Sprintf("time %q is not RFC 3339", at.Value)
+	case !errors.As(err, &kind):
+		return err.Error()
+	}
+	want := kind.Type.Kind().String()
+	switch kind.Type.Kind() {
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		want = "object"
+	case reflect.Slice:
+		want = "array"
+	case reflect.Float64, reflect.Int, reflect.Int64:
+		want = "number"
+	}
+	if kind.Field == "" {
+		return fmt.Sprintf("want %s, got %s", want, kind.Value)
+	}
+	return fmt.Sprintf("%s: want %s, got %s", kind.Field, want, kind.Value)
 }

@@ -3,11 +3,13 @@ package textfile
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -58,5 +60,26 @@ func TestTornFileIsAnErrorWithItsName(t *testing.T) {
 	}
 	if got, err := ReadFile(Stdin, strings.NewReader("")); err != nil || len(got) != 0 {
 		t.Errorf("empty input: %q, %v", got, err)
+	}
+}
+
+func TestReasonSpeaksOfTheFormat(t *testing.T) {
+	var into struct {
+		Time  time.Time         `json:"time"`
+		Code  string            `json:"code"`
+		Attrs map[string]string `json:"attrs"`
+		Limit *float64          `json:"limit"`
+	}
+	for in, want := range map[string]string{
+		`[]`:                  "want object, got array",
+		`{"code":79}`:         "code: want string, got number",
+		`{"attrs":7}`:         "attrs: want object, got number",
+		`{"limit":"x"}`:       "limit: want number, got string",
+		`{"time":"tomorrow"}`: `time "tomorrow" is not RFC 3339`,
+		`{"code":`:            "unexpected end of JSON input",
+	} {
+		if got := Reason(json.Unmarshal([]byte(in), &into)); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
 	}
 }
