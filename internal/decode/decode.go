@@ -191,8 +191,9 @@ func (e *writeError) Error() string { return "write events: " + e.err.Error() }
 // Unwrap returns the cause.
 func (e *writeError) Unwrap() error { return e.err }
 
-// write completes an event and writes it. The id is made of what the record is,
-// and of how many equal ones the same moment has had.
+// write completes an event and writes it. The id is made of what the record is;
+// where the log gives its records no names, also of how many equal ones the same
+// moment has had. A record with a name that is read twice is the same event.
 func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
 	if d.o.Host != "" || host == "" {
 		host = d.o.Host
@@ -220,7 +221,7 @@ func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
 	}
 	id := schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message)
 	n := d.repeats[id]
-	if d.repeats[id] = n + 1; n > 0 {
+	if d.repeats[id] = n + 1; n > 0 && record == "" {
 		id = schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message, strconv.Itoa(n))
 	}
 	ev.ID = id
@@ -541,7 +542,11 @@ func (d *decoder) body(b []byte) error {
 	for i := range entries {
 		e := &entries[i]
 		ev := e.Event()
-		if werr := d.write(&ev, "", "redfish", e.Key()); werr != nil {
+		record := ""
+		if key := e.Key(); key != "" { // which may be no more than the place in its message
+			record = strings.Join([]string{key, ev.Attr("origin"), ev.Attr("args")}, "\xff")
+		}
+		if werr := d.write(&ev, "", "redfish", record); werr != nil {
 			return werr
 		}
 	}

@@ -246,3 +246,29 @@ func TestBadElementOfAnArrayIsNamedByItsLine(t *testing.T) {
 		t.Errorf("%d events, %+v, %v: %s", len(evs), res, err, errs)
 	}
 }
+
+func TestRecordThatIsReadTwiceIsTheSameEvent(t *testing.T) {
+	for _, tc := range []struct {
+		name, format, in string
+		ids              int
+	}{
+		{"kernel log", "kmsg", "3,7,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, x\n", 1},
+		{"event log", "sel", "1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n", 1},
+		{"Redfish event", "redfish-event", `{"EventId":"5","MessageId":"PSU0003","EventTimestamp":"2026-01-01T00:00:00Z"}` + "\n", 1},
+		{"lines without a name are two", "dmesg", "[    1.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\n", 2},
+	} {
+		evs, _, _, err := run(t, strings.NewReader(tc.in+tc.in), Options{Format: tc.format, Host: "h"})
+		ids := map[string]bool{}
+		for _, ev := range evs {
+			ids[ev.ID] = true
+		}
+		if err != nil || len(evs) != 2 || len(ids) != tc.ids {
+			t.Errorf("%s: %d events with %d ids, %v", tc.name, len(evs), len(ids), err)
+		}
+	}
+	other := `{"MemberId":"0","MessageId":"X.1.0.Y","Message":"XID 79","OriginOfCondition":{"@odata.id":"/gpu/%d"},"EventTimestamp":"2026-01-01T00:00:00Z"}` + "\n"
+	evs, _, _, err := run(t, strings.NewReader(fmt.Sprintf(other, 0)+fmt.Sprintf(other, 1)), Options{Format: "redfish-event"})
+	if err != nil || len(evs) != 2 || evs[0].ID == evs[1].ID {
+		t.Errorf("two parts in two messages are one event: %+v, %v", evs, err)
+	}
+}

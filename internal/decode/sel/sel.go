@@ -15,13 +15,15 @@ import (
 	"github.com/auspex-dev/auspex/schemas/faults"
 )
 
-// typeMemory is the sensor type of memory (IPMI 2.0, table 42-3), and preInit the last timestamp that counts seconds since the controller's start
-// and not since 1970 (IPMI 2.0, section 37.1).
+// typeMemory and typeFirmware are sensor types (IPMI 2.0, table 42-3); preInit is
+// the last timestamp that counts seconds since the controller's start and not
+// since 1970 (IPMI 2.0, section 37.1).
 const (
-	preInit    = 0x20000000
-	typeMemory = 0x0c
-	noTime     = 0xffffffff // the controller does not know the time
-	typePanic  = 0xf0       // record type of the Linux driver; the text of a panic follows
+	preInit      = 0x20000000
+	typeMemory   = 0x0c
+	typeFirmware = 0x0f
+	noTime       = 0xffffffff // the controller does not know the time
+	typePanic    = 0xf0       // record type of the Linux driver; the text of a panic follows
 )
 
 // Record is an entry of the log (IPMI 2.0, table 32-1).
@@ -55,6 +57,9 @@ func ParseRaw(b []byte) (Record, error) {
 	switch {
 	case r.Type >= 0xe0: // without a timestamp
 		r.OEM = append([]byte(nil), b[3:]...)
+		if r.Type == typePanic {
+			r.Text = "Linux kernel panic: " + strings.ToValidUTF8(strings.TrimRight(string(b[5:]), "\x00 "), "?")
+		}
 		return r, nil
 	case r.Type >= 0xc0:
 		r.setTime(binary.LittleEndian.Uint32(b[3:]))
@@ -178,6 +183,13 @@ func ParseElist(line string) (Record, error) {
 	et, offs, found := faults.SELText(t, text)
 	if !found {
 		et, offs, found = faults.SELText(t, trimType(text, t))
+	}
+	if !found && t == typeFirmware { // the text is that of event data 2; the offset stands in the type's name
+		for i, name := range []string{"System Firmware Error", "System Firmware Hang", "System Firmware Progress"} {
+			if strings.HasPrefix(f[0], name) {
+				et, offs, found, r.Detail = faults.SELSensorSpecific, byte(i), true, text
+			}
+		}
 	}
 	if !found {
 		r.EventType, r.Data[0] = 0, 0

@@ -83,6 +83,11 @@ func TestElistLines(t *testing.T) {
 			Source: "ipmi", Type: "bmc.sel", Code: "oem/e1", Severity: "info", Message: "OEM record e1 00112233445566778899aabbcc",
 			Attrs: map[string]string{"record": "13", "action": "IGNORE"},
 		}},
+		{"progress of the start, told by event data 2", "f | 04/12/2026 | 19:48:09 | System Firmware Progress | Motherboard initialization | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "bmc.sel", Code: "0f/02", Severity: "info",
+			Message: "System Firmwares | Progress | Motherboard initialization | Asserted",
+			Attrs:   map[string]string{"record": "15", "sel": "0f/02", "action": "IGNORE"},
+		}},
 		{"panic", "e | Linux kernel panic: Fatal excep", schemas.Event{
 			Source: "ipmi", Type: "bmc.sel", Code: "oem/f0", Severity: "critical", Message: "Linux kernel panic: Fatal excep",
 			Attrs: map[string]string{"record": "14", "action": "CONTACT_SUPPORT"},
@@ -113,6 +118,16 @@ func TestRawRecord(t *testing.T) {
 	}
 	if d := cmp.Diff(want, ev); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestRawPanicKeepsItsWords(t *testing.T) {
+	r, err := ParseHex("0400 f0 2000 46 61 74 61 6c 20 65 78 63 65 70")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev := r.Event(""); ev.Message != "Linux kernel panic: Fatal excep" || ev.Severity != schemas.SeverityCritical {
+		t.Errorf("%s %q", ev.Severity, ev.Message)
 	}
 }
 
