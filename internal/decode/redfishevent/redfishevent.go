@@ -135,7 +135,7 @@ func (e *Entry) Key() string {
 // Time returns when the entry was made, on the BMC's clock; zero when it does not say.
 func (e *Entry) Time() time.Time {
 	for _, s := range []string{e.Timestamp, e.Created} {
-		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05"} {
+		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05"} {
 			if t, err := time.Parse(layout, s); err == nil {
 				return t.UTC()
 			}
@@ -165,7 +165,7 @@ func (e *Entry) origin() string {
 func (e *Entry) Event() schemas.Event {
 	entry := faults.RedfishMessage(e.MessageID)
 	ev := schemas.Event{
-		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State, Message: e.Message,
+		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State, Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
 	}
 	if ev.Code == "" {
 		ev.Code = e.EntryCode
@@ -175,6 +175,9 @@ func (e *Entry) Event() schemas.Event {
 	}
 	args := make([]string, 0, len(e.Args))
 	for _, a := range e.Args {
+		if a == nil {
+			a = ""
+		}
 		args = append(args, fmt.Sprint(a))
 	}
 	sensor := ""
@@ -182,16 +185,14 @@ func (e *Entry) Event() schemas.Event {
 		sensor = args[0]
 		ev.SetAttr("args", strings.Join(args, ";"))
 	}
-	if sensor == "" {
-		if o := e.origin(); o != "" {
-			sensor = o[strings.LastIndexByte(o, '/')+1:]
+	if o := e.origin(); o != "" {
+		ev.SetAttr("origin", o)
+		if _, err := strconv.Atoi(sensor); err == nil || sensor == "" { // a bare number names no part
+			sensor = cmp.Or(o[strings.LastIndexByte(o, '/')+1:], sensor)
 		}
 	}
 	if sensor != "" {
 		ev.SetAttr("sensor", sensor)
-	}
-	if o := e.origin(); o != "" {
-		ev.SetAttr("origin", o)
 	}
 	if k := e.Key(); k != "" {
 		ev.SetAttr("record", k)
