@@ -134,6 +134,7 @@ func ParseDmesg(line string, year int) (Record, error) {
 		r.Time, s = t, rest
 		r.Host, r.Unit, s = syslogHead(s, r.Unit)
 	}
+	s = strings.TrimPrefix(s, "kernel: ") // of a syslog line whose head was cut off
 	stamped := !r.Time.IsZero()
 	for strings.HasPrefix(s, "[") { // time, then perhaps the caller: "[   T1234]"
 		end := strings.IndexByte(s, ']')

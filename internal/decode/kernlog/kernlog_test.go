@@ -63,6 +63,10 @@ func TestMessage(t *testing.T) {
 			}},
 		},
 		{
+			"NVLink 5, no link", "", "NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+			want{"gpu.xid", "149", "critical", "", map[string]string{"pci": "0019:01:00", "unit": "NETIR", "action": "WORKFLOW_NVLINK5_ERR"}},
+		},
+		{
 			"unknown code", "", "NVRM: Xid (PCI:0000:61:00): 777, pid=1, name=a, something new",
 			want{"gpu.xid", "777", "error", "", map[string]string{"pci": "0000:61:00", "pid": "1", "name": "a", "action": "CONTACT_SUPPORT"}},
 		},
@@ -245,6 +249,7 @@ func TestParseDmesgForms(t *testing.T) {
 		{"seconds", "[ 1399.140323] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
 		{"with the caller", "[ 1399.140323][ T1234] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
 		{"ctime", "[Sat Nov 21 06:50:24 2026] NVRM: Xid", Record{Priority: -1, Time: day, Text: "NVRM: Xid"}},
+		{"syslog without its head", "kernel: [123.456789] nvidia-nvswitch0: SXid", Record{Priority: -1, SinceBoot: 123456789 * time.Microsecond, Text: "nvidia-nvswitch0: SXid"}},
 		{"iso with facility", "kern  :err   : 2026-11-21T06:50:24,000000+00:00 nvidia-nvswitch1: SXid", Record{Priority: 3, Time: day, Text: "nvidia-nvswitch1: SXid"}},
 		{"raw", "<3>[ 1.5] NVRM: Xid", Record{Priority: 3, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
 		{"facility and seconds", "kern  :warn  : [ 1.5] NVRM: Xid", Record{Priority: 4, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},

@@ -202,7 +202,7 @@ func (p *Parser) xid(body string) (schemas.Event, bool) {
 	case code >= 144 && code <= 150:
 		nvlink5(&ev, code, detail)
 	}
-	if link := between(detail, "Link ", " "); link != "" {
+	if link := between(detail, "Link ", " "); link != "" && link != "-1" { // -1 is no link
 		ev.SetAttr("link", strings.TrimRight(link, ",.:("))
 	}
 	return ev, true
