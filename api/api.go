@@ -26,6 +26,7 @@ import (
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/api/stream"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -83,6 +84,16 @@ type Records interface {
 	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
 	Action(ctx context.Context, id string) (schemas.Action, bool, error)
 	Actions(ctx context.Context, f records.Filter) ([]schemas.Action, string, error)
+	Budgets(ctx context.Context) (schemas.Budgets, bool, error)
+}
+
+// Audit is who did what to which machine.
+type Audit interface {
+	// List returns rows from the newest on, those before a row's number where
+	// that is not 0.
+	List(ctx context.Context, before int64, limit int) ([]audit.Row, error)
+	// Check says whether the chain of hashes holds.
+	Check(ctx context.Context) (audit.Chain, error)
 }
 
 // Inventory is what there is to watch.
@@ -106,6 +117,7 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	DB         access.DB
 	Records    Records
+	Audit      Audit // nil shows none
 	Inventory  Inventory
 	Querier    Querier        // hot window; nil when there is none: pages then have no plots
 	History    History        // nil when there is none

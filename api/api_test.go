@@ -154,6 +154,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"the page is open", http.MethodGet, "incidents/i-1042", "", nil, 200, ""},
 		{"a viewer reads", http.MethodGet, "api/v1/actions", access.RoleViewer, nil, 200, ""},
 		{"a viewer decides", http.MethodPost, "api/v1/actions/a-314/approve", access.RoleViewer, nil, 403, "no_permission"},
+		{"a viewer reads the audit", http.MethodGet, "api/v1/audit", access.RoleViewer, nil, 403, "no_permission"},
+		{"an operator reads the audit", http.MethodGet, "api/v1/audit", access.RoleOperator, nil, 200, ""},
 		{"an operator invites", http.MethodPost, "api/v1/login-codes", access.RoleOperator, nil, 403, "no_permission"},
 		{"an admin invites", http.MethodPost, "api/v1/login-codes", access.RoleAdmin, nil, 201, ""},
 		{"another name", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "rebound.example" }, 421, "unknown_host"},
@@ -308,6 +310,101 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
+// TestAuditComesInPagesWithTheStateOfItsChain reads all rows once, newest first,
+// and is told when another hand was at one of them.
+func TestAuditComesInPagesWithTheStateOfItsChain(t *testing.T) {
+	w := start(t, true)
+	rows := func(path string) apigen.AuditList {
+		t.Helper()
+		var out apigen.AuditList
+		a := w.send(t, http.MethodGet, path, access.RoleOperator, nil)
+		if err := json.Unmarshal(a.body, &out); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%d %s: %v", a.status, a.body, err)
+		}
+		return out
+	}
+	var seen []int64
+	for after := "0"; after != ""; {
+		page := rows("api/v1/audit?limit=4&after=" + strings.TrimPrefix(after, "0"))
+		for _, r := range page.Items {
+			seen = append(seen, r.Seq)
+		}
+		after = page.Next
+	}
+	if d := cmp.Diff([]int64{9, 8, 7, 6, 5, 4, 3, 2, 1}, seen); d != "" {
+		t.Error(d)
+	}
+	page := rows("api/v1/audit")
+	if top := page.Items[0]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" || top.Actor != "auspex" || len(top.Hash) != 64 {
+		t.Errorf("newest row: %+v", top)
+	}
+	if !page.Chain.Holds || page.Chain.Rows != 9 {
+		t.Errorf("chain: %+v", page.Chain)
+	}
+	if p := w.send(t, http.MethodGet, "api/v1/audit?after=x", access.RoleOperator, nil).problem(t); p.Code != "bad_cursor" {
+		t.Errorf("a cursor of another list: %+v", p)
+	}
+	if _, err := w.db.ExecContext(t.Context(), `UPDATE control_audit SET actor='nobody' WHERE seq=3`); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	w.up() // a console that has not read the rows yet
+	if c := rows("api/v1/audit").Chain; c.Holds || c.BrokenAt != 3 || c.Rows != 2 {
+		t.Errorf("chain with a changed row: %+v", c)
+	}
+}
+
+func TestBudgetsAreThoseThatControlCounted(t *testing.T) {
+	w := start(t, true)
+	b := read[apigen.Budgets](t, w, "api/v1/actions/budgets")
+	if b.RackLimit != 1 || b.Time.IsZero() || b.Breaker.Limit != 6 {
+		t.Errorf("%+v", b)
+	}
+	want := []schemas.Budget{{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1}, {Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1}, {Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1}, {Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1}, {Scope: "hour", Limit: 6, Used: 2, Reserved: 1}}
+	if d := cmp.Diff(want, b.Levels); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestRecordCountsHowPredictionsEnded counts from what is stored: hits, false
+// alarms, what was averted, and a failure that none had told of.
+func TestRecordCountsHowPredictionsEnded(t *testing.T) {
+	w := start(t, true)
+	record := func(path string) apigen.PredictionRecord {
+		t.Helper()
+		return read[apigen.PredictionRecord](t, w, path)
+	}
+	r := record("api/v1/predictions/record")
+	if r.CameTrue != 5 || r.Expired != 2 || r.Averted != 1 || r.Open != 2 || r.Missed != 1 || r.LeadSeconds == nil || *r.LeadSeconds != (31*time.Hour).Seconds() {
+		t.Errorf("%+v", r)
+	}
+	ended, hits := 0, 0
+	for _, b := range r.Said {
+		ended, hits = ended+b.Ended, hits+b.CameTrue
+	}
+	if ended != 7 || hits != 5 || r.Said[1].Ended != 1 || r.Said[1].CameTrue != 0 {
+		t.Errorf("by what was said: %+v", r.Said)
+	}
+	now := time.Now().UTC()
+	for k, i := range []schemas.Incident{
+		{ID: "told", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan3", Fault: "cooling.fan_failure"}},           // an open prediction stands
+		{ID: "another part", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan4", Fault: "cooling.fan_failure"}},   // of the same server
+		{ID: "another fault", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan3", Fault: "power.psu_failure"}},    // nobody foretells these
+		{ID: "absorbed", MergedInto: "told", RootCause: schemas.Cause{Resource: "x", Fault: "cooling.fan_failure"}}, // by another
+		{ID: "long ago", Opened: now.Add(-100 * 24 * time.Hour), RootCause: schemas.Cause{Resource: "y", Fault: "gpu.overheating"}},
+	} {
+		if i.Opened.IsZero() {
+			i.Opened = now.Add(time.Duration(k) * time.Second)
+		}
+		if err := w.records.PutIncident(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := record("api/v1/predictions/record"); r.Missed != 2 {
+		t.Errorf("%d missed, want the one before and another part", r.Missed)
+	}
+}
+
 func TestIncidentCarriesItsEvidence(t *testing.T) {
 	w := start(t, true)
 	i := read[apigen.Incident](t, w, "api/v1/incidents/i-1042")
@@ -428,7 +525,7 @@ func TestStreamTellsChangesAndWhatWasMissed(t *testing.T) {
 
 func TestEmptySystemAnswersEverything(t *testing.T) {
 	w := start(t, false)
-	for _, path := range []string{"me", "fleet", "events", "alerts", "incidents", "predictions", "actions"} {
+	for _, path := range []string{"me", "fleet", "events", "alerts", "incidents", "predictions", "predictions/record", "actions", "actions/budgets"} {
 		a := w.send(t, http.MethodGet, "api/v1/"+path, access.RoleViewer, nil)
 		if a.status != http.StatusOK || strings.Contains(string(a.body), ":null,\"items") || strings.Contains(string(a.body), `"items":null`) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
@@ -518,6 +615,7 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	for name, v := range map[string]any{
 		"Event": schemas.Event{}, "Alert": schemas.Alert{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
 		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{}, "Model": schemas.Model{},
+		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},
 	} {
 		var have, want []string
 		for p := range doc.Components.Schemas[name].Properties {

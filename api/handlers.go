@@ -371,6 +371,7 @@ func prediction(p schemas.Prediction, index *fleet.Index, running map[string]sch
 		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
 		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
 		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
+		Opened: p.Opened, Said: p.Said,
 	}
 	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
 	if p.Sentence != nil {

@@ -248,7 +248,7 @@ func (l *live) heard(topic string, msgs []bus.Message) {
 	case schemas.TopicPredictions:
 		l.dirty["predictions"], l.changed["predictions"], l.changed["servers"] = true, true, true
 	case schemas.TopicOutcomes:
-		l.dirty["actions"], l.changed["actions"], l.changed["incidents"] = true, true, true
+		l.dirty["actions"], l.changed["actions"], l.changed["incidents"], l.changed["audit"] = true, true, true, true
 	}
 }
 

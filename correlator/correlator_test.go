@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -53,10 +53,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := sqltest.Open(t)
 	inv, problems := cmdb.FromTopology(rack())
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -79,7 +76,7 @@ func newBench(t *testing.T) *bench {
 			return nil
 		})
 	}()
-	t.Cleanup(func() { cancel(); <-done; _ = b.bus.Close(); _ = db.Close() })
+	t.Cleanup(func() { cancel(); <-done; _ = b.bus.Close() })
 	return b
 }
 

@@ -392,7 +392,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, material bool) {
 	switch {
 	case o == nil:
 		o = &opened{by: t, start: t.share}
-		o.prediction = schemas.Prediction{ID: idOf(key, f.At), State: schemas.PredictionOpen}
+		o.prediction = schemas.Prediction{ID: idOf(key, f.At), State: schemas.PredictionOpen, Opened: f.At.UTC(), Said: rounded(f.Probability)}
 		e.open[key] = o
 	case o.by == nil:
 		o.by, o.start = t, t.share
@@ -404,7 +404,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, material bool) {
 	p := &o.prediction
 	p.Time, p.Site, p.Resource, p.Server = f.At, t.place.Site, t.place.Resource, t.place.Server
 	p.Metric, p.Failure = t.limit.Metric, t.limit.Failure
-	p.Probability, p.HorizonSeconds = math.Round(f.Probability*1000)/1000, math.Round(f.Horizon.Seconds())
+	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
 	p.ETAP10, p.ETAP50, p.ETAP90 = &p10, &p50, &p90
 	p.Limit, p.Below, p.Value, p.SlopePerHour = limit, below, f.Level, f.Slope
@@ -415,6 +415,8 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, material bool) {
 	}
 	e.say(p, t, id, map[string]any{"in": words(f.P50), "seconds": math.Round(f.P50.Seconds())})
 }
+
+func rounded(p float64) float64 { return math.Round(p*1000) / 1000 }
 
 // evidence names the metric itself and others of the device that are unusual.
 func evidence(d *device, t *tracked, f trend.Forecast) []schemas.Evidence {

@@ -32,6 +32,7 @@ const (
 	Approve = "approve"
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
+	Audit   = "audit"  // read who did what
 	Invite  = "invite" // make login codes
 )
 
@@ -50,9 +51,9 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator:
-		return []string{Read, Approve, Cancel, DryRun}
+		return []string{Read, Approve, Cancel, DryRun, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Invite}
+		return []string{Read, Approve, Cancel, DryRun, Audit, Invite}
 	}
 	return nil
 }

@@ -192,6 +192,71 @@ type AlertList struct {
 	Next  string  `json:"next,omitempty,omitzero"`
 }
 
+// AuditChain defines model for AuditChain.
+type AuditChain struct {
+	// BrokenAt The first row that does not hold
+	BrokenAt int64 `json:"broken_at,omitempty,omitzero"`
+
+	// Checked When all rows were last read
+	Checked time.Time `json:"checked"`
+	Holds   bool      `json:"holds"`
+
+	// Rows Rows that hold
+	Rows int64 `json:"rows"`
+}
+
+// AuditList defines model for AuditList.
+type AuditList struct {
+	Chain AuditChain `json:"chain"`
+	Items []AuditRow `json:"items"`
+	Next  string     `json:"next,omitempty,omitzero"`
+}
+
+// AuditRow defines model for AuditRow.
+type AuditRow struct {
+	// Action Id of the action
+	Action string `json:"action"`
+
+	// Actor A person
+	Actor  string `json:"actor"`
+	Detail string `json:"detail,omitempty,omitzero"`
+
+	// Hash SHA-256 over the row and the hash before it, hex
+	Hash string `json:"hash"`
+	Kind string `json:"kind"`
+	Seq  int64  `json:"seq"`
+
+	// State That the action reached
+	State string `json:"state"`
+
+	// Subject The server, empty where there is none
+	Subject string    `json:"subject"`
+	Time    time.Time `json:"time"`
+
+	// Verb propose, wait, intend, sent, done, fail, refuse, cancel, ...
+	Verb string `json:"verb"`
+}
+
+// Breaker defines model for Breaker.
+type Breaker = schemas.Breaker
+
+// Budget defines model for Budget.
+type Budget = schemas.Budget
+
+// Budgets defines model for Budgets.
+type Budgets struct {
+	Breaker Breaker `json:"breaker,omitempty,omitzero"`
+
+	// Levels Empty where control has never run
+	Levels []Budget `json:"levels"`
+
+	// RackLimit What every rack has that levels does not name
+	RackLimit int `json:"rack_limit"`
+
+	// Time When control counted
+	Time time.Time `json:"time"`
+}
+
 // Cause defines model for Cause.
 type Cause = schemas.Cause
 
@@ -491,12 +556,18 @@ type Prediction struct {
 	ID             string     `json:"id"`
 
 	// Job The job that runs there now
-	Job          string    `json:"job,omitempty,omitzero"`
-	Limit        Limit     `json:"limit"`
-	Metric       string    `json:"metric,omitempty,omitzero"`
-	Model        Model     `json:"model"`
-	Probability  float64   `json:"probability"`
-	Resource     string    `json:"resource"`
+	Job    string `json:"job,omitempty,omitzero"`
+	Limit  Limit  `json:"limit"`
+	Metric string `json:"metric,omitempty,omitzero"`
+	Model  Model  `json:"model"`
+
+	// Opened When it was first said
+	Opened      time.Time `json:"opened,omitempty,omitzero"`
+	Probability float64   `json:"probability"`
+	Resource    string    `json:"resource"`
+
+	// Said The probability that it was first said with
+	Said         float64   `json:"said,omitempty,omitzero"`
 	Sentence     Sentence  `json:"sentence,omitempty,omitzero"`
 	Server       string    `json:"server"`
 	Site         string    `json:"site,omitempty,omitzero"`
@@ -513,6 +584,29 @@ type PredictionList struct {
 	HorizonSeconds float64      `json:"horizon_seconds"`
 	Items          []Prediction `json:"items"`
 	Next           string       `json:"next,omitempty,omitzero"`
+}
+
+// PredictionRecord defines model for PredictionRecord.
+type PredictionRecord struct {
+	// Averted Moved away from the limit, as after a repair: neither right nor wrong
+	Averted  int `json:"averted"`
+	CameTrue int `json:"came_true"`
+
+	// Expired False alarms
+	Expired int `json:"expired"`
+
+	// LeadSeconds Median time from the first word to the failure
+	LeadSeconds *float64 `json:"lead_seconds,omitempty"`
+
+	// Missed Failures of a kind that predictions tell of and that none had told of
+	Missed int `json:"missed"`
+	Open   int `json:"open"`
+
+	// Said By the probability that was said first
+	Said []Said `json:"said"`
+
+	// Since The counts begin here
+	Since time.Time `json:"since"`
 }
 
 // Problem defines model for Problem.
@@ -533,6 +627,16 @@ type Rail = schemas.Rail
 
 // Recommendation defines model for Recommendation.
 type Recommendation = schemas.Recommendation
+
+// Said defines model for Said.
+type Said struct {
+	CameTrue int `json:"came_true"`
+
+	// Ended Of those, came true or expired
+	Ended int     `json:"ended"`
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+}
 
 // Sentence defines model for Sentence.
 type Sentence = schemas.Sentence
@@ -629,6 +733,13 @@ type ListAlertsParams struct {
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// After `next` of the page before
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// Server A server or switch
@@ -693,6 +804,9 @@ type ServerInterface interface {
 	// ListActions What the system would do, does and did
 	// (GET /actions)
 	ListActions(c *fiber.Ctx, params ListActionsParams) error
+	// GetBudgets What control may take, what it has, and the storm breaker
+	// (GET /actions/budgets)
+	GetBudgets(c *fiber.Ctx) error
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(c *fiber.Ctx, id QueryID) error
@@ -702,6 +816,9 @@ type ServerInterface interface {
 	// ListAlerts Events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
+	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// (GET /audit)
+	ListAudit(c *fiber.Ctx, params ListAuditParams) error
 	// ListEvents What devices reported
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
@@ -729,6 +846,9 @@ type ServerInterface interface {
 	// ListPredictions What fails next, and when
 	// (GET /predictions)
 	ListPredictions(c *fiber.Ctx, params ListPredictionsParams) error
+	// GetPredictionRecord What was said against what came
+	// (GET /predictions/record)
+	GetPredictionRecord(c *fiber.Ctx) error
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
 	GetServer(c *fiber.Ctx, id QueryID) error
@@ -801,6 +921,24 @@ func (siw *ServerInterfaceWrapper) ListActions(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListActions(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetBudgets operation middleware
+func (siw *ServerInterfaceWrapper) GetBudgets(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetBudgets(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -954,6 +1092,50 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListAlerts(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListAudit operation middleware
+func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAudit(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1260,6 +1442,24 @@ func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetPredictionRecord operation middleware
+func (siw *ServerInterfaceWrapper) GetPredictionRecord(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetPredictionRecord(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetServer operation middleware
 func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 
@@ -1431,11 +1631,17 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/predictions", wrapper.ListPredictions)
 
+	router.Get(options.BaseURL+"/predictions/record", wrapper.GetPredictionRecord)
+
 	router.Get(options.BaseURL+"/actions", wrapper.ListActions)
+
+	router.Get(options.BaseURL+"/actions/budgets", wrapper.GetBudgets)
 
 	router.Get(options.BaseURL+"/actions/:id", wrapper.GetAction)
 
 	router.Post(options.BaseURL+"/actions/:id/:verb", wrapper.DecideAction)
+
+	router.Get(options.BaseURL+"/audit", wrapper.ListAudit)
 
 	router.Get(options.BaseURL+"/stream", wrapper.Stream)
 
@@ -1466,6 +1672,34 @@ type ListActionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListActionsdefaultApplicationProblemPlusJSONResponse) VisitListActionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetBudgetsRequestObject struct {
+}
+
+type GetBudgetsResponseObject interface {
+	VisitGetBudgetsResponse(ctx *fiber.Ctx) error
+}
+
+type GetBudgets200JSONResponse Budgets
+
+func (response GetBudgets200JSONResponse) VisitGetBudgetsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetBudgetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetBudgetsdefaultApplicationProblemPlusJSONResponse) VisitGetBudgetsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1555,6 +1789,35 @@ type ListAlertsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAlertsdefaultApplicationProblemPlusJSONResponse) VisitListAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListAuditRequestObject struct {
+	Params ListAuditParams
+}
+
+type ListAuditResponseObject interface {
+	VisitListAuditResponse(ctx *fiber.Ctx) error
+}
+
+type ListAudit200JSONResponse AuditList
+
+func (response ListAudit200JSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1831,6 +2094,34 @@ func (response ListPredictionsdefaultApplicationProblemPlusJSONResponse) VisitLi
 	return ctx.JSON(&response.Body)
 }
 
+type GetPredictionRecordRequestObject struct {
+}
+
+type GetPredictionRecordResponseObject interface {
+	VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error
+}
+
+type GetPredictionRecord200JSONResponse PredictionRecord
+
+func (response GetPredictionRecord200JSONResponse) VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetPredictionRecorddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetPredictionRecorddefaultApplicationProblemPlusJSONResponse) VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerRequestObject struct {
 	ID QueryID `json:"id"`
 }
@@ -1953,6 +2244,9 @@ type StrictServerInterface interface {
 	// ListActions What the system would do, does and did
 	// (GET /actions)
 	ListActions(ctx context.Context, request ListActionsRequestObject) (ListActionsResponseObject, error)
+	// GetBudgets What control may take, what it has, and the storm breaker
+	// (GET /actions/budgets)
+	GetBudgets(ctx context.Context, request GetBudgetsRequestObject) (GetBudgetsResponseObject, error)
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(ctx context.Context, request GetActionRequestObject) (GetActionResponseObject, error)
@@ -1962,6 +2256,9 @@ type StrictServerInterface interface {
 	// ListAlerts Events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
+	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// (GET /audit)
+	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
 	// ListEvents What devices reported
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
@@ -1989,6 +2286,9 @@ type StrictServerInterface interface {
 	// ListPredictions What fails next, and when
 	// (GET /predictions)
 	ListPredictions(ctx context.Context, request ListPredictionsRequestObject) (ListPredictionsResponseObject, error)
+	// GetPredictionRecord What was said against what came
+	// (GET /predictions/record)
+	GetPredictionRecord(ctx context.Context, request GetPredictionRecordRequestObject) (GetPredictionRecordResponseObject, error)
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
@@ -2037,6 +2337,31 @@ func (sh *strictHandler) ListActions(ctx *fiber.Ctx, params ListActionsParams) e
 		return err
 	} else if validResponse, ok := response.(ListActionsResponseObject); ok {
 		if err := validResponse.VisitListActionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetBudgets operation middleware
+func (sh *strictHandler) GetBudgets(ctx *fiber.Ctx) error {
+	var request GetBudgetsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBudgets(ctx.UserContext(), request.(GetBudgetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBudgets")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetBudgetsResponseObject); ok {
+		if err := validResponse.VisitGetBudgetsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -2120,6 +2445,33 @@ func (sh *strictHandler) ListAlerts(ctx *fiber.Ctx, params ListAlertsParams) err
 		return err
 	} else if validResponse, ok := response.(ListAlertsResponseObject); ok {
 		if err := validResponse.VisitListAlertsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAudit operation middleware
+func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error {
+	var request ListAuditRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAudit(ctx.UserContext(), request.(ListAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAudit")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
+		if err := validResponse.VisitListAuditResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -2367,6 +2719,31 @@ func (sh *strictHandler) ListPredictions(ctx *fiber.Ctx, params ListPredictionsP
 		return err
 	} else if validResponse, ok := response.(ListPredictionsResponseObject); ok {
 		if err := validResponse.VisitListPredictionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetPredictionRecord operation middleware
+func (sh *strictHandler) GetPredictionRecord(ctx *fiber.Ctx) error {
+	var request GetPredictionRecordRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetPredictionRecord(ctx.UserContext(), request.(GetPredictionRecordRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetPredictionRecord")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetPredictionRecordResponseObject); ok {
+		if err := validResponse.VisitGetPredictionRecordResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/auspex-dev/auspex/api/prometheus"
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/telemetry"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -25,7 +26,7 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Inventory: inventoryView{s.inv}, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: inventoryView{s.inv}, History: historyView{s},
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},

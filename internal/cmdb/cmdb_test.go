@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -258,45 +258,13 @@ func TestWorkloadsAsOfATime(t *testing.T) {
 	}
 }
 
-func openDB(t *testing.T, path string) *sqldb.DB {
-	t.Helper()
-	db, err := sqldb.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// stores runs a test on SQLite, and on PostgreSQL where POSTGRES_DSN names one.
-func stores(t *testing.T, f func(*testing.T, *sqldb.DB)) {
-	t.Helper()
-	t.Run("sqlite", func(t *testing.T) { f(t, openDB(t, filepath.Join(t.TempDir(), "test.db"))) })
-	dsn := os.Getenv("POSTGRES_DSN")
-	if dsn == "" {
-		return
-	}
-	t.Run("postgres", func(t *testing.T) {
-		db := openDB(t, dsn)
-		for _, table := range []string{"resources", "links", "workloads"} {
-			if _, err := db.ExecContext(t.Context(), "DELETE FROM inventory_"+table); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f(t, db)
-	})
-}
-
 var sorted = cmp.Options{
 	cmpopts.SortSlices(func(a, b schemas.Resource) bool { return a.ID < b.ID }),
 	cmpopts.SortSlices(func(a, b schemas.Link) bool { return a.From+a.To < b.From+b.To }),
 }
 
 func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
-	stores(t, sharedInventory)
-}
-
-func sharedInventory(t *testing.T, db *sqldb.DB) {
+	db := sqltest.Open(t)
 	first := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	if err := first.Open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -351,10 +319,7 @@ func sharedInventory(t *testing.T, db *sqldb.DB) {
 }
 
 func TestOldWorkloadsAreForgotten(t *testing.T) {
-	stores(t, forgetWorkloads)
-}
-
-func forgetWorkloads(t *testing.T, db *sqldb.DB) {
+	db := sqltest.Open(t)
 	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	long := time.Now().Add(-30 * 24 * time.Hour)
 	for range 2 {

@@ -67,7 +67,8 @@ func migrate(ctx context.Context, db *sql.DB, dialect database.Dialect) error {
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(dialect, db, dir)
+	// Each stage has its own range of numbers, so that a new one may be below the last.
+	p, err := goose.NewProvider(dialect, db, dir, goose.WithAllowOutofOrder(true))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
