@@ -64,7 +64,10 @@ func TestMessage(t *testing.T) {
 		},
 		{
 			"NVLink 5, no link", "", "NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
-			want{"gpu.xid", "149", "critical", "", map[string]string{"pci": "0019:01:00", "unit": "NETIR", "action": "WORKFLOW_NVLINK5_ERR"}},
+			want{"gpu.xid", "149", "critical", "", map[string]string{
+				"pci": "0019:01:00", "unit": "NETIR", "action": "WORKFLOW_NVLINK5_ERR",
+				"decoded_action": "RESET_GPU", "investigate": "SYMPATHETIC_REPORT_SOLO", "effect": "Local: PacketLoss(possible/delayed); Remote: PacketLoss(possible/delayed)",
+			}},
 		},
 		{
 			"unknown code", "", "NVRM: Xid (PCI:0000:61:00): 777, pid=1, name=a, something new",
