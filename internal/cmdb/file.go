@@ -148,8 +148,8 @@ func decode[T any](text []byte, what string, array json.RawMessage, problems *[]
 	if len(array) == 0 || string(array) == "null" {
 		return nil, nil, nil
 	}
-	start := bytes.Index(text, array)
-	n := 1 + bytes.Count(text[:start], []byte{'\n'})
+	before, _, _ := bytes.Cut(text, array)
+	n := 1 + bytes.Count(before, []byte{'\n'})
 	if array[0] != '[' {
 		return nil, nil, fmt.Errorf("%d: %s is not an array", n, what)
 	}
