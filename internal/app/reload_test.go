@@ -137,7 +137,7 @@ func (s *site) reload(t *testing.T) (int, reloaded) {
 func TestReloadTakesOverWhatItCan(t *testing.T) {
 	s := startSite(t)
 	status, r := s.reload(t)
-	if d := cmp.Diff(reloaded{Applied: []string{}, NeedsRestart: []string{}, Read: []string{"log", "secrets", "inventory", "rules", "correlator", "collectors"}}, r); status != 200 || d != "" {
+	if d := cmp.Diff(reloaded{Applied: []string{}, NeedsRestart: []string{}, Read: []string{"log", "correlator", "secrets", "inventory", "rules", "collectors"}}, r); status != 200 || d != "" {
 		t.Errorf("nothing has changed: %d %s", status, d)
 	}
 	s.write(t, "rules.yml", siteRules+"- name: h\n  rules:\n  - {alert: Second, expr: vector(1) > 2}\n")
@@ -174,7 +174,7 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 		{"auspex.yaml", strings.Replace(siteConfig, "127.0.0.1:0", "nowhere", 1), "auspex.yaml:9: api: listen: "},
 		{"rules.yml", siteRules + "  - {alert: Third, expr: 'sum('}\n", "rules.yml: 5:"},
 		{"secrets.yaml", "bmc:\n  user: a\nother: hunter2\n", "secrets.yaml:3: not YAML of the form"},
-		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json: line 2"},
+		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json:2: "},
 		{"propagation.yaml", "faults: 3\n", "propagation.yaml"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
