@@ -345,6 +345,13 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 	if err != nil {
 		return err
 	}
+	inputs := []string{o.Limits}
+	for _, f := range files {
+		inputs = append(inputs, f.path)
+	}
+	if err := notAnInput(o.Out, inputs...); err != nil {
+		return err
+	}
 	out, err := openOutput(o.Out, stdout)
 	if err != nil {
 		return fmt.Errorf("write predictions: %w", err)
@@ -431,7 +438,7 @@ func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Wr
 	if err := os.MkdirAll(o.Out, 0o750); err != nil {
 		return fmt.Errorf("write scores: %w", err)
 	}
-	if sameFolder(o.Data, o.Out) {
+	if sameFile(o.Data, o.Out) {
 		return fmt.Errorf("%w: the scores would overwrite the data in %s", ErrUsage, o.Out)
 	}
 	in := newWideReader(o.Strict, stderr, stdout)
@@ -446,15 +453,6 @@ func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Wr
 		fmt.Fprintf(in.stderr, "%s: there is no %s.csv to score\n", train[name], name)
 	}
 	return in.sum()
-}
-
-func sameFolder(a, b string) bool {
-	sa, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	sb, err := os.Stat(b)
-	return err == nil && os.SameFile(sa, sb)
 }
 
 // scoreFile learns from the training file where there is one, then from the rows
