@@ -30,10 +30,10 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	s := newStack(cfg, out, io.Discard)
-	var err error
-	if s.secrets, err = secrets.Read(cfg.Secrets); err != nil {
-		note(err)
-		s.secrets = &secrets.File{}
+	credentials, err := secrets.Read(cfg.Secrets)
+	note(err)
+	if err == nil {
+		s.secrets.Set(credentials)
 	}
 	rules, err := detect.CheckRules(cfg.Detect.Rules)
 	note(err)
@@ -49,7 +49,7 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 			note(errors.New(p.In(cfg.Inventory.File)))
 		}
 		if err == nil {
-			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: s.secrets, Gate: s.gate})
+			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
 			note(r.Reconcile(t.Resources))
 			targets = r.Targets()
 			note(s.checkCredentials(ctx, t.Resources))

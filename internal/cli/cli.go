@@ -27,6 +27,9 @@ type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Environ  []string
+	// Hangup returns a channel that gets a value for each SIGHUP from now on; nil
+	// where there are no signals. Commands that do not ask for it end at one.
+	Hangup func() <-chan struct{}
 }
 
 // usageError is a command line that cannot be run as it stands.

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +32,7 @@ type configFlags struct {
 	roles                      []string
 	demo                       bool
 	seed                       uint64
+	stdin                      []byte // kept for a reload, once it was read
 }
 
 func (f *configFlags) add(c *cobra.Command) {
@@ -38,7 +42,7 @@ func (f *configFlags) add(c *cobra.Command) {
 }
 
 func (f *configFlags) load(std IO) (app.Config, error) {
-	set := f.set
+	set := slices.Clone(f.set)
 	for _, kv := range [][2]string{{"data", f.data}, {"api.listen", f.listen}, {"control.mode", f.mode}} {
 		if kv[1] != "" {
 			set = append(set, kv[0]+"="+kv[1])
@@ -53,7 +57,13 @@ func (f *configFlags) load(std IO) (app.Config, error) {
 			return c, err
 		}
 	}
-	return c, config.Load(config.Source{Files: f.files, Environ: std.Environ, Set: set, Stdin: std.In}, &c)
+	if f.stdin == nil && slices.Contains(f.files, "-") {
+		var err error
+		if f.stdin, err = io.ReadAll(std.In); err != nil {
+			return c, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	return c, config.Load(config.Source{Files: f.files, Environ: std.Environ, Set: set, Stdin: bytes.NewReader(f.stdin)}, &c)
 }
 
 func runCommand(std IO) *cobra.Command {
@@ -61,6 +71,8 @@ func runCommand(std IO) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run every role, or some, in this process",
+		Long: `Run every role, or some, in this process. A hang-up signal or POST /-/reload reads the configuration again, with the files
+that it names, and puts in force what can change while the process runs.`,
 		Example: `  auspex run --demo                               # the whole thing on a simulated fleet
   auspex run --config auspex.yaml                 # your fleet, every role in one process
   auspex run --config auspex.yaml --role collect  # one role, against Kafka, ClickHouse and PostgreSQL`,
@@ -70,7 +82,14 @@ func runCommand(std IO) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return app.Run(cmd.Context(), cfg, app.RunOptions{Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()})
+			o := app.RunOptions{
+				Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Load: func() (app.Config, error) { return f.load(std) },
+			}
+			if std.Hangup != nil {
+				o.Reload = std.Hangup()
+			}
+			return app.Run(cmd.Context(), cfg, o)
 		},
 	}
 	f.add(c)
