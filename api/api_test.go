@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -252,7 +254,7 @@ func TestDecisionsBecomeIntents(t *testing.T) {
 func TestFleetSaysWhatIsWrong(t *testing.T) {
 	w := start(t, true)
 	f := read[apigen.Fleet](t, w, "api/v1/fleet")
-	at := func(id string) int { return slices.Index(f.Servers.ID, id) }
+	at := func(id string) int { return slices.Index(f.Servers.Name, id) }
 	got := map[string]string{}
 	for _, id := range []string{"gpu-r01-01", "gpu-r03-06", "gpu-r05-02", "gpu-r06-01", "gpu-r02-05", "gpu-r08-04", "gpu-r08-07"} {
 		got[id] = fmt.Sprintf("%d %s", f.Servers.State[at(id)], f.Servers.Gpus[at(id)])
@@ -432,11 +434,11 @@ func TestIncidentCarriesItsEvidence(t *testing.T) {
 func TestDeviceShowsItsForecast(t *testing.T) {
 	w := start(t, true)
 	s := read[apigen.Server](t, w, "api/v1/servers/"+url.PathEscape("gpu-r05-02/fan3"))
-	if s.ID != "gpu-r05-02" || s.State != 4 || s.Job.ID != "job-137" || len(s.Predictions) != 1 || len(s.Contact) != 4 {
+	if s.Name != "gpu-r05-02" || s.State != 4 || s.Job.ID != "job-137" || len(s.Predictions) != 1 || len(s.Contact) != 4 {
 		t.Errorf("%+v", s)
 	}
-	if by := read[apigen.Server](t, w, "api/v1/servers/s0502"); by.ID != "gpu-r05-02" {
-		t.Errorf("a serial number finds %s", by.ID)
+	if by := read[apigen.Server](t, w, "api/v1/servers/s0502"); by.Name != "gpu-r05-02" {
+		t.Errorf("a serial number finds %s", by.Name)
 	}
 	plots := read[apigen.PlotList](t, w, "api/v1/servers/gpu-r05-02/plots")
 	p := plots.Items[0]
@@ -533,6 +535,35 @@ func TestEmptySystemAnswersEverything(t *testing.T) {
 	}
 	if a := w.send(t, http.MethodPost, "api/v1/actions/x/approve", access.RoleAdmin, nil); a.status != http.StatusNotFound {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// What an admin may do, a POST from this machine may do too; not what another
+// site makes a browser send, and not what a proxy on this machine hands on.
+func TestAdminsRoutesAnswerThisMachineAndAdmins(t *testing.T) {
+	reloads := 0
+	w := start(t, false, func(_ *api.Config, d *api.Deps) {
+		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") })}
+	})
+	proxied := func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }
+	for _, tc := range []struct {
+		name, method, role string
+		change             func(*http.Request)
+		status             int
+	}{
+		{"this machine", http.MethodPost, "", nil, 200},
+		{"a read", http.MethodGet, "", nil, 405},
+		{"another site", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
+		{"another site without its name", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		{"a proxy", http.MethodPost, "", proxied, 401},
+		{"an operator behind a proxy", http.MethodPost, access.RoleOperator, proxied, 403},
+		{"an admin behind a proxy", http.MethodPost, access.RoleAdmin, proxied, 200},
+	} {
+		before := reloads
+		a := w.send(t, tc.method, "-/reload", tc.role, tc.change)
+		if a.status != tc.status || (reloads > before) != (tc.status == 200) {
+			t.Errorf("%s: %d %s, reloaded %v", tc.name, a.status, a.body, reloads > before)
+		}
 	}
 }
 
@@ -634,19 +665,40 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	}
 }
 
+// The map of a large fleet comes quickly and stays small: nobody who draws it
+// needs ids.
 func TestLargeFleetAnswersQuickly(t *testing.T) {
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
 		inv := &inventory{t: topology(1563)}
+		inv.t.Links = nil
+		inv.t.Resources = slices.DeleteFunc(inv.t.Resources, func(r schemas.Resource) bool {
+			return !slices.Contains([]string{schemas.KindSite, schemas.KindRack, schemas.KindServer, schemas.KindGPU}, r.Kind)
+		})
 		inv.version.Store(7)
 		d.Inventory = inv
 	})
-	began := time.Now()
-	f := read[apigen.Fleet](t, w, "api/v1/fleet")
-	if len(f.Servers.ID) != 12504 {
-		t.Fatalf("%d servers", len(f.Servers.ID))
+	size := func(path string) int {
+		began := time.Now()
+		a := w.send(t, http.MethodGet, path, access.RoleViewer, nil)
+		if took := time.Since(began); took > 20*time.Second { // not a measurement: machines that test are busy
+			t.Errorf("the answer for 12,504 servers took %s", took)
+		}
+		var f apigen.Fleet
+		if err := json.Unmarshal(a.body, &f); err != nil || len(f.Servers.Name) != 12504 {
+			t.Fatalf("%s: %d, %d servers, %v", path, a.status, len(f.Servers.Name), err)
+		}
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write(a.body)
+		_ = z.Close()
+		return b.Len()
 	}
-	if took := time.Since(began); took > 20*time.Second { // not a measurement: machines that test are busy
-		t.Errorf("the answer for 12,504 servers took %s", took)
+	without, with := size("api/v1/fleet?ids=false"), size("api/v1/fleet")
+	if without > 93_000 {
+		t.Errorf("the map of 12,504 servers has %d bytes gz", without)
+	}
+	if with < without+12504*16 {
+		t.Errorf("ids are missing: %d and %d bytes", without, with)
 	}
 }
 

@@ -25,20 +25,37 @@ import (
 	incidents "github.com/auspex-dev/auspex/correlator/messages"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
-// inventory is a fixed one; tests replace its topology.
+// inventory is a fixed one; tests replace its topology and count its version up.
 type inventory struct {
 	t       schemas.Topology
 	version atomic.Uint64
+
+	mu   sync.Mutex
+	snap *cmdb.Snapshot
 }
 
-func (i *inventory) Version() uint64            { return i.version.Load() }
-func (i *inventory) Topology() schemas.Topology { return i.t }
+func (i *inventory) Snapshot() *cmdb.Snapshot {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if v := i.version.Load(); i.snap == nil || i.snap.Version != v {
+		cfg := cmdb.DefaultConfig()
+		cfg.Site = "dc1"
+		inv := cmdb.New(cfg, nil, nil, nil)
+		if r, err := inv.Import(context.Background(), i.t); err != nil || len(r.Problems) > 0 {
+			panic(fmt.Sprint(err, r.Problems))
+		}
+		s := *inv.Snapshot()
+		s.Version, i.snap = v, &s
+	}
+	return i.snap
+}
 
 // topology is a fleet of racks with eight servers of eight GPUs, as FORMATS has it.
 func topology(racks int, jobs ...schemas.Workload) schemas.Topology {

@@ -260,6 +260,53 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	return errors.Join(errs...)
 }
 
+// Prepare builds the collectors of other configurations without I/O, to see
+// whether their targets can be read. What it returns runs them in place of the
+// ones before; collectors whose name is not in changed go on as they are.
+func (r *Runner) Prepare(configs map[string]Config, changed []string, inventory func() []schemas.Resource) (apply func(context.Context) error, err error) {
+	trial := NewRunner(r.cfg, configs, nil, Settings{Now: r.settings.Now, Secrets: r.settings.Secrets, Cursors: r.settings.Cursors, Gate: r.settings.Gate})
+	if err := trial.Reconcile(inventory()); err != nil {
+		return nil, err
+	}
+	return func(context.Context) error {
+		r.replace(configs, changed)
+		return r.Reconcile(inventory())
+	}, nil
+}
+
+// replace takes configurations over and stops the instances that are not theirs.
+func (r *Runner) replace(configs map[string]Config, changed []string) {
+	r.reconcile.Lock()
+	defer r.reconcile.Unlock()
+	next := maps.Clone(configs)
+	for name := range configs {
+		if old, ok := r.configs[name]; ok && !slices.Contains(changed, name) {
+			next[name] = old
+		}
+	}
+	r.mu.Lock()
+	var stopped []*instance
+	for k, inst := range r.instances {
+		if _, kept := next[k.collector]; !kept || slices.Contains(changed, k.collector) {
+			delete(r.instances, k)
+			stopped = append(stopped, inst)
+		}
+	}
+	for name := range r.configs {
+		if _, kept := next[name]; !kept {
+			r.metrics.targets.WithLabelValues(name).Set(0)
+		}
+	}
+	r.configs = next
+	r.mu.Unlock()
+	for _, inst := range stopped {
+		if inst.cancel != nil {
+			inst.cancel()
+			<-inst.done
+		}
+	}
+}
+
 func lossType(c Config, t schemas.Resource) string {
 	if l, ok := c.(LossTyper); ok {
 		return l.LossType()

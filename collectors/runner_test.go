@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -341,6 +342,63 @@ func TestReconcileFollowsTheInventory(t *testing.T) {
 		}
 		if got := now(); len(got) != 0 {
 			t.Errorf("still running: %v", got)
+		}
+		stop()
+	})
+}
+
+func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		live, starts := map[string]int{}, map[string]int{}
+		fake := func(name string, bad map[string]error) *fakeConfig {
+			return &fakeConfig{err: bad, run: func(ctx context.Context, target schemas.Resource, _ Emitter) error {
+				count := func(n int) {
+					mu.Lock()
+					defer mu.Unlock()
+					live[name+" "+target.ID] += n
+					starts[name+" "+target.ID] += max(n, 0)
+				}
+				count(1)
+				defer count(-1)
+				<-ctx.Done()
+				return nil
+			}}
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"goes": fake("goes", nil), "stays": fake("stays", nil), "changes": fake("changes", nil)}, &memPublisher{}, Settings{})
+		inventory := func() []schemas.Resource { return servers("a") }
+		if err := r.Reconcile(inventory()); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		settle := func() {
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
+		settle()
+		if _, err := r.Prepare(map[string]Config{"stays": fake("bad", map[string]error{"a": errors.New("no address")})}, []string{"stays"}, inventory); err == nil || !strings.Contains(err.Error(), "no address") {
+			t.Errorf("a target that cannot be read: %v", err)
+		}
+		settle()
+		apply, err := r.Prepare(map[string]Config{"comes": fake("comes", nil), "stays": fake("stays", nil), "changes": fake("changed", nil)}, []string{"goes", "comes", "changes"}, inventory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := apply(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		mu.Lock()
+		maps.DeleteFunc(live, func(_ string, n int) bool { return n == 0 })
+		if d := cmp.Diff(map[string]int{"comes a": 1, "stays a": 1, "changed a": 1}, live); d != "" {
+			t.Error(d)
+		}
+		if starts["stays a"] != 1 {
+			t.Errorf("what stays the same was started %d times", starts["stays a"])
+		}
+		mu.Unlock()
+		if d := cmp.Diff(map[string]int{"comes": 1, "stays": 1, "changes": 1}, r.Targets()); d != "" {
+			t.Error(d)
 		}
 		stop()
 	})

@@ -91,8 +91,9 @@ type Incident struct {
 // Cause is a resource that may be to blame, and how likely it is.
 type Cause struct {
 	Resource   string  `json:"resource"`
-	Fault      string  `json:"fault"`      // formats, section 3
-	Confidence float64 `json:"confidence"` // a probability
+	ResourceID string  `json:"resource_id,omitempty"` // a UUID; the API fills it in
+	Fault      string  `json:"fault"`                 // formats, section 3
+	Confidence float64 `json:"confidence"`            // a probability
 }
 
 // Recommendation is what the correlator would do.
@@ -240,7 +241,8 @@ type Action struct {
 	Created    time.Time `json:"created"`
 	Site       string    `json:"site,omitempty"`
 	Server     string    `json:"server"`
-	Target     string    `json:"target,omitempty"` // the part, where it is not the server
+	ServerID   string    `json:"server_id,omitempty"` // a UUID; the API fills it in
+	Target     string    `json:"target,omitempty"`    // the part, where it is not the server
 	Kind       string    `json:"kind"`
 	Reason     string    `json:"reason"`             // id of the incident or prediction
 	Why        string    `json:"why"`                // in a sentence

@@ -34,6 +34,7 @@ const (
 	DryRun  = "dry_run"
 	Audit   = "audit"  // read who did what
 	Invite  = "invite" // make login codes
+	Reload  = "reload" // make the process read its configuration again
 )
 
 // ErrRole is returned for a role that does not exist.
@@ -53,7 +54,7 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Audit, Invite}
+		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload}
 	}
 	return nil
 }

@@ -363,11 +363,14 @@ type FleetMark struct {
 // FleetRack defines model for FleetRack.
 type FleetRack struct {
 	// Feeds State of feed A and of feed B
-	Feeds []int  `json:"feeds"`
-	ID    string `json:"id"`
+	Feeds []int `json:"feeds"`
+
+	// ID Not there with ids=false
+	ID string `json:"id,omitempty,omitzero"`
 
 	// Leaf State of the rack's leaf switch
 	Leaf int    `json:"leaf"`
+	Name string `json:"name"`
 	Row  string `json:"row"`
 	Site string `json:"site"`
 }
@@ -375,13 +378,16 @@ type FleetRack struct {
 // FleetServers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one digit of it a GPU.
 type FleetServers struct {
 	Gpus []string `json:"gpus"`
-	ID   []string `json:"id"`
+
+	// ID Not there with ids=false
+	ID []string `json:"id,omitempty,omitzero"`
 
 	// Job Index in jobs, -1 for none
 	Job []int `json:"job"`
 
 	// Load %
-	Load []*int `json:"load"`
+	Load []*int   `json:"load"`
+	Name []string `json:"name"`
 
 	// Power W
 	Power []*int `json:"power"`
@@ -565,6 +571,7 @@ type Prediction struct {
 	Opened      time.Time `json:"opened,omitempty,omitzero"`
 	Probability float64   `json:"probability"`
 	Resource    string    `json:"resource"`
+	ResourceID  string    `json:"resource_id"`
 
 	// Said The probability that it was first said with
 	Said         float64   `json:"said,omitempty,omitzero"`
@@ -611,6 +618,9 @@ type PredictionRecord struct {
 
 // Problem defines model for Problem.
 type Problem struct {
+	// Candidates What the request may have meant
+	Candidates []ResourceRef `json:"candidates,omitempty,omitzero"`
+
 	// Code Stable, for scripts
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
@@ -627,6 +637,34 @@ type Rail = schemas.Rail
 
 // Recommendation defines model for Recommendation.
 type Recommendation = schemas.Recommendation
+
+// Resource A thing of the inventory
+type Resource struct {
+	Attrs  map[string]string `json:"attrs"`
+	ID     string            `json:"id"`
+	Kind   string            `json:"kind"`
+	Name   string            `json:"name"`
+	Parent ResourceRef       `json:"parent,omitempty,omitzero"`
+
+	// Parts Its direct parts
+	Parts  []ResourceRef `json:"parts"`
+	Rack   ResourceRef   `json:"rack,omitempty,omitzero"`
+	Server ResourceRef   `json:"server,omitempty,omitzero"`
+	Site   ResourceRef   `json:"site,omitempty,omitzero"`
+}
+
+// ResourceList defines model for ResourceList.
+type ResourceList struct {
+	Items []ResourceRef `json:"items"`
+	Next  string        `json:"next,omitempty,omitzero"`
+}
+
+// ResourceRef defines model for ResourceRef.
+type ResourceRef struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
 
 // Said defines model for Said.
 type Said struct {
@@ -653,6 +691,7 @@ type Server struct {
 	Kind        string        `json:"kind"`
 	Links       []PartLink    `json:"links"`
 	Model       string        `json:"model,omitempty,omitzero"`
+	Name        string        `json:"name"`
 	Parts       []ServerParts `json:"parts"`
 	Predictions []Prediction  `json:"predictions"`
 	Rack        string        `json:"rack"`
@@ -687,6 +726,9 @@ type QueryID = string
 // QueryLimit defines model for query_limit.
 type QueryLimit = int
 
+// QueryResource defines model for query_resource.
+type QueryResource = string
+
 // QueryServer defines model for query_server.
 type QueryServer = string
 
@@ -697,7 +739,7 @@ type QuerySince = time.Time
 type ListActionsParams struct {
 	State ListActionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server   QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Incident string      `form:"incident,omitempty" json:"incident,omitempty,omitzero"`
 
@@ -721,7 +763,7 @@ type DecideActionParamsVerb string
 type ListAlertsParams struct {
 	Status ListAlertsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
@@ -742,13 +784,19 @@ type ListAuditParams struct {
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
 	// After `next` of the page before
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// GetFleetParams defines parameters for GetFleet.
+type GetFleetParams struct {
+	// Ids Whether racks and servers carry their ids, which are most of the bytes of a large fleet
+	Ids *bool `form:"ids,omitempty" json:"ids,omitempty"`
 }
 
 // ListIncidentsParams defines parameters for ListIncidents.
@@ -768,7 +816,7 @@ type ListIncidentsParamsStatus string
 type ListPredictionsParams struct {
 	State ListPredictionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
 	// After `next` of the page before
@@ -778,6 +826,22 @@ type ListPredictionsParams struct {
 
 // ListPredictionsParamsState defines parameters for ListPredictions.
 type ListPredictionsParamsState string
+
+// ListResourcesParams defines parameters for ListResources.
+type ListResourcesParams struct {
+	// Kind Only this kind, such as gpu
+	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// Find Only what this text means, as in a route
+	Find string `form:"find,omitempty" json:"find,omitempty,omitzero"`
+
+	// Within Only parts of this resource at any depth
+	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
+
+	// After `next` of the page before
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
 
 // GetServerPlotsParams defines parameters for GetServerPlots.
 type GetServerPlotsParams struct {
@@ -824,7 +888,7 @@ type ServerInterface interface {
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
 	// GetFleet The whole fleet as columns, one entry a server
 	// (GET /fleet)
-	GetFleet(c *fiber.Ctx) error
+	GetFleet(c *fiber.Ctx, params GetFleetParams) error
 	// ListIncidents Causes, each with all that it explains
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -849,12 +913,18 @@ type ServerInterface interface {
 	// GetPredictionRecord What was said against what came
 	// (GET /predictions/record)
 	GetPredictionRecord(c *fiber.Ctx) error
+	// ListResources What the inventory holds, by name
+	// (GET /resources)
+	ListResources(c *fiber.Ctx, params ListResourcesParams) error
+	// GetResource One resource, what it is part of and its parts
+	// (GET /resources/{id})
+	GetResource(c *fiber.Ctx, id QueryResource) error
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
-	GetServer(c *fiber.Ctx, id QueryID) error
+	GetServer(c *fiber.Ctx, id QueryResource) error
 	// GetServerPlots What a device measured, over a range that ends now
 	// (GET /servers/{id}/plots)
-	GetServerPlots(c *fiber.Ctx, id QueryID, params GetServerPlotsParams) error
+	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -1210,8 +1280,27 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 // GetFleet operation middleware
 func (siw *ServerInterfaceWrapper) GetFleet(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetFleetParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ids" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ids", query, &params.Ids, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ids: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetFleet(c)
+		return siw.Handler.GetFleet(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1460,6 +1549,100 @@ func (siw *ServerInterfaceWrapper) GetPredictionRecord(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListResources operation middleware
+func (siw *ServerInterfaceWrapper) ListResources(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListResourcesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "find" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "find", query, &params.Find, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter find: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "within" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "within", query, &params.Within, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter within: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListResources(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetResource operation middleware
+func (siw *ServerInterfaceWrapper) GetResource(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetResource(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetServer operation middleware
 func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 
@@ -1467,7 +1650,7 @@ func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 	_ = err
 
 	// ------------- Path parameter "id" -------------
-	var id QueryID
+	var id QueryResource
 
 	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
 	if err != nil {
@@ -1496,7 +1679,7 @@ func (siw *ServerInterfaceWrapper) GetServerPlots(c *fiber.Ctx) error {
 	_ = err
 
 	// ------------- Path parameter "id" -------------
-	var id QueryID
+	var id QueryResource
 
 	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
 	if err != nil {
@@ -1620,6 +1803,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/servers/:id", wrapper.GetServer)
 
 	router.Get(options.BaseURL+"/servers/:id/plots", wrapper.GetServerPlots)
+
+	router.Get(options.BaseURL+"/resources", wrapper.ListResources)
+
+	router.Get(options.BaseURL+"/resources/:id", wrapper.GetResource)
 
 	router.Get(options.BaseURL+"/events", wrapper.ListEvents)
 
@@ -1854,6 +2041,7 @@ func (response ListEventsdefaultApplicationProblemPlusJSONResponse) VisitListEve
 }
 
 type GetFleetRequestObject struct {
+	Params GetFleetParams
 }
 
 type GetFleetResponseObject interface {
@@ -2122,8 +2310,66 @@ func (response GetPredictionRecorddefaultApplicationProblemPlusJSONResponse) Vis
 	return ctx.JSON(&response.Body)
 }
 
+type ListResourcesRequestObject struct {
+	Params ListResourcesParams
+}
+
+type ListResourcesResponseObject interface {
+	VisitListResourcesResponse(ctx *fiber.Ctx) error
+}
+
+type ListResources200JSONResponse ResourceList
+
+func (response ListResources200JSONResponse) VisitListResourcesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListResourcesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListResourcesdefaultApplicationProblemPlusJSONResponse) VisitListResourcesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetResourceRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetResourceResponseObject interface {
+	VisitGetResourceResponse(ctx *fiber.Ctx) error
+}
+
+type GetResource200JSONResponse Resource
+
+func (response GetResource200JSONResponse) VisitGetResourceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetResourcedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetResourcedefaultApplicationProblemPlusJSONResponse) VisitGetResourceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerRequestObject struct {
-	ID QueryID `json:"id"`
+	ID QueryResource `json:"id"`
 }
 
 type GetServerResponseObject interface {
@@ -2152,7 +2398,7 @@ func (response GetServerdefaultApplicationProblemPlusJSONResponse) VisitGetServe
 }
 
 type GetServerPlotsRequestObject struct {
-	ID     QueryID `json:"id"`
+	ID     QueryResource `json:"id"`
 	Params GetServerPlotsParams
 }
 
@@ -2289,6 +2535,12 @@ type StrictServerInterface interface {
 	// GetPredictionRecord What was said against what came
 	// (GET /predictions/record)
 	GetPredictionRecord(ctx context.Context, request GetPredictionRecordRequestObject) (GetPredictionRecordResponseObject, error)
+	// ListResources What the inventory holds, by name
+	// (GET /resources)
+	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
+	// GetResource One resource, what it is part of and its parts
+	// (GET /resources/{id})
+	GetResource(ctx context.Context, request GetResourceRequestObject) (GetResourceResponseObject, error)
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
@@ -2508,8 +2760,10 @@ func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) err
 }
 
 // GetFleet operation middleware
-func (sh *strictHandler) GetFleet(ctx *fiber.Ctx) error {
+func (sh *strictHandler) GetFleet(ctx *fiber.Ctx, params GetFleetParams) error {
 	var request GetFleetRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetFleet(ctx.UserContext(), request.(GetFleetRequestObject))
@@ -2752,8 +3006,62 @@ func (sh *strictHandler) GetPredictionRecord(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// ListResources operation middleware
+func (sh *strictHandler) ListResources(ctx *fiber.Ctx, params ListResourcesParams) error {
+	var request ListResourcesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListResources(ctx.UserContext(), request.(ListResourcesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListResources")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListResourcesResponseObject); ok {
+		if err := validResponse.VisitListResourcesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetResource operation middleware
+func (sh *strictHandler) GetResource(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetResourceRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetResource(ctx.UserContext(), request.(GetResourceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetResource")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetResourceResponseObject); ok {
+		if err := validResponse.VisitGetResourceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetServer operation middleware
-func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 	var request GetServerRequestObject
 
 	request.ID = id
@@ -2780,7 +3088,7 @@ func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // GetServerPlots operation middleware
-func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryID, params GetServerPlotsParams) error {
+func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error {
 	var request GetServerPlotsRequestObject
 
 	request.ID = id

@@ -33,10 +33,11 @@ func (s *stack) collect() []run.Component {
 		}),
 		late("collectors", func(context.Context) (run.Component, error) {
 			r := collectors.NewRunner(s.cfg.Collect.RunnerConfig, s.cfg.Collectors.m, events, collectors.Settings{
-				Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: s.secrets, Metrics: s.reg, Gate: s.gate,
+				Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: &s.secrets, Metrics: s.reg, Gate: s.gate,
 			})
 			changed := s.inv.Changed()
 			s.reconcile(r, s.inv.Snapshot().Resources())
+			s.reloadsCollectors(r)
 			return run.Func("collectors", func(ctx context.Context, ready func()) error {
 				ctx, cancel := context.WithCancel(ctx)
 				defer cancel()

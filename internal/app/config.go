@@ -43,9 +43,9 @@ func Roles() []string {
 
 // Config is the configuration of `auspex run`.
 type Config struct {
-	Data    string   `yaml:"data"`  // folder of everything that this process keeps
-	Roles   []string `yaml:"roles"` // empty is all
-	Site    string   `yaml:"site"`
+	Data    string   `yaml:"data"`    // folder of everything that this process keeps
+	Roles   []string `yaml:"roles"`   // empty is all
+	Site    string   `yaml:"site"`    // the name of this place; ids of resources follow from it
 	Secrets string   `yaml:"secrets"` // file of credentials, mode 0600
 
 	Log       telemetry.LogConfig `yaml:"log"`
@@ -182,6 +182,7 @@ func (c *Config) Complete() {
 	}
 	set(&c.Bus.JetStream.Dir, "bus")
 	set(&c.Store.SQL, "auspex.db")
+	c.Inventory.Site = c.Site
 	if c.Correlator.Site == "" {
 		c.Correlator.Site = c.Site
 	}

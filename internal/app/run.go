@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/reload"
 	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/internal/sim"
 )
@@ -33,6 +34,11 @@ type RunOptions struct {
 	Script   string
 	Seed     uint64
 	Out, Err io.Writer
+
+	// Load reads the configuration anew, from the same sources.
+	Load func() (Config, error)
+	// Reload asks for it; nil asks never.
+	Reload <-chan struct{}
 }
 
 // Run runs the roles of a configuration until ctx is done.
@@ -64,10 +70,18 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 			}
 			err = errors.Join(err, fleet.stop(max(within, 500*time.Millisecond)))
 		}()
-		if err := s.useFleet(fleet); err != nil {
+		if err := useFleet(fleet, &s.cfg); err != nil {
 			return err
 		}
 	}
+	s.reload = reload.New(s.cfg, func() (Config, error) {
+		again, err := o.Load()
+		if err == nil && fleet != nil {
+			err = useFleet(fleet, &again)
+		}
+		return again, err
+	}, s.log, s.reg)
+	s.reloads("log", s.prepareLog, "log.level")
 	comps = append(comps, s.watchDisk(), s.watchClock(), s.state(), s.openBus())
 	comps = append(comps, c.component(func() bus.Bus { return s.bus }))
 	comps = append(comps, s.process()...)
@@ -82,9 +96,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, run.Func("ready", func(ctx context.Context, ready func()) error {
 		s.health.SetReady(true)
 		defer s.health.SetReady(false)
-		ready()
-		<-ctx.Done()
-		return nil
+		return s.reload.Follow(ctx, ready, o.Reload)
 	}))
 	return run.Group(ctx, s.log, grace, comps...)
 }
