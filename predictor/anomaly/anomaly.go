@@ -5,9 +5,14 @@
 package anomaly
 
 import (
+	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 )
+
+// ErrState is returned for a state that this version did not write.
+var ErrState = errors.New("unknown state of a series")
 
 // Weights of the exponential averages: of the level that is normal, of the one
 // that is now, and of how unusual readings usually are.
@@ -77,6 +82,43 @@ func (s *Series) Score(x float64) float64 {
 	s.last = x
 	s.n = min(s.n+1, 1<<30)
 	return score
+}
+
+// numbers are the state of a series as it is written.
+func (s *Series) numbers() []*float64 {
+	return []*float64{&s.level, &s.scale, &s.now, &s.diff, &s.last, &s.low, &s.high, &s.tail, &s.tailDev}
+}
+
+// AppendBinary appends the state of the series to b.
+func (s *Series) AppendBinary(b []byte) []byte {
+	for _, v := range s.numbers() {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(*v))
+	}
+	b = binary.LittleEndian.AppendUint32(b, s.n)
+	b = binary.LittleEndian.AppendUint32(b, s.gap)
+	return binary.LittleEndian.AppendUint32(b, math.Float32bits(s.gaps))
+}
+
+// DecodeBinary reads a state that AppendBinary wrote and returns what follows
+// it. After an error the series is as it was.
+func (s *Series) DecodeBinary(b []byte) ([]byte, error) {
+	var t Series
+	numbers := t.numbers()
+	if len(b) < 8*len(numbers)+12 {
+		return b, ErrState
+	}
+	for _, v := range numbers {
+		if *v = math.Float64frombits(binary.LittleEndian.Uint64(b)); *v-*v != 0 {
+			return b, ErrState
+		}
+		b = b[8:]
+	}
+	t.n, t.gap, t.gaps = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]), math.Float32frombits(binary.LittleEndian.Uint32(b[8:]))
+	if !(t.gaps >= 0) {
+		return b, ErrState
+	}
+	*s = t
+	return b[12:], nil
 }
 
 // Device scores the series of one device together. It must not be used by two

@@ -149,6 +149,9 @@ func (s *Series) fellBack() bool {
 // Span returns how much time the readings cover.
 func (s *Series) Span() time.Duration { return time.Duration(s.last - s.first) }
 
+// Resolution returns how much time a bucket covers.
+func (s *Series) Resolution() time.Duration { return time.Duration(s.width) }
+
 // Len returns how many readings the series has taken.
 func (s *Series) Len() int64 { return s.total }
 
