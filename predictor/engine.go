@@ -334,7 +334,7 @@ func (e *engine) sample(d *device, t *tracked, at time.Time, v, x float64) {
 	} else if t.over = 0; dist < -margin*math.Abs(limit) {
 		t.under = min(t.under+1, back)
 	}
-	t.oddness += 0.3 * (t.odd.Score(x) - t.oddness)
+	t.oddness += 0.3 * (t.odd.Score(at, x) - t.oddness)
 	if t.crossed {
 		if t.under >= back { // it was exchanged, or its load fell
 			t.crossed, t.alarms = false, 0

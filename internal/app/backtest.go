@@ -370,7 +370,7 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 					values[i] = r.values[k]
 				}
 			}
-			dev.Learn(values)
+			dev.Learn(r.at, values)
 			return nil
 		})
 		if err != nil {
@@ -406,10 +406,10 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 		score := 0.0
 		var top []int
 		if row < warmup {
-			dev.Learn(r.values)
+			dev.Learn(r.at, r.values)
 			row++
 		} else {
-			score, top = dev.Score(r.values)
+			score, top = dev.Score(r.at, r.values)
 		}
 		buf = strconv.AppendFloat(buf, score, 'f', 6, 64)
 		buf = append(buf, ',')
