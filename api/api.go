@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/api/stream"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/cmdb"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -83,14 +86,21 @@ type Records interface {
 	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
 	Action(ctx context.Context, id string) (schemas.Action, bool, error)
 	Actions(ctx context.Context, f records.Filter) ([]schemas.Action, string, error)
+	Budgets(ctx context.Context) (schemas.Budgets, bool, error)
+}
+
+// Audit is who did what to which machine.
+type Audit interface {
+	// List returns rows from the newest on, those before a row's number where
+	// that is not 0.
+	List(ctx context.Context, before int64, limit int) ([]audit.Row, error)
+	// Check says whether the chain of hashes holds.
+	Check(ctx context.Context) (audit.Chain, error)
 }
 
 // Inventory is what there is to watch.
 type Inventory interface {
-	// Version changes whenever the inventory or its workloads change.
-	Version() uint64
-	// Topology returns all resources, links and workloads. The caller only reads it.
-	Topology() schemas.Topology
+	Snapshot() *cmdb.Snapshot
 }
 
 // History answers for what is older than the records. It may be missing.
@@ -106,6 +116,7 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	DB         access.DB
 	Records    Records
+	Audit      Audit // nil shows none
 	Inventory  Inventory
 	Querier    Querier        // hot window; nil when there is none: pages then have no plots
 	History    History        // nil when there is none
@@ -118,11 +129,12 @@ type Deps struct {
 	Simulated   bool
 	HistoryLive bool // a store for the history is there
 
-	// Open and Guarded mount handlers below the base path, by prefix such as
-	// "/metrics" or "/prometheus/": those of Open answer anybody, those of
-	// Guarded whoever may read.
+	// Open, Guarded and Admin mount handlers below the base path, by prefix such as
+	// "/metrics" or "/prometheus/": those of Open answer anybody, those of Guarded
+	// whoever may read, those of Admin a POST from this machine or of an admin.
 	Open    map[string]http.Handler
 	Guarded map[string]http.Handler
+	Admin   map[string]http.Handler
 }
 
 // Server is the console. It is a component of internal/run.
@@ -136,6 +148,8 @@ type Server struct {
 	live   *live
 	limit  *limiter
 	meter  meter
+
+	cert atomic.Pointer[tls.Certificate]
 
 	mu   sync.Mutex
 	addr net.Addr
@@ -210,6 +224,19 @@ func (s *Server) IssueToken(ctx context.Context, name, role string) (string, err
 	return s.access.IssueToken(ctx, name, role)
 }
 
+// PrepareTLS reads a certificate; what it returns shows it to those who connect
+// from then on.
+func (s *Server) PrepareTLS(_ context.Context, c TLSConfig) (apply func(context.Context) error, err error) {
+	if c.CertFile == "" {
+		return nil, errors.New("api.tls: cert_file: a listener with TLS needs a certificate; to listen without needs a restart")
+	}
+	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate %s: %w", c.CertFile, err)
+	}
+	return func(context.Context) error { s.cert.Store(&cert); return nil }, nil
+}
+
 // Run listens until ctx is done. It calls ready once requests are answered.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	var lc net.ListenConfig
@@ -224,12 +251,15 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	s.addr = ln.Addr()
 	s.mu.Unlock()
 	if s.cfg.TLS.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(s.cfg.TLS.CertFile, s.cfg.TLS.KeyFile)
+		use, err := s.PrepareTLS(ctx, s.cfg.TLS)
+		if err == nil {
+			err = use(ctx)
+		}
 		if err != nil {
 			_ = ln.Close()
-			return fmt.Errorf("read certificate: %w", err)
+			return err
 		}
-		ln = tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
 	} else if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		s.log.Warn("console listens without TLS beyond loopback", "address", ln.Addr().String())
 	}

@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -154,6 +156,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"the page is open", http.MethodGet, "incidents/i-1042", "", nil, 200, ""},
 		{"a viewer reads", http.MethodGet, "api/v1/actions", access.RoleViewer, nil, 200, ""},
 		{"a viewer decides", http.MethodPost, "api/v1/actions/a-314/approve", access.RoleViewer, nil, 403, "no_permission"},
+		{"a viewer reads the audit", http.MethodGet, "api/v1/audit", access.RoleViewer, nil, 403, "no_permission"},
+		{"an operator reads the audit", http.MethodGet, "api/v1/audit", access.RoleOperator, nil, 200, ""},
 		{"an operator invites", http.MethodPost, "api/v1/login-codes", access.RoleOperator, nil, 403, "no_permission"},
 		{"an admin invites", http.MethodPost, "api/v1/login-codes", access.RoleAdmin, nil, 201, ""},
 		{"another name", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "rebound.example" }, 421, "unknown_host"},
@@ -250,7 +254,7 @@ func TestDecisionsBecomeIntents(t *testing.T) {
 func TestFleetSaysWhatIsWrong(t *testing.T) {
 	w := start(t, true)
 	f := read[apigen.Fleet](t, w, "api/v1/fleet")
-	at := func(id string) int { return slices.Index(f.Servers.ID, id) }
+	at := func(id string) int { return slices.Index(f.Servers.Name, id) }
 	got := map[string]string{}
 	for _, id := range []string{"gpu-r01-01", "gpu-r03-06", "gpu-r05-02", "gpu-r06-01", "gpu-r02-05", "gpu-r08-04", "gpu-r08-07"} {
 		got[id] = fmt.Sprintf("%d %s", f.Servers.State[at(id)], f.Servers.Gpus[at(id)])
@@ -308,6 +312,101 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
+// TestAuditComesInPagesWithTheStateOfItsChain reads all rows once, newest first,
+// and is told when another hand was at one of them.
+func TestAuditComesInPagesWithTheStateOfItsChain(t *testing.T) {
+	w := start(t, true)
+	rows := func(path string) apigen.AuditList {
+		t.Helper()
+		var out apigen.AuditList
+		a := w.send(t, http.MethodGet, path, access.RoleOperator, nil)
+		if err := json.Unmarshal(a.body, &out); err != nil || a.status != http.StatusOK {
+			t.Fatalf("%d %s: %v", a.status, a.body, err)
+		}
+		return out
+	}
+	var seen []int64
+	for after := "0"; after != ""; {
+		page := rows("api/v1/audit?limit=4&after=" + strings.TrimPrefix(after, "0"))
+		for _, r := range page.Items {
+			seen = append(seen, r.Seq)
+		}
+		after = page.Next
+	}
+	if d := cmp.Diff([]int64{9, 8, 7, 6, 5, 4, 3, 2, 1}, seen); d != "" {
+		t.Error(d)
+	}
+	page := rows("api/v1/audit")
+	if top := page.Items[0]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" || top.Actor != "auspex" || len(top.Hash) != 64 {
+		t.Errorf("newest row: %+v", top)
+	}
+	if !page.Chain.Holds || page.Chain.Rows != 9 {
+		t.Errorf("chain: %+v", page.Chain)
+	}
+	if p := w.send(t, http.MethodGet, "api/v1/audit?after=x", access.RoleOperator, nil).problem(t); p.Code != "bad_cursor" {
+		t.Errorf("a cursor of another list: %+v", p)
+	}
+	if _, err := w.db.ExecContext(t.Context(), `UPDATE control_audit SET actor='nobody' WHERE seq=3`); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	w.up() // a console that has not read the rows yet
+	if c := rows("api/v1/audit").Chain; c.Holds || c.BrokenAt != 3 || c.Rows != 2 {
+		t.Errorf("chain with a changed row: %+v", c)
+	}
+}
+
+func TestBudgetsAreThoseThatControlCounted(t *testing.T) {
+	w := start(t, true)
+	b := read[apigen.Budgets](t, w, "api/v1/actions/budgets")
+	if b.RackLimit != 1 || b.Time.IsZero() || b.Breaker.Limit != 6 {
+		t.Errorf("%+v", b)
+	}
+	want := []schemas.Budget{{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1}, {Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1}, {Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1}, {Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1}, {Scope: "hour", Limit: 6, Used: 2, Reserved: 1}}
+	if d := cmp.Diff(want, b.Levels); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestRecordCountsHowPredictionsEnded counts from what is stored: hits, false
+// alarms, what was averted, and a failure that none had told of.
+func TestRecordCountsHowPredictionsEnded(t *testing.T) {
+	w := start(t, true)
+	record := func(path string) apigen.PredictionRecord {
+		t.Helper()
+		return read[apigen.PredictionRecord](t, w, path)
+	}
+	r := record("api/v1/predictions/record")
+	if r.CameTrue != 5 || r.Expired != 2 || r.Averted != 1 || r.Open != 2 || r.Missed != 1 || r.LeadSeconds == nil || *r.LeadSeconds != (31*time.Hour).Seconds() {
+		t.Errorf("%+v", r)
+	}
+	ended, hits := 0, 0
+	for _, b := range r.Said {
+		ended, hits = ended+b.Ended, hits+b.CameTrue
+	}
+	if ended != 7 || hits != 5 || r.Said[1].Ended != 1 || r.Said[1].CameTrue != 0 {
+		t.Errorf("by what was said: %+v", r.Said)
+	}
+	now := time.Now().UTC()
+	for k, i := range []schemas.Incident{
+		{ID: "told", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan3", Fault: "cooling.fan_failure"}},           // an open prediction stands
+		{ID: "another part", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan4", Fault: "cooling.fan_failure"}},   // of the same server
+		{ID: "another fault", RootCause: schemas.Cause{Resource: "gpu-r05-02/fan3", Fault: "power.psu_failure"}},    // nobody foretells these
+		{ID: "absorbed", MergedInto: "told", RootCause: schemas.Cause{Resource: "x", Fault: "cooling.fan_failure"}}, // by another
+		{ID: "long ago", Opened: now.Add(-100 * 24 * time.Hour), RootCause: schemas.Cause{Resource: "y", Fault: "gpu.overheating"}},
+	} {
+		if i.Opened.IsZero() {
+			i.Opened = now.Add(time.Duration(k) * time.Second)
+		}
+		if err := w.records.PutIncident(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := record("api/v1/predictions/record"); r.Missed != 2 {
+		t.Errorf("%d missed, want the one before and another part", r.Missed)
+	}
+}
+
 func TestIncidentCarriesItsEvidence(t *testing.T) {
 	w := start(t, true)
 	i := read[apigen.Incident](t, w, "api/v1/incidents/i-1042")
@@ -335,11 +434,11 @@ func TestIncidentCarriesItsEvidence(t *testing.T) {
 func TestDeviceShowsItsForecast(t *testing.T) {
 	w := start(t, true)
 	s := read[apigen.Server](t, w, "api/v1/servers/"+url.PathEscape("gpu-r05-02/fan3"))
-	if s.ID != "gpu-r05-02" || s.State != 4 || s.Job.ID != "job-137" || len(s.Predictions) != 1 || len(s.Contact) != 4 {
+	if s.Name != "gpu-r05-02" || s.State != 4 || s.Job.ID != "job-137" || len(s.Predictions) != 1 || len(s.Contact) != 4 {
 		t.Errorf("%+v", s)
 	}
-	if by := read[apigen.Server](t, w, "api/v1/servers/s0502"); by.ID != "gpu-r05-02" {
-		t.Errorf("a serial number finds %s", by.ID)
+	if by := read[apigen.Server](t, w, "api/v1/servers/s0502"); by.Name != "gpu-r05-02" {
+		t.Errorf("a serial number finds %s", by.Name)
 	}
 	plots := read[apigen.PlotList](t, w, "api/v1/servers/gpu-r05-02/plots")
 	p := plots.Items[0]
@@ -428,7 +527,7 @@ func TestStreamTellsChangesAndWhatWasMissed(t *testing.T) {
 
 func TestEmptySystemAnswersEverything(t *testing.T) {
 	w := start(t, false)
-	for _, path := range []string{"me", "fleet", "events", "alerts", "incidents", "predictions", "actions"} {
+	for _, path := range []string{"me", "fleet", "events", "alerts", "incidents", "predictions", "predictions/record", "actions", "actions/budgets"} {
 		a := w.send(t, http.MethodGet, "api/v1/"+path, access.RoleViewer, nil)
 		if a.status != http.StatusOK || strings.Contains(string(a.body), ":null,\"items") || strings.Contains(string(a.body), `"items":null`) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
@@ -436,6 +535,35 @@ func TestEmptySystemAnswersEverything(t *testing.T) {
 	}
 	if a := w.send(t, http.MethodPost, "api/v1/actions/x/approve", access.RoleAdmin, nil); a.status != http.StatusNotFound {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// What an admin may do, a POST from this machine may do too; not what another
+// site makes a browser send, and not what a proxy on this machine hands on.
+func TestAdminsRoutesAnswerThisMachineAndAdmins(t *testing.T) {
+	reloads := 0
+	w := start(t, false, func(_ *api.Config, d *api.Deps) {
+		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") })}
+	})
+	proxied := func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.7") }
+	for _, tc := range []struct {
+		name, method, role string
+		change             func(*http.Request)
+		status             int
+	}{
+		{"this machine", http.MethodPost, "", nil, 200},
+		{"a read", http.MethodGet, "", nil, 405},
+		{"another site", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403},
+		{"another site without its name", http.MethodPost, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		{"a proxy", http.MethodPost, "", proxied, 401},
+		{"an operator behind a proxy", http.MethodPost, access.RoleOperator, proxied, 403},
+		{"an admin behind a proxy", http.MethodPost, access.RoleAdmin, proxied, 200},
+	} {
+		before := reloads
+		a := w.send(t, tc.method, "-/reload", tc.role, tc.change)
+		if a.status != tc.status || (reloads > before) != (tc.status == 200) {
+			t.Errorf("%s: %d %s, reloaded %v", tc.name, a.status, a.body, reloads > before)
+		}
 	}
 }
 
@@ -518,6 +646,7 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	for name, v := range map[string]any{
 		"Event": schemas.Event{}, "Alert": schemas.Alert{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
 		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{}, "Model": schemas.Model{},
+		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},
 	} {
 		var have, want []string
 		for p := range doc.Components.Schemas[name].Properties {
@@ -536,19 +665,40 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	}
 }
 
+// The map of a large fleet comes quickly and stays small: nobody who draws it
+// needs ids.
 func TestLargeFleetAnswersQuickly(t *testing.T) {
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
 		inv := &inventory{t: topology(1563)}
+		inv.t.Links = nil
+		inv.t.Resources = slices.DeleteFunc(inv.t.Resources, func(r schemas.Resource) bool {
+			return !slices.Contains([]string{schemas.KindSite, schemas.KindRack, schemas.KindServer, schemas.KindGPU}, r.Kind)
+		})
 		inv.version.Store(7)
 		d.Inventory = inv
 	})
-	began := time.Now()
-	f := read[apigen.Fleet](t, w, "api/v1/fleet")
-	if len(f.Servers.ID) != 12504 {
-		t.Fatalf("%d servers", len(f.Servers.ID))
+	size := func(path string) int {
+		began := time.Now()
+		a := w.send(t, http.MethodGet, path, access.RoleViewer, nil)
+		if took := time.Since(began); took > 20*time.Second { // not a measurement: machines that test are busy
+			t.Errorf("the answer for 12,504 servers took %s", took)
+		}
+		var f apigen.Fleet
+		if err := json.Unmarshal(a.body, &f); err != nil || len(f.Servers.Name) != 12504 {
+			t.Fatalf("%s: %d, %d servers, %v", path, a.status, len(f.Servers.Name), err)
+		}
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write(a.body)
+		_ = z.Close()
+		return b.Len()
 	}
-	if took := time.Since(began); took > 20*time.Second { // not a measurement: machines that test are busy
-		t.Errorf("the answer for 12,504 servers took %s", took)
+	without, with := size("api/v1/fleet?ids=false"), size("api/v1/fleet")
+	if without > 93_000 {
+		t.Errorf("the map of 12,504 servers has %d bytes gz", without)
+	}
+	if with < without+12504*16 {
+		t.Errorf("ids are missing: %d and %d bytes", without, with)
 	}
 }
 

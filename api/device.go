@@ -17,13 +17,24 @@ import (
 )
 
 // GetFleet implements the operation getFleet.
-func (s *Server) GetFleet(ctx context.Context, _ apigen.GetFleetRequestObject) (apigen.GetFleetResponseObject, error) {
+func (s *Server) GetFleet(ctx context.Context, r apigen.GetFleetRequestObject) (apigen.GetFleetResponseObject, error) {
 	s.live.freshen(ctx)
 	incidents, _, err := s.deps.Records.Incidents(ctx, records.Filter{Since: time.Now().Add(-historySpan), Limit: maxPage})
 	if err != nil {
 		return nil, err
 	}
-	return apigen.GetFleet200JSONResponse(s.fleet(incidents)), nil
+	out := s.fleet(incidents)
+	if r.Params.Ids == nil || *r.Params.Ids {
+		names := s.live.directory()
+		for k := range out.Racks {
+			out.Racks[k].ID = idOf(names, out.Racks[k].Name)
+		}
+		out.Servers.ID = make([]string, len(out.Servers.Name))
+		for k, name := range out.Servers.Name {
+			out.Servers.ID[k] = names.ID(name)
+		}
+	}
+	return apigen.GetFleet200JSONResponse(out), nil
 }
 
 func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
@@ -33,19 +44,19 @@ func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
 	x := l.index
 	n := len(x.Servers)
 	sv := apigen.FleetServers{
-		ID: make([]string, n), Rack: make([]int, n), State: make([]int, n), Gpus: make([]string, n), Temp: make([]*int, n),
+		Name: make([]string, n), Rack: make([]int, n), State: make([]int, n), Gpus: make([]string, n), Temp: make([]*int, n),
 		Power: make([]*int, n), Load: make([]*int, n), Risk: make([]float64, n), Job: make([]int, n),
 	}
 	out := apigen.Fleet{Time: now.UTC(), Racks: make([]apigen.FleetRack, len(x.Racks)), Jobs: []apigen.FleetJob{}}
 	for k, r := range x.Racks {
-		out.Racks[k] = apigen.FleetRack{ID: r.ID, Row: r.Row, Site: r.Site, Leaf: int(l.derived.Device(x, r.Leaf)), Feeds: []int{int(l.derived.Of(r.Feeds[0])), int(l.derived.Of(r.Feeds[1]))}}
+		out.Racks[k] = apigen.FleetRack{Name: r.ID, Row: r.Row, Site: r.Site, Leaf: int(l.derived.Device(x, r.Leaf)), Feeds: []int{int(l.derived.Of(r.Feeds[0])), int(l.derived.Of(r.Feeds[1]))}}
 	}
 	running, jobs := x.Running(now), make(map[string]int)
 	gpus := apigen.FleetGPUs{Total: x.GPUs}
 	var power *float64
 	for i, srv := range x.Servers {
 		reading := l.facts.Readings[srv.ID]
-		sv.ID[i], sv.Rack[i], sv.State[i], sv.Gpus[i], sv.Job[i] = srv.ID, srv.Rack, int(l.states[i]), l.gpus[i], -1
+		sv.Name[i], sv.Rack[i], sv.State[i], sv.Gpus[i], sv.Job[i] = srv.ID, srv.Rack, int(l.states[i]), l.gpus[i], -1
 		sv.Temp[i], sv.Power[i], sv.Load[i] = whole(reading.Temperature), whole(reading.Power), whole(reading.Load)
 		sv.Risk[i] = float64(int(l.derived.Risk(srv.ID)*10)) / 10
 		if reading.Power != nil {
@@ -97,15 +108,17 @@ func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
 	return out
 }
 
-// device resolves the id of a route to the server or switch that it means.
-func (s *Server) device(id string) (*fleet.Index, *fleet.States, fleet.Facts, schemas.Resource, error) {
+// device resolves what a route asks for to the server or switch that it is, or
+// is part of.
+func (s *Server) device(text string) (*fleet.Index, *fleet.States, fleet.Facts, schemas.Resource, error) {
 	index, states, facts := s.live.current()
-	if found, ok := index.Find(id); ok {
-		if r, ok := index.Resource(cmp.Or(index.Device(found), found)); ok {
-			return index, states, facts, r, nil
-		}
+	names := s.live.directory()
+	name, err := one(names, text, "server or switch", wholes(names, names.Find(text)))
+	if err != nil {
+		return index, states, facts, schemas.Resource{}, err
 	}
-	return index, states, facts, schemas.Resource{}, missing("server or switch", id)
+	r, _ := names.Resource(name)
+	return index, states, facts, r, nil
 }
 
 // GetServer implements the operation getServer.
@@ -114,9 +127,9 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now, names := time.Now(), s.live.directory()
 	out := apigen.Server{
-		ID: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack), Site: index.Ancestor(dev.ID, schemas.KindSite),
+		ID: names.ID(dev.ID), Name: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack), Site: index.Ancestor(dev.ID, schemas.KindSite),
 		Model: dev.Attrs[schemas.AttrModel], Serial: dev.Attrs[schemas.AttrSerial], State: int(states.Device(index, dev.ID)),
 		Parts: []apigen.ServerParts{}, Inventory: []apigen.Fact{}, Links: []apigen.PartLink{}, Contact: s.contact(ctx, dev.ID, now),
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
@@ -155,18 +168,17 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	repaired := fleet.Repaired(facts.Actions)
 	for _, i := range facts.Incidents {
 		if index.Device(i.RootCause.Resource) == dev.ID || slices.ContainsFunc(i.Affected, func(a string) bool { return index.Device(a) == dev.ID }) {
-			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID]))
+			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID], names))
 		}
 	}
 	for _, p := range facts.Predictions {
 		if cmp.Or(p.Server, index.Device(p.Resource)) == dev.ID {
-			out.Predictions = append(out.Predictions, prediction(p, index, running))
+			out.Predictions = append(out.Predictions, prediction(p, index, running, names))
 		}
 	}
 	for _, a := range facts.Actions {
 		if a.Server == dev.ID {
-			a.Rails = orEmpty(a.Rails)
-			out.Actions = append(out.Actions, a)
+			out.Actions = append(out.Actions, shown(a, names))
 		}
 	}
 	return apigen.GetServer200JSONResponse(out), nil

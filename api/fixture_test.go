@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,21 +21,41 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/control/messages"
+	incidents "github.com/auspex-dev/auspex/correlator/messages"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/internal/cmdb"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
-// inventory is a fixed one; tests replace its topology.
+// inventory is a fixed one; tests replace its topology and count its version up.
 type inventory struct {
 	t       schemas.Topology
 	version atomic.Uint64
+
+	mu   sync.Mutex
+	snap *cmdb.Snapshot
 }
 
-func (i *inventory) Version() uint64            { return i.version.Load() }
-func (i *inventory) Topology() schemas.Topology { return i.t }
+func (i *inventory) Snapshot() *cmdb.Snapshot {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if v := i.version.Load(); i.snap == nil || i.snap.Version != v {
+		cfg := cmdb.DefaultConfig()
+		cfg.Site = "dc1"
+		inv := cmdb.New(cfg, nil, nil, nil)
+		if r, err := inv.Import(context.Background(), i.t); err != nil || len(r.Problems) > 0 {
+			panic(fmt.Sprint(err, r.Problems))
+		}
+		s := *inv.Snapshot()
+		s.Version, i.snap = v, &s
+	}
+	return i.snap
+}
 
 // topology is a fleet of racks with eight servers of eight GPUs, as FORMATS has it.
 func topology(racks int, jobs ...schemas.Workload) schemas.Topology {
@@ -164,6 +185,7 @@ func (q querier) Range(_ context.Context, expr string, start, end time.Time, ste
 type world struct {
 	*api.Server
 	records *records.Store
+	db      *sqldb.DB
 	bus     *mem.Bus
 	inv     *inventory
 	reg     *prometheus.Registry
@@ -190,11 +212,11 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{records: records.New(db), bus: mem.New(4), inv: &inventory{}, reg: prometheus.NewRegistry(), tokens: make(map[string]string)}
+	w := &world{records: records.New(db), db: db, bus: mem.New(4), inv: &inventory{}, reg: prometheus.NewRegistry(), tokens: make(map[string]string)}
 	cfg := api.DefaultConfig()
 	cfg.Listen, cfg.Name = "127.0.0.1:0", "demo"
 	deps := api.Deps{
-		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Inventory: w.inv,
+		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Audit: audit.New(db, time.Now), Inventory: w.inv,
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
 		Open:    map[string]http.Handler{"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })},
 		Guarded: map[string]http.Handler{"/prometheus/": http.HandlerFunc(prometheusStub)},
@@ -213,6 +235,9 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	w.deps = func(*testing.T) api.Deps {
 		d := deps
 		d.Registerer = prometheus.NewRegistry()
+		if d.Audit != nil {
+			d.Audit = audit.New(db, time.Now)
+		}
 		return d
 	}
 	w.up = func() {
@@ -285,7 +310,7 @@ func (w *world) change(t *testing.T, id, state, detail string) {
 	if err != nil || !found {
 		t.Fatalf("action %s: %v %v", id, found, err)
 	}
-	a.State, a.Detail, a.Time = state, detail, time.Now().UTC()
+	a.State, a.Detail, a.DetailSentence, a.Time = state, detail, nil, time.Now().UTC()
 	if err := w.records.PutAction(ctx, a); err != nil {
 		t.Fatal(err)
 	}
@@ -492,28 +517,96 @@ func (w *world) seed(t *testing.T) {
 		ID: "p-12", Time: now.Add(-5 * time.Hour), Resource: "gpu-r02-03/gpu0", Server: "gpu-r02-03", Metric: "DCGM_FI_DEV_GPU_TEMP", Failure: "gpu.overheating", Probability: 0.3, HorizonSeconds: 7 * 86400, Limit: 87, Value: 80, Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionAverted,
 	}))
 
-	// actions
-	rails := []schemas.Rail{
-		{Name: "confidence", Limit: 0.8, Value: 0.94, OK: true, Detail: "the cause has 94 %, the policy asks for 80 %"},
-		{Name: "evidence_age_seconds", Limit: 600, Value: 12, OK: true, Detail: "the evidence is 12s old"},
-		{Name: "rungs_before_done", Limit: 1, Value: 1, OK: true},
-		{Name: "fleet_budget", Limit: 5, Value: 2, OK: true},
-		{Name: "rack_budget", Limit: 1, Value: 1, OK: true},
-		{Name: "storm_breaker", Limit: 4, Value: 1, OK: true},
-	}
-	action := func(id, server, target, kind, incident, mode, state, why, detail string, rung int, ago time.Duration, rails []schemas.Rail) {
-		must(w.records.PutAction(ctx, schemas.Action{
-			ID: id, Time: now.Add(-ago), Created: now.Add(-ago - time.Second), Server: server, Target: target, Kind: kind, Reason: incident, Incident: incident, Why: why, Mode: mode, Rung: rung, Attempt: 1, State: state, Rails: rails, Detail: detail, Actor: "control",
+	for k, past := range []struct {
+		resource, failure, state string
+		said                     float64
+		lead                     time.Duration
+	}{
+		{"gpu-r02-01/fan2", "cooling.fan_failure", schemas.PredictionCameTrue, 0.74, 31 * time.Hour},
+		{"gpu-r04-05/fan7", "cooling.fan_failure", schemas.PredictionCameTrue, 0.91, 52 * time.Hour},
+		{"leaf-r02/Ethernet7", "network.optics_degraded", schemas.PredictionCameTrue, 0.55, 70 * time.Hour},
+		{"gpu-r06-02/fan1", "cooling.fan_failure", schemas.PredictionCameTrue, 0.83, 9 * time.Hour},
+		{"gpu-r01-07/gpu3", "gpu.memory_degrading", schemas.PredictionExpired, 0.31, 100 * time.Hour},
+		{"leaf-r05/Ethernet9", "network.optics_degraded", schemas.PredictionExpired, 0.47, 90 * time.Hour},
+		{"gpu-r07-08/fan4", "cooling.fan_failure", schemas.PredictionCameTrue, 0.62, 20 * time.Hour},
+	} {
+		server, _, _ := strings.Cut(past.resource, "/")
+		ended := now.Add(-time.Duration(k+1) * 53 * time.Hour)
+		must(w.records.PutPrediction(ctx, schemas.Prediction{
+			ID: fmt.Sprintf("p-%02d", k+1), Time: ended, Opened: ended.Add(-past.lead), Said: past.said, Resource: past.resource, Server: server, Metric: "auspex_fan_speed_rpm",
+			Failure: past.failure, Probability: past.said, HorizonSeconds: 7 * 86400, Limit: 6000, Below: true, Model: schemas.Model{Name: "trend", Version: "1"}, State: past.state,
 		}))
 	}
-	why := "GPU 4 of gpu-r03-06 fell off the bus."
-	action("a-310", host, "", "drain", "i-1043", schemas.ModeApprove, schemas.ActionDone, why, "Slurm drained gpu-r03-06 in 38 s", 0, 90*time.Second, rails[:2])
-	action("a-311", host, host+"/gpu4", "reset_gpu", "i-1043", schemas.ModeApprove, schemas.ActionRefused, why, "cannot: the GPU is not on the bus", 1, 60*time.Second, []schemas.Rail{{Name: "rungs_before_done", Limit: 1, Value: 1, OK: true}})
-	action("a-312", host, "", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, "came back with 7 of 8 GPUs", 2, 50*time.Second, rails)
-	action("a-314", host, "", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, "ForceRestart over Redfish, then 8 GPUs and a new boot id", 3, 12*time.Second, rails)
-	action("a-313", "", "pdu-r01-a", "inspect_feed", "i-1042", schemas.ModeApprove, schemas.ActionProposed, "Feed A of rack r01 lost power.", "for a person", 0, 150*time.Second, nil)
-	action("a-308", "gpu-r02-05", "", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning, "The firmware of GPU 3 stopped answering.", "1 job left", 0, 640*time.Second, rails[:2])
-	action("a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, "Errors came back.", "", 7, 3*time.Hour, nil)
+	gone := now.Add(-300 * time.Hour)
+	must(w.records.PutIncident(ctx, schemas.Incident{ // no prediction had told of it
+		ID: "i-0988", Opened: gone.Add(-time.Hour), Updated: gone, Closed: &gone, At: gone, Severity: schemas.SeverityWarning,
+		RootCause: schemas.Cause{Resource: "leaf-r06/Ethernet11", Fault: "network.optics_degraded", Confidence: 0.88}, Affected: []string{"gpu-r06-06"}, Explanation: "The optics at leaf-r06/Ethernet11 degrade.",
+	}))
+
+	// actions, as control says them
+	say := messages.Say
+	rail := func(name string, limit, value float64, ok bool, s schemas.Sentence) schemas.Rail {
+		return schemas.Rail{Name: name, Limit: limit, Value: value, OK: ok, Detail: messages.Text(s), Sentence: &s}
+	}
+	rails := []schemas.Rail{
+		rail("confidence", 0.8, 0.94, true, say(messages.Confidence, messages.Args{"value": 94, "limit": 80})),
+		rail("evidence_age_seconds", 600, 12, true, say(messages.EvidenceAge, messages.Age(12*time.Second))),
+		rail("rungs_before_done", 1, 1, true, say(messages.RungsDone, messages.Args{"done": 1, "of": 1})),
+		rail("fleet_budget", 4, 3, true, say(messages.FleetBudget, messages.Args{"held": 3, "limit": 4})),
+		rail("rack_budget", 1, 1, true, say(messages.RackBudget, messages.Args{"held": 1, "limit": 1, "rack": "dc1-r03"})),
+		rail("destructive_per_hour", 6, 3, true, say(messages.HourlyRate, messages.Args{"n": 2})),
+		rail("storm_breaker", 6, 2, true, say(messages.Breaker, messages.Args{"n": 2, "age": "10m0s", "seconds": 600})),
+	}
+	full := rail("rack_budget", 1, 2, false, say(messages.RackBudget, messages.Args{"held": 2, "limit": 1, "rack": "dc1-r02"}))
+	tries := []string{"drain", "reset_gpu", "reboot", "power_cycle", "uncordon"}
+	action := func(id, server, target, kind, incident, mode, state string, why *schemas.Sentence, detail schemas.Sentence, rung int, ago time.Duration, rails []schemas.Rail) {
+		a := schemas.Action{
+			ID: id, Time: now.Add(-ago), Created: now.Add(-ago - time.Second), Server: server, Target: target, Kind: kind, Reason: incident, Incident: incident, Sentence: why, Mode: mode, Rung: rung, Attempt: 1, State: state, Rails: rails, Actor: "auspex",
+			Ladder: tries,
+		}
+		if why != nil {
+			a.Why = incidents.Text(why.ID, why.Args)
+		}
+		switch {
+		case detail.ID == "": // a record of an earlier version has words alone
+		case state == schemas.ActionDone:
+			a.VerifiedBy, a.VerifiedSentence = messages.Text(detail), &detail
+		default:
+			a.Detail, a.DetailSentence = messages.Text(detail), &detail
+		}
+		must(w.records.PutAction(ctx, a))
+		must(w.db.InTx(ctx, func(tx *sql.Tx) error {
+			verb := map[string]string{schemas.ActionDone: "done", schemas.ActionFailed: "fail", schemas.ActionRefused: "refuse", schemas.ActionWaiting: "wait", schemas.ActionProposed: "propose", schemas.ActionRunning: "intend"}[state]
+			return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: a.Actor, Verb: verb, Subject: server, Action: id, Kind: kind, State: state, Detail: a.Detail})
+		}))
+	}
+	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}
+	noEffect := messages.Age(5 * time.Minute)
+	noEffect["saw"] = say(messages.Both, messages.Args{"first": say(messages.PowerBack, nil), "second": say(messages.NotRead, messages.Args{"part": host + "/gpu4"})})
+	action("a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, nil, say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil)
+	action("a-307", "gpu-r07-02", "gpu-r07-02/gpu1", "ticket", "i-1017", schemas.ModeEnforce, schemas.ActionProposed, nil, say(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil)
+	action("a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning, &schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, say(messages.Decided, nil), 0, 640*time.Second, rails[:2])
+	action("a-309", "gpu-r02-07", "gpu-r02-07/gpu0", "drain", "i-1032", schemas.ModeEnforce, schemas.ActionRefused, &schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"gpu": 0, "server": "gpu-r02-07"}}, say(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second, []schemas.Rail{rails[0], rails[1], full})
+	action("a-313", "", "pdu-r01-a", "inspect_feed", "i-1042", schemas.ModeApprove, schemas.ActionProposed, &schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}}, say(messages.ForPerson, nil), 0, 150*time.Second, rails[:1])
+	action("a-310", host, host+"/gpu4", "drain", "i-1043", schemas.ModeApprove, schemas.ActionDone, why, say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 0, 90*time.Second, rails[:2])
+	action("a-311", host, host+"/gpu4", "reset_gpu", "i-1043", schemas.ModeApprove, schemas.ActionRefused, why, say(messages.NoDriver, messages.Args{"kind": "reset_gpu"}), 1, 60*time.Second, rails[:3])
+	action("a-312", host, host+"/gpu4", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, say(messages.NoEffect, noEffect), 2, 50*time.Second, rails)
+	action("a-314", host, host+"/gpu4", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, say(messages.WaitsApproval, nil), 3, 12*time.Second, rails)
+	must(w.records.PutAction(ctx, schemas.Action{ // as an earlier version left it
+		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001", Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone, VerifiedBy: "the scheduler says DRAINED",
+		Rails: []schemas.Rail{{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"}},
+	}))
+	must(w.records.PutBudgets(ctx, schemas.Budgets{
+		Time: now, RackLimit: 1,
+		Levels: []schemas.Budget{
+			{Scope: schemas.ScopeFleet, Limit: 4, Used: 2, Reserved: 1},
+			{Scope: schemas.ScopeRack, Name: "dc1-r02", Limit: 1, Used: 1},
+			{Scope: schemas.ScopeRack, Name: "dc1-r03", Limit: 1, Reserved: 1},
+			{Scope: schemas.ScopeRack, Name: "dc1-r07", Limit: 1, Used: 1},
+			{Scope: schemas.ScopeHour, Limit: 6, Used: 2, Reserved: 1},
+		},
+		Breaker: schemas.Breaker{Ladders: 2, Limit: 6, WindowSeconds: 600},
+	}))
 }
 
 var _ bus.Bus = (*mem.Bus)(nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/auspex-dev/auspex/api/apigen"
 	"github.com/auspex-dev/auspex/api/fleet"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -155,6 +156,9 @@ func (s *Server) GetMe(ctx context.Context, _ apigen.GetMeRequestObject) (apigen
 // ListEvents implements the operation listEvents.
 func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObject) (apigen.ListEventsResponseObject, error) {
 	n, err := pageSize(r.Params.Limit)
+	if err == nil {
+		r.Params.Server, err = s.serverFilter(r.Params.Server)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -184,6 +188,9 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if err == nil {
 		err = oneOf("status", r.Params.Status, r.Params.Status.Valid())
 	}
+	if err == nil {
+		r.Params.Server, err = s.serverFilter(r.Params.Server)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -208,20 +215,25 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 		return nil, listed(err)
 	}
 	_, _, facts := s.live.current()
-	repaired := fleet.Repaired(facts.Actions)
+	repaired, names := fleet.Repaired(facts.Actions), s.live.directory()
 	items := make([]apigen.Incident, len(found))
 	for k, i := range found {
-		items[k] = brief(i, repaired[i.ID])
+		items[k] = brief(i, repaired[i.ID], names)
 	}
 	return apigen.ListIncidents200JSONResponse{Items: items, Next: next}, nil
 }
 
 // brief is an incident without its evidence.
-func brief(i schemas.Incident, repaired bool) apigen.Incident {
+func brief(i schemas.Incident, repaired bool, names *cmdb.Snapshot) apigen.Incident {
 	out := apigen.Incident{
 		ID: i.ID, Opened: i.Opened, Updated: i.Updated, At: i.At, Site: i.Site, Severity: string(i.Severity), RootCause: i.RootCause,
-		Alternatives: orEmpty(i.Alternatives), Alerts: len(i.Events), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
+		Alternatives: make([]schemas.Cause, len(i.Alternatives)), Alerts: len(i.Events), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
 		Workloads: orEmpty(i.Workloads), Explanation: i.Explanation, Revision: i.Revision, Status: records.StatusOpen,
+	}
+	out.RootCause.ResourceID = idOf(names, i.RootCause.Resource)
+	for k, c := range i.Alternatives {
+		c.ResourceID = idOf(names, c.Resource)
+		out.Alternatives[k] = c
 	}
 	switch {
 	case i.MergedInto != "":
@@ -250,7 +262,7 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		return nil, missing("incident", r.ID)
 	}
 	index, _, facts := s.live.current()
-	out := brief(i, fleet.Repaired(facts.Actions)[i.ID])
+	out := brief(i, fleet.Repaired(facts.Actions)[i.ID], s.live.directory())
 	out.Events = i.Events[:min(len(i.Events), maxFolded)]
 	out.Sentences = i.Sentences
 	if i.Graph != nil {
@@ -349,6 +361,9 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 	if err == nil {
 		err = oneOf("state", r.Params.State, r.Params.State.Valid())
 	}
+	if err == nil {
+		r.Params.Server, err = s.serverFilter(r.Params.Server)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -357,20 +372,21 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 		return nil, listed(err)
 	}
 	index, _, _ := s.live.current()
-	running := index.Running(time.Now())
+	running, names := index.Running(time.Now()), s.live.directory()
 	out := apigen.ListPredictions200JSONResponse{Items: make([]apigen.Prediction, len(found)), Next: next}
 	for k, p := range found {
-		out.Items[k] = prediction(p, index, running)
+		out.Items[k] = prediction(p, index, running, names)
 		out.HorizonSeconds = max(out.HorizonSeconds, p.HorizonSeconds)
 	}
 	return out, nil
 }
 
-func prediction(p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload) apigen.Prediction {
+func prediction(p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload, names *cmdb.Snapshot) apigen.Prediction {
 	out := apigen.Prediction{
-		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
+		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, ResourceID: idOf(names, p.Resource), Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
 		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
 		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
+		Opened: p.Opened, Said: p.Said,
 	}
 	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
 	if p.Sentence != nil {
@@ -394,6 +410,9 @@ func (s *Server) ListActions(ctx context.Context, r apigen.ListActionsRequestObj
 	if err == nil {
 		err = oneOf("state", r.Params.State, r.Params.State.Valid())
 	}
+	if err == nil {
+		r.Params.Server, err = s.serverFilter(r.Params.Server)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -401,8 +420,9 @@ func (s *Server) ListActions(ctx context.Context, r apigen.ListActionsRequestObj
 	if err != nil {
 		return nil, listed(err)
 	}
+	names := s.live.directory()
 	for k := range items {
-		items[k].Rails = orEmpty(items[k].Rails)
+		items[k] = shown(items[k], names)
 	}
 	return apigen.ListActions200JSONResponse{Items: orEmpty(items), Next: next}, nil
 }
@@ -416,8 +436,7 @@ func (s *Server) GetAction(ctx context.Context, r apigen.GetActionRequestObject)
 	if !found {
 		return nil, missing("action", r.ID)
 	}
-	a.Rails = orEmpty(a.Rails)
-	return apigen.GetAction200JSONResponse(a), nil
+	return apigen.GetAction200JSONResponse(shown(a, s.live.directory())), nil
 }
 
 // decisions says which right a verb needs and in which states it has a meaning.

@@ -80,6 +80,22 @@ func (s *Server) build() (*fiber.App, error) {
 		root.All(prefix, s.authenticate, s.readers, handler)
 		root.All(strings.TrimSuffix(prefix, "/")+"/*", s.authenticate, s.readers, handler)
 	}
+	for path, h := range s.deps.Admin {
+		handler := adaptor.HTTPHandler(s.strip(h))
+		root.Post(path, func(c *fiber.Ctx) error {
+			if !local(c) {
+				return c.Next()
+			}
+			if err := crossSite(c); err != nil {
+				return err
+			}
+			return handler(c)
+		}, s.authenticate, s.admins, handler)
+		root.All(path, func(c *fiber.Ctx) error {
+			c.Set("Allow", http.MethodPost)
+			return problem{http.StatusMethodNotAllowed, "no_route", c.Method() + " has no meaning here.", "Use POST."}
+		})
+	}
 	v1 := root.Group("/api/v1")
 	v1.Use(compress.New(compress.Config{Level: compress.LevelBestSpeed, Next: func(c *fiber.Ctx) bool { return strings.HasSuffix(c.Path(), "/stream") }}))
 	v1.Get("/openapi.yaml", func(c *fiber.Ctx) error {
@@ -124,8 +140,11 @@ func (s *Server) strip(h http.Handler) http.Handler {
 // fail answers an error as a problem document.
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var p problem
+	var u unresolved
 	var fe *fiber.Error
 	switch {
+	case errors.As(err, &u):
+		p = u.problem
 	case errors.As(err, &p):
 	case errors.As(err, &fe):
 		p = problem{fe.Code, "bad_request", fe.Message, ""}
@@ -142,7 +161,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		p = problem{http.StatusInternalServerError, "internal", "The request could not be answered.", "The log of the server has the reason."}
 	}
 	c.Set("Cache-Control", "no-store")
-	return c.Status(p.status).JSON(p.body(), "application/problem+json")
+	body := p.body()
+	body.Candidates = u.candidates
+	return c.Status(p.status).JSON(body, "application/problem+json")
 }
 
 func (s *Server) headers(c *fiber.Ctx) error {
@@ -177,11 +198,28 @@ func (s *Server) sameOrigin(c *fiber.Ctx) error {
 	if c.Method() == http.MethodGet || c.Method() == http.MethodHead {
 		return c.Next()
 	}
+	if err := crossSite(c); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+func crossSite(c *fiber.Ctx) error {
 	site, origin := c.Get("Sec-Fetch-Site"), c.Get("Origin")
 	if (site != "" && site != "same-origin" && site != "none") || (origin != "" && !sameHost(origin, string(c.Request().Host()))) {
 		return problem{http.StatusForbidden, "cross_site", "The request came from another site.", "Use this server's own pages, or a token."}
 	}
-	return c.Next()
+	return nil
+}
+
+// local tells a request of this machine. What a proxy on it hands on is not local.
+func local(c *fiber.Ctx) bool {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
+		if c.Get(header) != "" {
+			return false
+		}
+	}
+	return c.Context().RemoteIP().IsLoopback()
 }
 
 func sameHost(origin, host string) bool {
@@ -239,6 +277,14 @@ func (s *Server) identify(c *fiber.Ctx) (p access.Principal, how string, err err
 // readers lets those through who may read.
 func (s *Server) readers(c *fiber.Ctx) error {
 	if err := may(c.UserContext(), access.Read); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// admins lets those through who may make the process reload.
+func (s *Server) admins(c *fiber.Ctx) error {
+	if err := may(c.UserContext(), access.Reload); err != nil {
 		return err
 	}
 	return c.Next()

@@ -15,6 +15,7 @@ import (
 	"github.com/auspex-dev/auspex/api/fleet"
 	"github.com/auspex-dev/auspex/api/stream"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -40,7 +41,7 @@ type live struct {
 	meter *meter
 
 	mu       sync.RWMutex
-	version  uint64
+	names    *cmdb.Snapshot // what index was made of
 	index    *fleet.Index
 	facts    fleet.Facts
 	repaired map[string]bool
@@ -62,7 +63,7 @@ type live struct {
 func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	l := &live{
 		deps: deps, hub: hub, meter: m, bins: fleet.NewBins(historyStep, historySpan), seen: make(map[string]struct{}),
-		dirty: make(map[string]bool), changed: make(map[string]bool), index: fleet.NewIndex(schemas.Topology{}),
+		dirty: make(map[string]bool), changed: make(map[string]bool),
 	}
 	l.facts.Silent = make(map[string]string)
 	l.derive()
@@ -157,8 +158,8 @@ func (l *live) set(f func()) {
 
 // derive computes the states of all servers; the caller holds the lock.
 func (l *live) derive() (turned []int) {
-	if v := l.deps.Inventory.Version(); v != l.version || l.derived == nil {
-		l.version, l.index = v, fleet.NewIndex(l.deps.Inventory.Topology())
+	if s := l.deps.Inventory.Snapshot(); l.names == nil || s.Version != l.names.Version {
+		l.names, l.index = s, fleet.NewIndex(s.Topology())
 		l.states = nil
 	}
 	l.derived = l.index.States(l.facts)
@@ -248,7 +249,7 @@ func (l *live) heard(topic string, msgs []bus.Message) {
 	case schemas.TopicPredictions:
 		l.dirty["predictions"], l.changed["predictions"], l.changed["servers"] = true, true, true
 	case schemas.TopicOutcomes:
-		l.dirty["actions"], l.changed["actions"], l.changed["incidents"] = true, true, true
+		l.dirty["actions"], l.changed["actions"], l.changed["incidents"], l.changed["audit"] = true, true, true, true
 	}
 }
 
@@ -289,9 +290,9 @@ func (l *live) refresh(ctx context.Context) error {
 		fresh = err == nil
 	}
 	l.mu.Lock()
-	before := l.version
+	before := l.names
 	turned := l.derive()
-	if l.version != before {
+	if l.names != before {
 		topics = append(topics, "fleet", "servers")
 	}
 	rows := l.rows(turned, fresh)
@@ -378,6 +379,13 @@ func (l *live) current() (*fleet.Index, *fleet.States, fleet.Facts) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.index, l.derived, l.facts
+}
+
+// directory returns the inventory that the index is of.
+func (l *live) directory() *cmdb.Snapshot {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.names
 }
 
 // due reports whether what the servers measure should be read again, and takes

@@ -1,12 +1,13 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/policy"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -60,25 +61,21 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		if found {
 			continue
 		}
-		a = c.newAction(k, i, 1, r)
+		a = c.newAction(k, p, i, 1, r)
 		if a.Rails, err = c.check(ctx, k, p, i, true); err != nil {
 			return err
 		}
 		goes, waits := verdict(a.Rails)
 		switch {
 		case r.Person:
-			a.State, a.Detail = schemas.ActionProposed, "for a person"
+			become(&a, schemas.ActionProposed, messages.Say(messages.ForPerson, nil))
 		case !goes && !waits:
-			a.State, a.Detail = schemas.ActionRefused, blockedBy(a.Rails)
+			become(&a, schemas.ActionRefused, blockedBy(a.Rails))
 		case k.Mode == schemas.ModeObserve:
-			a.State, a.Detail = schemas.ActionProposed, "observed only"
+			become(&a, schemas.ActionProposed, messages.Say(messages.ObservedOnly, nil))
 		default:
-			plan, err := c.plan(ctx, k, a)
-			if err != nil {
-				a.State, a.Detail = schemas.ActionRefused, err.Error()
-			} else {
-				a.State, a.Detail = schemas.ActionProposed, plan
-			}
+			state, said := c.plan(ctx, k, a)
+			become(&a, state, said)
 		}
 		if err := c.save(ctx, k, &a, r, time.Time{}, "propose"); err != nil {
 			return err
@@ -87,15 +84,43 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 	return c.close(ctx, k, caseProposed)
 }
 
-func (c *Controller) plan(ctx context.Context, k *climb, a schemas.Action) (string, error) {
+// plan asks the driver what it would do; state is proposed, or refused where it cannot.
+func (c *Controller) plan(ctx context.Context, k *climb, a schemas.Action) (state string, said schemas.Sentence) {
 	rem, ok := c.d.Remediators[a.Kind]
 	if !ok {
-		return "", fmt.Errorf("%w: no driver for %s", ErrCannot, a.Kind)
+		return schemas.ActionRefused, noDriver(a.Kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	defer cancel()
-	return rem.Plan(ctx, step(k, a, c.d.Now()))
+	said, err := rem.Plan(ctx, step(k, a, c.d.Now()))
+	if err != nil {
+		return schemas.ActionRefused, messages.Error(err)
+	}
+	return schemas.ActionProposed, said
 }
+
+func noDriver(kind string) schemas.Sentence {
+	return messages.Say(messages.NoDriver, messages.Args{"kind": kind})
+}
+
+// become sets the state of an action and what it says of it.
+func become(a *schemas.Action, state string, said schemas.Sentence) {
+	a.State, a.Detail, a.DetailSentence = state, messages.Text(said), nil
+	if said.ID != "" {
+		a.DetailSentence = &said
+	}
+}
+
+// verified ends an action that did what it should, with the proof.
+func verified(a *schemas.Action, saw schemas.Sentence) {
+	become(a, schemas.ActionDone, schemas.Sentence{})
+	a.VerifiedBy, a.VerifiedSentence = messages.Text(saw), &saw
+}
+
+// wasSent reports whether a step that is being verified went out for certain, and
+// was not merely decided or taken up again. Actions of earlier versions have the
+// words alone.
+func wasSent(a *schemas.Action) bool { return a.Detail == messages.Template(messages.Sent) }
 
 // rung does one rung, with its attempts; done is false when the ladder ends here.
 func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int) (done bool, err error) {
@@ -106,15 +131,16 @@ func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int)
 			return false, err
 		}
 		if !found {
-			a = c.newAction(k, i, attempt, r)
+			a = c.newAction(k, p, i, attempt, r)
 		}
 		if err := c.advance(ctx, k, p, &a, r); err != nil {
 			return false, err
 		}
+		if r.Person { // it is theirs to do or to cancel; later rungs may not need it
+			return true, nil
+		}
 		switch a.State {
 		case schemas.ActionDone:
-			return true, nil
-		case schemas.ActionProposed: // a person does it; later rungs may not need it
 			return true, nil
 		case schemas.ActionFailed, schemas.ActionUnknown:
 			if a.State == schemas.ActionUnknown && r.Destructive {
@@ -148,7 +174,7 @@ func (c *Controller) pause(ctx context.Context, d time.Duration) error {
 func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung) error {
 	if r.Person {
 		if a.State == "" {
-			a.State, a.Detail = schemas.ActionProposed, "for a person"
+			become(a, schemas.ActionProposed, messages.Say(messages.ForPerson, nil))
 			rails, err := c.check(ctx, k, p, a.Rung, false)
 			if err != nil {
 				return err
@@ -165,17 +191,17 @@ func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *
 		}
 	case schemas.ActionRunning:
 		// The process ended between the decision and the answer: look, do not send.
-		a.State, a.Detail = schemas.ActionVerifying, "taken up after a restart; not sent again"
+		become(a, schemas.ActionVerifying, messages.Say(messages.Resumed, nil))
 		if err := c.save(ctx, k, a, r, time.Time{}, "observe"); err != nil {
 			return err
 		}
 		return c.verify(ctx, k, a, r, true)
 	case schemas.ActionVerifying:
-		return c.verify(ctx, k, a, r, a.Detail != "sent")
+		return c.verify(ctx, k, a, r, !wasSent(a))
 	default:
 		return nil // it is final
 	}
-	return c.verify(ctx, k, a, r, a.Detail != "sent")
+	return c.verify(ctx, k, a, r, !wasSent(a))
 }
 
 // send holds the step until its rails hold and, in approve, a person agrees; then
@@ -188,35 +214,54 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	defer func() {
 		c.mu.Lock()
 		delete(c.wake, a.ID)
-		delete(c.intents, a.ID)
+		k.asks, k.asksToDestroy = false, false
 		c.mu.Unlock()
 	}()
 	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
-	end := func(state, detail, verb string) (bool, error) {
-		a.State, a.Detail = state, detail
+	end := func(state string, said schemas.Sentence, verb string) (bool, error) {
+		become(a, state, said)
 		return false, c.save(ctx, k, a, r, time.Time{}, verb)
 	}
 	deadline := a.Created.Add(c.cfg.ApproveWithin)
 	rem, ok := c.d.Remediators[a.Kind]
 	if !ok {
-		return end(schemas.ActionRefused, fmt.Sprintf("%s: no driver for %s", ErrCannot, a.Kind), "refuse")
+		return end(schemas.ActionRefused, noDriver(a.Kind), "refuse")
 	}
-	shown := ""
+	shown, tried := "", (*schemas.Sentence)(nil)
 	for {
-		if verb, who := c.intent(a.ID); verb == "approve" {
+		verb, who, err := c.store.intent(ctx, a.ID)
+		if err != nil {
+			return false, err
+		}
+		switch verb {
+		case verbApprove:
 			approved, a.Actor = true, who
-		} else if verb == "cancel" {
+		case verbCancel:
 			a.Actor = who
-			return end(schemas.ActionCancelled, "cancelled by "+who, "cancel")
+			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), verb)
+		case verbDryRun:
+			said := c.tried(ctx, k, *a)
+			shown, tried = "", &said
 		}
 		if !c.stands(k) && !k.Touched {
-			return end(schemas.ActionCancelled, "the incident closed or names another cause now", "cancel")
+			return end(schemas.ActionCancelled, messages.Say(messages.CauseGone, nil), "cancel")
 		}
 		if a.Kind == kindUncordon && !k.Cordoned {
-			a.VerifiedBy = "left out of the pool: it was not cordoned by us"
-			return end(schemas.ActionDone, "", "skip")
+			verified(a, messages.Say(messages.NotOurs, nil))
+			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
-		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved)
+		looked := !looks(r)
+		var seen []schemas.Rail
+		if approved && !looked { // a call to a peer, so not while others wait for the decision
+			rails, err := c.check(ctx, k, p, a.Rung, false)
+			if err != nil {
+				return false, err
+			}
+			if looked, _ = verdict(rails); looked {
+				seen = c.look(ctx, k, r)
+			}
+		}
+		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && looked, seen)
 		if err != nil {
 			return false, err
 		}
@@ -226,19 +271,23 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !wait {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		detail := "waits for approval"
+		said := messages.Say(messages.WaitsApproval, nil)
 		if approved {
-			detail = blockedBy(a.Rails)
+			said = blockedBy(a.Rails)
 		}
-		if detail != shown { // tell once, not at each look
+		if detail := messages.Text(said); detail != shown { // tell once, not at each look
 			shown = detail
-			a.State, a.Detail = schemas.ActionWaiting, detail
-			if err := c.save(ctx, k, a, r, time.Time{}, "wait"); err != nil {
+			c.asks(k, !approved, r.Destructive)
+			if tried != nil {
+				said = messages.Say(messages.Both, messages.Args{"first": said, "second": *tried})
+			}
+			become(a, schemas.ActionWaiting, said)
+			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {
 				return false, err
 			}
 		}
 		if c.d.Now().After(deadline) {
-			return end(schemas.ActionCancelled, "nobody approved, or no budget freed, within "+c.cfg.ApproveWithin.String(), "expire")
+			return end(schemas.ActionCancelled, messages.Say(messages.NobodyCame, messages.Age(c.cfg.ApproveWithin)), "expire")
 		}
 		select {
 		case <-ctx.Done():
@@ -256,29 +305,32 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		return false, ctx.Err() // the next start observes
 	}
 	if errors.Is(err, ErrRejected) || errors.Is(err, ErrCannot) {
-		if a.Kind == kindDrain || a.Kind == kindCordon {
+		if takesOut(a.Kind) {
 			k.Cordoned = false
 		}
-		return end(schemas.ActionFailed, err.Error(), "fail")
+		return end(schemas.ActionFailed, messages.Error(err), "fail")
 	}
-	a.State, a.Detail = schemas.ActionVerifying, "sent"
+	said := messages.Say(messages.Sent, nil)
 	switch {
 	case errors.Is(err, ErrAlready):
 		k.Cordoned = false
 	case err != nil:
-		a.Detail = "sent, the answer is not known: " + err.Error()
+		said = messages.Say(messages.SentUnanswered, messages.Args{"error": err.Error()})
 	}
+	become(a, schemas.ActionVerifying, said)
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
 }
 
-// decideAndCommit checks the rails and, when the step may go, commits its intent:
-// no other case can take the same budget in between.
-func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool) (goes, wait bool, err error) {
+// decideAndCommit checks the rails, beside those that were seen in the world, and,
+// when the step may go, commits its intent: no other case can take the same budget
+// in between.
+func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool, seen []schemas.Rail) (goes, wait bool, err error) {
 	c.decide.Lock()
 	defer c.decide.Unlock()
 	if a.Rails, err = c.check(ctx, k, p, a.Rung, false); err != nil {
 		return false, false, err
 	}
+	a.Rails = append(a.Rails, seen...)
 	goes, wait = verdict(a.Rails)
 	if !goes {
 		return false, wait, nil
@@ -288,15 +340,15 @@ func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Pol
 	}
 	touched := k.Touched
 	c.mu.Lock()
-	k.Touched = true
+	k.Touched, k.asks, k.asksToDestroy = true, false, false
 	c.mu.Unlock()
 	// A drain may reach the scheduler though its answer never comes: from here on
 	// the server counts as cordoned by us.
-	if a.Kind == kindDrain || a.Kind == kindCordon {
+	if takesOut(a.Kind) {
 		k.Cordoned = true
 	}
 	k.Decided = c.d.Now().UTC()
-	a.State, a.Detail = schemas.ActionRunning, "decided"
+	become(a, schemas.ActionRunning, messages.Say(messages.Decided, nil))
 	if err := c.save(ctx, k, a, r, k.Decided, "intend"); err != nil {
 		k.Touched = touched
 		return false, false, err
@@ -308,12 +360,12 @@ func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Pol
 func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, blind bool) error {
 	rem := c.d.Remediators[a.Kind]
 	if rem == nil {
-		a.State, a.Detail = schemas.ActionUnknown, "no driver to look with"
+		become(a, schemas.ActionUnknown, messages.Say(messages.CannotLook, nil))
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
 	s := step(k, *a, k.Decided)
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll))
-	last := "nothing was seen"
+	last := messages.Say(messages.NothingSeen, nil)
 	for {
 		call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 		v, saw, err := rem.Verify(call, s)
@@ -322,25 +374,28 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			return ctx.Err()
 		}
 		if err != nil {
-			last = err.Error()
-		} else if saw != "" {
+			last = messages.Error(err)
+		} else if saw.ID != "" {
 			last = saw
 		}
 		switch {
 		case err == nil && v == Verified:
-			a.State, a.VerifiedBy, a.Detail = schemas.ActionDone, saw, ""
+			verified(a, saw)
 			if a.Kind == kindUncordon {
 				k.Cordoned = false
 			}
 			c.afterStep("verified " + a.Kind)
 			return c.save(ctx, k, a, r, time.Time{}, "done")
 		case err == nil && v == Failed && !blind:
-			a.State, a.Detail = schemas.ActionFailed, saw
+			become(a, schemas.ActionFailed, saw)
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		case c.d.Now().After(deadline):
-			a.State, a.Detail = schemas.ActionFailed, "no effect within "+r.Verify.String()+": "+last
 			if blind {
-				a.State, a.Detail = schemas.ActionUnknown, "the outcome is not known: "+last
+				become(a, schemas.ActionUnknown, messages.Say(messages.OutcomeUnknown, messages.Args{"saw": last}))
+			} else {
+				args := messages.Age(r.Verify)
+				args["saw"] = last
+				become(a, schemas.ActionFailed, messages.Say(messages.NoEffect, args))
 			}
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
@@ -363,8 +418,8 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 	if err != nil || found {
 		return err
 	}
-	a = c.newAction(k, len(p.Ladder), 1, r)
-	a.State, a.Detail = schemas.ActionProposed, fmt.Sprintf("for a person: %s did not work; %s stays out of the pool", p.Ladder[at].Kind, k.Subject)
+	a = c.newAction(k, p, len(p.Ladder), 1, r)
+	become(&a, schemas.ActionProposed, messages.Say(messages.ForPersonAfter, messages.Args{"kind": p.Ladder[at].Kind, "server": k.Subject}))
 	return c.save(ctx, k, &a, r, time.Time{}, "escalate")
 }
 
@@ -378,45 +433,46 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 		delete(c.open, k.Subject)
 	}
 	c.mu.Unlock()
+	c.report(ctx)
 	return c.store.release(ctx, k.Subject)
 }
 
-func (c *Controller) intent(action string) (verb, who string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	in, ok := c.intents[action]
-	if !ok {
-		return "", ""
-	}
-	delete(c.intents, action)
-	return in.Verb, in.Actor
-}
-
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
-	who := a.Actor
-	if who == "" {
-		who = actor
-	}
-	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
+	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, cmp.Or(a.Actor, actor), verb); err != nil {
 		return err
 	}
+	c.saved(ctx, a)
+	return nil
+}
+
+// saveDecision saves an action that no climb holds, and leaves its case alone.
+func (c *Controller) saveDecision(ctx context.Context, caseID string, a *schemas.Action, verb string) error {
+	if err := c.store.saveDecision(ctx, caseID, a, cmp.Or(a.Actor, actor), verb); err != nil {
+		return err
+	}
+	c.saved(ctx, a)
+	return nil
+}
+
+// saved counts a change, and wakes what publishes it.
+func (c *Controller) saved(ctx context.Context, a *schemas.Action) {
 	c.actions.WithLabelValues(a.Kind, a.Mode, a.State).Inc()
+	c.report(ctx) // before the change is told, so that who hears of it reads these
 	select {
 	case c.dirty <- struct{}{}:
 	default:
 	}
 	c.afterStep(a.State + " " + a.Kind)
-	return nil
 }
 
-func (c *Controller) newAction(k *climb, rung, attempt int, r policy.Rung) schemas.Action {
+func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r policy.Rung) schemas.Action {
 	server := ""
 	if k.Subject != k.Target || k.Rack != "" {
 		server = k.Subject
 	}
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site, Server: server, Target: k.Target,
-		Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Mode: k.Mode, Rung: rung, Attempt: attempt,
+		Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary, Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt,
 	}
 }
 
@@ -424,11 +480,12 @@ func step(k *climb, a schemas.Action, since time.Time) Step {
 	return Step{ID: a.ID, Kind: a.Kind, Server: k.Subject, Target: k.Target, Reason: k.Fault + " on " + k.Target, Since: since}
 }
 
-func blockedBy(rails []schemas.Rail) string {
+// blockedBy says which check holds a step back.
+func blockedBy(rails []schemas.Rail) schemas.Sentence {
 	for _, r := range rails {
 		if !r.OK {
-			return "held by " + r.Name + ": " + r.Detail
+			return messages.Say(messages.Held, messages.Args{"rail": r.Name, "why": *r.Sentence})
 		}
 	}
-	return ""
+	return schemas.Sentence{}
 }

@@ -19,8 +19,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/policy"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
@@ -60,13 +62,13 @@ const (
 type Remediator interface {
 	// Plan says in a sentence what Apply would do, and changes nothing. An error
 	// that wraps ErrCannot is final.
-	Plan(ctx context.Context, s Step) (string, error)
+	Plan(ctx context.Context, s Step) (schemas.Sentence, error)
 	// Apply does it. It is called at most once for a step's ID. An error that
 	// wraps ErrRejected means that nothing was done; after any other the outcome
 	// is not known.
 	Apply(ctx context.Context, s Step) error
 	// Verify reads the world back and says what it saw.
-	Verify(ctx context.Context, s Step) (Verdict, string, error)
+	Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error)
 }
 
 // Inventory places resources.
@@ -126,15 +128,15 @@ type Controller struct {
 	policies policy.Set
 	store    *store
 
-	decide sync.Mutex // a check and what it decides are one
+	decide    sync.Mutex // a check and what it decides are one
+	reporting sync.Mutex // held while the budgets are counted and written
 
 	mu        sync.Mutex
 	incidents map[string]*candidate
 	open      map[string]*climb        // by subject; failed ones stay while the server is out of the pool
 	wake      map[string]chan struct{} // by action: an intent came
-	intents   map[string]schemas.Intent
-	asked     []time.Time       // when ladders with destructive steps were opened
-	withdrawn map[string]string // incidents that closed ("") or changed their cause, until the tick
+	asked     []time.Time              // when ladders with destructive steps were opened
+	withdrawn map[string]string        // incidents that closed ("") or changed their cause, until the tick
 
 	wg      sync.WaitGroup
 	dirty   chan struct{}
@@ -162,7 +164,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
-		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, intents: map[string]schemas.Intent{}, withdrawn: map[string]string{},
+		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), afterStep: func(string) {},
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached."}, []string{"kind", "mode", "state"}),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic."}, []string{"topic"}),
@@ -182,15 +184,18 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer c.wg.Wait()
 	defer cancel()
 	if err := c.restore(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
 	errs := make(chan error, 4)
 	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
 	spawn(func(ctx context.Context) error {
-		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.onIncidents)
+		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.d.Log, c.onIncidents)
 	})
 	spawn(func(ctx context.Context) error {
-		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.onIntents)
+		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.d.Log, c.onIntents)
 	})
 	spawn(c.publishLoop)
 	spawn(c.tickLoop)
@@ -208,10 +213,20 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 
 // restore takes up open cases where they stood and the incidents that are open.
 func (c *Controller) restore(ctx context.Context) error {
-	if rows, err := VerifyAudit(ctx, c.d.DB); errors.Is(err, ErrAuditBroken) {
-		c.d.Log.Error("audit was changed by another hand", "row", rows, "error", err)
+	if rows, err := audit.Verify(ctx, c.d.DB); errors.Is(err, audit.ErrBroken) {
+		c.d.Log.Error("audit was changed by another hand", "rows_that_hold", rows, "error", err)
 	} else if err != nil {
 		return err
+	}
+	// The storm breaker must not forget because the process ended.
+	recent, err := c.store.opened(ctx, c.d.Now().Add(-c.policies.Breaker.Window))
+	if err != nil {
+		return err
+	}
+	for _, k := range recent {
+		if p, ok := c.policies.For(k.Fault); ok && p.Destroys() {
+			c.asked = append(c.asked, k.Opened)
+		}
 	}
 	incs, _, err := c.d.Records.Incidents(ctx, records.Filter{Status: records.StatusOpen, Limit: 10000})
 	if err != nil {
@@ -286,39 +301,21 @@ func (c *Controller) stands(k *climb) bool {
 	return true
 }
 
-func (c *Controller) onIntents(_ context.Context, msgs []bus.Message) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, m := range msgs {
-		var in schemas.Intent
-		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
-			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
-			continue
-		}
-		w := c.wake[in.Action]
-		if w == nil {
-			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
-			continue
-		}
-		c.intents[in.Action] = in
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-	return nil
-}
+// reportEvery is how often the budgets are counted where nothing happens: rates
+// and the breaker fall with time alone.
+const reportEvery = 15 * time.Second
 
 // tickLoop opens cases for incidents whose cause has stood long enough.
 func (c *Controller) tickLoop(ctx context.Context) error {
-	t := time.NewTicker(time.Second)
+	t, look := time.NewTicker(time.Second), time.NewTicker(reportEvery)
 	defer t.Stop()
-	for {
+	defer look.Stop()
+	for c.report(ctx); ; {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-look.C:
+			c.report(ctx)
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
 				return err
@@ -328,7 +325,7 @@ func (c *Controller) tickLoop(ctx context.Context) error {
 }
 
 func (c *Controller) openDue(ctx context.Context) error {
-	if err := c.withdraw(ctx); err != nil {
+	if err := errors.Join(c.withdraw(ctx), c.decided(ctx)); err != nil {
 		return err
 	}
 	now := c.d.Now()
@@ -363,11 +360,12 @@ func (c *Controller) withdraw(ctx context.Context) error {
 		}
 		for i := range actions {
 			a := &actions[i]
-			a.State, a.Detail = schemas.ActionCancelled, "the incident names another cause now"
+			said := messages.Say(messages.OtherCause, nil)
 			if target == "" {
-				a.Detail = "the incident closed"
+				said = messages.Say(messages.IncidentClosed, nil)
 			}
-			if err := c.save(ctx, cases[i], a, policy.Rung{}, time.Time{}, "withdraw"); err != nil {
+			become(a, schemas.ActionCancelled, said)
+			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
 				return err
 			}
 		}
@@ -412,7 +410,7 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	}
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject, Target: i.RootCause.Resource, Fault: i.RootCause.Fault,
-		Confidence: i.RootCause.Confidence, Why: i.Explanation, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		Confidence: i.RootCause.Confidence, Why: i.Explanation, Summary: i.Summary, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
 	ok, err := c.store.openCase(ctx, k)
 	if err != nil || !ok {

@@ -3,21 +3,27 @@ package control
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -62,10 +68,22 @@ func newWorld() *world {
 	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}}
 }
 
+func (w *world) drain(server string, drained bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drained[server] = drained
+}
+
+func (w *world) cycles() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.cycled)
+}
+
 type worldStep struct{ w *world }
 
-func (r worldStep) Plan(_ context.Context, s Step) (string, error) {
-	return "would " + s.Kind + " " + s.Server, nil
+func (r worldStep) Plan(_ context.Context, s Step) (schemas.Sentence, error) {
+	return messages.Say(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 
 func (r worldStep) Apply(_ context.Context, s Step) error {
@@ -87,7 +105,7 @@ func (r worldStep) Apply(_ context.Context, s Step) error {
 	return r.w.fail
 }
 
-func (r worldStep) Verify(_ context.Context, s Step) (Verdict, string, error) {
+func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence, error) {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	ok := map[string]bool{
@@ -95,9 +113,9 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, string, error) {
 		"power_cycle": !r.w.reboots[s.Server].Before(s.Since),
 	}[s.Kind]
 	if ok {
-		return Verified, "seen", nil
+		return Verified, messages.Say(messages.PowerBack, nil), nil
 	}
-	return Pending, "not yet", nil
+	return Pending, messages.Say(messages.NoReset, nil), nil
 }
 
 type place struct{}
@@ -145,12 +163,7 @@ type bench struct {
 func newBench(t *testing.T, mode string) *bench {
 	b := &bench{t: t, dir: t.TempDir(), mode: mode, w: newWorld(), bus: &nullBus{}}
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), policyText)
-	db, err := sqldb.Open(t.Context(), filepath.Join(b.dir, "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.db = db
-	t.Cleanup(func() { _ = db.Close() })
+	b.db = sqltest.Open(t)
 	return b
 }
 
@@ -236,14 +249,39 @@ func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
 			t.Errorf("%s was applied %d times", id, n)
 		}
 	}
-	if n, err := VerifyAudit(t.Context(), b.db); err != nil || n < 6 {
+	if n, err := audit.Verify(t.Context(), b.db); err != nil || n < 6 {
 		t.Errorf("audit has %d rows: %v", n, err)
 	}
-	if _, err := b.db.ExecContext(t.Context(), `UPDATE control_audit SET detail='x' WHERE seq=2`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := VerifyAudit(t.Context(), b.db); !errors.Is(err, ErrAuditBroken) {
-		t.Errorf("a changed row went unseen: %v", err)
+}
+
+// TestEverythingSaidIsSaidInPieces holds the sentences of actions and checks
+// against their plain text, over ladders that end well, badly and not at all.
+func TestEverythingSaidIsSaidInPieces(t *testing.T) {
+	for mode, last := range map[string]string{schemas.ModeEnforce: "uncordon", schemas.ModeDryRun: "uncordon", schemas.ModeObserve: "inspect_feed"} {
+		b := newBench(t, mode)
+		inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+		inc.Summary = &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 2.0, "server": "gpu-r01-03"}}
+		as := b.until(b.controller(), func(as []schemas.Action) bool {
+			return states(as)[last] != "" && states(as)["inspect_feed"] != "" && states(as)["drain"] != "" && states(as)[last] != schemas.ActionRunning
+		},
+			inc, incident("i2", "pdu-r01-a", "power.feed_loss"))
+		for _, a := range as {
+			if a.Incident == "i1" && (a.Sentence == nil || a.Sentence.ID != inc.Summary.ID) {
+				t.Errorf("%s %s: why is not the sentence of the incident: %+v", mode, a.Kind, a.Sentence)
+			}
+			said := map[string]*schemas.Sentence{a.Detail: a.DetailSentence, a.VerifiedBy: a.VerifiedSentence}
+			for _, r := range a.Rails {
+				said[r.Detail] = r.Sentence
+			}
+			for text, s := range said {
+				if text == "" {
+					continue
+				}
+				if s == nil || messages.Template(s.ID) == "" || messages.Text(*s) != text {
+					t.Errorf("%s %s: %q is said as %+v", mode, a.Kind, text, s)
+				}
+			}
+		}
 	}
 }
 
@@ -364,14 +402,182 @@ func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
 			if first == "" {
 				first = a.Kind
 			}
-			v, _ := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
-			_ = c.onIntents(t.Context(), []bus.Message{{Value: v}})
+			b.say(c, verb, a)
 		}
 		return states(as)["power_cycle"] == schemas.ActionCancelled
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 	if first != "drain" || !b.w.drained["gpu-r01-03"] || len(b.w.cycled) != 0 {
 		t.Error(first, b.w.drained, b.w.cycled)
 	}
+}
+
+func (b *bench) say(c *Controller, verb string, a schemas.Action) {
+	b.t.Helper()
+	v, err := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
+	if err == nil {
+		err = c.onIntents(b.t.Context(), []bus.Message{{Value: v}})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func kind(as []schemas.Action, kind string) schemas.Action {
+	for _, a := range as {
+		if a.Kind == kind {
+			return a
+		}
+	}
+	return schemas.Action{}
+}
+
+// What a person decided counts even when the process dies right after the bus was
+// told that it was read.
+func TestADecisionOutlivesTheProcess(t *testing.T) {
+	for _, tc := range []struct {
+		said []string
+		want string
+	}{
+		{[]string{"cancel"}, schemas.ActionCancelled},
+		{[]string{"approve"}, schemas.ActionDone},
+		{[]string{"approve", "cancel"}, schemas.ActionCancelled},
+		{[]string{"approve", "dry-run"}, schemas.ActionDone}, // a trial takes nothing back
+	} {
+		t.Run(fmt.Sprint(tc.said), func(t *testing.T) {
+			b := newBench(t, schemas.ModeApprove)
+			as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == schemas.ActionWaiting },
+				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			dying := b.controller() // reads the bus, and does no more
+			for _, verb := range tc.said {
+				b.say(dying, verb, kind(as, "drain"))
+			}
+			b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == tc.want })
+		})
+	}
+}
+
+func TestADryRunOfAWaitingStepSaysWhatItWouldDo(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	asked := false
+	as := b.until(c, func(as []schemas.Action) bool {
+		a := kind(as, "drain")
+		if a.State == schemas.ActionWaiting && !asked {
+			asked = true
+			b.say(c, "dry-run", a)
+		}
+		return strings.HasSuffix(a.Detail, "; tried: would return gpu-r01-03 to the pool once the repair is verified")
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if a := kind(as, "drain"); a.State != schemas.ActionWaiting || len(b.w.applied) != 0 {
+		t.Errorf("%s, sent %v", a.State, b.w.applied)
+	}
+}
+
+// A power cycle that waited is not done to a server that was given back meanwhile.
+func TestAServerThatIsBackInThePoolIsNotCycled(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	step, held := 0, false
+	b.until(c, func(as []schemas.Action) bool {
+		drain, cycle := kind(as, "drain"), kind(as, "power_cycle")
+		switch {
+		case drain.State == schemas.ActionWaiting && step == 0:
+			b.say(c, "approve", drain)
+			step++
+		case cycle.State == schemas.ActionWaiting && step == 1:
+			b.w.drain("gpu-r01-03", false) // somebody resumes it
+			b.say(c, "approve", cycle)
+			step++
+		case step == 2 && strings.HasPrefix(cycle.Detail, "held by "+railDrained):
+			held = len(b.w.cycles()) == 0
+			b.w.drain("gpu-r01-03", true)
+			step++
+		}
+		return cycle.State == schemas.ActionDone
+	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	if !held {
+		t.Error("it was cycled with jobs on it")
+	}
+}
+
+func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	c := b.controller()
+	inc, feed := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "pdu-r01-a", "power.feed_loss")
+	as := b.until(c, func(as []schemas.Action) bool { return len(as) == 4 }, inc, feed)
+	c = b.controller()
+	b.say(c, "approve", kind(as, "drain")) // nobody can approve what only shows
+	b.say(c, "dry-run", kind(as, "power_cycle"))
+	b.say(c, "cancel", kind(as, "inspect_feed"))
+	as = b.until(c, func(as []schemas.Action) bool {
+		return states(as)["inspect_feed"] == schemas.ActionCancelled && strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")
+	})
+	if a := kind(as, "inspect_feed"); a.Actor != "ada" || kind(as, "drain").State != schemas.ActionProposed || len(b.w.applied) != 0 {
+		t.Error(a.Actor, show(as), b.w.applied)
+	}
+	var left int
+	if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM control_intents`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d intents are left: %v", left, err)
+	}
+}
+
+func TestTheBreakerRemembersOverARestart(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	var incs []schemas.Incident
+	for i := range 6 { // the policy's breaker trips at more than 5
+		incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-01/gpu0", 1+i), "gpu.fallen_off_bus"))
+	}
+	b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 18 }, incs...)
+	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) > 18 }, incident("late", "gpu-r09-01/gpu0", "gpu.fallen_off_bus"))
+	for _, a := range as {
+		for _, r := range a.Rails {
+			if a.Incident == "late" && r.Name == railBreaker && r.OK {
+				t.Error("the breaker forgot the ladders of the process before")
+			}
+		}
+	}
+}
+
+// TestBudgetsAreTold holds what the console reads of budgets against what the
+// ladders hold: a failed one stays in use, one that waits for a person is
+// reserved, and both are there again after a restart, the breaker's count too.
+func TestBudgetsAreTold(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.lazy = true
+	b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	b.mode = schemas.ModeApprove
+	b.until(b.controller(), func(as []schemas.Action) bool {
+		return slices.ContainsFunc(as, func(a schemas.Action) bool { return a.State == schemas.ActionWaiting })
+	}, incident("i2", "gpu-r02-01/gpu0", "gpu.fallen_off_bus"))
+	want := schemas.Budgets{
+		RackLimit: 1,
+		Levels: []schemas.Budget{
+			{Scope: schemas.ScopeFleet, Limit: 2, Used: 1, Reserved: 1},
+			{Scope: schemas.ScopeRack, Name: "r01", Limit: 1, Used: 1},
+			{Scope: schemas.ScopeRack, Name: "r02", Limit: 1, Reserved: 1},
+			{Scope: schemas.ScopeHour, Limit: 4, Used: 1},
+		},
+		Breaker: schemas.Breaker{Ladders: 2, Limit: 5, WindowSeconds: 600},
+	}
+	check := func(when string) {
+		t.Helper()
+		got, found, err := records.New(b.db).Budgets(t.Context())
+		if err != nil || !found {
+			t.Fatal(found, err)
+		}
+		if d := cmp.Diff(want, got, cmpopts.IgnoreFields(schemas.Budgets{}, "Time")); d != "" {
+			t.Errorf("%s: %s", when, d)
+		}
+	}
+	check("while it runs")
+	if err := records.New(b.db).PutBudgets(t.Context(), schemas.Budgets{}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(b.controller(), func([]schemas.Action) bool {
+		got, _, _ := records.New(b.db).Budgets(t.Context())
+		return len(got.Levels) == 4
+	})
+	check("after a restart")
 }
 
 func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {

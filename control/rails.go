@@ -3,9 +3,11 @@ package control
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/policy"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -22,9 +24,10 @@ const (
 	railCoolDown   = "cool_down_seconds"
 	railLease      = "lease"
 	railBreaker    = "storm_breaker"
+	railDrained    = "still_drained"
 )
 
-var waits = []string{railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railDrained, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run look at the whole ladder at once.
@@ -32,16 +35,17 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	r := p.Ladder[rung]
 	now := c.store.now()
 	var out []schemas.Rail
-	add := func(name string, value, limit float64, ok bool, format string, args ...any) {
-		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: fmt.Sprintf(format, args...)})
+	add := func(name string, value, limit float64, ok bool, id string, args messages.Args) {
+		said := messages.Say(id, args)
+		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: messages.Text(said), Sentence: &said})
 	}
-	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, "the cause has %.0f %%, the policy asks for %.0f %%", k.Confidence*100, p.MinConfidence*100)
+	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence, messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)})
 	if r.Person {
 		return out, nil
 	}
 	if p.MaxEvidenceAge > 0 {
 		age := now.Sub(k.Evidence)
-		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, "the evidence is %s old", age.Round(time.Second))
+		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, messages.EvidenceAge, messages.Age(age))
 	}
 	if len(r.Needs) > 0 {
 		done := 0
@@ -54,42 +58,82 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 				done++
 			}
 		}
-		word := "verified"
+		id := messages.RungsDone
 		if planned {
-			word = "planned"
+			id = messages.RungsPlanned
 		}
-		add(railNeeds, float64(done), float64(len(r.Needs)), done == len(r.Needs), "%d of %d rungs before are %s", done, len(r.Needs), word)
+		add(railNeeds, float64(done), float64(len(r.Needs)), done == len(r.Needs), id, messages.Args{"done": done, "of": len(r.Needs)})
 	}
 	held, inRack := c.held(k)
 	b := c.policies.Budgets
-	add(railFleet, float64(held), float64(b.Fleet), held <= b.Fleet, "%d of %d servers would be out of the pool by us", held, b.Fleet)
+	add(railFleet, float64(held), float64(b.Fleet), held <= b.Fleet, messages.FleetBudget, messages.Args{"held": held, "limit": b.Fleet})
 	if k.Rack != "" {
-		add(railRack, float64(inRack), float64(b.Rack), inRack <= b.Rack, "%d of %d in %s", inRack, b.Rack, k.Rack)
+		add(railRack, float64(inRack), float64(b.Rack), inRack <= b.Rack, messages.RackBudget, messages.Args{"held": inRack, "limit": b.Rack, "rack": k.Rack})
 	}
 	if r.Destructive {
 		n, last, err := c.store.destructiveSince(ctx, now.Add(-time.Hour), k.Subject)
 		if err != nil {
 			return nil, fmt.Errorf("read budgets: %w", err)
 		}
-		add(railRate, float64(n+1), float64(b.PerHour), n+1 <= b.PerHour, "%d such steps in the last hour", n)
+		add(railRate, float64(n+1), float64(b.PerHour), n+1 <= b.PerHour, messages.HourlyRate, messages.Args{"n": n})
 		if r.CoolDown > 0 {
-			since := r.CoolDown
+			since, id := r.CoolDown, messages.FirstSuch
 			if !last.IsZero() {
-				since = now.Sub(last)
+				since, id = now.Sub(last), messages.CoolDown
 			}
-			add(railCoolDown, since.Seconds(), r.CoolDown.Seconds(), since >= r.CoolDown, "%s since the last one on %s", since.Round(time.Second), k.Subject)
+			args := messages.Age(since)
+			args["server"] = k.Subject
+			add(railCoolDown, since.Seconds(), r.CoolDown.Seconds(), since >= r.CoolDown, id, args)
 		}
 	}
 	n := c.recentCases(now)
-	add(railBreaker, float64(n), float64(c.policies.Breaker.Cases), n <= c.policies.Breaker.Cases, "%d ladders with destructive steps in %s", n, c.policies.Breaker.Window)
+	args := messages.Age(c.policies.Breaker.Window)
+	args["n"] = n
+	add(railBreaker, float64(n), float64(c.policies.Breaker.Cases), n <= c.policies.Breaker.Cases, messages.Breaker, args)
 	if !planned {
 		token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL)
 		if err != nil {
 			return nil, fmt.Errorf("take lease of %s: %w", k.Subject, err)
 		}
-		add(railLease, float64(token), 0, ok, "lease of %s", k.Subject)
+		id := messages.LeaseOurs
+		if !ok {
+			id = messages.LeaseOthers
+		}
+		add(railLease, float64(token), 0, ok, id, messages.Args{"server": k.Subject})
 	}
 	return out, nil
+}
+
+// looks says whether the world is read again before a rung: a server that was
+// drained an hour ago may have been given back since.
+func looks(r policy.Rung) bool {
+	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
+}
+
+func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon }
+
+// look asks the scheduler whether no job runs on the server and none will start.
+func (c *Controller) look(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
+	var out []schemas.Rail
+	for _, kind := range r.Needs {
+		rem := c.d.Remediators[kind]
+		if !takesOut(kind) || rem == nil {
+			continue
+		}
+		call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+		v, said, err := rem.Verify(call, Step{Kind: kind, Server: k.Subject, Target: k.Target, Since: k.Decided})
+		cancel()
+		if err != nil {
+			said = messages.Error(err)
+		}
+		ok := err == nil && v == Verified
+		value := 0.0
+		if ok {
+			value = 1
+		}
+		out = append(out, schemas.Rail{Name: railDrained, Value: value, Limit: 1, OK: ok, Detail: messages.Text(said), Sentence: &said})
+	}
+	return out
 }
 
 // needDone reports whether a rung of this ladder, by kind, is done (or planned).

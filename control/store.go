@@ -2,15 +2,13 @@ package control
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
 	"github.com/auspex-dev/auspex/schemas"
@@ -27,23 +25,26 @@ const (
 
 // climb is a ladder being climbed for one incident (table control_cases).
 type climb struct {
-	ID         string    `json:"id"`
-	Incident   string    `json:"incident"`
-	Subject    string    `json:"subject"` // the server, or the resource where there is none
-	Target     string    `json:"target"`  // the root cause
-	Fault      string    `json:"fault"`
-	Confidence float64   `json:"confidence"`
-	Why        string    `json:"why"`
-	Policy     string    `json:"policy"`
-	Mode       string    `json:"mode"`
-	Rack       string    `json:"rack"`
-	Site       string    `json:"site"`
-	Evidence   time.Time `json:"evidence"` // the incident's last change
-	Cordoned   bool      `json:"cordoned"` // by us: only then may we undo it
-	Touched    bool      `json:"touched"`  // a side effect was decided
-	Opened     time.Time `json:"opened"`
-	Decided    time.Time `json:"decided"` // when the last side effect was decided
-	State      string    `json:"state"`
+	ID         string            `json:"id"`
+	Incident   string            `json:"incident"`
+	Subject    string            `json:"subject"` // the server, or the resource where there is none
+	Target     string            `json:"target"`  // the root cause
+	Fault      string            `json:"fault"`
+	Confidence float64           `json:"confidence"`
+	Why        string            `json:"why"`
+	Summary    *schemas.Sentence `json:"summary,omitempty"` // Why in pieces
+	Policy     string            `json:"policy"`
+	Mode       string            `json:"mode"`
+	Rack       string            `json:"rack"`
+	Site       string            `json:"site"`
+	Evidence   time.Time         `json:"evidence"` // the incident's last change
+	Cordoned   bool              `json:"cordoned"` // by us: only then may we undo it
+	Touched    bool              `json:"touched"`  // a side effect was decided
+	Opened     time.Time         `json:"opened"`
+	Decided    time.Time         `json:"decided"` // when the last side effect was decided
+	State      string            `json:"state"`
+
+	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
 }
 
 // store keeps cases, actions, leases and the audit. One writer: the controller.
@@ -84,6 +85,10 @@ func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list cases: %w", err)
 	}
+	return scanCases(rows, func(*climb) bool { return true })
+}
+
+func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
 	defer func() { _ = rows.Close() }()
 	var out []*climb
 	for rows.Next() {
@@ -95,7 +100,9 @@ func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
 		if err := json.Unmarshal([]byte(doc), c); err != nil {
 			return nil, err
 		}
-		out = append(out, c)
+		if want(c) {
+			out = append(out, c)
+		}
 	}
 	return out, rows.Err()
 }
@@ -133,6 +140,19 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 // saveAction writes an action's state, its case and the audit line in one
 // transaction, unpublished. intent is set once, when the side effect is decided.
 func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return errors.Join(s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb), s.saveCase(ctx, tx, c))
+	})
+}
+
+// saveDecision writes the state of an action that no climb holds, with the audit line.
+func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Action, actor, verb string) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		return s.putAction(ctx, tx, caseID, a, false, time.Time{}, actor, verb)
+	})
+}
+
+func (s *store) putAction(ctx context.Context, tx *sql.Tx, caseID string, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
 	a.Time = s.now().UTC()
 	doc, err := json.Marshal(a)
 	if err != nil {
@@ -142,21 +162,25 @@ func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, des
 	if !intent.IsZero() {
 		ns = intent.UnixNano()
 	}
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
+	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
 ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
   intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END`,
-			a.ID, c.ID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
-			return fmt.Errorf("save action %s: %w", a.ID, err)
-		}
-		if err := s.saveCase(ctx, tx, c); err != nil {
-			return err
-		}
-		if err := records.PutActionIn(ctx, tx, *a); err != nil {
-			return err
-		}
-		return s.audit(ctx, tx, actor, verb, a.Server, a.ID+" "+a.Kind+" "+a.State+" "+a.Detail)
-	})
+		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
+		return fmt.Errorf("save action %s: %w", a.ID, err)
+	}
+	// What was decided is taken up when the action has ended, a trial when it was made.
+	trial := ""
+	if verb == verbDryRun {
+		trial = verb
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
+		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
+		return fmt.Errorf("forget intent for %s: %w", a.ID, err)
+	}
+	if err := records.PutActionIn(ctx, tx, *a); err != nil {
+		return err
+	}
+	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: a.Server, Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
 }
 
 // proposals returns the open proposals of an incident that treat another cause
@@ -247,51 +271,11 @@ func (s *store) release(ctx context.Context, subject string) error {
 	return err
 }
 
-func (s *store) audit(ctx context.Context, tx *sql.Tx, actor, verb, subject, detail string) error {
-	var seq int64
-	var prev string
-	err := tx.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &prev)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("audit: %w", err)
-	}
-	seq++
-	ns := s.now().UnixNano()
-	_, err = tx.ExecContext(ctx, `INSERT INTO control_audit (seq, time_ns, actor, verb, subject, detail, prev, hash) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
-		seq, ns, actor, verb, subject, detail, prev, auditHash(seq, ns, actor, verb, subject, detail, prev))
+// opened returns the cases that were opened since a time.
+func (s *store) opened(ctx context.Context, since time.Time) ([]*climb, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE updated_ns>=$1`, since.UnixNano())
 	if err != nil {
-		return fmt.Errorf("audit: %w", err)
+		return nil, fmt.Errorf("list cases: %w", err)
 	}
-	return nil
-}
-
-func auditHash(seq, ns int64, fields ...string) string {
-	h := sha256.Sum256(fmt.Appendf(nil, "%d\x00%d\x00%s", seq, ns, strings.Join(fields, "\x00")))
-	return hex.EncodeToString(h[:])
-}
-
-// ErrAuditBroken is wrapped when the audit's chain of hashes does not hold.
-var ErrAuditBroken = errors.New("audit chain is broken")
-
-// VerifyAudit walks the audit and returns its length, or where the chain breaks:
-// a row was changed, removed or put in between.
-func VerifyAudit(ctx context.Context, db *sqldb.DB) (rowsRead int64, err error) {
-	rows, err := db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit ORDER BY seq`)
-	if err != nil {
-		return 0, fmt.Errorf("verify audit: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	last := ""
-	for rows.Next() {
-		var seq, ns int64
-		var actor, verb, subject, detail, prev, hash string
-		if err := rows.Scan(&seq, &ns, &actor, &verb, &subject, &detail, &prev, &hash); err != nil {
-			return rowsRead, err
-		}
-		rowsRead++
-		if seq != rowsRead || prev != last || hash != auditHash(seq, ns, actor, verb, subject, detail, prev) {
-			return rowsRead, fmt.Errorf("row %d: %w", seq, ErrAuditBroken)
-		}
-		last = hash
-	}
-	return rowsRead, rows.Err()
+	return scanCases(rows, func(c *climb) bool { return !c.Opened.Before(since) })
 }

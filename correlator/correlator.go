@@ -131,7 +131,10 @@ func (c *Correlator) Run(ctx context.Context, ready func()) error {
 	if c.model, err = loadModel(c.cfg.Propagation); err != nil {
 		return err
 	}
-	if err := c.restore(ctx); err != nil {
+	c.mu.Lock()
+	err = c.restore(ctx)
+	c.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	ready()
@@ -164,6 +167,30 @@ func (c *Correlator) Run(ctx context.Context, ready func()) error {
 		return cause
 	}
 	return err
+}
+
+// Prepare reads the propagation knowledge of another configuration. What it
+// returns decides anew by it, from the events that the open decisions rest on,
+// while Run runs.
+func (c *Correlator) Prepare(_ context.Context, cfg Config) (apply func(context.Context) error, err error) {
+	model, err := loadModel(cfg.Propagation)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err := c.commit(ctx); err != nil {
+			return err
+		}
+		before, wait := c.model, c.cfg.CloseAfter
+		c.model, c.cfg.CloseAfter = model, cfg.CloseAfter
+		if err := c.restore(ctx); err != nil {
+			c.model, c.cfg.CloseAfter = before, wait
+			return err
+		}
+		return nil
+	}, nil
 }
 
 // handle takes in a batch of alerts.
@@ -500,15 +527,13 @@ func (c *Correlator) prune(ctx context.Context) error {
 	return nil
 }
 
-// restore reads back what was stored and publishes what may not have been.
+// restore reads back what was stored and publishes what may not have been; c.mu
+// is held.
 func (c *Correlator) restore(ctx context.Context) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.inv.Snapshot()
 	t := s.Topology()
-	c.engine = NewEngine(c.model, &t, incidentID())
-	c.engine.SetCloseAfter(c.cfg.CloseAfter)
-	c.version, c.resources = s.Version, s.Generation
+	engine := NewEngine(c.model, &t, incidentID())
+	engine.SetCloseAfter(c.cfg.CloseAfter)
 	err := scan(ctx, c.db, `SELECT part, next_offset FROM correlator_positions`, func(rows *sql.Rows) error {
 		var p int
 		var next int64
@@ -575,7 +600,9 @@ func (c *Correlator) restore(ctx context.Context) error {
 			return fmt.Errorf("clear correlator outbox: %w", err)
 		}
 	}
-	c.engine.Restore(events, open)
+	engine.Restore(events, open)
+	c.engine, c.last = engine, Stats{}
+	c.version, c.resources = s.Version, s.Generation
 	return nil
 }
 

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -53,10 +57,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := sqltest.Open(t)
 	inv, problems := cmdb.FromTopology(rack())
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -79,15 +80,20 @@ func newBench(t *testing.T) *bench {
 			return nil
 		})
 	}()
-	t.Cleanup(func() { cancel(); <-done; _ = b.bus.Close(); _ = db.Close() })
+	t.Cleanup(func() { cancel(); <-done; _ = b.bus.Close() })
 	return b
 }
 
 // start runs a correlator until the returned function is called.
 func (b *bench) start() (stop func()) {
+	_, stop = b.run()
+	return stop
+}
+
+func (b *bench) run() (c *correlator.Correlator, stop func()) {
 	cfg := correlator.DefaultConfig()
 	cfg.Tick = 20 * time.Millisecond
-	c := correlator.New(cfg, b.inv, b.db, b.bus, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	c = correlator.New(cfg, b.inv, b.db, b.bus, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan struct{})
 	go func() { done <- c.Run(ctx, func() { close(ready) }) }()
@@ -96,7 +102,7 @@ func (b *bench) start() (stop func()) {
 	case err := <-done:
 		b.t.Fatal(err)
 	}
-	return func() {
+	return c, func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.t.Errorf("stopped with %v", err)
@@ -170,6 +176,63 @@ func TestAStormBecomesOneStoredIncidentThatSurvivesARestart(t *testing.T) {
 	if err != nil || !ok || len(got.Events) != 24 {
 		t.Errorf("stored incident: found %v, %d events, error %v", ok, len(got.Events), err)
 	}
+}
+
+func TestOtherPropagationKnowledgeCountsFromNowOnAndKeepsWhatIsOpen(t *testing.T) {
+	b := newBench(t)
+	c, stop := b.run()
+	defer stop()
+	lost := func(host int) {
+		for p := range 3 {
+			b.alert(fmt.Sprintf("e%d-%d", host, p), fmt.Sprintf("gpu-r01-%02d/psu%d", host, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+		}
+	}
+	feed := func(n int) (id string) {
+		b.wait(fmt.Sprintf("the feed with %d events", n), func(all []schemas.Incident) bool {
+			for _, inc := range all {
+				if inc.RootCause.Resource == "pdu-r01-a" && len(inc.Events) == n {
+					id = inc.ID
+				}
+			}
+			return id != ""
+		})
+		return id
+	}
+	lost(1)
+	lost(2)
+	first := feed(6)
+	doc, err := os.ReadFile("../schemas/faults/propagation/propagation.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := correlator.DefaultConfig()
+	cfg.Propagation = filepath.Join(t.TempDir(), "knowledge.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(cfg.Propagation, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("signs: [\n")
+	if _, err := c.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), cfg.Propagation) || !strings.Contains(err.Error(), "line") {
+		t.Errorf("a bad file: %v", err)
+	}
+	write(strings.ReplaceAll(string(doc), "gpu.fallen_off_bus", "gpu.lost"))
+	apply, err := c.Prepare(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lost(3)
+	if id := feed(9); id != first {
+		t.Errorf("the incident is called %s now, %s before", id, first)
+	}
+	b.alert("x1", "gpu-r01-08/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	b.wait("the GPU by the new knowledge", func(all []schemas.Incident) bool {
+		return slices.ContainsFunc(all, func(i schemas.Incident) bool { return i.RootCause.Fault == "gpu.lost" })
+	})
 }
 
 func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {

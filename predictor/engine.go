@@ -444,7 +444,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 		if !t.speaks { // else what was read before a crash is read again
 			t.start, t.near, t.opened = f.Level, f.Level, f.At.UnixNano()
 		}
-		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen}
+		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability)}
 		e.open[key] = o
 	case o.by == nil:
 		o.by = t
@@ -472,7 +472,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 	p := &o.prediction
 	p.Time, p.Site, p.Resource, p.Server = f.At, t.place.Site, t.place.Resource, t.place.Server
 	p.Metric, p.Failure = t.limit.Metric, t.limit.Failure
-	p.Probability, p.HorizonSeconds = math.Round(f.Probability*1000)/1000, math.Round(f.Horizon.Seconds())
+	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
 	p.ETAP10, p.ETAP50, p.ETAP90 = &p10, &p50, &p90
 	p.Limit, p.Below, p.Value, p.SlopePerHour = limit, below, f.Level, f.Slope
@@ -483,6 +483,8 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 	}
 	e.say(p, t, id, map[string]any{"in": words(f.P50), "seconds": math.Round(f.P50.Seconds())})
 }
+
+func rounded(p float64) float64 { return math.Round(p*1000) / 1000 }
 
 // evidence names the metric itself and others of the device that are unusual.
 func evidence(d *device, t *tracked, f trend.Forecast) []schemas.Evidence {

@@ -21,6 +21,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus/mem"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/predictor/messages"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/auspexv1"
@@ -63,12 +64,9 @@ type stand struct {
 
 func newStand(t *testing.T) *stand {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "a.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := sqltest.Open(t)
 	s := &stand{t: t, bus: mem.New(2), db: db, recs: records.New(db)}
-	t.Cleanup(func() { _ = s.bus.Close(); _ = db.Close() })
+	t.Cleanup(func() { _ = s.bus.Close() })
 	return s
 }
 

@@ -91,8 +91,9 @@ type Incident struct {
 // Cause is a resource that may be to blame, and how likely it is.
 type Cause struct {
 	Resource   string  `json:"resource"`
-	Fault      string  `json:"fault"`      // formats, section 3
-	Confidence float64 `json:"confidence"` // a probability
+	ResourceID string  `json:"resource_id,omitempty"` // a UUID; the API fills it in
+	Fault      string  `json:"fault"`                 // formats, section 3
+	Confidence float64 `json:"confidence"`            // a probability
 }
 
 // Recommendation is what the correlator would do.
@@ -154,6 +155,10 @@ const (
 	PredictionExpired  = "expired"
 )
 
+// Foretold are the faults that predictions tell of: what is worn or fills up, and
+// has a limit. One of these that comes without a prediction was missed.
+var Foretold = []string{"cooling.fan_failure", "network.optics_degraded", "gpu.overheating", "gpu.memory_degrading", "cooling.air_supply"}
+
 // Prediction says what fails next and when (formats, section 9).
 type Prediction struct {
 	ID             string     `json:"id"`
@@ -178,6 +183,8 @@ type Prediction struct {
 	State          string     `json:"state"`
 	Sentence       *Sentence  `json:"sentence,omitempty"`
 	Explanation    string     `json:"explanation,omitempty"`
+	Opened         time.Time  `json:"opened,omitzero"` // when it was first said
+	Said           float64    `json:"said,omitempty"`  // the probability that it was first said with
 }
 
 // Evidence is a metric and its share in a verdict, in [0,1].
@@ -234,29 +241,69 @@ type Action struct {
 	Created    time.Time `json:"created"`
 	Site       string    `json:"site,omitempty"`
 	Server     string    `json:"server"`
-	Target     string    `json:"target,omitempty"` // the part, where it is not the server
+	ServerID   string    `json:"server_id,omitempty"` // a UUID; the API fills it in
+	Target     string    `json:"target,omitempty"`    // the part, where it is not the server
 	Kind       string    `json:"kind"`
 	Reason     string    `json:"reason"`             // id of the incident or prediction
 	Why        string    `json:"why"`                // in a sentence
 	Incident   string    `json:"incident,omitempty"` // id
 	Mode       string    `json:"mode"`
 	Rung       int       `json:"rung"`
+	Ladder     []string  `json:"ladder,omitempty"` // kinds of all rungs, this one among them
 	Attempt    int       `json:"attempt"`
 	State      string    `json:"state"`
 	Rails      []Rail    `json:"rails"`
 	VerifiedBy string    `json:"verified_by,omitempty"`
 	Detail     string    `json:"detail,omitempty"` // the error, or what was seen
 	Actor      string    `json:"actor,omitempty"`
-	Sentence   *Sentence `json:"sentence,omitempty"`
+
+	// The same in pieces, for the screens: of Why, Detail and VerifiedBy.
+	Sentence         *Sentence `json:"sentence,omitempty"`
+	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`
+	VerifiedSentence *Sentence `json:"verified_sentence,omitempty"`
 }
 
 // Rail is a check before an action: its limit, its number, and whether it holds.
 type Rail struct {
-	Name   string  `json:"name"`
-	Limit  float64 `json:"limit"`
-	Value  float64 `json:"value"`
-	OK     bool    `json:"ok"`
-	Detail string  `json:"detail,omitempty"`
+	Name     string    `json:"name"`
+	Limit    float64   `json:"limit"`
+	Value    float64   `json:"value"`
+	OK       bool      `json:"ok"`
+	Detail   string    `json:"detail,omitempty"`
+	Sentence *Sentence `json:"sentence,omitempty"` // Detail in pieces
+}
+
+// Scopes of a budget.
+const (
+	ScopeFleet = "fleet" // servers out of the pool by us
+	ScopeRack  = "rack"  // of them, in one rack
+	ScopeHour  = "hour"  // destructive steps in the last hour
+)
+
+// Budget is how much of something control may take, and how much it has.
+type Budget struct {
+	Scope    string `json:"scope"`
+	Name     string `json:"name,omitempty"` // the rack
+	Limit    int    `json:"limit"`
+	Used     int    `json:"used"`
+	Reserved int    `json:"reserved"` // asked for by steps that wait for a person
+}
+
+// Breaker is the storm breaker: above its limit it stops every action.
+type Breaker struct {
+	Tripped       bool    `json:"tripped"`
+	Ladders       int     `json:"ladders"` // with destructive steps, begun within the window
+	Limit         int     `json:"limit"`
+	WindowSeconds float64 `json:"window_seconds"`
+}
+
+// Budgets is what control had taken at a time. Racks of which it holds nothing
+// are left out; each has the limit RackLimit.
+type Budgets struct {
+	Time      time.Time `json:"time"`
+	Levels    []Budget  `json:"levels"`
+	RackLimit int       `json:"rack_limit"`
+	Breaker   Breaker   `json:"breaker"`
 }
 
 // DeadLetter is a record that could not be used, as it came.

@@ -56,7 +56,8 @@ peer postgres
 peer kafka
 # The suites of the stages, this time with their peers: Kafka, PostgreSQL, ipmitool, sushy, gnmic.
 go test -count=1 -timeout 15m ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/... \
-  ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...
+  ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/... \
+  ./pipeline/detect ./correlator ./predictor ./control ./api/access
 # Every page in Chromium, in both themes and languages; ui/node_modules holds the accessibility checker.
 command -v chromium >/dev/null || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; } >/dev/null
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)

@@ -32,7 +32,9 @@ const (
 	Approve = "approve"
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
+	Audit   = "audit"  // read who did what
 	Invite  = "invite" // make login codes
+	Reload  = "reload" // make the process read its configuration again
 )
 
 // ErrRole is returned for a role that does not exist.
@@ -50,9 +52,9 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator:
-		return []string{Read, Approve, Cancel, DryRun}
+		return []string{Read, Approve, Cancel, DryRun, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Invite}
+		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload}
 	}
 	return nil
 }

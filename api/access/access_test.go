@@ -1,7 +1,6 @@
 package access_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -9,20 +8,11 @@ import (
 
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 )
 
-func open(t *testing.T) *sqldb.DB {
-	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
 func TestTokensAreReplacedByNameAndNeverKept(t *testing.T) {
-	db := open(t)
+	db := sqltest.Open(t)
 	s := access.New(db, time.Hour)
 	first, err := s.IssueToken(t.Context(), "scripts", access.RoleAdmin)
 	if err != nil {
@@ -62,7 +52,7 @@ func TestTokensAreReplacedByNameAndNeverKept(t *testing.T) {
 }
 
 func TestSessionsEndAndOutliveARestart(t *testing.T) {
-	db := open(t)
+	db := sqltest.Open(t)
 	who := access.Principal{Name: "on-call", Role: access.RoleOperator}
 	session, expires, err := access.New(db, time.Hour).StartSession(t.Context(), who)
 	if err != nil {

@@ -192,6 +192,71 @@ type AlertList struct {
 	Next  string  `json:"next,omitempty,omitzero"`
 }
 
+// AuditChain defines model for AuditChain.
+type AuditChain struct {
+	// BrokenAt The first row that does not hold
+	BrokenAt int64 `json:"broken_at,omitempty,omitzero"`
+
+	// Checked When all rows were last read
+	Checked time.Time `json:"checked"`
+	Holds   bool      `json:"holds"`
+
+	// Rows Rows that hold
+	Rows int64 `json:"rows"`
+}
+
+// AuditList defines model for AuditList.
+type AuditList struct {
+	Chain AuditChain `json:"chain"`
+	Items []AuditRow `json:"items"`
+	Next  string     `json:"next,omitempty,omitzero"`
+}
+
+// AuditRow defines model for AuditRow.
+type AuditRow struct {
+	// Action Id of the action
+	Action string `json:"action"`
+
+	// Actor A person
+	Actor  string `json:"actor"`
+	Detail string `json:"detail,omitempty,omitzero"`
+
+	// Hash SHA-256 over the row and the hash before it, hex
+	Hash string `json:"hash"`
+	Kind string `json:"kind"`
+	Seq  int64  `json:"seq"`
+
+	// State That the action reached
+	State string `json:"state"`
+
+	// Subject The server, empty where there is none
+	Subject string    `json:"subject"`
+	Time    time.Time `json:"time"`
+
+	// Verb propose, wait, intend, sent, done, fail, refuse, cancel, ...
+	Verb string `json:"verb"`
+}
+
+// Breaker defines model for Breaker.
+type Breaker = schemas.Breaker
+
+// Budget defines model for Budget.
+type Budget = schemas.Budget
+
+// Budgets defines model for Budgets.
+type Budgets struct {
+	Breaker Breaker `json:"breaker,omitempty,omitzero"`
+
+	// Levels Empty where control has never run
+	Levels []Budget `json:"levels"`
+
+	// RackLimit What every rack has that levels does not name
+	RackLimit int `json:"rack_limit"`
+
+	// Time When control counted
+	Time time.Time `json:"time"`
+}
+
 // Cause defines model for Cause.
 type Cause = schemas.Cause
 
@@ -298,11 +363,14 @@ type FleetMark struct {
 // FleetRack defines model for FleetRack.
 type FleetRack struct {
 	// Feeds State of feed A and of feed B
-	Feeds []int  `json:"feeds"`
-	ID    string `json:"id"`
+	Feeds []int `json:"feeds"`
+
+	// ID Not there with ids=false
+	ID string `json:"id,omitempty,omitzero"`
 
 	// Leaf State of the rack's leaf switch
 	Leaf int    `json:"leaf"`
+	Name string `json:"name"`
 	Row  string `json:"row"`
 	Site string `json:"site"`
 }
@@ -310,13 +378,16 @@ type FleetRack struct {
 // FleetServers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one digit of it a GPU.
 type FleetServers struct {
 	Gpus []string `json:"gpus"`
-	ID   []string `json:"id"`
+
+	// ID Not there with ids=false
+	ID []string `json:"id,omitempty,omitzero"`
 
 	// Job Index in jobs, -1 for none
 	Job []int `json:"job"`
 
 	// Load %
-	Load []*int `json:"load"`
+	Load []*int   `json:"load"`
+	Name []string `json:"name"`
 
 	// Power W
 	Power []*int `json:"power"`
@@ -491,12 +562,19 @@ type Prediction struct {
 	ID             string     `json:"id"`
 
 	// Job The job that runs there now
-	Job          string    `json:"job,omitempty,omitzero"`
-	Limit        Limit     `json:"limit"`
-	Metric       string    `json:"metric,omitempty,omitzero"`
-	Model        Model     `json:"model"`
-	Probability  float64   `json:"probability"`
-	Resource     string    `json:"resource"`
+	Job    string `json:"job,omitempty,omitzero"`
+	Limit  Limit  `json:"limit"`
+	Metric string `json:"metric,omitempty,omitzero"`
+	Model  Model  `json:"model"`
+
+	// Opened When it was first said
+	Opened      time.Time `json:"opened,omitempty,omitzero"`
+	Probability float64   `json:"probability"`
+	Resource    string    `json:"resource"`
+	ResourceID  string    `json:"resource_id"`
+
+	// Said The probability that it was first said with
+	Said         float64   `json:"said,omitempty,omitzero"`
 	Sentence     Sentence  `json:"sentence,omitempty,omitzero"`
 	Server       string    `json:"server"`
 	Site         string    `json:"site,omitempty,omitzero"`
@@ -515,8 +593,34 @@ type PredictionList struct {
 	Next           string       `json:"next,omitempty,omitzero"`
 }
 
+// PredictionRecord defines model for PredictionRecord.
+type PredictionRecord struct {
+	// Averted Moved away from the limit, as after a repair: neither right nor wrong
+	Averted  int `json:"averted"`
+	CameTrue int `json:"came_true"`
+
+	// Expired False alarms
+	Expired int `json:"expired"`
+
+	// LeadSeconds Median time from the first word to the failure
+	LeadSeconds *float64 `json:"lead_seconds,omitempty"`
+
+	// Missed Failures of a kind that predictions tell of and that none had told of
+	Missed int `json:"missed"`
+	Open   int `json:"open"`
+
+	// Said By the probability that was said first
+	Said []Said `json:"said"`
+
+	// Since The counts begin here
+	Since time.Time `json:"since"`
+}
+
 // Problem defines model for Problem.
 type Problem struct {
+	// Candidates What the request may have meant
+	Candidates []ResourceRef `json:"candidates,omitempty,omitzero"`
+
 	// Code Stable, for scripts
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
@@ -534,6 +638,44 @@ type Rail = schemas.Rail
 // Recommendation defines model for Recommendation.
 type Recommendation = schemas.Recommendation
 
+// Resource A thing of the inventory
+type Resource struct {
+	Attrs  map[string]string `json:"attrs"`
+	ID     string            `json:"id"`
+	Kind   string            `json:"kind"`
+	Name   string            `json:"name"`
+	Parent ResourceRef       `json:"parent,omitempty,omitzero"`
+
+	// Parts Its direct parts
+	Parts  []ResourceRef `json:"parts"`
+	Rack   ResourceRef   `json:"rack,omitempty,omitzero"`
+	Server ResourceRef   `json:"server,omitempty,omitzero"`
+	Site   ResourceRef   `json:"site,omitempty,omitzero"`
+}
+
+// ResourceList defines model for ResourceList.
+type ResourceList struct {
+	Items []ResourceRef `json:"items"`
+	Next  string        `json:"next,omitempty,omitzero"`
+}
+
+// ResourceRef defines model for ResourceRef.
+type ResourceRef struct {
+	ID   string `json:"id"`
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// Said defines model for Said.
+type Said struct {
+	CameTrue int `json:"came_true"`
+
+	// Ended Of those, came true or expired
+	Ended int     `json:"ended"`
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+}
+
 // Sentence defines model for Sentence.
 type Sentence = schemas.Sentence
 
@@ -549,6 +691,7 @@ type Server struct {
 	Kind        string        `json:"kind"`
 	Links       []PartLink    `json:"links"`
 	Model       string        `json:"model,omitempty,omitzero"`
+	Name        string        `json:"name"`
 	Parts       []ServerParts `json:"parts"`
 	Predictions []Prediction  `json:"predictions"`
 	Rack        string        `json:"rack"`
@@ -583,6 +726,9 @@ type QueryID = string
 // QueryLimit defines model for query_limit.
 type QueryLimit = int
 
+// QueryResource defines model for query_resource.
+type QueryResource = string
+
 // QueryServer defines model for query_server.
 type QueryServer = string
 
@@ -593,7 +739,7 @@ type QuerySince = time.Time
 type ListActionsParams struct {
 	State ListActionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server   QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Incident string      `form:"incident,omitempty" json:"incident,omitempty,omitzero"`
 
@@ -617,7 +763,7 @@ type DecideActionParamsVerb string
 type ListAlertsParams struct {
 	Status ListAlertsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
@@ -629,15 +775,28 @@ type ListAlertsParams struct {
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// After `next` of the page before
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
 	// After `next` of the page before
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// GetFleetParams defines parameters for GetFleet.
+type GetFleetParams struct {
+	// Ids Whether racks and servers carry their ids, which are most of the bytes of a large fleet
+	Ids *bool `form:"ids,omitempty" json:"ids,omitempty"`
 }
 
 // ListIncidentsParams defines parameters for ListIncidents.
@@ -657,7 +816,7 @@ type ListIncidentsParamsStatus string
 type ListPredictionsParams struct {
 	State ListPredictionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// Server A server or switch
+	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
 	// After `next` of the page before
@@ -667,6 +826,22 @@ type ListPredictionsParams struct {
 
 // ListPredictionsParamsState defines parameters for ListPredictions.
 type ListPredictionsParamsState string
+
+// ListResourcesParams defines parameters for ListResources.
+type ListResourcesParams struct {
+	// Kind Only this kind, such as gpu
+	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// Find Only what this text means, as in a route
+	Find string `form:"find,omitempty" json:"find,omitempty,omitzero"`
+
+	// Within Only parts of this resource at any depth
+	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
+
+	// After `next` of the page before
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
 
 // GetServerPlotsParams defines parameters for GetServerPlots.
 type GetServerPlotsParams struct {
@@ -693,6 +868,9 @@ type ServerInterface interface {
 	// ListActions What the system would do, does and did
 	// (GET /actions)
 	ListActions(c *fiber.Ctx, params ListActionsParams) error
+	// GetBudgets What control may take, what it has, and the storm breaker
+	// (GET /actions/budgets)
+	GetBudgets(c *fiber.Ctx) error
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(c *fiber.Ctx, id QueryID) error
@@ -702,12 +880,15 @@ type ServerInterface interface {
 	// ListAlerts Events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
+	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// (GET /audit)
+	ListAudit(c *fiber.Ctx, params ListAuditParams) error
 	// ListEvents What devices reported
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
 	// GetFleet The whole fleet as columns, one entry a server
 	// (GET /fleet)
-	GetFleet(c *fiber.Ctx) error
+	GetFleet(c *fiber.Ctx, params GetFleetParams) error
 	// ListIncidents Causes, each with all that it explains
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -729,12 +910,21 @@ type ServerInterface interface {
 	// ListPredictions What fails next, and when
 	// (GET /predictions)
 	ListPredictions(c *fiber.Ctx, params ListPredictionsParams) error
+	// GetPredictionRecord What was said against what came
+	// (GET /predictions/record)
+	GetPredictionRecord(c *fiber.Ctx) error
+	// ListResources What the inventory holds, by name
+	// (GET /resources)
+	ListResources(c *fiber.Ctx, params ListResourcesParams) error
+	// GetResource One resource, what it is part of and its parts
+	// (GET /resources/{id})
+	GetResource(c *fiber.Ctx, id QueryResource) error
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
-	GetServer(c *fiber.Ctx, id QueryID) error
+	GetServer(c *fiber.Ctx, id QueryResource) error
 	// GetServerPlots What a device measured, over a range that ends now
 	// (GET /servers/{id}/plots)
-	GetServerPlots(c *fiber.Ctx, id QueryID, params GetServerPlotsParams) error
+	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -801,6 +991,24 @@ func (siw *ServerInterfaceWrapper) ListActions(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListActions(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetBudgets operation middleware
+func (siw *ServerInterfaceWrapper) GetBudgets(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetBudgets(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -967,6 +1175,50 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListAudit operation middleware
+func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAudit(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListEvents operation middleware
 func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 
@@ -1028,8 +1280,27 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 // GetFleet operation middleware
 func (siw *ServerInterfaceWrapper) GetFleet(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetFleetParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ids" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ids", query, &params.Ids, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ids: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.GetFleet(c)
+		return siw.Handler.GetFleet(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1260,6 +1531,118 @@ func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetPredictionRecord operation middleware
+func (siw *ServerInterfaceWrapper) GetPredictionRecord(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetPredictionRecord(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListResources operation middleware
+func (siw *ServerInterfaceWrapper) ListResources(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListResourcesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "find" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "find", query, &params.Find, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter find: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "within" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "within", query, &params.Within, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter within: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListResources(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetResource operation middleware
+func (siw *ServerInterfaceWrapper) GetResource(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetResource(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetServer operation middleware
 func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 
@@ -1267,7 +1650,7 @@ func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 	_ = err
 
 	// ------------- Path parameter "id" -------------
-	var id QueryID
+	var id QueryResource
 
 	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
 	if err != nil {
@@ -1296,7 +1679,7 @@ func (siw *ServerInterfaceWrapper) GetServerPlots(c *fiber.Ctx) error {
 	_ = err
 
 	// ------------- Path parameter "id" -------------
-	var id QueryID
+	var id QueryResource
 
 	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
 	if err != nil {
@@ -1421,6 +1804,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/servers/:id/plots", wrapper.GetServerPlots)
 
+	router.Get(options.BaseURL+"/resources", wrapper.ListResources)
+
+	router.Get(options.BaseURL+"/resources/:id", wrapper.GetResource)
+
 	router.Get(options.BaseURL+"/events", wrapper.ListEvents)
 
 	router.Get(options.BaseURL+"/alerts", wrapper.ListAlerts)
@@ -1431,11 +1818,17 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/predictions", wrapper.ListPredictions)
 
+	router.Get(options.BaseURL+"/predictions/record", wrapper.GetPredictionRecord)
+
 	router.Get(options.BaseURL+"/actions", wrapper.ListActions)
+
+	router.Get(options.BaseURL+"/actions/budgets", wrapper.GetBudgets)
 
 	router.Get(options.BaseURL+"/actions/:id", wrapper.GetAction)
 
 	router.Post(options.BaseURL+"/actions/:id/:verb", wrapper.DecideAction)
+
+	router.Get(options.BaseURL+"/audit", wrapper.ListAudit)
 
 	router.Get(options.BaseURL+"/stream", wrapper.Stream)
 
@@ -1466,6 +1859,34 @@ type ListActionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListActionsdefaultApplicationProblemPlusJSONResponse) VisitListActionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetBudgetsRequestObject struct {
+}
+
+type GetBudgetsResponseObject interface {
+	VisitGetBudgetsResponse(ctx *fiber.Ctx) error
+}
+
+type GetBudgets200JSONResponse Budgets
+
+func (response GetBudgets200JSONResponse) VisitGetBudgetsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetBudgetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetBudgetsdefaultApplicationProblemPlusJSONResponse) VisitGetBudgetsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -1561,6 +1982,35 @@ func (response ListAlertsdefaultApplicationProblemPlusJSONResponse) VisitListAle
 	return ctx.JSON(&response.Body)
 }
 
+type ListAuditRequestObject struct {
+	Params ListAuditParams
+}
+
+type ListAuditResponseObject interface {
+	VisitListAuditResponse(ctx *fiber.Ctx) error
+}
+
+type ListAudit200JSONResponse AuditList
+
+func (response ListAudit200JSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListEventsRequestObject struct {
 	Params ListEventsParams
 }
@@ -1591,6 +2041,7 @@ func (response ListEventsdefaultApplicationProblemPlusJSONResponse) VisitListEve
 }
 
 type GetFleetRequestObject struct {
+	Params GetFleetParams
 }
 
 type GetFleetResponseObject interface {
@@ -1831,8 +2282,94 @@ func (response ListPredictionsdefaultApplicationProblemPlusJSONResponse) VisitLi
 	return ctx.JSON(&response.Body)
 }
 
+type GetPredictionRecordRequestObject struct {
+}
+
+type GetPredictionRecordResponseObject interface {
+	VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error
+}
+
+type GetPredictionRecord200JSONResponse PredictionRecord
+
+func (response GetPredictionRecord200JSONResponse) VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetPredictionRecorddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetPredictionRecorddefaultApplicationProblemPlusJSONResponse) VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListResourcesRequestObject struct {
+	Params ListResourcesParams
+}
+
+type ListResourcesResponseObject interface {
+	VisitListResourcesResponse(ctx *fiber.Ctx) error
+}
+
+type ListResources200JSONResponse ResourceList
+
+func (response ListResources200JSONResponse) VisitListResourcesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListResourcesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListResourcesdefaultApplicationProblemPlusJSONResponse) VisitListResourcesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetResourceRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetResourceResponseObject interface {
+	VisitGetResourceResponse(ctx *fiber.Ctx) error
+}
+
+type GetResource200JSONResponse Resource
+
+func (response GetResource200JSONResponse) VisitGetResourceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetResourcedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetResourcedefaultApplicationProblemPlusJSONResponse) VisitGetResourceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerRequestObject struct {
-	ID QueryID `json:"id"`
+	ID QueryResource `json:"id"`
 }
 
 type GetServerResponseObject interface {
@@ -1861,7 +2398,7 @@ func (response GetServerdefaultApplicationProblemPlusJSONResponse) VisitGetServe
 }
 
 type GetServerPlotsRequestObject struct {
-	ID     QueryID `json:"id"`
+	ID     QueryResource `json:"id"`
 	Params GetServerPlotsParams
 }
 
@@ -1953,6 +2490,9 @@ type StrictServerInterface interface {
 	// ListActions What the system would do, does and did
 	// (GET /actions)
 	ListActions(ctx context.Context, request ListActionsRequestObject) (ListActionsResponseObject, error)
+	// GetBudgets What control may take, what it has, and the storm breaker
+	// (GET /actions/budgets)
+	GetBudgets(ctx context.Context, request GetBudgetsRequestObject) (GetBudgetsResponseObject, error)
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(ctx context.Context, request GetActionRequestObject) (GetActionResponseObject, error)
@@ -1962,6 +2502,9 @@ type StrictServerInterface interface {
 	// ListAlerts Events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
+	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// (GET /audit)
+	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
 	// ListEvents What devices reported
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
@@ -1989,6 +2532,15 @@ type StrictServerInterface interface {
 	// ListPredictions What fails next, and when
 	// (GET /predictions)
 	ListPredictions(ctx context.Context, request ListPredictionsRequestObject) (ListPredictionsResponseObject, error)
+	// GetPredictionRecord What was said against what came
+	// (GET /predictions/record)
+	GetPredictionRecord(ctx context.Context, request GetPredictionRecordRequestObject) (GetPredictionRecordResponseObject, error)
+	// ListResources What the inventory holds, by name
+	// (GET /resources)
+	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
+	// GetResource One resource, what it is part of and its parts
+	// (GET /resources/{id})
+	GetResource(ctx context.Context, request GetResourceRequestObject) (GetResourceResponseObject, error)
 	// GetServer A server or a switch with its parts, its log and what is known to come
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
@@ -2037,6 +2589,31 @@ func (sh *strictHandler) ListActions(ctx *fiber.Ctx, params ListActionsParams) e
 		return err
 	} else if validResponse, ok := response.(ListActionsResponseObject); ok {
 		if err := validResponse.VisitListActionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetBudgets operation middleware
+func (sh *strictHandler) GetBudgets(ctx *fiber.Ctx) error {
+	var request GetBudgetsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetBudgets(ctx.UserContext(), request.(GetBudgetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetBudgets")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetBudgetsResponseObject); ok {
+		if err := validResponse.VisitGetBudgetsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -2128,6 +2705,33 @@ func (sh *strictHandler) ListAlerts(ctx *fiber.Ctx, params ListAlertsParams) err
 	return nil
 }
 
+// ListAudit operation middleware
+func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error {
+	var request ListAuditRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAudit(ctx.UserContext(), request.(ListAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAudit")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
+		if err := validResponse.VisitListAuditResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListEvents operation middleware
 func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) error {
 	var request ListEventsRequestObject
@@ -2156,8 +2760,10 @@ func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) err
 }
 
 // GetFleet operation middleware
-func (sh *strictHandler) GetFleet(ctx *fiber.Ctx) error {
+func (sh *strictHandler) GetFleet(ctx *fiber.Ctx, params GetFleetParams) error {
 	var request GetFleetRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.GetFleet(ctx.UserContext(), request.(GetFleetRequestObject))
@@ -2375,8 +2981,87 @@ func (sh *strictHandler) ListPredictions(ctx *fiber.Ctx, params ListPredictionsP
 	return nil
 }
 
+// GetPredictionRecord operation middleware
+func (sh *strictHandler) GetPredictionRecord(ctx *fiber.Ctx) error {
+	var request GetPredictionRecordRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetPredictionRecord(ctx.UserContext(), request.(GetPredictionRecordRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetPredictionRecord")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetPredictionRecordResponseObject); ok {
+		if err := validResponse.VisitGetPredictionRecordResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListResources operation middleware
+func (sh *strictHandler) ListResources(ctx *fiber.Ctx, params ListResourcesParams) error {
+	var request ListResourcesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListResources(ctx.UserContext(), request.(ListResourcesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListResources")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListResourcesResponseObject); ok {
+		if err := validResponse.VisitListResourcesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetResource operation middleware
+func (sh *strictHandler) GetResource(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetResourceRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetResource(ctx.UserContext(), request.(GetResourceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetResource")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetResourceResponseObject); ok {
+		if err := validResponse.VisitGetResourceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetServer operation middleware
-func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 	var request GetServerRequestObject
 
 	request.ID = id
@@ -2403,7 +3088,7 @@ func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // GetServerPlots operation middleware
-func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryID, params GetServerPlotsParams) error {
+func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error {
 	var request GetServerPlotsRequestObject
 
 	request.ID = id

@@ -106,22 +106,6 @@ func (x *Index) Resource(id string) (schemas.Resource, bool) {
 	return r, ok
 }
 
-// Find returns the id of a resource by its id or by an identity: a serial
-// number, a UUID, a PCI or a MAC address.
-func (x *Index) Find(name string) (string, bool) {
-	if _, ok := x.resources[name]; ok {
-		return name, true
-	}
-	for id, r := range x.resources {
-		for _, key := range []string{schemas.AttrSerial, schemas.AttrUUID, schemas.AttrMAC} {
-			if v := r.Attrs[key]; v != "" && strings.EqualFold(v, name) {
-				return id, true
-			}
-		}
-	}
-	return "", false
-}
-
 // Ancestor returns the nearest ancestor of a kind, or "".
 func (x *Index) Ancestor(id, kind string) string {
 	for range 16 { // an inventory that loops ends here

@@ -17,5 +17,39 @@ func main() {
 		<-ctx.Done()
 		stop()
 	}()
-	os.Exit(cli.Run(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+	ctx, end := context.WithCancel(ctx)
+	std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Hangup: func() <-chan struct{} { return hangups(end) }}
+	os.Exit(cli.Run(ctx, os.Args[1:], std))
+}
+
+// hangups hands on each SIGHUP, several at once as one. The one that comes because
+// the terminal has gone ends the process instead, unless it was told to live on
+// (nohup).
+func hangups(end func()) <-chan struct{} {
+	stays := signal.Ignored(syscall.SIGHUP) || !onTerminal()
+	in, out := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signal.Notify(in, syscall.SIGHUP)
+	go func() {
+		for range in {
+			if !stays && !onTerminal() {
+				end()
+				return
+			}
+			select {
+			case out <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return out
+}
+
+// onTerminal reports whether the process belongs to a terminal.
+func onTerminal() bool {
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	_ = f.Close()
+	return true
 }

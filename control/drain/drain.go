@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/auspex-dev/auspex/control"
+	"github.com/auspex-dev/auspex/control/messages"
+	"github.com/auspex-dev/auspex/schemas"
 )
 
 // Prefix starts the reason of every drain of ours; a node whose reason has
@@ -22,6 +24,8 @@ type Node struct {
 	Reason string
 	Jobs   int // jobs on it now, where the scheduler says; else 0
 }
+
+func (n Node) states() string { return strings.Join(n.States, "+") }
 
 // Is reports whether the node is in a state.
 func (n Node) Is(state string) bool { return slices.Contains(n.States, state) }
@@ -47,15 +51,15 @@ type Scheduler interface {
 type Drain struct{ Scheduler Scheduler }
 
 // Plan implements control.Remediator.
-func (d Drain) Plan(ctx context.Context, s control.Step) (string, error) {
+func (d Drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
 	n, err := d.Scheduler.Node(ctx, s.Server)
 	if err != nil {
-		return "", err
+		return schemas.Sentence{}, err
 	}
 	if n.Drained() {
-		return fmt.Sprintf("%s is drained already: %s", s.Server, n.Reason), nil
+		return messages.Say(messages.DrainedSo, messages.Args{"server": s.Server, "reason": n.Reason}), nil
 	}
-	return fmt.Sprintf("would drain %s; it is %s now", s.Server, strings.Join(n.States, "+")), nil
+	return messages.Say(messages.WouldDrain, messages.Args{"server": s.Server, "states": n.states()}), nil
 }
 
 // Apply implements control.Remediator.
@@ -71,12 +75,12 @@ func (d Drain) Apply(ctx context.Context, s control.Step) error {
 }
 
 // Verify implements control.Remediator.
-func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, string, error) {
+func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, schemas.Sentence, error) {
 	n, err := d.Scheduler.Node(ctx, s.Server)
 	if err != nil {
-		return control.Pending, "", err
+		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := "the scheduler says " + strings.Join(n.States, "+")
+	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.states()})
 	if n.Drained() {
 		return control.Verified, saw, nil
 	}
@@ -87,8 +91,8 @@ func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, str
 type Uncordon struct{ Scheduler Scheduler }
 
 // Plan implements control.Remediator.
-func (u Uncordon) Plan(_ context.Context, s control.Step) (string, error) {
-	return fmt.Sprintf("would return %s to the pool once the repair is verified", s.Server), nil
+func (u Uncordon) Plan(_ context.Context, s control.Step) (schemas.Sentence, error) {
+	return messages.Say(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 
 // Apply implements control.Remediator.
@@ -104,12 +108,12 @@ func (u Uncordon) Apply(ctx context.Context, s control.Step) error {
 }
 
 // Verify implements control.Remediator.
-func (u Uncordon) Verify(ctx context.Context, s control.Step) (control.Verdict, string, error) {
+func (u Uncordon) Verify(ctx context.Context, s control.Step) (control.Verdict, schemas.Sentence, error) {
 	n, err := u.Scheduler.Node(ctx, s.Server)
 	if err != nil {
-		return control.Pending, "", err
+		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := "the scheduler says " + strings.Join(n.States, "+")
+	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.states()})
 	if !n.Is("DRAIN") && !n.Is("DOWN") && !n.Is("NOT_RESPONDING") {
 		return control.Verified, saw, nil
 	}

@@ -145,6 +145,15 @@ func (s *Set) For(fault string) (Policy, bool) {
 	return Policy{}, false
 }
 
+// Kinds names the rungs of the ladder, from the first on.
+func (p *Policy) Kinds() []string {
+	out := make([]string, len(p.Ladder))
+	for i, r := range p.Ladder {
+		out[i] = r.Kind
+	}
+	return out
+}
+
 // Destroys reports whether the ladder has a step that ends what runs.
 func (p *Policy) Destroys() bool {
 	return slices.ContainsFunc(p.Ladder, func(r Rung) bool { return r.Destructive })

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/auspex-dev/auspex/control"
+	"github.com/auspex-dev/auspex/control/messages"
+	"github.com/auspex-dev/auspex/schemas"
 )
 
 // BMC is what a power cycle needs of a board controller.
@@ -33,7 +35,7 @@ type Open func(ctx context.Context, server string) (BMC, error)
 
 // Alive reports whether a part gives readings again since a time, and says so in
 // words; it is the judge of a repair.
-type Alive func(ctx context.Context, part string, since time.Time) (ok bool, saw string, err error)
+type Alive func(ctx context.Context, part string, since time.Time) (ok bool, saw schemas.Sentence, err error)
 
 // Cycle is the remediator of the rung power_cycle.
 type Cycle struct {
@@ -50,21 +52,21 @@ func New(open Open, alive Alive) *Cycle {
 }
 
 // Plan implements control.Remediator.
-func (c *Cycle) Plan(ctx context.Context, s control.Step) (string, error) {
+func (c *Cycle) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
 	b, err := c.open(ctx, s.Server)
 	if err != nil {
-		return "", err
+		return schemas.Sentence{}, err
 	}
 	defer func() { _ = b.Close(ctx) }()
 	on, err := b.PowerOn(ctx)
 	if err != nil {
-		return "", fmt.Errorf("read power of %s: %w", s.Server, err)
+		return schemas.Sentence{}, fmt.Errorf("read power of %s: %w", s.Server, err)
 	}
-	state := "off"
+	id := messages.WouldCycleOff
 	if on {
-		state = "on"
+		id = messages.WouldCycleOn
 	}
-	return fmt.Sprintf("would power-cycle %s through its BMC; power is %s now", s.Server, state), nil
+	return messages.Say(id, messages.Args{"server": s.Server}), nil
 }
 
 // Apply implements control.Remediator.
@@ -78,38 +80,38 @@ func (c *Cycle) Apply(ctx context.Context, s control.Step) error {
 }
 
 // Verify implements control.Remediator.
-func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, string, error) {
+func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, schemas.Sentence, error) {
 	b, err := c.open(ctx, s.Server)
 	if err != nil {
-		return control.Pending, "", err
+		return control.Pending, schemas.Sentence{}, err
 	}
 	defer func() { _ = b.Close(ctx) }()
 	on, err := b.PowerOn(ctx)
 	if err != nil {
-		return control.Pending, "", fmt.Errorf("read power of %s: %w", s.Server, err)
+		return control.Pending, schemas.Sentence{}, fmt.Errorf("read power of %s: %w", s.Server, err)
 	}
 	if !on {
 		c.mu.Lock()
 		c.off[s.ID] = true
 		c.mu.Unlock()
-		return control.Pending, "power is off", nil
+		return control.Pending, messages.Say(messages.PowerOff, nil), nil
 	}
 	cycled, how, err := c.cycled(ctx, b, s)
 	if err != nil {
-		return control.Pending, "", err
+		return control.Pending, schemas.Sentence{}, err
 	}
 	if !cycled {
-		return control.Pending, "power is on and no reset was seen since", nil
+		return control.Pending, messages.Say(messages.NoReset, nil), nil
 	}
 	if c.alive != nil && s.Target != "" {
 		ok, saw, err := c.alive(ctx, s.Target, s.Since)
 		if err != nil {
-			return control.Pending, "", err
+			return control.Pending, schemas.Sentence{}, err
 		}
+		how = messages.Say(messages.Both, messages.Args{"first": how, "second": saw})
 		if !ok {
-			return control.Pending, how + "; " + saw, nil
+			return control.Pending, how, nil
 		}
-		how += "; " + saw
 	}
 	c.mu.Lock()
 	delete(c.off, s.ID)
@@ -118,20 +120,20 @@ func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, st
 }
 
 // cycled looks for proof that the power really went away after the step began.
-func (c *Cycle) cycled(ctx context.Context, b BMC, s control.Step) (bool, string, error) {
+func (c *Cycle) cycled(ctx context.Context, b BMC, s control.Step) (bool, schemas.Sentence, error) {
 	c.mu.Lock()
 	off := c.off[s.ID]
 	c.mu.Unlock()
 	if off {
-		return true, "power went off and came back", nil
+		return true, messages.Say(messages.PowerBack, nil), nil
 	}
 	t, skew, ok, err := b.LastReset(ctx)
 	if err != nil {
-		return false, "", fmt.Errorf("read last reset of %s: %w", s.Server, err)
+		return false, schemas.Sentence{}, fmt.Errorf("read last reset of %s: %w", s.Server, err)
 	}
 	// Whole seconds and a skew that is measured over the network: two are granted.
 	if ok && !t.Add(-skew).Before(s.Since.Add(-2*time.Second)) {
-		return true, "the BMC reports a reset at " + t.UTC().Format(time.RFC3339), nil
+		return true, messages.Say(messages.ResetAt, messages.Args{"time": t.UTC().Format(time.RFC3339)}), nil
 	}
-	return false, "", nil
+	return false, schemas.Sentence{}, nil
 }

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/auspex-dev/auspex/control"
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/power"
+	"github.com/auspex-dev/auspex/schemas"
 )
 
 type bmc struct {
@@ -29,11 +31,13 @@ func TestOnlyAnEffectThatIsReadBackVerifies(t *testing.T) {
 	b := &bmc{on: true, reset: since.Add(-24 * time.Hour)}
 	alive := false
 	c := power.New(func(context.Context, string) (power.BMC, error) { return b, nil },
-		func(context.Context, string, time.Time) (bool, string, error) { return alive, "looked", nil })
+		func(context.Context, string, time.Time) (bool, schemas.Sentence, error) {
+			return alive, messages.Say(messages.NoWindow, nil), nil
+		})
 	verify := func(want control.Verdict, when string) {
 		t.Helper()
 		if got, saw, err := c.Verify(t.Context(), step); got != want || err != nil {
-			t.Errorf("%s: %v %q %v", when, got, saw, err)
+			t.Errorf("%s: %v %v %v", when, got, saw, err)
 		}
 	}
 	verify(control.Pending, "power is on and was all the time")

@@ -181,7 +181,7 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 	out := &tally{samples: map[string][]int{}, busy: map[string]time.Duration{}, events: map[string]bool{}}
 	s.cfg.Collect.StartSpread = 0
 	r := collectors.NewRunner(s.cfg.Collect.RunnerConfig, s.cfg.Collectors.m, out, collectors.Settings{
-		Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: s.secrets, Metrics: s.reg, Gate: out,
+		Log: s.log, Now: time.Now, Cursors: cursors{s.db}, Secrets: &s.secrets, Metrics: s.reg, Gate: out,
 	})
 	if err := r.Reconcile(s.inv.Snapshot().Resources()); err != nil {
 		return res, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"go.yaml.in/yaml/v3"
@@ -29,10 +30,10 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	s := newStack(cfg, out, io.Discard)
-	var err error
-	if s.secrets, err = secrets.Read(cfg.Secrets); err != nil {
-		note(err)
-		s.secrets = &secrets.File{}
+	credentials, err := secrets.Read(cfg.Secrets)
+	note(err)
+	if err == nil {
+		s.secrets.Set(credentials)
 	}
 	rules, err := detect.CheckRules(cfg.Detect.Rules)
 	note(err)
@@ -42,13 +43,13 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	note(err)
 	targets := map[string]int{}
 	if cfg.Inventory.File != "" {
-		t, problems, err := cmdb.ReadFile(cfg.Inventory.File)
+		t, problems, err := cmdb.ReadFile(cfg.Inventory.File, os.Stdin)
 		note(err)
 		for _, p := range problems {
-			note(fmt.Errorf("%s: %s", cfg.Inventory.File, p))
+			note(errors.New(p.In(cfg.Inventory.File)))
 		}
 		if err == nil {
-			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: s.secrets, Gate: s.gate})
+			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
 			note(r.Reconcile(t.Resources))
 			targets = r.Targets()
 			note(s.checkCredentials(ctx, t.Resources))

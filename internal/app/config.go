@@ -15,6 +15,7 @@ import (
 	"github.com/auspex-dev/auspex/correlator/notify"
 	"github.com/auspex-dev/auspex/internal/bus/jetstream"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
+	"github.com/auspex-dev/auspex/internal/bus/spool"
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/clickhouse"
 	"github.com/auspex-dev/auspex/internal/store/embedded"
@@ -42,9 +43,9 @@ func Roles() []string {
 
 // Config is the configuration of `auspex run`.
 type Config struct {
-	Data    string   `yaml:"data"`  // folder of everything that this process keeps
-	Roles   []string `yaml:"roles"` // empty is all
-	Site    string   `yaml:"site"`
+	Data    string   `yaml:"data"`    // folder of everything that this process keeps
+	Roles   []string `yaml:"roles"`   // empty is all
+	Site    string   `yaml:"site"`    // the name of this place; ids of resources follow from it
 	Secrets string   `yaml:"secrets"` // file of credentials, mode 0600
 
 	Log       telemetry.LogConfig `yaml:"log"`
@@ -102,6 +103,17 @@ type StoreConfig struct {
 // CollectConfig bounds the collectors.
 type CollectConfig struct {
 	collectors.RunnerConfig `yaml:",inline"`
+	// Spool keeps events on the disk while the bus is away.
+	Spool spool.Config `yaml:"spool"`
+}
+
+// Validate names the key at fault. It hides the embedded method, which would
+// validate half of it.
+func (c *CollectConfig) Validate() error {
+	if err := c.RunnerConfig.Validate(); err != nil {
+		return err
+	}
+	return c.Spool.Validate()
 }
 
 // SlurmConfig is how control reaches Slurm.
@@ -151,7 +163,7 @@ func DefaultConfig() Config {
 			ClickHouse: clickHouseEmbedded, Fetch: true, Engine: embedded.DefaultConfig(), History: clickhouse.DefaultConfig(),
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
-		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig()},
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Control:    ControlConfig{Config: control.DefaultConfig(), BMC: BMCConfig{Protocol: "auto", Timeout: 15 * time.Second}},
@@ -170,6 +182,7 @@ func (c *Config) Complete() {
 	}
 	set(&c.Bus.JetStream.Dir, "bus")
 	set(&c.Store.SQL, "auspex.db")
+	c.Inventory.Site = c.Site
 	if c.Correlator.Site == "" {
 		c.Correlator.Site = c.Site
 	}

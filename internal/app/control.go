@@ -6,10 +6,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/auspex-dev/auspex/control"
 	"github.com/auspex-dev/auspex/control/drain"
+	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/power"
 	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/schemas"
 )
 
 // control climbs ladders; what has no driver here says "cannot".
@@ -17,7 +21,7 @@ func (s *stack) control() []run.Component {
 	if !s.cfg.has(RoleControl) {
 		return nil
 	}
-	return []run.Component{late("control", func(context.Context) (run.Component, error) {
+	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
 		parts := &partWatch{s}
 		rem := map[string]control.Remediator{"power_cycle": power.New(s.openBMC, parts.alive)}
 		if s.cfg.Control.Slurm.URL != "" {
@@ -29,7 +33,7 @@ func (s *stack) control() []run.Component {
 			return nil, fmt.Errorf("control: %w", err)
 		}
 		return control.New(s.cfg.Control.Config, control.Deps{
-			Log: s.log, Metrics: s.reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: rem, Holder: host,
+			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: rem, Holder: host,
 		})
 	})}
 }
@@ -38,16 +42,16 @@ func (s *stack) control() []run.Component {
 type partWatch struct{ s *stack }
 
 // alive reports whether any metric of a part was observed after a time.
-func (w *partWatch) alive(ctx context.Context, part string, since time.Time) (bool, string, error) {
+func (w *partWatch) alive(ctx context.Context, part string, since time.Time) (bool, schemas.Sentence, error) {
 	if w.s.hot == nil {
-		return true, "no hot window in this process to look into", nil
+		return true, messages.Say(messages.NoWindow, nil), nil
 	}
 	at, ok, err := w.s.hot.LastSeen(ctx, part, since)
 	if err != nil {
-		return false, "", fmt.Errorf("look for readings of %s: %w", part, err)
+		return false, schemas.Sentence{}, fmt.Errorf("look for readings of %s: %w", part, err)
 	}
 	if !ok {
-		return false, part + " is not read yet", nil
+		return false, messages.Say(messages.NotRead, messages.Args{"part": part}), nil
 	}
-	return true, fmt.Sprintf("%s is read again since %s", part, at.UTC().Format(time.TimeOnly)), nil
+	return true, messages.Say(messages.ReadAgain, messages.Args{"part": part, "time": at.UTC().Format(time.TimeOnly)}), nil
 }

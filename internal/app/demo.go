@@ -38,7 +38,7 @@ func DemoConfig(c *Config, data string) error {
 }
 
 // useFleet takes the addresses of a simulated fleet that runs.
-func (s *stack) useFleet(f *simulator) error {
+func useFleet(f *simulator, cfg *Config) error {
 	var slurm struct {
 		URL       string `json:"url"`
 		TokenFile string `json:"token_file"`
@@ -54,7 +54,7 @@ func (s *stack) useFleet(f *simulator) error {
 	for _, at := range []string{"control.slurm", "collectors.slurm"} {
 		set = append(set, at+".url="+slurm.URL, at+".token_file="+slurm.TokenFile)
 	}
-	return config.Load(config.Source{Set: set}, &s.cfg)
+	return config.Load(config.Source{Set: set}, cfg)
 }
 
 // runFile is run.json: what scripts need to know of a running Auspex.

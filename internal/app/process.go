@@ -41,6 +41,10 @@ func (s *stack) process() []run.Component {
 		late("rules", func(context.Context) (run.Component, error) {
 			r := detect.NewRules(s.cfg.Detect.Rules, s.hot, s.hot, s.bus, s.enrich, s.records, s.log, s.reg)
 			s.rules.Store(r)
+			s.reloads("rules", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
+				return r.Prepare(ctx, cfg.Detect.Rules)
+			},
+				"detect.rules.builtin", "detect.rules.files", "detect.rules.interval")
 			return r, nil
 		}),
 	}

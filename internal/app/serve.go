@@ -9,8 +9,8 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/prometheus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/telemetry"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -25,7 +25,7 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Inventory: inventoryView{s.inv}, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
@@ -35,6 +35,9 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 			deps.Open[p] = own
 		}
 		deps.Guarded["/debug/pprof/"] = own
+		if s.reload != nil {
+			deps.Admin = map[string]http.Handler{"/-/reload": s.reload}
+		}
 		if s.hot != nil {
 			cfg := prometheus.DefaultConfig()
 			cfg.Rules = s.ruleGroups
@@ -49,6 +52,11 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 		if err != nil {
 			return nil, err
 		}
+		if s.cfg.API.TLS.CertFile != "" {
+			s.reloads("certificate", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
+				return srv.PrepareTLS(ctx, cfg.API.TLS)
+			}, "api.tls")
+		}
 		return run.Func("api", func(ctx context.Context, ready func()) error {
 			return srv.Run(ctx, func() {
 				s.announce(ctx, srv, fleet)
@@ -57,15 +65,6 @@ func (s *stack) serve(fleet *simulator) []run.Component {
 		}), nil
 	})}
 }
-
-// inventoryView shows the console one snapshot at a time.
-type inventoryView struct{ inv *cmdb.Inventory }
-
-// Version implements api.Inventory.
-func (v inventoryView) Version() uint64 { return v.inv.Snapshot().Version }
-
-// Topology implements api.Inventory.
-func (v inventoryView) Topology() schemas.Topology { return v.inv.Snapshot().Topology() }
 
 // historyView answers from ClickHouse where it is there, and is empty elsewhere.
 type historyView struct{ s *stack }

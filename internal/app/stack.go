@@ -19,6 +19,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus/jetstream"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
 	"github.com/auspex-dev/auspex/internal/cmdb"
+	"github.com/auspex-dev/auspex/internal/reload"
 	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/internal/secrets"
 	"github.com/auspex-dev/auspex/internal/store/hot"
@@ -36,12 +37,14 @@ import (
 type stack struct {
 	cfg    Config
 	log    *slog.Logger
+	level  *slog.LevelVar // of log
 	reg    *prometheus.Registry
 	health *telemetry.Health
 	out    io.Writer
 	err    io.Writer
 
-	secrets   *secrets.File
+	reload    *reload.Manager[Config] // nil where nothing is reloaded
+	secrets   secrets.Store
 	db        *sqldb.DB
 	records   *records.Store
 	inv       *cmdb.Inventory
@@ -60,12 +63,14 @@ type stack struct {
 
 // newLog writes warnings and worse: the console tells the rest.
 func newLog(w io.Writer) *slog.Logger {
-	return telemetry.NewLogger(telemetry.LogConfig{Level: "warn", Format: "text"}, w, nil)
+	log, _ := telemetry.NewLogger(telemetry.LogConfig{Level: "warn", Format: "text"}, w, nil)
+	return log
 }
 
 func newStack(cfg Config, out, errw io.Writer) *stack {
 	reg := telemetry.NewRegistry()
-	return &stack{cfg: cfg, reg: reg, log: telemetry.NewLogger(cfg.Log, errw, reg), health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw}
+	log, level := telemetry.NewLogger(cfg.Log, errw, reg)
+	return &stack{cfg: cfg, reg: reg, log: log, level: level, health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw}
 }
 
 // replaceable lets a part that is built again after a failure register its
@@ -122,44 +127,107 @@ func late(name string, build func(ctx context.Context) (run.Component, error)) r
 	})
 }
 
+// errorBox holds what a health check says now.
+type errorBox struct{ p atomic.Pointer[error] }
+
+func (b *errorBox) set(err error) { b.p.Store(&err) }
+
+func (b *errorBox) get() error {
+	if err := b.p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// lasting is a component that is built again, with a growing pause, when it fails
+// after it has run: it keeps its state in the stores and takes it up from there,
+// as after a restart of the process, and the others go on meanwhile. One that
+// cannot start, or whose bus is closed, ends the process.
+func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.Component, error)) run.Component {
+	return run.Func(name, func(ctx context.Context, ready func()) error {
+		const shortest, longest = time.Second, 30 * time.Second
+		var failed errorBox
+		s.health.Check(name, failed.get)
+		started := false
+		for pause := shortest; ; pause = min(2*pause, longest) {
+			c, err := build(s.unique(name))
+			if err == nil {
+				began := time.Now()
+				err = c.Run(ctx, func() {
+					started = true
+					failed.set(nil)
+					ready()
+				})
+				if time.Since(began) > time.Minute {
+					pause = shortest
+				}
+			}
+			if ctx.Err() != nil || !started || err == nil || errors.Is(err, bus.ErrClosed) {
+				return err
+			}
+			failed.set(err)
+			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
+			if run.Sleep(ctx, pause) != nil {
+				return nil
+			}
+		}
+	})
+}
+
 // state opens the relational store, the inventory and the secrets.
 func (s *stack) state() run.Component {
-	return run.Func("state", func(ctx context.Context, ready func()) error {
-		var err error
-		if s.secrets, err = secrets.Read(s.cfg.Secrets); err != nil {
+	of := func(err error) error { // names the store, unless its DSN may hold a password
+		if err == nil || sqldb.IsPostgres(s.cfg.Store.SQL) {
 			return err
 		}
-		if s.db, err = sqldb.Open(ctx, s.cfg.Store.SQL); err != nil {
+		return fmt.Errorf("%s: %w", s.cfg.Store.SQL, err)
+	}
+	return run.Func("state", func(ctx context.Context, ready func()) error {
+		credentials, err := secrets.Read(s.cfg.Secrets)
+		if err != nil {
 			return err
+		}
+		s.secrets.Set(credentials)
+		if s.db, err = sqldb.Open(ctx, s.cfg.Store.SQL); err != nil {
+			return of(err)
 		}
 		defer func() { _ = s.db.Close() }()
 		s.records = records.New(s.db)
 		s.inv = cmdb.New(s.cfg.Inventory.Config, s.db, s.log, s.reg)
 		if err := s.inv.Open(ctx); err != nil {
+			return of(err)
+		}
+		replace, err := s.prepareInventory(ctx, s.cfg)
+		if err != nil {
 			return err
 		}
-		if err := s.importInventory(ctx); err != nil {
+		if err := replace(ctx); err != nil {
 			return err
 		}
+		s.reloadsState()
 		s.enrich = enrich.New(s.inv, s.reg)
-		return s.inv.Run(ctx, ready)
+		return of(s.inv.Run(ctx, ready))
 	})
 }
 
-// importInventory replaces the inventory with the configured file, if there is one.
-func (s *stack) importInventory(ctx context.Context) error {
-	if s.cfg.Inventory.File == "" {
-		return nil
+// prepareInventory reads the configured inventory, if there is one; what it
+// returns makes it the inventory.
+func (s *stack) prepareInventory(_ context.Context, cfg Config) (apply func(context.Context) error, err error) {
+	file := cfg.Inventory.File
+	if file == "" {
+		return nothing, nil
 	}
-	t, problems, err := cmdb.ReadFile(s.cfg.Inventory.File)
+	t, problems, err := cmdb.ReadFile(file, os.Stdin)
 	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		for _, p := range problems {
+			s.log.Warn("record of the inventory was skipped", "file", file, "problem", p.String())
+		}
+		_, err := s.inv.Import(ctx, t)
 		return err
-	}
-	for _, p := range problems {
-		s.log.Warn("record of the inventory was skipped", "file", s.cfg.Inventory.File, "problem", p.String())
-	}
-	_, err = s.inv.Import(ctx, t)
-	return err
+	}, nil
 }
 
 func (s *stack) openBus() run.Component {

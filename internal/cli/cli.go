@@ -27,6 +27,9 @@ type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Environ  []string
+	// Hangup returns a channel that gets a value for each SIGHUP from now on; nil
+	// where there are no signals. Commands that do not ask for it end at one.
+	Hangup func() <-chan struct{}
 }
 
 // usageError is a command line that cannot be run as it stands.
@@ -109,6 +112,15 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
 			return usagef("%s wants %s, got %d arguments", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+func someArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s wants %s", cmd.CommandPath(), what)
 		}
 		return nil
 	}

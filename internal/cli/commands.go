@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +32,7 @@ type configFlags struct {
 	roles                      []string
 	demo                       bool
 	seed                       uint64
+	stdin                      []byte // kept for a reload, once it was read
 }
 
 func (f *configFlags) add(c *cobra.Command) {
@@ -38,7 +42,7 @@ func (f *configFlags) add(c *cobra.Command) {
 }
 
 func (f *configFlags) load(std IO) (app.Config, error) {
-	set := f.set
+	set := slices.Clone(f.set)
 	for _, kv := range [][2]string{{"data", f.data}, {"api.listen", f.listen}, {"control.mode", f.mode}} {
 		if kv[1] != "" {
 			set = append(set, kv[0]+"="+kv[1])
@@ -53,7 +57,13 @@ func (f *configFlags) load(std IO) (app.Config, error) {
 			return c, err
 		}
 	}
-	return c, config.Load(config.Source{Files: f.files, Environ: std.Environ, Set: set, Stdin: std.In}, &c)
+	if f.stdin == nil && slices.Contains(f.files, "-") {
+		var err error
+		if f.stdin, err = io.ReadAll(std.In); err != nil {
+			return c, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	return c, config.Load(config.Source{Files: f.files, Environ: std.Environ, Set: set, Stdin: bytes.NewReader(f.stdin)}, &c)
 }
 
 func runCommand(std IO) *cobra.Command {
@@ -61,6 +71,8 @@ func runCommand(std IO) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "Run every role, or some, in this process",
+		Long: `Run every role, or some, in this process. A hang-up signal or POST /-/reload reads the configuration again, with the files
+that it names, and puts in force what can change while the process runs.`,
 		Example: `  auspex run --demo                               # the whole thing on a simulated fleet
   auspex run --config auspex.yaml                 # your fleet, every role in one process
   auspex run --config auspex.yaml --role collect  # one role, against Kafka, ClickHouse and PostgreSQL`,
@@ -70,7 +82,14 @@ func runCommand(std IO) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return app.Run(cmd.Context(), cfg, app.RunOptions{Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()})
+			o := app.RunOptions{
+				Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Load: func() (app.Config, error) { return f.load(std) },
+			}
+			if std.Hangup != nil {
+				o.Reload = std.Hangup()
+			}
+			return app.Run(cmd.Context(), cfg, o)
 		},
 	}
 	f.add(c)
@@ -131,7 +150,7 @@ func configCommand(std IO) *cobra.Command {
 func checkCommand() *cobra.Command {
 	parent := &cobra.Command{Use: "check", Short: "Check files that others read too", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	parent.AddCommand(&cobra.Command{
-		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: cobra.MinimumNArgs(1),
+		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: someArgs("a rule file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := app.CheckRules(args, cmd.OutOrStdout()); err != nil {
 				return lintError{err}
@@ -175,7 +194,7 @@ func replayCommand() *cobra.Command {
 			}
 			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			_, err := app.Replay(cmd.Context(), o)
-			return err
+			return usageOr(err)
 		},
 	}
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
@@ -195,7 +214,7 @@ func backtestCommand() *cobra.Command {
 			if fo.Data == "" || fo.Limits == "" || fo.Out == "" {
 				return usagef("--data, --limits and --out are needed")
 			}
-			return app.BacktestForecast(cmd.Context(), fo, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return usageOr(app.BacktestForecast(cmd.Context(), fo, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	forecast.Flags().StringVar(&fo.Data, "data", "", "`folder` of wide CSV files, one device a file")
@@ -213,7 +232,7 @@ func backtestCommand() *cobra.Command {
 			if cmd.Flags().Changed("warmup") && ao.Warmup < 0 {
 				return usagef("--warmup must not be negative")
 			}
-			return app.BacktestAnomaly(cmd.Context(), ao, cmd.ErrOrStderr())
+			return usageOr(app.BacktestAnomaly(cmd.Context(), ao, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	anomaly.Flags().StringVar(&ao.Data, "data", "", "`folder` of wide CSV files, one device a file")
@@ -251,7 +270,7 @@ func cmdbCommand(std IO) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return app.ImportInventory(cmd.Context(), cfg, args[0], strict, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return app.ImportInventory(cmd.Context(), cfg, args[0], strict, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	imp.Flags().BoolVar(&strict, "strict", false, "refuse a file with any bad record")

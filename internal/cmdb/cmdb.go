@@ -23,6 +23,8 @@ import (
 
 // Config says how the inventory is kept.
 type Config struct {
+	// Site is the site that the ids of resources are of (schemas.SpaceOf).
+	Site string `yaml:"-"`
 	// Poll is how often a change by another process is looked for.
 	Poll time.Duration `yaml:"poll"`
 	// KeepWorkloads is how long a workload is remembered after it ended.
@@ -91,7 +93,7 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 	if reg != nil {
 		reg.MustRegister(i.problems, i.reloads, i.resources, i.running)
 	}
-	i.snap.Store(newSnapshot(newGraph(schemas.Topology{}), map[string]schemas.Workload{}, 0, 0))
+	i.snap.Store(newSnapshot(newGraph(schemas.Topology{}, cfg.Site), map[string]schemas.Workload{}, 0, 0))
 	return i
 }
 
@@ -101,7 +103,7 @@ func FromTopology(t schemas.Topology) (*Inventory, []Problem) {
 	i := New(DefaultConfig(), nil, nil, nil)
 	r, err := i.Import(context.Background(), t)
 	if err != nil { // without a database nothing can fail
-		return i, append(r.Problems, Problem{"inventory", err.Error()})
+		return i, append(r.Problems, Problem{Record: "inventory", Reason: err.Error()})
 	}
 	return i, r.Problems
 }
@@ -240,7 +242,7 @@ func (i *Inventory) load(ctx context.Context) error {
 	old := i.Snapshot()
 	g, generation := old.graph, old.Generation
 	if v.resources != i.stored.resources || generation == 0 {
-		g, generation = newGraph(t), generation+1
+		g, generation = newGraph(t, i.cfg.Site), generation+1
 	}
 	jobs := make(map[string]schemas.Workload, len(t.Workloads))
 	for _, w := range t.Workloads {
@@ -354,7 +356,7 @@ func (i *Inventory) Import(ctx context.Context, t schemas.Topology) (Report, err
 	}
 	g, generation := old.graph, old.Generation
 	if graphChanged {
-		g, generation = newGraph(t), generation+1
+		g, generation = newGraph(t, i.cfg.Site), generation+1
 	}
 	i.publish(newSnapshot(g, jobs, old.Version+1, generation))
 	return report, nil

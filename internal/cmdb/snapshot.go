@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/auspex-dev/auspex/schemas"
@@ -29,6 +30,8 @@ type graph struct {
 	links     []schemas.Link
 	nodes     map[string]*node
 	identity  map[string]string // normalised uuid, serial, MAC → id
+	space     schemas.Space     // of the ids
+	known     func() *directory
 }
 
 type node struct {
@@ -42,11 +45,12 @@ type node struct {
 	device   *device
 }
 
-func newGraph(t schemas.Topology) *graph {
+func newGraph(t schemas.Topology, site string) *graph {
 	g := &graph{
-		resources: t.Resources, links: t.Links,
+		resources: t.Resources, links: t.Links, space: schemas.SpaceOf(site),
 		nodes: make(map[string]*node, len(t.Resources)), identity: map[string]string{},
 	}
+	g.known = sync.OnceValue(func() *directory { return newDirectory(g) })
 	for i := range g.resources {
 		r := &g.resources[i]
 		g.nodes[r.ID] = &node{Resource: r}
@@ -111,6 +115,12 @@ func isDevice(kind string) bool { return kind == schemas.KindServer || kind == s
 // Topology returns the whole inventory.
 func (s *Snapshot) Topology() schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: s.resources, Links: s.links}
+	if t.Resources == nil { // an empty inventory has empty lists, not null
+		t.Resources = []schemas.Resource{}
+	}
+	if t.Links == nil {
+		t.Links = []schemas.Link{}
+	}
 	for _, w := range s.workloads {
 		t.Workloads = append(t.Workloads, w)
 	}
@@ -244,25 +254,18 @@ func newSnapshot(g *graph, workloads map[string]schemas.Workload, version, gener
 	return s
 }
 
+var separators = strings.NewReplacer(":", "", "-", "", ".", "")
+
 // identity normalises a UUID, a serial number or a MAC address.
 func identity(v string) string {
 	v = strings.ToLower(strings.TrimSpace(v))
-	v = strings.TrimPrefix(v, "gpu-")
-	if isMAC(v) {
-		v = strings.NewReplacer(":", "", "-", "", ".", "").Replace(v)
+	v = strings.Trim(strings.TrimPrefix(strings.TrimPrefix(v, "urn:uuid:"), "gpu-"), "{}")
+	if digits := separators.Replace(v); isHex(digits) && (len(digits) == 12 || len(digits) == 32) {
+		return digits // a MAC address or a UUID: spellings differ in their separators alone
 	}
 	return v
 }
 
-func isMAC(v string) bool {
-	digits := 0
-	for _, c := range v {
-		switch {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'f':
-			digits++
-		case c != ':' && c != '-' && c != '.':
-			return false
-		}
-	}
-	return digits == 12 && len(v) > 12
+func isHex(s string) bool {
+	return strings.IndexFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') }) < 0
 }

@@ -11,13 +11,15 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/auspex-dev/auspex/internal/nearest"
+	"github.com/auspex-dev/auspex/internal/textfile"
 )
 
 // EnvPrefix starts the environment variables that override a key:
@@ -84,20 +86,13 @@ func Load(src Source, into any) error {
 }
 
 func loadFile(name string, stdin io.Reader, root reflect.Value, at origins) []error {
-	var b []byte
-	var err error
-	if name == "-" {
-		name = "standard input"
-		b, err = io.ReadAll(stdin)
-	} else {
-		b, err = os.ReadFile(name)
-	}
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return []error{fmt.Errorf("%s: %w", name, err)}
+	b, err := textfile.ReadFile(name, stdin)
+	name = textfile.Name(name)
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return []error{fmt.Errorf("%s: %w", name, pe.Err)}
+	} else if err != nil {
+		return []error{err}
 	}
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(b))
@@ -308,7 +303,7 @@ func validate(path string, v reflect.Value, at origins) []error {
 	return errs
 }
 
-// Key is a setting that exists: its dotted path, type and default.
+// Key is a setting that exists: its dotted path, type and default, or what it is set to.
 type Key struct {
 	Path, Type, Default string
 }
@@ -318,6 +313,25 @@ func Keys(defaults any) []Key {
 	var out []Key
 	walk(reflect.ValueOf(defaults).Elem(), "", &out)
 	slices.SortFunc(out, func(a, b Key) int { return strings.Compare(a.Path, b.Path) })
+	return out
+}
+
+// Diff lists the keys whose values differ between two pointers to the same
+// struct, or that one of them alone has, in order.
+func Diff(a, b any) []string {
+	old := map[string]string{}
+	for _, k := range Keys(a) {
+		old[k.Path] = k.Default
+	}
+	var out []string
+	for _, k := range Keys(b) {
+		if was, ok := old[k.Path]; !ok || was != k.Default {
+			out = append(out, k.Path)
+		}
+		delete(old, k.Path)
+	}
+	out = slices.AppendSeq(out, maps.Keys(old))
+	slices.Sort(out)
 	return out
 }
 
@@ -432,38 +446,12 @@ func short(n *yaml.Node) string {
 
 // hint names the nearest known word, when one is near enough to be meant.
 func hint(word string, known []string) string {
-	best, dist := "", len(word)/2+1
-	slices.Sort(known)
-	for _, k := range known {
-		if d := distance(word, k); d < dist {
-			best, dist = k, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if best := nearest.Words(word, slices.Values(known), 1); len(best) > 0 {
+		return fmt.Sprintf("; did you mean %q?", best[0])
 	}
 	if len(known) > 12 {
 		return ""
 	}
+	slices.Sort(known)
 	return "; known are " + strings.Join(known, ", ")
-}
-
-// distance is the Levenshtein distance.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		prev := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			prev, row[j] = row[j], min(row[j]+1, row[j-1]+1, prev+cost)
-		}
-	}
-	return row[len(b)]
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"sync/atomic"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,10 +51,32 @@ func Read(name string) (*File, error) {
 		return nil, fmt.Errorf("read secrets: %w", err)
 	}
 	if err := yaml.Unmarshal(b, &f.m); err != nil {
-		// The parser's message may quote a value.
-		return nil, fmt.Errorf("read secrets: %s is not YAML of the form `name: {user: …, password: …}`", name)
+		// The parser's message may quote a value: its line is all that is told.
+		at := ""
+		if m := line.FindStringSubmatch(err.Error()); m != nil {
+			at = ":" + m[1]
+		}
+		return nil, fmt.Errorf("read secrets: %s%s: not YAML of the form `name: {user: …, password: …}`", name, at)
 	}
 	return f, nil
+}
+
+var line = regexp.MustCompile(`line (\d+)`)
+
+// Store answers from the file that was set last. It may be changed while it is
+// read; before the first file it knows nothing.
+type Store struct{ f atomic.Pointer[File] }
+
+// Set replaces all credentials by those of a file.
+func (s *Store) Set(f *File) { s.f.Store(f) }
+
+// Secret returns the user and the password behind a reference.
+func (s *Store) Secret(ctx context.Context, ref string) (user, password string, err error) {
+	f := s.f.Load()
+	if f == nil {
+		f = &File{}
+	}
+	return f.Secret(ctx, ref)
 }
 
 // Secret returns the user and the password behind a reference.

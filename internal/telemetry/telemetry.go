@@ -38,15 +38,16 @@ func (c *LogConfig) Validate() error {
 }
 
 // NewLogger returns a logger that writes to w and counts what it writes by level.
-func NewLogger(c LogConfig, w io.Writer, reg prometheus.Registerer) *slog.Logger {
-	var l slog.Level
-	_ = l.UnmarshalText([]byte(c.Level))
-	opts := &slog.HandlerOptions{Level: l}
+// The level is that of c until it is set anew.
+func NewLogger(c LogConfig, w io.Writer, reg prometheus.Registerer) (*slog.Logger, *slog.LevelVar) {
+	level := &slog.LevelVar{}
+	_ = level.UnmarshalText([]byte(c.Level))
+	opts := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(w, opts)
 	if c.Format == "json" {
 		h = slog.NewJSONHandler(w, opts)
 	}
-	return slog.New(newLimiter(h, reg))
+	return slog.New(newLimiter(h, reg)), level
 }
 
 // NewRegistry returns a registry with the metrics of the process and the build.

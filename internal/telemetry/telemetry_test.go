@@ -18,7 +18,7 @@ func TestARepeatingCallSiteIsLimitedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		reg := prometheus.NewRegistry()
-		log := telemetry.NewLogger(telemetry.LogConfig{Level: "info", Format: "text"}, &b, reg)
+		log, _ := telemetry.NewLogger(telemetry.LogConfig{Level: "info", Format: "text"}, &b, reg)
 		for i := range 101 {
 			if i == 100 {
 				if n := strings.Count(b.String(), "\n"); n != 20 {

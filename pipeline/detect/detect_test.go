@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
@@ -18,7 +17,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus/mem"
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
 	"github.com/auspex-dev/auspex/pipeline/detect"
 	"github.com/auspex-dev/auspex/pipeline/enrich"
 	"github.com/auspex-dev/auspex/schemas"
@@ -46,12 +45,7 @@ func inventory(t testing.TB) *cmdb.Inventory {
 
 func openRecords(t *testing.T) *records.Store {
 	t.Helper()
-	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return records.New(db)
+	return records.New(sqltest.Open(t))
 }
 
 type component interface {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +34,7 @@ import (
 	"github.com/auspex-dev/auspex/dashboards/rules"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/pipeline/enrich"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/auspexv1"
@@ -93,7 +96,7 @@ func CheckRules(c RulesConfig) (int, error) {
 	for _, name := range names {
 		groups, es := l.Load(name, false, model.UTF8Validation)
 		for _, e := range es {
-			errs = append(errs, fmt.Errorf("%s: %w", name, e))
+			errs = append(errs, fmt.Errorf("%s: %w", textfile.Name(name), e))
 		}
 		if len(es) > 0 {
 			continue
@@ -128,6 +131,10 @@ func (c RulesConfig) identifiers() ([]string, error) {
 		}
 	}
 	for _, p := range c.Files {
+		if p == textfile.Stdin {
+			out = append(out, p)
+			continue
+		}
 		names, err := filepath.Glob(p)
 		if err != nil {
 			return nil, fmt.Errorf("rules: pattern %q: %w", p, err)
@@ -152,7 +159,7 @@ func (l loader) Load(identifier string, ignoreUnknown bool, scheme model.Validat
 	if name, ok := strings.CutPrefix(identifier, builtinPrefix); ok {
 		text, err = rules.Files.ReadFile(path.Clean(name))
 	} else {
-		text, err = os.ReadFile(identifier)
+		text, err = textfile.ReadFile(identifier, os.Stdin)
 	}
 	if err != nil {
 		return nil, []error{err}
@@ -191,7 +198,8 @@ type Rules struct {
 	firing  map[uint64]schemas.Event // by the hash of the alert's labels
 	earlier map[uint64]schemas.Event // of the run before, until they fire again
 
-	manager *promrules.Manager
+	manager atomic.Pointer[promrules.Manager] // nil before Run
+	again   chan struct{}                     // the rules were replaced: settle anew
 	events  *prometheus.CounterVec
 	failed  prometheus.Counter
 }
@@ -208,7 +216,7 @@ func NewRules(cfg RulesConfig, q storage.Queryable, app storage.Appendable, pub 
 	}
 	rs := &Rules{
 		cfg: cfg, query: q, app: app, pub: pub, place: place, records: r, log: log, reg: reg, now: time.Now,
-		firing: map[uint64]schemas.Event{}, earlier: map[uint64]schemas.Event{},
+		firing: map[uint64]schemas.Event{}, earlier: map[uint64]schemas.Event{}, again: make(chan struct{}, 1),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_rule_events_total", Help: "Events that metric rules made.",
 		}, []string{"state"}),
@@ -249,18 +257,19 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 		EnableAtModifier: true, EnableNegativeOffset: true, Parser: parser.NewParser(parser.Options{}),
 	})
 	l := newLoader()
-	r.manager = promrules.NewManager(&promrules.ManagerOptions{
+	manager := promrules.NewManager(&promrules.ManagerOptions{
 		NameValidationScheme: model.UTF8Validation, ExternalURL: &url.URL{Scheme: "http", Host: "localhost"},
 		QueryFunc: promrules.EngineQueryFunc(engine, r.query), NotifyFunc: r.notify, Context: ctx, Appendable: r.app,
 		Queryable: r.query, Logger: r.log, Registerer: plainNames{prometheus.WrapRegistererWithPrefix("auspex_detect_", reg)},
 		OutageTolerance: time.Hour, ForGracePeriod: time.Minute, GroupLoader: l, Parser: l.parser,
 	})
 	done := make(chan struct{})
-	go func() { r.manager.Run(); close(done) }()
-	defer func() { r.manager.Stop(); <-done }()
-	if err := r.manager.Update(r.cfg.Interval, names, labels.EmptyLabels(), "", nil); err != nil {
+	go func() { manager.Run(); close(done) }()
+	defer func() { manager.Stop(); <-done }()
+	if err := manager.Update(r.cfg.Interval, names, labels.EmptyLabels(), "", nil); err != nil {
 		return fmt.Errorf("load rules: %w", err)
 	}
+	r.manager.Store(manager)
 	ready()
 	settle := time.NewTimer(r.cfg.Settle)
 	defer settle.Stop()
@@ -268,6 +277,8 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-r.again:
+			settle.Reset(r.cfg.Settle)
 		case <-settle.C:
 			if !r.settled(ctx) {
 				settle.Reset(r.cfg.Interval)
@@ -276,13 +287,68 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 	}
 }
 
+// Prepare checks the rule files of another configuration. What it returns
+// evaluates them in place of the ones before, while Run runs; an alert whose rule
+// is gone ends then, and one whose rule has changed ends unless it fires again.
+func (r *Rules) Prepare(_ context.Context, cfg RulesConfig) (apply func(context.Context) error, err error) {
+	if _, err := CheckRules(cfg); err != nil {
+		return nil, fmt.Errorf("load rules: %w", err)
+	}
+	return func(ctx context.Context) error {
+		names, err := cfg.identifiers()
+		if err != nil {
+			return err
+		}
+		if err := r.manager.Load().Update(cfg.Interval, names, labels.EmptyLabels(), "", nil); err != nil {
+			return err
+		}
+		return r.replaced(ctx)
+	}, nil
+}
+
+// replaced ends the alerts of rules that are gone, and holds the others for what
+// fired before, until they fire again.
+func (r *Rules) replaced(ctx context.Context) error {
+	there := map[string]bool{}
+	for _, g := range r.Groups() {
+		for _, rule := range g.AlertingRules() {
+			there[rule.Name()] = true
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.earlier, r.firing)
+	clear(r.firing)
+	now := r.now().UTC()
+	var gone []uint64
+	var events []schemas.Event
+	for h, ev := range r.earlier {
+		if !there[ev.Attr(AttrRule)] {
+			gone = append(gone, h)
+			events = append(events, cleared(ev, now, now))
+		}
+	}
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+	if err := r.publish(ctx, events); err != nil {
+		r.failed.Add(float64(len(events)))
+		return fmt.Errorf("end alerts of rules that are gone: %w", err) // they end with the others that do not fire again
+	}
+	for _, h := range gone {
+		delete(r.earlier, h)
+	}
+	return nil
+}
+
 // Groups returns the rule groups with their state, for an API to show; nil
 // before the component runs.
 func (r *Rules) Groups() []*promrules.Group {
-	if r.manager == nil {
-		return nil
+	if m := r.manager.Load(); m != nil {
+		return m.RuleGroups()
 	}
-	return r.manager.RuleGroups()
+	return nil
 }
 
 // restore loads what fired in the run before: it fires again, or it has ended
@@ -350,9 +416,13 @@ func (r *Rules) notify(ctx context.Context, _ string, alerts ...*promrules.Alert
 		old, fires := r.firing[h]
 		switch {
 		case !a.ResolvedAt.IsZero():
-			if fires {
+			before, waits := r.earlier[h]
+			if fires || waits {
+				if !fires {
+					old = before
+				}
 				events = append(events, cleared(old, a.ResolvedAt, now))
-				commit = append(commit, func() { delete(r.firing, h) })
+				commit = append(commit, func() { delete(r.firing, h); delete(r.earlier, h) })
 			}
 		case !fires:
 			ev, again := r.earlier[h]

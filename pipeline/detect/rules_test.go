@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/util/teststorage"
 
@@ -80,6 +81,50 @@ func TestARuleThatFiresBecomesAnAlertAndEnds(t *testing.T) {
 	}
 	if got := collect(t, b, schemas.TopicEvents, 4, parseEvents); got[0].ID == got[2].ID {
 		t.Error("two conditions of one series have the same id")
+	}
+}
+
+func TestReplacedRulesEndWhatTheyNoLongerSay(t *testing.T) {
+	store := teststorage.New(t)
+	file := filepath.Join(t.TempDir(), "r.yml")
+	rules := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte("groups:\n  - name: g\n    interval: 1s\n    rules:\n"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const keep, changed, gone, added = "    - {alert: Keep, expr: vector(1)}\n", "    - {alert: Changed, expr: vector(1)}\n", "    - {alert: Gone, expr: vector(1)}\n", "    - {alert: Added, expr: vector(1)}\n"
+	rules(keep + changed + gone)
+	cfg := detect.DefaultRulesConfig()
+	cfg.Builtin, cfg.Files, cfg.Settle = false, []string{file}, 2*time.Second
+	b, rec, e := mem.New(1), openRecords(t), enrich.New(inventory(t), nil)
+	t.Cleanup(func() { _ = b.Close() })
+	r := detect.NewRules(cfg, store, nil, b, e, rec, nil, nil)
+	start(t, r)
+	said := func(n int) map[string]string {
+		t.Helper()
+		out := map[string]string{}
+		for _, ev := range collect(t, b, schemas.TopicEvents, n, parseEvents) {
+			out[ev.Attrs[detect.AttrRule]] += ev.State + " "
+		}
+		return out
+	}
+	said(3)
+	rules(keep + "    - {alert: Changed, expr: vector(1) > 2}\n" + added + "    - {alert: Bad, expr: 'sum('}\n")
+	if _, err := r.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "r.yml: 8:") {
+		t.Errorf("a bad rule: %v", err)
+	}
+	rules(keep + "    - {alert: Changed, expr: vector(1) > 2}\n" + added)
+	apply, err := r.Prepare(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"Keep": "raised ", "Changed": "raised cleared ", "Gone": "raised cleared ", "Added": "raised "}
+	if d := cmp.Diff(want, said(6)); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -56,6 +56,7 @@ const (
 	kindIncident   = "incident"
 	kindPrediction = "prediction"
 	kindAction     = "action"
+	kindBudgets    = "budgets"
 )
 
 // Execer is a database or a transaction of it.
@@ -251,4 +252,14 @@ func (s *Store) Action(ctx context.Context, id string) (schemas.Action, bool, er
 // Actions lists actions by the time they were made, newest first.
 func (s *Store) Actions(ctx context.Context, f Filter) ([]schemas.Action, string, error) {
 	return list[schemas.Action](ctx, s.db, kindAction, f)
+}
+
+// PutBudgets writes what control holds now; there is one such record.
+func (s *Store) PutBudgets(ctx context.Context, b schemas.Budgets) error {
+	return put(ctx, s.db, row{kind: kindBudgets, id: kindBudgets, time: b.Time, doc: b})
+}
+
+// Budgets returns what control held last, and whether it ever said so.
+func (s *Store) Budgets(ctx context.Context) (schemas.Budgets, bool, error) {
+	return get[schemas.Budgets](ctx, s.db, kindBudgets, kindBudgets)
 }

@@ -130,6 +130,6 @@ export const en = {
   'login.title': 'Log in', 'login.hint': 'Open the address that the server printed when it started, or paste it, its code or a token here.', 'login.secret': 'Address, code or token', 'login.enter': 'Log in', 'login.out': 'Log out',
 
   // palette and keys
-  'pal.placeholder': 'Server, incident, job, page or command', 'pal.none': 'Nothing found.', 'pal.go': 'Go to', 'pal.server': 'Server', 'pal.incident': 'Incident', 'pal.command': 'Command', 'pal.theme': 'Switch between light and dark', 'pal.language': 'Switch to 中文',
+  'pal.placeholder': 'Server, incident, job, page or command', 'pal.none': 'Nothing found.', 'pal.go': 'Go to', 'pal.server': 'Server', 'pal.resource': 'Inventory', 'pal.incident': 'Incident', 'pal.command': 'Command', 'pal.theme': 'Switch between light and dark', 'pal.language': 'Switch to 中文',
   'keys.title': 'Keyboard', 'keys.find': 'Find or do', 'keys.move': 'Next, previous', 'keys.open': 'Open', 'keys.back': 'Back', 'keys.problem': 'Next, previous problem', 'keys.zoom': 'Zoom', 'keys.approve': 'Approve (asks first)', 'keys.dry': 'Dry run', 'keys.this': 'This list', 'keys.evidence': 'Fold, unfold evidence',
 };

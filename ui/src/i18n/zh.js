@@ -128,6 +128,6 @@ export const zh = {
   'login.title': '登录', 'login.hint': '打开服务器启动时打印的地址，或把该地址、其中的登录码或令牌粘贴到这里。', 'login.secret': '地址、登录码或令牌', 'login.enter': '登录', 'login.out': '退出',
 
   // palette and keys
-  'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',
+  'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.resource': '设备清单', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',
   'keys.title': '键盘', 'keys.find': '查找或执行', 'keys.move': '下一个、上一个', 'keys.open': '打开', 'keys.back': '返回', 'keys.problem': '下一个、上一个问题', 'keys.zoom': '缩放', 'keys.approve': '批准（会再确认）', 'keys.dry': '演练', 'keys.this': '本列表', 'keys.evidence': '折叠、展开证据',
 };

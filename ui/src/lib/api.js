@@ -17,6 +17,12 @@ export class ApiError extends Error {
   }
 }
 
+/** The whole fleet; the ids of its parts, most of the bytes, are nothing that a page shows. */
+export const FLEET = 'fleet?ids=false';
+
+/** One answer, past the cache: for what is asked once. */
+export const ask = (path) => request(path);
+
 async function request(path, options) {
   const response = await fetch(new URL(path, root), { headers: { accept: 'application/json' }, ...options });
   const body = await response.json().catch(() => null);
@@ -200,7 +206,7 @@ function listen() {
       const data = JSON.parse(message.data);
       if (data.time) clock.set(data.time);
       if (event === 'changed') refresh(data.topics);
-      if (event === 'servers' && !handlers.get(event)?.size) entry('fleet').old = true; // no map is there to take it
+      if (event === 'servers' && !handlers.get(event)?.size) entry(FLEET).old = true; // no map is there to take it
       for (const handler of handlers.get(event) ?? []) handler(data);
     });
   }

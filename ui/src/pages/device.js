@@ -1,10 +1,10 @@
 // What is this server doing, what did it do, and what will it do next?
-import { cls, html, useMemo, useState } from '../lib/html.js';
+import { cls, html, useEffect, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
 import { fmt, name, say, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
-import { href, setQuery } from '../lib/router.js';
+import { go, href, setQuery } from '../lib/router.js';
 import { Res, Segments, summaryOf } from '../parts/bits.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { AXIS_WIDTH, Plot } from '../parts/plot.js';
@@ -85,6 +85,10 @@ function Plots({ id, part, rangeName, events, picked, onPick }) {
 
 export function DevicePage({ id, query }) {
   const answer = useApi(`servers/${encodeURIComponent(id)}`, { every: 3 * FRESH_MS });
+  const canonical = answer.data?.name;
+  useEffect(() => { // a serial number or an id in the address: the name is what other views link to
+    if (canonical && canonical !== id) go(`servers/${encodeURIComponent(canonical)}${location.search}`, { replace: true });
+  }, [canonical, id]);
   const [picked, setPicked] = useState(null);
   const [filter, setFilter] = useState('');
   const names = Object.keys(RANGES);
@@ -92,19 +96,19 @@ export function DevicePage({ id, query }) {
   useKeys({ r: () => setQuery({ range: names[(names.indexOf(rangeName) + 1) % names.length] }) });
   return html`<${Await} of=${answer} height=${500}>${(server) => {
     const part = server.parts.some((p) => p.names.includes(query.get('part'))) ? query.get('part') : null;
-    const prediction = server.predictions.find((p) => p.resource === `${server.id}/${part}`) ?? server.predictions[0];
+    const prediction = server.predictions.find((p) => p.resource === `${server.name}/${part}`) ?? server.predictions[0];
     const marked = part ?? prediction?.resource.split('/').at(-1);
     const log = server.events.map((e, k) => ({ ...e, k })).filter((e) => !filter || `${e.type} ${e.code} ${e.source} ${e.resource} ${e.message}`.toLowerCase().includes(filter.toLowerCase()));
     return html`
     <header class="device-head">
-      <div><p class="crumbs"><a href=${href('fleet')}>${server.site || t('nav.fleet')}</a> / ${server.rack.split('-').at(-1)} / </p><h1 class="mono">${server.id}</h1></div>
+      <div><p class="crumbs"><a href=${href('fleet')}>${server.site || t('nav.fleet')}</a> / ${server.rack.split('-').at(-1)} / </p><h1 class="mono">${server.name}</h1></div>
       <${StateTag} state=${server.state} />
       <dl class="facts-line">${server.kind === 'server' && html`<div><dt>${t('map.job')}</dt><dd>${server.job ? t('dev.allocated', { job: server.job.id, tenant: server.job.tenant || server.job.name || '–' }) : t('map.free')}</dd></div>`}${server.contact.length > 0 && html`<div><dt>${t('dev.contact')}</dt><dd class="num">${server.contact.map((c) => `${c.collector} ${fmt.num(Math.round(c.seconds))} ${t('unit.s')}`).join(' · ')}</dd></div>`}</dl>
       <span class="grow"></span><${Segments} label=${t('dev.range')} value=${rangeName} options=${names.map((r) => [r, r])} onChange=${(r) => setQuery({ range: r })} />
     </header>
     <div class="device-grid">
       <div class="column">
-        <${Plots} id=${server.id} part=${part} rangeName=${rangeName} events=${server.events} picked=${picked} onPick=${setPicked} />
+        <${Plots} id=${server.name} part=${part} rangeName=${rangeName} events=${server.events} picked=${picked} onPick=${setPicked} />
         <${Panel} title=${t('dev.log')} id="log" flush aside=${html`<input class="field small" type="search" value=${filter} placeholder=${t('dev.filter')} aria-label=${t('dev.filter')} onInput=${(e) => setFilter(e.target.value)} />`}>
           ${log.length === 0 ? html`<${Note} title=${t('dev.no_log')} />` : html`<div class="scroll"><table class="table tight"><tbody>${log.map((e) => html`<tr class=${cls('row', picked === e.k && 'selected')} onMouseEnter=${() => setPicked(e.k)} onMouseLeave=${() => setPicked(null)}><td class="num dim">${fmt.clock(Date.parse(e.time))}</td><td><${Shape} kind=${severityKind(e.severity)} token=${e.severity === 'info' ? 'out' : undefined} label=${name('severity', e.severity)} /></td><td>${e.source}</td><td class="mono">${e.type}${e.code ? ` ${e.code}` : ''}</td><td class="mono dim">${e.resource.split('/')[1] ?? ''}</td><td class="wrap">${e.message ?? ''}</td></tr>`)}</tbody></table></div>`}
         <//>

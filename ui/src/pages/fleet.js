@@ -1,6 +1,6 @@
 // Is something wrong, and does anything wait for me?
 import { cls, html, useCallback, useEffect, useMemo, useRef, useState } from '../lib/html.js';
-import { useApi } from '../lib/api.js';
+import { FLEET, useApi } from '../lib/api.js';
 import { clock, useNow } from '../lib/clock.js';
 import { fmt, name, say, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
@@ -41,7 +41,7 @@ function Headline({ summary, open, waiting }) {
 }
 
 export function FleetPage({ query }) {
-  const fleet = useApi('fleet');
+  const fleet = useApi(FLEET);
   const incidents = useApi('incidents').data?.items ?? [];
   const actions = useApi('actions').data?.items ?? [];
   const expected = useApi('predictions?state=open').data;

@@ -1,12 +1,19 @@
 // The palette: one box that finds pages, servers, incidents and commands. Opened with / or mod+k.
 import { cls, html, useEffect, useMemo, useModal, useRef, useState } from '../lib/html.js';
-import { useApi } from '../lib/api.js';
+import { FLEET, ask, useApi } from '../lib/api.js';
 import { t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go } from '../lib/router.js';
 import { summaryOf } from './bits.js';
 
 const SHOWN = 9;
+const PAUSE_MS = 150; // between the last key and the question
+const IDENTITY = /^(?=\S*\d)\S{4,}$/;
+
+const pageOf = (resource) => {
+  const [server, ...part] = resource.split('/');
+  return `servers/${encodeURIComponent(server)}${part.length ? `?part=${encodeURIComponent(part.join('/'))}` : ''}`;
+};
 
 /** Letters of the query in order, closer and earlier is better; null when it does not match. */
 export function match(query, text) {
@@ -26,7 +33,8 @@ export function Palette({ onClose, commands }) {
   const dialog = useModal();
   const [query, setQuery] = useState('');
   const [at, setAt] = useState(0);
-  const servers = useApi('fleet').data?.servers.id ?? [];
+  const [named, setNamed] = useState([]);
+  const servers = useApi(FLEET).data?.servers.name ?? [];
   const incidents = useApi('incidents').data?.items ?? [];
   useEffect(() => { input.current.focus(); }, []);
 
@@ -35,6 +43,13 @@ export function Palette({ onClose, commands }) {
     ...incidents.map((i) => ({ group: 'pal.incident', text: `${i.id}  ${summaryOf(i)}`, run: () => go(`incidents/${i.id}`) })),
     ...servers.map((id) => ({ group: 'pal.server', text: id, run: () => go(`servers/${id}`) })),
   ], [commands, incidents, servers]);
+  useEffect(() => { // what is no name may be a serial number, a UUID or an address
+    const text = query.trim();
+    let wanted = true;
+    setNamed([]);
+    const timer = IDENTITY.test(text) && setTimeout(() => ask(`resources?limit=${SHOWN}&find=${encodeURIComponent(text)}`).then(({ items }) => { if (wanted) setNamed(items.map((r) => r.name)); }, () => {}), PAUSE_MS);
+    return () => { wanted = false; clearTimeout(timer); };
+  }, [query]);
   const found = useMemo(() => {
     if (!query) return pool.slice(0, SHOWN);
     const scored = [];
@@ -42,8 +57,10 @@ export function Palette({ onClose, commands }) {
       const cost = match(query, item.text);
       if (cost !== null) scored.push([cost, item]);
     }
-    return scored.sort((a, b) => a[0] - b[0]).slice(0, SHOWN).map(([, item]) => item);
-  }, [pool, query]);
+    const byName = scored.sort((a, b) => a[0] - b[0]).map(([, item]) => item);
+    const others = named.filter((text) => !byName.some((item) => item.text === text));
+    return [...others.map((text) => ({ group: 'pal.resource', text, run: () => go(pageOf(text)) })), ...byName].slice(0, SHOWN);
+  }, [pool, query, named]);
 
   const run = (item) => { onClose(); item?.run(); };
   const move = (by) => setAt((i) => (i + by + found.length) % Math.max(1, found.length));

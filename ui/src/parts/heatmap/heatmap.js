@@ -90,7 +90,7 @@ export function HeatMap({ picture, by, only, height, onStates }) {
   };
   const problem = (by1) => { if (!scene.current?.count) return; const i = scene.current.problem(Math.max(0, mark), by1); setMark(i); if (zoomable()) fly(scene.current.close(i)); canvas.current.focus({ preventScroll: true }); };
   const arrow = (dx, dy) => (mark < 0 ? select(0) : select(scene.current.step(mark, dx, dy)));
-  const open = (i) => go(`servers/${picture.servers.id[i]}`);
+  const open = (i) => go(`servers/${picture.servers.name[i]}`);
 
   useKeys({ n: () => problem(1), p: () => problem(-1), '+': () => zoomBy(1.8), '=': () => zoomBy(1.8), '-': () => zoomBy(1 / 1.8), 0: fit });
   const onKeyDown = (event) => {
@@ -133,8 +133,8 @@ export function HeatMap({ picture, by, only, height, onStates }) {
   const shown = hover >= 0 ? hover : mark;
   return html`<div class="heatmap" ref=${box}>
     <canvas ref=${canvas} tabindex="0" role="application" aria-label=${t('fleet.map_label')} aria-describedby="map-now" onKeyDown=${onKeyDown} ...${pointer}></canvas>
-    ${picture.servers.id.length > CARDS_UP_TO && html`<div class="zoom"><button class="btn small" onClick=${() => zoomBy(1.8)} aria-label=${t('map.in')}>+</button><button class="btn small" onClick=${() => zoomBy(1 / 1.8)} aria-label=${t('map.out')}>−</button><button class="btn small" onClick=${fit}>${t('map.fit')}</button></div>`}
-    <p id="map-now" class="sr" aria-live="polite">${mark >= 0 ? `${picture.servers.id[mark]}, ${t(`state.${STATES[picture.servers.state[mark]].key}`)}` : ''}</p>
+    ${picture.servers.name.length > CARDS_UP_TO && html`<div class="zoom"><button class="btn small" onClick=${() => zoomBy(1.8)} aria-label=${t('map.in')}>+</button><button class="btn small" onClick=${() => zoomBy(1 / 1.8)} aria-label=${t('map.out')}>−</button><button class="btn small" onClick=${fit}>${t('map.fit')}</button></div>`}
+    <p id="map-now" class="sr" aria-live="polite">${mark >= 0 ? `${picture.servers.name[mark]}, ${t(`state.${STATES[picture.servers.state[mark]].key}`)}` : ''}</p>
     ${shown >= 0 && scene.current && html`<${Tip} picture=${picture} i=${shown} scene=${scene.current} width=${width} />`}
   </div>`;
 }
@@ -149,7 +149,7 @@ function Tip({ picture, i, scene, width }) {
   const job = jobs[servers.job[i]];
   const counts = [...servers.gpus[i]].filter((d) => d !== '0').length;
   return html`<div class="tip" style=${style} aria-hidden="true">
-    <header><b class="mono">${servers.id[i]}</b><${StateTag} state=${servers.state[i]} /></header>
+    <header><b class="mono">${servers.name[i]}</b><${StateTag} state=${servers.state[i]} /></header>
     <dl>
       <dt>GPU</dt><dd>${servers.gpus[i].length - counts} / ${servers.gpus[i].length}</dd><dt>${t('by.job')}</dt><dd>${job ? `${job.id}, ${job.tenant}` : t('map.free')}</dd>
       <dt>${t('by.temp')}</dt><dd>${fmt.num(servers.temp[i])} °C</dd><dt>${t('by.power')}</dt><dd>${kilowatts(servers.power[i])} kW</dd>
@@ -172,7 +172,7 @@ export function Legend({ picture, by, version }) {
 /** The same fleet as a table, worst first. */
 export function FleetTable({ picture, only }) {
   const { servers, jobs } = picture;
-  const rows = useMemo(() => servers.id.map((_, i) => i).filter((i) => !only || servers.state[i] !== 0).sort((a, b) => STATES[servers.state[b]].rank - STATES[servers.state[a]].rank || a - b).slice(0, TABLE_ROWS), [picture, only]);
+  const rows = useMemo(() => servers.name.map((_, i) => i).filter((i) => !only || servers.state[i] !== 0).sort((a, b) => STATES[servers.state[b]].rank - STATES[servers.state[a]].rank || a - b).slice(0, TABLE_ROWS), [picture, only]);
   return html`<div class="scroll"><table class="table"><thead><tr><th>${t('map.server')}</th><th>${t('map.state')}</th><th class="r">GPU</th><th>${t('map.job')}</th><th class="r">°C</th><th class="r">kW</th><th class="r">${t('by.risk')}</th></tr></thead>
-    <tbody>${rows.map((i) => html`<tr class=${cls('row')}><td><a class="mono" href=${href(`servers/${servers.id[i]}`)}>${servers.id[i]}</a></td><td><${StateTag} state=${servers.state[i]} /></td><td class="r num">${[...servers.gpus[i]].filter((d) => d === '0').length}/${servers.gpus[i].length}</td><td class="mono">${jobs[servers.job[i]]?.id ?? '–'}</td><td class="r num">${fmt.num(servers.temp[i])}</td><td class="r num">${kilowatts(servers.power[i])}</td><td class="r num">${fmt.fixed(servers.risk[i], 1)} %</td></tr>`)}</tbody></table></div>`;
+    <tbody>${rows.map((i) => html`<tr class=${cls('row')}><td><a class="mono" href=${href(`servers/${servers.name[i]}`)}>${servers.name[i]}</a></td><td><${StateTag} state=${servers.state[i]} /></td><td class="r num">${[...servers.gpus[i]].filter((d) => d === '0').length}/${servers.gpus[i].length}</td><td class="mono">${jobs[servers.job[i]]?.id ?? '–'}</td><td class="r num">${fmt.num(servers.temp[i])}</td><td class="r num">${kilowatts(servers.power[i])}</td><td class="r num">${fmt.fixed(servers.risk[i], 1)} %</td></tr>`)}</tbody></table></div>`;
 }

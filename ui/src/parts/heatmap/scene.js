@@ -14,7 +14,7 @@ export class Scene {
   /** @param picture the answer of GET /fleet; its arrays are updated in place by `change`. */
   constructor(picture, width, height) {
     this.picture = picture;
-    this.count = picture.servers.id.length;
+    this.count = picture.servers.name.length;
     this.states = Uint8Array.from(picture.servers.state);
     this.place = layout(picture, width, height);
     this.bucket = new Uint8Array(this.count);
@@ -278,7 +278,7 @@ export class Scene {
       ctx.font = `500 11px ${family}`;
       ctx.fillStyle = token(state === 0 ? 'text-3' : 'text');
       ctx.globalAlpha = this.only && state === 0 ? 0.3 : 1;
-      ctx.fillText(this.picture.servers.id[i].slice(-2), x + 1, y + h / 2 + 0.5);
+      ctx.fillText(this.picture.servers.name[i].slice(-2), x + 1, y + h / 2 + 0.5);
       if (this.by === 'health') this.gpuLine(ctx, i, x + names, y, w - names - tail, h);
       else this.valueLine(ctx, i, x + names, y, w - names - tail, h, family);
       ctx.globalAlpha = 1;

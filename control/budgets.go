@@ -1,0 +1,80 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// budgets counts what is taken now: levels by servers that we keep out of the
+// pool, the rate by steps that were decided, and what waits for a person as
+// reserved.
+func (c *Controller) budgets(ctx context.Context) (schemas.Budgets, error) {
+	now := c.d.Now()
+	limits := c.policies.Budgets
+	fleet := schemas.Budget{Scope: schemas.ScopeFleet, Limit: limits.Fleet}
+	hour := schemas.Budget{Scope: schemas.ScopeHour, Limit: limits.PerHour}
+	racks := map[string]*schemas.Budget{}
+	c.mu.Lock()
+	for _, k := range c.open {
+		rack := racks[k.Rack]
+		if rack == nil {
+			rack = &schemas.Budget{Scope: schemas.ScopeRack, Name: k.Rack, Limit: limits.Rack}
+		}
+		switch {
+		case k.Touched:
+			fleet.Used++
+			rack.Used++
+		case k.asks:
+			fleet.Reserved++
+			rack.Reserved++
+		default:
+			rack = nil
+		}
+		if rack != nil && k.Rack != "" {
+			racks[k.Rack] = rack
+		}
+		if k.asksToDestroy {
+			hour.Reserved++
+		}
+	}
+	c.mu.Unlock()
+	var err error
+	if hour.Used, _, err = c.store.destructiveSince(ctx, now.Add(-time.Hour), ""); err != nil {
+		return schemas.Budgets{}, err
+	}
+	levels := []schemas.Budget{fleet}
+	for _, r := range racks {
+		levels = append(levels, *r)
+	}
+	slices.SortFunc(levels[1:], func(a, b schemas.Budget) int { return cmp.Compare(a.Name, b.Name) })
+	n, breaker := c.recentCases(now), c.policies.Breaker
+	return schemas.Budgets{
+		Time: now.UTC(), Levels: append(levels, hour), RackLimit: limits.Rack,
+		Breaker: schemas.Breaker{Tripped: n > breaker.Cases, Ladders: n, Limit: breaker.Cases, WindowSeconds: breaker.Window.Seconds()},
+	}, nil
+}
+
+// report keeps the budgets where the console reads them. They are for people to
+// see, so that a store that fails here stops no ladder.
+func (c *Controller) report(ctx context.Context) {
+	c.reporting.Lock() // an older count never replaces a newer one
+	defer c.reporting.Unlock()
+	b, err := c.budgets(ctx)
+	if err == nil {
+		err = c.d.Records.PutBudgets(ctx, b)
+	}
+	if err != nil && ctx.Err() == nil {
+		c.d.Log.Warn("budgets were not written", "error", err)
+	}
+}
+
+// asks notes whether a case waits for a person, and for a step that destroys.
+func (c *Controller) asks(k *climb, asks, destroys bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.asks, k.asksToDestroy = asks, asks && destroys
+}

@@ -1,0 +1,136 @@
+package control
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/auspex-dev/auspex/control/messages"
+	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Verbs of intents.
+const (
+	verbApprove = "approve"
+	verbCancel  = "cancel"
+	verbDryRun  = "dry-run"
+)
+
+// onIntents stores what people decided before the bus is told that it was read.
+// The climb of a waiting action takes it from there, the tick that of a proposal.
+func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
+	for _, m := range msgs {
+		var in schemas.Intent
+		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
+			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
+			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
+			continue
+		}
+		kept, err := c.store.putIntent(ctx, in)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
+			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
+			continue
+		}
+		c.mu.Lock()
+		w := c.wake[in.Action]
+		c.mu.Unlock()
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// decided takes up what people said of proposals: nobody climbs those.
+func (c *Controller) decided(ctx context.Context) error {
+	todo, err := c.store.decisions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range todo {
+		a := &d.action
+		switch d.verb {
+		case verbCancel:
+			a.Actor = d.actor
+			become(a, schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": d.actor}))
+		case verbDryRun:
+			p, _ := c.policies.For(d.climb.Fault)
+			if a.Rung < len(p.Ladder) {
+				if a.Rails, err = c.check(ctx, &d.climb, p, a.Rung, true); err != nil {
+					return err
+				}
+			}
+			become(a, a.State, c.tried(ctx, &d.climb, *a))
+		}
+		if err := c.saveDecision(ctx, d.climb.ID, a, d.verb); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tried says what a step would do now, or why it cannot be done.
+func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) schemas.Sentence {
+	_, said := c.plan(ctx, k, a)
+	return messages.Say(messages.Tried, messages.Args{"what": said})
+}
+
+// putIntent keeps a decision about an action that is still open to it; the last
+// one counts, but a trial replaces nothing. A proposal cannot be approved.
+func (s *store) putIntent(ctx context.Context, in schemas.Intent) (kept bool, err error) {
+	r, err := s.db.ExecContext(ctx, `INSERT INTO control_intents (action, verb, actor)
+SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 AND (state=$4 OR state=$5 AND $2 <> $6)
+ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
+		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
+	if err != nil {
+		return false, fmt.Errorf("keep intent for %s: %w", in.Action, err)
+	}
+	n, err := r.RowsAffected()
+	return n == 1, err
+}
+
+// intent returns what was decided about an action, or nothing.
+func (s *store) intent(ctx context.Context, action string) (verb, actor string, err error) {
+	err = s.db.QueryRowContext(ctx, `SELECT verb, actor FROM control_intents WHERE action=$1`, action).Scan(&verb, &actor)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", "", nil
+	}
+	return verb, actor, err
+}
+
+// decision is what a person said of a proposal.
+type decision struct {
+	verb, actor string
+	action      schemas.Action
+	climb       climb
+}
+
+func (s *store) decisions(ctx context.Context) ([]decision, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT i.verb, i.actor, a.doc, c.doc FROM control_intents i
+JOIN control_actions a ON a.id = i.action JOIN control_cases c ON c.id = a.case_id WHERE a.state=$1 ORDER BY i.action`, schemas.ActionProposed)
+	if err != nil {
+		return nil, fmt.Errorf("list decisions: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []decision
+	for rows.Next() {
+		var d decision
+		var ad, cd string
+		if err := rows.Scan(&d.verb, &d.actor, &ad, &cd); err != nil {
+			return nil, err
+		}
+		if err := errors.Join(json.Unmarshal([]byte(ad), &d.action), json.Unmarshal([]byte(cd), &d.climb)); err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, rows.Err()
+}

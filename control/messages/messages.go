@@ -1,0 +1,165 @@
+// Package messages holds the sentences of actions and of the checks before them:
+// a message id and its English template. The user interface says the same ids in
+// its own languages; a test there holds its table against [All].
+package messages
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// Args are the arguments of a sentence; one may be a sentence itself.
+type Args = map[string]any
+
+// Ids of what an action says of itself.
+const (
+	ForPerson      = "step.for_person"
+	ForPersonAfter = "step.for_person_after"
+	ObservedOnly   = "step.observed_only"
+	Decided        = "step.decided"
+	Sent           = "step.sent"
+	SentUnanswered = "step.sent_unanswered"
+	Resumed        = "step.resumed"
+	WaitsApproval  = "step.waits_approval"
+	Held           = "step.held"
+	CancelledBy    = "step.cancelled_by"
+	CauseGone      = "step.cause_gone"
+	OtherCause     = "step.other_cause"
+	IncidentClosed = "step.incident_closed"
+	NoDriver       = "step.no_driver"
+	CannotLook     = "step.cannot_look"
+	NotOurs        = "step.not_ours"
+	Tried          = "step.tried"
+	NobodyCame     = "step.nobody_came"
+	NoEffect       = "step.no_effect"
+	OutcomeUnknown = "step.outcome_unknown"
+	NothingSeen    = "step.nothing_seen"
+	PeerError      = "step.peer_error"
+
+	WouldDrain   = "step.would_drain"
+	DrainedSo    = "step.drained_already"
+	WouldReturn  = "step.would_return"
+	SchedulerHas = "step.scheduler_says"
+
+	WouldCycleOn  = "step.would_cycle_on"
+	WouldCycleOff = "step.would_cycle_off"
+	PowerOff      = "step.power_off"
+	NoReset       = "step.no_reset"
+	PowerBack     = "step.power_back"
+	ResetAt       = "step.reset_at"
+	Both          = "step.both"
+	NoWindow      = "step.no_window"
+	NotRead       = "step.not_read"
+	ReadAgain     = "step.read_again"
+)
+
+// Ids of checks.
+const (
+	Confidence   = "check.confidence"
+	EvidenceAge  = "check.evidence_age"
+	RungsDone    = "check.rungs_done"
+	RungsPlanned = "check.rungs_planned"
+	FleetBudget  = "check.fleet_budget"
+	RackBudget   = "check.rack_budget"
+	HourlyRate   = "check.hourly_rate"
+	CoolDown     = "check.cool_down"
+	FirstSuch    = "check.first_such"
+	Breaker      = "check.breaker"
+	LeaseOurs    = "check.lease_ours"
+	LeaseOthers  = "check.lease_others"
+)
+
+// templates are English; {name} is an argument. {age} is a duration in words;
+// beside it the argument seconds has it as a number.
+var templates = map[string]string{
+	ForPerson:      "for a person",
+	ForPersonAfter: "for a person: {kind} did not work; {server} stays out of the pool",
+	ObservedOnly:   "observed only",
+	Decided:        "decided",
+	Sent:           "sent",
+	SentUnanswered: "sent, the answer is not known: {error}",
+	Resumed:        "taken up after a restart; not sent again",
+	WaitsApproval:  "waits for approval",
+	Held:           "held by {rail}: {why}",
+	CancelledBy:    "cancelled by {who}",
+	CauseGone:      "the incident closed or names another cause now",
+	OtherCause:     "the incident names another cause now",
+	IncidentClosed: "the incident closed",
+	NoDriver:       "cannot: no driver for {kind}",
+	CannotLook:     "no driver to look with",
+	NotOurs:        "left out of the pool: it was not cordoned by us",
+	Tried:          "tried: {what}",
+	NobodyCame:     "nobody approved, or no budget freed, within {age}",
+	NoEffect:       "no effect within {age}: {saw}",
+	OutcomeUnknown: "the outcome is not known: {saw}",
+	NothingSeen:    "nothing was seen",
+	PeerError:      "{error}",
+
+	WouldDrain:   "would drain {server}; it is {states} now",
+	DrainedSo:    "{server} is drained already: {reason}",
+	WouldReturn:  "would return {server} to the pool once the repair is verified",
+	SchedulerHas: "the scheduler says {states}",
+
+	WouldCycleOn:  "would power-cycle {server} through its BMC; power is on now",
+	WouldCycleOff: "would power-cycle {server} through its BMC; power is off now",
+	PowerOff:      "power is off",
+	NoReset:       "power is on and no reset was seen since",
+	PowerBack:     "power went off and came back",
+	ResetAt:       "the BMC reports a reset at {time}",
+	Both:          "{first}; {second}",
+	NoWindow:      "no hot window in this process to look into",
+	NotRead:       "{part} is not read yet",
+	ReadAgain:     "{part} is read again since {time}",
+
+	Confidence:   "the cause has {value} %, the policy asks for {limit} %",
+	EvidenceAge:  "the evidence is {age} old",
+	RungsDone:    "{done} of {of} rungs before are verified",
+	RungsPlanned: "{done} of {of} rungs before are planned",
+	FleetBudget:  "{held} of {limit} servers would be out of the pool by us",
+	RackBudget:   "{held} of {limit} in {rack}",
+	HourlyRate:   "{n} such steps in the last hour",
+	CoolDown:     "{age} since the last one on {server}",
+	FirstSuch:    "no such step on {server} before",
+	Breaker:      "{n} ladders with destructive steps in {age}",
+	LeaseOurs:    "lease of {server}",
+	LeaseOthers:  "somebody else holds the lease of {server}",
+}
+
+// All returns the ids of all messages, sorted.
+func All() []string { return slices.Sorted(maps.Keys(templates)) }
+
+// Template returns the English template of a message, or "".
+func Template(id string) string { return templates[id] }
+
+// Say makes a sentence.
+func Say(id string, args Args) schemas.Sentence { return schemas.Sentence{ID: id, Args: args} }
+
+// Age returns the two arguments of a duration.
+func Age(d time.Duration) Args {
+	return Args{"age": d.Round(time.Second).String(), "seconds": d.Round(time.Second).Seconds()}
+}
+
+// Error says what a peer answered, in its own words.
+func Error(err error) schemas.Sentence { return Say(PeerError, Args{"error": err.Error()}) }
+
+// Text says a sentence in English. The zero sentence gives "", an unknown id
+// itself, and an argument that is missing keeps its braces.
+func Text(s schemas.Sentence) string {
+	t, ok := templates[s.ID]
+	if !ok {
+		return s.ID
+	}
+	pairs := make([]string, 0, 2*len(s.Args))
+	for name, v := range s.Args {
+		if inner, ok := v.(schemas.Sentence); ok {
+			v = Text(inner)
+		}
+		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
+	}
+	return strings.NewReplacer(pairs...).Replace(t)
+}

@@ -1,0 +1,128 @@
+package cmdb
+
+import (
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/auspex-dev/auspex/internal/nearest"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+// directory finds resources by what people call them. It is made when somebody
+// asks for other than a name.
+type directory struct {
+	ids    map[schemas.UUID]string
+	labels map[string][]string // normalised UUID, serial, MAC or PCI address → names
+	sorted []string            // names
+}
+
+func newDirectory(g *graph) *directory {
+	d := &directory{ids: make(map[schemas.UUID]string, len(g.resources)), labels: map[string][]string{}}
+	for i := range g.resources {
+		r := &g.resources[i]
+		d.ids[g.space.ID(r.ID)] = r.ID
+		for _, label := range []string{identity(r.Attrs[schemas.AttrUUID]), identity(r.Attrs[schemas.AttrSerial]), identity(r.Attrs[schemas.AttrMAC]), PCI(r.Attrs[schemas.AttrPCI])} {
+			if label != "" && !slices.Contains(d.labels[label], r.ID) {
+				d.labels[label] = append(d.labels[label], r.ID)
+			}
+		}
+	}
+	d.sorted = slices.Sorted(maps.Keys(g.nodes))
+	return d
+}
+
+// ID returns the UUID of the resource with a name.
+func (s *Snapshot) ID(name string) string { return s.space.ID(name).String() }
+
+// Find returns the names of the resources that a text means: by name, by id, by
+// serial number, UUID, MAC or PCI address in any usual spelling, or by a part's
+// name or PCI address behind its server and a slash. A name comes before an id,
+// an id before the rest. More than one is ambiguous, none is unknown.
+func (s *Snapshot) Find(text string) []string {
+	if s.nodes[text] != nil {
+		return []string{text}
+	}
+	text = strings.TrimSpace(text)
+	known, label := s.known(), identity(text)
+	if b, err := hex.DecodeString(label); err == nil && len(b) == len(schemas.UUID{}) {
+		if name, ok := known.ids[schemas.UUID(b)]; ok {
+			return []string{name}
+		}
+	}
+	found := slices.Concat(known.labels[label], known.labels[PCI(text)])
+	if head, part, ok := strings.Cut(text, "/"); ok && head != "" {
+		for _, server := range s.Find(head) {
+			if name, ok := s.part(server, part); ok {
+				found = append(found, name)
+			}
+		}
+	}
+	slices.Sort(found)
+	return slices.Compact(found)
+}
+
+// Filter says which resources are wanted; what is empty does not count.
+type Filter struct {
+	Kind  string
+	Whole string // parts of this resource, at any depth
+	Find  string // what this text means, as in [Snapshot.Find]
+}
+
+// Page returns up to n resources by name that come after a name, and whether
+// there are more.
+func (s *Snapshot) Page(f Filter, after string, n int) (page []schemas.Resource, more bool) {
+	names := s.known().sorted
+	if f.Find != "" {
+		names = s.Find(f.Find)
+	}
+	at, found := slices.BinarySearch(names, after)
+	if found {
+		at++
+	}
+	for _, name := range names[at:] {
+		r := s.nodes[name].Resource
+		if f.Kind != "" && r.Kind != f.Kind || f.Whole != "" && !s.within(name, f.Whole) {
+			continue
+		}
+		if len(page) == n {
+			return page, true
+		}
+		page = append(page, *r)
+	}
+	return page, false
+}
+
+// part finds a part of a server or switch by its PCI address or by its name.
+func (s *Snapshot) part(server, name string) (string, bool) {
+	d := s.at(server).device
+	if d == nil {
+		return "", false
+	}
+	if id, ok := d.pci[PCI(name)]; ok {
+		return id, true
+	}
+	id, ok := d.names[squeeze(name)]
+	return id, ok
+}
+
+// Nearest returns up to n names like one that is not known: parts of a server or
+// switch that is known, else what is part of none.
+func (s *Snapshot) Nearest(text string, n int) []string {
+	if head, _, ok := strings.Cut(text, "/"); ok {
+		if found := s.Find(head); len(found) == 1 && s.at(found[0]).device != nil {
+			return nearest.Words(found[0]+text[len(head):], maps.Values(s.at(found[0]).device.names), n)
+		}
+	}
+	return nearest.Words(text, s.wholes, n)
+}
+
+// wholes yields what is a server or switch, or part of none.
+func (s *Snapshot) wholes(yield func(string) bool) {
+	for i := range s.resources {
+		if id := s.resources[i].ID; (s.at(id).server == "" || s.at(id).server == id) && !yield(id) {
+			return
+		}
+	}
+}
