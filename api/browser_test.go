@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,41 +18,9 @@ import (
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
+	"github.com/auspex-dev/auspex/internal/browsertest"
 	"github.com/auspex-dev/auspex/schemas"
 )
-
-// chromium returns a browser that ends with the test. Without one the test is
-// left out, unless AUSPEX_REQUIRE_BROWSER asks for it.
-func chromium(t *testing.T) context.Context {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("short: the pages are not looked at")
-	}
-	path := os.Getenv("AUSPEX_CHROMIUM")
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
-		if path != "" {
-			break
-		}
-		path, _ = exec.LookPath(name)
-	}
-	if path == "" {
-		if os.Getenv("AUSPEX_REQUIRE_BROWSER") != "" {
-			t.Fatal("no Chromium is installed, and AUSPEX_REQUIRE_BROWSER asks for one")
-		}
-		t.Skip("no Chromium is installed; the pages are not looked at")
-	}
-	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true),
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.UserDataDir(t.TempDir()))
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), flags...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	if err := chromedp.Do(ctx); err != nil {
-		t.Fatalf("start %s: %v", path, err)
-	}
-	return ctx
-}
 
 // some keeps the first view where a browser is not asked for: looking at every
 // page in every view takes a minute.
@@ -105,7 +72,8 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 			}
 		}
 	}()
-	p.visit(w.LoginURL("on-call", role))
+	_, code, _ := strings.Cut(w.LoginURL("on-call", role), "#")
+	p.visit(w.base + "#" + code)
 	return p
 }
 
@@ -198,14 +166,14 @@ func axe(t *testing.T) string {
 // languages: nothing on the console (so the policy of content holds), no id of a
 // message on screen, no violation of WCAG 2.1 AA.
 func TestPagesAreSilentAndAccessible(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	checker := axe(t)
-	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}}) {
+	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"}}) {
 		p := open(browser, t, w, access.RoleOperator, v)
 		for _, path := range paths {
 			p.visit(w.base + path)
-			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|act|rail|inc|fleet|dev|pre|exp|state|fault|rung|do|plot|role|link|login)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link)\b/.test(id)).join(' ')`); ids != "" {
+			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`); ids != "" {
 				t.Errorf("%s %s: ids on screen: %s", path, v.language, ids)
 			}
 			if checker != "" {
@@ -215,7 +183,10 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 				}
 			}
 			p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-"+v.theme+"-"+v.language)
-			if name, ok := pictures[path]; ok && v.language == "en" {
+			if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => new URL(n).origin !== location.origin).join(' ')`); outside != "" {
+				t.Errorf("%s: requests to another origin: %s", path, outside)
+			}
+			if name, ok := pictures[path]; ok && v.language == "en" && v.theme == "dark" {
 				p.picture(os.Getenv("AUSPEX_PICTURES"), name)
 			}
 		}
@@ -228,7 +199,7 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 // TestPagesFitTheScreen finds no sideways scroll on a phone, a tablet and a
 // laptop, and the decision of an incident in the first screen of a phone.
 func TestPagesFitTheScreen(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	for _, v := range some([]view{{390, 844, "dark", "en"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
 		p := open(browser, t, w, access.RoleOperator, v)
@@ -283,7 +254,7 @@ func press(keys string) chromedp.Action[chromedp.Void] {
 // TestRepairByKeyboard opens the second incident, approves its step, sees it
 // run and end, finds a server and goes back, with keys alone.
 func TestRepairByKeyboard(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	intents := w.intents(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
@@ -298,6 +269,15 @@ func TestRepairByKeyboard(t *testing.T) {
 		t.Errorf("the button of the dialog says %q", text)
 	}
 	p.picture(os.Getenv("AUSPEX_SHOTS"), "ask-dark-en")
+	p.keys(kb.Escape)
+	p.wait("the question is gone", `!document.querySelector('dialog')`)
+	p.eval(`document.querySelector('.decide .primary').focus(); ''`)
+	p.keys(kb.Enter)
+	p.wait("the question by its button", `document.querySelector('dialog.ask[open]')`)
+	p.keys(kb.Escape)
+	p.wait("focus is back on the button", `document.activeElement.matches('.decide .primary')`)
+	p.keys("a")
+	p.wait("the question again", `document.querySelector('dialog.ask[open]')`)
 	p.eval(`const b = document.querySelector('dialog.ask .primary'); b.click(); b.click(); ''`)
 	in := <-intents
 	if in.Verb != "approve" || in.Action != "a-314" || in.Server != "gpu-r03-06" || in.Actor != "on-call" {
@@ -332,7 +312,7 @@ func TestRepairByKeyboard(t *testing.T) {
 // TestTroubleIsTold shows what a person sees when the server is down, has no
 // data, or refuses: a sentence, and what was known stays.
 func TestTroubleIsTold(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	t.Run("empty", func(t *testing.T) {
 		w := start(t, false)
 		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "en"})
@@ -351,6 +331,7 @@ func TestTroubleIsTold(t *testing.T) {
 				t.Errorf("%s: a viewer sees %s writes that are on", path, on)
 			}
 		}
+		p.wait("who may see the audit", `document.querySelector('[aria-labelledby=audit-title]').innerText.includes('Operators and admins')`)
 	})
 	t.Run("logged out", func(t *testing.T) {
 		w := start(t, true)
@@ -382,11 +363,16 @@ func TestTroubleIsTold(t *testing.T) {
 	t.Run("below a prefix", func(t *testing.T) {
 		w := start(t, true, func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
 		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
+		for _, path := range paths {
+			p.visit(w.base + path)
+			if outside := p.eval(`[...performance.getEntriesByType('resource').map((e) => e.name), ...[...document.querySelectorAll('a[href]')].map((a) => a.href)].filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
+				t.Errorf("%s: requests or links leave the prefix: %s", path, outside)
+			}
+		}
 		p.visit(w.base + "incidents")
 		p.wait("incidents", `document.querySelectorAll('tbody tr').length > 2`)
-		if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
-			t.Errorf("requests left the prefix: %s", outside)
-		}
+		p.eval(`document.querySelector('tbody tr a').click(); ''`)
+		p.wait("an incident below the prefix", `location.pathname.startsWith('/auspex/incidents/i-')`)
 		if e := p.said(); len(e) > 0 {
 			t.Errorf("the console said %q", e)
 		}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -577,7 +578,7 @@ func (w *world) seed(t *testing.T) {
 		must(w.records.PutAction(ctx, a))
 		must(w.db.InTx(ctx, func(tx *sql.Tx) error {
 			verb := map[string]string{schemas.ActionDone: "done", schemas.ActionFailed: "fail", schemas.ActionRefused: "refuse", schemas.ActionWaiting: "wait", schemas.ActionProposed: "propose", schemas.ActionRunning: "intend"}[state]
-			return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: a.Actor, Verb: verb, Subject: server, Action: id, Kind: kind, State: state, Detail: a.Detail})
+			return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: a.Actor, Verb: verb, Subject: cmp.Or(server, target), Action: id, Kind: kind, State: state, Detail: a.Detail})
 		}))
 	}
 	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -180,7 +181,7 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err
 	}
-	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: a.Server, Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
+	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
 }
 
 // proposals returns the open proposals of an incident that treat another cause

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	actions "github.com/auspex-dev/auspex/control/messages"
 	incidents "github.com/auspex-dev/auspex/correlator/messages"
 	predictions "github.com/auspex-dev/auspex/predictor/messages"
 )
@@ -45,9 +46,9 @@ func TestBothLanguagesHaveTheSameTexts(t *testing.T) {
 
 func TestEverySentenceOfARecordHasAText(t *testing.T) {
 	have := keys(t, "en")
-	for _, id := range append(incidents.All(), predictions.All()...) {
+	for _, id := range slices.Concat(incidents.All(), predictions.All(), actions.All()) {
 		if !slices.Contains(have, id) {
-			t.Errorf("no text for %s: %s%s", id, incidents.Template(id), predictions.Template(id))
+			t.Errorf("no text for %s: %s%s", id, incidents.Template(id), predictions.Template(id)+actions.Template(id))
 		}
 	}
 }
@@ -80,6 +81,12 @@ func TestBuiltFilesAreThoseOfTheSources(t *testing.T) {
 		} else if string(got) != string(want) {
 			t.Errorf("%s is not what the sources give; run make ui", f.Name())
 		}
+	}
+}
+
+func TestBuiltFilesAreWithinTheBudget(t *testing.T) {
+	if err := weigh(filepath.Join("..", "api", "ui", "dist")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -67,7 +67,7 @@ function App() {
   const theme = useTheme();
   const [over, setOver] = useState(null); // 'palette' or 'keys'
   const me = useApi('me').data;
-    const waiting = (useApi('actions').data?.items ?? []).filter((a) => a.state === 'waiting').length;
+  const waiting = useApi('actions?state=waiting&limit=100').data?.items.length ?? 0;
   const inside = useSession();
   const open = (useApi('incidents').data?.items ?? []).filter((i) => i.status === 'open').length;
   const otherLanguage = languages.find(([code]) => code !== language);

@@ -50,10 +50,10 @@ export const name = (prefix, key, fallback = key) => (known(`${prefix}.${key}`) 
 export function say(message, fallback = '') {
   const found = message?.id && TABLES[language][message.id];
   if (found === undefined || found === null || found === '') return fallback;
-  const args = message.args ?? {};
+  const args = Object.fromEntries(Object.entries(message.args ?? {}).map(([key, v]) => [key, v?.id ? say(v) || undefined : v])); // an argument may be a sentence itself
   if (typeof found === 'string') return [...found.matchAll(/\{(\w+)\}/g)].every(([, key]) => args[key] !== undefined) ? t(message.id, args) : fallback;
   let lacks = false;
-  const text = found(new Proxy(args, { get(target, key) { if (!(key in target)) lacks = true; return target[key]; } }), fmt);
+  const text = found(new Proxy(args, { get(target, key) { if (target[key] === undefined) lacks = true; return target[key]; } }), fmt);
   return lacks ? fallback : text;
 }
 
@@ -93,6 +93,8 @@ export const fmt = {
     const minor = next && whole < 5 ? Math.floor(rest / next[1]) : 0;
     return `${whole} ${t(`unit.${unit}`)}${minor ? ` ${minor} ${t(`unit.${next[0]}`)}` : ''}`;
   },
+  /** The word for a key, such as the name of a rung, within a sentence. */
+  word: (prefix, key) => name(prefix, key),
   clock: (ms) => intl('DateTimeFormat', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', timeZone: 'UTC' }).format(ms),
   minute: (ms) => intl('DateTimeFormat', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23', timeZone: 'UTC' }).format(ms),
   day: (ms) => intl('DateTimeFormat', { day: 'numeric', month: 'short', timeZone: 'UTC' }).format(ms),

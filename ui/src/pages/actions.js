@@ -1,14 +1,19 @@
 // What is the system doing to my machines, and what may it do?
-import { cls, html, useMemo } from '../lib/html.js';
+import { cls, html } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
+import { clock, useNow } from '../lib/clock.js';
 import { firstSentence, fmt, name, say, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
-import { ActionCard, actionText, isDry, shapeOf, stateText } from '../parts/ladder.js';
+import { ActionCard, detailOf, doText, isDry, shapeOf, stateText } from '../parts/ladder.js';
+import { Pages } from '../parts/pages.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, stepShape } from '../parts/status.js';
 
 const RUNGS = ['drain', 'reset_gpu', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'uncordon', 'quarantine'];
 const SHOWN = 100;
+const PAGE = 100;
+const AUDIT_PAGE = 30;
+const MOST_CELLS = 20;
 
 /** The ladders: for each server and cause, the newest action of each rung. */
 function laddersOf(items) {
@@ -19,50 +24,82 @@ function laddersOf(items) {
     const { steps } = ladders.get(key);
     if (!steps.has(action.kind)) steps.set(action.kind, action);
   }
-  return [...ladders.values()].filter(({ steps }) => RUNGS.some((rung) => steps.has(rung))).slice(0, SHOWN);
+  return [...ladders.values()].filter(({ steps }) => RUNGS.some((rung) => steps.has(rung)));
 }
 
-/** Servers down, rungs across: where each ladder stands. */
+/** Servers down, rungs across: where each ladder stands. A rung that its policy has not is left blank. */
 const Matrix = ({ ladders }) => html`<div class="scroll"><table class="matrix">
   <thead><tr><th>${t('act.server')}</th>${RUNGS.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
   <tbody>${ladders.map(({ server, incident, steps, newest }) => html`<tr>
     <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident && html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>`}</th>
     ${RUNGS.map((rung) => {
       const step = steps.get(rung);
-      const dry = step && isDry(step) && step.state !== 'refused';
+      if (!step && newest.ladder && !newest.ladder.includes(rung)) return html`<td class="is-none"></td>`;
       const [kind, token] = step ? shapeOf(step) : stepShape('later');
       const text = step ? `${t(`rung.${rung}`)}: ${stateText(step)}` : t(`rung.${rung}`);
-      return html`<td class=${`is-${step ? (dry ? 'dry' : step.state) : 'later'}`}><span class="stop" title=${step ? say(step.sentence, step.detail || step.why) : undefined}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
+      return html`<td class=${`is-${step ? (isDry(step) && step.state !== 'refused' ? 'dry' : step.state) : 'later'}`}><span class="stop" title=${step ? detailOf(step) || say(step.sentence, step.why) : undefined}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
     })}
-    <td class="now"><span class=${`c-${stepShape(newest.state)[1]}`}>${stateText(newest)}</span><small class="dim">${(newest.state !== 'waiting' && newest.detail) || say(newest.sentence, firstSentence(newest.why))}</small></td>
+    <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim">${detailOf(newest) || say(newest.sentence, firstSentence(newest.why))}</small></td>
   </tr>`)}</tbody></table></div>`;
 
-/** All actions, the newest change first. */
-const Log = ({ items }) => html`<${Panel} title=${t('act.log')} id="log" flush>
-  <ul class="audit">${items.map((a) => {
-    const [kind, token] = shapeOf(a);
-    return html`<li><time class="num dim">${fmt.clock(Date.parse(a.time))}</time><span><${Shape} kind=${kind} token=${token} size=${11} /> <b>${actionText(a)}</b> <span class=${cls('dim')}>${stateText(a)}${a.actor ? ` · ${name('actor', a.actor)}` : ''}</span></span></li>`;
-  })}</ul><//>`;
+/** A budget: what is used, what is held for approvals, and what is free, as cells that can be counted. */
+function Gauge({ level }) {
+  const label = t(`scope.${level.scope}`, { name: level.name });
+  const taken = level.used + level.reserved;
+  const cells = Math.min(MOST_CELLS, Math.max(level.limit, taken));
+  const of = (count) => Math.round((count / Math.max(1, level.limit, taken)) * cells);
+  const text = level.limit === 0 ? t('act.blocked') : t(level.scope === 'hour' ? 'act.rate' : 'act.level', level);
+  return html`<li class=${cls('gauge', taken >= level.limit && 'full')}><span>${label}</span>
+    <span class="gauge-cells" role="meter" aria-valuenow=${level.used} aria-valuemin="0" aria-valuemax=${level.limit} aria-valuetext=${text} aria-label=${label}>${Array.from({ length: cells }, (_, k) => html`<i class=${k < of(level.used) ? 'used' : k < of(taken) ? 'held' : ''}></i>`)}</span>
+    <span class="dim num">${text}</span></li>`;
+}
+
+function Budgets() {
+  const answer = useApi('actions/budgets', { every: 15_000 });
+  useNow(15_000);
+  return html`<${Panel} title=${t('act.budgets')} id="budgets" aside=${answer.data?.levels.length > 0 && html`<span class="dim">${t('act.counted', { age: fmt.dur((clock.now() - Date.parse(answer.data.time)) / 1000) })}</span>`}><${Await} of=${answer}>${({ levels, breaker, rack_limit: rest }) => (levels.length === 0 ? html`<${Note} title=${t('act.budgets_none')} />` : html`
+    <p class=${cls('breaker', breaker?.tripped && 'c-critical')}><${Shape} kind=${breaker?.tripped ? 'failed' : 'done'} token=${breaker?.tripped ? 'critical' : 'ok'} /><b>${t('act.breaker')}</b> ${t(breaker?.tripped ? 'act.breaker_open' : 'act.breaker_closed')}<span class="dim">${t('act.breaker_text', breaker ?? {})}</span></p>
+    <ul class="gauges">${levels.filter((l) => l.scope !== 'hour').map((l) => html`<${Gauge} level=${l} />`)}<li class="dim">${t('act.rack_rest', { n: rest })}</li></ul>
+    <ul class="gauges">${levels.filter((l) => l.scope === 'hour').map((l) => html`<${Gauge} level=${l} />`)}</ul>
+    <p class="key"><i class="swatch taken"></i><span>${t('act.budget_key_used')}</span><i class="swatch held"></i><span>${t('act.budget_key_reserved')}</span></p>`)}<//><//>`;
+}
+
+const Chain = ({ chain }) => (chain.holds
+  ? html`<span class="c-ok" title=${t('act.chain_tip', { age: fmt.dur((clock.now() - Date.parse(chain.checked)) / 1000) })}><${Shape} kind="done" token="ok" size=${11} /> ${t('act.chain_holds', chain)}</span>`
+  : html`<span class="c-critical"><${Shape} kind="failed" token="critical" size=${11} /> ${t('act.chain_broken', { row: chain.broken_at })}</span>`);
+
+/** Who did what, the newest first. */
+function Audit() {
+  const path = `audit?limit=${AUDIT_PAGE}`;
+  const { data, error } = useApi(path);
+  return html`<${Panel} title=${t('act.audit')} id="audit" flush aside=${data && !error && html`<${Chain} chain=${data.chain} />`}>
+    ${error?.status === 403 ? html`<${Note} title=${t('load.denied')} hint=${t('act.audit_denied')} />` : html`<${Pages} path=${path}>${({ items, chain }, first) => html`
+    ${first && !chain.holds && html`<p class="stale-line c-critical" role="alert">${t('act.chain_broken_text', { row: chain.broken_at })}</p>`}
+    ${first && items.length === 0 ? html`<${Note} title=${t('act.audit_none')} />` : html`<ul class="audit">${items.map((row) => html`<li><time class="num dim" dateTime=${row.time} title=${fmt.stamp(Date.parse(row.time))}>${(clock.now() - Date.parse(row.time) < 86_400_000 ? fmt.clock : fmt.day)(Date.parse(row.time))}</time><span title=${row.action}><b>${name('actor', row.actor)}</b> ${t('audit.line', { verb: name('audit', row.verb), what: doText(row.kind, row.subject || row.action) })}</span><code class="dim" title=${`SHA-256 ${row.hash}`}>${row.hash.slice(0, 8)}</code></li>`)}</ul>`}`}<//>`}<//>`;
+}
 
 export function ActionsPage() {
-  const answer = useApi('actions');
-  const items = answer.data?.items ?? [];
-  const ladders = useMemo(() => laddersOf(items), [answer.data]);
-  const log = useMemo(() => [...items].sort((a, b) => Date.parse(b.time) - Date.parse(a.time)).slice(0, SHOWN), [answer.data]);
-  return html`<${Await} of=${answer} height=${500}>${() => {
+  const waiting = useApi(`actions?state=waiting&limit=${SHOWN}`);
+  const list = `actions?limit=${PAGE}`;
+  const answer = useApi(list);
+  return html`<${Await} of=${waiting.data === undefined ? waiting : answer} height=${500}>${() => {
+    const items = answer.data?.items ?? [];
+    const asked = waiting.data.items;
     const newest = new Map();
     for (const a of items) newest.set(a.incident, Math.max(newest.get(a.incident) ?? 0, Date.parse(a.created)));
-    const waiting = items.filter((a) => a.state === 'waiting');
-    const proposed = items.filter((a) => a.state === 'proposed' || (isDry(a) && a.state !== 'waiting' && a.state !== 'cancelled')).sort((a, b) => newest.get(b.incident) - newest.get(a.incident) || a.incident?.localeCompare(b.incident) || a.rung - b.rung).slice(0, SHOWN);
+    const proposed = items.filter((a) => a.state === 'proposed' || (isDry(a) && a.state !== 'waiting' && a.state !== 'cancelled')).sort((a, b) => newest.get(b.incident) - newest.get(a.incident) || (a.incident ?? '').localeCompare(b.incident ?? '') || a.rung - b.rung);
     return html`
-    <h1>${t('act.headline', { n: waiting.length, proposed: proposed.length })}</h1>
+    <h1>${t('act.headline', { n: asked.length, proposed: proposed.length })}</h1>
     <div class="actions-grid">
       <div class="column">
-        ${waiting.length > 0 && html`<${Panel} title=${t('act.waiting')} id="waiting" aside=${html`<span class="dim num">${waiting.length}</span>`}><div class="actions-list">${waiting.map((a, k) => html`<${ActionCard} key=${a.id} action=${a} first=${k === 0} wide />`)}</div><//>`}
+        ${asked.length > 0 && html`<${Panel} title=${t('act.waiting')} id="waiting" aside=${html`<span class="dim num">${asked.length}</span>`}><div class="actions-list">${asked.map((a, k) => html`<${ActionCard} key=${a.id} action=${a} first=${k === 0} wide />`)}</div><//>`}
         ${proposed.length > 0 && html`<${Panel} title=${t('act.proposals')} id="proposed" aside=${html`<span class="dim num">${proposed.length}</span>`}><div class="actions-list">${proposed.map((a) => html`<${ActionCard} key=${a.id} action=${a} wide />`)}</div><//>`}
-        <${Panel} title=${t('act.ladders')} id="ladders" flush>${ladders.length === 0 ? html`<${Note} title=${t('act.none_any')} hint=${t('act.none_hint')} />` : html`<${Matrix} ladders=${ladders} />`}<//>
+        <${Panel} title=${t('act.ladders')} id="ladders" flush><${Pages} path=${list}>${(page, first) => {
+          const ladders = laddersOf(page.items);
+          return ladders.length > 0 ? html`<${Matrix} ladders=${ladders} />` : first && html`<${Note} title=${t('act.none_any')} hint=${t('act.none_hint')} />`;
+        }}<//><//>
       </div>
-      <div class="column side">${log.length > 0 && html`<${Log} items=${log} />`}</div>
+      <div class="column side"><${Budgets} /><${Audit} /></div>
     </div>`;
   }}<//>`;
 }

@@ -43,7 +43,7 @@ function Headline({ summary, open, waiting }) {
 export function FleetPage({ query }) {
   const fleet = useApi(FLEET);
   const incidents = useApi('incidents').data?.items ?? [];
-  const actions = useApi('actions').data?.items ?? [];
+  const waiting = useApi('actions?state=waiting&limit=100').data?.items ?? [];
   const expected = useApi('predictions?state=open').data;
   const predictions = useMemo(() => soonest(expected?.items), [expected]);
   const horizon = horizonOf(expected);
@@ -57,7 +57,6 @@ export function FleetPage({ query }) {
   const open = incidents.filter((i) => i.status === 'open').sort((a, b) => (severityKind(b.severity) === 'critical') - (severityKind(a.severity) === 'critical') || Date.parse(b.opened) - Date.parse(a.opened));
   const repair = incidents.filter((i) => i.status === 'repair');
   const rows = [...open, ...repair];
-  const waiting = actions.filter((a) => a.state === 'waiting');
   useKeys({ j: () => setAt((i) => Math.min(rows.length - 1, i + 1)), k: () => setAt((i) => Math.max(0, i - 1)), Enter: () => (at >= 0 && document.activeElement.tagName !== 'A' ? go(`incidents/${rows[at].id}`) : false) });
   const toggle = (key, on) => setQuery({ [key]: on ? null : '1' });
 

@@ -1,4 +1,4 @@
-// What fails next, and when?
+// What fails next, when, and can I believe it?
 import { cls, html, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
@@ -21,7 +21,29 @@ export const round = (v) => fmt.num(Number(v.toPrecision(Math.abs(v) < 1000 ? 3 
 const limitOf = (p) => (p.limit?.below !== undefined ? `< ${fmt.num(p.limit.below, 2)}` : p.limit?.above !== undefined ? `> ${fmt.num(p.limit.above, 2)}` : '');
 
 const Past = ({ items }) => html`<${Panel} title=${t('pre.past')} id="past" flush><div class="scroll"><table class="table tight"><tbody>
-  ${items.map((p) => html`<tr><td><${Shape} kind=${p.state === 'came_true' ? 'done' : 'later'} token="out" label=${t(`pre.${p.state}`)} /></td><td class="num dim">${fmt.stamp(Date.parse(p.time))}</td><td class="mono">${p.resource}</td><td>${failureOf(p)}</td><td>${t(`pre.${p.state}`)}</td></tr>`)}</tbody></table></div><//>`;
+  ${items.map((p) => html`<tr><td><${Shape} kind=${p.state === 'came_true' ? 'done' : p.state === 'expired' ? 'failed' : 'later'} token=${p.state === 'came_true' ? 'ok' : 'out'} label=${t(`pre.${p.state}`)} /></td><td class="num dim">${fmt.stamp(Date.parse(p.time))}</td><td><a class="mono" href=${href(pageOf(p))}>${p.resource}</a></td><td>${failureOf(p)}</td><td class="r num">${p.said ? fmt.prob(p.said) : ''}</td><td>${t(`pre.${p.state}`)}</td></tr>`)}</tbody></table></div><//>`;
+
+const JUDGED = 5; // predictions that have ended before a share says anything
+
+/** What was said, by steps of 20 %, as bars that show how many of them came true. */
+function Said({ bins }) {
+  const most = Math.max(1, ...bins.map((b) => b.ended));
+  return html`<ul class="said">${bins.map((b) => html`<li><span class="dim num">${t('pre.said_range', { from: fmt.num(b.from * 100), to: fmt.pct(b.to) })}</span><span class="said-bar" aria-hidden="true">${b.ended > 0 && html`<i class="right" style=${{ width: `${(b.came_true / most) * 100}%` }}></i><i class="wrong" style=${{ width: `${((b.ended - b.came_true) / most) * 100}%` }}></i>`}</span><b class="num">${b.ended > 0 ? t('pre.said_of', { hits: b.came_true, ended: b.ended }) : '–'}</b></li>`)}</ul>`;
+}
+
+/** Hits, false alarms and misses. A share is named only where enough has ended to mean something. */
+function Trust({ now }) {
+  const answer = useApi('predictions/record');
+  return html`<${Panel} title=${t('pre.trust')} id="trust" aside=${answer.data && html`<span class="dim">${t('pre.window', { seconds: Math.round((now - Date.parse(answer.data.since)) / 86_400_000) * 86_400 })}</span>`}><${Await} of=${answer}>${(r) => {
+    const ended = r.came_true + r.expired;
+    const figures = [[r.came_true, 'pre.hits', 'c-ok'], [r.expired, 'pre.false'], [r.missed, 'pre.missed'], [r.averted, 'pre.averted_n', '', t('pre.averted_tip')], [r.lead_seconds ? fmt.dur(r.lead_seconds) : '–', 'pre.lead']];
+    return html`<p class="lead">${t(ended < JUDGED ? 'pre.too_little' : 'pre.verdict', { hits: r.came_true, ended })}</p>
+    <div class="trust-grid">
+      <dl class="big">${figures.map(([value, label, tone, tip]) => html`<div title=${tip}><dd class=${cls('num', tone)}>${typeof value === 'number' ? fmt.num(value) : value}</dd><dt>${t(label)}</dt></div>`)}</dl>
+      <figure><figcaption>${t('pre.said')}</figcaption>${r.said.every((b) => b.ended === 0) ? html`<p class="dim">${t('pre.said_none')}</p>` : html`<${Said} bins=${r.said} /><p class="key"><i class="swatch right"></i><span>${t('pre.hits')}</span><i class="swatch wrong"></i><span>${t('pre.false')}</span></p>`}</figure>
+    </div>`;
+  }}<//><//>`;
+}
 
 export function PredictionsPage() {
   const answer = useApi('predictions');
@@ -38,8 +60,8 @@ export function PredictionsPage() {
         <tbody>${items.map((p, k) => html`<tr class=${cls('row', k === at && 'selected')} onClick=${() => go(pageOf(p))}>
           <td><${Shape} kind="predicted" label=${t('state.predicted')} /></td><td><a class="mono" href=${href(pageOf(p))} title=${say(p.sentence, p.explanation)}>${p.resource}</a></td><td>${failureOf(p)}</td>
           <td class="when"><${Interval} from=${p.eta_p10} mid=${p.eta_p50} to=${p.eta_p90} now=${clock.now()} horizon=${horizon} /></td><td class="r num">${age(p.eta_p50)}</td><td class="r num dim">${age(p.eta_p10)} – ${p.eta_p90 ? age(p.eta_p90) : '∞'}</td><td class="r num"><b>${fmt.prob(p.probability)}</b></td>
-          <td class="r num">${round(p.value)} ${p.unit}</td><td class="r num">${limitOf(p)}</td><td class="mono dim">${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
-      ${past.length > 0 && html`<${Past} items=${past} />`}
+          <td class="r num">${round(p.value)} ${p.unit}</td><td class="r num">${limitOf(p)}</td><td class="mono dim signal" title=${p.evidence.map((e) => `${e.metric} ${fmt.pct(e.share)}`).join(', ')}>${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
+      <div class="predictions-past"><${Trust} now=${clock.now()} />${past.length > 0 && html`<${Past} items=${past} />`}</div>
     </div>`}<//>`;
 }
 

@@ -18,8 +18,14 @@ export const bySoonest = (items) => [...items].sort((a, b) => RANK.indexOf(a.sta
 
 /** Whether an action only says what it would do. */
 export const isDry = (action) => action.mode === 'dry-run' || action.mode === 'observe';
-/** Whether nobody but a person can do it. */
-const isManual = (action) => action.state === 'proposed' && action.detail === 'for a person';
+/** Whether nobody but a person can do it; records of earlier versions say so in words alone. */
+const isManual = (action) => action.state === 'proposed' && /^step\.for_person/.test(action.detail_sentence?.id ?? (action.detail?.startsWith('for a person') ? 'step.for_person' : ''));
+/** What an action says of itself, unless its state says the same. */
+const SAID_BY_STATE = new Set(['step.for_person', 'step.waits_approval', 'step.observed_only', 'step.decided', 'step.sent']);
+const WORDS_BY_STATE = new Set(['for a person', 'waits for approval', 'observed only', 'decided', 'sent']);
+export const detailOf = (action) => (SAID_BY_STATE.has(action.detail_sentence?.id) || WORDS_BY_STATE.has(action.detail) ? '' : say(action.detail_sentence, action.detail));
+const whyOf = (action) => say(action.sentence, firstSentence(action.why));
+const proofOf = (action) => say(action.verified_sentence, action.verified_by);
 /** The state of an action in a word. */
 export const stateText = (action) => (isManual(action) ? t('act.person') : isDry(action) && ['proposed', 'done', 'approved', 'waiting'].includes(action.state) ? t(`act.would.${action.mode}`) : t(`act.${action.state}`));
 /** Shape and colour of an action. */
@@ -28,10 +34,15 @@ export const shapeOf = (action) => (isManual(action) ? ['person', 'text'] : isDr
 const DESTRUCTIVE = new Set(['reset_gpu', 'reload_driver', 'restart_service', 'reboot', 'power_cycle', 'ac_cycle', 'reset_bmc', 'reinstall']);
 
 /** What was checked, each with its number and its limit. */
-export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${rail.detail}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
+export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${say(rail.sentence, rail.detail)}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
 const BOUND = { confidence: 'rail.at_least', cool_down_seconds: 'rail.at_least', evidence_age_seconds: 'rail.at_most' };
 const figure = (rail, v) => (rail.name === 'confidence' ? fmt.prob(v) : rail.name.endsWith('_seconds') ? fmt.dur(v) : fmt.num(v, 1));
-const railText = (rail) => (known(`rail.${rail.name}`) ? `${t(`rail.${rail.name}`)}${rail.limit ? ` ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : ''}${rail.ok || !rail.detail ? '' : `: ${rail.detail}`}` : rail.detail || name('rail', rail.name));
+const railText = (rail) => {
+  const said = say(rail.sentence, rail.detail);
+  if (!known(`rail.${rail.name}`)) return said || name('rail', rail.name);
+  const label = t(`rail.${rail.name}`);
+  return !rail.ok && said ? `${label}: ${said}` : rail.limit ? `${label} ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : label;
+};
 
 /** Whether this person may act now, and if not, why. */
 export function useMay(right) {
@@ -57,8 +68,8 @@ function Ask({ action, onClose, onDone }) {
   const destructive = DESTRUCTIVE.has(action.kind);
   return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="ask-title">
     <h2 id="ask-title">${actionText(action)}</h2>
-    <p>${say(action.sentence, firstSentence(action.why))}</p>
-    ${action.detail && action.detail !== 'waits for approval' && html`<p class="text-2">${action.detail}</p>`}
+    <p>${whyOf(action)}</p>
+    ${detailOf(action) && html`<p class="text-2">${detailOf(action)}</p>`}
     <p class=${destructive ? 'c-warning' : 'dim'}>${t(destructive ? 'act.irreversible' : 'act.reversible')}.</p>
     ${action.rails.length > 0 && html`<h3>${t('act.rails')}</h3><${Rails} rails=${action.rails} />`}
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
@@ -93,19 +104,35 @@ export function Decide({ action, first }) {
   </div>`;
 }
 
+/** What was tried before an action that waits, the step itself, and what would come after it. */
+function Ladder({ action }) {
+  const { data } = useApi(`actions?incident=${encodeURIComponent(action.incident)}`);
+  const tried = new Map();
+  for (const a of data?.items ?? []) if (a.server === action.server && a.rung < action.rung && !(tried.get(a.rung)?.attempt > a.attempt)) tried.set(a.rung, a);
+  const then = (action.ladder ?? []).slice(action.rung + 1);
+  return html`<ol class="ladder">
+    ${[...tried.values()].sort((a, b) => a.rung - b.rung).concat(action).map((a) => {
+      const [kind, token] = shapeOf(a);
+      return html`<li class=${`is-${a.state}`}><${Shape} kind=${kind} token=${token} label=${stateText(a)} /><span class="rung">${t(`rung.${a.kind}`)}</span><span class="rung-note">${a.state === 'done' ? proofOf(a) : detailOf(a) || (a === action ? whyOf(a) : stateText(a))}</span></li>`;
+    })}
+    ${then.length > 0 && html`<li class="is-later"><${Shape} kind="later" token="out" /><span class="rung">${t('act.then')}</span><span class="rung-note">${then.map((kind) => name('rung', kind)).join(' → ')}</span></li>`}
+  </ol>`;
+}
+
 /** One action on the page of an incident or in the list of what waits. */
 export function ActionCard({ action, first, wide }) {
   const [kind, token] = shapeOf(action);
-  return html`<article class=${cls('action', action.state === 'waiting' && 'waits', wide && 'wide')}>
+  const waits = action.state === 'waiting';
+  const checks = action.rails.length > 0 && html`<${Rails} rails=${action.rails} />`;
+  return html`<article class=${cls('action', waits && 'waits', wide && 'wide')}>
     <header><${Shape} kind=${kind} token=${token} size=${13} /><h3>${actionText(action)}</h3><span class=${`c-${token}`}>${stateText(action)}</span></header>
     ${wide && action.incident && html`<p class="from dim"><a href=${href(`incidents/${action.incident}`)}>${action.incident}</a>${action.attempt > 1 && html` · ${t('act.attempt', { n: action.attempt })}`}</p>`}
-    <div class="plan">
-      ${(wide || !action.incident) && (action.sentence || action.why) && html`<p class="text-2">${say(action.sentence, firstSentence(action.why))}</p>`}
-      ${action.detail && !isManual(action) && action.detail !== 'waits for approval' && html`<p>${action.detail}</p>`}
-      ${action.verified_by && html`<p class="dim">${t('act.verified', { by: action.verified_by })}</p>`}
-    </div>
-    ${action.rails.length > 0 && !['done', 'cancelled'].includes(action.state) && html`<${Rails} rails=${action.rails} />`}
-    ${action.rails.length > 0 && ['done', 'cancelled'].includes(action.state) && html`<details class="checked"><summary>${t('act.rails_n', { n: action.rails.length })}</summary><${Rails} rails=${action.rails} /></details>`}
+    ${wide && waits && action.incident ? html`<${Ladder} action=${action} />` : html`<div class="plan">
+      ${(wide || !action.incident) && whyOf(action) && html`<p class="text-2">${whyOf(action)}</p>`}
+      ${detailOf(action) && html`<p>${detailOf(action)}</p>`}
+      ${proofOf(action) && html`<p class="dim">${t('act.verified', { by: proofOf(action) })}</p>`}
+    </div>`}
+    ${['done', 'cancelled'].includes(action.state) ? checks && html`<details class="checked"><summary>${t('act.rails_n', { n: action.rails.length })}</summary>${checks}</details>` : checks}
     <${Decide} action=${action} first=${first} />
   </article>`;
 }
