@@ -41,7 +41,7 @@ func DefaultRunnerConfig() RunnerConfig {
 	return RunnerConfig{
 		StartSpread: time.Second, BackoffMin: time.Second, BackoffMax: 30 * time.Second,
 		LostMisses: 3, LostAfter: 5 * time.Second, TelemetryPatience: time.Minute,
-		EventRate: 200, SampleRate: 20000,
+		EventRate: 500, SampleRate: 20000,
 	}
 }
 
@@ -166,6 +166,9 @@ func (r *Runner) left() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k, inst := range r.instances {
+		if inst.done == nil { // was not started any more
+			continue
+		}
 		select {
 		case <-inst.done:
 		default:

@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -30,6 +31,7 @@ const (
 	minPeers = 3    // parts beside which a part is held against their median
 	confirm  = 2    // forecasts in a row that open a prediction
 	beyond   = 3    // readings in a row beyond the limit that make it come true
+	settled  = 12   // readings in a row by which a series has come back
 	back     = 5    // readings in a row within the limit that make it another life
 	margin   = 0.01 // and by how much, as a share of the limit
 	odd      = 4.0  // anomaly from which on another metric speaks for a prediction
@@ -43,10 +45,10 @@ type opened struct {
 	prediction schemas.Prediction
 	by         *tracked
 	since      time.Time // when this process took it over
-	start      float64   // level when it was opened, as the series is followed
 }
 
 type savedState struct {
+	of    *tracked
 	id    string
 	state []byte
 }
@@ -70,7 +72,12 @@ type tracked struct {
 	over, under uint8 // readings in a row beyond and within the limit
 	crossed     bool
 	alarms      uint8
-	changed     bool // since the state was written
+	speaks      bool    // the open prediction is this series' own
+	opened      int64   // when it was opened, ns
+	start, near float64 // level when it was opened, and the nearest to the limit since, as the series is followed
+	back        uint8   // readings in a row that lie where it was when it was opened, or further away
+	recovered   int64   // when the first of them was read, ns
+	changed     bool    // since the state was written
 	last        time.Time
 }
 
@@ -94,6 +101,7 @@ type engine struct {
 	devices map[deviceKey]*device
 	open    map[openKey]*opened
 	past    map[openKey]*tracked // series that has said that it crossed
+	told    map[string]time.Time // when predictions were told last, before a restart
 	saved   map[string][]byte
 	changed map[string]schemas.Prediction // by id, to be written
 	n       int
@@ -110,7 +118,7 @@ func newEngine(cfg Config, limits []Limit, placer Placer) *engine {
 	}
 	e := &engine{
 		cfg: cfg, limits: limits, names: map[string]bool{}, placer: placer,
-		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, changed: map[string]schemas.Prediction{},
+		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, told: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
 		samples:   counter("samples_total", "Samples of series with a limit."),
 		skipped:   counter("samples_skipped_total", "Samples that could not be held against their peers, or carry no number."),
 		refused:   counter("series_refused_total", "Samples of series beyond max_series."),
@@ -260,8 +268,12 @@ func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at Placement,
 		t.restore(b)
 		delete(e.saved, t.id)
 	}
-	if o := e.open[openKey{at.Resource, l.Metric}]; o != nil && o.by == nil {
-		o.by, o.start = t, math.NaN()
+	key := openKey{at.Resource, l.Metric}
+	if o := e.open[key]; o != nil && (o.by == nil || t.speaks && !o.by.speaks) {
+		o.by = t
+	}
+	if t.crossed {
+		e.past[key] = t
 	}
 	d.all = append(d.all, t)
 	e.n++
@@ -322,7 +334,7 @@ func (e *engine) sample(d *device, t *tracked, at time.Time, v, x float64) {
 	} else if t.over = 0; dist < -margin*math.Abs(limit) {
 		t.under = min(t.under+1, back)
 	}
-	t.oddness += 0.3 * (t.odd.Score(x) - t.oddness)
+	t.oddness += 0.3 * (t.odd.Score(at, x) - t.oddness)
 	if t.crossed {
 		if t.under >= back { // it was exchanged, or its load fell
 			t.crossed, t.alarms = false, 0
@@ -341,9 +353,47 @@ func (e *engine) sample(d *device, t *tracked, at time.Time, v, x float64) {
 		e.close(t, at, schemas.PredictionCameTrue)
 		return
 	}
+	if t.speaks && e.stays(t, at) {
+		e.close(t, at, schemas.PredictionAverted)
+		t.slow.Reset()
+		t.quick.Reset()
+		t.teller, t.alarms = trend.Teller{}, 0
+		return
+	}
 	if worth {
 		e.forecast(d, t, at)
 	}
+}
+
+// cameBack tells whether a level, as the series is followed, is about as far from
+// the limit as when the prediction was opened, and by much of the way.
+func (t *tracked) cameBack(level float64) bool {
+	limit, below := t.limit.value()
+	if t.peers {
+		limit /= t.median
+	}
+	from := func(level float64) float64 {
+		if below {
+			return level - limit
+		}
+		return limit - level
+	}
+	now := from(level)
+	return now > 0.98*from(t.start) && now-from(t.near) > 0.05*now
+}
+
+// stays tells whether the series has come back for so long that it was repaired:
+// long as it is summarised, since load comes and goes.
+func (e *engine) stays(t *tracked, at time.Time) bool {
+	if !t.cameBack(t.share) {
+		t.back = 0
+		return false
+	}
+	if t.back++; t.back == 1 {
+		t.recovered = at.UnixNano()
+	}
+	t.back = min(t.back, settled)
+	return t.back == settled && at.UnixNano()-t.recovered >= 4*int64(t.slow.Resolution())
 }
 
 func (e *engine) forecast(d *device, t *tracked, at time.Time) {
@@ -367,23 +417,22 @@ func (e *engine) forecast(d *device, t *tracked, at time.Time) {
 		return
 	}
 	f, material := t.teller.Tell(f)
-	f.Level *= unit
-	f.Slope *= unit
 	if !t.teller.Alarmed() {
 		t.alarms = 0
 		if material {
-			e.release(t, at)
+			e.release(t, f, at)
 		}
 		return
 	}
 	t.alarms = min(t.alarms+1, confirm)
 	if t.alarms == confirm {
-		e.tell(d, t, f, material)
+		e.tell(d, t, f, unit, material)
 	}
 }
 
-// tell opens the series' prediction or brings it up to date.
-func (e *engine) tell(d *device, t *tracked, f trend.Forecast, material bool) {
+// tell opens the series' prediction or brings it up to date. unit is what the
+// series is followed in shares of.
+func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, material bool) {
 	key := openKey{t.place.Resource, t.limit.Metric}
 	if e.past[key] != nil {
 		return // another collector has seen it cross already
@@ -391,15 +440,34 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, material bool) {
 	o := e.open[key]
 	switch {
 	case o == nil:
-		o = &opened{by: t, start: t.share}
-		o.prediction = schemas.Prediction{ID: idOf(key, f.At), State: schemas.PredictionOpen, Opened: f.At.UTC(), Said: rounded(f.Probability)}
+		o = &opened{by: t}
+		if !t.speaks { // else what was read before a crash is read again
+			t.start, t.near, t.opened = f.Level, f.Level, f.At.UnixNano()
+		}
+		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability)}
 		e.open[key] = o
 	case o.by == nil:
-		o.by, o.start = t, t.share
-	case o.by != t || !material:
+		o.by = t
+	case o.by != t:
 		return // another collector reads the same, and speaks
 	}
 	limit, below := t.limit.value()
+	if !t.speaks {
+		t.speaks = true
+		if t.start == 0 && t.near == 0 { // it was opened before a restart that this series' state did not survive
+			t.start, t.near = o.prediction.Value/unit, o.prediction.Value/unit
+		}
+	}
+	if below {
+		t.near = min(t.near, f.Level)
+	} else {
+		t.near = max(t.near, f.Level)
+	}
+	if !material && o.prediction.ETAP50 != nil {
+		return
+	}
+	f.Level *= unit
+	f.Slope *= unit
 	p10, p50, p90 := f.At.Add(f.P10), f.At.Add(f.P50), f.At.Add(f.P90)
 	p := &o.prediction
 	p.Time, p.Site, p.Resource, p.Server = f.At, t.place.Site, t.place.Resource, t.place.Server
@@ -440,25 +508,16 @@ func evidence(d *device, t *tracked, f trend.Forecast) []schemas.Evidence {
 	return out
 }
 
-// release ends the prediction of a series that no longer runs to its limit.
-func (e *engine) release(t *tracked, at time.Time) {
+// release ends the prediction of a series that no longer runs to its limit. It is
+// averted where the series has come back.
+func (e *engine) release(t *tracked, f trend.Forecast, at time.Time) {
 	o := e.open[openKey{t.place.Resource, t.limit.Metric}]
 	if o == nil || o.by != t {
 		return
 	}
-	limit, _ := t.limit.value()
-	if t.peers {
-		limit /= t.median
-	}
-	if math.IsNaN(o.start) { // it was opened before a restart
-		o.start = o.prediction.Value
-		if t.peers {
-			o.start /= t.median
-		}
-	}
 	state := schemas.PredictionExpired
-	if math.Abs(t.share-limit) > 1.02*math.Abs(o.start-limit) {
-		state = schemas.PredictionAverted // further away than when it began
+	if t.speaks && t.cameBack(f.Level) {
+		state = schemas.PredictionAverted
 	}
 	e.close(t, at, state)
 }
@@ -470,6 +529,8 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 		return
 	}
 	delete(e.open, key)
+	t.speaks, t.start, t.near, t.opened = false, 0, 0, 0
+	t.back, t.recovered = 0, 0
 	p := &o.prediction
 	p.Time, p.State, p.Value = at.UTC(), state, t.now
 	_, below := t.limit.value()
@@ -489,6 +550,12 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 }
 
 func (e *engine) say(p *schemas.Prediction, t *tracked, id string, args map[string]any) {
+	if last, ok := e.told[p.ID]; ok {
+		if !p.Time.After(last) {
+			return // telemetry that is read again
+		}
+		delete(e.told, p.ID)
+	}
 	part := strings.TrimPrefix(p.Resource, p.Server+"/")
 	if part == p.Resource && t.part != "" {
 		part = t.part
@@ -534,24 +601,40 @@ func (e *engine) states() []savedState {
 		for _, t := range d.all {
 			if t.changed {
 				t.changed = false
-				out = append(out, savedState{t.id, t.state()})
+				out = append(out, savedState{t, t.id, t.state()})
 			}
 		}
 	}
 	return out
 }
 
-const trackedVersion = 1
+const trackedVersion = 2
+
+// flags and numbers are what a state holds beside the summaries.
+func (t *tracked) flags() []*bool { return []*bool{&t.peers, &t.decide, &t.crossed, &t.speaks} }
+
+func (t *tracked) numbers() []*float64 {
+	return []*float64{&t.median, &t.now, &t.share, &t.oddness, &t.start, &t.near}
+}
+
+func (t *tracked) times() []*int64 { return []*int64{&t.opened, &t.recovered} }
 
 func (t *tracked) state() []byte {
 	flags := byte(0)
-	for i, f := range []bool{t.peers, t.decide, t.crossed} {
-		if f {
+	for i, f := range t.flags() {
+		if *f {
 			flags |= 1 << i
 		}
 	}
-	b := append(make([]byte, 0, 2048), trackedVersion, flags)
-	b = appendFloat(b, t.median)
+	b := append(make([]byte, 0, 2048), trackedVersion, flags, t.over, t.under, t.alarms, t.back)
+	for _, v := range t.numbers() {
+		b = appendFloat(b, *v)
+	}
+	for _, v := range t.times() {
+		b = binary.LittleEndian.AppendUint64(b, uint64(*v))
+	}
+	b = t.odd.AppendBinary(b)
+	b = t.teller.AppendBinary(b)
 	b, _ = t.slow.AppendBinary(b) // cannot fail
 	b, _ = t.quick.AppendBinary(b)
 	return b
@@ -559,28 +642,49 @@ func (t *tracked) state() []byte {
 
 // restore takes a state; one that it does not know is learnt anew.
 func (t *tracked) restore(b []byte) {
-	if len(b) < 10 || b[0] != trackedVersion {
+	const head = 6
+	numbers, times := t.numbers(), t.times()
+	if len(b) < head+8*(len(numbers)+len(times)) || b[0] != trackedVersion {
 		return
 	}
+	rest := b[head:]
+	words := make([]uint64, len(numbers)+len(times))
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(rest[8*i:])
+	}
+	rest = rest[8*len(words):]
+	var odd anomaly.Series
+	var teller trend.Teller
 	var slow, quick trend.Series
-	rest, err := slow.DecodeBinary(b[10:])
-	if err == nil {
-		rest, err = quick.DecodeBinary(rest)
+	rest, err := odd.DecodeBinary(rest)
+	for _, decode := range []func([]byte) ([]byte, error){teller.DecodeBinary, slow.DecodeBinary, quick.DecodeBinary} {
+		if err == nil {
+			rest, err = decode(rest)
+		}
 	}
 	if err != nil || len(rest) != 0 {
 		return
 	}
-	t.peers, t.decide, t.crossed = b[1]&1 != 0, b[1]&2 != 0, b[1]&4 != 0
-	t.median = floatOf(b[2:])
+	for i, f := range t.flags() {
+		*f = b[1]&(1<<i) != 0
+	}
+	t.over, t.under, t.alarms, t.back = b[2], b[3], b[4], b[5]
+	for i, v := range numbers {
+		*v = math.Float64frombits(words[i])
+	}
+	for i, v := range times {
+		*v = int64(words[len(numbers)+i])
+	}
+	t.odd, t.teller = odd, teller
 	*t.slow, *t.quick = slow, quick
 	if last, _ := slow.Last(); slow.Len() > 0 {
 		t.last = last
 	}
 }
 
-func idOf(k openKey, at time.Time) string {
+func idOf(k openKey, at int64) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%s\x00%d", k.resource, k.metric, at.UnixNano())
+	fmt.Fprintf(h, "%s\x00%s\x00%d", k.resource, k.metric, at)
 	return fmt.Sprintf("prd-%012x", h.Sum64()&0xffffffffffff)
 }
 

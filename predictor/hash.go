@@ -24,5 +24,3 @@ func hashMore(h uint64, s string) uint64 {
 func appendFloat(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }
-
-func floatOf(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -105,6 +106,7 @@ type Predictor struct {
 	mu     sync.Mutex
 	engine *engine
 	batch  auspexv1.Batch
+	next   map[int]int64 // offset to read next, by partition
 
 	flushing sync.Mutex
 
@@ -130,7 +132,7 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 		retries:   prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again."}),
 		told:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."}, []string{"state"}),
 	}
-	p.engine = newEngine(cfg, limits, d.Placer)
+	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {
 		d.Metrics.MustRegister(p.malformed, p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
@@ -170,8 +172,16 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 
 // follow reads the bus; a failure of it is waited out.
 func (p *Predictor) follow(ctx context.Context) error {
+	sub := bus.Subscription{Topic: schemas.TopicTelemetry, Group: "predictor"}
+	if p.d.DB != nil { // the state of the series and the position belong together
+		sub.Start = func(_ context.Context, partition int) (int64, error) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return p.next[partition], nil
+		}
+	}
 	for {
-		err := p.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicTelemetry, Group: "predictor"}, p.handle)
+		err := p.d.Bus.Subscribe(ctx, sub, p.handle)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -198,6 +208,7 @@ func cmpErr(err, other error) error {
 func (p *Predictor) handle(ctx context.Context, msgs []bus.Message) error {
 	p.mu.Lock()
 	for _, m := range msgs {
+		p.next[m.Partition] = m.Offset + 1
 		p.batch.ResetVT()
 		if err := p.batch.UnmarshalVT(m.Value); err != nil {
 			p.malformed.Inc()
@@ -301,20 +312,27 @@ func (p *Predictor) restore(ctx context.Context) error {
 		}
 		for _, x := range ps {
 			p.engine.open[openKey{x.Resource, x.Metric}] = &opened{prediction: x}
+			p.engine.told[x.ID] = x.Time
 		}
 		if next == "" {
 			break
 		}
 		after = next
 	}
+	// What has ended since the state was written ends again, and is not told again.
+	newest, _, err := p.d.Records.Predictions(ctx, records.Filter{})
+	if err != nil {
+		return fmt.Errorf("restore predictions: %w", err)
+	}
+	for _, x := range newest {
+		p.engine.told[x.ID] = x.Time
+	}
 	if p.d.DB == nil {
 		return nil
 	}
-	states, err := loadStates(ctx, p.d.DB)
-	if err != nil {
+	if p.engine.saved, p.next, err = loadStates(ctx, p.d.DB); err != nil {
 		return fmt.Errorf("restore series: %w", err)
 	}
-	p.engine.saved = states
 	return nil
 }
 
@@ -323,7 +341,15 @@ func (p *Predictor) save(ctx context.Context) error {
 		return nil
 	}
 	p.mu.Lock()
-	states := p.engine.states()
+	states, next := p.engine.states(), maps.Clone(p.next)
 	p.mu.Unlock()
-	return saveStates(ctx, p.d.DB, states, p.d.Now())
+	err := saveStates(ctx, p.d.DB, states, next, p.d.Now())
+	if err != nil {
+		p.mu.Lock()
+		for _, s := range states {
+			s.of.changed = true
+		}
+		p.mu.Unlock()
+	}
+	return err
 }

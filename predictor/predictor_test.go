@@ -1,6 +1,7 @@
 package predictor
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -56,6 +58,7 @@ type stand struct {
 	bus  *mem.Bus
 	db   *sqldb.DB
 	recs *records.Store
+	sent []*auspexv1.Batch
 	stop func()
 }
 
@@ -65,6 +68,74 @@ func newStand(t *testing.T) *stand {
 	s := &stand{t: t, bus: mem.New(2), db: db, recs: records.New(db)}
 	t.Cleanup(func() { _ = s.bus.Close() })
 	return s
+}
+
+// begin runs a predictor whose state is written to db.
+func (s *stand) begin(db *sqldb.DB) (*Predictor, func()) {
+	s.t.Helper()
+	p, err := New(DefaultConfig(), Deps{Bus: s.bus, Placer: placer{}, Records: s.recs, DB: db, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- p.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(stop)
+	return p, stop
+}
+
+// read waits until a predictor has read all that was sent.
+func (s *stand) read(p *Predictor) {
+	s.t.Helper()
+	for range 1000 {
+		p.mu.Lock()
+		n, waits := int64(0), len(p.engine.changed)
+		for _, next := range p.next {
+			n += next
+		}
+		p.mu.Unlock()
+		if n == int64(len(s.sent)) && waits == 0 {
+			p.flushing.Lock()   // what is being told is told
+			p.flushing.Unlock() //nolint:staticcheck // it is the wait that counts
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	s.t.Fatal("the telemetry was not read")
+}
+
+// told is how many changes of predictions were published.
+func (s *stand) told() int {
+	s.t.Helper()
+	mark := fmt.Sprint("mark-", len(s.sent), time.Now().UnixNano())
+	n := 0
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicPredictions, Key: "gpu-r01-01", Value: []byte(mark)}); err != nil {
+		s.t.Fatal(err)
+	}
+	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Start: func(context.Context, int) (int64, error) { return 0, nil }}, func(_ context.Context, msgs []bus.Message) error {
+		for _, m := range msgs {
+			switch {
+			case string(m.Value) == mark:
+				cancel()
+			case !strings.HasPrefix(string(m.Value), "mark-"):
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
 }
 
 func (s *stand) start(r Records) {
@@ -93,6 +164,7 @@ func (s *stand) send(bs ...*auspexv1.Batch) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
+		s.sent = append(s.sent, b)
 		if err := s.bus.Publish(s.t.Context(), bus.Message{Topic: schemas.TopicTelemetry, Key: b.Device, Value: v}); err != nil {
 			s.t.Fatal(err)
 		}
@@ -132,6 +204,15 @@ func (s *stand) wear(from, to time.Duration) {
 		}
 		rpm[2] *= 1 - at.Seconds()/1800
 		s.send(fans("gpu-r01-01", "redfish", at, rpm...))
+	}
+}
+
+// healthy sends readings of eight fans that turn alike.
+func (s *stand) healthy(from, to time.Duration, speed float64) {
+	s.t.Helper()
+	for at := from; at < to; at += 10 * time.Second {
+		n := float64(int(at.Seconds()) / 10 % 5)
+		s.send(fans("gpu-r01-01", "redfish", at, speed+n, speed+3-n, speed+1+n, speed+2, speed+4-n, speed+1, speed, speed+2+n))
 	}
 }
 
@@ -177,13 +258,129 @@ func TestExchangedFanEndsItsPrediction(t *testing.T) {
 	s.start(s.recs)
 	s.wear(0, 5*time.Minute)
 	p := s.await(schemas.PredictionOpen)
-	for at := 5 * time.Minute; at < 15*time.Minute; at += 10 * time.Second {
-		n := float64(int(at.Seconds()) / 10 % 5)
-		s.send(fans("gpu-r01-01", "redfish", at, 9000+n, 9003-n, 9001+n, 9002, 9004-n, 9001, 9000, 9002+n))
-	}
+	s.healthy(5*time.Minute, 15*time.Minute, 9000)
 	if q := s.await(schemas.PredictionAverted); q.ID != p.ID {
 		t.Errorf("%s ended, %s was told", q.ID, p.ID)
 	}
+}
+
+// TestFanExchangedWhileAwayIsAverted exchanges the fan while the predictor is not
+// there to see it, and the server then runs at another speed.
+func TestFanExchangedWhileAwayIsAverted(t *testing.T) {
+	for _, away := range []time.Duration{10 * time.Second, 3 * time.Minute, 2 * time.Hour} {
+		for _, rpm := range []float64{7500, 9000, 12000} {
+			t.Run(fmt.Sprint(away, " ", rpm), func(t *testing.T) {
+				s := newStand(t)
+				s.start(s.recs)
+				s.wear(0, 5*time.Minute)
+				p := s.await(schemas.PredictionOpen)
+				s.stop()
+				s.start(s.recs)
+				s.healthy(5*time.Minute+away, 35*time.Minute+away, rpm)
+				if q := s.await(schemas.PredictionAverted); q.ID != p.ID {
+					t.Errorf("%s ended, %s was told", q.ID, p.ID)
+				}
+			})
+		}
+	}
+}
+
+// TestCrashLosesNothing ends a predictor without a last word, after it has read
+// more than it had written, and holds what the next one knows against one that
+// never ended.
+func TestCrashLosesNothing(t *testing.T) {
+	for _, last := range []time.Duration{7 * time.Minute, 14 * time.Minute} { // the prediction stands; it has come true
+		t.Run(last.String(), func(t *testing.T) {
+			s := newStand(t)
+			p, stop := s.begin(s.db)
+			s.wear(0, 2*time.Minute)
+			s.read(p)
+			if err := p.save(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.wear(2*time.Minute, last)
+			s.read(p)
+			s.await(map[bool]string{true: schemas.PredictionOpen, false: schemas.PredictionCameTrue}[last < 10*time.Minute])
+			before, _, err := s.recs.Predictions(t.Context(), records.Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			crash(p)
+			stop()
+
+			told := s.told()
+			p, _ = s.begin(s.db)
+			s.read(p)
+			after, _, err := s.recs.Predictions(t.Context(), records.Filter{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Error("predictions (-before the crash +after):", diff)
+			}
+			if n := s.told(); n != told {
+				t.Errorf("%d changes of predictions were told, %d before the crash", n, told)
+			}
+			whole, err := New(DefaultConfig(), Deps{Bus: s.bus, Placer: placer{}, Records: records.New(s.db)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.read(p)
+			for _, b := range s.sent {
+				whole.engine.Batch(b)
+			}
+			if diff := cmp.Diff(known(whole), known(p)); diff != "" {
+				t.Error("state of the series (-without +after the crash):", diff)
+			}
+		})
+	}
+}
+
+func TestStateIsTakenWholeOrNotAtAll(t *testing.T) {
+	limits, err := ReadLimits("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newEngine(DefaultConfig(), limits, placer{})
+	for at := time.Duration(0); at < 10*time.Minute; at += 10 * time.Second {
+		e.Batch(fans("a", "redfish", at, 9000-at.Seconds(), 9010, 9020, 9000, 9010))
+	}
+	worn := e.devices[deviceKey{"a", "redfish"}].all[0]
+	whole := worn.state()
+	fresh := func() *tracked {
+		return newEngine(DefaultConfig(), limits, placer{}).track(deviceKey{"a", "redfish"}, &device{}, worn.limit, 1, worn.place, worn.part)
+	}
+	nothing := fresh().state()
+	for n := range len(whole) {
+		s := fresh()
+		if s.restore(whole[:n]); !bytes.Equal(s.state(), nothing) {
+			t.Fatalf("took %d of %d bytes", n, len(whole))
+		}
+	}
+	s := fresh()
+	if s.restore(whole); !bytes.Equal(s.state(), whole) {
+		t.Error("a state is not what it was after it was read")
+	}
+}
+
+// known is the state of every series of a predictor.
+func known(p *Predictor) map[string][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string][]byte{}
+	for _, d := range p.engine.devices {
+		for _, t := range d.all {
+			out[t.id] = t.state()
+		}
+	}
+	return out
+}
+
+// crash lets a predictor write nothing more.
+func crash(p *Predictor) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.d.DB = nil
 }
 
 // flaky fails a few times before it writes.

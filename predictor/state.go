@@ -12,29 +12,53 @@ import (
 // keepStates is how long the state of a series that sends no more is kept.
 const keepStates = 30 * 24 * time.Hour
 
-// loadStates reads the state of every series.
-func loadStates(ctx context.Context, db *sqldb.DB) (map[string][]byte, error) {
-	rows, err := db.QueryContext(ctx, `SELECT id, state FROM predictor_series`)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	out := map[string][]byte{}
-	for rows.Next() {
+// loadStates reads the state of every series, and where in each partition it ends.
+func loadStates(ctx context.Context, db *sqldb.DB) (states map[string][]byte, next map[int]int64, err error) {
+	states, next = map[string][]byte{}, map[int]int64{}
+	err = scan(ctx, db, `SELECT id, state FROM predictor_series`, func(rows *sql.Rows) error {
 		var id, state string
 		if err := rows.Scan(&id, &state); err != nil {
-			return nil, err
+			return err
 		}
 		if b, err := base64.StdEncoding.DecodeString(state); err == nil { // else it is learnt anew
-			out[id] = b
+			states[id] = b
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	return out, rows.Err()
+	err = scan(ctx, db, `SELECT part, next_offset FROM predictor_positions`, func(rows *sql.Rows) error {
+		var part int
+		var offset int64
+		if err := rows.Scan(&part, &offset); err != nil {
+			return err
+		}
+		next[part] = offset
+		return nil
+	})
+	return states, next, err
 }
 
-// saveStates writes states in transactions of a bounded size, and drops those
-// that nobody has written for long.
-func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, now time.Time) error {
+func scan(ctx context.Context, db *sqldb.DB, query string, row func(*sql.Rows) error) error {
+	rows, err := db.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// saveStates writes states in transactions of a bounded size, then the positions
+// up to which they have read: what a crash leaves half written is read again, and
+// each series passes over what it has had. It drops states that nobody has
+// written for long.
+func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, next map[int]int64, now time.Time) error {
 	const chunk = 500
 	for len(states) > 0 {
 		part := states[:min(chunk, len(states))]
@@ -53,6 +77,15 @@ ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.st
 			return err
 		}
 	}
-	_, err := db.ExecContext(ctx, `DELETE FROM predictor_series WHERE updated_ns < $1`, now.Add(-keepStates).UnixNano())
-	return err
+	return db.InTx(ctx, func(tx *sql.Tx) error {
+		for part, offset := range next {
+			_, err := tx.ExecContext(ctx, `INSERT INTO predictor_positions (part, next_offset) VALUES ($1,$2)
+ON CONFLICT (part) DO UPDATE SET next_offset=excluded.next_offset`, part, offset)
+			if err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM predictor_series WHERE updated_ns < $1`, now.Add(-keepStates).UnixNano())
+		return err
+	})
 }

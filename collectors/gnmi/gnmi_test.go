@@ -309,3 +309,31 @@ func FuzzNotification(f *testing.F) {
 		}
 	})
 }
+
+func TestATargetThatNeverSaysThatItHasSentEverythingIsStillRemembered(t *testing.T) {
+	s, rec := collectortest.Settings(), collectortest.NewRecorder()
+	f := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "UP", 1)}, more: make(chan *gpb.SubscribeResponse)}
+	cfg := config()
+	cfg.Timeout = 200 * time.Millisecond
+	c, err := cfg.New(serve(t, f), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := again(c, rec)
+	for n, deadline := int64(2), time.Now().Add(5*time.Second); ; n++ {
+		select {
+		case f.more <- oper("Ethernet1", "UP", n):
+		case <-time.After(50 * time.Millisecond):
+		}
+		if pos, err := s.Cursors.Cursor(t.Context(), Name, "leaf-1"); err != nil || strings.Contains(pos, "Ethernet1") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Error("nothing is remembered 5 s after the first update")
+			break
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -323,11 +323,10 @@ type prediction struct {
 
 // forecastMetric is a metric with a limit of one file.
 type forecastMetric struct {
-	column int
-	name   string
-	limit  float64
-	series *trend.Series
-	teller trend.Teller
+	column   int
+	name     string
+	limit    float64
+	follower *trend.Follower
 }
 
 // BacktestForecast reads the files of a folder row by row and writes, for each
@@ -343,6 +342,13 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 	}
 	files, _, err := wideFiles(o.Data)
 	if err != nil {
+		return err
+	}
+	inputs := []string{o.Limits}
+	for _, f := range files {
+		inputs = append(inputs, f.path)
+	}
+	if err := notAnInput(o.Out, inputs...); err != nil {
 		return err
 	}
 	out, err := openOutput(o.Out, stdout)
@@ -361,39 +367,43 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 	seen := map[string]bool{}
 	for _, file := range files {
 		var ms []*forecastMetric
+		var drivers []int // columns without a limit
 		header := func(names []string) error {
+			for i, name := range names {
+				if _, ok := limits[name]; !ok && len(drivers) < trend.MaxDrivers {
+					drivers = append(drivers, i)
+				}
+			}
 			for i, name := range names {
 				l, ok := limits[name]
 				if !ok {
 					continue
 				}
 				seen[name] = true
-				m := &forecastMetric{column: i, name: name, series: trend.New(trend.Config{MaxWidth: 6 * time.Hour, Below: l.Below != nil})}
+				m := &forecastMetric{column: i, name: name}
 				if l.Above != nil {
 					m.limit = *l.Above
 				} else {
 					m.limit = *l.Below
 				}
+				m.follower = trend.NewFollower(trend.Config{MaxWidth: 6 * time.Hour, Below: l.Below != nil}, m.limit, o.Horizon, len(drivers))
 				ms = append(ms, m)
 			}
 			return nil
 		}
+		var others [trend.MaxDrivers]float64
 		row := func(r *wideRow) error {
 			in.rows++
+			for i, c := range drivers {
+				others[i] = r.values[c]
+			}
 			for _, m := range ms {
-				if !m.series.Add(r.at, r.values[m.column]) {
-					continue
-				}
-				f, ok := m.series.Forecast(m.limit, o.Horizon)
-				if !ok {
-					continue
-				}
-				f, tell := m.teller.Tell(f)
+				f, tell := m.follower.Add(r.at, r.values[m.column], others[:len(drivers)])
 				if !tell {
 					continue
 				}
 				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
-				if f.Crossed || m.teller.Alarmed() {
+				if f.Crossed || m.follower.Alarmed() {
 					p.P10, p.P50, p.P90 = eta(f, f.P10), eta(f, f.P50), eta(f, f.P90)
 				}
 				if err := enc.Encode(&p); err != nil {
@@ -431,7 +441,7 @@ func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Wr
 	if err := os.MkdirAll(o.Out, 0o750); err != nil {
 		return fmt.Errorf("write scores: %w", err)
 	}
-	if sameFolder(o.Data, o.Out) {
+	if sameFile(o.Data, o.Out) {
 		return fmt.Errorf("%w: the scores would overwrite the data in %s", ErrUsage, o.Out)
 	}
 	in := newWideReader(o.Strict, stderr, stdout)
@@ -446,15 +456,6 @@ func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Wr
 		fmt.Fprintf(in.stderr, "%s: there is no %s.csv to score\n", train[name], name)
 	}
 	return in.sum()
-}
-
-func sameFolder(a, b string) bool {
-	sa, err := os.Stat(a)
-	if err != nil {
-		return false
-	}
-	sb, err := os.Stat(b)
-	return err == nil && os.SameFile(sa, sb)
 }
 
 // scoreFile learns from the training file where there is one, then from the rows
@@ -494,7 +495,7 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 					values[i] = r.values[k]
 				}
 			}
-			dev.Learn(values)
+			dev.Learn(r.at, values)
 			return nil
 		})
 		if err != nil {
@@ -526,11 +527,11 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 		score := 0.0
 		names = names[:0]
 		if learnt < warmup {
-			dev.Learn(r.values)
+			dev.Learn(r.at, r.values)
 			learnt++
 		} else {
 			var top []int
-			score, top = dev.Score(r.values)
+			score, top = dev.Score(r.at, r.values)
 			for _, k := range top {
 				if !slices.Contains(names, metrics[k]) { // a column may be there twice
 					names = append(names, metrics[k])

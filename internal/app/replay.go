@@ -74,6 +74,9 @@ func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) 
 		return res, fmt.Errorf("read events: %w", err)
 	}
 	defer func() { _ = in.Close() }()
+	if err := notAnInput(o.Out, o.Topology, o.Events, o.Metrics); err != nil {
+		return res, err
+	}
 	out, err := openOutput(o.Out, o.Stdout)
 	if err != nil {
 		return res, fmt.Errorf("write incidents: %w", err)
@@ -266,6 +269,25 @@ func readTopology(o ReplayOptions) (*schemas.Topology, int, error) {
 		fmt.Fprintln(o.Stderr, p.In(o.Topology))
 	}
 	return &t, len(problems), nil
+}
+
+// notAnInput refuses an output that would overwrite what is read.
+func notAnInput(out string, inputs ...string) error {
+	for _, in := range inputs {
+		if sameFile(out, in) {
+			return fmt.Errorf("%w: the output would overwrite the input %s", ErrUsage, in)
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	sa, err := os.Stat(a)
+	if err != nil || !sa.Mode().IsRegular() && !sa.IsDir() {
+		return false
+	}
+	sb, err := os.Stat(b)
+	return err == nil && os.SameFile(sa, sb)
 }
 
 type output struct {

@@ -2,10 +2,18 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
+	"net"
+	"net/http"
+	neturl "net/url"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/internal/config"
 	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -119,5 +128,110 @@ func TestADeviceThatCannotBeReadStopsNoOther(t *testing.T) {
 	}
 	if out := said.String(); !strings.Contains(out, "bad") || strings.Contains(out, "good") {
 		t.Errorf("said %q, want the bad device alone", out)
+	}
+}
+
+// lines hands out what is written to it, a line at a time.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestHostileDevicesHarmNeitherTheOthersNorTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = mute.Close() }()
+	pipe, healthy := filepath.Join(dir, "pipe"), filepath.Join(dir, "kmsg")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	if err := os.WriteFile(healthy, []byte("3,1,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := mute.Addr().String()
+	inventory := filepath.Join(dir, "topology.json")
+	doc, err := json.Marshal(schemas.Topology{Version: 1, Resources: []schemas.Resource{
+		{ID: "mute", Kind: schemas.KindServer, Attrs: map[string]string{
+			schemas.AttrRedfishURL: "https://" + addr, schemas.AttrIPMIIP: addr, schemas.AttrExporterURL: "http://" + addr, schemas.AttrKmsgPath: pipe,
+		}},
+		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "no address"}},
+		{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},
+		{ID: "good", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: healthy}},
+	}})
+	if err == nil {
+		err = os.WriteFile(inventory, doc, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Data = filepath.Join(dir, "data")
+	set := []string{"inventory.file=" + inventory, "store.clickhouse=off", "api.listen=127.0.0.1:0", "collect.start_spread=0s"}
+	for _, name := range collectors.Names() {
+		set = append(set, "collectors."+name+"={}")
+	}
+	if err := config.Load(config.Source{Set: set}, &cfg); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Complete()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, said := &lines{}, &lines{}
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg, RunOptions{Out: out, Err: said}) }()
+	until := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+			select {
+			case err := <-done:
+				t.Fatalf("it ended before %s: %v\n%s", what, err, said)
+			default:
+			}
+			if time.Now().After(end) {
+				t.Fatalf("waited a minute for %s\n%s", what, said)
+			}
+		}
+	}
+	var at *neturl.URL
+	until("the address", func() bool {
+		_, rest, _ := strings.Cut(out.String(), "ready ")
+		line, _, whole := strings.Cut(rest, "\n")
+		at, err = neturl.Parse(line)
+		return whole && err == nil
+	})
+	until("the event of the healthy host", func() bool {
+		res, err := http.Get("http://" + at.Host + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer func() { _ = res.Body.Close() }()
+		body, _ := io.ReadAll(res.Body)
+		return strings.Contains(string(body), `auspex_detect_alerts_total{severity="critical",status="firing"} 1`)
+	})
+	began := time.Now()
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the end took %s, want at most 5 s", took)
+	}
+	if !strings.Contains(said.String(), "collector redfish of bad") {
+		t.Errorf("the device with a bad address is not named:\n%s", said)
 	}
 }

@@ -201,12 +201,12 @@ func relay(t *testing.T, to string, spoil func(answer []byte) []byte) (addr stri
 // process.
 func TestAnEncryptedPacketThatIsTooShortIsPassedOver(t *testing.T) {
 	b := ipmitest.Start(t, ipmitest.State{Power: true})
-	spoilt := 0
+	var spoilt atomic.Int64
 	addr := relay(t, b.Addr, func(answer []byte) []byte {
 		if len(answer) < 16 || answer[5] != 0xc0 { // encrypted, authenticated, an IPMI message
 			return nil
 		}
-		spoilt++
+		spoilt.Add(1)
 		short := append([]byte(nil), answer[:14]...)
 		return append(short, 4, 0, 1, 2, 3, 4)
 	})
@@ -220,7 +220,7 @@ func TestAnEncryptedPacketThatIsTooShortIsPassedOver(t *testing.T) {
 	if err := c.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if spoilt == 0 {
+	if spoilt.Load() == 0 {
 		t.Error("no answer was encrypted")
 	}
 }

@@ -5,36 +5,59 @@
 package anomaly
 
 import (
+	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
+	"time"
 )
+
+// ErrState is returned for a state that this version did not write.
+var ErrState = errors.New("unknown state of a series")
 
 // Weights of the exponential averages: of the level that is normal, of the one
-// that is now, and of how unusual readings usually are.
+// that is now, of the levels by the time of day, and of how unusual readings
+// usually are.
 const (
-	slow  = 1.0 / 20000
-	quick = 1.0 / 5
-	usual = 1.0 / 20000
+	slow  = 1.0 / 5000
+	quick = 1.0 / 20
+	daily = 1.0 / 200
+	usual = 1.0 / 60000
 )
 
-// Series is the state of one series. Its zero value has read nothing.
+const (
+	parts  = 12            // of a day, each with a usual level
+	part   = 24 / parts    // hours
+	tested = 48            // hours before the time of day counts
+	gain   = 0.8           // share of the deviation that must be left when it does
+	span   = 3600.0 * part // seconds
+)
+
+// Series is the state of one series, 128 bytes. Its zero value has read nothing.
 type Series struct {
-	level, scale  float64 // robust level and absolute deviation
-	now           float64 // level of the newest readings
-	diff          float64 // absolute change between readings
-	last          float64
-	low, high     float64 // range so far
-	tail, tailDev float64 // the usual size of the raw score, and its deviation
-	n             uint32
-	gap           uint32 // readings missing in a row
-	gaps          float32
+	level     float64 // robust level
+	now       float64 // level of the newest readings
+	last      float64
+	low, high float64 // range so far
+	scale     float32 // absolute deviation from the level
+	diff      float32 // absolute change between readings
+	rest      float32 // level of the newest readings, less that of the time of day
+	restDev   float32 // absolute deviation from the level of the time of day
+	tail      float32 // the usual size of the raw score
+	tailDev   float32 // and its deviation
+	gaps      float32
+	day       [parts]float32 // usual level by the time of day
+	known     uint16         // which of them
+	gap       uint16         // readings missing in a row
+	first     uint32         // when the series began, in hours
+	n         uint32
 }
 
 // Score takes a reading and tells how unusual it is: 0 is usual, each unit is as
 // rare as the next deviation. NaN is a reading that is missing.
-func (s *Series) Score(x float64) float64 {
-	if !(math.Abs(x) < 1e100) { // no measurement is
-		s.gap = min(s.gap+1, 1<<30)
+func (s *Series) Score(at time.Time, x float64) float64 {
+	if !(math.Abs(x) < 1e30) { // no measurement is
+		s.gap = min(s.gap+1, 1<<15)
 		long := float64(s.gap) / (3 + 6*float64(s.gaps))
 		return min(8, max(0, long-1))
 	}
@@ -42,6 +65,7 @@ func (s *Series) Score(x float64) float64 {
 	s.gap = 0
 	if s.n == 0 {
 		s.level, s.now, s.last, s.low, s.high = x, x, x, x, x
+		s.first = uint32(at.Unix() / 3600)
 		s.n = 1
 		return 0
 	}
@@ -49,18 +73,20 @@ func (s *Series) Score(x float64) float64 {
 	a := max(slow, 1/float64(s.n+1))
 	b := max(usual, 1/float64(s.n+1))
 	floor := 1e-3*math.Abs(s.level) + 1e-9 + 0.01*(s.high-s.low)
-	scale := max(s.scale*1.25, floor)
+	scale := max(float64(s.scale)*1.25, floor)
 	s.now += quick * (x - s.now)
-	dev := (x - s.level) / scale
-	shift := (s.now - s.level) / scale * 1.6
-	jump := (x - s.last) / max(s.diff*1.25, floor) * 0.5
-	raw := math.Log1p(max(math.Abs(dev), math.Abs(shift), math.Abs(jump)))
+	dev, shift := (x-s.level)/scale, (s.now-s.level)/scale
+	if d, r, ok := s.season(at, x, a, floor); ok {
+		dev, shift = d, r
+	}
+	jump := (x - s.last) / max(float64(s.diff)*1.25, floor) * 0.5
+	raw := math.Log1p(max(math.Abs(dev), 1.6*math.Abs(shift), math.Abs(jump)))
 	if beyond := max(x-s.high, s.low-x, 0); beyond > 0 && s.n > 100 {
 		raw += 0.3 * math.Log1p(beyond/max(floor, 0.05*(s.high-s.low)))
 	}
 	score := 0.0
 	if s.n > 10 {
-		score = max(0, (raw-s.tail)/max(s.tailDev*1.25, 0.15))
+		score = max(0, (raw-float64(s.tail))/max(float64(s.tailDev)*1.25, 0.15))
 	}
 	// What is odd teaches little, unless it stays.
 	clip := 3 * scale
@@ -69,14 +95,108 @@ func (s *Series) Score(x float64) float64 {
 	}
 	e := min(clip, max(-clip, x-s.level))
 	s.level += a * e
-	s.scale += a * (math.Abs(e) - s.scale)
-	s.diff += a * (min(math.Abs(x-s.last), 10*max(s.diff, floor)) - s.diff)
-	s.tail += b * (raw - s.tail)
-	s.tailDev += b * (min(math.Abs(raw-s.tail), 4) - s.tailDev)
+	toward(&s.scale, math.Abs(e), a)
+	toward(&s.diff, min(math.Abs(x-s.last), 10*max(float64(s.diff), floor)), a)
+	off := min(math.Abs(raw-float64(s.tail)-b*(raw-float64(s.tail))), 4)
+	toward(&s.tail, raw, b)
+	toward(&s.tailDev, off, b)
 	s.low, s.high = min(s.low, x), max(s.high, x)
 	s.last = x
 	s.n = min(s.n+1, 1<<30)
 	return score
+}
+
+// toward moves an average by a share of the way.
+func toward(mean *float32, x, share float64) { *mean += float32(share * (x - float64(*mean))) }
+
+// season holds a reading against the usual level at that time of day, learns it,
+// and tells whether that level says more than the one of all hours. It returns
+// how far the reading and the newest ones lie from it, in deviations.
+func (s *Series) season(at time.Time, x, a, floor float64) (dev, shift float64, ok bool) {
+	now := at.Unix()
+	second := float64((now%86400 + 86400) % 86400)
+	h := int(second / span)
+	if s.known&(1<<h) != 0 {
+		// Between the middles of two parts the level lies between theirs.
+		near, far := h+1, second/span-float64(h)-0.5
+		if far < 0 {
+			near, far = h+parts-1, -far
+		}
+		base := float64(s.day[h])
+		if near %= parts; s.known&(1<<near) != 0 {
+			base += far * (float64(s.day[near]) - base)
+		}
+		e := x - base
+		scale := max(float64(s.restDev)*1.25, floor)
+		toward(&s.rest, e, quick)
+		ok = s.n > 100 && now/3600-int64(s.first) >= tested && s.restDev < gain*s.scale
+		dev, shift = e/scale, float64(s.rest)/scale
+		if e = math.Abs(e); s.n >= 100 {
+			e = min(e, 3*scale)
+		}
+		toward(&s.restDev, e, a)
+	} else {
+		s.day[h] = float32(x)
+		s.known |= 1 << h
+	}
+	d := x - float64(s.day[h])
+	if s.n > 20*parts {
+		clip := 3 * max(float64(s.restDev)*1.25, floor)
+		d = min(clip, max(-clip, d))
+	}
+	s.day[h] += float32(max(daily, parts/float64(s.n+parts)) * d)
+	return dev, shift, ok
+}
+
+// AppendBinary appends the state of the series to b.
+func (s *Series) AppendBinary(b []byte) []byte {
+	for _, v := range s.wide() {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(*v))
+	}
+	for _, v := range s.narrow() {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(*v))
+	}
+	b = binary.LittleEndian.AppendUint16(b, s.known)
+	b = binary.LittleEndian.AppendUint16(b, s.gap)
+	b = binary.LittleEndian.AppendUint32(b, s.first)
+	return binary.LittleEndian.AppendUint32(b, s.n)
+}
+
+func (s *Series) wide() [5]*float64 { return [...]*float64{&s.level, &s.now, &s.last, &s.low, &s.high} }
+
+func (s *Series) narrow() []*float32 {
+	out := []*float32{&s.scale, &s.diff, &s.rest, &s.restDev, &s.tail, &s.tailDev, &s.gaps}
+	for i := range s.day {
+		out = append(out, &s.day[i])
+	}
+	return out
+}
+
+// DecodeBinary reads a state that AppendBinary wrote and returns what follows
+// it. After an error the series is as it was.
+func (s *Series) DecodeBinary(b []byte) ([]byte, error) {
+	var t Series
+	wide, narrow := t.wide(), t.narrow()
+	if len(b) < 8*len(wide)+4*len(narrow)+12 {
+		return b, ErrState
+	}
+	rest := b
+	for _, v := range wide {
+		if *v = math.Float64frombits(binary.LittleEndian.Uint64(rest)); *v-*v != 0 {
+			return b, ErrState
+		}
+		rest = rest[8:]
+	}
+	for _, v := range narrow {
+		if *v = math.Float32frombits(binary.LittleEndian.Uint32(rest)); *v-*v != 0 {
+			return b, ErrState
+		}
+		rest = rest[4:]
+	}
+	t.known, t.gap = binary.LittleEndian.Uint16(rest), binary.LittleEndian.Uint16(rest[2:])
+	t.first, t.n = binary.LittleEndian.Uint32(rest[4:]), binary.LittleEndian.Uint32(rest[8:])
+	*s = t
+	return rest[12:], nil
 }
 
 // Device scores the series of one device together. It must not be used by two
@@ -96,14 +216,14 @@ func NewDevice(n int) *Device {
 	return &Device{series: make([]Series, n), scores: make([]float64, n), order: make([]int, n)}
 }
 
-// Learn takes a row of readings without scoring it.
-func (d *Device) Learn(row []float64) { d.score(row) }
+// Learn takes the readings of one time without scoring them.
+func (d *Device) Learn(at time.Time, row []float64) { d.score(at, row) }
 
-// Score takes a row of readings, NaN where one is missing, and tells how unusual
+// Score takes the readings of one time, NaN where one is missing, and tells how unusual
 // it is, in [0,1], and the series that speak for it, at most five, the first one
 // most. The slice is valid until the next call.
-func (d *Device) Score(row []float64) (float64, []int) {
-	joint := d.score(row)
+func (d *Device) Score(at time.Time, row []float64) (float64, []int) {
+	joint := d.score(at, row)
 	k := 0
 	for i, s := range d.scores {
 		if s > 1 {
@@ -124,11 +244,11 @@ func (d *Device) Score(row []float64) (float64, []int) {
 	return 1 - math.Exp(-joint/6), top[:min(5, len(top))]
 }
 
-func (d *Device) score(row []float64) float64 {
+func (d *Device) score(at time.Time, row []float64) float64 {
 	// The strongest series count most; many a little make some.
 	var best [8]float64
 	for i := range d.series {
-		s := d.series[i].Score(row[i])
+		s := d.series[i].Score(at, row[i])
 		d.scores[i] = s
 		for k := range best {
 			if s > best[k] {
@@ -139,14 +259,14 @@ func (d *Device) score(row []float64) float64 {
 	joint, w := 0.0, 1.0
 	for _, b := range best {
 		joint += w * b
-		w *= 0.8
+		w *= 0.7
 	}
 	out := 0.0
 	if d.n > 10 {
 		out = max(0, (joint-d.mean)/max(1.25*d.dev, 0.3))
 	}
-	d.recent += quick * (out - d.recent)
-	out = 0.75*out + 0.25*d.recent
+	d.recent += 0.2 * (out - d.recent)
+	out = 0.9*out + 0.1*d.recent
 	d.n++
 	a := max(usual, 1/d.n)
 	d.mean += a * (min(joint, d.mean+6*max(d.dev, 0.3)) - d.mean)

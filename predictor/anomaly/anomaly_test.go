@@ -1,10 +1,15 @@
 package anomaly
 
 import (
+	"errors"
 	"math"
 	"testing"
+	"time"
 	"unsafe"
 )
+
+// at is the time of a reading, one a minute.
+func at(i int) time.Time { return time.Unix(1_767_225_600+60*int64(i), 0).UTC() }
 
 // noise is a repeatable series without a pattern.
 func noise(i int) float64 { return float64((i*7919+i*i*31)%97) / 97 }
@@ -29,13 +34,13 @@ func TestScoresOfSpikesShiftsAndSilence(t *testing.T) {
 			var s Series
 			usual := 0.0
 			for i := range 2000 {
-				if x := s.Score(noise(i)); i > 200 {
+				if x := s.Score(at(i), noise(i)); i > 200 {
 					usual = max(usual, x)
 				}
 			}
 			most := 0.0
 			for i := 2000; i < 2020; i++ {
-				most = max(most, s.Score(tc.value(i)))
+				most = max(most, s.Score(at(i), tc.value(i)))
 			}
 			if most < tc.least || most < usual {
 				t.Errorf("score %.2f, usual scores reach %.2f", most, usual)
@@ -51,10 +56,55 @@ func TestScoresDoNotDependOnTheUnit(t *testing.T) {
 		if i > 2500 {
 			v += 2
 		}
-		x, y := a.Score(10+v), b.Score(10000+1000*v)
+		x, y := a.Score(at(i), 10+v), b.Score(at(i), 10000+1000*v)
 		if math.Abs(x-y) > 0.05*(1+x) {
 			t.Fatalf("reading %d: %.3f, in another unit %.3f", i, x, y)
 		}
+	}
+}
+
+// TestDayIsToldFromNight feeds days that are busy and nights that are not, and
+// then a night that is as busy as a day: no reading that the range has not seen.
+func TestDayIsToldFromNight(t *testing.T) {
+	var s Series
+	const minutes, days = 5, 14
+	busy := func(i int) float64 {
+		if h := i * minutes / 60 % 24; h >= 8 && h < 20 {
+			return 60 + 3*noise(i)
+		}
+		return 20 + 3*noise(i)
+	}
+	usual := 0.0
+	for i := range days * 24 * 60 / minutes {
+		if x := s.Score(at(i*minutes), busy(i)); i > 4*24*60/minutes && i*minutes/60%24 > 20 {
+			usual = max(usual, x)
+		}
+	}
+	least := math.Inf(1)
+	for k := range 24 { // two hours from midnight on
+		i := days*24*60/minutes + k
+		if x := s.Score(at(i*minutes), busy(i+12*60/minutes)); k > 0 {
+			least = min(least, x)
+		}
+	}
+	if least < 2 || least < 2*usual {
+		t.Errorf("a busy night scores %.2f, usual nights up to %.2f", least, usual)
+	}
+}
+
+func TestStateOfASeriesIsWhatItWas(t *testing.T) {
+	var s, r Series
+	for i := range 5000 {
+		s.Score(at(i), noise(i))
+	}
+	b := s.AppendBinary(nil)
+	for n := range len(b) {
+		if _, err := r.DecodeBinary(b[:n]); !errors.Is(err, ErrState) || r != (Series{}) {
+			t.Fatalf("%d of %d bytes: %v", n, len(b), err)
+		}
+	}
+	if rest, err := r.DecodeBinary(b); err != nil || len(rest) != 0 || r != s {
+		t.Errorf("%d bytes left, %v", len(rest), err)
 	}
 }
 
@@ -66,13 +116,13 @@ func TestDeviceNamesTheCulprit(t *testing.T) {
 			row[k] = noise(i + 101*k)
 		}
 		if i < 300 {
-			d.Learn(row)
+			d.Learn(at(i), row)
 			continue
 		}
-		d.Score(row)
+		d.Score(at(i), row)
 	}
 	row[2] = 15
-	score, top := d.Score(row)
+	score, top := d.Score(at(2000), row)
 	if score < 0.5 || score > 1 || len(top) == 0 || top[0] != 2 {
 		t.Errorf("score %.2f, named %v", score, top)
 	}
@@ -80,9 +130,11 @@ func TestDeviceNamesTheCulprit(t *testing.T) {
 
 func TestScoresAreFinite(t *testing.T) {
 	d := NewDevice(2)
-	for _, x := range []float64{0, 0, 0, 1e300, -1e300, math.Inf(1), math.NaN(), 5e-324, 1} {
+	i := 0
+	for _, x := range []float64{0, 0, 0, 1e300, 1e29, -1e29, -1e300, math.Inf(1), math.NaN(), 5e-324, 1} {
 		for range 20 {
-			if s, _ := d.Score([]float64{x, -x}); math.IsNaN(s) || s < 0 || s > 1 {
+			i++
+			if s, _ := d.Score(at(i), []float64{x, -x}); math.IsNaN(s) || s < 0 || s > 1 {
 				t.Fatalf("score %v of %v", s, x)
 			}
 		}
@@ -94,7 +146,7 @@ func BenchmarkScore(b *testing.B) {
 	b.ReportAllocs()
 	i := 0
 	for b.Loop() {
-		s.Score(noise(i))
+		s.Score(at(i), noise(i))
 		i++
 	}
 }

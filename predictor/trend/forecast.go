@@ -74,6 +74,12 @@ type filter struct {
 // Forecast tells when the series crosses limit, looking horizon ahead from the
 // last reading. It is false while there is too little to tell from.
 func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool) {
+	return s.forecast(limit, horizon, nil)
+}
+
+// forecast is Forecast of a series to which a load is added before it is held
+// against the limit.
+func (s *Series) forecast(limit float64, horizon time.Duration, load *peaks) (Forecast, bool) {
 	f := Forecast{At: time.Unix(0, s.last).UTC()}
 	closed := s.n - 1
 	if closed < minBuckets || s.width == 0 {
@@ -109,7 +115,7 @@ func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool)
 		f.Horizon = horizon
 		last, _, _ := middle(y, live, len(y)-3)
 		f.Level, f.Noise = (last+lim)*float64(s.sign), noise
-		f.Crossed = last >= 0
+		f.Crossed = last >= 0 && load == nil
 		if f.Crossed {
 			f.Probability = 1
 		}
@@ -130,7 +136,7 @@ func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool)
 	f.Noise, f.Trend = noise, plain.trend
 
 	newest := y[len(y)-1]
-	if newest >= 0 && live[len(y)-1] && plain.level > -0.5*noise {
+	if load == nil && newest >= 0 && live[len(y)-1] && plain.level > -0.5*noise {
 		f.Crossed, f.Probability = true, 1
 		return f, true
 	}
@@ -145,13 +151,14 @@ func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool)
 		}
 		quickening.look(y, live, max(n, 1e-3), logOf(record))
 		quickening.was.n = seen
+		quickening.scale = logOf
 		if quickening.slope > 0 {
 			quickening.weight = 1 / (1 + math.Exp(min(50, max(-50, plain.evidence-quickening.evidence-gain+doubt))))
 			plain.weight = 1 - quickening.weight
 			f.Trend = plain.weight*plain.trend + quickening.weight*quickening.trend
 		}
 	}
-	s.crossing(&f, &views)
+	s.crossing(&f, &views, load)
 	return f, true
 }
 
@@ -162,6 +169,7 @@ type view struct {
 	level, slope, trend float64
 	evidence            float64 // log of how well the models foretold the readings
 	was                 past
+	scale               func(float64) float64 // from distances to the limit; nil where they are as they are
 }
 
 // look runs the models over the readings and weighs them.
@@ -287,7 +295,7 @@ var (
 // above the level.
 const peak = 0.7
 
-func (s *Series) crossing(f *Forecast, views *[2]view) {
+func (s *Series) crossing(f *Forecast, views *[2]view, load *peaks) {
 	// Time counts in buckets from the middle of the last closed one.
 	width := float64(s.width)
 	now := (float64(s.last-s.origin) - (float64(s.n)-1.5)*width) / width
@@ -298,7 +306,11 @@ func (s *Series) crossing(f *Forecast, views *[2]view) {
 		x := float64(k) / steps
 		grid[k] = now + (far-now)*x*x
 	}
-	// The sum over models and slopes, at one time or along the grid.
+	// The sum over models, slopes and loads, at one time or along the grid.
+	loads := 1
+	if load != nil {
+		loads = len(chances)
+	}
 	sum := func(at func(w float64, p path)) {
 		for j := range views {
 			v := &views[j]
@@ -324,10 +336,16 @@ func (s *Series) crossing(f *Forecast, views *[2]view) {
 						l += c * (b - fs[i].slope)
 						pl -= c * fs[i].pls
 					}
-					at(v.weight*fs[i].log*share, path{
+					p := path{
 						a: -l - peak*noise, b: b, p: max(0, pl), q: m.rho * 2 * noise * noise, d: m.drift * m.drift * noise * noise,
 						still: m.prior == 0, was: v.was, noise: noise,
-					})
+					}
+					for u := range loads {
+						if load != nil {
+							p.load, p.chance, p.scale, p.now = load, chances[u], v.scale, now
+						}
+						at(v.weight*fs[i].log*share/float64(loads), p)
+					}
 				}
 			}
 		}
@@ -378,11 +396,30 @@ type path struct {
 	a, b, p, q, d, noise float64
 	still                bool
 	was                  past
+
+	load        *peaks // nil: none is added
+	chance, now float64
+	scale       func(float64) float64
 }
+
+// chances are where the distribution of the highest load is looked at.
+var chances = [...]float64{1. / 6, 3. / 6, 5. / 6}
 
 // passed is the probability that the path has passed the limit within t buckets.
 func (p *path) passed(t float64) float64 {
 	t = max(t, 1e-6)
+	if p.load != nil {
+		near := -p.load.above(p.chance, max(0, t-p.now))
+		if p.scale != nil {
+			near = p.scale(near)
+		}
+		o := *p
+		o.load = nil
+		o.a += near
+		o.was.record -= near
+		o.was.center -= near
+		return o.passed(t)
+	}
 	if p.still {
 		return min(p.wandered(t), p.was.beaten(t, p.noise))
 	}

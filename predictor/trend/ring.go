@@ -111,8 +111,46 @@ func (s *Series) Reset() {
 	*s = Series{sign: s.sign, maxWidth: s.maxWidth}
 }
 
+// Restart forgets all but the newest readings, whose bucket is still filling.
+func (s *Series) Restart() {
+	b, keep := *s.at(s.n - 1), *s
+	s.Reset()
+	s.width, s.quantum, s.last, s.lastV = keep.width, keep.quantum, keep.last, keep.lastV
+	s.origin = keep.origin + int64(keep.n-1)*keep.width
+	s.first, s.n, s.total = s.origin, 1, keep.total
+	s.ring[0] = b
+}
+
+// within tells whether all readings of the newest closed bucket lie within limit.
+func (s *Series) within(limit float64) bool {
+	if s.n < 2 {
+		return false
+	}
+	b := s.at(s.n - 2)
+	return b.n > 0 && b.value() < limit*float64(s.sign)
+}
+
+// fellBack tells whether the newest closed bucket lies in the lower half of what
+// the buckets have held.
+func (s *Series) fellBack() bool {
+	if s.n < 2 {
+		return false
+	}
+	low, high := math.Inf(1), math.Inf(-1)
+	for i := range s.n - 1 {
+		if b := s.at(i); b.n > 0 {
+			low, high = min(low, b.value()), max(high, b.value())
+		}
+	}
+	b := s.at(s.n - 2)
+	return b.n > 0 && b.value() < (low+high)/2
+}
+
 // Span returns how much time the readings cover.
 func (s *Series) Span() time.Duration { return time.Duration(s.last - s.first) }
+
+// Resolution returns how much time a bucket covers.
+func (s *Series) Resolution() time.Duration { return time.Duration(s.width) }
 
 // Len returns how many readings the series has taken.
 func (s *Series) Len() int64 { return s.total }

@@ -103,9 +103,12 @@ func Open(ctx context.Context, file, topic string, cfg Config, pub bus.Publisher
 	if err != nil && ctx.Err() == nil && damaged(file, err) {
 		aside := file + ".damaged-" + time.Now().UTC().Format("20060102T150405")
 		log.Error("spool of events is damaged and was put aside; what waited in it is lost", "file", aside, "error", err)
-		if err = os.Rename(file, aside); err == nil {
-			err = s.open(ctx, file)
+		for _, part := range []string{"-wal", "-shm", ""} {
+			if rerr := os.Rename(file+part, aside+part); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
+				return nil, fmt.Errorf("open spool: %w", rerr)
+			}
 		}
+		err = s.open(ctx, file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open spool %s: %w", file, err)

@@ -1,0 +1,202 @@
+package trend
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+const quarter = 15 * time.Minute
+
+// rig is a fan whose controller answers jobs and the room's air, as read every
+// quarter of an hour: its duty, and then power, inlet, a counter, and the speed
+// that its duty gives.
+type rig struct {
+	rng         *rand.Rand
+	power, left float64
+	count       float64
+}
+
+func newRig(seed uint64) *rig { return &rig{rng: rand.New(rand.NewPCG(seed, 7)), count: 1e6} }
+
+func (r *rig) read(at time.Duration, wear float64) (duty float64, others []float64) {
+	if r.left--; r.left < 0 { // another job, or none, for hours or days
+		r.left = 24 + 150*r.rng.Float64()
+		r.power = 320 + 280*r.rng.Float64()
+		if r.rng.Float64() < 0.15 {
+			r.left, r.power = 20, 90
+		}
+	}
+	power := r.power + 12*r.rng.NormFloat64()
+	inlet := 22 + 2*math.Sin(at.Hours()/24*2*math.Pi) + 0.2*r.rng.NormFloat64()
+	r.count += power
+	duty = math.Round(min(100, max(25, (1+wear)*(0.1*power+inlet-24)+0.5*r.rng.NormFloat64())))
+	return duty, []float64{math.Round(power), math.Round(inlet*2) / 2, r.count, 120*duty + 20*r.rng.NormFloat64()}
+}
+
+var duties = Config{MaxWidth: 6 * time.Hour}
+
+const (
+	dutyLimit = 95
+	week      = 168 * time.Hour
+)
+
+// TestWearIsSeenBehindTheLoad lets a fan clog over two weeks while jobs come and
+// go: the duty alone moves more with the jobs than with the dust.
+func TestWearIsSeenBehindTheLoad(t *testing.T) {
+	early, alone := 0, 0
+	const seeds = 8
+	for seed := uint64(1); seed <= seeds; seed++ {
+		r, raw := newRig(seed), New(duties)
+		var teller Teller
+		f := NewFollower(duties, dutyLimit, week, 4)
+		over := 0
+		type standing struct {
+			at          time.Duration
+			with, alone bool
+		}
+		var said []standing
+		var crossed time.Duration
+		for at := time.Duration(0); at < 40*24*time.Hour; at += quarter {
+			days := at.Hours() / 24
+			duty, others := r.read(at, math.Expm1(max(0, days-14)/14))
+			if over++; duty <= dutyLimit {
+				over = 0
+			}
+			if over == 3 {
+				crossed = at
+				break
+			}
+			f.Add(start.Add(at), duty, others)
+			if raw.Add(start.Add(at), duty) {
+				if g, ok := raw.Forecast(dutyLimit, week); ok {
+					teller.Tell(g)
+				}
+			}
+			said = append(said, standing{at, f.Alarmed(), teller.Alarmed()})
+			if f.Alarmed() && days > 4 && days < 14 {
+				t.Errorf("seed %d: alarm on day %.1f, before the dust", seed, days)
+				break
+			}
+		}
+		if crossed == 0 {
+			t.Fatalf("seed %d: never crossed", seed)
+		}
+		for _, s := range said {
+			if s.at == crossed-24*time.Hour {
+				if s.with {
+					early++
+				}
+				if s.alone {
+					alone++
+				}
+			}
+		}
+	}
+	t.Logf("foretold a day ahead: %d of %d under the usual load, %d from the duty alone", early, seeds, alone)
+	if early < 7 || early <= alone {
+		t.Errorf("foretold a day ahead: %d of %d, %d from the duty alone", early, seeds, alone)
+	}
+}
+
+func TestLoadIsNoWear(t *testing.T) {
+	for seed := uint64(20); seed < 26; seed++ {
+		r := newRig(seed)
+		f := NewFollower(duties, dutyLimit, week, 4)
+		for at := time.Duration(0); at < 45*24*time.Hour; at += quarter {
+			duty, others := r.read(at, 0.15) // the highest jobs come near the limit
+			if now, told := f.Add(start.Add(at), duty, others); told && f.Alarmed() && at > 5*24*time.Hour {
+				t.Errorf("seed %d day %.1f: alarm of a healthy fan, probability %.2f", seed, at.Hours()/24, now.Probability)
+				break
+			}
+		}
+	}
+}
+
+func TestWhatDrivesASeries(t *testing.T) {
+	r := newRig(3)
+	d := NewDrivers(duties, 4)
+	for at := time.Duration(0); at < 10*24*time.Hour; at += quarter {
+		duty, others := r.read(at, 0)
+		d.Add(start.Add(at), duty, others)
+	}
+	d.fit()
+	if !d.engaged {
+		t.Fatal("the load does not explain the duty")
+	}
+	for j, want := range []bool{true, true, false, false} {
+		if d.by[j] != want {
+			t.Errorf("metric %d (power, inlet, a counter, the fan's speed) drives it: %v, want %v", j, d.by[j], want)
+		}
+	}
+	for at := 10 * 24 * time.Hour; at < 20*24*time.Hour; at += quarter {
+		duty, others := r.read(at, math.Expm1((at.Hours()-240)/300))
+		others[3] = 6000 // by now it tells no more what the duty tells
+		d.Add(start.Add(at), duty, others)
+		d.fit()
+	}
+	if d.by[3] {
+		t.Error("what fails with the part has become a driver")
+	}
+}
+
+func TestSeriesWithoutDriversStandsAlone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	s, f := New(duties), NewFollower(duties, 80, week, 2)
+	for at := time.Duration(0); at < 12*24*time.Hour; at += quarter {
+		v := 40 + at.Hours()/9 + rng.NormFloat64()
+		others := []float64{rng.NormFloat64(), math.NaN()}
+		now, told := f.Add(start.Add(at), v, others)
+		if !s.Add(start.Add(at), v) {
+			continue
+		}
+		alone, ok := s.Forecast(80, week)
+		if told && ok && at > 5*24*time.Hour && alone.Probability > 0.6 && now.Probability != alone.Probability {
+			t.Fatalf("at %s: %.3f, alone %.3f", at, now.Probability, alone.Probability)
+		}
+	}
+	if !f.Alarmed() {
+		t.Error("no alarm")
+	}
+}
+
+// TestAlarmEndsWithTheExchange lets a rate that is counted over a day pass its
+// limit and fall to nothing after an exchange.
+func TestAlarmEndsWithTheExchange(t *testing.T) {
+	f := NewFollower(duties, 7, week, 0)
+	const crossed, changed = 14 * 24 * time.Hour, 15 * 24 * time.Hour
+	for at := time.Duration(0); at <= changed+30*time.Hour; at += quarter {
+		v := 7 * math.Exp((at-crossed).Hours()/60)
+		if at > changed {
+			v = 7 * math.Exp((changed-crossed).Hours()/60) * max(0, 1-(at-changed).Hours()/24)
+		}
+		f.Add(start.Add(at), v, nil)
+		if at == changed && !f.Alarmed() {
+			t.Error("no alarm while it is beyond the limit")
+		}
+		if at > changed+24*time.Hour && f.Alarmed() {
+			t.Fatalf("alarm %s after the exchange", at-changed)
+		}
+	}
+}
+
+// TestWantOfLoadIsNoExchange gives a clogged fan a light job after it has crossed.
+func TestWantOfLoadIsNoExchange(t *testing.T) {
+	r := newRig(11)
+	f := NewFollower(duties, dutyLimit, week, 4)
+	for at := time.Duration(0); at < 24*24*time.Hour; at += quarter {
+		days := at.Hours() / 24
+		switch {
+		case days > 22 && days < 23:
+			r.power, r.left = 330, 1
+		case days > 20:
+			r.power, r.left = 590, 1
+		}
+		duty, others := r.read(at, min(1, max(0, (days-10)/8)))
+		f.Add(start.Add(at), duty, others)
+		if (days > 21 && days < 22 || days > 23.5) && !f.Alarmed() {
+			t.Fatalf("day %.1f: no alarm while the duty is %.0f", days, duty)
+		}
+	}
+}
