@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -27,11 +29,19 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		t.Fatalf("no address with a code: %q", p.out.String())
 	}
 	eval := func(js string) (string, error) {
-		return chromedp.Run(browser, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
+		ctx, cancel := context.WithTimeout(browser, 10*time.Second) // a page that hangs is a page that is not there
+		defer cancel()
+		return chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
 	}
-	if err := chromedp.Do(browser, chromedp.Navigate(address[1])); err != nil {
-		t.Fatal(err)
+	visit := func(url string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(browser, 30*time.Second)
+		defer cancel()
+		if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	visit(address[1])
 	p.await("the fleet", func() error {
 		s, err := eval(`document.querySelector('canvas') ? 'map' : document.body.innerText`)
 		if err == nil && s != "map" {
@@ -58,7 +68,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 	rack, side := feed[strings.Index(feed, "-")+1:strings.LastIndex(feed, "-")], strings.Index("ab", feed[len(feed)-1:])
 	p.await("the map", func() error {
 		got, err := eval(fmt.Sprintf(`fetch('api/v1/fleet').then((r) => r.json()).then(({ racks, servers }) => {
-			const at = racks.findIndex((r) => r.id.endsWith(%q));
+			const at = racks.findIndex((r) => r.name.endsWith(%q));
 			const of = (k) => [...new Set(servers.state.filter((_, i) => servers.rack[i] === k))].join();
 			return [racks[at].feeds[%d], of(at), window.neverReloaded].join(' ');
 		})`, rack, side))
@@ -68,9 +78,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		return err
 	})
 	for _, path := range []string{"actions", "predictions"} {
-		if err := chromedp.Do(browser, chromedp.Navigate(p.url+path)); err != nil {
-			t.Fatal(err)
-		}
+		visit(p.url + path)
 		p.await(path, func() error {
 			text, err := eval(`document.querySelector('main')?.innerText ?? ''`)
 			want := map[string]string{"actions": "Chain holds", "predictions": "Can I believe it?"}[path]
