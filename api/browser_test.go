@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -252,9 +254,30 @@ func TestPagesFitTheScreen(t *testing.T) {
 func (p *tab) keys(keys ...string) {
 	p.t.Helper()
 	for _, k := range keys {
-		p.do(chromedp.KeyEvent(k))
+		p.do(press(k))
 		time.Sleep(150 * time.Millisecond)
 	}
+}
+
+// press types keys as a keyboard does: what the page makes of a key going down
+// decides whether its letter is typed. (chromedp.KeyEvent sends the letter by
+// itself, and it may land in the field that the key has just opened.)
+func press(keys string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		for _, r := range keys {
+			events := kb.Encode(r)
+			if len(events) == 3 { // down, letter, up
+				events[0].Text, events[0].UnmodifiedText = events[1].Text, events[1].UnmodifiedText
+				events = []*input.DispatchKeyEventParams{events[0], events[2]}
+			}
+			for _, e := range events {
+				if _, err := cdp.Call(ctx, t, input.DispatchKeyEvent, *e); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // TestRepairByKeyboard opens the second incident, approves its step, sees it

@@ -21,7 +21,15 @@ type Batch struct {
 	samples auspexv1.SampleColumns
 	symbols map[string]uint32
 	series  map[seriesKey]Ref
+	refused int
 }
+
+// maxSeries bounds the series of a device: names that change all the time would
+// otherwise grow a batch for ever. A large switch has some 20,000.
+const maxSeries = 1 << 16
+
+// Refused is the Ref of a series beyond the bound; its samples are left out.
+const Refused = ^Ref(0) - 1
 
 type seriesKey struct{ metric, kind, part, labels string }
 
@@ -44,6 +52,9 @@ func (b *Batch) Series(metric, kind, part string, labels ...string) Ref {
 	}
 	if ref, ok := b.series[key]; ok {
 		return ref
+	}
+	if len(b.samples.Series) >= maxSeries {
+		return Refused
 	}
 	s := &auspexv1.Series{Metric: b.symbol(metric), PartKind: b.symbol(kind), Part: b.symbol(part)}
 	for _, l := range labels {
@@ -68,6 +79,10 @@ func (b *Batch) symbol(s string) uint32 {
 
 // Sample adds a value of a series at a time of the device's clock.
 func (b *Batch) Sample(ref Ref, t time.Time, v float64) {
+	if ref == Refused {
+		b.refused++
+		return
+	}
 	ns := t.UnixNano()
 	if len(b.samples.Ref) == 0 {
 		b.samples.BaseTime = ns
@@ -104,6 +119,10 @@ func (b *Batch) Discard() {
 // Observed is the collector's clock at the poll; zero is the emitter's now. After
 // an error nothing is forgotten.
 func (b *Batch) Emit(ctx context.Context, out Emitter, observed time.Time) error {
+	if c, ok := out.(interface{ refused(n int) }); ok && b.refused > 0 {
+		c.refused(b.refused)
+		b.refused = 0
+	}
 	b.wire.Observed, b.wire.Sequence, b.wire.Epoch = 0, 0, 0
 	if !observed.IsZero() {
 		b.wire.Observed = observed.UnixNano()

@@ -2,11 +2,13 @@ package collectors
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/bus/spool"
 	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/auspexv1"
@@ -18,7 +20,7 @@ type Publisher interface {
 	Publish(ctx context.Context, msgs ...bus.Message) error
 }
 
-// maxMessage bounds a message in bytes; a batch of more events is published in pieces.
+// maxMessage bounds a message in bytes; a batch of more is published in pieces.
 const maxMessage = 512 << 10
 
 // Contact tells the runner that the device answers, for collectors that may be
@@ -44,10 +46,15 @@ type emitter struct {
 	seq   uint64
 	sem   chan struct{}
 	alive func()
+
+	events, samples bucket
 }
 
 func newEmitter(r *Runner, inst *instance, epoch uint64) *emitter {
-	return &emitter{r: r, inst: inst, epoch: epoch, sem: make(chan struct{}, 1)}
+	return &emitter{
+		r: r, inst: inst, epoch: epoch, sem: make(chan struct{}, 1),
+		events: newBucket(r.cfg.EventRate), samples: newBucket(r.cfg.SampleRate),
+	}
 }
 
 func (e *emitter) contact() {
@@ -59,13 +66,35 @@ func (e *emitter) skipped(n int) {
 	e.r.metrics.skipped.WithLabelValues(e.inst.collector).Add(float64(n))
 }
 
+// refused counts samples whose series are beyond the bound of their batch.
+func (e *emitter) refused(n int) {
+	e.r.metrics.dropped.WithLabelValues(e.inst.collector).Add(float64(n))
+	e.r.log.Warn("device has too many series; the rest is left out", "collector", e.inst.collector, "device", e.inst.target.ID, "limit", maxSeries)
+}
+
 // Emit implements [Emitter].
 func (e *emitter) Emit(ctx context.Context, b *auspexv1.Batch) error {
+	if err := e.hold(ctx, b); err != nil {
+		return err
+	}
 	if err := e.publish(ctx, b); err != nil {
 		return err
 	}
 	e.contact()
 	return nil
+}
+
+// hold makes a device that floods wait, so that it takes no more than its share of
+// the bus and of all that reads it. Nothing is lost here: its collector reads on
+// when the batch has gone.
+func (e *emitter) hold(ctx context.Context, b *auspexv1.Batch) error {
+	wait := max(e.events.take(len(b.Events)), e.samples.take(sampleCount(b)))
+	if wait <= 0 {
+		return nil
+	}
+	e.r.log.Warn("device floods; it is read more slowly", "collector", e.inst.collector, "device", e.inst.target.ID)
+	e.r.metrics.held.WithLabelValues(e.inst.collector).Add(wait.Seconds())
+	return run.Sleep(ctx, wait)
 }
 
 func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch) error {
@@ -83,14 +112,26 @@ func (e *emitter) publish(ctx context.Context, b *auspexv1.Batch) error {
 		if ev.Observed == 0 || ev.Observed == zeroTime {
 			ev.Observed = b.Observed
 		}
+		bound(ev)
 	}
-	if b.Samples != nil || b.Gpus != nil {
-		part := auspexv1.Batch{Device: b.Device, Collector: b.Collector, Observed: b.Observed, Samples: b.Samples, Gpus: b.Gpus}
-		if err := e.send(ctx, schemas.TopicTelemetry, &part); err != nil {
-			return err
+	// Events first: they do not wait for samples that a bus refuses.
+	if err := e.sendEvents(ctx, b, b.Events); err != nil {
+		return err
+	}
+	if b.Samples == nil && b.Gpus == nil {
+		return nil
+	}
+	part := auspexv1.Batch{Device: b.Device, Collector: b.Collector, Observed: b.Observed, Samples: b.Samples, Gpus: b.Gpus}
+	if len(b.Samples.GetRef()) > 1 && part.SizeVT() > maxMessage {
+		part.Samples = nil
+		if b.Gpus != nil {
+			if err := e.send(ctx, schemas.TopicTelemetry, &part); err != nil {
+				return err
+			}
 		}
+		return e.sendSamples(ctx, b, b.Samples)
 	}
-	return e.sendEvents(ctx, b, b.Events)
+	return e.send(ctx, schemas.TopicTelemetry, &part)
 }
 
 // zeroTime is what the zero time.Time becomes on the wire.
@@ -111,8 +152,28 @@ func (e *emitter) sendEvents(ctx context.Context, b *auspexv1.Batch, events []*a
 	return e.send(ctx, schemas.TopicEvents, &part)
 }
 
+// sendSamples publishes samples in pieces, each with the series that it needs.
+func (e *emitter) sendSamples(ctx context.Context, b *auspexv1.Batch, s *auspexv1.SampleColumns) error {
+	s = compact(s)
+	part := auspexv1.Batch{Device: b.Device, Collector: b.Collector, Observed: b.Observed, Samples: s}
+	half := len(s.Ref) / 2
+	if half == 0 || part.SizeVT() <= maxMessage {
+		return e.send(ctx, schemas.TopicTelemetry, &part)
+	}
+	cut := func(from, to int) *auspexv1.SampleColumns {
+		return &auspexv1.SampleColumns{
+			Symbols: s.Symbols, Series: s.Series, BaseTime: s.BaseTime, Ref: s.Ref[from:to], Delta: s.Delta[from:to], Value: s.Value[from:to],
+		}
+	}
+	if err := e.sendSamples(ctx, b, cut(0, half)); err != nil {
+		return err
+	}
+	return e.sendSamples(ctx, b, cut(half, len(s.Ref)))
+}
+
 // send publishes one message and tries again while the bus refuses it: events
-// until ctx is done, samples until their patience ends.
+// until ctx is done, samples until their patience ends or the bus is known to be
+// away.
 func (e *emitter) send(ctx context.Context, topic string, b *auspexv1.Batch) error {
 	name := e.inst.collector
 	e.seq++
@@ -132,10 +193,14 @@ func (e *emitter) send(ctx context.Context, topic string, b *auspexv1.Batch) err
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		hopeless := errors.Is(err, bus.ErrTooLarge)
 		e.r.metrics.busErrors.WithLabelValues(name, topic).Inc()
-		e.r.log.Warn("bus refused a batch", "collector", name, "device", b.Device, "topic", topic, "attempt", attempt+1, "err", err)
-		if topic == schemas.TopicTelemetry && time.Since(began) > e.r.cfg.TelemetryPatience {
+		if hopeless || attempt == 0 && !errors.Is(err, spool.ErrAway) {
+			e.r.log.Warn("bus refused a batch", "collector", name, "device", b.Device, "topic", topic, "bytes", len(value), "err", err)
+		}
+		if hopeless || topic == schemas.TopicTelemetry && (errors.Is(err, spool.ErrAway) || time.Since(began) > e.r.cfg.TelemetryPatience) {
 			e.r.metrics.dropped.WithLabelValues(name).Add(float64(sampleCount(b)))
+			e.r.metrics.lostEvents.WithLabelValues(name).Add(float64(len(b.Events)))
 			return nil
 		}
 		if err := run.Sleep(ctx, backoff(attempt, 100*time.Millisecond, 5*time.Second)); err != nil {

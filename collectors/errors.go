@@ -3,6 +3,7 @@ package collectors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,15 +19,21 @@ var (
 	ErrProtocol = errors.New("answer not understood")
 
 	errPanic = errors.New("panic")
+	// errState says that our own store of positions failed, which is no fault of a
+	// device and no loss of contact with it.
+	errState = errors.New("positions cannot be read or kept")
 )
 
 // errorKind names an error in a metric label, out of a small closed set.
 func errorKind(err error) string {
 	var dns *net.DNSError
 	var ne net.Error
+	var path *os.PathError
 	switch {
 	case errors.Is(err, errPanic):
 		return "panic"
+	case errors.Is(err, errState):
+		return "state"
 	case errors.Is(err, ErrAuth):
 		return "auth"
 	case errors.Is(err, ErrProtocol):
@@ -37,10 +44,30 @@ func errorKind(err error) string {
 		return "refused"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &ne) && ne.Timeout():
 		return "timeout"
+	case errors.As(err, &path), errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
+		return "file" // before the network: a system call's error looks like both
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &ne):
 		return "network"
-	case errors.Is(err, os.ErrNotExist), errors.Is(err, os.ErrPermission):
-		return "file"
 	}
 	return "other"
+}
+
+// guardedCursors marks the errors of cursors.
+type guardedCursors struct{ Cursors }
+
+// Cursor implements [Cursors].
+func (g guardedCursors) Cursor(ctx context.Context, collector, device string) (string, error) {
+	pos, err := g.Cursors.Cursor(ctx, collector, device)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", errState, err)
+	}
+	return pos, err
+}
+
+// SetCursor implements [Cursors].
+func (g guardedCursors) SetCursor(ctx context.Context, collector, device, position string) error {
+	if err := g.Cursors.SetCursor(ctx, collector, device, position); err != nil {
+		return fmt.Errorf("%w: %w", errState, err)
+	}
+	return nil
 }

@@ -30,6 +30,10 @@ type RunnerConfig struct {
 	// TelemetryPatience is how long samples wait for a bus that refuses them
 	// before they are given up and counted. Events wait for ever.
 	TelemetryPatience time.Duration `yaml:"telemetry_patience"`
+	// EventRate and SampleRate are what one collector of one device may say a
+	// second, on average over 20 s, before it is read more slowly; 0 is no bound.
+	EventRate  int `yaml:"event_rate"`
+	SampleRate int `yaml:"sample_rate"`
 }
 
 // DefaultRunnerConfig returns the defaults.
@@ -37,6 +41,7 @@ func DefaultRunnerConfig() RunnerConfig {
 	return RunnerConfig{
 		StartSpread: time.Second, BackoffMin: time.Second, BackoffMax: 30 * time.Second,
 		LostMisses: 3, LostAfter: 5 * time.Second, TelemetryPatience: time.Minute,
+		EventRate: 200, SampleRate: 20000,
 	}
 }
 
@@ -51,6 +56,8 @@ func (c RunnerConfig) Validate() error {
 		return errors.New("lost_misses must be at least 1 and lost_after not negative")
 	case c.TelemetryPatience < 0:
 		return errors.New("telemetry_patience must not be negative")
+	case c.EventRate < 0 || c.SampleRate < 0:
+		return errors.New("event_rate and sample_rate must not be negative")
 	}
 	return nil
 }
@@ -108,6 +115,9 @@ func NewRunner(cfg RunnerConfig, configs map[string]Config, pub Publisher, s Set
 	if s.Now == nil {
 		s.Now = time.Now
 	}
+	if s.Cursors != nil {
+		s.Cursors = guardedCursors{s.Cursors}
+	}
 	return &Runner{
 		cfg: cfg, configs: configs, pub: pub, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
 		instances: make(map[instanceKey]*instance), known: make(map[string]bool), contacts: make(map[contactKey]*contactState),
@@ -118,7 +128,8 @@ func NewRunner(cfg RunnerConfig, configs map[string]Config, pub Publisher, s Set
 func (*Runner) Name() string { return "collectors" }
 
 // Run starts what Reconcile has prepared and keeps it running until ctx is
-// done; it returns when every collector has returned.
+// done; it returns when every collector has returned, or after a bound that
+// leaves the rest of the process time to end in order.
 func (r *Runner) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,8 +144,35 @@ func (r *Runner) Run(ctx context.Context, ready func()) error {
 	r.mu.Lock()
 	r.running = nil
 	r.mu.Unlock()
-	r.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.wg.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(stopGrace):
+		r.left()
+	}
 	return nil
+}
+
+// stopGrace bounds the end of all collectors together. Their calls end with the
+// context; what may not is a file system that hangs.
+const stopGrace = 2 * time.Second
+
+// left names the collectors that have not returned.
+func (r *Runner) left() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, inst := range r.instances {
+		select {
+		case <-inst.done:
+		default:
+			r.metrics.hung.WithLabelValues(k.collector).Inc()
+			r.log.Error("collector does not end and is left behind", "collector", k.collector, "device", k.device)
+		}
+	}
 }
 
 // Targets returns how many devices each collector reads.
@@ -324,7 +362,9 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 		} else {
 			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "err", err)
 		}
-		watch.miss(err)
+		if !errors.Is(err, errState) {
+			watch.miss(err)
+		}
 		if run.Sleep(ctx, backoff(attempt, r.cfg.BackoffMin, r.cfg.BackoffMax)) != nil {
 			return
 		}

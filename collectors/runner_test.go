@@ -13,6 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -449,4 +450,183 @@ func TestLargeEventBatchesAreSplitInOrder(t *testing.T) {
 	if len(evs) != 3000 || len(pub.got) < 6 {
 		t.Errorf("%d events in %d messages", len(evs), len(pub.got))
 	}
+}
+
+func newTestEmitter(r *Runner) *emitter {
+	em := newEmitter(r, &instance{collector: "fake", target: schemas.Resource{ID: "s1"}}, 1)
+	em.alive = func() {}
+	return em
+}
+
+func TestADeviceThatFloodsIsReadMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub := &memPublisher{}
+		cfg := DefaultRunnerConfig()
+		cfg.EventRate = 10
+		r := NewRunner(cfg, nil, pub, Settings{})
+		em := newTestEmitter(r)
+		began := time.Now()
+		const events = 1000
+		for i := range events {
+			b := NewBatch("s1", "fake")
+			b.Event(schemas.Event{ID: strconv.Itoa(i), Type: "gpu.xid", Time: time.Now()})
+			if err := b.Emit(t.Context(), em, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A burst of 20 s goes through at once.
+		if took, want := time.Since(began), (events-10*burstSeconds)/10*time.Second; took < want-time.Second || took > want+time.Second {
+			t.Errorf("%d events took %s, want %s", events, took, want)
+		}
+		if n := len(pub.events()); n != events {
+			t.Errorf("%d events arrived, want all %d", n, events)
+		}
+		if v := testutil.ToFloat64(r.metrics.held.WithLabelValues("fake")); v < 70 {
+			t.Errorf("%v seconds of waiting counted, want 80", v)
+		}
+	})
+}
+
+func TestTextsOfADeviceAreBounded(t *testing.T) {
+	pub := &memPublisher{}
+	em := newTestEmitter(NewRunner(DefaultRunnerConfig(), nil, pub, Settings{}))
+	b := NewBatch("s1", "fake")
+	attrs := map[string]string{"bad\xff": "a\x00b\xff"}
+	for i := range 1000 {
+		attrs["k"+strconv.Itoa(i)] = strings.Repeat("v", 1<<20)
+	}
+	b.Event(schemas.Event{ID: "e", Type: "bmc.event", Message: strings.Repeat("m\x00\xff", 4<<20), Attrs: attrs, Time: time.Now()})
+	if err := b.Emit(t.Context(), em, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(pub.got); n != 1 {
+		t.Fatalf("%d messages, want 1", n)
+	}
+	if n := pub.got[0].SizeVT(); n > maxMessage {
+		t.Errorf("the event has %d bytes on the bus", n)
+	}
+	ev := pub.events()[0]
+	if !utf8.ValidString(ev.Message) || strings.Contains(ev.Message, "\x00") {
+		t.Errorf("message is not clean text: %q", ev.Message[:20])
+	}
+	for k, v := range ev.Attrs {
+		if !utf8.ValidString(k+v) || strings.Contains(k+v, "\x00") {
+			t.Errorf("attribute %q is not clean text: %.20q", k, v)
+		}
+	}
+}
+
+func TestManySamplesGoOutInPieces(t *testing.T) {
+	pub := &memPublisher{}
+	em := newTestEmitter(NewRunner(DefaultRunnerConfig(), nil, pub, Settings{}))
+	b := NewBatch("s1", "fake")
+	const samples = 20000
+	for i := range samples {
+		b.Sample(b.Series("m", "", "", "label", fmt.Sprintf("%0100d", i)), time.Unix(0, int64(i)), float64(i))
+	}
+	if err := b.Emit(t.Context(), em, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	next := 0
+	for _, batch := range pub.batches() {
+		if n := batch.SizeVT(); n > maxMessage {
+			t.Errorf("a message of %d bytes", n)
+		}
+		s := batch.GetSamples()
+		for i, ref := range s.GetRef() {
+			label := s.GetSymbols()[s.GetSeries()[ref].GetLabels()[1]]
+			if want := fmt.Sprintf("%0100d", next); label != want || s.GetValue()[i] != float64(next) || s.GetBaseTime()+s.GetDelta()[i] != int64(next) {
+				t.Fatalf("sample %d is %v of %q", next, s.GetValue()[i], label)
+			}
+			next++
+		}
+	}
+	if next != samples {
+		t.Errorf("%d samples arrived, want %d", next, samples)
+	}
+}
+
+func TestSeriesWithoutEndAreLeftOutAndCounted(t *testing.T) {
+	r := NewRunner(DefaultRunnerConfig(), nil, &memPublisher{}, Settings{})
+	em := newTestEmitter(r)
+	b := NewBatch("s1", "fake")
+	for i := range maxSeries + 7 {
+		b.Sample(b.Series("m", "", "", "label", strconv.Itoa(i)), time.Unix(0, 1), 1)
+	}
+	if n, _ := b.Len(); n != maxSeries {
+		t.Errorf("%d samples wait, want %d", n, maxSeries)
+	}
+	if err := b.Emit(t.Context(), em, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if v := testutil.ToFloat64(r.metrics.dropped.WithLabelValues("fake")); v != 7 {
+		t.Errorf("%v samples counted as left out, want 7", v)
+	}
+}
+
+// brokenCursors is a store of positions that does not answer.
+type brokenCursors struct{}
+
+func (brokenCursors) Cursor(context.Context, string, string) (string, error) {
+	return "", errors.New("database is locked")
+}
+
+func (brokenCursors) SetCursor(context.Context, string, string, string) error {
+	return errors.New("database is locked")
+}
+
+func TestOurOwnStoreThatFailsIsNoLossOfADevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub := &memPublisher{}
+		cfg := &fakeConfig{loss: LossHost}
+		var cursors Cursors
+		cfg.run = func(ctx context.Context, target schemas.Resource, _ Emitter) error {
+			_, err := cursors.Cursor(ctx, "fake", target.ID)
+			return fmt.Errorf("read cursor: %w", err)
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, pub, Settings{Cursors: brokenCursors{}})
+		cursors = r.settings.Cursors
+		if err := r.Reconcile(servers("s1")); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		time.Sleep(5 * time.Minute)
+		stop()
+		if evs := pub.events(); len(evs) != 0 {
+			t.Errorf("events %+v, want none", evs)
+		}
+		if v := testutil.ToFloat64(r.metrics.errors.WithLabelValues("fake", "state")); v < 3 {
+			t.Errorf("%v failures of the store counted", v)
+		}
+	})
+}
+
+func TestACollectorThatHangsHoldsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &fakeConfig{}
+		release := make(chan struct{})
+		cfg.run = func(ctx context.Context, target schemas.Resource, _ Emitter) error {
+			if target.ID == "s1" {
+				<-release // such as a file system that does not answer
+				return nil
+			}
+			<-ctx.Done()
+			return nil
+		}
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, &memPublisher{}, Settings{})
+		if err := r.Reconcile(servers("s1", "s2")); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		time.Sleep(time.Minute)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took != stopGrace {
+			t.Errorf("stopping took %s, want %s", took, stopGrace)
+		}
+		if v := testutil.ToFloat64(r.metrics.hung.WithLabelValues("fake")); v != 1 {
+			t.Errorf("%v hung collectors counted, want 1", v)
+		}
+		close(release)
+	})
 }

@@ -192,10 +192,10 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	errs := make(chan error, 4)
 	spawn := func(f func(context.Context) error) { c.wg.Go(func() { errs <- f(ctx) }) }
 	spawn(func(ctx context.Context) error {
-		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.onIncidents)
+		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIncidents, Group: "control"}, c.d.Log, c.onIncidents)
 	})
 	spawn(func(ctx context.Context) error {
-		return c.d.Bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.onIntents)
+		return bus.Follow(ctx, c.d.Bus, bus.Subscription{Topic: schemas.TopicIntents, Group: "control"}, c.d.Log, c.onIntents)
 	})
 	spawn(c.publishLoop)
 	spawn(c.tickLoop)

@@ -47,6 +47,10 @@ type Harness struct {
 	Garbage func(t testing.TB) schemas.Resource
 	// Dead is a target that nobody answers; the zero value leaves the check out.
 	Dead schemas.Resource
+	// At is a target at an address, host and port, where the suite lets a server
+	// misbehave; nil leaves the checks out. Datagrams says that it is asked over UDP.
+	At        func(addr string) schemas.Resource
+	Datagrams bool
 	// Prepare may change the configuration, such as paths of certificates.
 	Prepare func(t testing.TB, cfg collectors.Config)
 	// Ignore names goroutines of the test's own server.
@@ -72,6 +76,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("a second run reads no event twice", func(t *testing.T) { h.testResume(t, first) })
 	if h.Garbage != nil {
 		t.Run("nonsense harms nobody", func(t *testing.T) { h.testGarbage(t, first) })
+	}
+	if h.At != nil {
+		t.Run("a hostile device harms itself alone", func(t *testing.T) { h.testHostile(t, first) })
 	}
 	if h.Dead.ID != "" {
 		t.Run("a dead device is an error", func(t *testing.T) { h.testDead(t, first) })

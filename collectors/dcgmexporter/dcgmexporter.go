@@ -113,7 +113,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		cfg: *c, device: target.ID, url: u.String(), expect: min(max(expect, 0), 1024), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics),
 	}
-	x.table = newTable(collectors.NewBatch(target.ID, Name))
+	x.table = newTable(func() *collectors.Batch { return collectors.NewBatch(target.ID, Name) })
 	return &collector{x: x, loop: collectors.Scrape(c.Interval, 0.05, x.scrape)}, nil
 }
 
@@ -196,7 +196,12 @@ func (x *scraper) open() error {
 		}
 	}
 	tr.TLSClientConfig = tc
-	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout}
+	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if len(via) > 3 || r.URL.Host != via[0].URL.Host {
+			return fmt.Errorf("%w: redirect to %s", collectors.ErrProtocol, r.URL.Redacted())
+		}
+		return nil
+	}}
 	return nil
 }
 
@@ -236,6 +241,9 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	return x.save(ctx)
 }
 
+// largeBody is more than a host has to say, in bytes.
+const largeBody = 1 << 20
+
 func (x *scraper) fetch(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, x.url, nil)
 	if err != nil {
@@ -252,6 +260,9 @@ func (x *scraper) fetch(ctx context.Context) error {
 	}
 	if res.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w: scrape %s: %s", collectors.ErrProtocol, x.url, res.Status)
+	}
+	if x.body.Cap() > largeBody { // one huge answer is not kept for ever
+		x.body = bytes.Buffer{}
 	}
 	x.body.Reset()
 	n, err := x.body.ReadFrom(io.LimitReader(res.Body, x.cfg.MaxBody+1))

@@ -1,6 +1,7 @@
 package dcgmexporter
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/auspex-dev/auspex/collectors"
 	"github.com/auspex-dev/auspex/collectors/collectortest"
 	"github.com/auspex-dev/auspex/schemas"
+	"github.com/auspex-dev/auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +47,7 @@ func TestConformance(t *testing.T) {
 		Garbage: func(t testing.TB) schemas.Resource {
 			return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\x00\xff{\"\n}{ 1\n")) })
 		},
-		Dead: target("http://127.0.0.1:1"),
+		Dead: target("http://127.0.0.1:1"), At: func(addr string) schemas.Resource { return target("http://" + addr) },
 	})
 }
 
@@ -151,7 +153,7 @@ func exposition(gpus int) []byte {
 
 func TestParsingKnownSeriesAllocatesNothing(t *testing.T) {
 	body, now := exposition(8), time.Now()
-	tab := newTable(collectors.NewBatch("h", Name))
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 	tab.parse(body, now)
 	tab.fill(now)
 	if n := testing.AllocsPerRun(20, func() {
@@ -166,7 +168,7 @@ func TestParsingKnownSeriesAllocatesNothing(t *testing.T) {
 
 func BenchmarkParse(b *testing.B) {
 	body, now := exposition(8), time.Now()
-	tab := newTable(collectors.NewBatch("h", Name))
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
@@ -179,7 +181,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("a{gpu=\"0\",UUID=\"x\"} 1 1000\nb 2\n"))
 	f.Add([]byte(`a{b="\"}"} NaN`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		tab := newTable(collectors.NewBatch("h", Name))
+		tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 		tab.parse(body, time.Unix(0, 0))
 		rows := tab.fill(time.Unix(0, 0))
 		g := tab.batch.Gpus()
@@ -189,4 +191,50 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestSeriesThatChangeWithEachScrapeDoNotPileUp(t *testing.T) {
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
+	var most, last int
+	for scrape := range 20 {
+		var page bytes.Buffer
+		for i := range 2000 {
+			fmt.Fprintf(&page, "churn{id=\"%d-%d\"} 1\n", scrape, i)
+		}
+		last, _, _ = tab.parse(page.Bytes(), collectortest.Now.Add(time.Duration(scrape)*4*time.Minute))
+		most = max(most, len(tab.known))
+		wire := &sizer{}
+		if err := tab.batch.Emit(t.Context(), wire, collectortest.Now); err != nil {
+			t.Fatal(err)
+		}
+		if wire.series > maxSeries {
+			t.Fatalf("scrape %d sends %d series", scrape, wire.series)
+		}
+	}
+	if most > maxSeries {
+		t.Errorf("%d series are remembered", most)
+	}
+	if last != 2000 {
+		t.Errorf("%d samples of the scrape after an hour, want 2000", last)
+	}
+}
+
+// sizer notes how many series a batch carries.
+type sizer struct{ series int }
+
+func (s *sizer) Emit(_ context.Context, b *auspexv1.Batch) error {
+	s.series = len(b.GetSamples().GetSeries())
+	return nil
+}
+
+func TestAHostWithThousandsOfGPUsIsNotBelieved(t *testing.T) {
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
+	var page bytes.Buffer
+	for i := range 1000 {
+		fmt.Fprintf(&page, "DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\"} 40\n", i)
+	}
+	samples, bad, err := tab.parse(page.Bytes(), collectortest.Now)
+	if samples != maxGPUs || bad != 1000-maxGPUs || err == nil {
+		t.Errorf("%d samples, %d malformed lines (%v), want %d and %d", samples, bad, err, maxGPUs, 1000-maxGPUs)
+	}
 }

@@ -14,9 +14,15 @@ import (
 	"github.com/auspex-dev/auspex/schemas"
 )
 
-// maxSeries bounds the remembered series of a host; labels that change with
-// each scrape would otherwise grow it for ever.
-const maxSeries = 1 << 16
+const (
+	// maxSeries bounds the series of a host, ten times what it has at most; labels
+	// that change with each scrape would otherwise fill the hot window. They are
+	// learnt anew after relearn.
+	maxSeries = 1 << 14
+	relearn   = time.Hour
+	// maxGPUs bounds the GPUs of a host.
+	maxGPUs = 256
+)
 
 // metricIndex finds the packed column of a metric by its name.
 var metricIndex = func() map[string]int {
@@ -51,19 +57,21 @@ type table struct {
 	values [][]float64 // column, then GPU; NaN is not read
 	used   []bool      // columns with a value in this scrape
 	batch  *collectors.Batch
+	fresh  func() *collectors.Batch
+	since  time.Time // of the first series
 	labels []label
 }
 
 type label struct{ name, value string }
 
-func newTable(b *collectors.Batch) *table {
+func newTable(fresh func() *collectors.Batch) *table {
 	return &table{
-		known: make(map[string]series), batch: b,
+		known: make(map[string]series), batch: fresh(), fresh: fresh,
 		values: make([][]float64, len(schemas.GPUMetrics)), used: make([]bool, len(schemas.GPUMetrics)),
 	}
 }
 
-func (t *table) reset() {
+func (t *table) reset(now time.Time) {
 	for i := range t.gpus {
 		t.gpus[i].seen, t.gpus[i].pending = false, math.NaN()
 	}
@@ -73,15 +81,18 @@ func (t *table) reset() {
 			t.values[i][j] = math.NaN()
 		}
 	}
-	if len(t.known) > maxSeries {
+	if len(t.known) == 0 {
+		t.since = now
+	} else if len(t.known) >= maxSeries && now.Sub(t.since) >= relearn {
 		clear(t.known)
+		t.batch, t.since = t.fresh(), now
 	}
 }
 
 // parse reads an exposition (Prometheus text format 0.0.4). It returns how many
 // samples it has taken, how many lines it could not read, and the first reason.
 func (t *table) parse(body []byte, now time.Time) (samples, bad int, first error) {
-	t.reset()
+	t.reset(now)
 	for len(body) > 0 {
 		line := body
 		if i := bytes.IndexByte(body, '\n'); i >= 0 {
@@ -166,8 +177,13 @@ func keyEnd(line []byte) int {
 	return -1
 }
 
+var errTooMany = fmt.Errorf("more than %d series in one exposition", maxSeries)
+
 // learn parses name and labels of a series that is new.
 func (t *table) learn(key string) (series, error) {
+	if len(t.known) >= maxSeries {
+		return series{}, errTooMany
+	}
 	name, rest, has := strings.Cut(key, "{")
 	t.labels = t.labels[:0]
 	if has {
@@ -178,6 +194,9 @@ func (t *table) learn(key string) (series, error) {
 	s := series{column: -1, gpu: -1}
 	index, err := strconv.ParseUint(t.label("gpu"), 10, 16)
 	if err == nil {
+		if index >= maxGPUs {
+			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, maxGPUs)
+		}
 		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), shortPCI(t.label("pci_bus_id")))
 	}
 	if c, ok := metricIndex[name]; ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {

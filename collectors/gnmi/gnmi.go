@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -171,8 +172,13 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("gNMI of %s: target ended the stream: %w", s.device, io.ErrUnexpectedEOF)
 	}
-	if status.Code(err) == codes.DeadlineExceeded {
+	switch status.Code(err) {
+	case codes.DeadlineExceeded:
 		return fmt.Errorf("gNMI of %s: %w: %w", s.device, context.DeadlineExceeded, err)
+	case codes.Internal, codes.ResourceExhausted, codes.DataLoss:
+		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrProtocol, s.device, err)
+	case codes.Unavailable:
+		return fmt.Errorf("gNMI of %s: %w: %w", s.device, syscall.ECONNRESET, err)
 	}
 	return fmt.Errorf("gNMI of %s: %w", s.device, err)
 }
@@ -250,22 +256,39 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	}()
 	defer func() { cancel(); <-received }()
 
-	// The target has Timeout to sync, and then three intervals between messages.
+	// The target has Timeout for its first message, and then three intervals between
+	// messages. One that does not say when it has sent everything counts as having
+	// done so after Timeout.
 	quiet := time.NewTimer(s.cfg.Timeout)
 	defer quiet.Stop()
+	unsynced := time.NewTimer(s.cfg.Timeout)
+	defer unsynced.Stop()
 	st := s.state
 	flush := time.NewTicker(max(min(s.cfg.SampleInterval/4, time.Second), 25*time.Millisecond))
 	defer flush.Stop()
 	st.begin()
+	send := func() error {
+		began := time.Now()
+		err := st.flush(ctx, out)
+		if time.Since(began) > time.Second { // we did not listen meanwhile
+			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
+		}
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-quiet.C:
 			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
+		case <-unsynced.C:
+			if !st.sync {
+				s.log.Warn("target sends updates and no sync_response")
+				st.synced()
+			}
 		case <-flush.C:
 			st.expire(s.settings.Now())
-			if err := st.flush(ctx, out); err != nil {
+			if err := send(); err != nil {
 				return err
 			}
 		case r := <-results:
@@ -281,7 +304,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 				collectors.Contact(out)
 			}
 			if st.urgent() {
-				if err := st.flush(ctx, out); err != nil {
+				if err := send(); err != nil {
 					return err
 				}
 			}

@@ -122,7 +122,7 @@ func TestConformance(t *testing.T) {
 				{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{Update: []*gpb.Update{nil, {}, {Path: parsePath("interfaces/interface/state/oper-status")}}}}},
 			}})
 		},
-		Dead: target("127.0.0.1:1"),
+		Dead: target("127.0.0.1:1"), At: target,
 	})
 }
 

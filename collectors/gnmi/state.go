@@ -16,7 +16,7 @@ import (
 )
 
 // maxThings bounds the ports and components of a target.
-const maxThings = 1 << 16
+const maxThings = 1 << 14
 
 // metric is the series of a leaf: its name, the kind of part, and what divides to the
 // base unit.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -131,6 +132,7 @@ type reader struct {
 	fresh     bool    // the log was never read before
 	lastInfo  ipmi.SELInfo
 	haveInfo  bool
+	records   int           // read in this poll
 	skew      time.Duration // the controller's clock minus ours
 	skewAt    time.Time
 	sensors   []sensorRef
@@ -159,6 +161,7 @@ func (r *reader) Run(ctx context.Context, out collectors.Emitter) error {
 // controller is given back between the two, so that control need not wait long.
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
+	r.records = 0
 	if err := r.turn(ctx, func() error { return r.readNames(ctx) }); err != nil {
 		return mark(err)
 	}
@@ -204,8 +207,10 @@ func mark(err error) error {
 		return fmt.Errorf("%w: %w", collectors.ErrAuth, err)
 	case errors.Is(err, ipmi.ErrNoAnswer):
 		return fmt.Errorf("%w: %w", os.ErrDeadlineExceeded, err)
+	case errors.Is(err, context.Canceled), errors.As(err, new(net.Error)):
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 }
 
 func (r *reader) readPower(ctx context.Context, now time.Time) error {

@@ -32,8 +32,8 @@ func TestConformance(t *testing.T) {
 			return target(ipmitest.Start(t, ipmitest.Load(t, filepath.Join(input, "bmc.yaml"))).Addr)
 		},
 		Garbage: func(t testing.TB) schemas.Resource { return target(ipmitest.Garbage(t)) },
-		Dead:    target("127.0.0.1:1"),
-		Ignore:  []goleak.Option{goleak.IgnoreAnyFunction("github.com/bougou/go-ipmi/pkg/server.(*Server).runSessionEviction")},
+		Dead:    target("127.0.0.1:1"), At: target, Datagrams: true,
+		Ignore: []goleak.Option{goleak.IgnoreAnyFunction("github.com/bougou/go-ipmi/pkg/server.(*Server).runSessionEviction")},
 	})
 }
 
@@ -207,5 +207,29 @@ func TestConfigurationsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 	if _, err := DefaultConfig().New(target("host:port:x"), collectortest.Settings()); err == nil {
 		t.Error("a bad address is taken")
+	}
+}
+
+func TestATruncatedRecordHidesNoOther(t *testing.T) {
+	l := newLog(t, nil)
+	l.add(1)
+	l.bmc.Add(ipmitest.Record(2, uint32(collectortest.Now.Unix()), 0x01, 1, 0x01, 0x57, 0, 0)[:9])
+	l.add(3)
+	if d := cmp.Diff([]string{"1", "3"}, l.poll()); d != "" {
+		t.Errorf("records (-want +got):\n%s", d)
+	}
+}
+
+func TestALogThatGoesInCirclesEnds(t *testing.T) {
+	l := newLog(t, nil)
+	for _, id := range []uint16{1, 2, 1} {
+		l.add(id)
+	}
+	got := map[string]bool{}
+	for _, id := range l.poll() {
+		got[id] = true
+	}
+	if !got["1"] || !got["2"] || len(got) != 2 {
+		t.Errorf("records %v, want 1 and 2", got)
 	}
 }

@@ -24,9 +24,14 @@ type cursor struct {
 	Record string `json:"record,omitempty"` // its bytes, in hex: ids are used again
 }
 
-// chunk is how many records are read in one turn at the controller, and go out
-// before the position is kept.
-const chunk = 100
+const (
+	// chunk is how many records are read in one turn at the controller, and go out
+	// before the position is kept.
+	chunk = 100
+	// slack is how many records more than a log says that it has are read, for
+	// controllers whose records go in circles.
+	slack = 1024
+)
 
 // readSEL gathers the records after the cursor, at most a chunk of them; more
 // says that there are others. A log that says that nothing was added since the
@@ -52,11 +57,25 @@ func (r *reader) readSEL(ctx context.Context) (more bool, err error) {
 		if n == chunk {
 			return true, nil
 		}
+		if r.records++; r.records > info.Entries+slack {
+			r.badRecords.Inc()
+			r.s.Log.Warn("event log goes in circles", "entries", info.Entries)
+			break
+		}
 		rec, err := r.conn.SELRecord(ctx, id)
 		if errors.Is(err, ipmi.ErrNoRecord) {
 			break // an empty log, or one that was cleared meanwhile
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, ipmi.ErrMalformed):
+			r.badRecords.Inc()
+			r.s.Log.Warn("record of the event log is left out", "err", err)
+			n-- // the position stays before it
+			if id = rec.Next; id == ipmi.FirstRecord {
+				id = ipmi.LastRecord
+			}
+			continue
+		case err != nil:
 			return false, err
 		}
 		if ev, ok := r.event(info.EraseRaw, rec); ok {

@@ -98,17 +98,18 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}, nil
 }
 
-type metrics struct{ records, malformed, lost, reboots prometheus.Counter }
+type metrics struct{ records, malformed, lost, reboots, renumbered prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	c := func(name, help string) prometheus.Counter {
 		return collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_kmsg_" + name, Help: help}))
 	}
 	return &metrics{
-		records:   c("records_total", "Records read from kernel logs."),
-		malformed: c("malformed_total", "Lines of kernel logs that could not be parsed."),
-		lost:      c("lost_total", "Records that the kernel had overwritten before they were read."),
-		reboots:   c("boots_total", "Changes of the boot id."),
+		records:    c("records_total", "Records read from kernel logs."),
+		malformed:  c("malformed_total", "Lines of kernel logs that could not be parsed."),
+		lost:       c("lost_total", "Records that the kernel had overwritten before they were read."),
+		reboots:    c("boots_total", "Changes of the boot id."),
+		renumbered: c("renumbered_total", "Kernel logs whose sequence numbers began anew within one boot."),
 	}
 }
 
@@ -118,23 +119,39 @@ type position struct {
 	next     uint64
 	boot     time.Time // estimate of the boot's time
 	shutdown bool      // the host said that it goes down
+	// last is the boot clock of the newest record, and renumbered how often the
+	// numbers began anew within the boot, in a file that somebody has replaced.
+	last       time.Duration
+	renumbered int
 }
 
 func (p position) String() string {
-	return fmt.Sprintf("%s %d %d %t", p.bootID, p.next, p.boot.UnixNano(), p.shutdown)
+	return fmt.Sprintf("%s %d %d %t %d %d", p.bootID, p.next, p.boot.UnixNano(), p.shutdown, p.last, p.renumbered)
+}
+
+// epoch names what the sequence numbers count in.
+func (p position) epoch() string {
+	if p.renumbered == 0 {
+		return p.bootID
+	}
+	return p.bootID + "#" + strconv.Itoa(p.renumbered)
 }
 
 func parsePosition(s string) (p position, ok bool) {
 	f := strings.Fields(s)
-	if len(f) != 4 {
+	if len(f) < 4 {
 		return p, false
 	}
-	next, err1 := strconv.ParseUint(f[1], 10, 64)
+	next, err := strconv.ParseUint(f[1], 10, 64)
 	ns, err2 := strconv.ParseInt(f[2], 10, 64)
-	if err1 != nil || err2 != nil {
-		return p, false
+	p = position{bootID: f[0], next: next, boot: time.Unix(0, ns), shutdown: f[3] == "true"}
+	if err = errors.Join(err, err2); err == nil && len(f) > 5 {
+		var last int64
+		last, err = strconv.ParseInt(f[4], 10, 64)
+		p.renumbered, err2 = strconv.Atoi(f[5])
+		p.last, err = time.Duration(last), errors.Join(err, err2)
 	}
-	return position{bootID: f[0], next: next, boot: time.Unix(0, ns), shutdown: f[3] == "true"}, true
+	return p, err == nil
 }
 
 type follower struct {
@@ -218,7 +235,8 @@ func (f *follower) bootID() (string, error) {
 // follow reads one incarnation of the log until it is replaced (again), removed
 // (the error says so) or ctx is done.
 func (f *follower) follow(ctx context.Context, out collectors.Emitter) (again bool, err error) {
-	file, err := os.Open(f.path)
+	// Without O_NONBLOCK, opening a pipe would wait for its writer, also at the end.
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false, fmt.Errorf("open kernel log: %w", err)
 	}
@@ -230,6 +248,9 @@ func (f *follower) follow(ctx context.Context, out collectors.Emitter) (again bo
 	opened, err := file.Stat()
 	if err != nil {
 		return false, fmt.Errorf("stat kernel log: %w", err)
+	}
+	if m := opened.Mode(); !m.IsRegular() && m&fs.ModeCharDevice == 0 {
+		return false, fmt.Errorf("%w: kernel log %s is neither a file nor a device", collectors.ErrProtocol, f.path)
 	}
 	if now, err := os.Stat(f.path); err != nil {
 		return false, fmt.Errorf("stat kernel log: %w", err)
@@ -366,7 +387,7 @@ func (r *reader) drain(ctx context.Context, out collectors.Emitter) (int, error)
 		r.batch = collectors.NewBatch(r.f.device, Name)
 	}
 	total := 0
-	for {
+	for ctx.Err() == nil { // a writer may be faster for as long as it likes
 		if r.have == len(r.buf) {
 			if len(r.buf) >= maxRecord {
 				r.f.metrics.malformed.Inc()
@@ -428,6 +449,14 @@ func (r *reader) line(s string) {
 	if f.path != device {
 		f.tighten(now.Add(-rec.SinceBoot))
 	}
+	if rec.Sequence < f.pos.next && f.pos.last > 0 && rec.SinceBoot > f.pos.last {
+		// A record that is newer than all that was read cannot have an older number:
+		// the file holds another log.
+		f.metrics.renumbered.Inc()
+		f.log.Warn("kernel log began anew within one boot", "file", f.path, "sequence", rec.Sequence, "expected", f.pos.next)
+		f.pos.next, r.seen = rec.Sequence, false
+		f.pos.renumbered++
+	}
 	if rec.Sequence < f.pos.next {
 		f.parser.Message(rec.Unit, rec.Text) // known already; the parser learns from it
 		return
@@ -437,14 +466,14 @@ func (r *reader) line(s string) {
 		f.log.Warn("kernel log records were lost", "count", gap, "next", rec.Sequence)
 	}
 	r.seen, r.dirty = true, true
-	f.pos.next = rec.Sequence + 1
+	f.pos.next, f.pos.last = rec.Sequence+1, max(f.pos.last, rec.SinceBoot)
 	ev, ok := f.parser.Message(rec.Unit, rec.Text)
 	f.pos.shutdown = f.parser.ShuttingDown()
 	if !ok || r.first {
 		return
 	}
 	seq := strconv.FormatUint(rec.Sequence, 10)
-	ev.ID = schemas.EventID(f.device, f.pos.bootID, seq, rec.Text)
+	ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text)
 	ev.Time = f.pos.boot.Add(rec.SinceBoot).UTC()
 	if ev.Time.After(now) {
 		ev.Time = now.UTC()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -243,4 +244,91 @@ func TestConformance(t *testing.T) {
 			return serve(t, []byte("\x00\xff;;;\n9,9,9\n-1,x,y,z;\n"), []byte("3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n"))
 		},
 	})
+}
+
+func TestALogThatBeganAnewWithinABootIsRead(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		replace func(path string, text []byte) error
+	}{
+		{"truncated", func(path string, text []byte) error { return os.WriteFile(path, text, 0o600) }},
+		{"replaced", func(path string, text []byte) error {
+			if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+				return err
+			}
+			return os.Rename(path+".new", path)
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, rec, s := newHost(t), collectortest.NewRecorder(), collectortest.Settings()
+			h.boot("boot-a")
+			for range 3 {
+				h.say(fallen)
+			}
+			stop := h.start(s, rec)
+			waitEvents(t, rec, 3)
+			if err := tc.replace(h.path, []byte("3,0,9000,-;"+fallen+"\n")); err != nil {
+				t.Fatal(err)
+			}
+			ids := map[string]bool{}
+			for _, ev := range waitEvents(t, rec, 4) {
+				ids[ev.ID] = true
+			}
+			if len(ids) != 4 {
+				t.Errorf("%d different events, want 4", len(ids))
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			again := collectortest.NewRecorder()
+			stop = h.start(s, again)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(again.Events()); n != 0 {
+				t.Errorf("%d events after a restart, want none", n)
+			}
+		})
+	}
+}
+
+func TestWhatIsNoLogEndsNothingAndHoldsNobody(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	for name, path := range map[string]string{"a pipe": pipe, "a folder": dir, "a device without end": "/dev/zero"} {
+		t.Run(name, func(t *testing.T) {
+			h := &host{t: t, path: path}
+			ended := make(chan error, 1)
+			go func() { ended <- h.start(collectortest.Settings(), collectortest.NewRecorder())() }()
+			select {
+			case err := <-ended:
+				t.Logf("Run: %v", err)
+			case <-time.After(5 * time.Second):
+				t.Error("Run did not return within 5 s of its end")
+			}
+		})
+	}
+}
+
+func TestAWriterThatIsFasterThanTheReaderDoesNotHoldItsEnd(t *testing.T) {
+	h := newHost(t)
+	h.boot("boot-a")
+	f, err := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}}, collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := &reader{f: c.(*follower), file: f}
+	if n, err := r.drain(ctx, collectortest.NewRecorder()); n != 0 || err != nil {
+		t.Errorf("read %d bytes after its end: %v", n, err)
+	}
 }

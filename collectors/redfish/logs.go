@@ -28,8 +28,13 @@ type position struct {
 // skewTolerance is what a clock may be off before an event says so.
 const skewTolerance = 2 * time.Second
 
-// maxEntries bounds one reading of a log; the rest comes with the next.
-const maxEntries = 20000
+// maxEntries bounds one reading of a log; the rest comes with the next. maxPages is
+// for services whose next links go in circles.
+const (
+	maxEntries = 20000
+	maxPages   = 1000
+	maxText    = 4 << 10 // of a property, in bytes
+)
 
 // readLog emits the entries after the position, oldest first.
 func (r *reader) readLog(ctx context.Context, out collectors.Emitter, l *logService) error {
@@ -135,8 +140,12 @@ func (r *reader) newEntries(ctx context.Context, path string, pos position, know
 
 // rest reads the members of a page and of all that follow it, in full.
 func (r *reader) rest(ctx context.Context, o redfish.Object) (list []redfish.Object, err error) {
-	for {
+	path := o.ID()
+	for began, pages := r.c.Read(), 0; pages < maxPages && r.c.Read()-began <= redfish.MaxListing; pages++ {
 		for _, m := range o.Objects("Members") {
+			if r.c.Read()-began > redfish.MaxListing {
+				break
+			}
 			if len(m) == 1 && m.ID() != "" {
 				full, err := r.c.Get(ctx, m.ID())
 				if err := r.tolerate(err); err != nil {
@@ -157,6 +166,7 @@ func (r *reader) rest(ctx context.Context, o redfish.Object) (list []redfish.Obj
 			return nil, err
 		}
 	}
+	return nil, fmt.Errorf("%w: log %s has more than %d pages or %d bytes", redfish.ErrProtocol, path, maxPages, redfish.MaxListing)
 }
 
 func key(o redfish.Object) string {
@@ -188,6 +198,11 @@ func newestFirst(list []redfish.Object) bool {
 // what is older than the backlog is left out.
 func (r *reader) event(l *logService, o redfish.Object, first bool) (schemas.Event, bool) {
 	now := r.s.Now()
+	for k, v := range o { // an entry is some hundred bytes; matching costs with its length
+		if text, ok := v.(string); ok && len(text) > maxText {
+			o[k] = text[:maxText]
+		}
+	}
 	raw, err := json.Marshal(o)
 	if err != nil {
 		r.bad.Inc()

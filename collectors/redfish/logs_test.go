@@ -270,3 +270,28 @@ func FuzzMetricValue(f *testing.F) {
 		}
 	})
 }
+
+func TestALogWhosePagesGoInCirclesHidesNothingElse(t *testing.T) {
+	for name, page := range map[string]map[string]any{
+		"empty pages": {"Members": []any{}, "Members@odata.nextLink": entries + "?page=2"},
+		"huge pages": {
+			"Members":                []any{map[string]any{"Id": "1", "Message": strings.Repeat("x", 8<<20)}},
+			"Members@odata.nextLink": entries + "?page=2",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLog(t, false)
+			l.tree.Set(entries, page)
+			if got := l.poll(); len(got) != 0 {
+				t.Errorf("entries %v of a log without end", got)
+			}
+			if power := l.rec.Lines(); len(power) != 1 || !strings.Contains(power[0], "auspex_server_power_on") {
+				t.Errorf("records %q, want the power state", power)
+			}
+			l.add(1)
+			if d := cmp.Diff([]string{"1"}, l.poll()); d != "" {
+				t.Errorf("entries when it makes sense again (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -222,7 +222,7 @@ func mark(err error) error {
 	switch {
 	case errors.Is(err, redfish.ErrAuth):
 		return fmt.Errorf("%w: %w", collectors.ErrAuth, err)
-	case errors.Is(err, redfish.ErrProtocol):
+	case errors.Is(err, redfish.ErrProtocol), errors.As(err, new(*redfish.StatusError)):
 		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 	}
 	return err

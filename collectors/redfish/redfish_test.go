@@ -53,6 +53,6 @@ func TestConformance(t *testing.T) {
 				_, _ = w.Write([]byte(`{"Members": [{"@odata.id": 7`))
 			})))
 		},
-		Dead: target("http://127.0.0.1:1"),
+		Dead: target("http://127.0.0.1:1"), At: func(addr string) schemas.Resource { return target("http://" + addr) },
 	})
 }

@@ -51,8 +51,10 @@ func TestConformance(t *testing.T) {
 	var handler atomic.Pointer[http.Handler]
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*handler.Load()).ServeHTTP(w, r) }))
 	defer srv.Close()
+	url := srv.URL
 	serve := func(_ testing.TB, h http.Handler) schemas.Resource {
 		handler.Store(&h)
+		url = srv.URL
 		return site
 	}
 	tok := tokenFile(t, token)
@@ -75,7 +77,11 @@ func TestConformance(t *testing.T) {
 		},
 		Prepare: func(_ testing.TB, cfg collectors.Config) {
 			c := cfg.(*Config)
-			c.URL, c.TokenFile = srv.URL, tok
+			c.URL, c.TokenFile = url, tok
+		},
+		At: func(addr string) schemas.Resource {
+			url = "http://" + addr
+			return site
 		},
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/auspex-dev/auspex/correlator/notify"
 	"github.com/auspex-dev/auspex/internal/bus/jetstream"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
+	"github.com/auspex-dev/auspex/internal/bus/spool"
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/clickhouse"
 	"github.com/auspex-dev/auspex/internal/store/embedded"
@@ -102,6 +103,17 @@ type StoreConfig struct {
 // CollectConfig bounds the collectors.
 type CollectConfig struct {
 	collectors.RunnerConfig `yaml:",inline"`
+	// Spool keeps events on the disk while the bus is away.
+	Spool spool.Config `yaml:"spool"`
+}
+
+// Validate names the key at fault. It hides the embedded method, which would
+// validate half of it.
+func (c *CollectConfig) Validate() error {
+	if err := c.RunnerConfig.Validate(); err != nil {
+		return err
+	}
+	return c.Spool.Validate()
 }
 
 // SlurmConfig is how control reaches Slurm.
@@ -151,7 +163,7 @@ func DefaultConfig() Config {
 			ClickHouse: clickHouseEmbedded, Fetch: true, Engine: embedded.DefaultConfig(), History: clickhouse.DefaultConfig(),
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
-		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig()},
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Control:    ControlConfig{Config: control.DefaultConfig(), BMC: BMCConfig{Protocol: "auto", Timeout: 15 * time.Second}},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 // know of: faults of the simulator, incidents, predictions and actions.
 type console struct {
 	out io.Writer
+	log *slog.Logger
 	mu  sync.Mutex
 	// told is what was said of a record: a line comes only when the words change,
 	// and of an incident that grows at most every calm.
@@ -42,8 +44,8 @@ type told struct {
 // calm is how often a revision of the same incident is told.
 const calm = 10 * time.Second
 
-func newConsole(out io.Writer) *console {
-	return &console{out: out, told: map[string]told{}, held: map[string]line{}}
+func newConsole(out io.Writer, log *slog.Logger) *console {
+	return &console{out: out, log: log, told: map[string]told{}, held: map[string]line{}}
 }
 
 // tell writes a line once for each text of an id.
@@ -98,7 +100,7 @@ func (c *console) component(b func() bus.Bus) run.Component {
 		errs := make(chan error, len(topics))
 		for topic, show := range topics {
 			go func() {
-				errs <- b().Subscribe(ctx, bus.Subscription{Topic: topic, Group: "console", FromNewest: true}, func(_ context.Context, msgs []bus.Message) error {
+				errs <- bus.Follow(ctx, b(), bus.Subscription{Topic: topic, Group: "console", FromNewest: true}, c.log, func(_ context.Context, msgs []bus.Message) error {
 					for _, m := range msgs {
 						_ = show(m.Value) // an unreadable record is counted where it is used
 					}

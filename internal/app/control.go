@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/auspex-dev/auspex/control"
 	"github.com/auspex-dev/auspex/control/drain"
 	"github.com/auspex-dev/auspex/control/messages"
@@ -19,7 +21,7 @@ func (s *stack) control() []run.Component {
 	if !s.cfg.has(RoleControl) {
 		return nil
 	}
-	return []run.Component{late("control", func(context.Context) (run.Component, error) {
+	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
 		parts := &partWatch{s}
 		rem := map[string]control.Remediator{"power_cycle": power.New(s.openBMC, parts.alive)}
 		if s.cfg.Control.Slurm.URL != "" {
@@ -31,7 +33,7 @@ func (s *stack) control() []run.Component {
 			return nil, fmt.Errorf("control: %w", err)
 		}
 		return control.New(s.cfg.Control.Config, control.Deps{
-			Log: s.log, Metrics: s.reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: rem, Holder: host,
+			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: rem, Holder: host,
 		})
 	})}
 }

@@ -2,6 +2,9 @@ package app
 
 import (
 	"context"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/auspex-dev/auspex/correlator"
 	"github.com/auspex-dev/auspex/correlator/notify"
@@ -13,17 +16,27 @@ func (s *stack) correlate() []run.Component {
 	if !s.cfg.has(RoleCorrelate) {
 		return nil
 	}
-	comps := []run.Component{late("correlator", func(context.Context) (run.Component, error) {
-		c := correlator.New(s.cfg.Correlator, s.inv, s.db, s.bus, s.log, s.reg)
-		s.reloads("correlator", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
-			return c.Prepare(ctx, cfg.Correlator)
-		},
-			"correlator.propagation", "correlator.close_after")
+	var cfg atomic.Pointer[correlator.Config]
+	var now atomic.Pointer[correlator.Correlator]
+	cfg.Store(&s.cfg.Correlator)
+	s.reloads("correlator", func(ctx context.Context, changed Config) (func(context.Context) error, error) {
+		apply, err := now.Load().Prepare(ctx, changed.Correlator)
+		return func(ctx context.Context) error {
+			if err := apply(ctx); err != nil {
+				return err
+			}
+			cfg.Store(&changed.Correlator)
+			return nil
+		}, err
+	}, "correlator.propagation", "correlator.close_after")
+	comps := []run.Component{s.lasting("correlator", func(reg prometheus.Registerer) (run.Component, error) {
+		c := correlator.New(*cfg.Load(), s.inv, s.db, s.bus, s.log, reg)
+		now.Store(c)
 		return c, nil
 	})}
 	if len(s.cfg.Notify.Alertmanagers) > 0 {
-		comps = append(comps, late("notify", func(context.Context) (run.Component, error) {
-			return notify.New(s.cfg.Notify, s.records, s.bus, s.log, s.reg), nil
+		comps = append(comps, s.lasting("notify", func(reg prometheus.Registerer) (run.Component, error) {
+			return notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg), nil
 		}))
 	}
 	return comps

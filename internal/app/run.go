@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,6 +24,9 @@ var errNoRows = sql.ErrNoRows
 
 // grace bounds how long everything together takes to stop.
 const grace = 4 * time.Second
+
+// stopBound is what all of that and the end of the simulated fleet may take.
+const stopBound = 4800 * time.Millisecond
 
 // RunOptions is what `auspex run` gets beside the configuration.
 type RunOptions struct {
@@ -45,17 +49,26 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	}
 	defer unlock()
 	s := newStack(cfg, o.Out, o.Err)
-	c := newConsole(o.Out)
+	c := newConsole(o.Out, s.log)
 	comps := []run.Component{}
+	var stopping atomic.Value // when the end was asked for
+	defer context.AfterFunc(ctx, func() { stopping.Store(time.Now()) })()
 	var fleet *simulator
 	if o.Demo {
 		dir := filepath.Join(cfg.Data, "sim")
 		if fleet, err = startSimulator(ctx, dir, o.Script, o.Seed); err != nil {
+			if ctx.Err() != nil { // it was told to stop before it had begun
+				return nil
+			}
 			return err
 		}
 		defer func() {
 			// A clean stop ends the fleet too; after a kill it is found again.
-			err = errors.Join(err, fleet.stop(2*time.Second))
+			within := stopBound
+			if at, ok := stopping.Load().(time.Time); ok {
+				within -= time.Since(at)
+			}
+			err = errors.Join(err, fleet.stop(max(within, 500*time.Millisecond)))
 		}()
 		if err := useFleet(fleet, &s.cfg); err != nil {
 			return err
@@ -69,7 +82,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 		return again, err
 	}, s.log, s.reg)
 	s.reloads("log", s.prepareLog, "log.level")
-	comps = append(comps, s.watchDisk(), s.state(), s.openBus())
+	comps = append(comps, s.watchDisk(), s.watchClock(), s.state(), s.openBus())
 	comps = append(comps, c.component(func() bus.Bus { return s.bus }))
 	comps = append(comps, s.process()...)
 	comps = append(comps, s.correlate()...)

@@ -127,8 +127,61 @@ func late(name string, build func(ctx context.Context) (run.Component, error)) r
 	})
 }
 
+// errorBox holds what a health check says now.
+type errorBox struct{ p atomic.Pointer[error] }
+
+func (b *errorBox) set(err error) { b.p.Store(&err) }
+
+func (b *errorBox) get() error {
+	if err := b.p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// lasting is a component that is built again, with a growing pause, when it fails
+// after it has run: it keeps its state in the stores and takes it up from there,
+// as after a restart of the process, and the others go on meanwhile. One that
+// cannot start, or whose bus is closed, ends the process.
+func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.Component, error)) run.Component {
+	return run.Func(name, func(ctx context.Context, ready func()) error {
+		const shortest, longest = time.Second, 30 * time.Second
+		var failed errorBox
+		s.health.Check(name, failed.get)
+		started := false
+		for pause := shortest; ; pause = min(2*pause, longest) {
+			c, err := build(s.unique(name))
+			if err == nil {
+				began := time.Now()
+				err = c.Run(ctx, func() {
+					started = true
+					failed.set(nil)
+					ready()
+				})
+				if time.Since(began) > time.Minute {
+					pause = shortest
+				}
+			}
+			if ctx.Err() != nil || !started || err == nil || errors.Is(err, bus.ErrClosed) {
+				return err
+			}
+			failed.set(err)
+			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
+			if run.Sleep(ctx, pause) != nil {
+				return nil
+			}
+		}
+	})
+}
+
 // state opens the relational store, the inventory and the secrets.
 func (s *stack) state() run.Component {
+	of := func(err error) error { // names the store, unless its DSN may hold a password
+		if err == nil || sqldb.IsPostgres(s.cfg.Store.SQL) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", s.cfg.Store.SQL, err)
+	}
 	return run.Func("state", func(ctx context.Context, ready func()) error {
 		credentials, err := secrets.Read(s.cfg.Secrets)
 		if err != nil {
@@ -136,13 +189,13 @@ func (s *stack) state() run.Component {
 		}
 		s.secrets.Set(credentials)
 		if s.db, err = sqldb.Open(ctx, s.cfg.Store.SQL); err != nil {
-			return err
+			return of(err)
 		}
 		defer func() { _ = s.db.Close() }()
 		s.records = records.New(s.db)
 		s.inv = cmdb.New(s.cfg.Inventory.Config, s.db, s.log, s.reg)
 		if err := s.inv.Open(ctx); err != nil {
-			return err
+			return of(err)
 		}
 		replace, err := s.prepareInventory(ctx, s.cfg)
 		if err != nil {
@@ -153,7 +206,7 @@ func (s *stack) state() run.Component {
 		}
 		s.reloadsState()
 		s.enrich = enrich.New(s.inv, s.reg)
-		return s.inv.Run(ctx, ready)
+		return of(s.inv.Run(ctx, ready))
 	})
 }
 

@@ -3,6 +3,7 @@ package bmc_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
@@ -148,5 +149,78 @@ func TestTheGateLetsOneThroughAtATime(t *testing.T) {
 	wg.Wait()
 	if most.Load() != 1 {
 		t.Errorf("%d at a time", most.Load())
+	}
+}
+
+// relay stands between a client and a controller, and puts what spoil makes of an
+// answer before it.
+func relay(t *testing.T, to string, spoil func(answer []byte) []byte) (addr string) {
+	t.Helper()
+	front, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := net.Dial("udp", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var client atomic.Pointer[net.Addr]
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, from, err := front.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			client.Store(&from)
+			_, _ = back.Write(buf[:n])
+		}
+	})
+	wg.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := back.Read(buf)
+			if err != nil {
+				return
+			}
+			if bad := spoil(buf[:n]); bad != nil {
+				_, _ = front.WriteTo(bad, *client.Load())
+			}
+			_, _ = front.WriteTo(buf[:n], *client.Load())
+		}
+	})
+	t.Cleanup(func() {
+		_, _ = front.Close(), back.Close()
+		wg.Wait()
+	})
+	return front.LocalAddr().String()
+}
+
+// The library decrypts in a goroutine of its own, where a panic would end the
+// process.
+func TestAnEncryptedPacketThatIsTooShortIsPassedOver(t *testing.T) {
+	b := ipmitest.Start(t, ipmitest.State{Power: true})
+	spoilt := 0
+	addr := relay(t, b.Addr, func(answer []byte) []byte {
+		if len(answer) < 16 || answer[5] != 0xc0 { // encrypted, authenticated, an IPMI message
+			return nil
+		}
+		spoilt++
+		short := append([]byte(nil), answer[:14]...)
+		return append(short, 4, 0, 1, 2, 3, 4)
+	})
+	c, err := bmc.Open(t.Context(), bmc.Target{Server: "s1", IPMIAddr: addr, User: "admin", Password: "secret"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.Power(t.Context()); err != nil || s != bmc.PowerOn {
+		t.Errorf("power: %s, %v", s, err)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if spoilt == 0 {
+		t.Error("no answer was encrypted")
 	}
 }

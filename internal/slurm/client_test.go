@@ -93,3 +93,25 @@ func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
 		t.Errorf("%q %v %v", got, *posts, err)
 	}
 }
+
+func TestATokenDoesNotFollowARedirect(t *testing.T) {
+	asked := make(chan string, 8)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("X-SLURM-USER-TOKEN") }))
+	t.Cleanup(elsewhere.Close)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL, http.StatusFound)
+	}))
+	t.Cleanup(srv.Close)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := New(Options{URL: srv.URL, Version: "v0.0.42", TokenFile: file, Timeout: 5 * time.Second})
+	t.Cleanup(c.Close)
+	if _, err := c.Node(t.Context(), "n1"); !errors.Is(err, ErrProtocol) {
+		t.Errorf("a redirect: %v, want an answer that is not understood", err)
+	}
+	if len(asked) > 0 {
+		t.Errorf("another host was asked, with token %q", <-asked)
+	}
+}

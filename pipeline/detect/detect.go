@@ -88,9 +88,10 @@ const (
 	remembered = 1 << 18
 	// maxFiring bounds the firing alerts that can be resolved by their successors.
 	maxFiring = 1 << 17
-	// recordsTimeout bounds the write of alerts, so that a relational store that
+	// recordsTimeout bounds the write of recordsChunk alerts, so that a relational store that
 	// hangs does not keep alerts from the correlator.
 	recordsTimeout = 5 * time.Second
+	recordsChunk   = 256
 	maxBackoff     = 5 * time.Second
 )
 
@@ -178,30 +179,7 @@ func (d *Detector) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { d.sweep(ctx) })
 	defer wg.Wait()
 	defer cancel()
-	return follow(ctx, d.bus, bus.Subscription{Topic: schemas.TopicEvents, Group: group}, d.log, d.handle)
-}
-
-// follow subscribes again with back-off until ctx is done or the bus is closed.
-func follow(ctx context.Context, b bus.Subscriber, sub bus.Subscription, log *slog.Logger, handle bus.Handler) error {
-	wait := 100 * time.Millisecond
-	for {
-		begun := time.Now()
-		err := b.Subscribe(ctx, sub, handle)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, bus.ErrClosed) {
-			return err
-		}
-		if time.Since(begun) > time.Minute {
-			wait = 100 * time.Millisecond
-		}
-		log.Warn("subscription broke off; it is made again", "topic", sub.Topic, "group", sub.Group, "error", err)
-		if run.Sleep(ctx, wait) != nil {
-			return nil
-		}
-		wait = min(2*wait, maxBackoff)
-	}
+	return bus.Follow(ctx, d.bus, bus.Subscription{Topic: schemas.TopicEvents, Group: group}, d.log, d.handle)
 }
 
 // restore loads the alerts that still fire, so that their ends find them.
@@ -293,12 +271,19 @@ func (d *Detector) emit(ctx context.Context, alerts []schemas.Alert) error {
 		return nil
 	}
 	changed := append(d.supersede(alerts), alerts...)
-	wctx, cancel := context.WithTimeout(ctx, recordsTimeout)
-	err := d.records.PutAlerts(wctx, changed)
-	cancel()
-	if err != nil && ctx.Err() == nil {
-		d.unwritten.Add(float64(len(alerts)))
-		d.log.Error("alerts could not be written to the relational store", "alerts", len(alerts), "error", err)
+	for rest := changed; len(rest) > 0; { // a flood of one device is no reason to lose all
+		n := min(len(rest), recordsChunk)
+		wctx, cancel := context.WithTimeout(ctx, recordsTimeout)
+		err := d.records.PutAlerts(wctx, rest[:n])
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			d.unwritten.Add(float64(len(rest)))
+			d.log.Error("alerts could not be written to the relational store", "alerts", len(rest), "error", err)
+		}
+		if err != nil {
+			break
+		}
+		rest = rest[n:]
 	}
 	msgs := make([]bus.Message, 0, len(alerts))
 	for i := range alerts {

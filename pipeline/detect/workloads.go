@@ -55,7 +55,7 @@ func (w *Workloads) Name() string { return "workloads" }
 // Run reads until ctx is done.
 func (w *Workloads) Run(ctx context.Context, ready func()) error {
 	ready()
-	return follow(ctx, w.bus, bus.Subscription{Topic: schemas.TopicEvents, Group: "workloads"}, w.log, w.handle)
+	return bus.Follow(ctx, w.bus, bus.Subscription{Topic: schemas.TopicEvents, Group: "workloads"}, w.log, w.handle)
 }
 
 func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {

@@ -22,6 +22,8 @@ var (
 	ErrAuth = errors.New("ipmi: credentials refused")
 	// ErrNoRecord says that a record or sensor is not there.
 	ErrNoRecord = errors.New("ipmi: no such record")
+	// ErrMalformed says that a record is not what the specification allows.
+	ErrMalformed = errors.New("ipmi: malformed record")
 	// ErrNoAnswer says that no attempt of a command had an answer in time.
 	ErrNoAnswer = errors.New("ipmi: no answer")
 )
@@ -133,24 +135,28 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 		return nil, err
 	}
 	cl.WithTimeout(c.opt.Timeout).WithRetry(c.opt.Retries).WithCipherSuiteID(types.CipherSuiteID(suite)).
-		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator)
+		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator).WithUDPProxy(screen{cl})
 	fail := func(step string, err error) (*client.Client, error) {
 		shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 		defer cancel()
 		_ = cl.Close(shut) // frees the socket; there is no session to end
 		return nil, fmt.Errorf("%s: %w", step, classify(err))
 	}
-	if _, err := cl.OpenSession(ctx); err != nil {
-		return fail("open session", err)
-	}
-	if _, err := cl.RAKPMessage1(ctx); err != nil {
-		return fail("RAKP 1", err)
-	}
-	if _, err := cl.RAKPMessage3(ctx); err != nil {
-		return fail("RAKP 3", err)
-	}
-	if _, err := cl.SetSessionPrivilegeLevel(ctx, types.PrivilegeLevelAdministrator); err != nil {
-		return fail("set privilege level", err)
+	for _, step := range []struct {
+		name string
+		do   func(*client.Client) error
+	}{
+		{"open session", func(cl *client.Client) error { _, err := cl.OpenSession(ctx); return err }},
+		{"RAKP 1", func(cl *client.Client) error { _, err := cl.RAKPMessage1(ctx); return err }},
+		{"RAKP 3", func(cl *client.Client) error { _, err := cl.RAKPMessage3(ctx); return err }},
+		{"set privilege level", func(cl *client.Client) error {
+			_, err := cl.SetSessionPrivilegeLevel(ctx, types.PrivilegeLevelAdministrator)
+			return err
+		}},
+	} {
+		if err := contain(cl, step.do); err != nil {
+			return fail(step.name, err)
+		}
 	}
 	return cl, nil
 }

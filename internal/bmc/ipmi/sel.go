@@ -48,20 +48,24 @@ type SELRecord struct {
 }
 
 // SELRecord reads one entry; [FirstRecord] and [LastRecord] name the ends. A
-// record that is not there is [ErrNoRecord].
+// record that is not there is [ErrNoRecord]. One of the wrong length is
+// [ErrMalformed], with what there is of it and the id of the next.
 func (c *Conn) SELRecord(ctx context.Context, id uint16) (SELRecord, error) {
 	var out SELRecord
+	var length int
 	err := c.do(ctx, fmt.Sprintf("read SEL record %#04x", id), func(cl *client.Client) error {
 		r, err := cl.GetSELEntry(ctx, 0, id)
 		if err != nil {
 			return err
 		}
-		if n := copy(out.Raw[:], r.Data); n < len(out.Raw) {
-			return fmt.Errorf("record has %d bytes instead of 16", n)
-		}
+		length = copy(out.Raw[:], r.Data)
 		out.Next, out.ID = r.NextRecordID, binary.LittleEndian.Uint16(out.Raw[:])
 		return nil
 	})
+	if err == nil && length < len(out.Raw) {
+		out.ID = id
+		err = fmt.Errorf("%w: SEL record %#04x of %s has %d bytes instead of 16", ErrMalformed, id, c.opt.Addr, length)
+	}
 	return out, err
 }
 

@@ -92,8 +92,14 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// maxBody bounds an answer; the largest known are log collections of some MiB.
-const maxBody = 32 << 20
+// What one controller may cost us. The largest known answers are log collections
+// of some MiB and 150,000 values.
+const (
+	maxBody   = 16 << 20 // bytes of an answer
+	maxValues = 1 << 19  // of an answer: decoded, a value takes many times its bytes
+	// MaxListing bounds the bytes of all pages of a collection.
+	MaxListing = 32 << 20
+)
 
 // maxPages bounds a collection, for services whose next links go in circles.
 const maxPages = 1000
@@ -110,7 +116,11 @@ type Client struct {
 	basic   bool   // the service knows no sessions, or has none left
 	etags   map[string]cached
 	root    *Root
+	read    int64 // bytes of all answers
 }
+
+// Read returns the bytes of all answers so far.
+func (c *Client) Read() int64 { return c.read }
 
 // cached is the last answer for a resource; path is the whole of it, with query.
 type cached struct {
@@ -137,7 +147,7 @@ func New(opt Options) (*Client, error) {
 	c.http = &http.Client{
 		Transport: tr, Timeout: opt.Timeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if len(via) > 3 || r.URL.Host != c.base.Host {
+			if len(via) > 3 || r.URL.Host != c.base.Host || r.URL.Scheme != c.base.Scheme {
 				return fmt.Errorf("%w: redirect to %s", ErrProtocol, r.URL.Host)
 			}
 			return nil
@@ -196,6 +206,7 @@ func (c *Client) once(ctx context.Context, method, path string, body any, header
 	if err != nil {
 		return nil, nil, fmt.Errorf("read answer of %s %s: %w", method, path, err)
 	}
+	c.read += int64(len(raw))
 	if len(raw) > maxBody {
 		return nil, nil, fmt.Errorf("%w: %s %s is larger than %d bytes", ErrProtocol, method, path, maxBody)
 	}
@@ -310,6 +321,9 @@ func (c *Client) get(ctx context.Context, path string, cond bool) (Object, bool,
 }
 
 func parse(path string, raw []byte) (Object, error) {
+	if n := bytes.Count(raw, []byte{','}); n > maxValues {
+		return nil, fmt.Errorf("%w: %s has more than %d values", ErrProtocol, path, maxValues)
+	}
 	var o Object
 	if err := json.Unmarshal(raw, &o); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrProtocol, path, err)
@@ -378,7 +392,7 @@ func (c *Client) Members(ctx context.Context, path string) (out []Object, bad in
 	if root.Expand {
 		next += "?$expand=.($levels=1)"
 	}
-	for range maxPages {
+	for began, pages := c.read, 0; pages < maxPages && c.read-began <= MaxListing; pages++ {
 		p, err := c.Page(ctx, next)
 		var st *StatusError
 		if errors.As(err, &st) && next != path && len(out) == 0 && (st.Status == http.StatusNotImplemented || st.Status == http.StatusBadRequest) {
@@ -389,6 +403,9 @@ func (c *Client) Members(ctx context.Context, path string) (out []Object, bad in
 			return nil, bad, err
 		}
 		for _, m := range p.Members {
+			if c.read-began > MaxListing {
+				break
+			}
 			if !m.isLink() {
 				out = append(out, m)
 				continue
@@ -403,10 +420,10 @@ func (c *Client) Members(ctx context.Context, path string) (out []Object, bad in
 				return nil, bad, err
 			}
 		}
-		if p.Next == "" {
+		if p.Next == "" && c.read-began <= MaxListing {
 			return out, bad, nil
 		}
 		next = p.Next
 	}
-	return nil, bad, fmt.Errorf("%w: %s has more than %d pages", ErrProtocol, path, maxPages)
+	return nil, bad, fmt.Errorf("%w: %s has more than %d pages or %d bytes", ErrProtocol, path, maxPages, MaxListing)
 }

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -94,6 +95,9 @@ const (
 	// fetchBytes bounds one direct get; a message that is larger comes alone.
 	fetchBytes = 4 << 20
 
+	maxMemory = 64 << 20
+	maxStore  = 1 << 50
+
 	startTimeout = 30 * time.Second
 	readTimeout  = 30 * time.Second
 )
@@ -113,6 +117,10 @@ type Bus struct {
 	done   chan struct{}
 	once   sync.Once
 	unlock func()
+
+	broken atomic.Bool // files could not be written
+	healer sync.WaitGroup
+	heals  prometheus.Counter
 }
 
 type partition struct {
@@ -162,18 +170,25 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		MaxPayload: int32(cfg.MaxMessageBytes + 4<<10), //nolint:gosec // at most 64 MiB
 		MaxPending: 256 << 20, SyncInterval: cfg.SyncInterval, SyncAlways: cfg.SyncAlways,
 		// Streams are bounded one by one; the sum is not reserved.
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 50,
+		JetStreamMaxMemory: maxMemory, JetStreamMaxStore: maxStore,
 	})
 	if err != nil {
 		unlock()
 		return nil, fmt.Errorf("open bus: %w", err)
 	}
-	s.SetLoggerV2(serverLog{cfg.Log}, false, false, false)
-	s.Start()
 	b := &Bus{
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), server: s,
 		slots: make(chan struct{}, inFlight), topics: map[string][]*partition{}, done: make(chan struct{}), unlock: unlock,
+		heals: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_bus_reopened_total", Help: "Times that the files of the bus were opened again after they could not be written.",
+		}),
 	}
+	if cfg.Metrics != nil {
+		cfg.Metrics.MustRegister(b.heals)
+	}
+	s.SetLoggerV2(serverLog{b}, false, false, false)
+	s.Start()
+	b.healer.Go(b.heal)
 	if err := b.connect(ctx); err != nil {
 		_ = b.Close()
 		return nil, fmt.Errorf("open bus in %s: %w", cfg.Dir, err)
@@ -295,6 +310,9 @@ func streamName(topic string, p int) string { return topic + "-" + strconv.Itoa(
 func (b *Bus) Publish(ctx context.Context, msgs ...bus.Message) (err error) {
 	start := time.Now()
 	defer func() { b.metrics.Published(msgs, start, err) }()
+	if b.broken.Load() {
+		return b.unwritable()
+	}
 	for i := range msgs {
 		if n := len(msgs[i].Value) + len(msgs[i].Key); n > b.cfg.MaxMessageBytes {
 			return fmt.Errorf("publish to %s: %d bytes, limit %d: %w", msgs[i].Topic, n, b.cfg.MaxMessageBytes, bus.ErrTooLarge)
@@ -369,6 +387,9 @@ func (b *Bus) land(ctx context.Context, flying []flight) ([]flight, error) {
 	case err := <-f.ack.Err():
 		<-b.slots
 		f.p.notify()
+		if !errors.Is(err, nats.ErrConnectionClosed) {
+			b.broken.Store(true)
+		}
 		return flying[1:], fmt.Errorf("publish to %s: %w", f.p.stream, b.closedOr(err))
 	case <-b.done:
 		return flying, fmt.Errorf("publish to %s: %w", f.p.stream, bus.ErrClosed)
@@ -401,10 +422,65 @@ func (b *Bus) closedOr(err error) error {
 	if errors.Is(err, nats.ErrConnectionClosed) {
 		return bus.ErrClosed
 	}
-	if !b.server.JetStreamEnabled() { // the server gives up on storage that fails
-		return fmt.Errorf("the bus cannot write to %s; is the disk full? %w", b.cfg.Dir, err)
+	if b.broken.Load() || !b.server.JetStreamEnabled() { // the server gives up on storage that fails
+		return fmt.Errorf("%w %w", b.unwritable(), err)
 	}
 	return err
+}
+
+func (b *Bus) unwritable() error {
+	return fmt.Errorf("the bus cannot write to %s; is the disk full?", b.cfg.Dir)
+}
+
+const (
+	// healInterval is how often files that could not be written are tried.
+	healInterval = time.Second
+	// healSpace is what must be free before they are opened again, in bytes.
+	healSpace = 1 << 20
+)
+
+// heal opens the files again when they can be written: the server gives a stream
+// up for good when one write of it has failed.
+func (b *Bus) heal() {
+	t := time.NewTicker(healInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-b.done:
+			return
+		case <-t.C:
+		}
+		if b.server.JetStreamEnabled() && !b.broken.Load() || !b.writable() {
+			continue
+		}
+		err := b.server.ShutdownJetStream()
+		if err == nil {
+			err = b.server.EnableJetStream(&server.JetStreamConfig{
+				StoreDir: b.cfg.Dir, SyncInterval: b.cfg.SyncInterval, SyncAlways: b.cfg.SyncAlways, MaxMemory: maxMemory, MaxStore: maxStore, Strict: true,
+			})
+		}
+		if err != nil {
+			b.log.Error("files of the bus could not be opened again", "dir", b.cfg.Dir, "error", err)
+			continue
+		}
+		b.broken.Store(false)
+		b.heals.Inc()
+		b.log.Warn("bus writes again", "dir", b.cfg.Dir)
+	}
+}
+
+// writable tries the disk.
+func (b *Bus) writable() bool {
+	name := filepath.Join(b.cfg.Dir, "probe")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false
+	}
+	_, err = f.Write(make([]byte, healSpace))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(name)) == nil
 }
 
 // Partitions returns the number of partitions.
@@ -430,6 +506,7 @@ func (b *Bus) Subscribe(ctx context.Context, sub bus.Subscription, handle bus.Ha
 func (b *Bus) Close() error {
 	b.once.Do(func() {
 		close(b.done)
+		b.healer.Wait()
 		if b.conn != nil {
 			b.conn.Close()
 		}
@@ -440,20 +517,33 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// serverLog passes what the server complains about on.
-type serverLog struct{ log *slog.Logger }
+// serverLog passes what the server complains about on, and learns from it that
+// files cannot be written: each message that cannot is one complaint more.
+type serverLog struct{ b *Bus }
 
-func (l serverLog) Noticef(string, ...any) {}
-func (l serverLog) Debugf(string, ...any)  {}
-func (l serverLog) Tracef(string, ...any)  {}
+func (serverLog) Noticef(string, ...any) {}
+func (serverLog) Debugf(string, ...any)  {}
+func (serverLog) Tracef(string, ...any)  {}
+
+// Warnf implements server.LoggerV2.
 func (l serverLog) Warnf(format string, args ...any) {
-	l.log.Warn("embedded bus server", "message", fmt.Sprintf(format, args...))
+	l.b.log.Warn("embedded bus server", "message", fmt.Sprintf(format, args...))
 }
 
+// Errorf implements server.LoggerV2.
 func (l serverLog) Errorf(format string, args ...any) {
-	l.log.Error("embedded bus server", "message", fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if l.b.broken.Load() {
+		l.b.log.Debug("embedded bus server", "message", text)
+		return
+	}
+	if strings.Contains(text, "ritical write error") || strings.Contains(text, "failed to store a msg") {
+		l.b.broken.Store(true)
+	}
+	l.b.log.Error("embedded bus server", "message", text)
 }
 
+// Fatalf implements server.LoggerV2.
 func (l serverLog) Fatalf(format string, args ...any) { l.Errorf(format, args...) }
 
 // token makes a name fit a subject: NATS separates tokens by dots.

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // The engine's package in npm's registry, and the SHA-512 of its archive as the
@@ -109,6 +110,7 @@ func Fetch(ctx context.Context, progress func(string)) error {
 	if err := checkSpace(dir); err != nil {
 		return err
 	}
+	removeStale(dir)
 	work, err := os.MkdirTemp(dir, "fetch-")
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -122,13 +124,23 @@ func Fetch(ctx context.Context, progress func(string)) error {
 	}
 	progress("unpacking the ClickHouse engine")
 	tmp := filepath.Join(work, "libchdb.so")
-	if err := unpack(archive, tmp, npmSHA512); err != nil {
+	if err := unpack(ctx, archive, tmp, npmSHA512); err != nil {
 		return err
 	}
 	if err := os.Rename(tmp, target); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
+}
+
+// removeStale removes what a fetch that was killed has left.
+func removeStale(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "fetch-*"))
+	for _, d := range left {
+		if st, err := os.Stat(d); err == nil && time.Since(st.ModTime()) > time.Hour {
+			_ = os.RemoveAll(d)
+		}
+	}
 }
 
 func checkSpace(dir string) error {
@@ -145,6 +157,11 @@ func pack(ctx context.Context, npm, dir string) (string, error) {
 	cmd := exec.CommandContext(ctx, npm, "pack", "--silent", "--pack-destination", dir, npmPackage+"@"+npmVersion)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = &out, &stderr
+	// npm starts programs of its own: they end with it, and a pipe that one of them
+	// keeps holds nobody.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%w: fetch the ClickHouse engine: %s", ErrUnavailable, npmReason(ctx, stderr.String(), err))
 	}
@@ -186,9 +203,22 @@ func containsAny(s string, subs ...string) bool {
 	return false
 }
 
+// reader ends with its context: hundreds of MB take seconds.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r reader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(b)
+}
+
 // unpack writes libchdb.so out of the archive to target, after the archive's
 // digest has been found right.
-func unpack(archive, target, digest string) error {
+func unpack(ctx context.Context, archive, target, digest string) error {
 	damaged := func(err error) error {
 		if errors.Is(err, syscall.ENOSPC) {
 			return fmt.Errorf("%w: the disk is full", ErrUnavailable)
@@ -201,7 +231,7 @@ func unpack(archive, target, digest string) error {
 	}
 	defer func() { _ = f.Close() }()
 	h := sha512.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
 		return damaged(err)
 	}
 	if got := base64.StdEncoding.EncodeToString(h.Sum(nil)); got != digest {
@@ -210,7 +240,7 @@ func unpack(archive, target, digest string) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return damaged(err)
 	}
-	z, err := gzip.NewReader(f)
+	z, err := gzip.NewReader(reader{ctx, f})
 	if err != nil {
 		return damaged(err)
 	}

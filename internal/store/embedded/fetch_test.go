@@ -3,13 +3,17 @@ package embedded
 import (
 	"archive/tar"
 	"compress/gzip"
+	"context"
 	"crypto/sha512"
 	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func archive(t *testing.T, name, content string) (path, digest string) {
@@ -39,20 +43,20 @@ func archive(t *testing.T, name, content string) (path, digest string) {
 func TestOnlyTheRightArchiveIsUnpacked(t *testing.T) {
 	path, digest := archive(t, "package/libchdb.so", "library")
 	target := filepath.Join(t.TempDir(), "lib.so")
-	if err := unpack(path, target, npmSHA512); err == nil || !strings.Contains(err.Error(), "wrong SHA-512") {
+	if err := unpack(t.Context(), path, target, npmSHA512); err == nil || !strings.Contains(err.Error(), "wrong SHA-512") {
 		t.Errorf("wrong digest: %v", err)
 	}
 	if _, err := os.Stat(target); err == nil {
 		t.Error("unpacked in spite of its digest")
 	}
-	if err := unpack(path, target, digest); err != nil {
+	if err := unpack(t.Context(), path, target, digest); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != "library" {
 		t.Errorf("%q %v", b, err)
 	}
 	other, digest := archive(t, "package/../../evil", "x")
-	if err := unpack(other, filepath.Join(t.TempDir(), "lib.so"), digest); err == nil || !strings.Contains(err.Error(), "not in the archive") {
+	if err := unpack(t.Context(), other, filepath.Join(t.TempDir(), "lib.so"), digest); err == nil || !strings.Contains(err.Error(), "not in the archive") {
 		t.Errorf("another file: %v", err)
 	}
 }
@@ -88,6 +92,54 @@ func TestWhyThereIsNoEngineIsOneSentence(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAFetchThatHangsEndsWithItsContext(t *testing.T) {
+	if supported() != nil {
+		t.Skip("this platform has no engine")
+	}
+	bin, cache := t.TempDir(), t.TempDir()
+	pids := filepath.Join(bin, "pids")
+	npm := "#!/bin/sh\nsleep 60 &\necho $! >" + pids + ".new; mv " + pids + ".new " + pids + "\nsleep 61\n" // its child keeps the pipe
+	if err := os.WriteFile(filepath.Join(bin, "npm"), []byte(npm), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	t.Setenv("XDG_CACHE_HOME", cache)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Fetch(ctx, nil) }()
+	var pid int
+	for end := time.Now().Add(20 * time.Second); pid == 0; time.Sleep(10 * time.Millisecond) {
+		if b, err := os.ReadFile(pids); err == nil {
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if time.Now().After(end) {
+			t.Fatal("npm did not start")
+		}
+	}
+	began := time.Now()
+	cancel()
+	if err := <-done; !errors.Is(err, ErrUnavailable) {
+		t.Errorf("Fetch: %v", err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("Fetch returned %s after its end", took)
+	}
+	for end := time.Now().Add(5 * time.Second); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d that npm had started lives on", pid)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(cache, "auspex", "libchdb", "*", "fetch-*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+}
+
+// zombie tells a process that has ended and that nobody has waited for.
+func zombie(pid int) bool {
+	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && strings.Contains(string(b), ") Z ")
 }
 
 func FuzzSettingsStayValues(f *testing.F) {

@@ -28,8 +28,8 @@ type DB struct {
 	Dialect database.Dialect
 }
 
-// isPostgres tells a libpq DSN, as a URL or as keywords, from the path of a file.
-func isPostgres(dsn string) bool {
+// IsPostgres tells a libpq DSN, as a URL or as keywords, from the path of a file.
+func IsPostgres(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") || strings.Contains(dsn, "host=")
 }
 
@@ -37,7 +37,7 @@ func isPostgres(dsn string) bool {
 // applies the migrations that it lacks.
 func Open(ctx context.Context, dsn string) (*DB, error) {
 	driver, dialect, source := "sqlite", database.DialectSQLite3, dsn
-	if isPostgres(dsn) {
+	if IsPostgres(dsn) {
 		driver, dialect = "pgx", database.DialectPostgres
 	} else {
 		if err := os.MkdirAll(filepath.Dir(dsn), 0o700); err != nil {

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/internal/run"
+	"github.com/auspex-dev/auspex/schemas"
+)
+
+func TestAWrongClockIsToldInOneSentence(t *testing.T) {
+	noon := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	type step struct {
+		wall  time.Time
+		say   string // "" is nothing new
+		wrong bool
+	}
+	for _, tc := range []struct {
+		name   string
+		latest time.Time
+		steps  []step // 5 s apart
+	}{
+		{"right", noon, []step{{noon, "", false}, {noon.Add(5 * time.Second), "", false}, {noon.Add(11 * time.Second), "", false}}},
+		{"never set", time.Time{}, []step{{time.Unix(100, 0), "says 1970-01-01", true}, {time.Unix(105, 0), "", true}, {noon, "ahead", false}}},
+		{"behind what was stored", noon.Add(time.Hour), []step{{noon, "1h0m0s behind", true}, {noon.Add(5 * time.Second), "", true}, {noon.Add(time.Hour), "ahead", false}}},
+		{"jumps ahead and back", noon, []step{
+			{noon, "", false},
+			{noon.Add(time.Hour), "59m55s ahead", false},
+			{noon.Add(10 * time.Second), "59m50s behind", true},
+			{noon.Add(15 * time.Second), "", true},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var wall time.Time
+			var passed time.Duration
+			c := &clock{wall: func() time.Time { return wall }, mono: func() time.Duration { return passed }, latest: tc.latest}
+			for i, s := range tc.steps {
+				wall, passed = s.wall, time.Duration(i)*clockInterval
+				say, err := c.check()
+				if (say == "") != (s.say == "") || !strings.Contains(say, s.say) || (err != nil) != s.wrong {
+					t.Errorf("step %d: %q, %v; want %q, wrong %v", i, say, err, s.say, s.wrong)
+				}
+			}
+		})
+	}
+}
+
+func TestAComponentWhoseStoreFailsIsBuiltAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStack(DefaultConfig(), io.Discard, io.Discard)
+		var built atomic.Int64
+		c := s.lasting("judge", func(reg prometheus.Registerer) (run.Component, error) {
+			n := built.Add(1)
+			reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_judge_total", Help: "Once at a time."}))
+			return run.Func("judge", func(ctx context.Context, ready func()) error {
+				ready()
+				if n < 3 {
+					return errors.New("database is locked")
+				}
+				<-ctx.Done()
+				return nil
+			}), nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx, func() {}) }()
+		time.Sleep(500 * time.Millisecond)
+		if got := s.health.Degraded()["judge"]; !strings.Contains(got, "locked") {
+			t.Errorf("health says %q while it stands still", got)
+		}
+		time.Sleep(time.Minute)
+		if n := built.Load(); n != 3 {
+			t.Errorf("built %d times, want 3", n)
+		}
+		if got := s.health.Degraded()["judge"]; got != "" {
+			t.Errorf("health says %q when it works again", got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAComponentThatCannotStartEndsTheProcess(t *testing.T) {
+	s := newStack(DefaultConfig(), io.Discard, io.Discard)
+	bad := errors.New("propagation file is not there")
+	c := s.lasting("judge", func(prometheus.Registerer) (run.Component, error) {
+		return run.Func("judge", func(context.Context, func()) error { return bad }), nil
+	})
+	if err := c.Run(t.Context(), func() {}); !errors.Is(err, bad) {
+		t.Errorf("Run: %v, want %v", err, bad)
+	}
+}
+
+func TestADeviceThatCannotBeReadStopsNoOther(t *testing.T) {
+	var cfg Collectors
+	if _, err := cfg.Section("redfish"); err != nil {
+		t.Fatal(err)
+	}
+	r := collectors.NewRunner(collectors.DefaultRunnerConfig(), cfg.m, nil, collectors.Settings{})
+	var said strings.Builder
+	s := newStack(DefaultConfig(), io.Discard, &said)
+	s.reconcile(r, []schemas.Resource{
+		{ID: "good", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "https://192.0.2.1"}},
+		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "not an address"}},
+	})
+	if n := r.Targets()["redfish"]; n != 1 {
+		t.Errorf("%d devices are read, want 1", n)
+	}
+	if out := said.String(); !strings.Contains(out, "bad") || strings.Contains(out, "good") {
+		t.Errorf("said %q, want the bad device alone", out)
+	}
+}
