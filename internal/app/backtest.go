@@ -2,12 +2,15 @@ package app
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/predictor/anomaly"
 	"github.com/auspex-dev/auspex/predictor/trend"
 )
@@ -39,23 +43,28 @@ var (
 	errStop = errors.New("enough read")
 )
 
-// wideFile is a file of one device: NAME.csv or NAME.csv.gz.
+// wideFile is a file of one device: NAME.csv, NAME.csv.gz or NAME.csv.zst.
 type wideFile struct{ name, path string }
 
 // wideFiles lists the files of a folder by name; train holds those learnt from.
 func wideFiles(dir string) (files []wideFile, train map[string]string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read data: %w: %w", ErrUsage, err)
+		return nil, nil, fmt.Errorf("read data: %w", err)
 	}
 	train = map[string]string{}
+	seen := map[string]string{}
 	for _, e := range entries {
-		base, _ := strings.CutSuffix(e.Name(), ".gz")
+		base := strings.TrimSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".zst")
 		base, ok := strings.CutSuffix(base, ".csv")
-		if !ok || e.IsDir() {
+		if !ok || base == "" || e.IsDir() {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
+		if seen[base] != "" {
+			return nil, nil, fmt.Errorf("read data: %s and %s are the same device", seen[base], path)
+		}
+		seen[base] = path
 		if name, ok := strings.CutSuffix(base, ".train"); ok {
 			train[name] = path
 			continue
@@ -63,35 +72,102 @@ func wideFiles(dir string) (files []wideFile, train map[string]string, err error
 		files = append(files, wideFile{base, path})
 	}
 	if len(files) == 0 {
-		return nil, nil, fmt.Errorf("read data: %w: no CSV file in %s", ErrUsage, dir)
+		return nil, nil, fmt.Errorf("read data: no CSV file in %s", dir)
 	}
 	slices.SortFunc(files, func(a, b wideFile) int { return cmp.Compare(a.name, b.name) })
 	return files, train, nil
 }
 
+// wideReader reads the files of a folder. It tells of bad rows, counts them, and
+// leaves files that cannot be read behind; with strict each is the error.
+type wideReader struct {
+	strict    bool
+	dated     bool // times have to be dates
+	stderr    io.Writer
+	progress  *progress
+	rows, bad int
+	files     int
+	failed    []string
+}
+
+func newWideReader(strict bool, stderr, stdout io.Writer) *wideReader {
+	p := newProgress(stderr, stdout)
+	return &wideReader{strict: strict, stderr: p.words(stderr), progress: p}
+}
+
+// badRow tells of a row; its error ends the command.
+func (w *wideReader) badRow(err error) error {
+	if w.strict {
+		return err
+	}
+	w.bad++
+	fmt.Fprintln(w.stderr, err)
+	return nil
+}
+
+// quiet takes no notice of a row, in a pass before the one that counts.
+func (w *wideReader) quiet(error) error { return nil }
+
+// file takes what became of a file: one that cannot be read harms only itself.
+func (w *wideReader) file(path string, err error) error {
+	w.files++
+	var unreadable *unreadableError
+	if w.strict || !errors.As(err, &unreadable) {
+		return err
+	}
+	fmt.Fprintln(w.stderr, err)
+	w.failed = append(w.failed, path)
+	return nil
+}
+
+// sum ends the command: it says how many rows were skipped, and fails when a file
+// could not be read.
+func (w *wideReader) sum() error {
+	w.progress.clear()
+	if w.bad > 0 {
+		fmt.Fprintf(w.stderr, "%d of %d rows could not be read\n", w.bad, w.rows+w.bad)
+	}
+	if len(w.failed) > 0 {
+		return fmt.Errorf("read data: %d of %d files could not be read: %s", len(w.failed), w.files, strings.Join(w.failed, ", "))
+	}
+	return nil
+}
+
+// unreadableError is of a file as a whole.
+type unreadableError struct{ error }
+
+// Unwrap returns the reason.
+func (e *unreadableError) Unwrap() error { return e.error }
+
 // wideRow is a row of a wide file; an empty cell is NaN. It is used again.
 type wideRow struct {
+	dated  bool   // the time has to be a date
 	text   string // the time as it stands in the file
 	at     time.Time
 	values []float64
 }
 
-// readWide hands each row of a file on. A bad row is told to bad; its error ends
-// the reading.
-func readWide(ctx context.Context, path string, header func(metrics []string) error, bad func(error) error, row func(*wideRow) error) error {
-	in, err := openInput(path, nil)
+// read hands each row of a file on. A bad row is told to bad; its error ends the
+// reading.
+func (w *wideReader) read(ctx context.Context, path string, header func(metrics []string) error, bad func(error) error, row func(*wideRow) error) error {
+	in, err := textfile.Open(path, nil)
 	if err != nil {
-		return fmt.Errorf("read data: %w", err)
+		return &unreadableError{fmt.Errorf("read data: %w", err)}
 	}
 	defer func() { _ = in.Close() }()
-	lines := newLineReader(in)
+	lines := newLineReader(w.progress.reading(path, in))
 	line, _, err := lines.next()
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s:1: %w", path, err)
+		return &unreadableError{fmt.Errorf("%s:1: %w", path, err)}
 	}
-	names := strings.Split(strings.TrimPrefix(string(line), "\ufeff"), ",")
-	if strings.TrimSpace(names[0]) != "time" {
-		return fmt.Errorf("%s:1: the first column is %q, not time", path, names[0])
+	names, err := cells(string(line))
+	switch {
+	case err != nil:
+		return &unreadableError{fmt.Errorf("%s:1: %w", path, err)}
+	case len(line) == 0:
+		return &unreadableError{fmt.Errorf("%s:1: there is no header", path)}
+	case strings.TrimSpace(names[0]) != "time":
+		return &unreadableError{fmt.Errorf("%s:1: the first column is %q, not time", path, names[0])}
 	}
 	names = names[1:]
 	for i := range names {
@@ -100,11 +176,11 @@ func readWide(ctx context.Context, path string, header func(metrics []string) er
 	if err := header(names); err != nil {
 		return err
 	}
-	r := wideRow{values: make([]float64, len(names))}
+	r := wideRow{dated: w.dated, values: make([]float64, len(names))}
 	for {
 		line, n, rerr := lines.next()
 		if rerr != nil && !errors.Is(rerr, io.EOF) && !errors.Is(rerr, errLongLine) {
-			return fmt.Errorf("%s: %w", path, rerr)
+			return &unreadableError{fmt.Errorf("%s:%d: %w", path, n, rerr)}
 		}
 		if len(line) > 0 || errors.Is(rerr, errLongLine) {
 			perr := rerr
@@ -128,13 +204,36 @@ func readWide(ctx context.Context, path string, header func(metrics []string) er
 	}
 }
 
+// cells splits a line with quoted cells.
+func cells(line string) ([]string, error) {
+	if !strings.Contains(line, `"`) {
+		return strings.Split(line, ","), nil
+	}
+	c := csv.NewReader(strings.NewReader(line))
+	c.LazyQuotes = true
+	out, err := c.Read()
+	var perr *csv.ParseError
+	if errors.As(err, &perr) {
+		err = perr.Err // it knows one line only
+	}
+	return out, err
+}
+
 // parse reads a line: a time and as many cells as the header names.
 func (r *wideRow) parse(line string) error {
+	if strings.Contains(line, `"`) { // no cell needs quotes; some writers give them to all
+		all, err := cells(line)
+		if err != nil {
+			return err
+		}
+		line = strings.Join(all, ",")
+	}
 	var rest string
 	var more bool
 	r.text, rest, more = strings.Cut(line, ",")
+	r.text = strings.TrimSpace(r.text)
 	var err error
-	if r.at, err = parseWideTime(r.text); err != nil {
+	if r.at, err = parseWideTime(r.text); err != nil && (r.dated || !errors.Is(err, errSample)) {
 		return err
 	}
 	for i := range r.values {
@@ -163,26 +262,23 @@ func (r *wideRow) parse(line string) error {
 // parseWideTime reads a time, or an integer that counts samples: of a minute.
 func parseWideTime(s string) (time.Time, error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if n < 0 || n > maxSample {
+			return time.Time{}, errSample
+		}
 		return time.Unix(n*60, 0).UTC(), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		return t, fmt.Errorf("time %q is neither RFC 3339 nor an integer", s)
 	}
-	return t, nil
+	return t.UTC(), nil
 }
 
-// badRows returns what to do with a bad row: with strict it ends the command,
-// else it is told.
-func badRows(strict bool, w io.Writer) func(error) error {
-	return func(err error) error {
-		if strict {
-			return err
-		}
-		fmt.Fprintln(w, err)
-		return nil
-	}
-}
+// maxSample is the last sample that has a date: a minute each, up to the year 2198.
+// Forecasts count nanoseconds in 64 bits, which end in 2262.
+const maxSample = 120_000_000
+
+var errSample = fmt.Errorf("time is not between 0 and %d, the numbers of samples that have a date", maxSample)
 
 // metricLimit is the limit of a metric in limits.json.
 type metricLimit struct {
@@ -190,18 +286,24 @@ type metricLimit struct {
 	Below *float64 `json:"below"`
 }
 
-func readLimits(path string) (map[string]metricLimit, error) {
-	b, err := os.ReadFile(path)
+func readLimits(path string, stdin io.Reader) (map[string]metricLimit, error) {
+	b, err := textfile.ReadFile(path, stdin)
 	if err != nil {
-		return nil, fmt.Errorf("read limits: %w: %w", ErrUsage, err)
+		return nil, fmt.Errorf("read limits: %w", err)
 	}
+	path = textfile.Name(path)
 	var out map[string]metricLimit
 	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, fmt.Errorf("read limits: %w: %s: %w", ErrUsage, path, err)
+		line := 1
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			line += bytes.Count(b[:min(syntax.Offset, int64(len(b)))], []byte{'\n'})
+		}
+		return nil, fmt.Errorf("read limits: %s:%d: %s", path, line, textfile.Reason(err))
 	}
-	for name, l := range out {
-		if (l.Above == nil) == (l.Below == nil) {
-			return nil, fmt.Errorf("read limits: %w: %s: %s needs either above or below", ErrUsage, path, name)
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		if l := out[name]; (l.Above == nil) == (l.Below == nil) {
+			return nil, fmt.Errorf("read limits: %s: metric %q needs either above or below", path, name)
 		}
 	}
 	return out, nil
@@ -231,13 +333,13 @@ type forecastMetric struct {
 // BacktestForecast reads the files of a folder row by row and writes, for each
 // metric with a limit, when it is expected to cross it, whenever that changes
 // materially (formats, section 6).
-func BacktestForecast(ctx context.Context, o ForecastOptions, stdout, stderr io.Writer) (err error) {
-	limits, err := readLimits(o.Limits)
-	if err != nil {
-		return err
-	}
+func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	if o.Horizon <= 0 {
 		return fmt.Errorf("%w: --horizon is %s; it must be positive", ErrUsage, o.Horizon)
+	}
+	limits, err := readLimits(o.Limits, stdin)
+	if err != nil {
+		return err
 	}
 	files, _, err := wideFiles(o.Data)
 	if err != nil {
@@ -253,7 +355,9 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdout, stderr io.
 		}
 	}()
 	enc := json.NewEncoder(out)
-	bad := badRows(o.Strict, stderr)
+	in := newWideReader(o.Strict, stderr, stdout)
+	in.dated = true
+	defer in.progress.clear()
 	seen := map[string]bool{}
 	for _, file := range files {
 		var ms []*forecastMetric
@@ -275,6 +379,7 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdout, stderr io.
 			return nil
 		}
 		row := func(r *wideRow) error {
+			in.rows++
 			for _, m := range ms {
 				if !m.series.Add(r.at, r.values[m.column]) {
 					continue
@@ -287,7 +392,7 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdout, stderr io.
 				if !tell {
 					continue
 				}
-				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
+				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
 				if f.Crossed || m.teller.Alarmed() {
 					p.P10, p.P50, p.P90 = eta(f, f.P10), eta(f, f.P50), eta(f, f.P90)
 				}
@@ -297,16 +402,16 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdout, stderr io.
 			}
 			return nil
 		}
-		if err := readWide(ctx, file.path, header, bad, row); err != nil {
+		if err := in.file(file.path, in.read(ctx, file.path, header, in.badRow, row)); err != nil {
 			return err
 		}
 	}
-	for name := range limits {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if !seen[name] {
-			fmt.Fprintf(stderr, "%s: no file has the metric %q\n", o.Limits, name)
+			fmt.Fprintf(in.stderr, "%s: no file has the metric %q\n", textfile.Name(o.Limits), name)
 		}
 	}
-	return nil
+	return in.sum()
 }
 
 func eta(f trend.Forecast, d time.Duration) *string {
@@ -318,7 +423,7 @@ func round4(x float64) float64 { return float64(int64(x*1e4+0.5)) / 1e4 }
 
 // BacktestAnomaly scores each row of each file of a folder from the rows up to
 // it, and writes NAME.csv to the output folder (formats, section 6).
-func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stderr io.Writer) error {
+func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Writer) error {
 	files, train, err := wideFiles(o.Data)
 	if err != nil {
 		return err
@@ -326,28 +431,53 @@ func BacktestAnomaly(ctx context.Context, o AnomalyOptions, stderr io.Writer) er
 	if err := os.MkdirAll(o.Out, 0o750); err != nil {
 		return fmt.Errorf("write scores: %w", err)
 	}
-	bad := badRows(o.Strict, stderr)
+	if sameFolder(o.Data, o.Out) {
+		return fmt.Errorf("%w: the scores would overwrite the data in %s", ErrUsage, o.Out)
+	}
+	in := newWideReader(o.Strict, stderr, stdout)
+	defer in.progress.clear()
 	for _, file := range files {
-		if err := scoreFile(ctx, o, file, train[file.name], bad); err != nil {
+		if err := in.file(file.path, scoreFile(ctx, o, file, train[file.name], in)); err != nil {
 			return err
 		}
+		delete(train, file.name)
 	}
-	return nil
+	for _, name := range slices.Sorted(maps.Keys(train)) {
+		fmt.Fprintf(in.stderr, "%s: there is no %s.csv to score\n", train[name], name)
+	}
+	return in.sum()
 }
 
-func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train string, bad func(error) error) (err error) {
-	warmup := o.Warmup
+func sameFolder(a, b string) bool {
+	sa, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	sb, err := os.Stat(b)
+	return err == nil && os.SameFile(sa, sb)
+}
+
+// scoreFile learns from the training file where there is one, then from the rows
+// of the warm-up, and scores the rest.
+func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train string, in *wideReader) (err error) {
+	// The first pass counts the rows and reads the header, so that nothing is
+	// written for a file that has none.
+	warmup, rows := o.Warmup, 0
 	var metrics []string
 	header := func(names []string) error { metrics = slices.Clone(names); return nil }
-	if warmup < 0 {
-		rows := 0
-		if err := readWide(ctx, file.path, header, func(error) error { return nil }, func(*wideRow) error { rows++; return nil }); err != nil {
-			return err
+	err = in.read(ctx, file.path, header, in.quiet, func(*wideRow) error {
+		if rows++; warmup >= 0 || train != "" {
+			return errStop
 		}
-		warmup = min(rows*15/100, 750)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errStop) {
+		return err
 	}
-	var dev *anomaly.Device
-	if train != "" {
+	dev := anomaly.NewDevice(len(metrics))
+	switch {
+	case train != "":
+		warmup = 0
 		order := map[string]int{}
 		learn := func(names []string) error {
 			for i, n := range names {
@@ -355,12 +485,9 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 			}
 			return nil
 		}
-		if err := readWide(ctx, file.path, header, func(error) error { return nil }, func(*wideRow) error { return errStop }); err != nil && !errors.Is(err, errStop) {
-			return err
-		}
-		dev = anomaly.NewDevice(len(metrics))
 		values := make([]float64, len(metrics))
-		err := readWide(ctx, train, learn, bad, func(r *wideRow) error {
+		err := in.read(ctx, train, learn, in.badRow, func(r *wideRow) error {
+			in.rows++
 			for i, name := range metrics {
 				values[i] = nan
 				if k, ok := order[name]; ok {
@@ -373,7 +500,8 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 		if err != nil {
 			return err
 		}
-		warmup = 0
+	case warmup < 0:
+		warmup = min(rows*15/100, 750)
 	}
 	f, err := os.Create(filepath.Join(o.Out, file.name+".csv"))
 	if err != nil {
@@ -388,38 +516,44 @@ func scoreFile(ctx context.Context, o AnomalyOptions, file wideFile, train strin
 	if _, err := w.WriteString("time,score,top\n"); err != nil {
 		return fmt.Errorf("write scores: %w", err)
 	}
-	row := 0 // how many were learnt from
-	begin := func(names []string) error {
-		metrics = slices.Clone(names)
-		if dev == nil {
-			dev = anomaly.NewDevice(len(metrics))
-		}
-		return nil
-	}
+	learnt := 0
 	var buf []byte
-	return readWide(ctx, file.path, begin, bad, func(r *wideRow) error {
+	var names []string
+	return in.read(ctx, file.path, header, in.badRow, func(r *wideRow) error {
+		in.rows++
 		buf = append(buf[:0], r.text...)
 		buf = append(buf, ',')
 		score := 0.0
-		var top []int
-		if row < warmup {
+		names = names[:0]
+		if learnt < warmup {
 			dev.Learn(r.values)
-			row++
+			learnt++
 		} else {
+			var top []int
 			score, top = dev.Score(r.values)
+			for _, k := range top {
+				if !slices.Contains(names, metrics[k]) { // a column may be there twice
+					names = append(names, metrics[k])
+				}
+			}
 		}
 		buf = strconv.AppendFloat(buf, score, 'f', 6, 64)
 		buf = append(buf, ',')
-		for i, k := range top {
-			if i > 0 {
-				buf = append(buf, ';')
-			}
-			buf = append(buf, metrics[k]...)
-		}
+		buf = appendCell(buf, strings.Join(names, ";"))
 		buf = append(buf, '\n')
 		if _, err := w.Write(buf); err != nil {
 			return fmt.Errorf("write scores: %w", err)
 		}
 		return nil
 	})
+}
+
+// appendCell quotes a cell that needs it (RFC 4180).
+func appendCell(b []byte, s string) []byte {
+	if !strings.ContainsAny(s, "\",\r\n") {
+		return append(b, s...)
+	}
+	b = append(b, '"')
+	b = append(b, strings.ReplaceAll(s, `"`, `""`)...)
+	return append(b, '"')
 }

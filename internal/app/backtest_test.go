@@ -3,11 +3,14 @@ package app
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +54,7 @@ func TestForecastOfARisingMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out, errw bytes.Buffer
-	err := BacktestForecast(t.Context(), ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: 168 * time.Hour}, &out, &errw)
+	err := BacktestForecast(t.Context(), ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: 168 * time.Hour}, nil, &out, &errw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +97,7 @@ func TestBadRowsAreToldAndWithStrictEndTheCommand(t *testing.T) {
 	}
 	var out, errw bytes.Buffer
 	o := ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: time.Hour}
-	if err := BacktestForecast(t.Context(), o, &out, &errw); err != nil {
+	if err := BacktestForecast(t.Context(), o, nil, &out, &errw); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"node.csv:3:", "node.csv:4:", "node.csv:5:"} {
@@ -103,30 +106,124 @@ func TestBadRowsAreToldAndWithStrictEndTheCommand(t *testing.T) {
 		}
 	}
 	o.Strict = true
-	if err := BacktestForecast(t.Context(), o, &out, &errw); err == nil || !strings.Contains(err.Error(), "node.csv:3:") {
+	if err := BacktestForecast(t.Context(), o, nil, &out, &errw); err == nil || !strings.Contains(err.Error(), "node.csv:3:") {
 		t.Errorf("with strict: %v", err)
 	}
 }
 
-func TestBacktestNamesWrongUsage(t *testing.T) {
-	empty := t.TempDir()
-	good := filepath.Join(t.TempDir(), "limits.json")
-	if err := os.WriteFile(good, []byte(`{"a":{"above":65}}`), 0o600); err != nil {
-		t.Fatal(err)
+func TestBacktestNamesWhatItCannotUse(t *testing.T) {
+	limits := func(text string) string {
+		path := filepath.Join(t.TempDir(), "limits.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
-	both := filepath.Join(t.TempDir(), "limits.json")
-	if err := os.WriteFile(both, []byte(`{"a":{"above":65,"below":1}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, o := range map[string]ForecastOptions{
-		"no limits": {Data: empty, Limits: filepath.Join(empty, "none"), Horizon: time.Hour},
-		"both":      {Data: empty, Limits: both, Horizon: time.Hour},
-		"no data":   {Data: empty, Limits: good, Horizon: time.Hour},
-		"horizon":   {Data: empty, Limits: good},
+	empty, good := t.TempDir(), limits(`{"a":{"above":65}}`)
+	for name, tc := range map[string]struct {
+		o     ForecastOptions
+		want  string
+		usage bool
+	}{
+		"no limits": {ForecastOptions{Data: empty, Limits: filepath.Join(empty, "none"), Horizon: time.Hour}, "none", false},
+		"both":      {ForecastOptions{Data: empty, Limits: limits(`{"a":{"above":65,"below":1}}`), Horizon: time.Hour}, `limits.json: metric "a" needs either above or below`, false},
+		"no JSON":   {ForecastOptions{Data: empty, Limits: limits("{\n\"a\" 5}"), Horizon: time.Hour}, "limits.json:2: ", false},
+		"no data":   {ForecastOptions{Data: empty, Limits: good, Horizon: time.Hour}, "no CSV file", false},
+		"horizon":   {ForecastOptions{Data: empty, Limits: good}, "--horizon", true},
 	} {
-		if err := BacktestForecast(t.Context(), o, &bytes.Buffer{}, &bytes.Buffer{}); !errors.Is(err, ErrUsage) {
+		err := BacktestForecast(t.Context(), tc.o, nil, io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrUsage) != tc.usage {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestFileThatCannotBeReadHarmsOnlyItself(t *testing.T) {
+	data, out := t.TempDir(), filepath.Join(t.TempDir(), "out")
+	writeFile(t, data, "a.csv", "")
+	writeFile(t, data, "b.csv", "when,x\n1,2\n")
+	writeFile(t, data, "c.csv", "time,x\n1,2\n")
+	var told bytes.Buffer
+	o := AnomalyOptions{Data: data, Out: out, Warmup: -1}
+	err := BacktestAnomaly(t.Context(), o, io.Discard, &told)
+	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: there is no header") || !strings.Contains(told.String(), `b.csv:1: the first column is "when"`) {
+		t.Errorf("%v; told %s", err, told.String())
+	}
+	if b, err := os.ReadFile(filepath.Join(out, "c.csv")); err != nil || string(b) != "time,score,top\n1,0.000000,\n" {
+		t.Errorf("the good file: %q, %v", b, err)
+	}
+	o.Strict = true
+	if err := BacktestAnomaly(t.Context(), o, io.Discard, &told); err == nil || !strings.Contains(err.Error(), "a.csv:1: there is no header") {
+		t.Errorf("with strict: %v", err)
+	}
+}
+
+func TestScoresNeverOverwriteTheData(t *testing.T) {
+	data := t.TempDir()
+	writeFile(t, data, "a.csv", "time,x\n1,2\n")
+	if err := BacktestAnomaly(t.Context(), AnomalyOptions{Data: data, Out: data + "/."}, io.Discard, io.Discard); !errors.Is(err, ErrUsage) {
+		t.Errorf("got %v", err)
+	}
+	if b, err := os.ReadFile(filepath.Join(data, "a.csv")); err != nil || string(b) != "time,x\n1,2\n" {
+		t.Errorf("the data: %q, %v", b, err)
+	}
+	writeFile(t, data, "a.csv.gz", "time,x\n1,2\n")
+	if err := BacktestAnomaly(t.Context(), AnomalyOptions{Data: data, Out: t.TempDir()}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "same device") {
+		t.Errorf("two files of one device: %v", err)
+	}
+}
+
+func TestQuotedNamesStayOneCell(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("time,\"temp{gpu=\"\"0\"\",bus=\"\"1\"\"}\",\"y\"\n")
+	for i := range 300 {
+		v := i * 7919 % 13
+		if i == 250 {
+			v = 900
+		}
+		fmt.Fprintf(&b, "\"%d\",\"%d\",%d\n", i, v, i%5)
+	}
+	data, out := t.TempDir(), t.TempDir()
+	writeFile(t, data, "a.csv", b.String())
+	if err := BacktestAnomaly(t.Context(), AnomalyOptions{Data: data, Out: out, Warmup: 100}, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(out, "a.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil || len(rows) != 301 || rows[251][0] != "250" || rows[251][2] != `temp{gpu="0",bus="1"}` {
+		t.Fatalf("%d rows, %v; at the spike %q", len(rows), err, rows[min(251, len(rows)-1)])
+	}
+}
+
+// The same rows with other ways to write the time give the same predictions.
+func TestPredictionsAreInUTC(t *testing.T) {
+	limits := filepath.Join(t.TempDir(), "limits.json")
+	if err := os.WriteFile(limits, []byte(`{"a":{"above":65}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	predict := func(text string) string {
+		data := t.TempDir()
+		writeFile(t, data, "node.csv", text)
+		var out bytes.Buffer
+		if err := BacktestForecast(t.Context(), ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: 168 * time.Hour}, nil, &out, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	utc := rising(10)
+	east := regexp.MustCompile(`(?m)^([^,]*Z),`).ReplaceAllStringFunc(utc, func(s string) string {
+		at, err := time.Parse(time.RFC3339, strings.TrimSuffix(s, ","))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at.In(time.FixedZone("", 8*3600)).Format(time.RFC3339) + ","
+	})
+	if a, b := predict(utc), predict(east); a != b || a == "" || strings.Contains(b, "+08:00") {
+		t.Errorf("in UTC\n%.300s\nelsewhere\n%.300s", a, b)
 	}
 }
 
@@ -148,7 +245,7 @@ func TestScoresAreCausalAndFindASpike(t *testing.T) {
 	writeFile(t, data, "y.csv", series(-1, 1000))
 	writeFile(t, data, "z.csv", series(100, 300))
 	writeFile(t, data, "z.train.csv", series(-1, 600))
-	if err := BacktestAnomaly(t.Context(), AnomalyOptions{Data: data, Out: dir, Warmup: 150}, &bytes.Buffer{}); err != nil {
+	if err := BacktestAnomaly(t.Context(), AnomalyOptions{Data: data, Out: dir, Warmup: 150}, io.Discard, &bytes.Buffer{}); err != nil {
 		t.Fatal(err)
 	}
 	read := func(name string) []string {

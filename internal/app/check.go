@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 
 	"go.yaml.in/yaml/v3"
@@ -42,10 +43,10 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	note(err)
 	targets := map[string]int{}
 	if cfg.Inventory.File != "" {
-		t, problems, err := cmdb.ReadFile(cfg.Inventory.File)
+		t, problems, err := cmdb.ReadFile(cfg.Inventory.File, os.Stdin)
 		note(err)
 		for _, p := range problems {
-			note(fmt.Errorf("%s: %s", cfg.Inventory.File, p))
+			note(errors.New(p.In(cfg.Inventory.File)))
 		}
 		if err == nil {
 			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})

@@ -2,14 +2,16 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/decode"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/pipeline/enrich"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -30,7 +32,10 @@ func DecodeFormats() []string { return decode.Formats() }
 // Decode turns raw vendor text into events.jsonl (formats, section 4). Bad lines
 // are named on errw and skipped; with Strict the first is the error.
 func Decode(ctx context.Context, o DecodeOptions, in io.Reader, out, errw io.Writer) error {
-	opts := decode.Options{Format: o.Format, Name: o.File, Host: o.Host, Strict: o.Strict}
+	if !slices.Contains(DecodeFormats(), o.Format) {
+		return fmt.Errorf("%w: %w: %q; known are %s", ErrUsage, decode.ErrUnknownFormat, o.Format, strings.Join(DecodeFormats(), ", "))
+	}
+	opts := decode.Options{Format: o.Format, Name: textfile.Name(o.File), Host: o.Host, Strict: o.Strict}
 	if o.Boot != "" {
 		t, err := time.Parse(time.RFC3339Nano, o.Boot)
 		if err != nil {
@@ -39,23 +44,24 @@ func Decode(ctx context.Context, o DecodeOptions, in io.Reader, out, errw io.Wri
 		opts.Boot = t
 	}
 	if o.Topology != "" {
-		t, problems, err := cmdb.ReadFile(o.Topology)
+		if o.Topology == textfile.Stdin && textfile.Name(o.File) == textfile.StdinName {
+			return fmt.Errorf("%w: text and inventory cannot both come from standard input", ErrUsage)
+		}
+		t, problems, err := cmdb.ReadFile(o.Topology, in)
 		if err != nil {
 			return err
 		}
 		if o.Strict && len(problems) > 0 {
-			return fmt.Errorf("read inventory %s: %w", o.Topology, cmdb.Err(problems))
+			return fmt.Errorf("read inventory %s: %w", textfile.Name(o.Topology), cmdb.Err(problems))
 		}
 		for _, p := range problems {
-			_, _ = fmt.Fprintf(errw, "%s: %s\n", o.Topology, p)
+			_, _ = fmt.Fprintln(errw, p.In(o.Topology))
 		}
 		inv, _ := cmdb.FromTopology(t)
 		e := enrich.New(inv, nil)
 		opts.Resolve = func(ev *schemas.Event) string { return e.Event(ev).Resource }
 	}
-	if o.File == "" || o.File == "-" {
-		opts.Name = "standard input"
-	} else {
+	if opts.Name != textfile.StdinName {
 		f, err := os.Open(o.File)
 		if err != nil {
 			return err
@@ -63,9 +69,8 @@ func Decode(ctx context.Context, o DecodeOptions, in io.Reader, out, errw io.Wri
 		defer func() { _ = f.Close() }()
 		in = f
 	}
-	_, err := decode.Run(ctx, in, out, errw, opts)
-	if errors.Is(err, decode.ErrUnknownFormat) {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
-	}
+	p := newProgress(errw, out)
+	defer p.clear()
+	_, err := decode.Run(ctx, p.reading(opts.Name, in), out, p.words(errw), opts)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/auspex-dev/auspex/internal/cmdb"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -29,16 +30,16 @@ func withInventory(ctx context.Context, cfg Config, f func(*cmdb.Inventory) erro
 
 // ImportInventory replaces the inventory with a file; bad records are named and
 // skipped, or refuse the file with strict.
-func ImportInventory(ctx context.Context, cfg Config, file string, strict bool, out, errw io.Writer) error {
-	t, problems, err := cmdb.ReadFile(file)
+func ImportInventory(ctx context.Context, cfg Config, file string, strict bool, in io.Reader, out, errw io.Writer) error {
+	t, problems, err := cmdb.ReadFile(file, in)
 	if err != nil {
 		return err
 	}
-	for _, p := range problems {
-		fmt.Fprintf(errw, "%s: %s\n", file, p)
-	}
 	if strict && len(problems) > 0 {
-		return fmt.Errorf("import %s: %w", file, cmdb.Err(problems))
+		return fmt.Errorf("import %s: %w", textfile.Name(file), cmdb.Err(problems))
+	}
+	for _, p := range problems {
+		fmt.Fprintln(errw, p.In(file))
 	}
 	return withInventory(ctx, cfg, func(inv *cmdb.Inventory) error {
 		r, err := inv.Import(ctx, t)

@@ -175,7 +175,7 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 		{"auspex.yaml", strings.Replace(siteConfig, "127.0.0.1:0", "nowhere", 1), "auspex.yaml:9: api: listen: "},
 		{"rules.yml", siteRules + "  - {alert: Third, expr: 'sum('}\n", "rules.yml: 5:"},
 		{"secrets.yaml", "bmc:\n  user: a\nother: hunter2\n", "secrets.yaml:3: not YAML of the form"},
-		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json: line 2"},
+		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json:2: "},
 		{"propagation.yaml", "faults: 3\n", "propagation.yaml"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/auspex-dev/auspex/correlator"
 	"github.com/auspex-dev/auspex/correlator/evidence"
+	"github.com/auspex-dev/auspex/internal/cmdb"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/faults/propagation"
 )
@@ -50,11 +52,24 @@ const maxLine = 4 << 20
 // the error.
 func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) {
 	began := time.Now()
-	topology, err := readTopology(o)
+	stdin := 0
+	for _, path := range []string{o.Topology, o.Events, o.Metrics} {
+		if path == textfile.Stdin {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		return res, fmt.Errorf("%w: standard input can be one file only", ErrUsage)
+	}
+	p := newProgress(o.Stderr, o.Stdout)
+	defer p.clear()
+	o.Stderr = p.words(o.Stderr)
+	topology, bad, err := readTopology(o)
 	if err != nil {
 		return res, err
 	}
-	in, err := openInput(o.Events, o.Stdin)
+	res.Bad += bad
+	in, err := textfile.Open(o.Events, o.Stdin)
 	if err != nil {
 		return res, fmt.Errorf("read events: %w", err)
 	}
@@ -82,7 +97,7 @@ func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) 
 		return nil
 	}
 	// What the metrics say, in its place among the events.
-	derived, bad, err := readMetrics(ctx, o)
+	derived, bad, err := readMetrics(ctx, o, p)
 	if err != nil {
 		return res, err
 	}
@@ -92,14 +107,16 @@ func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) 
 		engine.Add(ev)
 		return write()
 	}
-	err = eachLine(ctx, o.Events, in, func(n int, line []byte, lerr error) error {
+	name, lines, badLines := textfile.Name(o.Events), 0, 0
+	err = eachLine(ctx, name, p.reading(name, in), func(n int, line []byte, lerr error) error {
+		lines++
 		var ev schemas.Event
 		if lerr == nil {
 			ev, lerr = parseEvent(line)
 		}
 		if lerr != nil {
-			res.Bad++
-			return o.bad(o.Events, n, lerr)
+			badLines++
+			return o.bad(name, n, lerr)
 		}
 		seen := ev.Observed
 		if seen.IsZero() {
@@ -113,9 +130,11 @@ func Replay(ctx context.Context, o ReplayOptions) (res ReplayResult, err error) 
 		}
 		return add(&ev)
 	})
+	res.Bad += badLines
 	if err != nil {
 		return res, err
 	}
+	o.sum(name, badLines, lines)
 	for i := range derived {
 		if err := add(&derived[i]); err != nil {
 			return res, err
@@ -140,19 +159,28 @@ func (o *ReplayOptions) bad(file string, line int, reason error) error {
 	return nil
 }
 
+// sum says how many lines of a file were skipped, if any were.
+func (o *ReplayOptions) sum(file string, bad, lines int) {
+	if bad > 0 {
+		fmt.Fprintf(o.Stderr, "%s: %d of %d lines could not be read\n", file, bad, lines)
+	}
+}
+
 // readMetrics returns the events that recorded metrics stand for, by time, and
 // how many lines were bad.
-func readMetrics(ctx context.Context, o ReplayOptions) ([]schemas.Event, int, error) {
+func readMetrics(ctx context.Context, o ReplayOptions, p *progress) ([]schemas.Event, int, error) {
 	if o.Metrics == "" {
 		return nil, 0, nil
 	}
-	in, err := openInput(o.Metrics, o.Stdin)
+	in, err := textfile.Open(o.Metrics, o.Stdin)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read metrics: %w", err)
 	}
 	defer func() { _ = in.Close() }()
-	r, bad := evidence.NewReader(), 0
-	err = eachLine(ctx, o.Metrics, in, func(n int, line []byte, lerr error) error {
+	name, lines, bad := textfile.Name(o.Metrics), 0, 0
+	r := evidence.NewReader()
+	err = eachLine(ctx, name, p.reading(name, in), func(n int, line []byte, lerr error) error {
+		lines++
 		var s evidence.Sample
 		ok := false
 		if lerr == nil {
@@ -163,10 +191,13 @@ func readMetrics(ctx context.Context, o ReplayOptions) ([]schemas.Event, int, er
 		}
 		if lerr != nil {
 			bad++
-			return o.bad(o.Metrics, n, lerr)
+			return o.bad(name, n, lerr)
 		}
 		return nil
 	})
+	if err == nil {
+		o.sum(name, bad, lines)
+	}
 	return r.Events(), bad, err
 }
 
@@ -203,7 +234,7 @@ func eachLine(ctx context.Context, name string, in io.Reader, f func(n int, line
 func parseEvent(line []byte) (schemas.Event, error) {
 	var ev schemas.Event
 	if err := json.Unmarshal(line, &ev); err != nil {
-		return ev, err
+		return ev, errors.New(textfile.Reason(err))
 	}
 	switch {
 	case ev.ID == "":
@@ -221,60 +252,20 @@ func parseEvent(line []byte) (schemas.Event, error) {
 	return ev, nil
 }
 
-func readTopology(o ReplayOptions) (*schemas.Topology, error) {
-	in, err := openInput(o.Topology, o.Stdin)
+// readTopology keeps what does not fit together: the correlator makes the best of
+// a link to nowhere.
+func readTopology(o ReplayOptions) (*schemas.Topology, int, error) {
+	t, problems, err := cmdb.ReadRecords(o.Topology, o.Stdin)
 	if err != nil {
-		return nil, fmt.Errorf("read topology: %w", err)
+		return nil, 0, err
 	}
-	defer func() { _ = in.Close() }()
-	var t schemas.Topology
-	if err := json.NewDecoder(bufio.NewReaderSize(in, 1<<16)).Decode(&t); err != nil {
-		return nil, fmt.Errorf("read topology %s: %w", o.Topology, err)
-	}
-	if t.Version > 1 {
-		return nil, fmt.Errorf("read topology %s: version %d is newer than 1", o.Topology, t.Version)
-	}
-	return &t, nil
-}
-
-type closers struct {
-	io.Reader
-	close []func() error
-}
-
-func (c *closers) Close() error {
-	var err error
-	for i := len(c.close) - 1; i >= 0; i-- {
-		err = errors.Join(err, c.close[i]())
-	}
-	return err
-}
-
-func openInput(path string, stdin io.Reader) (io.ReadCloser, error) {
-	if path == "-" {
-		return io.NopCloser(stdin), nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	c := &closers{Reader: f, close: []func() error{f.Close}}
-	switch {
-	case strings.HasSuffix(path, ".gz"):
-		z, err := gzip.NewReader(bufio.NewReader(f))
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	for _, p := range problems {
+		if o.Strict {
+			return nil, 0, errors.New(p.In(o.Topology))
 		}
-		c.Reader = z
-	case strings.HasSuffix(path, ".zst"):
-		z, err := zstd.NewReader(f)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
-		}
-		c.Reader = z
-		c.close = append(c.close, func() error { z.Close(); return nil })
+		fmt.Fprintln(o.Stderr, p.In(o.Topology))
 	}
-	return c, nil
+	return &t, len(problems), nil
 }
 
 type output struct {

@@ -217,7 +217,7 @@ func (s *stack) prepareInventory(_ context.Context, cfg Config) (apply func(cont
 	if file == "" {
 		return nothing, nil
 	}
-	t, problems, err := cmdb.ReadFile(file)
+	t, problems, err := cmdb.ReadFile(file, os.Stdin)
 	if err != nil {
 		return nil, err
 	}

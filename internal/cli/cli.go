@@ -117,6 +117,15 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+func someArgs(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("%s wants %s", cmd.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
 func maxArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {

@@ -150,7 +150,7 @@ func configCommand(std IO) *cobra.Command {
 func checkCommand() *cobra.Command {
 	parent := &cobra.Command{Use: "check", Short: "Check files that others read too", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	parent.AddCommand(&cobra.Command{
-		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: cobra.MinimumNArgs(1),
+		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: someArgs("a rule file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := app.CheckRules(args, cmd.OutOrStdout()); err != nil {
 				return lintError{err}
@@ -194,7 +194,7 @@ func replayCommand() *cobra.Command {
 			}
 			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			_, err := app.Replay(cmd.Context(), o)
-			return err
+			return usageOr(err)
 		},
 	}
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
@@ -214,7 +214,7 @@ func backtestCommand() *cobra.Command {
 			if fo.Data == "" || fo.Limits == "" || fo.Out == "" {
 				return usagef("--data, --limits and --out are needed")
 			}
-			return app.BacktestForecast(cmd.Context(), fo, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return usageOr(app.BacktestForecast(cmd.Context(), fo, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	forecast.Flags().StringVar(&fo.Data, "data", "", "`folder` of wide CSV files, one device a file")
@@ -232,7 +232,7 @@ func backtestCommand() *cobra.Command {
 			if cmd.Flags().Changed("warmup") && ao.Warmup < 0 {
 				return usagef("--warmup must not be negative")
 			}
-			return app.BacktestAnomaly(cmd.Context(), ao, cmd.ErrOrStderr())
+			return usageOr(app.BacktestAnomaly(cmd.Context(), ao, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	anomaly.Flags().StringVar(&ao.Data, "data", "", "`folder` of wide CSV files, one device a file")
@@ -270,7 +270,7 @@ func cmdbCommand(std IO) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return app.ImportInventory(cmd.Context(), cfg, args[0], strict, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return app.ImportInventory(cmd.Context(), cfg, args[0], strict, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	imp.Flags().BoolVar(&strict, "strict", false, "refuse a file with any bad record")

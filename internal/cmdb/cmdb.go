@@ -103,7 +103,7 @@ func FromTopology(t schemas.Topology) (*Inventory, []Problem) {
 	i := New(DefaultConfig(), nil, nil, nil)
 	r, err := i.Import(context.Background(), t)
 	if err != nil { // without a database nothing can fail
-		return i, append(r.Problems, Problem{"inventory", err.Error()})
+		return i, append(r.Problems, Problem{Record: "inventory", Reason: err.Error()})
 	}
 	return i, r.Problems
 }

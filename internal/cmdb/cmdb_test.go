@@ -96,7 +96,7 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
   {"from": "s1", "to": "dc1", "kind": "love"}, {"from": "s1", "to": "s1", "kind": "pcie"}],
  "workloads": [{"id": "j", "resources": ["s1", "gone"]}, {"id": ""}, {"id": "j"},
   {"id": "k", "start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}]}`
-	got, problems, err := cmdb.Read(strings.NewReader(in))
+	got, problems, err := cmdb.Read([]byte(in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,9 +114,9 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
 		text.WriteString(p.String() + "\n")
 	}
 	for _, s := range []string{
-		"resources[4]: json", `resources[1]: it has no id`, `resource "dc1": this id is there twice`, `resource "x": kind "toaster" is not known`,
-		`resource "a": parent "nowhere" is not there`, `resource "a/gpu0": parent "a" is a bad record`, `is a part of itself`,
-		`from "gone"`, `resource "a" is not there`, `kind "love" is not known`, "joins a resource with itself", "this link is there twice",
+		"line 6: resources[4]: id: want string, got number", `resources[1]: it has no id`, `resource "dc1": this id is there twice`, `line 5: resource "x": kind "toaster" is not known`,
+		`line 7: resource "a": parent "nowhere" is not there`, `resource "a/gpu0": parent "a" is a bad record`, `is a part of itself`,
+		`from "gone"`, `resource "a" is not there`, `line 14: links[4] love from "s1" to "dc1": kind "love" is not known`, "joins a resource with itself", "this link is there twice",
 		`workload "j": resource "gone" is not there`, "workloads[1]: it has no id", `workload "j": this id is there twice`, "ends before it starts",
 	} {
 		if !strings.Contains(text.String(), s) {
@@ -130,16 +130,16 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
 
 func TestUnreadableFilesNameTheLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                           "unexpected end",
-		"{\n\"version\": 1,\n oops}": "line 3",
+		"":                           "1: the file is empty",
+		"{\n\"version\": 1,\n oops}": "3: ",
 		`{"version": 9}`:             "version 9",
-		`{"resources": 3}`:           "line 1",
+		`{"resources": 3}`:           "1: resources is not an array",
 	} {
-		if _, _, err := cmdb.Read(strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := cmdb.Read([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", in, err, want)
 		}
 	}
-	if _, _, err := cmdb.ReadFile(filepath.Join(t.TempDir(), "none.json")); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := cmdb.ReadFile(filepath.Join(t.TempDir(), "none.json"), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 }
@@ -149,7 +149,7 @@ func TestReadsGzip(t *testing.T) {
 	z := gzip.NewWriter(&b)
 	_, _ = z.Write([]byte(`{"version":1,"resources":[{"id":"dc1","kind":"site"}]}`))
 	_ = z.Close()
-	got, _, err := cmdb.Read(&b)
+	got, _, err := cmdb.ReadFile("-", &b)
 	if err != nil || len(got.Resources) != 1 {
 		t.Fatal(got, err)
 	}
@@ -353,7 +353,7 @@ func FuzzPCI(f *testing.F) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"version":1,"resources":[{"id":"a","kind":"rack","parent":"a"}],"links":[{}],"workloads":[{"id":"w"}]}`))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		got, _, err := cmdb.Read(bytes.NewReader(in))
+		got, _, err := cmdb.Read(in)
 		if err != nil {
 			return
 		}

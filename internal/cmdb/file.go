@@ -1,30 +1,40 @@
 package cmdb
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
-	"github.com/klauspost/compress/zstd"
-
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
 // Problem is a record of an inventory that cannot be used, and why.
 type Problem struct {
+	Line   int    // of its file, 0 where it is from none
 	Record string // such as `resource "gpu-r01-03/gpu0"` or `links[7]`
 	Reason string
 }
 
 // String reads as a sentence without its full stop.
-func (p Problem) String() string { return p.Record + ": " + p.Reason }
+func (p Problem) String() string {
+	if p.Line > 0 {
+		return fmt.Sprintf("line %d: %s: %s", p.Line, p.Record, p.Reason)
+	}
+	return p.Record + ": " + p.Reason
+}
+
+// In is [Problem.String] with the file that the record is from.
+func (p Problem) In(file string) string {
+	if p.Line > 0 {
+		return fmt.Sprintf("%s:%d: %s: %s", textfile.Name(file), p.Line, p.Record, p.Reason)
+	}
+	return textfile.Name(file) + ": " + p.String()
+}
 
 // ErrProblems is returned where an inventory with problems is not accepted.
 var ErrProblems = errors.New("inventory has bad records")
@@ -57,92 +67,111 @@ var kinds = []string{
 
 var linkKinds = []string{schemas.LinkPowers, schemas.LinkCools, schemas.LinkNetwork, schemas.LinkNVLink, schemas.LinkPCIe}
 
-// ReadFile reads an inventory file, plain, gzip or zstd; "-" is standard input.
-// The topology holds the good records, the problems name the bad ones. An error
-// means that the file as a whole cannot be read.
-func ReadFile(path string) (schemas.Topology, []Problem, error) {
-	in := io.Reader(os.Stdin)
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return schemas.Topology{}, nil, fmt.Errorf("read inventory: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	t, problems, err := Read(in)
+// ReadFile reads an inventory file, plain, gzip or zstd; "-" is stdin. The
+// topology holds the good records, the problems name the bad ones. An error means
+// that the file as a whole cannot be read.
+func ReadFile(path string, stdin io.Reader) (schemas.Topology, []Problem, error) {
+	return readFile(path, stdin, Read)
+}
+
+// Read is [ReadFile] of a text. An error begins with the number of its line.
+func Read(text []byte) (schemas.Topology, []Problem, error) {
+	t, at, problems, err := parse(text)
 	if err != nil {
-		return t, nil, fmt.Errorf("read inventory %s: %w", path, err)
+		return t, nil, err
+	}
+	t, more := validate(t, at)
+	return t, append(problems, more...), nil
+}
+
+// ReadRecords is [ReadFile] that keeps every record that can be read, for a reader
+// that makes the best of links and parents that are not there.
+func ReadRecords(path string, stdin io.Reader) (schemas.Topology, []Problem, error) {
+	return readFile(path, stdin, func(text []byte) (schemas.Topology, []Problem, error) {
+		t, _, problems, err := parse(text)
+		return t, problems, err
+	})
+}
+
+func readFile(path string, stdin io.Reader, read func([]byte) (schemas.Topology, []Problem, error)) (schemas.Topology, []Problem, error) {
+	text, err := textfile.ReadFile(path, stdin)
+	if err != nil {
+		return schemas.Topology{}, nil, fmt.Errorf("read inventory: %w", err)
+	}
+	t, problems, err := read(text)
+	if err != nil {
+		return t, nil, fmt.Errorf("read inventory: %s:%w", textfile.Name(path), err)
 	}
 	return t, problems, nil
 }
 
-// Read is [ReadFile] on a stream.
-func Read(in io.Reader) (schemas.Topology, []Problem, error) {
-	plain, closer, err := unpack(in)
-	if err != nil {
-		return schemas.Topology{}, nil, err
+// places are the lines on which the records of a file begin.
+type places struct{ resources, links, workloads []int }
+
+func line(l []int, i int) int {
+	if i < len(l) {
+		return l[i]
 	}
-	defer closer()
-	text, err := io.ReadAll(plain)
-	if err != nil {
-		return schemas.Topology{}, nil, err
-	}
+	return 0
+}
+
+// parse reads the records that can be read. An error begins with its line.
+func parse(text []byte) (t schemas.Topology, at places, problems []Problem, err error) {
 	var doc struct {
-		Version   int               `json:"version"`
-		Resources []json.RawMessage `json:"resources"`
-		Links     []json.RawMessage `json:"links"`
-		Workloads []json.RawMessage `json:"workloads"`
+		Version   int             `json:"version"`
+		Resources json.RawMessage `json:"resources"`
+		Links     json.RawMessage `json:"links"`
+		Workloads json.RawMessage `json:"workloads"`
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return t, at, nil, errors.New("1: the file is empty")
 	}
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return schemas.Topology{}, nil, atLine(text, err)
+		return t, at, nil, atLine(text, err)
 	}
 	if doc.Version != 0 && doc.Version != 1 {
-		return schemas.Topology{}, nil, fmt.Errorf("version %d is not known; this program reads version 1", doc.Version)
+		return t, at, nil, fmt.Errorf("1: version %d is not known; this program reads version 1", doc.Version)
 	}
-	var problems []Problem
-	t := schemas.Topology{
-		Version:   1,
-		Resources: decode[schemas.Resource]("resources", doc.Resources, &problems),
-		Links:     decode[schemas.Link]("links", doc.Links, &problems),
-		Workloads: decode[schemas.Workload]("workloads", doc.Workloads, &problems),
+	t.Version = 1
+	if t.Resources, at.resources, err = decode[schemas.Resource](text, "resources", doc.Resources, &problems); err != nil {
+		return t, at, nil, err
 	}
-	t, more := Validate(t)
-	return t, append(problems, more...), nil
+	if t.Links, at.links, err = decode[schemas.Link](text, "links", doc.Links, &problems); err != nil {
+		return t, at, nil, err
+	}
+	t.Workloads, at.workloads, err = decode[schemas.Workload](text, "workloads", doc.Workloads, &problems)
+	return t, at, problems, err
 }
 
-func decode[T any](what string, raw []json.RawMessage, problems *[]Problem) []T {
-	out := make([]T, 0, len(raw))
-	for i, r := range raw {
+// decode reads the elements of an array, which is a part of the text.
+func decode[T any](text []byte, what string, array json.RawMessage, problems *[]Problem) (out []T, lines []int, err error) {
+	if len(array) == 0 || string(array) == "null" {
+		return nil, nil, nil
+	}
+	before, _, _ := bytes.Cut(text, array)
+	n := 1 + bytes.Count(before, []byte{'\n'})
+	if array[0] != '[' {
+		return nil, nil, fmt.Errorf("%d: %s is not an array", n, what)
+	}
+	dec := json.NewDecoder(bytes.NewReader(array))
+	_, _ = dec.Token() // that the text is JSON was seen before
+	seen := int64(0)
+	for i := 0; dec.More(); i++ {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return nil, nil, fmt.Errorf("%d: %s[%d]: %w", n, what, i, err)
+		}
+		begin := dec.InputOffset() - int64(len(raw))
+		n += bytes.Count(array[seen:begin], []byte{'\n'})
+		seen = begin
 		var v T
-		if err := json.Unmarshal(r, &v); err != nil {
-			*problems = append(*problems, Problem{fmt.Sprintf("%s[%d]", what, i), err.Error()})
+		if err := json.Unmarshal(raw, &v); err != nil {
+			*problems = append(*problems, Problem{n, fmt.Sprintf("%s[%d]", what, i), textfile.Reason(err)})
 			continue
 		}
-		out = append(out, v)
+		out, lines = append(out, v), append(lines, n)
 	}
-	return out
-}
-
-// unpack looks at the first bytes, not at a name.
-func unpack(in io.Reader) (io.Reader, func(), error) {
-	b := bufio.NewReader(in)
-	head, _ := b.Peek(4)
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, func() { _ = z.Close() }, nil
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, z.Close, nil
-	}
-	return b, func() {}, nil
+	return out, lines, nil
 }
 
 func atLine(text []byte, err error) error {
@@ -156,23 +185,27 @@ func atLine(text []byte, err error) error {
 		offset = kind.Offset
 	}
 	if offset < 0 || offset > int64(len(text)) {
-		return err
+		return fmt.Errorf("1: %s", textfile.Reason(err))
 	}
-	return fmt.Errorf("line %d: %w", 1+bytes.Count(text[:offset], []byte{'\n'}), err)
+	return fmt.Errorf("%d: %s", 1+bytes.Count(text[:offset], []byte{'\n'}), textfile.Reason(err))
 }
 
 // Validate keeps the records that fit together and says why the others do not:
 // no id, an id twice, an unknown kind, a parent that is not there or is a part
 // of its own child, a link that hangs in the air. A record that stands on a bad
 // one is bad too. Workloads keep the resources that are known.
-func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
+func Validate(t schemas.Topology) (schemas.Topology, []Problem) { return validate(t, places{}) }
+
+func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
 	var problems []Problem
+	n := 0 // line of the record that is looked at
 	bad := func(record, format string, args ...any) {
-		problems = append(problems, Problem{record, fmt.Sprintf(format, args...)})
+		problems = append(problems, Problem{n, record, fmt.Sprintf(format, args...)})
 	}
 	out := schemas.Topology{Version: 1}
 	index := make(map[string]int, len(t.Resources))
 	for i, r := range t.Resources {
+		n = line(at.resources, i)
 		name := fmt.Sprintf("resource %q", r.ID)
 		switch {
 		case r.ID == "":
@@ -203,6 +236,7 @@ func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
 		case broken:
 			return false
 		case walking:
+			n = line(at.resources, index[id])
 			bad(fmt.Sprintf("resource %q", id), "it is a part of itself through its parents")
 			state[id] = broken
 			return false
@@ -213,10 +247,12 @@ func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
 		case parent == "":
 			state[id] = good
 		case !known:
+			n = line(at.resources, index[id])
 			bad(fmt.Sprintf("resource %q", id), "parent %q is not there", parent)
 			state[id] = broken
 		case !stands(parent):
 			if state[id] != broken {
+				n = line(at.resources, index[id])
 				bad(fmt.Sprintf("resource %q", id), "parent %q is a bad record", parent)
 			}
 			state[id] = broken
@@ -233,6 +269,7 @@ func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
 	type key struct{ from, to, kind string }
 	seen := make(map[key]bool, len(t.Links))
 	for i, l := range t.Links {
+		n = line(at.links, i)
 		name := fmt.Sprintf("links[%d] %s from %q to %q", i, l.Kind, l.From, l.To)
 		switch {
 		case !slices.Contains(linkKinds, l.Kind):
@@ -252,6 +289,7 @@ func Validate(t schemas.Topology) (schemas.Topology, []Problem) {
 	}
 	jobs := make(map[string]bool, len(t.Workloads))
 	for i, w := range t.Workloads {
+		n = line(at.workloads, i)
 		name := fmt.Sprintf("workload %q", w.ID)
 		switch {
 		case w.ID == "":

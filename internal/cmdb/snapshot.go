@@ -115,6 +115,12 @@ func isDevice(kind string) bool { return kind == schemas.KindServer || kind == s
 // Topology returns the whole inventory.
 func (s *Snapshot) Topology() schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: s.resources, Links: s.links}
+	if t.Resources == nil { // an empty inventory has empty lists, not null
+		t.Resources = []schemas.Resource{}
+	}
+	if t.Links == nil {
+		t.Links = []schemas.Link{}
+	}
 	for _, w := range s.workloads {
 		t.Workloads = append(t.Workloads, w)
 	}

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/auspex-dev/auspex/internal/nearest"
+	"github.com/auspex-dev/auspex/internal/textfile"
 )
 
 // EnvPrefix starts the environment variables that override a key:
@@ -86,20 +86,13 @@ func Load(src Source, into any) error {
 }
 
 func loadFile(name string, stdin io.Reader, root reflect.Value, at origins) []error {
-	var b []byte
-	var err error
-	if name == "-" {
-		name = "standard input"
-		b, err = io.ReadAll(stdin)
-	} else {
-		b, err = os.ReadFile(name)
-	}
-	if err != nil {
-		var pe *fs.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
-		}
-		return []error{fmt.Errorf("%s: %w", name, err)}
+	b, err := textfile.ReadFile(name, stdin)
+	name = textfile.Name(name)
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return []error{fmt.Errorf("%s: %w", name, pe.Err)}
+	} else if err != nil {
+		return []error{err}
 	}
 	var doc yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(b))

@@ -6,7 +6,6 @@ package decode
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,11 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/auspex-dev/auspex/internal/decode/kernlog"
 	"github.com/auspex-dev/auspex/internal/decode/redfishevent"
 	"github.com/auspex-dev/auspex/internal/decode/sel"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -68,12 +66,12 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	plain, done, err := unpack(in)
+	text, err := textfile.NewReader(in)
 	if err != nil {
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}
-	defer done()
-	d := &decoder{o: o, ctx: ctx, in: bufio.NewReaderSize(plain, 64<<10), out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
+	defer func() { _ = text.Close() }()
+	d := &decoder{o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
 	d.enc = json.NewEncoder(d.out)
 	d.enc.SetEscapeHTML(false)
 	switch o.Format {
@@ -101,30 +99,6 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 		fmt.Fprintf(errw, "%s: %d of %d records could not be read\n", o.Name, d.res.Bad, d.res.Records)
 	}
 	return d.res, err
-}
-
-// unpack sees through gzip and zstd by their first bytes.
-func unpack(in io.Reader) (io.Reader, func(), error) {
-	b := bufio.NewReaderSize(in, 64<<10)
-	head, err := b.Peek(4)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, err
-	}
-	switch {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, func() { _ = z.Close() }, nil
-	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b)
-		if err != nil {
-			return nil, nil, err
-		}
-		return z, z.Close, nil
-	}
-	return b, func() {}, nil
 }
 
 type decoder struct {
@@ -157,7 +131,7 @@ func (d *decoder) bad(err error) error {
 // lines calls f for each line. An error of f is a bad line.
 func (d *decoder) lines(f func(string) error) error {
 	for {
-		line, long, err := d.readLine()
+		line, long, err := d.readLine(maxLine)
 		if len(line) > 0 || long || err == nil {
 			d.line++
 			if d.line&0x3ff == 0 && d.ctx.Err() != nil {
@@ -192,17 +166,19 @@ func (d *decoder) lines(f func(string) error) error {
 	}
 }
 
-func (d *decoder) readLine() (line string, long bool, err error) {
+// readLine returns a line with its end; of one that is longer than limit bytes
+// the rest is thrown away.
+func (d *decoder) readLine(limit int) (line string, long bool, err error) {
 	var buf []byte
 	for {
 		part, err := d.in.ReadSlice('\n')
-		if len(buf) <= maxLine {
+		if len(buf) <= limit {
 			buf = append(buf, part...)
 		}
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		return string(buf), len(buf) > maxLine+1, err
+		return string(buf), len(buf) > limit+1, err
 	}
 }
 
@@ -215,8 +191,9 @@ func (e *writeError) Error() string { return "write events: " + e.err.Error() }
 // Unwrap returns the cause.
 func (e *writeError) Unwrap() error { return e.err }
 
-// write completes an event and writes it. The id is made of what the record is,
-// and of how many equal ones the same moment has had.
+// write completes an event and writes it. The id is made of what the record is;
+// where the log gives its records no names, also of how many equal ones the same
+// moment has had. A record with a name that is read twice is the same event.
 func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
 	if d.o.Host != "" || host == "" {
 		host = d.o.Host
@@ -244,7 +221,7 @@ func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
 	}
 	id := schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message)
 	n := d.repeats[id]
-	if d.repeats[id] = n + 1; n > 0 {
+	if d.repeats[id] = n + 1; n > 0 && record == "" {
 		id = schemas.EventID(host, epoch, record, stamp, ev.Type, ev.Message, strconv.Itoa(n))
 	}
 	ev.ID = id
@@ -374,49 +351,48 @@ func (d *decoder) journal() error {
 // redfish reads bodies: one a line, one over several lines, or an array, whose
 // elements are read one by one.
 func (d *decoder) redfish() error {
+	if array, err := d.leadsArray(); err != nil {
+		return err
+	} else if array {
+		return d.array()
+	}
 	var body []byte
+	var open brackets
 	flush := func() error {
 		b := body
-		body = nil
+		body, open = nil, brackets{}
 		if len(bytes.TrimSpace(b)) == 0 {
 			return nil
 		}
 		d.res.Records++
-		return d.body(b)
+		return d.report(d.body(b))
 	}
-	for first := true; ; first = false {
-		if first {
-			if array, err := d.leadsArray(); err != nil {
-				return err
-			} else if array {
-				return d.array()
-			}
-		}
-		line, long, err := d.readLine()
+	for {
+		line, long, err := d.readLine(maxBody)
 		if len(line) > 0 {
 			d.line++
 		}
 		if d.ctx.Err() != nil {
 			return d.ctx.Err()
 		}
-		fresh := []byte(strings.TrimSpace(line))
 		// A whole body on a line of its own ends one that was cut off before it.
-		if len(fresh) > 0 && line[0] == '{' && cutOff(body) && json.Valid(fresh) {
-			if err := d.report(flush()); err != nil {
+		if strings.HasPrefix(line, "{") && cutOff(body) && json.Valid([]byte(line)) {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
-		if len(body)+len(line) > maxBody {
-			body = nil
+		if long || len(body)+len(line) > maxBody {
+			body, open = nil, brackets{}
 			d.res.Records++
-			if err := d.report(fmt.Errorf("body is longer than %d bytes", maxBody)); err != nil {
+			if err := d.bad(fmt.Errorf("body is longer than %d bytes", maxBody)); err != nil {
 				return err
 			}
-		} else if !long {
+		} else {
 			body = append(body, line...)
+			open.read(line)
 		}
-		if balanced(body) || errors.Is(err, io.EOF) {
-			if err := d.report(flush()); err != nil {
+		if open.closed() || errors.Is(err, io.EOF) {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
@@ -467,13 +443,16 @@ func (d *decoder) leadsArray() (bool, error) {
 }
 
 func (d *decoder) array() error {
-	dec := json.NewDecoder(d.in)
-	d.line++
+	in := &lineCounter{r: d.in}
+	dec := json.NewDecoder(in)
+	first := d.line + 1
+	place := func(size int) { d.line = first + in.before(dec.InputOffset()-int64(size)) }
 	for {
 		t, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
+		place(0)
 		if err != nil || t != json.Delim('[') {
 			return d.bad(fmt.Errorf("array is followed by something else: %v %w", t, err))
 		}
@@ -483,7 +462,9 @@ func (d *decoder) array() error {
 			}
 			var raw json.RawMessage
 			d.res.Records++
-			if err := dec.Decode(&raw); err != nil {
+			err := dec.Decode(&raw)
+			place(len(raw))
+			if err != nil {
 				return d.bad(fmt.Errorf("element %d: %w", d.res.Records-1, err))
 			}
 			if err := d.report(d.body(raw)); err != nil {
@@ -496,34 +477,76 @@ func (d *decoder) array() error {
 	}
 }
 
-// balanced reports whether a text's brackets, outside of strings, are closed.
-func balanced(b []byte) bool {
-	depth, quoted, any := 0, false, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			any = true
-		case c == '}' || c == ']':
-			depth--
-		case c > ' ':
-			any = true
+// lineCounter knows the ends of the lines that a decoder has read ahead.
+type lineCounter struct {
+	r      io.Reader
+	offset int64
+	ends   []int64
+	passed int
+}
+
+// Read implements io.Reader.
+func (l *lineCounter) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	for i, c := range p[:n] {
+		if c == '\n' {
+			l.ends = append(l.ends, l.offset+int64(i))
 		}
 	}
-	return any && depth <= 0
+	l.offset += int64(n)
+	return n, err
 }
+
+// before returns how many lines end before an offset, which must not go back.
+func (l *lineCounter) before(offset int64) int {
+	k := 0
+	for k < len(l.ends) && l.ends[k] < offset {
+		k++
+	}
+	l.ends, l.passed = l.ends[k:], l.passed+k
+	return l.passed
+}
+
+// brackets follows the nesting of a JSON text that comes in pieces.
+type brackets struct {
+	depth                int
+	quoted, escaped, any bool
+}
+
+func (b *brackets) read(s string) {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case b.escaped:
+			b.escaped = false
+		case b.quoted && c == '\\':
+			b.escaped = true
+		case c == '"':
+			b.quoted = !b.quoted
+		case b.quoted:
+		case c == '{' || c == '[':
+			b.depth++
+			b.any = true
+		case c == '}' || c == ']':
+			b.depth--
+		case c > ' ':
+			b.any = true
+		}
+	}
+}
+
+// closed reports whether there was something, and every bracket is closed.
+func (b *brackets) closed() bool { return b.any && b.depth <= 0 }
 
 func (d *decoder) body(b []byte) error {
 	entries, err := redfishevent.Parse(b)
 	for i := range entries {
 		e := &entries[i]
 		ev := e.Event()
-		if werr := d.write(&ev, "", "redfish", e.Key()); werr != nil {
+		record := ""
+		if key := e.Key(); key != "" { // which may be no more than the place in its message
+			record = strings.Join([]string{key, ev.Attr("origin"), ev.Attr("args")}, "\xff")
+		}
+		if werr := d.write(&ev, "", "redfish", record); werr != nil {
 			return werr
 		}
 	}

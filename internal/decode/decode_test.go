@@ -109,6 +109,37 @@ func TestFormats(t *testing.T) {
 			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h psu.input_lost PSU0017 IGNORE "},
 			0,
 		},
+		{
+			"redfish collection on one long line", `{"Members":[{"@odata.id":"/redfish/v1/x/1"},null,{"MessageId":"PSU0003","Created":"2026-01-01T00:00:00Z","Message":"` + strings.Repeat("x", 3<<20) + `"}]}`,
+			Options{Format: "redfish-event", Host: "h"},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS "},
+			0,
+		},
+		{
+			"redfish, an entry that is none does not cost the others", `{"Events":[7,{"MessageId":"PSU0003","EventTimestamp":"2026-01-01T00:00:00Z"}]}`,
+			Options{Format: "redfish-event", Host: "h"},
+			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS "},
+			1,
+		},
+		{
+			"byte order mark, ends of lines of Windows", "\ufeff[    5.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\r\n[    6.000000 <    1.000000>] EXT4-fs error (device sda1): x\r\n",
+			Options{Format: "dmesg", Host: "h", Boot: boot},
+			[]string{"2026-01-01T00:00:05Z h gpu.xid 79 RESTART_BM ", "2026-01-01T00:00:06Z h host.fs_error ext4 CONTACT_SUPPORT "},
+			0,
+		},
+		{
+			"journal as an array", "[\n" + `{"__REALTIME_TIMESTAMP":"1767225600000000","_HOSTNAME":"g","_TRANSPORT":"kernel","MESSAGE":"NVRM: Xid (PCI:0000:1b:00): 79, x"}, 7,` + "\n" +
+				`{"__REALTIME_TIMESTAMP":"1767225601000000","_HOSTNAME":"g","_TRANSPORT":"kernel","MESSAGE":[78,86,82,77,58,32,88,105,100,32,40,80,67,73,58,48,48,48,48,58,49,98,58,48,48,41,58,32,52,56,44,32,255]}` + "\n",
+			Options{Format: "journal"},
+			[]string{"2026-01-01T00:00:00Z g gpu.xid 79 RESTART_BM ", "2026-01-01T00:00:01Z g gpu.xid 48 WORKFLOW_XID_48 "},
+			2,
+		},
+		{
+			"sel, a vendor's record without a time", "1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n2 | OEM record e0 | 00112233445566778899aabbcc\n",
+			Options{Format: "sel", Host: "h"},
+			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 CHECK_MECHANICALS ", "2026-04-12T19:48:09Z h bmc.sel oem/e0 IGNORE "},
+			0,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			evs, errs, res, err := run(t, strings.NewReader(tc.in), tc.o)
@@ -206,4 +237,38 @@ func FuzzRun(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestBadElementOfAnArrayIsNamedByItsLine(t *testing.T) {
+	in := "[\n{\"MessageId\":\"PSU0003\",\n\"Created\":\"2026-01-01T00:00:00Z\"},\n7,\n{\"MessageId\":\"PSU0017\"}]"
+	evs, errs, res, err := run(t, strings.NewReader(in), Options{Format: "redfish-event"})
+	if err != nil || len(evs) != 2 || res.Bad != 1 || !strings.HasPrefix(errs, "input:4: ") {
+		t.Errorf("%d events, %+v, %v: %s", len(evs), res, err, errs)
+	}
+}
+
+func TestRecordThatIsReadTwiceIsTheSameEvent(t *testing.T) {
+	for _, tc := range []struct {
+		name, format, in string
+		ids              int
+	}{
+		{"kernel log", "kmsg", "3,7,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, x\n", 1},
+		{"event log", "sel", "1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n", 1},
+		{"Redfish event", "redfish-event", `{"EventId":"5","MessageId":"PSU0003","EventTimestamp":"2026-01-01T00:00:00Z"}` + "\n", 1},
+		{"lines without a name are two", "dmesg", "[    1.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\n", 2},
+	} {
+		evs, _, _, err := run(t, strings.NewReader(tc.in+tc.in), Options{Format: tc.format, Host: "h"})
+		ids := map[string]bool{}
+		for _, ev := range evs {
+			ids[ev.ID] = true
+		}
+		if err != nil || len(evs) != 2 || len(ids) != tc.ids {
+			t.Errorf("%s: %d events with %d ids, %v", tc.name, len(evs), len(ids), err)
+		}
+	}
+	other := `{"MemberId":"0","MessageId":"X.1.0.Y","Message":"XID 79","OriginOfCondition":{"@odata.id":"/gpu/%d"},"EventTimestamp":"2026-01-01T00:00:00Z"}` + "\n"
+	evs, _, _, err := run(t, strings.NewReader(fmt.Sprintf(other, 0)+fmt.Sprintf(other, 1)), Options{Format: "redfish-event"})
+	if err != nil || len(evs) != 2 || evs[0].ID == evs[1].ID {
+		t.Errorf("two parts in two messages are one event: %+v, %v", evs, err)
+	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/auspex-dev/auspex/dashboards/rules"
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/textfile"
 	"github.com/auspex-dev/auspex/pipeline/enrich"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/auspexv1"
@@ -95,7 +96,7 @@ func CheckRules(c RulesConfig) (int, error) {
 	for _, name := range names {
 		groups, es := l.Load(name, false, model.UTF8Validation)
 		for _, e := range es {
-			errs = append(errs, fmt.Errorf("%s: %w", name, e))
+			errs = append(errs, fmt.Errorf("%s: %w", textfile.Name(name), e))
 		}
 		if len(es) > 0 {
 			continue
@@ -130,6 +131,10 @@ func (c RulesConfig) identifiers() ([]string, error) {
 		}
 	}
 	for _, p := range c.Files {
+		if p == textfile.Stdin {
+			out = append(out, p)
+			continue
+		}
 		names, err := filepath.Glob(p)
 		if err != nil {
 			return nil, fmt.Errorf("rules: pattern %q: %w", p, err)
@@ -154,7 +159,7 @@ func (l loader) Load(identifier string, ignoreUnknown bool, scheme model.Validat
 	if name, ok := strings.CutPrefix(identifier, builtinPrefix); ok {
 		text, err = rules.Files.ReadFile(path.Clean(name))
 	} else {
-		text, err = os.ReadFile(identifier)
+		text, err = textfile.ReadFile(identifier, os.Stdin)
 	}
 	if err != nil {
 		return nil, []error{err}

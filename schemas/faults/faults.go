@@ -152,10 +152,10 @@ func SXIDs() int { return len(load().sxid) }
 // it is fatal, the catalogue whether it is known.
 func SXIDSeverity(code int, fatal, nonFatal bool) (schemas.Severity, string) {
 	switch {
-	case fatal:
-		return schemas.SeverityCritical, ActionResetGPU
 	case !SXID(code).Known:
 		return schemas.SeverityError, ActionContactSupport
+	case fatal:
+		return schemas.SeverityCritical, ActionResetGPU
 	case nonFatal:
 		return schemas.SeverityInfo, ActionIgnore
 	}

@@ -75,6 +75,8 @@ func TestNVLinkRulesDecodeBothLayouts(t *testing.T) {
 		{"link event of the peer", 149, "NETIR_LINK_EVT", 0x025001c6, 0, "RESET_GPU", true},
 		{"bit errors", 149, "NETIR_BER_EVENT", 0x00082226, 1, "IGNORE", true},
 		{"receive pipe, fatal by the second pattern", 145, "RLW_RXPIPE", 0x00000086, 1, "RESET_GPU", true},
+		{"a whole status goes before its bits", 149, "NETIR_MFDE_EVENT", 0x00000014, 3, "IGNORE", true},
+		{"a unit of two words", 150, "MSE", 0, 0, "RESET_GPU", true},
 		{"no such unit", 145, "NOPE", 0, 0, "", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

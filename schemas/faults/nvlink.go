@@ -98,31 +98,41 @@ func (c *catalogue) addNVLink(r []string) error {
 
 // NVLink returns the rule of an NVLink 5 code: unit is the word after the code
 // (such as RLW_REMAP), intr and status the first two words in parentheses. The
-// layout of intr changed with driver R575; the newer one is tried first.
+// layout of intr changed with driver R575; the newer one is tried first. A rule
+// that names the whole status goes before one that names a bit of it.
 func NVLink(xid int, unit string, intr, status uint32) (NVLinkRule, bool) {
 	c := load()
-	for _, layout := range [...]int{1, 0} {
-		for i := range c.nvlink {
-			r := &c.nvlink[i]
-			if r.xid != xid || !r.named(unit) || !r.intr[layout].match(intr) && !(r.hasSecond && r.second[layout].match(intr)) {
-				continue
+	for _, whole := range [...]bool{true, false} {
+		for _, layout := range [...]int{1, 0} {
+			for i := range c.nvlink {
+				r := &c.nvlink[i]
+				second := r.hasSecond && r.second[layout].match(intr)
+				if r.xid != xid || !r.named(unit) || !r.intr[layout].match(intr) && !second || !r.status(status, whole) {
+					continue
+				}
+				out := r.NVLinkRule
+				if second {
+					out.Action = r.secondVerdict
+				}
+				return out, true
 			}
-			if r.hasStatus && status != r.lo && status != r.hi && !(r.lo != 0 && r.lo == r.hi && status&r.lo != 0 && status&(status-1) != 0) {
-				continue
-			}
-			out := r.NVLinkRule
-			if r.hasSecond && r.second[layout].match(intr) {
-				out.Action = r.secondVerdict
-			}
-			return out, true
 		}
 	}
 	return NVLinkRule{}, false
 }
 
+// status reports whether a rule is for a status word: for the whole word, or for
+// one of several bits that are set.
+func (r *nvlinkRule) status(v uint32, whole bool) bool {
+	if whole {
+		return !r.hasStatus || v == r.lo || v == r.hi
+	}
+	return r.hasStatus && r.lo == r.hi && v&r.lo != 0 && v&(v-1) != 0
+}
+
 func (r *nvlinkRule) named(unit string) bool {
 	for _, u := range r.units {
-		if strings.EqualFold(u, unit) {
+		if first, _, _ := strings.Cut(u, " "); strings.EqualFold(first, unit) {
 			return true
 		}
 	}

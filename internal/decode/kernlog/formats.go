@@ -134,13 +134,14 @@ func ParseDmesg(line string, year int) (Record, error) {
 		r.Time, s = t, rest
 		r.Host, r.Unit, s = syslogHead(s, r.Unit)
 	}
+	s = strings.TrimPrefix(s, "kernel: ") // of a syslog line whose head was cut off
 	stamped := !r.Time.IsZero()
 	for strings.HasPrefix(s, "[") { // time, then perhaps the caller: "[   T1234]"
 		end := strings.IndexByte(s, ']')
 		if end < 0 {
 			break
 		}
-		field := strings.TrimSpace(s[1:end])
+		field, _, _ := strings.Cut(strings.TrimSpace(s[1:end]), " <") // -d puts the time since the line before
 		if d, err := seconds(field); err == nil {
 			r.SinceBoot = d
 		} else if t, err := ctime(field); err == nil {
@@ -255,11 +256,13 @@ func syslogHead(s, unit string) (host, tag, text string) {
 	return h, t, text
 }
 
-// Journal reads the entries of `journalctl -o export` or `-o json`; which of
-// the two it tells from the first byte.
+// Journal reads the entries of `journalctl -o export` or `-o json`, or an array
+// of the latter; which it tells from the first byte.
 type Journal struct {
 	r    *bufio.Reader
 	json bool
+	list *json.Decoder // of an array
+	done bool
 	init bool
 	line int
 }
@@ -267,7 +270,8 @@ type Journal struct {
 // NewJournal returns a reader of a journal.
 func NewJournal(r io.Reader) *Journal { return &Journal{r: bufio.NewReaderSize(r, 64<<10)} }
 
-// Line returns the number of the line on which the last entry ended.
+// Line returns the number of the line on which the last entry ended; of an
+// array, the number of the element.
 func (j *Journal) Line() int { return j.line }
 
 // ErrEntry marks an entry that could not be parsed; reading can go on.
@@ -284,6 +288,10 @@ func (j *Journal) Next() (Record, error) {
 			}
 			if b[0] != '\n' && b[0] != '\r' && b[0] != ' ' {
 				j.json = b[0] == '{' || b[0] == '\x1e'
+				if b[0] == '[' {
+					j.list = json.NewDecoder(j.r)
+					_, _ = j.list.Token()
+				}
 				break
 			}
 			if b[0] == '\n' {
@@ -292,6 +300,9 @@ func (j *Journal) Next() (Record, error) {
 			_, _ = j.r.Discard(1)
 		}
 		j.init = true
+	}
+	if j.list != nil {
+		return j.nextElement()
 	}
 	if j.json {
 		return j.nextJSON()
@@ -318,6 +329,27 @@ func (j *Journal) nextJSON() (Record, error) {
 		}
 		return entry(func(k string) string { return jsonText(m[k]) })
 	}
+}
+
+func (j *Journal) nextElement() (Record, error) {
+	if j.done {
+		return Record{}, io.EOF
+	}
+	if !j.list.More() {
+		j.done = true
+		if _, err := j.list.Token(); err != nil {
+			return Record{}, fmt.Errorf("%w: array does not end: %w", ErrEntry, eof(err))
+		}
+		return Record{}, io.EOF
+	}
+	j.line++
+	var m map[string]json.RawMessage
+	if err := j.list.Decode(&m); err != nil {
+		var kind *json.UnmarshalTypeError
+		j.done = !errors.As(err, &kind) // else there is no next element to be found
+		return Record{}, fmt.Errorf("%w: element %d: %w", ErrEntry, j.line, eof(err))
+	}
+	return entry(func(k string) string { return jsonText(m[k]) })
 }
 
 // jsonText reads a value: a string, null, an array of strings (the first counts)

@@ -63,6 +63,13 @@ func TestMessage(t *testing.T) {
 			}},
 		},
 		{
+			"NVLink 5, no link", "", "NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+			want{"gpu.xid", "149", "critical", "", map[string]string{
+				"pci": "0019:01:00", "unit": "NETIR", "action": "WORKFLOW_NVLINK5_ERR",
+				"decoded_action": "RESET_GPU", "investigate": "SYMPATHETIC_REPORT_SOLO", "effect": "Local: PacketLoss(possible/delayed); Remote: PacketLoss(possible/delayed)",
+			}},
+		},
+		{
 			"unknown code", "", "NVRM: Xid (PCI:0000:61:00): 777, pid=1, name=a, something new",
 			want{"gpu.xid", "777", "error", "", map[string]string{"pci": "0000:61:00", "pid": "1", "name": "a", "action": "CONTACT_SUPPORT"}},
 		},
@@ -92,7 +99,47 @@ func TestMessage(t *testing.T) {
 		},
 		{
 			"corrected PCIe error", "", "pcieport 0000:2e:01.0: AER: Corrected error received: 0000:2f:00.0",
-			want{"host.pcie_aer", "corrected", "info", "", map[string]string{"pci": "0000:2e:01.0", "action": "IGNORE"}},
+			want{"host.pcie_aer", "corrected", "info", "", map[string]string{"pci": "0000:2f:00.0", "action": "IGNORE"}},
+		},
+		{
+			"details of a PCIe error", "", "nvidia 0000:2f:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
+			want{"host.pcie_aer", "fatal", "critical", "", map[string]string{"pci": "0000:2f:00.0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"error that the machine has corrected", "", "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 13: 8c00004a000800c2",
+			want{"host.mce", "bank13", "warning", "", map[string]string{"cpu": "12", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"page of damaged memory", "", "Memory failure: 0x1234567: Sending SIGBUS to python:3456 due to hardware memory corruption",
+			want{"host.mce", "memory", "critical", "", map[string]string{"action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"damaged XFS", "", "XFS (nvme0n1p1): Metadata corruption detected at xfs_agi_verify+0x1/0x2 [xfs], xfs_agi block 0x2",
+			want{"host.fs_error", "xfs", "error", "", map[string]string{"disk": "nvme0n1p1", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"journal of a file system", "", "Aborting journal on device sda1-8.",
+			want{"host.fs_error", "journal", "error", "", map[string]string{"disk": "sda1-8", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"disk that is gone", "", "nvme nvme0: Removing after probe failure status: -19",
+			want{"host.fs_error", "io", "error", "", map[string]string{"disk": "nvme0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"unreadable sector", "", "critical medium error, dev sda, sector 123 op 0x0:(READ) flags 0x0",
+			want{"host.fs_error", "io", "error", "", map[string]string{"disk": "sda", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"link of another adapter", "", "igb 0000:01:00.0 eno1: igb: eno1 NIC Link is Down",
+			want{"nic.down", "link", "error", "raised", map[string]string{"pci": "0000:01:00.0", "port": "eno1", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"the driver's name cut off", "kernel", "Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.",
+			want{"gpu.xid", "79", "critical", "", map[string]string{"pci": "0000:1b:00", "action": "RESTART_BM"}},
+		},
+		{
+			"unknown switch code", "", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 99999, Fatal, Link 30 something new",
+			want{"nvswitch.sxid", "99999", "error", "", map[string]string{"pci": "0000:c1:00.0", "nvswitch": "3", "link": "30", "fatal": "true", "action": "CONTACT_SUPPORT"}},
 		},
 		{
 			"adapter lost its health", "", "mlx5_core 0000:40:00.0: poll_health:790:(pid 0): device's health compromised - reached miss count",
@@ -130,6 +177,22 @@ func TestMessage(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+func TestDriverTellsAbsenceOverThreeLines(t *testing.T) {
+	var p Parser
+	var got []schemas.Event
+	for _, text := range []string{
+		"NVRM: The NVIDIA GPU 0000:b1:00.0", "NVRM: (PCI ID: 10de:2330) installed in this system has",
+		"NVRM: fallen off the bus and is not responding to commands.", "NVRM: fallen off the bus and is not responding to commands.",
+	} {
+		if ev, ok := p.Message("", text); ok {
+			got = append(got, ev)
+		}
+	}
+	if len(got) != 1 || got[0].Type != "gpu.missing" || got[0].Attr("pci") != "0000:b1:00.0" {
+		t.Errorf("got %+v", got)
 	}
 }
 
@@ -189,6 +252,7 @@ func TestParseDmesgForms(t *testing.T) {
 		{"seconds", "[ 1399.140323] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
 		{"with the caller", "[ 1399.140323][ T1234] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
 		{"ctime", "[Sat Nov 21 06:50:24 2026] NVRM: Xid", Record{Priority: -1, Time: day, Text: "NVRM: Xid"}},
+		{"syslog without its head", "kernel: [123.456789] nvidia-nvswitch0: SXid", Record{Priority: -1, SinceBoot: 123456789 * time.Microsecond, Text: "nvidia-nvswitch0: SXid"}},
 		{"iso with facility", "kern  :err   : 2026-11-21T06:50:24,000000+00:00 nvidia-nvswitch1: SXid", Record{Priority: 3, Time: day, Text: "nvidia-nvswitch1: SXid"}},
 		{"raw", "<3>[ 1.5] NVRM: Xid", Record{Priority: 3, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
 		{"facility and seconds", "kern  :warn  : [ 1.5] NVRM: Xid", Record{Priority: 4, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},

@@ -21,6 +21,7 @@ type Parser struct {
 	lines    int
 	shutdown string // how the host went down, if it said so
 	panicked bool
+	absent   string // PCI address of a GPU that the driver begins to report as gone
 }
 
 // Observed tells the parser that the log of an earlier boot was seen, so that the
@@ -69,6 +70,9 @@ func (p *Parser) match(unit, text string) (schemas.Event, bool) {
 	if i := strings.Index(text, "NVRM:"); i >= 0 {
 		return p.nvrm(text[i:])
 	}
+	if strings.HasPrefix(text, "Xid (") && (unit == "" || unit == "kernel") { // a shipper has cut off the driver's name
+		return p.xid(text)
+	}
 	if ev, ok := p.service(unit, text); ok {
 		return ev, true
 	}
@@ -99,6 +103,14 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 		if i := strings.Index(rest, "GPU-"); i > 2 {
 			p.learn(PCI(strings.Trim(rest[:i], ": ")), firstWord(rest[i:]))
 		}
+	case strings.HasPrefix(body, "The NVIDIA GPU "):
+		// The driver's probe says it over three lines: "The NVIDIA GPU 0000:b1:00.0",
+		// "(PCI ID: 10de:2330) installed in this system has", "fallen off the bus and …".
+		p.absent = PCI(firstWord(strings.TrimPrefix(body, "The NVIDIA GPU ")))
+	case strings.HasPrefix(body, "fallen off the bus") && p.absent != "":
+		pci := p.absent
+		p.absent = ""
+		return event("gpu.missing", "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
 	case strings.Contains(body, "GPU has fallen off the bus"), strings.Contains(body, "GPU is lost"):
 		// The line that comes beside XID 79, such as "NVRM: GPU 0000:1b:00.0: GPU has
 		// fallen off the bus.".
@@ -190,7 +202,7 @@ func (p *Parser) xid(body string) (schemas.Event, bool) {
 	case code >= 144 && code <= 150:
 		nvlink5(&ev, code, detail)
 	}
-	if link := between(detail, "Link ", " "); link != "" {
+	if link := between(detail, "Link ", " "); link != "" && link != "-1" { // -1 is no link
 		ev.SetAttr("link", strings.TrimRight(link, ",.:("))
 	}
 	return ev, true

@@ -1,6 +1,7 @@
 package kernlog
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/auspex-dev/auspex/schemas"
@@ -35,7 +36,7 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 			ev.SetAttr("pid", task[i+1:])
 		}
 		return ev, ok
-	case has("self-detected stall on CPU"), has("detected stalls on CPUs/tasks"):
+	case has("self-detected stall on CPU"), has("detected stalls on CPUs/tasks"), has("detected expedited stalls on CPUs/tasks"):
 		return event("host.hung_task", "rcu_stall", schemas.SeverityError)
 	case begins("Memory cgroup out of memory:"), begins("Out of memory:"), begins("Out of memory ("):
 		code, s := "global", schemas.SeverityError
@@ -53,7 +54,7 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 			return ev, true
 		}
 	}
-	if has("AER:") {
+	if has("AER:") || has("PCIe Bus Error: severity=") {
 		return aer(text)
 	}
 	if has("pciehp") && has("Link Down") {
@@ -85,6 +86,10 @@ func (p *Parser) down() { p.shutdown = "clean" }
 // ShuttingDown reports whether the log has said that the host goes down.
 func (p *Parser) ShuttingDown() bool { return p.shutdown != "" }
 
+// mciUncorrected is the bit UC of MCi_STATUS (Intel SDM, volume 3, section
+// "IA32_MCi_STATUS MSRs"): the hardware could not correct the error.
+const mciUncorrected = 1 << 61
+
 // mce reads machine checks and the memory controller's reports (EDAC).
 func mce(text string) (schemas.Event, bool) {
 	switch {
@@ -97,12 +102,21 @@ func mce(text string) (schemas.Event, bool) {
 		if strings.Contains(text, "events logged") {
 			return event("host.mce", "logged", schemas.SeverityWarning)
 		}
-		code := "exception"
-		if b := digitsOf(between(text, "Bank ", ":")); b != "" {
-			code = "bank" + b
+		code, s := "exception", schemas.SeverityCritical
+		_, bank, _ := strings.Cut(text, "Bank ")
+		bank, status, _ := strings.Cut(bank, ":")
+		if bank != "" && digitsOf(bank) == bank {
+			code = "bank" + bank
 		}
-		return event("host.mce", code, schemas.SeverityCritical, "cpu", digitsOf(between(text, "CPU ", ":")))
-	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") && strings.Contains(text, "Killing"):
+		if v, err := strconv.ParseUint(firstWord(status), 16, 64); err == nil && v&mciUncorrected == 0 {
+			s = schemas.SeverityWarning
+		}
+		return event("host.mce", code, s, "cpu", digitsOf(between(text, "CPU ", ":")))
+	case strings.Contains(text, "[Hardware Error]: System Fatal error."):
+		return event("host.mce", "fatal", schemas.SeverityCritical)
+	case strings.Contains(text, "[Hardware Error]: Uncorrected, software"):
+		return event("host.mce", "uncorrected", schemas.SeverityError)
+	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") && strings.Contains(text, "due to hardware memory corruption"):
 		return event("host.mce", "memory", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: event severity: fatal"):
 		return event("host.mce", "ghes_fatal", schemas.SeverityCritical)
@@ -173,10 +187,18 @@ func mlx5(text string) (schemas.Event, bool) {
 	return schemas.Event{}, false
 }
 
-// aer reads PCIe advanced error reporting.
+// aer reads PCIe advanced error reporting: the root port's message, which names
+// the device that reported, and the details that are told of that device.
 func aer(text string) (schemas.Event, bool) {
 	low := strings.ToLower(text)
 	pci := address(text)
+	for _, sep := range []string{" received: ", " received from "} {
+		if _, reporter, ok := strings.Cut(text, sep); ok {
+			if a := address(reporter); a != "" {
+				pci = a
+			}
+		}
+	}
 	switch {
 	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") && !strings.Contains(low, "non-fatal"):
 		return event("host.pcie_aer", "fatal", schemas.SeverityCritical, "pci", pci)
@@ -193,24 +215,36 @@ func disk(text string) (schemas.Event, bool) {
 	switch {
 	case strings.HasPrefix(text, "EXT4-fs error"), strings.HasPrefix(text, "EXT4-fs (") && has("error"):
 		return event("host.fs_error", "ext4", schemas.SeverityError, "disk", between(text, "(device ", ")"))
-	case strings.HasPrefix(text, "XFS (") && (has("Corruption") || has("metadata I/O error") || has("orce") && has("hutdown") || has("Shutting down filesystem")):
+	case strings.HasPrefix(text, "XFS (") && xfsError(strings.ToLower(text)):
 		return event("host.fs_error", "xfs", schemas.SeverityError, "disk", between(text, "XFS (", ")"))
 	case strings.HasPrefix(text, "BTRFS error"), strings.HasPrefix(text, "BTRFS critical"):
 		return event("host.fs_error", "btrfs", schemas.SeverityError, "disk", between(text, "(device ", ")"))
+	case strings.HasPrefix(text, "Aborting journal on device "):
+		return event("host.fs_error", "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
 	case has("Remounting filesystem read-only"):
 		return event("host.fs_error", "read_only", schemas.SeverityError)
-	case strings.HasPrefix(text, "nvme ") && has("timeout, aborting"), strings.HasPrefix(text, "nvme ") && has("timeout, reset controller"),
-		strings.HasPrefix(text, "nvme ") && has("controller is down"):
+	case strings.HasPrefix(text, "nvme ") && (has("timeout, aborting") || has("timeout, reset controller") || has("timeout, disable controller") ||
+		has("controller is down") || has("after probe failure") || has("after reset failure") || has("Device not ready;")):
 		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
-	case has("I/O error, dev "):
-		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "I/O error, dev ", " "), ","))
+	case has("I/O error, dev "), has("critical medium error, dev "), has("critical target error, dev "):
+		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, " error, dev ", " "), ","))
 	case strings.HasPrefix(text, "Buffer I/O error on dev"):
 		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "on dev ", " "), ","))
 	}
 	return schemas.Event{}, false
 }
 
-// netdev reads "ib0: link down", "eth0: NIC Link is Down", "mlx5_0: port 1 state …".
+// xfsError reports whether what XFS says, in lower case, is that it lost data or stopped.
+func xfsError(low string) bool {
+	for _, s := range []string{"corruption", "metadata i/o error", "log i/o error", "shutting down filesystem", "has been shut down", "xfs_do_force_shutdown"} {
+		if strings.Contains(low, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// netdev reads "eth0: NIC Link is Down" and "igb 0000:01:00.0 eth0: igb: eth0 NIC Link is Down".
 func netdev(text string) (schemas.Event, bool) {
 	low := strings.ToLower(text)
 	if strings.Contains(low, "netdev watchdog:") && strings.Contains(low, "timed out") {
@@ -244,7 +278,7 @@ func address(text string) string {
 
 // netName returns the interface's name, the word before ": Link" or ": NIC".
 func netName(text string) string {
-	for _, end := range []string{": Link", ": link", ": NIC", ": TX"} {
+	for _, end := range []string{": Link", ": link", ": NIC", ": TX", " NIC Link"} {
 		if i := strings.Index(text, end); i > 0 {
 			name := text[strings.LastIndexByte(text[:i], ' ')+1 : i]
 			if PCI(name) == "" {

@@ -3,6 +3,7 @@
 package redfishevent
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ type Entry struct {
 var ErrNoEntry = errors.New("body holds no event and no log entry")
 
 // Parse reads a JSON body: an Event with its list, a collection of log entries, an
-// array, or one entry.
+// array, or one entry. With an error come the entries that are good.
 func Parse(body []byte) ([]Entry, error) {
 	body = trimSpace(body)
 	if len(body) > 0 && body[0] == '[' {
@@ -51,14 +52,15 @@ func Parse(body []byte) ([]Entry, error) {
 			return nil, fmt.Errorf("parse Redfish array: %w", err)
 		}
 		var out []Entry
+		var bad error
 		for i, raw := range list {
 			e, err := Parse(raw)
 			if err != nil && !errors.Is(err, ErrNoEntry) {
-				return out, fmt.Errorf("element %d: %w", i, err)
+				bad = cmp.Or(bad, fmt.Errorf("element %d: %w", i, err))
 			}
 			out = append(out, e...)
 		}
-		return out, nil
+		return out, bad
 	}
 	var doc struct {
 		Events  []json.RawMessage `json:"Events"`
@@ -73,14 +75,18 @@ func Parse(body []byte) ([]Entry, error) {
 	}
 	if list != nil {
 		out := make([]Entry, 0, len(list))
+		var bad error // the first one; the others are good or bad for themselves
 		for i, raw := range list {
 			e, err := one(raw)
 			if err != nil {
-				return out, fmt.Errorf("entry %d: %w", i, err)
+				bad = cmp.Or(bad, fmt.Errorf("entry %d: %w", i, err))
+				continue
 			}
-			out = append(out, e)
+			if e.MessageID != "" || e.Message != "" { // else a link to an entry
+				out = append(out, e)
+			}
 		}
-		return out, nil
+		return out, bad
 	}
 	e, err := one(body)
 	if err != nil {
@@ -129,7 +135,7 @@ func (e *Entry) Key() string {
 // Time returns when the entry was made, on the BMC's clock; zero when it does not say.
 func (e *Entry) Time() time.Time {
 	for _, s := range []string{e.Timestamp, e.Created} {
-		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05"} {
+		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05"} {
 			if t, err := time.Parse(layout, s); err == nil {
 				return t.UTC()
 			}
@@ -159,7 +165,7 @@ func (e *Entry) origin() string {
 func (e *Entry) Event() schemas.Event {
 	entry := faults.RedfishMessage(e.MessageID)
 	ev := schemas.Event{
-		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State, Message: e.Message,
+		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State, Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
 	}
 	if ev.Code == "" {
 		ev.Code = e.EntryCode
@@ -169,6 +175,9 @@ func (e *Entry) Event() schemas.Event {
 	}
 	args := make([]string, 0, len(e.Args))
 	for _, a := range e.Args {
+		if a == nil {
+			a = ""
+		}
 		args = append(args, fmt.Sprint(a))
 	}
 	sensor := ""
@@ -176,16 +185,14 @@ func (e *Entry) Event() schemas.Event {
 		sensor = args[0]
 		ev.SetAttr("args", strings.Join(args, ";"))
 	}
-	if sensor == "" {
-		if o := e.origin(); o != "" {
-			sensor = o[strings.LastIndexByte(o, '/')+1:]
+	if o := e.origin(); o != "" {
+		ev.SetAttr("origin", o)
+		if _, err := strconv.Atoi(sensor); err == nil || sensor == "" { // a bare number names no part
+			sensor = cmp.Or(o[strings.LastIndexByte(o, '/')+1:], sensor)
 		}
 	}
 	if sensor != "" {
 		ev.SetAttr("sensor", sensor)
-	}
-	if o := e.origin(); o != "" {
-		ev.SetAttr("origin", o)
 	}
 	if k := e.Key(); k != "" {
 		ev.SetAttr("record", k)

@@ -37,6 +37,13 @@ func TestBodies(t *testing.T) {
 			}},
 		},
 		{
+			"a zone without its colon, a part that is named by its origin, no text", `{"Events":[{"EventId":"8","EventTimestamp":"2024-08-20T23:27:30-0600","MessageId":"IDRAC.2.8.PSU0003","MessageArgs":["1",null],"OriginOfCondition":"/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1"}]}`,
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "IDRAC.2.8.PSU0003", Severity: "error", State: "raised", Message: "The power supply has no input",
+				Attrs: map[string]string{"args": "1;", "sensor": "PSU.Slot.1", "origin": "/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1", "record": "8", "action": "CHECK_MECHANICALS"},
+			}},
+		},
+		{
 			"property of the wrong type", `{"Id":12,"Created":"2024-08-21T05:27:30Z","MessageId":"IDRAC.2.7.USR0030","Severity":"OK","Message":"m"}`,
 			[]schemas.Event{{Time: at, Source: "redfish", Type: "bmc.event", Code: "IDRAC.2.7.USR0030", Severity: "info", Message: "m", Attrs: map[string]string{"action": "IGNORE"}}},
 		},

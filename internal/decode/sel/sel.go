@@ -15,11 +15,15 @@ import (
 	"github.com/auspex-dev/auspex/schemas/faults"
 )
 
-// typeMemory is the sensor type of memory (IPMI 2.0, table 42-3), and preInit the last timestamp that counts seconds since the controller's start
-// and not since 1970 (IPMI 2.0, section 37.1).
+// typeMemory and typeFirmware are sensor types (IPMI 2.0, table 42-3); preInit is
+// the last timestamp that counts seconds since the controller's start and not
+// since 1970 (IPMI 2.0, section 37.1).
 const (
-	preInit    = 0x20000000
-	typeMemory = 0x0c
+	preInit      = 0x20000000
+	typeMemory   = 0x0c
+	typeFirmware = 0x0f
+	noTime       = 0xffffffff // the controller does not know the time
+	typePanic    = 0xf0       // record type of the Linux driver; the text of a panic follows
 )
 
 // Record is an entry of the log (IPMI 2.0, table 32-1).
@@ -35,9 +39,10 @@ type Record struct {
 	Deasserted   bool
 	Data         [3]byte
 	OEM          []byte // data of a vendor's record
-	// Sensor and Text are what ipmitool has printed; empty for raw records.
-	Sensor, Text string
-	Reading      string
+	// Sensor and Text are what ipmitool has printed; empty for raw records. Detail
+	// is what a vendor has added, such as the name of a memory module.
+	Sensor, Text, Detail string
+	Reading              string
 }
 
 // ParseRaw decodes the 16 bytes of a record.
@@ -52,6 +57,9 @@ func ParseRaw(b []byte) (Record, error) {
 	switch {
 	case r.Type >= 0xe0: // without a timestamp
 		r.OEM = append([]byte(nil), b[3:]...)
+		if r.Type == typePanic {
+			r.Text = "Linux kernel panic: " + strings.ToValidUTF8(strings.TrimRight(string(b[5:]), "\x00 "), "?")
+		}
 		return r, nil
 	case r.Type >= 0xc0:
 		r.setTime(binary.LittleEndian.Uint32(b[3:]))
@@ -69,8 +77,9 @@ func ParseRaw(b []byte) (Record, error) {
 }
 
 func (r *Record) setTime(sec uint32) {
-	r.Time = time.Unix(int64(sec), 0).UTC()
-	r.PreInit = sec <= preInit
+	if r.PreInit = sec <= preInit || sec == noTime; sec != noTime {
+		r.Time = time.Unix(int64(sec), 0).UTC()
+	}
 }
 
 // ParseHex decodes a line with a record in hexadecimal digits; blanks, commas,
@@ -82,6 +91,24 @@ func ParseHex(line string) (Record, error) {
 		return Record{}, fmt.Errorf("SEL record is not hexadecimal: %w", err)
 	}
 	return ParseRaw(b)
+}
+
+// oem reads a vendor's record from its columns after the time: "OEM record c0 |
+// 000137 | 050880000000", or what Linux writes when it panics.
+func (r *Record) oem(f []string) bool {
+	switch n, ok := strings.CutPrefix(f[0], "OEM record "); {
+	case ok:
+		r.Type = 0xc0
+		if v, err := strconv.ParseUint(n, 16, 8); err == nil && v >= 0xc0 {
+			r.Type = byte(v)
+		}
+	case strings.HasPrefix(f[0], "Linux kernel panic"):
+		r.Type = typePanic
+	default:
+		return false
+	}
+	r.Text = strings.Join(f, " ")
+	return true
 }
 
 // Offset is the event's offset within its type (low half of event data 1).
@@ -104,38 +131,40 @@ func ParseElist(line string) (Record, error) {
 	for i := range f {
 		f[i] = strings.TrimSpace(f[i])
 	}
-	if len(f) < 4 {
-		return Record{}, fmt.Errorf("SEL line has %d columns, not at least 4", len(f))
+	if len(f) < 2 {
+		return Record{}, fmt.Errorf("SEL line has %d column, not at least 2", len(f))
 	}
 	id, err := strconv.ParseUint(f[0], 16, 16)
 	if err != nil {
 		return Record{}, fmt.Errorf("SEL record id %.20q is not hexadecimal", f[0])
 	}
 	r := Record{ID: uint16(id), Type: 0x02}
+	if r.oem(f[1:]) { // without a time
+		return r, nil
+	}
+	if len(f) < 4 {
+		return Record{}, fmt.Errorf("SEL line has %d columns, not at least 4", len(f))
+	}
 	if err := r.elistTime(f[1], f[2]); err != nil {
 		return Record{}, err
 	}
 	f = f[3:]
-	if strings.HasPrefix(f[0], "OEM record") {
-		r.Type, r.Text = 0xc0, strings.Join(f, " ")
+	if r.oem(f) {
 		return r, nil
 	}
 	if len(f) < 2 {
 		return Record{}, errors.New("SEL line names no event")
 	}
-	for len(f) > 2 { // from the right: direction, then readings
-		last := f[len(f)-1]
+	for _, s := range f[2:] { // direction, readings, the vendor's details
 		switch {
-		case strings.EqualFold(last, "Asserted"):
-		case strings.EqualFold(last, "Deasserted"):
+		case strings.EqualFold(s, "Asserted"):
+		case strings.EqualFold(s, "Deasserted"):
 			r.Deasserted = true
-		case strings.HasPrefix(last, "Reading "):
-			r.Reading = last
-		case last == "":
-		default:
-			f[1] += " " + last
+		case strings.HasPrefix(s, "Reading "):
+			r.Reading = s
+		case s != "":
+			r.Detail = strings.TrimSpace(r.Detail + " " + s)
 		}
-		f = f[:len(f)-1]
 	}
 	t, sensor, ok := faults.SensorTypeNamed(f[0])
 	if !ok {
@@ -147,13 +176,20 @@ func ParseElist(line string) (Record, error) {
 			r.SensorNumber, r.Sensor = byte(v), ""
 		}
 	}
-	text := strings.TrimSpace(f[1])
+	text := f[1]
 	if i := strings.Index(text, " ("); i > 0 {
-		text = text[:i]
+		text, r.Detail = text[:i], strings.TrimSuffix(strings.TrimPrefix(text[i+2:], "@"), ")")
 	}
 	et, offs, found := faults.SELText(t, text)
 	if !found {
 		et, offs, found = faults.SELText(t, trimType(text, t))
+	}
+	if !found && t == typeFirmware { // the text is that of event data 2; the offset stands in the type's name
+		for i, name := range []string{"System Firmware Error", "System Firmware Hang", "System Firmware Progress"} {
+			if strings.HasPrefix(f[0], name) {
+				et, offs, found, r.Detail = faults.SELSensorSpecific, byte(i), true, text
+			}
+		}
 	}
 	if !found {
 		r.EventType, r.Data[0] = 0, 0
@@ -171,23 +207,52 @@ func trimType(text string, _ byte) string {
 	return text
 }
 
+// elistTime reads date and time in the forms of ipmitool's releases: of several
+// locales, with the zone's name, before the controller's clock was set
+// ("Pre-Init | 0000000012", "S+ 70/001 | 00:00:12 UTC"), and "Unspecified".
 func (r *Record) elistTime(date, clock string) error {
-	clock = strings.TrimSuffix(strings.TrimSuffix(clock, " UTC"), " GMT")
-	if strings.EqualFold(date, "Pre-Init") {
-		r.PreInit = true
-		r.Time = time.Unix(0, 0).UTC()
+	clock, zone := clockZone(clock)
+	switch {
+	case strings.EqualFold(date, "Pre-Init"):
+		r.PreInit, r.Time = true, time.Unix(0, 0).UTC()
 		if s, err := strconv.ParseInt(strings.Trim(clock, "s "), 10, 32); err == nil && s >= 0 {
 			r.Time = time.Unix(s, 0).UTC()
 		}
 		return nil
+	case strings.HasPrefix(date, "S+"):
+		r.PreInit, r.Time = true, time.Unix(0, 0).UTC()
+		if t, err := time.Parse("06/002 15:04:05", strings.TrimSpace(date[2:])+" "+clock); err == nil {
+			r.Time = t
+		}
+		return nil
+	case strings.EqualFold(date, "Unspecified"), strings.EqualFold(date, "Unknown"):
+		r.PreInit = true
+		return nil
 	}
-	for _, layout := range []string{"01/02/2006 15:04:05", "01/02/06 15:04:05", "2006-01-02 15:04:05"} {
+	for _, layout := range []string{"01/02/2006 15:04:05", "01/02/06 15:04:05", "01/02/2006 03:04:05 PM", "01/02/06 03:04:05 PM", "2006-01-02 15:04:05", "02.01.2006 15:04:05"} {
 		if t, err := time.Parse(layout, date+" "+clock); err == nil {
-			r.Time, r.PreInit = t.UTC(), t.Unix() <= preInit
+			r.Time = t.Add(-zone).UTC()
+			r.PreInit = r.Time.Unix() <= preInit
 			return nil
 		}
 	}
 	return fmt.Errorf("SEL time %.20q %.20q", date, clock)
+}
+
+// clockZone splits a zone from a time of day and returns its offset; names say
+// nothing certain and are taken as UTC.
+func clockZone(s string) (clock string, offset time.Duration) {
+	i := strings.LastIndexByte(s, ' ')
+	if i < 0 || s[i+1:] == "AM" || s[i+1:] == "PM" {
+		return s, 0
+	}
+	for _, layout := range []string{"-07", "-0700"} {
+		if t, err := time.Parse(layout, s[i+1:]); err == nil {
+			_, sec := t.Zone()
+			return s[:i], time.Duration(sec) * time.Second
+		}
+	}
+	return s[:i], 0
 }
 
 // Event says what a record means. Sensor is the sensor's name from the SDR, ""
@@ -204,11 +269,14 @@ func (r *Record) Event(sensor string) schemas.Event {
 	}
 	if r.Type >= 0xc0 {
 		ev.Code, ev.Severity = fmt.Sprintf("oem/%02x", r.Type), schemas.SeverityInfo
+		if r.Type == typePanic {
+			ev.Severity = schemas.SeverityCritical
+		}
 		ev.Message = r.Text
 		if ev.Message == "" {
 			ev.Message = fmt.Sprintf("OEM record %02xh: %s", r.Type, hex.EncodeToString(r.OEM))
 		}
-		ev.SetAttr("action", faults.ActionIgnore)
+		ev.SetAttr("action", action(&ev))
 		return ev
 	}
 	e := faults.SEL(r.SensorType, r.EventType, r.Offset())
@@ -224,10 +292,13 @@ func (r *Record) Event(sensor string) schemas.Event {
 		ev.SetAttr("sensor", sensor)
 	}
 	if r.Type == 0x02 && r.SensorNumber != 0 {
-		ev.SetAttr("sensor_number", fmt.Sprintf("%#02x", r.SensorNumber))
+		ev.SetAttr("sensor_number", fmt.Sprintf("0x%02x", r.SensorNumber))
 	}
 	if ev.Type != "bmc.sel" && sensor != "" {
 		ev.Code = sensor
+	}
+	if r.Detail != "" && r.SensorType == typeMemory {
+		ev.SetAttr("slot", r.Detail)
 	}
 	// Event data 3 of a memory sensor numbers the module where event data 1 says
 	// that it does (IPMI 2.0, tables 29-6 and 42-3, sensor type 0Ch).
@@ -249,6 +320,9 @@ func (r *Record) Event(sensor string) schemas.Event {
 		ev.State = ""
 	}
 	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
+	if r.Detail != "" {
+		parts = append(parts, r.Detail)
+	}
 	switch {
 	case r.Reading != "":
 		parts = append(parts, r.Reading)

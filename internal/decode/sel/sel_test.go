@@ -50,6 +50,48 @@ func TestElistLines(t *testing.T) {
 			Message: "Power Unit PSU Redundancy | Redundancy Lost | Asserted",
 			Attrs:   map[string]string{"record": "6", "sel": "09/01", "sensor": "PSU Redundancy", "action": "CONTACT_SUPPORT"},
 		}},
+		{"memory module beside the direction", "7 | 04/12/2026 | 19:48:09 | Memory | Correctable ECC | Asserted | CPU 1 DIMM 3", schemas.Event{
+			Time: at, Source: "ipmi", Type: "dimm.ecc_ce", Code: "0c/00", Severity: "warning",
+			Message: "Memory | Correctable ECC | CPU 1 DIMM 3 | Asserted",
+			Attrs:   map[string]string{"record": "7", "sel": "0c/00", "slot": "CPU 1 DIMM 3", "action": "CONTACT_SUPPORT"},
+		}},
+		{"memory module of Supermicro", "8 | 04/12/2026 | 07:48:09 PM UTC | Memory #0xff | Uncorrectable ECC (@DIMMG1(CPU1)) | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "dimm.ecc_ue", Code: "0c/01", Severity: "critical", State: "raised",
+			Message: "Memory | Uncorrectable ECC | DIMMG1(CPU1) | Asserted",
+			Attrs:   map[string]string{"record": "8", "sel": "0c/01", "sensor_number": "0xff", "slot": "DIMMG1(CPU1)", "action": "CONTACT_SUPPORT"},
+		}},
+		{"a zone with an offset", "9 | 04/12/2026 | 21:48:09 +02 | Fan #0x08 | Lower Critical going low | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "fan.failure", Code: "04/02", Severity: "error", State: "raised",
+			Message: "Fan | Lower Critical going low | Asserted",
+			Attrs:   map[string]string{"record": "9", "sel": "04/02", "sensor_number": "0x08", "action": "CONTACT_SUPPORT"},
+		}},
+		{"no clock, newer ipmitool", "a | S+ 70/001 | 00:00:33 UTC | Physical Security Chassis Intru | General Chassis intrusion | Asserted", schemas.Event{
+			Time: time.Unix(33, 0).UTC(), Source: "ipmi", Type: "bmc.sel", Code: "05/00", Severity: "info",
+			Message: "Physical Security Chassis Intru | General Chassis intrusion | Asserted",
+			Attrs:   map[string]string{"record": "10", "sel": "05/00", "sensor": "Chassis Intru", "clock": "unset", "action": "IGNORE"},
+		}},
+		{"no time at all", "b | Unspecified | Unspecified | Fan SYS_FAN3 | Lower Critical going low | Asserted", schemas.Event{
+			Source: "ipmi", Type: "fan.failure", Code: "SYS_FAN3", Severity: "error", State: "raised",
+			Message: "Fan SYS_FAN3 | Lower Critical going low | Asserted",
+			Attrs:   map[string]string{"record": "11", "sel": "04/02", "sensor": "SYS_FAN3", "clock": "unset", "action": "CONTACT_SUPPORT"},
+		}},
+		{"vendor's record with a time", "c | 04/12/2026 | 19:48:09 | OEM record dd | 000137 | 050880000000", schemas.Event{
+			Time: at, Source: "ipmi", Type: "bmc.sel", Code: "oem/dd", Severity: "info", Message: "OEM record dd 000137 050880000000",
+			Attrs: map[string]string{"record": "12", "action": "IGNORE"},
+		}},
+		{"vendor's record without a time", "d | OEM record e1 | 00112233445566778899aabbcc", schemas.Event{
+			Source: "ipmi", Type: "bmc.sel", Code: "oem/e1", Severity: "info", Message: "OEM record e1 00112233445566778899aabbcc",
+			Attrs: map[string]string{"record": "13", "action": "IGNORE"},
+		}},
+		{"progress of the start, told by event data 2", "f | 04/12/2026 | 19:48:09 | System Firmware Progress | Motherboard initialization | Asserted", schemas.Event{
+			Time: at, Source: "ipmi", Type: "bmc.sel", Code: "0f/02", Severity: "info",
+			Message: "System Firmwares | Progress | Motherboard initialization | Asserted",
+			Attrs:   map[string]string{"record": "15", "sel": "0f/02", "action": "IGNORE"},
+		}},
+		{"panic", "e | Linux kernel panic: Fatal excep", schemas.Event{
+			Source: "ipmi", Type: "bmc.sel", Code: "oem/f0", Severity: "critical", Message: "Linux kernel panic: Fatal excep",
+			Attrs: map[string]string{"record": "14", "action": "CONTACT_SUPPORT"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, err := ParseElist(tc.line)
@@ -76,6 +118,16 @@ func TestRawRecord(t *testing.T) {
 	}
 	if d := cmp.Diff(want, ev); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestRawPanicKeepsItsWords(t *testing.T) {
+	r, err := ParseHex("0400 f0 2000 46 61 74 61 6c 20 65 78 63 65 70")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev := r.Event(""); ev.Message != "Linux kernel panic: Fatal excep" || ev.Severity != schemas.SeverityCritical {
+		t.Errorf("%s %q", ev.Severity, ev.Message)
 	}
 }
 

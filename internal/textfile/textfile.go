@@ -1,0 +1,140 @@
+// Package textfile reads text as the commands take it: from a file or standard
+// input, packed with gzip or Zstandard or not, with or without a byte order mark;
+// and says what is wrong with what it holds.
+package textfile
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// Stdin is the path that stands for standard input, and StdinName its name in
+// messages.
+const (
+	Stdin     = "-"
+	StdinName = "standard input"
+)
+
+// Name returns what a path is called in messages.
+func Name(path string) string {
+	if path == Stdin || path == "" {
+		return StdinName
+	}
+	return path
+}
+
+// Open opens a file, or stdin where the path is "-". The caller closes it; that
+// leaves stdin open.
+func Open(path string, stdin io.Reader) (io.ReadCloser, error) {
+	if path == Stdin || path == "" {
+		return NewReader(stdin)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := NewReader(f)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	r.file = f
+	return r, nil
+}
+
+// ReadFile returns the whole text of a small file.
+func ReadFile(path string, stdin io.Reader) ([]byte, error) {
+	f, err := Open(path, stdin)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", Name(path), err)
+	}
+	return b, errors.Join(err, f.Close())
+}
+
+// Reader gives the text. It is not safe for concurrent use.
+type Reader struct {
+	*bufio.Reader
+	unpack func() error
+	file   io.Closer
+}
+
+// Close releases what unpacks, and the file that [Open] opened.
+func (r *Reader) Close() error {
+	var err error
+	if r.unpack != nil {
+		err = r.unpack()
+	}
+	if r.file != nil {
+		err = errors.Join(err, r.file.Close())
+	}
+	return err
+}
+
+const bufferBytes = 64 << 10
+
+// NewReader sees through gzip and Zstandard by their first bytes, whatever a file
+// is called.
+func NewReader(in io.Reader) (*Reader, error) {
+	r := &Reader{Reader: bufio.NewReaderSize(in, bufferBytes)}
+	head, err := r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(r.Reader)
+		if err != nil {
+			return nil, err
+		}
+		r.Reader, r.unpack = bufio.NewReaderSize(z, bufferBytes), z.Close
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(r.Reader)
+		if err != nil {
+			return nil, err
+		}
+		r.Reader, r.unpack = bufio.NewReaderSize(z, bufferBytes), func() error { z.Close(); return nil }
+	}
+	if head, _ := r.Peek(3); string(head) == "\ufeff" { // an error comes again with the first line
+		_, _ = r.Discard(3)
+	}
+	return r, nil
+}
+
+// Reason says what is wrong with a piece of JSON in the words of the format, and
+// not in those of the program that reads it.
+func Reason(err error) string {
+	var kind *json.UnmarshalTypeError
+	var at *time.ParseError
+	switch {
+	case errors.As(err, &at):
+		return fmt.Sprintf("time %q is not RFC 3339", at.Value)
+	case !errors.As(err, &kind):
+		return err.Error()
+	}
+	want := kind.Type.Kind().String()
+	switch kind.Type.Kind() {
+	case reflect.Struct, reflect.Map, reflect.Pointer:
+		want = "object"
+	case reflect.Slice:
+		want = "array"
+	case reflect.Float64, reflect.Int, reflect.Int64:
+		want = "number"
+	}
+	if kind.Field == "" {
+		return fmt.Sprintf("want %s, got %s", want, kind.Value)
+	}
+	return fmt.Sprintf("%s: want %s, got %s", kind.Field, want, kind.Value)
+}
