@@ -18,7 +18,7 @@ export const zh = {
 
   // fleet
   'fleet.calm': '一切正常。', 'fleet.unwatched': '尚未监视任何设备。',
-  'fleet.headline': '{open} 个未结事件', 'fleet.waits': ({ n }) => (n === 0 ? '没有待你处理的事项' : `${n} 项处置等你批准`),
+  'fleet.comma': '，', 'fleet.headline': '{open} 个未结事件', 'fleet.waits': ({ n }) => (n === 0 ? '没有待你处理的事项' : `${n} 项处置等你批准`),
   'fleet.sub': '{servers} 台服务器，{gpus} 张 GPU，{racks} 个机柜',
   'fleet.healthy': 'GPU 健康', 'fleet.used': '使用中', 'fleet.free': '空闲', 'fleet.out': '停用', 'fleet.power': '功率', 'fleet.ingest': '样本/秒',
   'fleet.wrong': '当前问题', 'fleet.next': '即将故障', 'fleet.repair': '修复中', 'fleet.map': '机群图', 'fleet.map_label': '机群图。方向键移动，回车打开，n 跳到下一个问题。',

@@ -34,7 +34,7 @@ function Headline({ summary, open, waiting }) {
   const { gpus } = summary;
   const facts = [[fmt.pct(gpus.total ? gpus.healthy / gpus.total : null, 1), 'fleet.healthy'], [fmt.num(gpus.used), 'fleet.used'], [fmt.num(gpus.free), 'fleet.free'], [fmt.num(gpus.out), 'fleet.out'], [summary.power_kw === null ? '–' : summary.power_kw > 2000 ? `${fmt.fixed(summary.power_kw / 1000, 1)} MW` : `${fmt.num(Math.round(summary.power_kw))} kW`, 'fleet.power'], [summary.samples_per_second === null ? '–' : fmt.compact(summary.samples_per_second), 'fleet.ingest']];
   return html`<header class="headline">
-    <div><h1>${summary.servers === 0 ? t('fleet.unwatched') : open === 0 ? t('fleet.calm') : html`${t('fleet.headline', { open })}, <a href=${href('actions')} class=${waiting ? 'c-warning' : 'dim'}>${t('fleet.waits', { n: waiting })}</a>`}</h1>
+    <div><h1>${summary.servers === 0 ? t('fleet.unwatched') : open === 0 ? t('fleet.calm') : html`${t('fleet.headline', { open })}${t('fleet.comma')}<a href=${href('actions')} class=${waiting ? 'c-warning' : 'dim'}>${t('fleet.waits', { n: waiting })}</a>`}</h1>
     <p class="dim">${summary.simulated ? `${t('shell.simulated')} · ` : ''}${t('fleet.sub', { servers: summary.servers, gpus: gpus.total, racks: summary.racks })}</p></div>
     <dl class="facts-row">${facts.map(([value, label]) => html`<div><dd class="num">${value}</dd><dt>${t(label)}</dt></div>`)}</dl>
   </header>`;

@@ -21,7 +21,7 @@ export const round = (v) => fmt.num(Number(v.toPrecision(Math.abs(v) < 1000 ? 3 
 const limitOf = (p) => (p.limit?.below !== undefined ? `< ${fmt.num(p.limit.below, 2)}` : p.limit?.above !== undefined ? `> ${fmt.num(p.limit.above, 2)}` : '');
 
 const Past = ({ items }) => html`<${Panel} title=${t('pre.past')} id="past" flush><div class="scroll"><table class="table tight"><tbody>
-  ${items.map((p) => html`<tr><td><${Shape} kind=${p.state === 'came_true' ? 'done' : p.state === 'expired' ? 'failed' : 'later'} token=${p.state === 'came_true' ? 'ok' : 'out'} label=${t(`pre.${p.state}`)} /></td><td class="num dim">${fmt.stamp(Date.parse(p.time))}</td><td><a class="mono" href=${href(pageOf(p))}>${p.resource}</a></td><td>${failureOf(p)}</td><td class="r num">${p.said ? fmt.prob(p.said) : ''}</td><td>${t(`pre.${p.state}`)}</td></tr>`)}</tbody></table></div><//>`;
+  ${items.map((p) => html`<tr><td><${Shape} kind=${p.state === 'came_true' ? 'done' : p.state === 'expired' ? 'failed' : 'later'} token=${p.state === 'came_true' ? 'ok' : 'out'} label=${t(`pre.${p.state}`)} /></td><td class="num dim" title=${fmt.stamp(Date.parse(p.time))}>${fmt.day(Date.parse(p.time))}</td><td><a class="mono" href=${href(pageOf(p))}>${p.resource}</a></td><td>${failureOf(p)}</td><td class="r num">${p.said ? fmt.prob(p.said) : ''}</td><td>${t(`pre.${p.state}`)}</td></tr>`)}</tbody></table></div><//>`;
 
 const JUDGED = 5; // predictions that have ended before a share says anything
 
