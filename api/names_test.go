@@ -14,6 +14,7 @@ import (
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/api/apigen"
+	"github.com/auspex-dev/auspex/internal/browsertest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -190,7 +191,7 @@ func TestResourcesComeInPages(t *testing.T) {
 
 // What stands on a sticker or in another system's log opens the page of a device.
 func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
-	browser := chromium(t)
+	browser := browsertest.Chromium(t)
 	w := labelled(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
 	for text, want := range map[string]string{"B8-59-9F-0A-1B-2C": "/servers/gpu-r01-01?part=nic0", idIn("gpu-r02-05"): "/servers/gpu-r02-05", "S0304": "/servers/gpu-r03-04"} {
