@@ -1,17 +1,20 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/auspex-dev/auspex/api"
 	"github.com/auspex-dev/auspex/api/access"
 	"github.com/auspex-dev/auspex/api/apigen"
+	"github.com/auspex-dev/auspex/internal/browsertest"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -183,5 +186,26 @@ func TestResourcesComeInPages(t *testing.T) {
 		if l := read[apigen.ResourceList](t, w, "api/v1/resources?find="+text); len(l.Items) != want {
 			t.Errorf("find %s: %+v", text, l.Items)
 		}
+	}
+}
+
+// What stands on a sticker or in another system's log opens the page of a device.
+func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
+	browser := browsertest.Chromium(t)
+	w := labelled(t)
+	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
+	for text, want := range map[string]string{"B8-59-9F-0A-1B-2C": "/servers/gpu-r01-01?part=nic0", idIn("gpu-r02-05"): "/servers/gpu-r02-05", "S0304": "/servers/gpu-r03-04"} {
+		p.visit(w.base + "fleet")
+		p.keys("/")
+		p.wait("the palette", `document.activeElement.matches('.palette input')`)
+		p.keys(text)
+		p.wait(text+" is offered", `document.querySelector('.palette li small')?.textContent === 'Inventory'`)
+		p.keys(kb.Enter)
+		p.wait(want, fmt.Sprintf(`(location.pathname + location.search).endsWith(%q) && document.querySelector('h1.mono')`, want))
+	}
+	p.visit(w.base + "servers/" + idIn("gpu-r02-05"))
+	p.wait("the address of the name", `location.pathname.endsWith('/servers/gpu-r02-05') && document.querySelector('h1.mono')?.textContent === 'gpu-r02-05'`)
+	if e := p.said(); len(e) > 0 {
+		t.Errorf("the console said %q", e)
 	}
 }

@@ -260,18 +260,35 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	return errors.Join(errs...)
 }
 
-// Prepare builds the collectors of other configurations without I/O, to see
-// whether their targets can be read. What it returns runs them in place of the
-// ones before; collectors whose name is not in changed go on as they are.
-func (r *Runner) Prepare(configs map[string]Config, changed []string, inventory func() []schemas.Resource) (apply func(context.Context) error, err error) {
-	trial := NewRunner(r.cfg, configs, nil, Settings{Now: r.settings.Now, Secrets: r.settings.Secrets, Cursors: r.settings.Cursors, Gate: r.settings.Gate})
-	if err := trial.Reconcile(inventory()); err != nil {
-		return nil, err
+// Prepare builds the collectors of other configurations without I/O. An error
+// names the targets that they cannot read and the present ones can. What it
+// returns stops what changed; [Runner.Reconcile] then starts it anew. Collectors
+// whose name is not in changed go on as they are.
+func (r *Runner) Prepare(configs map[string]Config, changed []string, resources []schemas.Resource) (replace func(), err error) {
+	r.reconcile.Lock()
+	present := r.configs
+	r.reconcile.Unlock()
+	known := map[string]bool{}
+	for _, err := range r.unreadable(present, resources) {
+		known[err.Error()] = true
 	}
-	return func(context.Context) error {
-		r.replace(configs, changed)
-		return r.Reconcile(inventory())
-	}, nil
+	bad := slices.DeleteFunc(r.unreadable(configs, resources), func(err error) bool { return known[err.Error()] })
+	if len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
+	return func() { r.replace(configs, changed) }, nil
+}
+
+// unreadable returns why targets of configurations cannot be read.
+func (r *Runner) unreadable(configs map[string]Config, resources []schemas.Resource) []error {
+	s := r.settings
+	s.Metrics = nil
+	err := NewRunner(r.cfg, configs, nil, s).Reconcile(resources)
+	var all interface{ Unwrap() []error }
+	if errors.As(err, &all) {
+		return all.Unwrap()
+	}
+	return nil
 }
 
 // replace takes configurations over and stops the instances that are not theirs.

@@ -347,6 +347,20 @@ func TestReconcileFollowsTheInventory(t *testing.T) {
 	})
 }
 
+// A device that could not be read before keeps nothing from changing.
+func TestADeviceThatWasUnreadableBeforeHoldsNothingUp(t *testing.T) {
+	bad := func(reason string) map[string]Config {
+		return map[string]Config{"fake": &fakeConfig{err: map[string]error{"a": errors.New(reason)}}}
+	}
+	r := NewRunner(DefaultRunnerConfig(), bad("no address"), &memPublisher{}, Settings{})
+	if _, err := r.Prepare(bad("no address"), nil, servers("a", "b")); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.Prepare(bad("no certificate"), []string{"fake"}, servers("a", "b")); err == nil {
+		t.Error("a new reason was accepted")
+	}
+}
+
 func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -376,15 +390,17 @@ func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
 			synctest.Wait()
 		}
 		settle()
-		if _, err := r.Prepare(map[string]Config{"stays": fake("bad", map[string]error{"a": errors.New("no address")})}, []string{"stays"}, inventory); err == nil || !strings.Contains(err.Error(), "no address") {
+		none := map[string]error{"a": errors.New("no address")}
+		if _, err := r.Prepare(map[string]Config{"stays": fake("bad", none)}, []string{"stays"}, inventory()); err == nil || !strings.Contains(err.Error(), "no address") {
 			t.Errorf("a target that cannot be read: %v", err)
 		}
 		settle()
-		apply, err := r.Prepare(map[string]Config{"comes": fake("comes", nil), "stays": fake("stays", nil), "changes": fake("changed", nil)}, []string{"goes", "comes", "changes"}, inventory)
+		apply, err := r.Prepare(map[string]Config{"comes": fake("comes", nil), "stays": fake("stays", nil), "changes": fake("changed", nil)}, []string{"goes", "comes", "changes"}, inventory())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := apply(t.Context()); err != nil {
+		apply()
+		if err := r.Reconcile(inventory()); err != nil {
 			t.Fatal(err)
 		}
 		settle()

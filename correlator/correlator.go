@@ -180,6 +180,9 @@ func (c *Correlator) Prepare(_ context.Context, cfg Config) (apply func(context.
 	return func(ctx context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if c.engine == nil {
+			return errors.New("it does not run yet")
+		}
 		if err := c.commit(ctx); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -102,9 +103,7 @@ func TestTextAndMarksStandOutInBothThemes(t *testing.T) {
 		floors[front+"-fill on ok-fill"] = 3.1
 		floors[front+"-fill on surface"] = 3
 	}
-	for pair, floor := range map[string]float64{"text-2 on critical-soft": 4.5, "text-2 on warning-soft": 4.5, "button-text on button": 4.5, "line-strong on surface": 3, "focus on bg": 3} {
-		floors[pair] = floor
-	}
+	maps.Copy(floors, map[string]float64{"text-2 on critical-soft": 4.5, "text-2 on warning-soft": 4.5, "button-text on button": 4.5, "line-strong on surface": 3, "focus on bg": 3})
 	for pair, floor := range floors {
 		var front, back string
 		if _, err := fmt.Sscanf(pair, "%s on %s", &front, &back); err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/auspex-dev/auspex/internal/config"
 	"github.com/auspex-dev/auspex/internal/reload"
 	"github.com/auspex-dev/auspex/internal/secrets"
-	"github.com/auspex-dev/auspex/schemas"
 )
 
 // prepare is what a part does with a changed configuration: see [reload.Part].
@@ -53,10 +52,15 @@ func (s *stack) reloadsCollectors(r *collectors.Runner) {
 				changed = append(changed, name)
 			}
 		}
-		apply, err := r.Prepare(cfg.Collectors.m, slices.Compact(changed), func() []schemas.Resource { return s.inv.Snapshot().Resources() })
+		replace, err := r.Prepare(cfg.Collectors.m, slices.Compact(changed), s.inv.Snapshot().Resources())
 		if err != nil {
 			return nil, err
 		}
-		return func(ctx context.Context) error { last = cfg; return apply(ctx) }, nil
+		return func(context.Context) error {
+			last = cfg
+			replace()
+			s.reconcile(r, s.inv.Snapshot().Resources())
+			return nil
+		}, nil
 	}, "collectors")
 }

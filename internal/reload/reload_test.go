@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,6 +35,7 @@ type process struct {
 	refuse, fail error    // of the rules
 	reg          *prometheus.Registry
 	signals      chan struct{}
+	stop         func()
 }
 
 func start(t *testing.T) *process {
@@ -51,12 +53,13 @@ func start(t *testing.T) *process {
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- p.Follow(ctx, func() { close(ready) }, p.signals) }()
 	<-ready
-	t.Cleanup(func() {
+	p.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(p.stop)
 	return p
 }
 
@@ -110,7 +113,7 @@ auspex_config_reloads_total{result="success"} 0
 	}
 	p.err, p.refuse = nil, nil
 	p.signals <- struct{}{}
-	p.signals <- struct{}{} // taken when the first is done
+	p.stop() // when the reload is done
 	if p.level != "error" {
 		t.Errorf("the good file is not in force: %q", p.level)
 	}
