@@ -123,3 +123,24 @@ func names() []string {
 	slices.Sort(out)
 	return out
 }
+
+// With returns the resources of a kind, or of any where it is "", that have an
+// attribute: what a collector finds its targets by.
+func With(resources []schemas.Resource, kind, attr string) []schemas.Resource {
+	var out []schemas.Resource
+	for _, r := range resources {
+		if (kind == "" || r.Kind == kind) && r.Attrs[attr] != "" {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// DeviceOf returns whose device a target is: a bmc speaks for the server that it is
+// a part of, everything else for itself.
+func DeviceOf(target schemas.Resource) string {
+	if target.Kind == schemas.KindBMC && target.Parent != "" {
+		return target.Parent
+	}
+	return target.ID
+}

@@ -86,13 +86,7 @@ func (c *Config) Validate() error {
 
 // Targets implements [collectors.Config].
 func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
-	var out []schemas.Resource
-	for _, r := range resources {
-		if r.Kind == schemas.KindSwitch && r.Attrs[schemas.AttrGNMIAddress] != "" {
-			out = append(out, r)
-		}
-	}
-	return out
+	return collectors.With(resources, schemas.KindSwitch, schemas.AttrGNMIAddress)
 }
 
 // New implements [collectors.Config].

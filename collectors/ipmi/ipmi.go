@@ -3,7 +3,6 @@
 package ipmi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,13 +76,7 @@ func (*Config) LossType() string { return collectors.LossBMC }
 
 // Targets picks what has the attribute ipmi_ip.
 func (*Config) Targets(resources []schemas.Resource) []schemas.Resource {
-	var out []schemas.Resource
-	for _, r := range resources {
-		if r.Attrs[schemas.AttrIPMIIP] != "" {
-			out = append(out, r)
-		}
-	}
-	return out
+	return collectors.With(resources, "", schemas.AttrIPMIIP)
 }
 
 // New makes the collector of one controller. A target that is a bmc speaks for
@@ -98,10 +91,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if err != nil {
 		return nil, err
 	}
-	device := target.ID
-	if target.Kind == schemas.KindBMC {
-		device = cmp.Or(target.Parent, target.ID)
-	}
+	device := collectors.DeviceOf(target)
 	counter := func(name, help string) prometheus.Counter {
 		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_ipmi_" + name, Help: help}))
 	}

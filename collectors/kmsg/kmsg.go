@@ -64,13 +64,7 @@ func (c *Config) Validate() error {
 
 // Targets implements [collectors.Config].
 func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
-	var out []schemas.Resource
-	for _, r := range resources {
-		if r.Kind == schemas.KindServer && r.Attrs[schemas.AttrKmsgPath] != "" {
-			out = append(out, r)
-		}
-	}
-	return out
+	return collectors.With(resources, schemas.KindServer, schemas.AttrKmsgPath)
 }
 
 // New implements [collectors.Config].

@@ -3,7 +3,6 @@
 package redfish
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,13 +77,7 @@ func (*Config) LossType() string { return collectors.LossBMC }
 
 // Targets picks what has the attribute redfish_url.
 func (*Config) Targets(resources []schemas.Resource) []schemas.Resource {
-	var out []schemas.Resource
-	for _, r := range resources {
-		if r.Attrs[schemas.AttrRedfishURL] != "" {
-			out = append(out, r)
-		}
-	}
-	return out
+	return collectors.With(resources, "", schemas.AttrRedfishURL)
 }
 
 // New makes the collector of one service. A target that is a bmc speaks for the
@@ -97,10 +90,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if _, err := redfish.New(opt); err != nil {
 		return nil, err
 	}
-	device := target.ID
-	if target.Kind == schemas.KindBMC {
-		device = cmp.Or(target.Parent, target.ID)
-	}
+	device := collectors.DeviceOf(target)
 	counter := func(name, help string) prometheus.Counter {
 		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_redfish_" + name, Help: help}))
 	}
