@@ -247,6 +247,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		}
 		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
+	ln = listener{ln}
 	s.mu.Lock()
 	s.addr = ln.Addr()
 	s.mu.Unlock()

@@ -230,6 +230,17 @@ func TestBadRequestsAreExplained(t *testing.T) {
 	}
 }
 
+// The refusal reaches a sender that is still sending, each time.
+func TestTooLargeIsHeard(t *testing.T) {
+	w := start(t, false)
+	large := strings.Repeat("x", 24<<20)
+	for range 10 {
+		if a := w.send(t, http.MethodPost, "api/v1/login", "", body(large)); a.status != http.StatusRequestEntityTooLarge {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+}
+
 func TestDecisionsBecomeIntents(t *testing.T) {
 	w := start(t, true)
 	intents := w.intents(t)

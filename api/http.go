@@ -153,6 +153,9 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 			p.code = "no_route"
 		case http.StatusRequestEntityTooLarge:
 			p.code, p.hint = "too_large", fmt.Sprintf("A body has at most %d bytes.", maxBody)
+			linger(c.Context().Conn())
+		case http.StatusRequestHeaderFieldsTooLarge:
+			linger(c.Context().Conn())
 		}
 	case errors.Is(err, context.DeadlineExceeded):
 		p = problem{http.StatusServiceUnavailable, "timeout", "The answer took too long.", "Ask for less, or try again."}
