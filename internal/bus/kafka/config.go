@@ -5,11 +5,13 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -67,6 +69,8 @@ type Config struct {
 
 	Log     *slog.Logger          `yaml:"-"`
 	Metrics prometheus.Registerer `yaml:"-"`
+	// Dial connects to a broker; nil dials its address.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
 }
 
 // DefaultConfig has no brokers; topics are made with 8 partitions, and batches
