@@ -125,6 +125,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// CheckFiles reads the files that the configuration names.
+func (c Config) CheckFiles() error {
+	_, terr := c.tls()
+	_, serr := c.sasl()
+	return errors.Join(terr, serr)
+}
+
 func (c Config) tls() (*tls.Config, error) {
 	if !c.TLS.Enabled {
 		return nil, nil
