@@ -22,6 +22,9 @@ import (
 	"github.com/auspex-dev/auspex/schemas"
 )
 
+// patience guards against what never comes, however busy the machine is.
+const patience = 2 * time.Minute
+
 // some keeps the first view where a browser is not asked for: looking at every
 // page in every view takes a minute.
 func some(views []view) []view {
@@ -85,7 +88,7 @@ func (p *tab) said() []string {
 
 func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		p.t.Fatalf("%v; the console said %q", err, p.said())
@@ -95,7 +98,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 // eval returns a string that JavaScript makes; it waits for a promise.
 func (p *tab) eval(js string) string {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
 	if err != nil {
@@ -107,13 +110,12 @@ func (p *tab) eval(js string) string {
 // wait polls a JavaScript condition.
 func (p *tab) wait(what, js string) {
 	p.t.Helper()
-	for range 300 {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if p.eval("String(Boolean("+js+"))") == "true" {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	p.t.Fatalf("%s: not within 15 s; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
+	p.t.Fatalf("%s: not within 2 min; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
 }
 
 const settled = `document.querySelector('main h1, main .note') && !document.querySelector('main .skeleton')`

@@ -241,7 +241,7 @@ func TestRulesAndTheirAlertsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Second, Parser: p})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: p})
 	m := promrules.NewManager(&promrules.ManagerOptions{
 		Context: t.Context(), QueryFunc: promrules.EngineQueryFunc(engine, w), Queryable: w, Appendable: w, Parser: p,
 		NotifyFunc: func(context.Context, string, ...*promrules.Alert) {}, NameValidationScheme: model.UTF8Validation,
