@@ -218,7 +218,7 @@ func TestPromtoolReadsTheAPI(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"query", "instant", base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`},
+		{[]string{"query", "instant", "--time", T(4), base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`},
 		{[]string{"query", "range", "--start", T(0), "--end", T(1), "--step", "1s", base, `DCGM_FI_DEV_GPU_TEMP{gpu="0"}`}, "40.5 @["},
 		{[]string{"query", "series", "--match", "odd", base}, `{__name__="odd"`},
 		{[]string{"query", "labels", base, "gpu"}, "0\n1\n"},
