@@ -295,6 +295,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if e := s.app.ShutdownWithTimeout(3 * time.Second); e != nil && err == nil && !errors.Is(e, context.DeadlineExceeded) {
 		err = fmt.Errorf("stop listening: %w", e)
 	}
+	_ = ln.Close() // of an end that came before the listener was taken up, the library knows nothing
 	wg.Wait()
 	return err
 }

@@ -202,7 +202,7 @@ func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...s
 			b.t.Error(err)
 		}
 	}()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})
 		if err != nil {

@@ -95,7 +95,7 @@ func (s *stand) begin(db *sqldb.DB) (*Predictor, func()) {
 // read waits until a predictor has read all that was sent.
 func (s *stand) read(p *Predictor) {
 	s.t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		p.mu.Lock()
 		n, waits := int64(0), len(p.engine.changed)
 		for _, next := range p.next {
@@ -117,7 +117,7 @@ func (s *stand) told() int {
 	s.t.Helper()
 	mark := fmt.Sprint("mark-", len(s.sent), time.Now().UnixNano())
 	n := 0
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicPredictions, Key: "gpu-r01-01", Value: []byte(mark)}); err != nil {
 		s.t.Fatal(err)
@@ -175,7 +175,7 @@ func (s *stand) send(bs ...*auspexv1.Batch) {
 // await returns the newest prediction once it has a state.
 func (s *stand) await(state string) schemas.Prediction {
 	s.t.Helper()
-	for range 500 {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		ps, _, err := s.recs.Predictions(s.t.Context(), records.Filter{})
 		if err != nil {
 			s.t.Fatal(err)
@@ -406,7 +406,7 @@ func TestPredictionWaitsForTheStore(t *testing.T) {
 	s.wear(0, 6*time.Minute)
 	p := s.await(schemas.PredictionOpen)
 	got := make(chan schemas.Prediction, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
 		var q schemas.Prediction

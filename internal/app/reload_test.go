@@ -75,7 +75,7 @@ func (s *site) start(t *testing.T, text string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, cfg, RunOptions{Out: in, Err: io.Discard, Load: load, Reload: s.hup})
+		done <- Run(ctx, cfg, RunOptions{Out: in, Err: io.Discard, Load: load, Reload: s.hup, Grace: time.Minute})
 		_ = in.Close()
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
