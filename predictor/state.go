@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
@@ -59,23 +61,41 @@ func scan(ctx context.Context, db *sqldb.DB, query string, row func(*sql.Rows) e
 // each series passes over what it has had. It drops states that nobody has
 // written for long.
 func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, next map[int]int64, now time.Time) error {
-	const chunk = 500
-	for len(states) > 0 {
-		part := states[:min(chunk, len(states))]
-		states = states[len(part):]
-		err := db.InTx(ctx, func(tx *sql.Tx) error {
-			for _, s := range part {
-				_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES ($1,$2,$3)
-ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`, s.id, now.UnixNano(), base64.StdEncoding.EncodeToString(s.state))
-				if err != nil {
-					return err
-				}
-			}
+	// Few long statements: the last ones are written within the grace of a stop, and
+	// the store may be a network away.
+	const chunk = 200
+	newest := make(map[string][]byte, len(states))
+	for _, st := range states {
+		newest[st.id] = st.state
+	}
+	var q strings.Builder
+	var args []any
+	flush := func() error {
+		if len(args) == 0 {
 			return nil
-		})
-		if err != nil {
-			return err
 		}
+		q.WriteString(` ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`)
+		_, err := db.ExecContext(ctx, q.String(), args...)
+		q.Reset()
+		args = args[:0]
+		return err
+	}
+	for id, state := range newest {
+		if len(args) == 0 {
+			q.WriteString(`INSERT INTO predictor_series (id, updated_ns, state) VALUES `)
+		} else {
+			q.WriteByte(',')
+		}
+		n := len(args)
+		fmt.Fprintf(&q, "($%d,$%d,$%d)", n+1, n+2, n+3)
+		if args = append(args, id, now.UnixNano(), base64.StdEncoding.EncodeToString(state)); len(args) == 3*chunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
 	}
 	return db.InTx(ctx, func(tx *sql.Tx) error {
 		for part, offset := range next {

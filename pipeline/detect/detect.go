@@ -96,7 +96,7 @@ const (
 	recordsChunk   = 256
 	// writeAgain is the pause after a write that failed.
 	writeAgain = 10 * time.Second
-	maxBackoff     = 5 * time.Second
+	maxBackoff = 5 * time.Second
 )
 
 // Detector reads the topic events and publishes alerts.
