@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -425,6 +426,50 @@ func TestPredictionWaitsForTheStore(t *testing.T) {
 	if q := <-got; q.ID != p.ID {
 		t.Errorf("published %s, kept %s", q.ID, p.ID)
 	}
+}
+
+// deafBus takes nothing, and lets everybody wait.
+type deafBus struct{ bus.Bus }
+
+func (deafBus) Publish(ctx context.Context, _ ...bus.Message) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (deafBus) Subscribe(ctx context.Context, _ bus.Subscription, _ bus.Handler) error {
+	<-ctx.Done()
+	return nil
+}
+
+// noRecords keeps nothing.
+type noRecords struct{}
+
+func (noRecords) PutPrediction(context.Context, schemas.Prediction) error { return nil }
+
+func (noRecords) Predictions(context.Context, records.Filter) ([]schemas.Prediction, string, error) {
+	return nil, "", nil
+}
+
+func TestAStopDoesNotWaitForABusThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(DefaultConfig(), Deps{Bus: deafBus{}, Placer: placer{}, Records: noRecords{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.engine.changed["prd-1"] = schemas.Prediction{ID: "prd-1", State: schemas.PredictionOpen}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx, func() {}) }()
+		time.Sleep(5 * time.Second) // it tries to tell
+		cancel()
+		began := time.Now()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > endTime {
+			t.Errorf("ended %s after it was told to", took)
+		}
+	})
 }
 
 func TestSilentSeriesExpires(t *testing.T) {
