@@ -38,9 +38,10 @@ type opened struct {
 }
 
 type savedState struct {
-	of    *tracked
-	id    string
-	state []byte
+	of     *tracked
+	device *device
+	id     string
+	state  []byte
 }
 
 // tracked is a series with a limit.
@@ -361,7 +362,12 @@ func (e *engine) gpuColumns(k deviceKey, d *device, g *auspexv1.GpuColumns) {
 			at := e.placer.GPU(k.device, g.Gpu[i], uuid, pci)
 			for _, l := range e.gpu {
 				part := "gpu" + strconv.FormatUint(uint64(g.Gpu[i]), 10)
-				ts = append(ts, e.track(k, d, l.limit, hashOf(l.limit.Metric, "gpu", part), at, part))
+				t := e.track(k, d, l.limit, hashOf(l.limit.Metric, "gpu", part), at, part)
+				for _, o := range ts {
+					o.follower.Beside(t.follower)
+					t.follower.Beside(o.follower)
+				}
+				ts = append(ts, t)
 			}
 			d.gpus[g.Gpu[i]] = ts
 		}
@@ -570,7 +576,7 @@ func (e *engine) states() []savedState {
 		for _, t := range d.all {
 			if t.changed {
 				t.changed = false
-				out = append(out, savedState{t, t.id, t.state()})
+				out = append(out, savedState{t, d, t.id, t.state()})
 			}
 		}
 	}

@@ -405,10 +405,11 @@ func TestStateIsTakenWholeOrNotAtAll(t *testing.T) {
 		e.Batch(hot(at))
 	}
 	followed := slices.Concat(e.devices[deviceKey{"a", "redfish"}].all[:1], e.devices[deviceKey{"gpu-r01-01", "dcgm"}].all)
+	blank := builtinEngine(t)
 	for _, worn := range followed {
 		whole := worn.state()
 		fresh := func() *tracked {
-			return builtinEngine(t).track(deviceKey{}, &device{}, worn.limit, 1, worn.place, worn.part)
+			return blank.track(deviceKey{}, &device{}, worn.limit, 1, worn.place, worn.part)
 		}
 		nothing := fresh().state()
 		for n := range len(whole) {

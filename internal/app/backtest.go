@@ -387,6 +387,10 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 					t.Limit = *l.Above
 				}
 				m := &forecastMetric{column: i, name: name, limit: t.Limit, follower: trend.NewFollower(t)}
+				for _, o := range ms {
+					o.follower.Beside(m.follower)
+					m.follower.Beside(o.follower)
+				}
 				ms = append(ms, m)
 			}
 			return nil

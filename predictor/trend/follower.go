@@ -66,6 +66,8 @@ type Follower struct {
 	target      *Target
 	slow, quick Series
 	drivers     *Drivers // nil: no other metrics are read
+	others      []*Follower
+	holds       []hold // of each of the others
 	teller      Teller
 	long        Forecast // the newest of the slow summary
 	standing
@@ -75,6 +77,7 @@ type Follower struct {
 // standing is what a state holds beside the summaries.
 type standing struct {
 	Last        int64   // time of the newest reading, ns
+	Now         float64 // that reading, as the series is followed
 	Unit        float64 // what the series is followed in shares of, smoothed; 0 is 1
 	Crossed     bool    // the limit was crossed, and the part not yet exchanged
 	Over, Under uint8   // readings in a row beyond and within the limit
@@ -147,6 +150,8 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 		f.Unit += 0.3 * (r.Peers - f.Unit)
 		x = r.V / r.Peers
 	}
+	f.Now = x
+	f.watch(x)
 	f.count(t, r.V)
 	if f.drivers != nil {
 		f.drivers.Add(r.At, x, r.Others)
@@ -314,6 +319,9 @@ func (f *Follower) ahead(limit float64) Forecast {
 				f.Freed--
 			}
 		}
+	}
+	if by, ok := f.unheld(limit, f.target.Horizon); ok && !now.Crossed && by.Probability > now.Probability {
+		now = by
 	}
 	if late := time.Unix(0, f.standing.Last).Sub(now.At); late > 0 { // without load nothing is learnt
 		now.At = now.At.Add(late)

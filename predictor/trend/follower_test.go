@@ -3,6 +3,7 @@ package trend
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -203,5 +204,65 @@ func TestWantOfLoadIsNoExchange(t *testing.T) {
 		if (days > 21 && days < 22 || days > 23.5) && !f.Alarmed() {
 			t.Fatalf("day %.1f: no alarm while the duty is %.0f", days, duty)
 		}
+	}
+}
+
+// cooled is what a GPU reads that is held at 72 degrees by a fan which has to give
+// the demand, in percent.
+func cooled(demand, noise float64) float64 {
+	if demand < 25 {
+		return math.Round(22 + 2*demand*max(0, min(1, demand/25)) + noise)
+	}
+	return math.Round(22 + 50*max(1, demand/100) + noise)
+}
+
+// TestHeldTemperatureIsForetoldByItsFan lets a fan clog whose controller keeps the
+// temperature where it was until the fan can do no more, hours before the limit.
+func TestHeldTemperatureIsForetoldByItsFan(t *testing.T) {
+	const seeds = 6
+	early, alone := 0, 0
+	for seed := uint64(1); seed <= seeds; seed++ {
+		for _, clogs := range []bool{true, false} {
+			r := newRig(seed)
+			duty, temp, single := follow(dutyLimit, 3), follow(86, 3), follow(86, 3)
+			temp.Beside(duty)
+			duty.Beside(temp)
+			var with, without []bool
+			over := 0
+			for at := time.Duration(0); at < 40*24*time.Hour && over < 2; at += quarter {
+				wear := 0.0
+				if clogs {
+					wear = math.Expm1(max(0, at.Hours()/24-14) / 14)
+				}
+				_, others := r.read(at, wear)
+				demand := (1 + wear) * (0.1*others[0] + others[1] - 24 + r.rng.NormFloat64())
+				reading := Reading{At: start.Add(at), V: math.Round(min(100, max(25, demand))), Others: others[:3]}
+				duty.Add(reading)
+				reading.V = cooled(demand, r.rng.NormFloat64())
+				temp.Add(reading)
+				single.Add(reading)
+				if over++; reading.V <= 86 {
+					over = 0
+				}
+				with, without = append(with, temp.Alarmed()), append(without, single.Alarmed())
+			}
+			if !clogs {
+				if slices.Contains(with, true) {
+					t.Errorf("seed %d: alarm of a GPU whose fan is well", seed)
+				}
+				continue
+			}
+			day := len(with) - 96
+			if with[day] {
+				early++
+			}
+			if without[day] {
+				alone++
+			}
+		}
+	}
+	t.Logf("foretold a day ahead: %d of %d beside the fan, %d alone", early, seeds, alone)
+	if early < 4 || early <= alone {
+		t.Errorf("foretold a day ahead: %d of %d, %d alone", early, seeds, alone)
 	}
 }

@@ -79,6 +79,8 @@ func (f *Follower) AppendBinary(b []byte) []byte {
 	b = f.long.appendBinary(b)
 	b, _ = f.slow.AppendBinary(b)
 	b, _ = f.quick.AppendBinary(b)
+	b = append(b, byte(len(f.holds)))
+	b, _ = binary.Append(b, binary.LittleEndian, f.holds)
 	if f.drivers != nil {
 		b, _ = binary.Append(b, binary.LittleEndian, &f.drivers.relation)
 		for _, s := range []*Series{f.drivers.rest, f.drivers.load} {
@@ -107,6 +109,14 @@ func (f *Follower) DecodeBinary(b []byte) error {
 			return err
 		}
 	}
+	if len(rest) == 0 {
+		return ErrState
+	}
+	next.holds = make([]hold, rest[0])
+	if n, err = binary.Decode(rest[1:], binary.LittleEndian, next.holds); err != nil {
+		return ErrState
+	}
+	rest = rest[1+n:]
 	if d := next.drivers; d != nil {
 		if n, err = binary.Decode(rest, binary.LittleEndian, &d.relation); err != nil {
 			return ErrState
@@ -128,6 +138,10 @@ func (f *Follower) DecodeBinary(b []byte) error {
 	if len(rest) != 0 {
 		return fmt.Errorf("%w: %d bytes too many", ErrState, len(rest))
 	}
+	for len(next.holds) < len(f.others) {
+		next.holds = append(next.holds, hold{})
+	}
+	next.others = f.others
 	*f = *next
 	return nil
 }
