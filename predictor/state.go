@@ -54,15 +54,19 @@ func scan(ctx context.Context, db *sqldb.DB, query string, row func(*sql.Rows) e
 	return rows.Err()
 }
 
-// saveStates writes states in transactions of a bounded size, then the positions
-// up to which they have read: what a crash leaves half written is read again, and
-// each series passes over what it has had. It drops states that nobody has
-// written for long.
+// saveStates writes states in transactions of a bounded size, those of a device in
+// one since they look at each other, then the positions up to which they have
+// read: what a crash leaves half written is read again, and each series passes
+// over what it has had. It drops states that nobody has written for long.
 func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, next map[int]int64, now time.Time) error {
 	const chunk = 500
 	for len(states) > 0 {
-		part := states[:min(chunk, len(states))]
-		states = states[len(part):]
+		n := min(chunk, len(states))
+		for n < len(states) && states[n].device == states[n-1].device {
+			n++
+		}
+		part := states[:n]
+		states = states[n:]
 		err := db.InTx(ctx, func(tx *sql.Tx) error {
 			for _, s := range part {
 				_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES ($1,$2,$3)
