@@ -288,6 +288,43 @@ func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {
 	}
 }
 
+func TestACommitWhoseAnswerWasLostEndsTheRunAndIsTakenUpByTheNext(t *testing.T) {
+	b := newBench(t)
+	const resource = "gpu-r01-01/gpu0"
+	now := time.Now().UTC()
+	doc, err := json.Marshal(schemas.Event{ID: "e1", Time: now, Observed: now, Source: "kmsg", Resource: resource, Type: "gpu.xid", Code: "79", Severity: schemas.SeverityCritical})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	ready := make(chan struct{})
+	c := correlator.New(correlator.DefaultConfig(), b.inv, b.db, b.bus, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	go func() { failed <- c.Run(t.Context(), func() { close(ready) }) }()
+	<-ready
+	// What the correlator is about to store is there already.
+	for statement, args := range map[string][]any{
+		`INSERT INTO correlator_journal (seq, event, doc) VALUES ($1,$2,$3)`:  {1, "e1", string(doc)},
+		`INSERT INTO correlator_positions (part, next_offset) VALUES ($1,$2)`: {bus.PartitionFor(resource, 4), 1},
+	} {
+		if _, err := b.db.ExecContext(t.Context(), statement, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.alert("e1", resource, "gpu.xid", "79", schemas.SeverityCritical, "")
+	select {
+	case err := <-failed:
+		if err == nil || !strings.Contains(err.Error(), "store incidents") {
+			t.Fatalf("ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it tries for ever to store what is stored")
+	}
+	defer b.start()()
+	b.wait("the GPU", func(all []schemas.Incident) bool {
+		return len(all) > 0 && all[len(all)-1].RootCause.Fault == "gpu.fallen_off_bus"
+	})
+}
+
 func TestABadAlertIsPutAsideAndStopsNothing(t *testing.T) {
 	b := newBench(t)
 	defer b.start()()

@@ -100,6 +100,52 @@ func TestAComponentWhoseStoreFailsIsBuiltAgain(t *testing.T) {
 	})
 }
 
+func TestPatienceWithAComponentThatFailsIsBounded(t *testing.T) {
+	broken := errors.New("connection refused")
+	for _, tc := range []struct {
+		name string
+		runs []time.Duration // how long each life lasts; the last one stands for all that follow
+		ends time.Duration   // 0: never
+	}{
+		{"each life is short", []time.Duration{time.Second}, giveUpAfter},
+		{"it starts, works for less than a minute and fails, again and again", []time.Duration{50 * time.Second}, giveUpAfter},
+		{"four minutes of failures, then it works", []time.Duration{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24 * time.Hour}, 0},
+		{"failures far apart are no row", []time.Duration{2 * time.Minute}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStack(DefaultConfig(), io.Discard, io.Discard)
+				life := 0
+				c := s.lasting("judge", func(prometheus.Registerer) (run.Component, error) {
+					lasts := tc.runs[min(life, len(tc.runs)-1)]
+					life++
+					return run.Func("judge", func(ctx context.Context, ready func()) error {
+						ready()
+						return errors.Join(run.Sleep(ctx, lasts), broken)
+					}), nil
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				err := run.Group(ctx, s.log, time.Second, c)
+				took := time.Since(began)
+				if tc.ends == 0 {
+					if took < time.Hour {
+						t.Errorf("given up after %s: %v", took, err)
+					}
+					return
+				}
+				if !errors.Is(err, broken) || !strings.HasPrefix(err.Error(), "judge: given up after ") {
+					t.Errorf("the process ends with %v, want the component's name and its reason", err)
+				}
+				if took < tc.ends || took > tc.ends+2*time.Minute {
+					t.Errorf("given up after %s, want about %s", took, tc.ends)
+				}
+			})
+		})
+	}
+}
+
 func TestAComponentThatCannotStartEndsTheProcess(t *testing.T) {
 	s := newStack(DefaultConfig(), io.Discard, io.Discard)
 	bad := errors.New("propagation file is not there")
