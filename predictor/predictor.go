@@ -94,8 +94,8 @@ type Deps struct {
 // Bounds of calls and of retries.
 const (
 	callTime  = 10 * time.Second
-	endTime   = 2 * time.Second // for the last words, within the grace of a stop
-	tellTime  = time.Second     // of them, for the bus
+	endTime   = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	tellTime  = 300 * time.Millisecond  // of them, for the bus
 	tick      = time.Second
 	retryWait = time.Second
 )

@@ -1,8 +1,7 @@
 package dcgmexporter
 
 import (
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -14,7 +13,7 @@ import (
 func TestWhichExporterIsTrusted(t *testing.T) {
 	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		s.TLS, s.Config.ErrorLog = h.Server, log.New(io.Discard, "", 0)
+		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		s.StartTLS()
 		defer s.Close()
 		x := &scraper{cfg: *Default(), device: "gpu-r01-01", url: s.URL}

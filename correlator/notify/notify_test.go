@@ -3,8 +3,6 @@ package notify
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -286,7 +284,7 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 func TestWhichAlertmanagerIsTrusted(t *testing.T) {
 	certtest.Handshakes(t, true, func(t *testing.T, h certtest.Handshake) error {
 		m := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-		m.TLS, m.Config.ErrorLog = h.Server, log.New(io.Discard, "", 0)
+		m.TLS, m.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		m.StartTLS()
 		defer m.Close()
 		x := DefaultTarget(m.URL)

@@ -2,7 +2,7 @@ package redfish_test
 
 import (
 	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -17,7 +17,7 @@ func TestWhichControllerIsTrusted(t *testing.T) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"RedfishVersion": "1.17.0"}`)
 		}))
-		s.TLS, s.Config.ErrorLog = h.Server, log.New(io.Discard, "", 0)
+		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		s.StartTLS()
 		defer s.Close()
 		trust, err := redfish.TLSConfig{CAFile: h.CAFile}.Client()

@@ -30,7 +30,8 @@ const (
 	maxWait = 500 * time.Millisecond
 	// writeAttempts with a second between them outlast the loss of a leader.
 	writeAttempts = 30
-	// closeGrace is for what is on its way; whoever published it has ended by then.
+	// closeGrace is for what is on its way, to brokers that answer; whoever published
+	// it has ended by then.
 	closeGrace = time.Second
 )
 
@@ -327,19 +328,22 @@ func (b *Bus) Subscribe(ctx context.Context, sub bus.Subscription, handle bus.Ha
 }
 
 // Close ends subscriptions with [bus.ErrClosed] and returns when what was being
-// published is settled, or after 5 s.
+// published is settled, or after a second, or at once where nobody answers.
 func (b *Bus) Close() error {
 	b.once.Do(func() {
 		close(b.done)
-		closed := make(chan struct{})
+		closed, grace := make(chan struct{}), closeGrace
+		if b.Health() != nil {
+			grace = 0
+		}
 		go func() {
 			_ = b.writer.Close()
 			close(closed)
 		}()
 		select {
 		case <-closed:
-		case <-time.After(closeGrace):
-			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", closeGrace)
+		case <-time.After(grace):
+			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", grace.String())
 		}
 		b.trans.CloseIdleConnections()
 	})
