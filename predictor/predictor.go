@@ -1,8 +1,9 @@
 // Package predictor says which parts fail next, and when. It follows the metrics
 // that have a limit (limits.yaml), keeps a bounded summary of each series
 // (package trend), and writes a prediction when a series runs towards its limit,
-// when that changes materially, and how it ended. The state of the series
-// survives a restart in the relational store.
+// when that changes materially, and how it ended. What is said when is decided by
+// trend.Follower, which "auspex backtest forecast" runs on files. The state of the
+// series survives a restart in the relational store.
 package predictor
 
 import (
@@ -54,7 +55,7 @@ type Config struct {
 	Save time.Duration `yaml:"save"`
 	// Silence is how long a series may be silent before its prediction expires.
 	Silence time.Duration `yaml:"silence"`
-	// MaxSeries bounds the series that are followed, about 2 KB each; further
+	// MaxSeries bounds the series that are followed, about 3 KB each, 6 KB where others explain it; further
 	// ones are left out and counted.
 	MaxSeries int `yaml:"max_series"`
 }
