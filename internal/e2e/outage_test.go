@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -121,6 +122,13 @@ func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
 		}
 	}
 	p := startDemo(t, dir, args...)
+	p.await("an incident", func() error {
+		_, names, err := p.judged()
+		if err == nil && len(names) == 0 {
+			err = errors.New("none yet")
+		}
+		return err
+	})
 	p.isWell()
 
 	loseKafka()

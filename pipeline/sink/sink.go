@@ -125,8 +125,8 @@ func (s *Sink) Health() error {
 	var errs []error
 	for _, r := range s.readers {
 		r.mu.Lock()
-		if r.failing != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", r.w.topic(), r.failing))
+		if err := errors.Join(r.unread, r.failing); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", r.w.topic(), err))
 		}
 		r.mu.Unlock()
 	}
@@ -206,7 +206,8 @@ type reader struct {
 	next    map[int]int64 // position after the last message that was taken
 	current *pending
 	free    []*pending
-	failing error
+	failing error // why nothing is written
+	unread  error // why nothing is read, until a subscription begins
 	saved   map[int]int64 // positions that the history knows to be written
 }
 
@@ -233,7 +234,7 @@ const (
 )
 
 func (r *reader) run(ctx context.Context) error {
-	if !r.retry(ctx, func() error { return r.open(ctx) }) {
+	if !r.retry(ctx, &r.failing, func() error { return r.open(ctx) }) {
 		return nil
 	}
 	flush := make(chan *pending)
@@ -280,7 +281,7 @@ func (r *reader) run(ctx context.Context) error {
 // follow subscribes, again with a pause where the subscription breaks off.
 func (r *reader) follow(ctx context.Context, sub bus.Subscription, handle bus.Handler) error {
 	var closed error
-	r.retry(ctx, func() error {
+	r.retry(ctx, &r.unread, func() error {
 		err := r.bus.Subscribe(ctx, sub, handle)
 		if errors.Is(err, bus.ErrClosed) {
 			closed = err
@@ -291,8 +292,9 @@ func (r *reader) follow(ctx context.Context, sub bus.Subscription, handle bus.Ha
 	return closed
 }
 
-// retry calls f until it returns nil or ctx is done, and says which.
-func (r *reader) retry(ctx context.Context, f func() error) bool {
+// retry calls f until it returns nil or ctx is done, and says which; failing is
+// why it is tried again.
+func (r *reader) retry(ctx context.Context, failing *error, f func() error) bool {
 	pause := shortestPause
 	for {
 		began := r.now()
@@ -301,7 +303,7 @@ func (r *reader) retry(ctx context.Context, f func() error) bool {
 			return false
 		}
 		r.mu.Lock()
-		r.failing = err
+		*failing = err
 		r.mu.Unlock()
 		if err == nil {
 			return true
@@ -349,6 +351,7 @@ func (r *reader) fresh() *pending {
 func (r *reader) start(_ context.Context, partition int) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.unread = nil
 	return clickhouse.Offset(r.next[partition]), nil
 }
 
@@ -441,7 +444,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 		if !more {
 			return
 		}
-		if !r.retry(ctx, func() error { return r.insert(ctx, p) }) {
+		if !r.retry(ctx, &r.failing, func() error { return r.insert(ctx, p) }) {
 			// Nothing may be written behind a gap. It is read again at the next start.
 			for {
 				if _, more := <-flush; !more {
