@@ -61,7 +61,12 @@ func (w *world) send(t *testing.T, method, path, role string, change func(*http.
 	if change != nil {
 		change(req)
 	}
-	res, err := (&http.Client{Timeout: 2 * time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	client := http.Client{Timeout: 2 * time.Minute}
+	if w.client != nil {
+		client = *w.client
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

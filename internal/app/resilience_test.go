@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/auspex-dev/auspex/collectors"
@@ -154,6 +156,48 @@ func TestAComponentThatCannotStartEndsTheProcess(t *testing.T) {
 	})
 	if err := c.Run(t.Context(), func() {}); !errors.Is(err, bad) {
 		t.Errorf("Run: %v, want %v", err, bad)
+	}
+}
+
+func TestAStoreThatStartsLateIsWaitedForAndToldOnce(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for n := 0; ; n++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			answer := &pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P03", Message: "the database system is starting up"}
+			if n >= 2 {
+				answer = &pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "wrong password"}
+			}
+			b := pgproto3.NewBackend(c, c)
+			if _, err := b.ReceiveStartupMessage(); err == nil {
+				b.Send(answer)
+				_ = b.Flush()
+			}
+			_ = c.Close()
+		}
+	}()
+	defer func() { _ = l.Close(); <-served }()
+	var said strings.Builder
+	cfg := DefaultConfig()
+	cfg.Store.SQL = fmt.Sprintf("host=127.0.0.1 port=%d user=auspex password=hunter2 sslmode=disable", l.Addr().(*net.TCPAddr).Port)
+	s := newStack(cfg, io.Discard, &said)
+	_, err = s.openSQL(t.Context(), time.Hour)
+	if err == nil || !strings.Contains(err.Error(), "wrong password") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a store that refuses: %v", err)
+	}
+	if out := said.String(); strings.Count(out, "does not answer yet") != 1 || !strings.Contains(out, "starting up") || strings.Contains(out, "hunter2") {
+		t.Errorf("said %q", out)
+	}
+	if _, err := s.openSQL(t.Context(), 0); err == nil {
+		t.Error("opened a store that refuses")
 	}
 }
 

@@ -201,10 +201,11 @@ func (s *stack) state() run.Component {
 			return err
 		}
 		s.secrets.Set(credentials)
-		if s.db, err = sqldb.Open(ctx, s.cfg.Store.SQL); err != nil {
+		if s.db, err = s.openSQL(ctx, storeWait); err != nil {
 			return of(err)
 		}
 		defer func() { _ = s.db.Close() }()
+		s.health.Check("state", s.db.Health)
 		s.records = records.New(s.db)
 		s.inv = cmdb.New(s.cfg.Inventory.Config, s.db, s.log, s.reg)
 		if err := s.inv.Open(ctx); err != nil {
@@ -221,6 +222,27 @@ func (s *stack) state() run.Component {
 		s.enrich = enrich.New(s.inv, s.reg)
 		return of(s.inv.Run(ctx, ready))
 	})
+}
+
+// storeWait is how long a server may take to answer when the process starts.
+const storeWait = 30 * time.Second
+
+// openSQL opens the relational store; a server that does not answer yet is waited
+// for, since both may have been started at once.
+func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, error) {
+	began := time.Now()
+	for told := false; ; told = true {
+		db, err := sqldb.Open(ctx, s.cfg.Store.SQL)
+		if err == nil || !sqldb.Away(err) || time.Since(began) >= within {
+			return db, err
+		}
+		if !told {
+			s.log.Warn("PostgreSQL does not answer yet", "waits", within.String(), "error", err)
+		}
+		if err := run.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // prepareInventory reads the configured inventory, if there is one; what it
@@ -257,6 +279,9 @@ func (s *stack) openBus() run.Component {
 		}
 		if err != nil {
 			return err
+		}
+		if h, ok := s.bus.(interface{ Health() error }); ok {
+			s.health.Check("bus", h.Health)
 		}
 		ready()
 		<-ctx.Done()
