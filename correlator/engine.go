@@ -77,6 +77,7 @@ type fact struct {
 	sev    schemas.Severity
 	source string
 	state  uint8
+	n      int32 // events that it stands for
 }
 
 const (
@@ -102,6 +103,9 @@ type sign struct {
 	worst     schemas.Severity
 	raises    []time.Time
 	facts     []fact
+	room      int  // facts before they are thinned
+	count     int  // of events
+	spoken    bool // by something other than the event log of a board controller
 	links     []link
 	inc       *incident
 	excused   *suspect // the harmless explanation
@@ -178,12 +182,14 @@ type Engine struct {
 	g     *graph
 	ids   func(first string) string
 	wait  CloseAfter
+	keep  int // events of one sign; 0 is all
 
 	rules     [][]rule // by sign
 	walk      walker
 	now       time.Time
 	started   bool
-	restoring bool // events are taken in, nothing is decided
+	restoring bool                 // events are taken in, nothing is decided
+	owner     map[string]*incident // of an event, while restoring
 
 	signs    map[signKey]*sign
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
@@ -247,6 +253,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 
 // SetCloseAfter replaces the waits before an incident closes.
 func (e *Engine) SetCloseAfter(w CloseAfter) { e.wait = w }
+
+// SetEvidence bounds how many events of one sign are remembered and listed; of
+// more, every second one is forgotten, but for the first and the last of a kind.
+// All are counted. 0 is no bound.
+func (e *Engine) SetEvidence(keep int) { e.keep = keep }
 
 // SetTopology replaces the inventory. What is known of open incidents stays.
 func (e *Engine) SetTopology(t *schemas.Topology) {
@@ -427,7 +438,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	}
 	key := signKey{n, int32(kind)}
 	s := e.signs[key]
-	if s != nil && e.stale(s, state) {
+	if s != nil && e.stale(s, ev.ID, state) {
 		if s.inc == nil {
 			e.drop(s)
 		} else { // the incident keeps the old one, which has ended unheard
@@ -449,7 +460,13 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s.at = at
 	}
 	s.heard = e.now
-	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state})
+	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
+	s.count++
+	s.spoken = s.spoken || ev.Type != "bmc.sel" && ev.Type != "bmc.event"
+	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) {
+		s.facts = thinned(s.facts)
+		s.room = len(s.facts) * 3 / 2
+	}
 	if ev.Severity.Rank() > s.worst.Rank() && state != cleared {
 		s.worst = ev.Severity
 	}
@@ -546,9 +563,12 @@ func (e *Engine) ended(s *sign) {
 }
 
 // stale says whether an event opens a new sign in place of an old one.
-func (e *Engine) stale(s *sign, state uint8) bool {
+func (e *Engine) stale(s *sign, id string, state uint8) bool {
 	if state == cleared {
 		return false
+	}
+	if inc := e.owner[id]; inc != nil && len(s.facts) > 0 && inc == e.owner[s.facts[0].id] {
+		return false // it was not; what came between may be forgotten
 	}
 	gap := e.now.Sub(s.heard)
 	if s.inc != nil {
@@ -843,7 +863,8 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			if h.inc == nil || lo.Sub(hi) > quietClear {
+			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear)
+			if !goesOn {
 				return false
 			}
 		} else {
@@ -977,7 +998,8 @@ func (e *Engine) over(inc *incident) bool {
 	stateful, up := false, false
 	for _, s := range inc.signs {
 		stateful = stateful || s.stateful
-		up = up || s.up && !(e.logged(s) && inc.repaired.After(s.raisedAt))
+		// Many board controllers never write that a condition has ended.
+		up = up || s.up && !(!s.spoken && inc.repaired.After(s.raisedAt))
 	}
 	switch {
 	case !up && !inc.repaired.IsZero():
@@ -990,17 +1012,34 @@ func (e *Engine) over(inc *incident) bool {
 	return quiet > e.wait.Silent
 }
 
-// logged says whether a condition is known from the event log of a board
-// controller alone. Many controllers never write that such a one has ended.
-func (e *Engine) logged(s *sign) bool {
-	for i := range s.facts {
-		switch e.lanes[s.facts[i].lane].typ {
-		case "bmc.sel", "bmc.event":
-		default:
-			return false
-		}
+// thinned forgets every second of the facts that say the same, but for the last;
+// the one before stands for it.
+func thinned(facts []fact) []fact {
+	type same struct {
+		lane   int32
+		about  node
+		source string
+		state  uint8
 	}
-	return true
+	of := func(f *fact) same { return same{f.lane, f.about, f.source, f.state} }
+	left, seen, before := map[same]int{}, map[same]int{}, map[same]int{}
+	for i := range facts {
+		left[of(&facts[i])]++
+	}
+	out := facts[:0]
+	for _, f := range facts {
+		k := of(&f)
+		left[k]--
+		seen[k]++
+		if seen[k]%2 == 0 && left[k] > 0 {
+			out[before[k]].n += f.n
+			continue
+		}
+		before[k] = len(out)
+		out = append(out, f)
+	}
+	clear(facts[len(out):])
+	return out
 }
 
 type timer struct {

@@ -140,7 +140,7 @@ func (c *console) incident(v []byte) error {
 		c.tell(i.ID, line{*i.Closed, "closed", i.RootCause.Resource + " " + i.RootCause.Fault})
 	default:
 		c.revise(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s %s: %s (%.0f %%, %d events)",
-			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, len(i.Events))})
+			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, i.Count())})
 	}
 	return nil
 }
