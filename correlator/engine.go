@@ -22,11 +22,12 @@ import (
 const (
 	settle      = 500 * time.Millisecond // a group of signs is weighed again at most so often while it grows fast
 	emitEvery   = time.Second            // an incident whose cause stays is told again at most so often
-	forget      = 2 * time.Hour          // a sign that no fault explains; longer than any precursor
-	quietClear  = 15 * time.Minute       // a condition that began so long after another is not one with it
-	quietMoment = time.Hour              // a sign without an end speaks for so long
-	quietRaised = 24 * time.Hour         // an incident closes when so long nothing was heard of a condition that never ended
-	episode     = 30 * time.Minute       // a condition raised again after so long is another one
+	forgetEvery = 10 * time.Minute
+	forget      = 2 * time.Hour    // a sign that no fault explains; longer than any precursor
+	quietClear  = 15 * time.Minute // a condition that began so long after another is not one with it
+	quietMoment = time.Hour        // a sign without an end speaks for so long
+	quietRaised = 24 * time.Hour   // an incident closes when so long nothing was heard of a condition that never ended
+	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
 	bounceCount = 3
 	lateRead    = 2 * time.Minute // a record whose clock is older was read late, or the clock is wrong
@@ -125,6 +126,7 @@ type link struct {
 // suspect is a fault that a resource may have.
 type suspect struct {
 	seq     int
+	key     suspectKey
 	fault   *propagation.Fault
 	node    node
 	prior   float64
@@ -214,6 +216,7 @@ type Engine struct {
 	lastCost  int
 	epoch     uint32
 	swept     time.Time
+	forgot    time.Time
 
 	fits    map[outcome]float64 // memory of fit
 	weights [][3]float64        // of a sign that has settled, of a young one, and of one that lasts
@@ -364,7 +367,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 		obs = ev.Time
 	}
 	if !e.started {
-		e.started, e.now, e.swept = true, obs, obs
+		e.started, e.now, e.swept, e.forgot = true, obs, obs, obs
 	}
 	if obs.After(e.now) {
 		e.Advance(obs)
@@ -497,12 +500,12 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
-				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), e.timers.next(), s})
+				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
 				if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 {
-					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), e.timers.next(), s})
+					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
 				}
 			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
-				heap.Push(&e.timers, timer{e.now.Add(unknownHold), e.timers.next(), s})
+				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 			}
 		}
 		e.bounce(s, at)
@@ -808,7 +811,7 @@ func (e *Engine) relate(s *sign) {
 func (e *Engine) suspect(key suspectKey, because *sign) {
 	fault := &e.model.Faults[key.fault]
 	e.seq++
-	h := &suspect{seq: e.seq, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
+	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
 	for i, k := range fault.Kinds {
 		if k == e.g.kindOf(key.node) {
 			h.prior -= 0.2 * float64(i)
@@ -906,13 +909,8 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 
 func (e *Engine) bury(h *suspect) {
 	h.dead = true
-	for f := range e.model.Faults {
-		if &e.model.Faults[f] == h.fault {
-			key := suspectKey{h.node, int32(f)}
-			if e.suspects[key] == h {
-				delete(e.suspects, key)
-			}
-		}
+	if e.suspects[h.key] == h {
+		delete(e.suspects, h.key)
 	}
 	for c := range h.classes {
 		for _, s := range h.classes[c].signs {
@@ -957,6 +955,15 @@ func (e *Engine) sweep() {
 			e.close(inc)
 		}
 	}
+	e.forgetOld()
+}
+
+// forgetOld drops what is too old to matter.
+func (e *Engine) forgetOld() {
+	if e.now.Sub(e.forgot) < forgetEvery {
+		return
+	}
+	e.forgot = e.now
 	var old []*sign
 	for _, s := range e.signs {
 		if s.inc == nil && e.now.Sub(s.heard) > forget {
@@ -995,17 +1002,20 @@ func (e *Engine) sweep() {
 
 func (e *Engine) over(inc *incident) bool {
 	quiet := e.now.Sub(inc.heard)
-	stateful, up := false, false
+	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
+		return false
+	}
+	stateful := false
 	for _, s := range inc.signs {
 		stateful = stateful || s.stateful
 		// Many board controllers never write that a condition has ended.
-		up = up || s.up && !(!s.spoken && inc.repaired.After(s.raisedAt))
+		if s.up && (s.spoken || !inc.repaired.After(s.raisedAt)) {
+			return quiet > quietRaised
+		}
 	}
 	switch {
-	case !up && !inc.repaired.IsZero():
+	case !inc.repaired.IsZero():
 		return quiet > e.wait.Repaired && e.now.Sub(inc.repaired) > e.wait.Repaired
-	case up:
-		return quiet > quietRaised
 	case stateful:
 		return quiet > e.wait.Cleared && e.now.Sub(inc.opened) > e.wait.Cleared
 	}
@@ -1044,14 +1054,12 @@ func thinned(facts []fact) []fact {
 
 type timer struct {
 	at   time.Time
-	seq  int
 	sign *sign
 }
 
 type timers []timer
 
-func (t timers) next() int { return len(t) }
-func (t timers) Len() int  { return len(t) }
+func (t timers) Len() int { return len(t) }
 func (t timers) Less(i, j int) bool {
 	if !t[i].at.Equal(t[j].at) {
 		return t[i].at.Before(t[j].at)
