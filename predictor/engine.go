@@ -23,18 +23,8 @@ import (
 var model = schemas.Model{Name: "trend", Version: "1"}
 
 const (
-	// slowest and quickest are the widest buckets of a series' two summaries:
-	// sixteen days of slow wear, and half an hour of what fails fast.
-	slowest  = 6 * time.Hour
-	quickest = 30 * time.Second
-
-	minPeers = 3    // parts beside which a part is held against their median
-	confirm  = 2    // forecasts in a row that open a prediction
-	beyond   = 3    // readings in a row beyond the limit that make it come true
-	settled  = 12   // readings in a row by which a series has come back
-	back     = 5    // readings in a row within the limit that make it another life
-	margin   = 0.01 // and by how much, as a share of the limit
-	odd      = 4.0  // anomaly from which on another metric speaks for a prediction
+	minPeers = 3   // parts beside which a part is held against their median
+	odd      = 4.0 // anomaly from which on another metric speaks for a prediction
 )
 
 type openKey struct{ resource, metric string }
@@ -48,9 +38,10 @@ type opened struct {
 }
 
 type savedState struct {
-	of    *tracked
-	id    string
-	state []byte
+	of     *tracked
+	device *device
+	id     string
+	state  []byte
 }
 
 // tracked is a series with a limit.
@@ -58,45 +49,60 @@ type tracked struct {
 	id     string
 	limit  *Limit
 	place  Placement
-	part   string // as the device names it
-	peers  bool   // values are shares of the median of its peers
-	decide bool   // whether peers was decided
+	part   string      // as the device names it
+	beside *companions // what is read beside it; nil: nothing
+	peers  bool        // values are shares of the median of its peers
+	decide bool        // whether peers was decided
 
-	slow, quick *trend.Series
-	teller      trend.Teller
-	median      float64 // of the peers, smoothed
-	now         float64 // newest reading, in the metric's unit
-	share       float64 // the same as the series is followed: with peers, a share of their median
-	odd         anomaly.Series
-	oddness     float64
-	over, under uint8 // readings in a row beyond and within the limit
-	crossed     bool
-	alarms      uint8
-	speaks      bool    // the open prediction is this series' own
-	opened      int64   // when it was opened, ns
-	start, near float64 // level when it was opened, and the nearest to the limit since, as the series is followed
-	back        uint8   // readings in a row that lie where it was when it was opened, or further away
-	recovered   int64   // when the first of them was read, ns
-	changed     bool    // since the state was written
-	last        time.Time
+	follower *trend.Follower
+	now      float64 // newest reading
+	odd      anomaly.Series
+	oddness  float64
+	speaks   bool  // the open prediction is this series' own
+	opened   int64 // when it was opened, ns
+	changed  bool  // since the state was written
+}
+
+// companions holds what metrics that explain others of the same part read in the
+// newest batch that had them.
+type companions struct {
+	values  []float64 // by the engine's drivers
+	batches []uint64
+}
+
+// entry is what a series of a batch is to the predictor: followed, read beside
+// others, both or neither.
+type entry struct {
+	t    *tracked
+	c    *companions
+	slot int // in the companions
 }
 
 // device remembers the series of one device and collector.
 type device struct {
-	series map[uint64]*tracked // nil: has no limit
+	series map[uint64]entry
+	parts  map[uint64]*companions // by part
 	gpus   map[uint32][]*tracked
 	all    []*tracked
 }
 
 type deviceKey struct{ device, collector string }
 
+// gpuLimit is a limit of a metric of GPUs.
+type gpuLimit struct {
+	limit   *Limit
+	column  int   // of schemas.GPUMetrics
+	drivers []int // of schemas.GPUMetrics
+}
+
 // engine is the predictor without its bus and stores.
 type engine struct {
-	cfg    Config
-	limits []Limit
-	names  map[string]bool // metrics that have a limit
-	gpu    []int           // indexes of schemas.GPUMetrics that have one
-	placer Placer
+	cfg     Config
+	limits  []Limit
+	names   map[string]bool // metrics that have a limit
+	drivers map[string]int  // metrics that explain others, and their place in companions
+	gpu     []gpuLimit
+	placer  Placer
 
 	devices map[deviceKey]*device
 	open    map[openKey]*opened
@@ -106,8 +112,10 @@ type engine struct {
 	changed map[string]schemas.Prediction // by id, to be written
 	n       int
 
-	refs  []*tracked // of the batch at hand
-	group []float64
+	batches uint64
+	refs    []entry // of the batch at hand
+	group   []float64
+	others  [trend.MaxDrivers]float64
 
 	samples, skipped, refused, forecasts prometheus.Counter
 }
@@ -117,7 +125,7 @@ func newEngine(cfg Config, limits []Limit, placer Placer) *engine {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_" + name, Help: help})
 	}
 	e := &engine{
-		cfg: cfg, limits: limits, names: map[string]bool{}, placer: placer,
+		cfg: cfg, limits: limits, names: map[string]bool{}, drivers: map[string]int{}, placer: placer,
 		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, told: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
 		samples:   counter("samples_total", "Samples of series with a limit."),
 		skipped:   counter("samples_skipped_total", "Samples that could not be held against their peers, or carry no number."),
@@ -125,12 +133,29 @@ func newEngine(cfg Config, limits []Limit, placer Placer) *engine {
 		forecasts: counter("forecasts_total", "Forecasts that were computed."),
 	}
 	for i := range limits {
-		e.names[limits[i].Metric] = true
+		l := &limits[i]
+		l.target = l.aim()
+		e.names[l.Metric] = true
+		for _, name := range l.Drivers {
+			if _, ok := e.drivers[name]; !ok {
+				e.drivers[name] = len(e.drivers)
+			}
+		}
+	}
+	column := func(name string) int {
+		return slices.IndexFunc(schemas.GPUMetrics, func(m schemas.GPUMetric) bool { return m.Name == name })
 	}
 	for i := range schemas.GPUMetrics {
-		if e.names[schemas.GPUMetrics[i].Name] {
-			e.gpu = append(e.gpu, i)
+		name := schemas.GPUMetrics[i].Name
+		l := slices.IndexFunc(limits, func(l Limit) bool { return l.Metric == name })
+		if l < 0 {
+			continue
 		}
+		g := gpuLimit{limit: &limits[l], column: i}
+		for _, name := range g.limit.Drivers {
+			g.drivers = append(g.drivers, column(name)) // -1 is read as missing
+		}
+		e.gpu = append(e.gpu, g)
 	}
 	return e
 }
@@ -143,7 +168,7 @@ func (e *engine) Batch(b *auspexv1.Batch) {
 	k := deviceKey{b.Device, b.Collector}
 	d := e.devices[k]
 	if d == nil {
-		d = &device{series: map[uint64]*tracked{}, gpus: map[uint32][]*tracked{}}
+		d = &device{series: map[uint64]entry{}, parts: map[uint64]*companions{}, gpus: map[uint32][]*tracked{}}
 		k = deviceKey{strings.Clone(b.Device), strings.Clone(b.Collector)}
 		e.devices[k] = d
 	}
@@ -157,26 +182,38 @@ func (e *engine) Batch(b *auspexv1.Batch) {
 
 func (e *engine) sampleColumns(k deviceKey, d *device, c *auspexv1.SampleColumns) {
 	e.refs = e.refs[:0]
-	any := false
+	e.batches++
+	followed, explained := false, false
 	for _, s := range c.Series {
-		t := e.seriesOf(k, d, c.Symbols, s)
-		e.refs = append(e.refs, t)
-		any = any || t != nil
+		x := e.seriesOf(k, d, c.Symbols, s)
+		e.refs = append(e.refs, x)
+		followed, explained = followed || x.t != nil, explained || x.c != nil
 	}
-	if !any {
+	if !followed {
 		return
 	}
 	n := min(len(c.Ref), len(c.Delta), len(c.Value))
+	if explained {
+		for i := range n {
+			if int(c.Ref[i]) >= len(e.refs) {
+				continue
+			}
+			if x := e.refs[c.Ref[i]]; x.c != nil {
+				x.c.values[x.slot], x.c.batches[x.slot] = c.Value[i], e.batches
+			}
+		}
+	}
 	for i := range n {
 		if int(c.Ref[i]) >= len(e.refs) {
 			continue
 		}
-		t := e.refs[c.Ref[i]]
+		x := e.refs[c.Ref[i]]
+		t := x.t
 		if t == nil {
 			continue
 		}
-		at, v := time.Unix(0, c.BaseTime+c.Delta[i]), c.Value[i]
-		if math.IsNaN(v) || math.IsInf(v, 0) {
+		r := trend.Reading{At: time.Unix(0, c.BaseTime+c.Delta[i]), V: c.Value[i]}
+		if math.IsNaN(r.V) || math.IsInf(r.V, 0) {
 			e.skipped.Inc()
 			continue
 		}
@@ -190,15 +227,19 @@ func (e *engine) sampleColumns(k deviceKey, d *device, c *auspexv1.SampleColumns
 					e.skipped.Inc()
 					continue
 				}
-				if t.median == 0 {
-					t.median = median
-				}
-				t.median += 0.3 * (median - t.median)
-				e.sample(d, t, at, v, v/median)
-				continue
+				r.Peers = median
 			}
 		}
-		e.sample(d, t, at, v, v)
+		if t.beside != nil {
+			r.Others = e.others[:len(t.limit.Drivers)]
+			for j, name := range t.limit.Drivers {
+				slot := e.drivers[name]
+				if r.Others[j] = math.NaN(); t.beside.batches[slot] == e.batches {
+					r.Others[j] = t.beside.values[slot]
+				}
+			}
+		}
+		e.sample(d, t, r)
 	}
 }
 
@@ -210,7 +251,7 @@ func (e *engine) peers(c *auspexv1.SampleColumns, n, self int, t *tracked) (floa
 		if int(c.Ref[i]) >= len(e.refs) || i == self {
 			continue
 		}
-		if o := e.refs[c.Ref[i]]; o != nil && o != t && o.limit == t.limit && c.Value[i] > 0 {
+		if o := e.refs[c.Ref[i]].t; o != nil && o != t && o.limit == t.limit && c.Value[i] > 0 {
 			e.group = append(e.group, c.Value[i])
 		}
 	}
@@ -225,44 +266,66 @@ func (e *engine) peers(c *auspexv1.SampleColumns, n, self int, t *tracked) (floa
 	return (e.group[m-1] + e.group[m]) / 2, true
 }
 
-// seriesOf finds or makes the series; nil has no limit.
-func (e *engine) seriesOf(k deviceKey, d *device, symbols []string, s *auspexv1.Series) *tracked {
+// seriesOf finds or makes what a series is.
+func (e *engine) seriesOf(k deviceKey, d *device, symbols []string, s *auspexv1.Series) entry {
 	sym := func(i uint32) string {
 		if int(i) >= len(symbols) {
 			return ""
 		}
 		return symbols[i]
 	}
-	if s == nil || !e.names[sym(s.Metric)] {
-		return nil
+	if s == nil {
+		return entry{}
 	}
-	h := hashOf(sym(s.Metric), sym(s.PartKind), sym(s.Part))
+	metric := sym(s.Metric)
+	slot, explains := e.drivers[metric]
+	if !e.names[metric] && !explains {
+		return entry{}
+	}
+	kind, part := sym(s.PartKind), sym(s.Part)
+	h := hashOf(metric, kind, part)
 	for _, l := range s.Labels {
 		h = hashMore(h, sym(l))
 	}
-	t, known := d.series[h]
+	x, known := d.series[h]
 	if known {
-		return t
+		return x
 	}
-	metric, kind, part := sym(s.Metric), sym(s.PartKind), sym(s.Part)
 	i := slices.IndexFunc(e.limits, func(l Limit) bool { return l.Metric == metric && (l.Kind == "" || l.Kind == kind) })
-	if i < 0 {
-		return nil
-	}
-	if e.n >= e.cfg.MaxSeries {
+	if i >= 0 && e.n >= e.cfg.MaxSeries {
 		e.refused.Inc()
-		return nil
+		i = -1
 	}
-	t = e.track(k, d, &e.limits[i], h, e.placer.Part(k.device, kind, part), strings.Clone(part))
-	d.series[h] = t
-	return t
+	if explains {
+		x.c, x.slot = e.companionsOf(d, kind, part), slot
+	}
+	if i >= 0 {
+		l := &e.limits[i]
+		x.t = e.track(k, d, l, h, e.placer.Part(k.device, kind, part), strings.Clone(part))
+		if len(l.Drivers) > 0 {
+			x.t.beside = e.companionsOf(d, kind, part)
+		}
+	}
+	if i >= 0 || !e.names[metric] { // else it may be followed when another has gone
+		d.series[h] = x
+	}
+	return x
+}
+
+// companionsOf finds or makes the companions of a part.
+func (e *engine) companionsOf(d *device, kind, part string) *companions {
+	h := hashOf(kind, part)
+	c := d.parts[h]
+	if c == nil {
+		c = &companions{values: make([]float64, len(e.drivers)), batches: make([]uint64, len(e.drivers))}
+		d.parts[h] = c
+	}
+	return c
 }
 
 func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at Placement, part string) *tracked {
-	_, below := l.value()
 	t := &tracked{
-		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part,
-		slow: trend.New(trend.Config{MaxWidth: slowest, Below: below}), quick: trend.New(trend.Config{MaxWidth: quickest, Below: below}),
+		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part, follower: trend.NewFollower(l.target),
 	}
 	if b, ok := e.saved[t.id]; ok {
 		t.restore(b)
@@ -272,7 +335,7 @@ func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at Placement,
 	if o := e.open[key]; o != nil && (o.by == nil || t.speaks && !o.by.speaks) {
 		o.by = t
 	}
-	if t.crossed {
+	if t.follower.Crossed() {
 		e.past[key] = t
 	}
 	d.all = append(d.all, t)
@@ -297,142 +360,79 @@ func (e *engine) gpuColumns(k deviceKey, d *device, g *auspexv1.GpuColumns) {
 				pci = g.Pci[i]
 			}
 			at := e.placer.GPU(k.device, g.Gpu[i], uuid, pci)
-			for _, m := range e.gpu {
-				name := schemas.GPUMetrics[m].Name
-				l := slices.IndexFunc(e.limits, func(l Limit) bool { return l.Metric == name })
+			for _, l := range e.gpu {
 				part := "gpu" + strconv.FormatUint(uint64(g.Gpu[i]), 10)
-				ts = append(ts, e.track(k, d, &e.limits[l], hashOf(name, "gpu", part), at, part))
+				t := e.track(k, d, l.limit, hashOf(l.limit.Metric, "gpu", part), at, part)
+				for _, o := range ts {
+					o.follower.Beside(t.follower)
+					t.follower.Beside(o.follower)
+				}
+				ts = append(ts, t)
 			}
 			d.gpus[g.Gpu[i]] = ts
 		}
-		for j, m := range e.gpu {
-			col := *schemas.GPUMetrics[m].Get(g)
-			if i >= len(col) {
+		for j, l := range e.gpu {
+			v := cell(g, l.column, i)
+			if math.IsNaN(v) || math.IsInf(v, 0) {
 				continue
 			}
-			if v := col[i]; !math.IsNaN(v) && !math.IsInf(v, 0) {
-				e.sample(d, ts[j], time.Unix(0, g.BaseTime+g.Delta[i]), v, v)
+			r := trend.Reading{At: time.Unix(0, g.BaseTime+g.Delta[i]), V: v, Others: e.others[:len(l.drivers)]}
+			for k, column := range l.drivers {
+				r.Others[k] = cell(g, column, i)
 			}
+			e.sample(d, ts[j], r)
 		}
 	}
 }
 
-// sample takes a reading v whose series is followed as x.
-func (e *engine) sample(d *device, t *tracked, at time.Time, v, x float64) {
-	if !at.After(t.last) {
+// cell is a reading of a GPU, NaN where there is none.
+func cell(g *auspexv1.GpuColumns, column, row int) float64 {
+	if column < 0 {
+		return math.NaN()
+	}
+	if c := *schemas.GPUMetrics[column].Get(g); row < len(c) {
+		return c[row]
+	}
+	return math.NaN()
+}
+
+// sample takes a reading of a series.
+func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
+	if !t.follower.Fresh(r.At) {
 		return // seen before the restart
 	}
 	e.samples.Inc()
-	t.last, t.now, t.share, t.changed = at, v, x, true
-	limit, below := t.limit.value()
-	dist := v - limit
-	if below {
-		dist = -dist
+	t.now, t.changed = r.V, true
+	x := r.V
+	if r.Peers > 0 {
+		x /= r.Peers
 	}
-	if dist > 0 {
-		t.over, t.under = min(t.over+1, beyond), 0
-	} else if t.over = 0; dist < -margin*math.Abs(limit) {
-		t.under = min(t.under+1, back)
-	}
-	t.oddness += 0.3 * (t.odd.Score(at, x) - t.oddness)
-	if t.crossed {
-		if t.under >= back { // it was exchanged, or its load fell
-			t.crossed, t.alarms = false, 0
-			delete(e.past, openKey{t.place.Resource, t.limit.Metric})
-			t.slow.Reset()
-			t.quick.Reset()
-			t.teller = trend.Teller{}
-		}
+	t.oddness += 0.3 * (t.odd.Score(r.At, x) - t.oddness)
+	crossed := t.follower.Crossed()
+	f, change := t.follower.Add(r)
+	if change == trend.Same {
 		return
 	}
-	worth := t.slow.Add(at, x)
-	worth = t.quick.Add(at, x) || worth
-	if t.over >= beyond {
-		t.crossed = true
-		e.past[openKey{t.place.Resource, t.limit.Metric}] = t
-		e.close(t, at, schemas.PredictionCameTrue)
-		return
+	e.forecasts.Add(float64(t.follower.Computed()))
+	key := openKey{t.place.Resource, t.limit.Metric}
+	if crossed && !t.follower.Crossed() && e.past[key] == t { // it was exchanged, or its load fell
+		delete(e.past, key)
 	}
-	if t.speaks && e.stays(t, at) {
-		e.close(t, at, schemas.PredictionAverted)
-		t.slow.Reset()
-		t.quick.Reset()
-		t.teller, t.alarms = trend.Teller{}, 0
-		return
-	}
-	if worth {
-		e.forecast(d, t, at)
+	switch {
+	case change == trend.CameTrue:
+		e.past[key] = t
+		e.close(t, r.At, schemas.PredictionCameTrue)
+	case change == trend.Averted:
+		e.close(t, r.At, schemas.PredictionAverted)
+	case t.follower.Alarmed():
+		e.tell(d, t, f, r.At, change == trend.Told)
+	case change != trend.Stands:
+		e.close(t, r.At, schemas.PredictionExpired)
 	}
 }
 
-// cameBack tells whether a level, as the series is followed, is about as far from
-// the limit as when the prediction was opened, and by much of the way.
-func (t *tracked) cameBack(level float64) bool {
-	limit, below := t.limit.value()
-	if t.peers {
-		limit /= t.median
-	}
-	from := func(level float64) float64 {
-		if below {
-			return level - limit
-		}
-		return limit - level
-	}
-	now := from(level)
-	return now > 0.98*from(t.start) && now-from(t.near) > 0.05*now
-}
-
-// stays tells whether the series has come back for so long that it was repaired:
-// long as it is summarised, since load comes and goes.
-func (e *engine) stays(t *tracked, at time.Time) bool {
-	if !t.cameBack(t.share) {
-		t.back = 0
-		return false
-	}
-	if t.back++; t.back == 1 {
-		t.recovered = at.UnixNano()
-	}
-	t.back = min(t.back, settled)
-	return t.back == settled && at.UnixNano()-t.recovered >= 4*int64(t.slow.Resolution())
-}
-
-func (e *engine) forecast(d *device, t *tracked, at time.Time) {
-	if t.slow.Span() < t.limit.MinHistory {
-		return
-	}
-	limit, _ := t.limit.value()
-	unit := 1.0
-	if t.peers {
-		unit = t.median
-	}
-	f, ok := t.slow.Forecast(limit/unit, t.limit.Horizon)
-	e.forecasts.Inc()
-	if t.quick.Span() < t.slow.Span() { // else both hold the same
-		if q, qok := t.quick.Forecast(limit/unit, t.limit.Horizon); qok && (!ok || q.Probability > f.Probability) {
-			f, ok = q, true
-		}
-		e.forecasts.Inc()
-	}
-	if !ok || f.Crossed { // a crossing is told by readings, not by a forecast
-		return
-	}
-	f, material := t.teller.Tell(f)
-	if !t.teller.Alarmed() {
-		t.alarms = 0
-		if material {
-			e.release(t, f, at)
-		}
-		return
-	}
-	t.alarms = min(t.alarms+1, confirm)
-	if t.alarms == confirm {
-		e.tell(d, t, f, unit, material)
-	}
-}
-
-// tell opens the series' prediction or brings it up to date. unit is what the
-// series is followed in shares of.
-func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, material bool) {
+// tell opens the series' prediction or brings it up to date.
+func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, material bool) {
 	key := openKey{t.place.Resource, t.limit.Metric}
 	if e.past[key] != nil {
 		return // another collector has seen it cross already
@@ -442,7 +442,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 	case o == nil:
 		o = &opened{by: t}
 		if !t.speaks { // else what was read before a crash is read again
-			t.start, t.near, t.opened = f.Level, f.Level, f.At.UnixNano()
+			t.opened = at.UnixNano()
 		}
 		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability)}
 		e.open[key] = o
@@ -451,26 +451,14 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 	case o.by != t:
 		return // another collector reads the same, and speaks
 	}
-	limit, below := t.limit.value()
-	if !t.speaks {
-		t.speaks = true
-		if t.start == 0 && t.near == 0 { // it was opened before a restart that this series' state did not survive
-			t.start, t.near = o.prediction.Value/unit, o.prediction.Value/unit
-		}
-	}
-	if below {
-		t.near = min(t.near, f.Level)
-	} else {
-		t.near = max(t.near, f.Level)
-	}
+	t.speaks = true
 	if !material && o.prediction.ETAP50 != nil {
 		return
 	}
-	f.Level *= unit
-	f.Slope *= unit
+	limit, below := t.limit.value()
 	p10, p50, p90 := f.At.Add(f.P10), f.At.Add(f.P50), f.At.Add(f.P90)
 	p := &o.prediction
-	p.Time, p.Site, p.Resource, p.Server = f.At, t.place.Site, t.place.Resource, t.place.Server
+	p.Time, p.Site, p.Resource, p.Server = at.UTC(), t.place.Site, t.place.Resource, t.place.Server
 	p.Metric, p.Failure = t.limit.Metric, t.limit.Failure
 	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
@@ -481,7 +469,8 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, unit float64, mat
 	if below {
 		id = messages.Falls
 	}
-	e.say(p, t, id, map[string]any{"in": words(f.P50), "seconds": math.Round(f.P50.Seconds())})
+	left := max(0, p50.Sub(at))
+	e.say(p, t, id, map[string]any{"in": words(left), "seconds": math.Round(left.Seconds())})
 }
 
 func rounded(p float64) float64 { return math.Round(p*1000) / 1000 }
@@ -508,20 +497,7 @@ func evidence(d *device, t *tracked, f trend.Forecast) []schemas.Evidence {
 	return out
 }
 
-// release ends the prediction of a series that no longer runs to its limit. It is
-// averted where the series has come back.
-func (e *engine) release(t *tracked, f trend.Forecast, at time.Time) {
-	o := e.open[openKey{t.place.Resource, t.limit.Metric}]
-	if o == nil || o.by != t {
-		return
-	}
-	state := schemas.PredictionExpired
-	if t.speaks && t.cameBack(f.Level) {
-		state = schemas.PredictionAverted
-	}
-	e.close(t, at, state)
-}
-
+// close ends the prediction for which a series speaks.
 func (e *engine) close(t *tracked, at time.Time, state string) {
 	key := openKey{t.place.Resource, t.limit.Metric}
 	o := e.open[key]
@@ -529,8 +505,7 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 		return
 	}
 	delete(e.open, key)
-	t.speaks, t.start, t.near, t.opened = false, 0, 0, 0
-	t.back, t.recovered = 0, 0
+	t.speaks, t.opened = false, 0
 	p := &o.prediction
 	p.Time, p.State, p.Value = at.UTC(), state, t.now
 	_, below := t.limit.value()
@@ -570,8 +545,8 @@ func (e *engine) say(p *schemas.Prediction, t *tracked, id string, args map[stri
 func (e *engine) Expire(now time.Time) {
 	for key, o := range e.open {
 		last := o.prediction.Time
-		if o.by != nil && o.by.last.After(last) {
-			last = o.by.last
+		if o.by != nil && o.by.follower.Last().After(last) {
+			last = o.by.follower.Last()
 		}
 		if o.since.IsZero() {
 			o.since = now
@@ -601,85 +576,48 @@ func (e *engine) states() []savedState {
 		for _, t := range d.all {
 			if t.changed {
 				t.changed = false
-				out = append(out, savedState{t, t.id, t.state()})
+				out = append(out, savedState{t, d, t.id, t.state()})
 			}
 		}
 	}
 	return out
 }
 
-const trackedVersion = 2
+const trackedVersion = 3
 
-// flags and numbers are what a state holds beside the summaries.
-func (t *tracked) flags() []*bool { return []*bool{&t.peers, &t.decide, &t.crossed, &t.speaks} }
-
-func (t *tracked) numbers() []*float64 {
-	return []*float64{&t.median, &t.now, &t.share, &t.oddness, &t.start, &t.near}
-}
-
-func (t *tracked) times() []*int64 { return []*int64{&t.opened, &t.recovered} }
-
+// state is all that a restarted process has to know of the series.
 func (t *tracked) state() []byte {
-	flags := byte(0)
-	for i, f := range t.flags() {
-		if *f {
-			flags |= 1 << i
+	b := append(make([]byte, 0, 8192), trackedVersion)
+	for _, f := range []bool{t.peers, t.decide, t.speaks} {
+		b = append(b, 0)
+		if f {
+			b[len(b)-1] = 1
 		}
 	}
-	b := append(make([]byte, 0, 2048), trackedVersion, flags, t.over, t.under, t.alarms, t.back)
-	for _, v := range t.numbers() {
-		b = appendFloat(b, *v)
+	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened)} {
+		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	for _, v := range t.times() {
-		b = binary.LittleEndian.AppendUint64(b, uint64(*v))
-	}
-	b = t.odd.AppendBinary(b)
-	b = t.teller.AppendBinary(b)
-	b, _ = t.slow.AppendBinary(b) // cannot fail
-	b, _ = t.quick.AppendBinary(b)
-	return b
+	return t.follower.AppendBinary(t.odd.AppendBinary(b))
 }
 
 // restore takes a state; one that it does not know is learnt anew.
 func (t *tracked) restore(b []byte) {
-	const head = 6
-	numbers, times := t.numbers(), t.times()
-	if len(b) < head+8*(len(numbers)+len(times)) || b[0] != trackedVersion {
+	const head = 4 + 4*8
+	if len(b) < head || b[0] != trackedVersion {
 		return
 	}
-	rest := b[head:]
-	words := make([]uint64, len(numbers)+len(times))
-	for i := range words {
-		words[i] = binary.LittleEndian.Uint64(rest[8*i:])
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[4+8*i:]) }
+	if word(0) != hashOf(t.limit.Drivers...) {
+		return
 	}
-	rest = rest[8*len(words):]
 	var odd anomaly.Series
-	var teller trend.Teller
-	var slow, quick trend.Series
-	rest, err := odd.DecodeBinary(rest)
-	for _, decode := range []func([]byte) ([]byte, error){teller.DecodeBinary, slow.DecodeBinary, quick.DecodeBinary} {
-		if err == nil {
-			rest, err = decode(rest)
-		}
-	}
-	if err != nil || len(rest) != 0 {
+	rest, err := odd.DecodeBinary(b[head:])
+	if err != nil || t.follower.DecodeBinary(rest) != nil {
 		return
 	}
-	for i, f := range t.flags() {
-		*f = b[1]&(1<<i) != 0
-	}
-	t.over, t.under, t.alarms, t.back = b[2], b[3], b[4], b[5]
-	for i, v := range numbers {
-		*v = math.Float64frombits(words[i])
-	}
-	for i, v := range times {
-		*v = int64(words[len(numbers)+i])
-	}
-	t.odd, t.teller = odd, teller
-	*t.slow, *t.quick = slow, quick
-	if last, _ := slow.Last(); slow.Len() > 0 {
-		t.last = last
-	}
+	t.odd = odd
+	t.peers, t.decide, t.speaks = b[1] == 1, b[2] == 1, b[3] == 1
+	t.now, t.oddness, t.opened = math.Float64frombits(word(1)), math.Float64frombits(word(2)), int64(word(3))
 }
 
 func idOf(k openKey, at int64) string {

@@ -1,10 +1,5 @@
 package predictor
 
-import (
-	"encoding/binary"
-	"math"
-)
-
 // hashOf is FNV-1a over strings, each ended by a byte that none of them holds.
 func hashOf(parts ...string) uint64 {
 	h := uint64(14695981039346656037)
@@ -19,8 +14,4 @@ func hashMore(h uint64, s string) uint64 {
 		h = (h ^ uint64(s[i])) * 1099511628211
 	}
 	return (h ^ 0xff) * 1099511628211
-}
-
-func appendFloat(b []byte, v float64) []byte {
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/auspex-dev/auspex/predictor/trend"
 )
 
 //go:embed limits.yaml
@@ -26,10 +28,22 @@ type Limit struct {
 	// fans share a duty: a part is then held against the median of the others.
 	Peers   bool   `yaml:"peers"`
 	Failure string `yaml:"failure"`
+	// Drivers are metrics of the same part, read by the same collector, that may
+	// explain this one, as power explains a temperature: it is then followed under
+	// the usual load.
+	Drivers []string `yaml:"drivers"`
 	// Horizon is how far ahead a crossing counts.
 	Horizon time.Duration `yaml:"horizon"`
 	// MinHistory is how long a series is watched before anything is said of it.
 	MinHistory time.Duration `yaml:"min_history"`
+
+	target *trend.Target
+}
+
+// aim is the limit as followers take it.
+func (l *Limit) aim() *trend.Target {
+	v, below := l.value()
+	return &trend.Target{Limit: v, Below: below, Horizon: l.Horizon, MinHistory: l.MinHistory, Drivers: len(l.Drivers)}
 }
 
 // value returns the limit, and whether it is crossed downwards.
@@ -77,6 +91,8 @@ func parseLimits(b []byte) ([]Limit, error) {
 			errs = append(errs, fmt.Errorf("limit %d, %s: horizon must be positive", i+1, l.Metric))
 		case l.MinHistory < 0:
 			errs = append(errs, fmt.Errorf("limit %d, %s: min_history must not be negative", i+1, l.Metric))
+		case len(l.Drivers) > trend.MaxDrivers:
+			errs = append(errs, fmt.Errorf("limit %d, %s: has %d drivers, and at most %d are read", i+1, l.Metric, len(l.Drivers), trend.MaxDrivers))
 		case l.Peers && (l.Below != nil && *l.Below <= 0 || l.Above != nil && *l.Above <= 0):
 			errs = append(errs, fmt.Errorf("limit %d, %s: with peers the limit must be positive", i+1, l.Metric))
 		}

@@ -1,8 +1,9 @@
 // Package predictor says which parts fail next, and when. It follows the metrics
 // that have a limit (limits.yaml), keeps a bounded summary of each series
 // (package trend), and writes a prediction when a series runs towards its limit,
-// when that changes materially, and how it ended. The state of the series
-// survives a restart in the relational store.
+// when that changes materially, and how it ended. What is said when is decided by
+// trend.Follower, which "auspex backtest forecast" runs on files. The state of the
+// series survives a restart in the relational store.
 package predictor
 
 import (
@@ -54,7 +55,7 @@ type Config struct {
 	Save time.Duration `yaml:"save"`
 	// Silence is how long a series may be silent before its prediction expires.
 	Silence time.Duration `yaml:"silence"`
-	// MaxSeries bounds the series that are followed, about 2 KB each; further
+	// MaxSeries bounds the series that are followed, about 3 KB each, 6 KB where others explain it; further
 	// ones are left out and counted.
 	MaxSeries int `yaml:"max_series"`
 }
@@ -93,6 +94,8 @@ type Deps struct {
 // Bounds of calls and of retries.
 const (
 	callTime  = 10 * time.Second
+	endTime   = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	tellTime  = 300 * time.Millisecond  // of them, for the bus
 	tick      = time.Second
 	retryWait = time.Second
 )
@@ -161,9 +164,11 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	err := p.follow(ctx)
 	stop()
 	wg.Wait()
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	p.flush(end)
+	last, stopTelling := context.WithTimeout(end, tellTime)
+	p.flush(last)
+	stopTelling()
 	if serr := p.save(end); serr != nil {
 		p.log.Warn("state of the series was not written", "err", serr)
 	}

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
@@ -54,20 +57,22 @@ func scan(ctx context.Context, db *sqldb.DB, query string, row func(*sql.Rows) e
 	return rows.Err()
 }
 
-// saveStates writes states in transactions of a bounded size, then the positions
-// up to which they have read: what a crash leaves half written is read again, and
-// each series passes over what it has had. It drops states that nobody has
-// written for long.
+// saveStates writes states in transactions of a bounded size, those of a device in
+// one since they look at each other, then the positions up to which they have
+// read: what a crash leaves half written is read again, and each series passes
+// over what it has had. It drops states that nobody has written for long.
 func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, next map[int]int64, now time.Time) error {
 	const chunk = 500
 	for len(states) > 0 {
-		part := states[:min(chunk, len(states))]
-		states = states[len(part):]
+		n := min(chunk, len(states))
+		for n < len(states) && states[n].device == states[n-1].device {
+			n++
+		}
+		part := states[:n]
+		states = states[n:]
 		err := db.InTx(ctx, func(tx *sql.Tx) error {
-			for _, s := range part {
-				_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES ($1,$2,$3)
-ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`, s.id, now.UnixNano(), base64.StdEncoding.EncodeToString(s.state))
-				if err != nil {
+			for rows := range slices.Chunk(part, 200) {
+				if err := upsert(ctx, tx, rows, now); err != nil {
 					return err
 				}
 			}
@@ -88,4 +93,23 @@ ON CONFLICT (part) DO UPDATE SET next_offset=excluded.next_offset`, part, offset
 		_, err := tx.ExecContext(ctx, `DELETE FROM predictor_series WHERE updated_ns < $1`, now.Add(-keepStates).UnixNano())
 		return err
 	})
+}
+
+// upsert writes states in one statement: the last ones are written within the grace
+// of a stop, and the store may be a network away. Of two with one id the later counts.
+func upsert(ctx context.Context, tx *sql.Tx, states []savedState, now time.Time) error {
+	newest := make(map[string][]byte, len(states))
+	for _, s := range states {
+		newest[s.id] = s.state
+	}
+	var values []string
+	var args []any
+	for id, state := range newest {
+		n := len(args)
+		values = append(values, fmt.Sprintf("($%d,$%d,$%d)", n+1, n+2, n+3))
+		args = append(args, id, now.UnixNano(), base64.StdEncoding.EncodeToString(state))
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES `+strings.Join(values, ",")+
+		` ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`, args...)
+	return err
 }

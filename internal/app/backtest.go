@@ -380,13 +380,17 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 					continue
 				}
 				seen[name] = true
-				m := &forecastMetric{column: i, name: name}
-				if l.Above != nil {
-					m.limit = *l.Above
+				t := &trend.Target{Horizon: o.Horizon, Below: l.Below != nil, Drivers: len(drivers)}
+				if t.Below {
+					t.Limit = *l.Below
 				} else {
-					m.limit = *l.Below
+					t.Limit = *l.Above
 				}
-				m.follower = trend.NewFollower(trend.Config{MaxWidth: 6 * time.Hour, Below: l.Below != nil}, m.limit, o.Horizon, len(drivers))
+				m := &forecastMetric{column: i, name: name, limit: t.Limit, follower: trend.NewFollower(t)}
+				for _, o := range ms {
+					o.follower.Beside(m.follower)
+					m.follower.Beside(o.follower)
+				}
 				ms = append(ms, m)
 			}
 			return nil
@@ -398,8 +402,8 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 				others[i] = r.values[c]
 			}
 			for _, m := range ms {
-				f, tell := m.follower.Add(r.at, r.values[m.column], others[:len(drivers)])
-				if !tell {
+				f, change := m.follower.Add(trend.Reading{At: r.at, V: r.values[m.column], Others: others[:len(drivers)]})
+				if change < trend.Told {
 					continue
 				}
 				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}

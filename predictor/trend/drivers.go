@@ -16,145 +16,190 @@ const (
 	explains = 0.7  // share of the variance that drivers must explain
 	kindred  = 0.85 // share of the variance from which on two metrics may be one
 	apart    = 0.2  // share of what the series leaves open that two of its causes tell of each other
-	swings   = 10   // how often a driver has risen, and fallen
-	stale    = 16   // rows for which the last reading of a driver holds, or for which it may stay the same
+	swings   = 10   // how often a driver has risen, and fallen, from window to window
+	stale    = 16   // windows for which the last reading of a driver holds, or for which it may stay the same
+
+	windowsOfBucket = 24 // how finely metrics are compared: a quarter of an hour where a bucket has six
 )
 
-// Drivers learns how a series depends on other metrics of its device, as a fan's
+// Drivers learns how a series depends on other metrics of its part, as a fan's
 // duty does on the power and the air that come in, and follows what is left: the
 // series as it would be under the usual load. What counts as a driver is seen
 // from the readings: not a counter, and not the same thing measured elsewhere,
-// whose drift is the fault itself. Its zero value is not ready; see [NewDrivers].
+// whose drift is the fault itself. Readings are compared as the means of a
+// window, since metrics of one part are read and answer at different times. See
+// [NewDrivers].
 type Drivers struct {
-	sign      float64
-	memory    float64 // ns
-	k         int
-	last      int64
-	weight    float64 // readings learnt from, in time, ns
-	low, dev  float64 // the end away from the limit that few readings pass; how far readings lie from their mean
-	mean      [MaxDrivers + 1]float64
-	cov       [MaxDrivers + 1][MaxDrivers + 1]float64 // of the distances from the means; the last one is the series
-	held      [MaxDrivers]float64
-	age, same [MaxDrivers]int
-	ups, down [MaxDrivers]int
-
-	engaged bool
-	by      [MaxDrivers]bool
-	slope   [MaxDrivers]float64
-	usual   [MaxDrivers + 1]float64
-	rest    *Series // the series under the usual load
-	load    *Series // what the load adds
+	cfg Config
+	k   int
+	relation
+	rest *Series // the series under the usual load; nil until the load explains it
+	load *Series // what the load adds
 }
+
+// relation is what is known of how the metrics depend on each other; the last one
+// is the series.
+type relation struct {
+	Last      int64 // time of the newest reading, ns
+	Begun     int64 // of the first one of the window
+	Row       [MaxDrivers + 1]mean
+	Window    int64   // when the last window closed, ns
+	Weight    float64 // readings learnt from, in time, ns
+	Low, Dev  float64 // the end away from the limit that few readings pass; how far readings lie from their mean
+	Mean      [MaxDrivers + 1]float64
+	Cov       [(MaxDrivers + 1) * (MaxDrivers + 2) / 2]float64 // of the distances from the means: the lower half, row by row
+	Held      [MaxDrivers]float64
+	Age, Same [MaxDrivers]uint16
+	Ups, Down [MaxDrivers]uint32
+
+	By    [MaxDrivers]bool
+	Slope [MaxDrivers]float64
+	Usual [MaxDrivers + 1]float64
+}
+
+// mean is of the readings of a window.
+type mean struct {
+	Sum float64
+	N   uint32
+}
+
+func (m *mean) add(x float64) {
+	if !math.IsNaN(x) && !math.IsInf(x, 0) {
+		m.Sum += x
+		m.N++
+	}
+}
+
+// value is NaN where nothing was read.
+func (m *mean) value() float64 { return m.Sum / float64(m.N) }
 
 // NewDrivers returns what learns a series made with cfg against k other metrics,
 // at most [MaxDrivers].
 func NewDrivers(cfg Config, k int) *Drivers {
-	d := &Drivers{sign: 1, k: min(k, MaxDrivers), rest: New(cfg), load: New(cfg)}
-	if cfg.Below {
-		d.sign = -1
-	}
-	d.memory = float64(d.rest.maxWidth)
-	for j := range d.held {
-		d.held[j] = math.NaN()
+	d := &Drivers{cfg: cfg, k: min(k, MaxDrivers)}
+	for j := range d.Held {
+		d.Held[j] = math.NaN()
 	}
 	return d
 }
 
 // Reset forgets all readings, as after an exchange of the part.
-func (d *Drivers) Reset() {
-	cfg := Config{MaxWidth: time.Duration(d.rest.maxWidth), Below: d.sign < 0}
-	*d = *NewDrivers(cfg, d.k)
-}
+func (d *Drivers) Reset() { *d = *NewDrivers(d.cfg, d.k) }
+
+// engaged tells whether the load explains the series.
+func (d *Drivers) engaged() bool { return d != nil && d.rest != nil }
+
+// memory is the time scale of what is learnt, ns.
+func (d *Drivers) memory() float64 { return float64(d.cfg.MaxWidth) }
 
 // Add takes a reading of the series and those of the other metrics at the same
 // time, NaN where one is missing.
 func (d *Drivers) Add(at time.Time, v float64, others []float64) {
 	t := at.UnixNano()
-	step := 0.0
-	if d.last != 0 {
-		step = float64(t - d.last)
-	}
-	if d.last != 0 && step <= 0 {
+	first, step := d.Last == 0, t-d.Last
+	if !first && step <= 0 {
 		return
 	}
-	d.last = t
+	if d.Last = t; d.Begun == 0 {
+		d.Begun = t
+	}
+	for j := range min(d.k, len(others)) {
+		d.Row[j].add(others[j])
+	}
+	d.Row[d.k].add(v)
+	// The next reading would not fall in the window any more.
+	if window := int64(d.cfg.MaxWidth / windowsOfBucket); first || t-d.Begun+step >= window {
+		d.close(at)
+	}
+}
+
+// close takes the means of a window.
+func (d *Drivers) close(at time.Time) {
+	t := at.UnixNano()
+	step := 0.0
+	if d.Window != 0 {
+		step = float64(t - d.Window)
+	}
+	d.Window = t
 	whole := true
 	for j := range d.k {
-		x := others[j]
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			d.age[j]++
-			x = d.held[j]
+		x := d.Row[j].value()
+		if math.IsNaN(x) {
+			d.Age[j] = min(d.Age[j]+1, 1<<15)
+			x = d.Held[j]
 		} else {
-			switch was := d.held[j]; {
+			switch was := d.Held[j]; {
 			case math.IsNaN(was):
 			case x > was:
-				d.ups[j]++
-				d.same[j] = 0
+				d.Ups[j]++
+				d.Same[j] = 0
 			case x < was:
-				d.down[j]++
-				d.same[j] = 0
+				d.Down[j]++
+				d.Same[j] = 0
 			default:
-				d.same[j]++
+				d.Same[j] = min(d.Same[j]+1, 1<<15)
 			}
-			d.held[j], d.age[j] = x, 0
+			d.Held[j], d.Age[j] = x, 0
 		}
-		if math.IsNaN(x) || d.age[j] > stale {
-			whole = whole && !d.by[j]
-		}
-		if d.by[j] && d.same[j] > 4*stale {
-			whole = false // it sticks
+		if d.By[j] && (math.IsNaN(x) || d.Age[j] > stale || d.Same[j] > 4*stale) {
+			whole = false // it is missing, or sticks
 		}
 	}
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	y := d.Row[d.k].value()
+	d.Row, d.Begun = [MaxDrivers + 1]mean{}, 0
+	if math.IsNaN(y) {
 		return
 	}
-	y := v * d.sign
-	if d.weight == 0 {
-		d.low = y
+	if d.cfg.Below {
+		y = -y
 	}
-	d.dev += 0.01 * (math.Abs(y-d.mean[d.k]) - d.dev)
-	if y < d.low {
-		d.low -= 0.049 * d.dev
+	if d.Weight == 0 {
+		d.Low = y
+	}
+	d.Dev += 0.01 * (math.Abs(y-d.Mean[d.k]) - d.Dev)
+	if y < d.Low {
+		d.Low -= 0.049 * d.Dev
 	} else {
-		d.low += 0.001 * d.dev
+		d.Low += 0.001 * d.Dev
 	}
-	if d.weight == 0 || !d.idle(y) {
-		d.learn(y, min(step, d.memory))
+	if d.Weight == 0 || !d.idle(y) {
+		d.learn(y, min(step, d.memory()))
 	}
-	if d.engaged && whole && !d.idle(y) {
+	if d.engaged() && whole && !d.idle(y) {
 		d.follow(at, y)
 	}
 }
 
 // idle tells whether the series stands at its end away from the limit, where it
 // shows no load.
-func (d *Drivers) idle(y float64) bool { return y < d.low+0.15*(d.mean[d.k]-d.low) }
+func (d *Drivers) idle(y float64) bool { return y < d.Low+0.15*(d.Mean[d.k]-d.Low) }
 
 func (d *Drivers) learn(y, step float64) {
 	k := d.k
 	var x [MaxDrivers + 1]float64
 	for j := range k {
-		if d.age[j] > 0 || math.IsNaN(d.held[j]) {
+		if d.Age[j] > 0 || math.IsNaN(d.Held[j]) {
 			return
 		}
-		x[j] = d.held[j]
+		x[j] = d.Held[j]
 	}
 	x[k] = y
-	if d.weight == 0 {
-		d.mean = x
-		d.weight = 1
+	if d.Weight == 0 {
+		d.Mean = x
+		d.Weight = 1
 		return
 	}
-	d.weight += step
-	a := max(-math.Expm1(-step/(remember*d.memory)), step/d.weight)
-	b := max(-math.Expm1(-step/(settle*d.memory)), step/d.weight)
+	d.Weight += step
+	a := max(-math.Expm1(-step/(remember*d.memory())), step/d.Weight)
+	b := max(-math.Expm1(-step/(settle*d.memory())), step/d.Weight)
 	for j := 0; j <= k; j++ {
-		x[j] -= d.mean[j]
-		d.mean[j] += b * x[j]
+		x[j] -= d.Mean[j]
+		d.Mean[j] += b * x[j]
 	}
 	for i := 0; i <= k; i++ {
+		row := d.Cov[i*(i+1)/2:]
 		for j := 0; j <= i; j++ {
-			d.cov[i][j] += a * (x[i]*x[j] - d.cov[i][j])
+			row[j] += a * (x[i]*x[j] - row[j])
 		}
 	}
 }
@@ -163,15 +208,18 @@ func (d *Drivers) learn(y, step float64) {
 func (d *Drivers) follow(at time.Time, y float64) {
 	load := 0.0
 	for j := range d.k {
-		if d.by[j] {
-			load += d.slope[j] * (d.held[j] - d.usual[j])
+		if d.By[j] {
+			load += d.Slope[j] * (d.Held[j] - d.Usual[j])
 		}
 	}
-	if d.idle(d.usual[d.k] + load) {
+	if d.idle(d.Usual[d.k] + load) {
 		return
 	}
-	d.rest.Add(at, (y-load)*d.sign)
-	d.load.Add(at, load*d.sign)
+	if y -= load; d.cfg.Below {
+		y, load = -y, -load
+	}
+	d.rest.Add(at, y)
+	d.load.Add(at, load)
 }
 
 // cell is a covariance.
@@ -179,7 +227,7 @@ func (d *Drivers) cell(i, j int) float64 {
 	if i < j {
 		i, j = j, i
 	}
-	return d.cov[i][j]
+	return d.Cov[i*(i+1)/2+j]
 }
 
 // alikeness is the share of the variance of one metric that another explains.
@@ -217,20 +265,20 @@ func (d *Drivers) drives(j int) bool {
 
 // swings tells whether metric j goes up and down: it is constant else, or a counter.
 func (d *Drivers) swings(j int) bool {
-	up, down := d.ups[j], d.down[j]
+	up, down := d.Ups[j], d.Down[j]
 	return d.cell(j, j) > 0 && min(up, down) >= swings && max(up, down) < 20*min(up, down)
 }
 
 // fit finds how the series depends on its drivers, and whether that says much.
 func (d *Drivers) fit() {
-	if d.weight < learnt*d.memory {
+	if d.Weight < learnt*d.memory() {
 		return
 	}
 	k := d.k
 	var idx [MaxDrivers]int
 	n := 0
 	for j := range k {
-		if d.engaged && d.by[j] || !d.engaged && d.drives(j) {
+		if d.engaged() && d.By[j] || !d.engaged() && d.drives(j) {
 			idx[n] = j
 			n++
 		}
@@ -264,22 +312,20 @@ func (d *Drivers) fit() {
 		explained += slope[idx[a]] * d.cell(idx[a], k)
 	}
 	share := explained / max(d.cell(k, k), 1e-300)
-	if !d.engaged {
+	if !d.engaged() {
 		if n == 0 || share < explains {
 			return
 		}
-		d.usual = d.mean
-		d.engaged = true
+		d.Usual = d.Mean
+		d.rest, d.load = New(d.cfg), New(d.cfg)
 	}
 	if share < explains/2 {
-		d.engaged = false
-		d.rest.Reset()
-		d.load.Reset()
+		d.rest, d.load, d.By = nil, nil, [MaxDrivers]bool{}
 		return
 	}
-	d.slope = slope
+	d.Slope = slope
 	for a := range n {
-		d.by[idx[a]] = true
+		d.By[idx[a]] = true
 	}
 }
 
@@ -287,7 +333,7 @@ func (d *Drivers) fit() {
 // false while the load does not explain the series, or not for long enough.
 func (d *Drivers) Forecast(limit float64, horizon time.Duration) (Forecast, bool) {
 	d.fit()
-	if !d.engaged || d.last-d.rest.last > 4*d.rest.width || d.rest.Span() < time.Duration(learnt/2*d.memory) {
+	if !d.engaged() || d.Last-d.rest.last > 4*d.rest.width || d.rest.Span() < time.Duration(learnt/2*d.memory()) {
 		return Forecast{}, false
 	}
 	return d.rest.forecast(limit, horizon, d.load.peaks())

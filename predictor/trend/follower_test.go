@@ -3,6 +3,7 @@ package trend
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -42,6 +43,11 @@ const (
 	week      = 168 * time.Hour
 )
 
+// follow follows a series that must not rise above limit, a week ahead.
+func follow(limit float64, drivers int) *Follower {
+	return NewFollower(&Target{Limit: limit, Horizon: week, Drivers: drivers})
+}
+
 // TestWearIsSeenBehindTheLoad lets a fan clog over two weeks while jobs come and
 // go: the duty alone moves more with the jobs than with the dust.
 func TestWearIsSeenBehindTheLoad(t *testing.T) {
@@ -50,7 +56,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 	for seed := uint64(1); seed <= seeds; seed++ {
 		r, raw := newRig(seed), New(duties)
 		var teller Teller
-		f := NewFollower(duties, dutyLimit, week, 4)
+		f := follow(dutyLimit, 4)
 		over := 0
 		type standing struct {
 			at          time.Duration
@@ -68,7 +74,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 				crossed = at
 				break
 			}
-			f.Add(start.Add(at), duty, others)
+			f.Add(Reading{At: start.Add(at), V: duty, Others: others})
 			if raw.Add(start.Add(at), duty) {
 				if g, ok := raw.Forecast(dutyLimit, week); ok {
 					teller.Tell(g)
@@ -103,10 +109,10 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 func TestLoadIsNoWear(t *testing.T) {
 	for seed := uint64(20); seed < 26; seed++ {
 		r := newRig(seed)
-		f := NewFollower(duties, dutyLimit, week, 4)
+		f := follow(dutyLimit, 4)
 		for at := time.Duration(0); at < 45*24*time.Hour; at += quarter {
 			duty, others := r.read(at, 0.15) // the highest jobs come near the limit
-			if now, told := f.Add(start.Add(at), duty, others); told && f.Alarmed() && at > 5*24*time.Hour {
+			if now, change := f.Add(Reading{At: start.Add(at), V: duty, Others: others}); change >= Told && f.Alarmed() && at > 5*24*time.Hour {
 				t.Errorf("seed %d day %.1f: alarm of a healthy fan, probability %.2f", seed, at.Hours()/24, now.Probability)
 				break
 			}
@@ -122,12 +128,12 @@ func TestWhatDrivesASeries(t *testing.T) {
 		d.Add(start.Add(at), duty, others)
 	}
 	d.fit()
-	if !d.engaged {
+	if !d.engaged() {
 		t.Fatal("the load does not explain the duty")
 	}
 	for j, want := range []bool{true, true, false, false} {
-		if d.by[j] != want {
-			t.Errorf("metric %d (power, inlet, a counter, the fan's speed) drives it: %v, want %v", j, d.by[j], want)
+		if d.By[j] != want {
+			t.Errorf("metric %d (power, inlet, a counter, the fan's speed) drives it: %v, want %v", j, d.By[j], want)
 		}
 	}
 	for at := 10 * 24 * time.Hour; at < 20*24*time.Hour; at += quarter {
@@ -136,23 +142,23 @@ func TestWhatDrivesASeries(t *testing.T) {
 		d.Add(start.Add(at), duty, others)
 		d.fit()
 	}
-	if d.by[3] {
+	if d.By[3] {
 		t.Error("what fails with the part has become a driver")
 	}
 }
 
 func TestSeriesWithoutDriversStandsAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
-	s, f := New(duties), NewFollower(duties, 80, week, 2)
+	s, f := New(duties), follow(80, 2)
 	for at := time.Duration(0); at < 12*24*time.Hour; at += quarter {
 		v := 40 + at.Hours()/9 + rng.NormFloat64()
 		others := []float64{rng.NormFloat64(), math.NaN()}
-		now, told := f.Add(start.Add(at), v, others)
+		now, change := f.Add(Reading{At: start.Add(at), V: v, Others: others})
 		if !s.Add(start.Add(at), v) {
 			continue
 		}
 		alone, ok := s.Forecast(80, week)
-		if told && ok && at > 5*24*time.Hour && alone.Probability > 0.6 && now.Probability != alone.Probability {
+		if change >= Told && ok && at > 5*24*time.Hour && alone.Probability > 0.6 && now.Probability != alone.Probability {
 			t.Fatalf("at %s: %.3f, alone %.3f", at, now.Probability, alone.Probability)
 		}
 	}
@@ -164,14 +170,14 @@ func TestSeriesWithoutDriversStandsAlone(t *testing.T) {
 // TestAlarmEndsWithTheExchange lets a rate that is counted over a day pass its
 // limit and fall to nothing after an exchange.
 func TestAlarmEndsWithTheExchange(t *testing.T) {
-	f := NewFollower(duties, 7, week, 0)
+	f := follow(7, 0)
 	const crossed, changed = 14 * 24 * time.Hour, 15 * 24 * time.Hour
 	for at := time.Duration(0); at <= changed+30*time.Hour; at += quarter {
 		v := 7 * math.Exp((at-crossed).Hours()/60)
 		if at > changed {
 			v = 7 * math.Exp((changed-crossed).Hours()/60) * max(0, 1-(at-changed).Hours()/24)
 		}
-		f.Add(start.Add(at), v, nil)
+		f.Add(Reading{At: start.Add(at), V: v, Others: nil})
 		if at == changed && !f.Alarmed() {
 			t.Error("no alarm while it is beyond the limit")
 		}
@@ -184,7 +190,7 @@ func TestAlarmEndsWithTheExchange(t *testing.T) {
 // TestWantOfLoadIsNoExchange gives a clogged fan a light job after it has crossed.
 func TestWantOfLoadIsNoExchange(t *testing.T) {
 	r := newRig(11)
-	f := NewFollower(duties, dutyLimit, week, 4)
+	f := follow(dutyLimit, 4)
 	for at := time.Duration(0); at < 24*24*time.Hour; at += quarter {
 		days := at.Hours() / 24
 		switch {
@@ -194,9 +200,69 @@ func TestWantOfLoadIsNoExchange(t *testing.T) {
 			r.power, r.left = 590, 1
 		}
 		duty, others := r.read(at, min(1, max(0, (days-10)/8)))
-		f.Add(start.Add(at), duty, others)
+		f.Add(Reading{At: start.Add(at), V: duty, Others: others})
 		if (days > 21 && days < 22 || days > 23.5) && !f.Alarmed() {
 			t.Fatalf("day %.1f: no alarm while the duty is %.0f", days, duty)
 		}
+	}
+}
+
+// cooled is what a GPU reads that is held at 72 degrees by a fan which has to give
+// the demand, in percent.
+func cooled(demand, noise float64) float64 {
+	if demand < 25 {
+		return math.Round(22 + 2*demand*max(0, min(1, demand/25)) + noise)
+	}
+	return math.Round(22 + 50*max(1, demand/100) + noise)
+}
+
+// TestHeldTemperatureIsForetoldByItsFan lets a fan clog whose controller keeps the
+// temperature where it was until the fan can do no more, hours before the limit.
+func TestHeldTemperatureIsForetoldByItsFan(t *testing.T) {
+	const seeds = 6
+	early, alone := 0, 0
+	for seed := uint64(1); seed <= seeds; seed++ {
+		for _, clogs := range []bool{true, false} {
+			r := newRig(seed)
+			duty, temp, single := follow(dutyLimit, 3), follow(86, 3), follow(86, 3)
+			temp.Beside(duty)
+			duty.Beside(temp)
+			var with, without []bool
+			over := 0
+			for at := time.Duration(0); at < 40*24*time.Hour && over < 2; at += quarter {
+				wear := 0.0
+				if clogs {
+					wear = math.Expm1(max(0, at.Hours()/24-14) / 14)
+				}
+				_, others := r.read(at, wear)
+				demand := (1 + wear) * (0.1*others[0] + others[1] - 24 + r.rng.NormFloat64())
+				reading := Reading{At: start.Add(at), V: math.Round(min(100, max(25, demand))), Others: others[:3]}
+				duty.Add(reading)
+				reading.V = cooled(demand, r.rng.NormFloat64())
+				temp.Add(reading)
+				single.Add(reading)
+				if over++; reading.V <= 86 {
+					over = 0
+				}
+				with, without = append(with, temp.Alarmed()), append(without, single.Alarmed())
+			}
+			if !clogs {
+				if slices.Contains(with, true) {
+					t.Errorf("seed %d: alarm of a GPU whose fan is well", seed)
+				}
+				continue
+			}
+			day := len(with) - 96
+			if with[day] {
+				early++
+			}
+			if without[day] {
+				alone++
+			}
+		}
+	}
+	t.Logf("foretold a day ahead: %d of %d beside the fan, %d alone", early, seeds, alone)
+	if early < 4 || early <= alone {
+		t.Errorf("foretold a day ahead: %d of %d, %d alone", early, seeds, alone)
 	}
 }

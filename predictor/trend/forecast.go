@@ -353,8 +353,8 @@ func (s *Series) crossing(f *Forecast, views *[2]view, load *peaks) {
 	inside := 0.0
 	sum(func(w float64, p path) { inside += w * p.passed(end) })
 	f.Probability = min(1, max(0, inside))
-	if f.Probability < 0.05 {
-		return // nobody asks when
+	if f.Probability < release {
+		return // no alarm, and nobody asks when
 	}
 	sum(func(w float64, p path) {
 		for k := range grid {
@@ -438,6 +438,9 @@ func (p *path) wandered(t float64) float64 {
 	}
 	if p.a <= 0 {
 		return 1
+	}
+	if p.b*t-p.a < -6*sd {
+		return 0 // as most parts that are well
 	}
 	x := phi((p.b*t - p.a) / sd)
 	if walk > 0 { // the first passage of a walk: it may have come back since

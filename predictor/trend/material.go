@@ -1,7 +1,6 @@
 package trend
 
 import (
-	"encoding/binary"
 	"math"
 	"time"
 )
@@ -59,42 +58,28 @@ func moved(a, b Forecast) bool {
 	return shift(a.P50, b.P50) > width/3 || max(shift(a.P10, b.P10), shift(a.P90, b.P90)) > width/2
 }
 
-// tellerSize is how long the state of a teller is.
-const tellerSize = 1 + 5*8
-
 // AppendBinary appends the state of the teller to b.
 func (t *Teller) AppendBinary(b []byte) []byte {
 	flags := byte(0)
-	for i, f := range []bool{t.told, t.alarm, t.last.Crossed} {
+	for i, f := range []bool{t.told, t.alarm} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	b = append(b, flags)
-	var at int64
-	if t.told {
-		at = t.last.At.UnixNano()
-	}
-	for _, v := range []int64{at, int64(t.last.P10), int64(t.last.P50), int64(t.last.P90)} {
-		b = binary.LittleEndian.AppendUint64(b, uint64(v))
-	}
-	return binary.LittleEndian.AppendUint64(b, math.Float64bits(t.last.Probability))
+	return t.last.appendBinary(append(b, flags))
 }
 
 // DecodeBinary reads a state that AppendBinary wrote and returns what follows
 // it. After an error the teller is as it was.
 func (t *Teller) DecodeBinary(b []byte) ([]byte, error) {
-	if len(b) < tellerSize || b[0] > 7 {
+	if len(b) == 0 || b[0] > 3 {
 		return b, ErrState
 	}
-	n := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
-	p := math.Float64frombits(uint64(n(4)))
-	if !(p >= 0 && p <= 1) {
-		return b, ErrState
+	next := Teller{told: b[0]&1 != 0, alarm: b[0]&2 != 0}
+	rest, err := next.last.decodeBinary(b[1:])
+	if err != nil {
+		return b, err
 	}
-	*t = Teller{told: b[0]&1 != 0, alarm: b[0]&2 != 0}
-	if t.told {
-		t.last = Forecast{At: time.Unix(0, n(0)).UTC(), Crossed: b[0]&4 != 0, Probability: p, P10: time.Duration(n(1)), P50: time.Duration(n(2)), P90: time.Duration(n(3))}
-	}
-	return b[tellerSize:], nil
+	*t = next
+	return rest, nil
 }

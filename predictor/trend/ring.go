@@ -113,6 +113,9 @@ func (s *Series) Reset() {
 
 // Restart forgets all but the newest readings, whose bucket is still filling.
 func (s *Series) Restart() {
+	if s.n == 0 {
+		return
+	}
 	b, keep := *s.at(s.n - 1), *s
 	s.Reset()
 	s.width, s.quantum, s.last, s.lastV = keep.width, keep.quantum, keep.last, keep.lastV
@@ -121,13 +124,15 @@ func (s *Series) Restart() {
 	s.ring[0] = b
 }
 
-// within tells whether all readings of the newest closed bucket lie within limit.
-func (s *Series) within(limit float64) bool {
-	if s.n < 2 {
-		return false
+// dense tells whether readings come about as often as buckets close.
+func (s *Series) dense() bool {
+	used := 0
+	for i := range s.n {
+		if s.at(i).n > 0 {
+			used++
+		}
 	}
-	b := s.at(s.n - 2)
-	return b.n > 0 && b.value() < limit*float64(s.sign)
+	return 3*used >= s.n
 }
 
 // fellBack tells whether the newest closed bucket lies in the lower half of what
