@@ -77,11 +77,17 @@ func (t told) turned(o told) bool {
 
 // due says whether a state is to be told so long after another. Each state
 // lists all events, so one that only grows is told in proportion to what it has
-// become, and at once a second while it is small.
+// become, once a second while it is small, and parts that join sooner than
+// events more of the same.
 func (t told) due(o told, since time.Duration) bool {
-	steps := time.Duration(o.facts/64 + 1)
-	return since >= emitEvery && (t.turned(o) || 64*(t.signs-o.signs) > o.signs || t.signs < o.signs ||
-		16*(t.facts-o.facts) >= o.facts || since >= emitEvery*steps*steps)
+	if since < emitEvery || t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
+		return since >= emitEvery
+	}
+	wait := emitEvery * time.Duration(o.facts/64+1)
+	if t.signs == o.signs {
+		wait *= wait / emitEvery
+	}
+	return since >= wait
 }
 
 // solve weighs the signs that changed, with all that hangs together with them:
