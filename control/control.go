@@ -22,6 +22,7 @@ import (
 	"github.com/auspex-dev/auspex/control/messages"
 	"github.com/auspex-dev/auspex/control/policy"
 	"github.com/auspex-dev/auspex/internal/bus"
+	"github.com/auspex-dev/auspex/internal/run"
 	"github.com/auspex-dev/auspex/internal/store/audit"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
@@ -426,20 +427,57 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	return nil
 }
 
+// caseRetry is the first wait of a case whose store failed.
+const caseRetry = time.Second
+
+// start climbs, and again from what is stored where the store failed meanwhile: an
+// answer that was lost may have been a yes.
 func (c *Controller) start(ctx context.Context, k *climb) {
 	c.wg.Go(func() {
-		if err := c.guard(ctx, k); err != nil && ctx.Err() == nil {
+		for wait := caseRetry; ; wait = min(2*wait, time.Minute) {
+			err := c.guard(ctx, k)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
 			c.d.Log.Error("case stands still", "case", k.ID, "server", k.Subject, "error", err)
+			if errors.Is(err, errPanic) {
+				return
+			}
+			for again := false; !again; {
+				if run.Sleep(ctx, wait) != nil {
+					return
+				}
+				if again, err = c.reread(ctx, k); err == nil && !again {
+					return
+				}
+			}
 		}
 	})
 }
+
+// reread makes a case what is stored of it, and says whether it is open.
+func (c *Controller) reread(ctx context.Context, k *climb) (open bool, err error) {
+	stored, err := c.store.caseByID(ctx, k.ID)
+	if err != nil {
+		return false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*k = *stored
+	if k.State != caseOpen && (k.State != caseFailed || !k.Cordoned) {
+		delete(c.open, k.Subject)
+	}
+	return k.State == caseOpen, nil
+}
+
+var errPanic = errors.New("panic")
 
 // guard keeps a driver's panic to its own case, which then stands still for a
 // person to see; nothing is sent again.
 func (c *Controller) guard(ctx context.Context, k *climb) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = fmt.Errorf("%w: %v\n%s", errPanic, p, debug.Stack())
 		}
 	}()
 	return c.work(ctx, k)

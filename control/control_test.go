@@ -202,7 +202,7 @@ func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...s
 			b.t.Error(err)
 		}
 	}()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})
 		if err != nil {
@@ -283,6 +283,79 @@ func TestEverythingSaidIsSaidInPieces(t *testing.T) {
 		}
 	}
 }
+
+// TestACaseWhoseStoreFailsGoesOnFromWhatIsStored takes the audit away, so that no
+// step can be written, at three moments of a ladder.
+func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
+	for _, moment := range []string{"before the first step", "intent drain", "applied power_cycle"} {
+		t.Run(moment, func(t *testing.T) {
+			b := newBench(t, schemas.ModeEnforce)
+			rename := func(from, to string) {
+				if _, err := b.db.ExecContext(t.Context(), "ALTER TABLE "+from+" RENAME TO "+to); err != nil {
+					t.Error(err)
+				}
+			}
+			c := b.controller()
+			stands := make(chan struct{})
+			var once, away sync.Once
+			c.d.Log = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
+				if strings.Contains(string(p), "case stands still") {
+					once.Do(func() { close(stands) })
+				}
+				return len(p), nil
+			}), nil))
+			c.afterStep = func(name string) {
+				if name == moment {
+					away.Do(func() { rename("control_audit", "control_away") })
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done, ready := make(chan error, 1), make(chan struct{})
+			go func() { done <- c.Run(ctx, func() { close(ready) }) }()
+			defer func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			}()
+			<-ready
+			if moment == "before the first step" {
+				c.afterStep(moment)
+			}
+			c.consider(incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			select {
+			case <-stands:
+			case <-time.After(time.Minute):
+				t.Fatal("it did not notice")
+			}
+			rename("control_away", "control_audit")
+			var as []schemas.Action
+			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				var err error
+				if as, _, err = records.New(b.db).Actions(t.Context(), records.Filter{}); err != nil {
+					t.Fatal(err)
+				}
+				if s := states(as); s["uncordon"] == schemas.ActionDone || s["ticket"] != "" {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("it stands still for ever: %s", show(as))
+				}
+			}
+			b.w.mu.Lock()
+			defer b.w.mu.Unlock()
+			for id, n := range b.w.applied {
+				if n != 1 {
+					t.Errorf("%s was applied %d times", id, n)
+				}
+			}
+		})
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestObserveAndDryRunSendNothing(t *testing.T) {
 	for _, mode := range []string{schemas.ModeObserve, schemas.ModeDryRun} {

@@ -89,6 +89,19 @@ func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
 	return scanCases(rows, func(*climb) bool { return true })
 }
 
+func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
+	var doc string
+	c := &climb{}
+	err := s.db.QueryRowContext(ctx, `SELECT doc FROM control_cases WHERE id=$1`, id).Scan(&doc)
+	if err == nil {
+		err = json.Unmarshal([]byte(doc), c)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read case %s: %w", id, err)
+	}
+	return c, nil
+}
+
 func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
 	defer func() { _ = rows.Close() }()
 	var out []*climb

@@ -63,6 +63,9 @@ const (
 	storeWait    = 10 * time.Second // for one transaction
 	backoffFirst = 100 * time.Millisecond
 	backoffLast  = 5 * time.Second
+	// storeAttempts is how often a decision is stored before Run gives up: only
+	// what was stored says what is so, when the answer to a commit was lost.
+	storeAttempts = 5
 )
 
 // Correlator reads the topic alerts and publishes each change of an incident to
@@ -84,7 +87,8 @@ type Correlator struct {
 	positions map[int]int64
 	journal   []schemas.Event // taken in, not stored yet
 	stored    map[string]bool // events of the journal
-	seq       int64           // of the journal and the outbox
+	unstored  []schemas.Incident
+	seq       int64 // of the journal and the outbox
 	handled   time.Time
 	pruned    time.Time
 
@@ -352,7 +356,8 @@ func (c *Correlator) refresh() {
 
 // commit stores what was decided and what it rests on, then publishes it.
 func (c *Correlator) commit(ctx context.Context) error {
-	changes := latest(c.engine.Drain())
+	changes := latest(append(c.unstored, c.engine.Drain()...))
+	c.unstored = changes
 	for i := range changes {
 		if changes[i].Site == "" {
 			changes[i].Site = c.cfg.Site
@@ -394,7 +399,10 @@ func (c *Correlator) commit(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		c.log.Error("correlator state not stored", "error", err, "attempt", attempt+1)
+		if attempt+1 == storeAttempts {
+			return fmt.Errorf("store incidents: %w", err)
+		}
+		c.log.Warn("incidents not stored", "error", err, "attempt", attempt+1)
 		if err := pause(ctx, attempt); err != nil {
 			return err
 		}
@@ -402,7 +410,7 @@ func (c *Correlator) commit(ctx context.Context) error {
 	for i := range c.journal {
 		c.stored[c.journal[i].ID] = true
 	}
-	c.journal = c.journal[:0]
+	c.journal, c.unstored = c.journal[:0], nil
 	c.changes.Add(float64(len(changes)))
 	if len(changes) == 0 {
 		return nil

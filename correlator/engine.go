@@ -210,7 +210,7 @@ type Engine struct {
 	swept     time.Time
 
 	fits    map[outcome]float64 // memory of fit
-	weights [][2]float64        // of a sign that has settled, and of a young one
+	weights [][3]float64        // of a sign that has settled, of a young one, and of one that lasts
 	stats   Stats
 }
 
@@ -239,7 +239,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{},
 	}
 	for _, s := range model.Signs {
-		e.weights = append(e.weights, [2]float64{-math.Log(s.Leak), -math.Log(s.Young)})
+		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
 	}
 	e.SetTopology(topology)
 	return e
@@ -419,6 +419,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	e.trackContact(ev, n, obs, state)
 	if kind >= 0 {
 		n = e.place(ev, n, kind, at)
+		if e.g.kind[n] == 0 { // what the inventory does not know is what only such a part can say
+			e.g.kind[n] = e.g.kinds.of(e.model.Signs[kind].On)
+		}
 	} else {
 		kind = e.unknownKind(ev)
 	}
@@ -478,6 +481,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
 				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), e.timers.next(), s})
+				if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 {
+					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), e.timers.next(), s})
+				}
 			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
 				heap.Push(&e.timers, timer{e.now.Add(unknownHold), e.timers.next(), s})
 			}
@@ -567,6 +573,9 @@ func (e *Engine) leak(s *sign) float64 {
 	if m.Hold == 0 {
 		return m.Leak
 	}
+	if e.lasting(s) {
+		return m.Rare
+	}
 	if s.stateful {
 		if m.Twin && s.up && e.twinUp(s) {
 			return m.Young
@@ -580,6 +589,15 @@ func (e *Engine) leak(s *sign) float64 {
 		return m.Leak
 	}
 	return m.Young
+}
+
+// lasting says whether a condition is there for so long that it hardly ever is by itself.
+func (e *Engine) lasting(s *sign) bool {
+	if s.kind >= len(e.model.Signs) || !s.up {
+		return false
+	}
+	long := e.model.Signs[s.kind].Long
+	return long > 0 && e.now.Sub(s.raisedAt) >= long
 }
 
 // twinUp says whether the other end of a link has lost the sign at once,
@@ -683,7 +701,7 @@ func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 		}
 		return n
 	}
-	if e.g.kindOf(n) == schemas.KindBMC && ev.Type != "bmc.unreachable" {
+	if e.g.kindOf(n) == schemas.KindBMC && ev.Type != "bmc.unreachable" && e.g.parent[n] != none {
 		return e.g.parent[n] // the controller speaks of its server
 	}
 	if p := ev.Attr("port"); p != "" {

@@ -16,6 +16,7 @@ var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type scene struct {
 	n      int
 	events []schemas.Event
+	truth  map[string]string // cause of an event by its id
 }
 
 func (s *scene) at(sec float64, source, resource, what string, sev schemas.Severity, opts ...string) {

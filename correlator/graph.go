@@ -147,6 +147,16 @@ func (g *graph) grow() {
 	}
 }
 
+// loose says whether the inventory lacks the link that a part must have: of a
+// power supply the one to its feed, of a network part the one to its peer.
+func (g *graph) loose(n node) bool {
+	l := &g.links[linkNet]
+	if g.kindOf(n) == schemas.KindPSU {
+		l = &g.links[linkPowers]
+	}
+	return len(l.out[n])+len(l.in[n]) == 0
+}
+
 // ensure gives a number to a resource that the inventory may not know.
 func (g *graph) ensure(id string) node {
 	n := g.of(id)
@@ -295,8 +305,11 @@ func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time)
 // Paths that end in workloads cannot be walked backward.
 func (w *walker) backward(g *graph, n node, path []propagation.Step, kinds []uint8) []node {
 	w.a = append(w.a[:0], n)
-	if len(path) > 0 && g.kindOf(n) != path[len(path)-1].Kind {
-		return nil
+	if len(path) > 0 {
+		end := path[len(path)-1]
+		if g.kindOf(n) != end.Kind || end.Op == propagation.Loose && !g.loose(n) {
+			return nil
+		}
 	}
 	for i := len(path) - 1; i >= 0; i-- {
 		if i > 0 {
@@ -330,7 +343,7 @@ var inverse = [...]propagation.Op{
 	propagation.Powers: propagation.Powered, propagation.Powered: propagation.Powers,
 	propagation.Cools: propagation.Cooled, propagation.Cooled: propagation.Cools,
 	propagation.Net: propagation.Net, propagation.NVLink: propagation.NVLink, propagation.PCIe: propagation.PCIe,
-	propagation.Jobs: propagation.Jobs,
+	propagation.Jobs: propagation.Jobs, propagation.Loose: propagation.Up,
 }
 
 func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
@@ -343,6 +356,9 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 			}
 		case propagation.Down:
 			w.below(g, n, kind)
+		case propagation.Loose:
+			w.below(g, n, kind)
+			w.b = slices.DeleteFunc(w.b, func(n node) bool { return !g.loose(n) })
 		case propagation.Powers:
 			w.linked(g, g.links[linkPowers].out[n], kind)
 		case propagation.Powered:

@@ -21,9 +21,12 @@ const (
 	certainty  = 0.97 // never surer than the knowledge is complete
 	spread     = 2.0  // the log-odds of different explanations are this much too far apart
 	suspectMin = 0.005
+	unheard    = 0.05 // chance that a sign was there and no event of it came through
 
 	unknownConfidence = 0.1
 	unknownNear       = 5 * time.Minute
+
+	shadow = time.Minute // a server that goes down takes along what failed so shortly before or after
 )
 
 // incident is an open incident of the engine.
@@ -133,6 +136,9 @@ func (e *Engine) weight(s *sign) float64 {
 	if !s.said || s.kind >= len(e.model.Signs) {
 		return 0
 	}
+	if e.lasting(s) {
+		return e.weights[s.kind][2]
+	}
 	if m := &e.model.Signs[s.kind]; e.leak(s) == m.Leak {
 		return e.weights[s.kind][0]
 	}
@@ -170,7 +176,7 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 		missing := float64(o.rest) * float64(o.late) / lateSteps
 		p := math.Exp(logBeta(float64(k)+a, missing+b) - logBeta(a, b))
 		if k == 0 {
-			v = math.Log(cl.Shows*p + 1 - cl.Shows + 1e-9)
+			v = math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
 		} else {
 			v = math.Log(cl.Shows*p + 1e-300)
 		}
@@ -461,6 +467,7 @@ func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
 			e.claim(best, unowned)
 			accepted = append(accepted, best)
 		}
+		parts = append(parts, e.shadowed(best, parts, accepted)...)
 		for _, h := range parts {
 			e.handOver(h, best)
 		}
@@ -526,6 +533,37 @@ func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain
 		}
 	}
 	return folds, gain
+}
+
+// shadowed returns the faults whose signs g may show too and that came as their
+// server went into one of the states: power that goes takes the GPUs with it.
+// One that is heard of again when its server is back is a fault of its own.
+func (e *Engine) shadowed(g *suspect, states, accepted []*suspect) []*suspect {
+	var out []*suspect
+	for _, a := range accepted {
+		if a == g || !a.accepted || !a.fault.Reset || a.onset.IsZero() {
+			continue
+		}
+		server := e.g.server(a.node)
+		i := slices.IndexFunc(states, func(h *suspect) bool { return h.node == server })
+		if i < 0 || a.onset.Sub(states[i].onset).Abs() > shadow {
+			continue
+		}
+		silent := states[i].onset.Add(2 * shadow)
+		tied, again := false, false
+		for c := range a.classes {
+			for _, s := range a.classes[c].signs {
+				if s.owner == a {
+					tied = tied || linked(s, g)
+					again = again || s.heard.After(silent)
+				}
+			}
+		}
+		if tied && !again {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 func linked(s *sign, h *suspect) bool {
@@ -667,9 +705,9 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 			list = append(list, group{h, h.node, groups[h]})
 		}
 	}
-	// Critical signs that nothing explains are told as unknown.
+	// Critical signs that nothing explains are told as unknown, and contact that does not come back.
 	for _, s := range signs {
-		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical {
+		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical && !e.lasting(s) {
 			continue
 		}
 		if s.kind < len(e.model.Signs) && e.leak(s) > 0.0011 {
@@ -686,7 +724,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
 		if i < 0 {
 			if o := slices.IndexFunc(e.open, func(o *incident) bool {
-				return o.root != nil && o.claim != int(e.epoch) && e.near(o.root, where, s)
+				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && o.where == where)
 			}); o >= 0 {
 				e.open[o].signs = append(e.open[o].signs, s)
 				s.inc, s.mark = e.open[o], 0

@@ -1,11 +1,12 @@
 package correlator
 
 import (
-	"bufio"
 	"compress/gzip"
 	"encoding/json"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ type tally struct {
 	confident, right, incident float64
 }
 
-func unpack(t *testing.T, path string, into any) {
+func unpack(t *testing.T, path string, read func(*json.Decoder) error) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -48,41 +49,83 @@ func unpack(t *testing.T, path string, into any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.NewDecoder(z).Decode(into); err != nil {
+	if err := read(json.NewDecoder(z)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func replayDraw(t *testing.T, dir string) []schemas.Incident {
+// storm is a recorded draw: an inventory, what was said, and what really happened.
+type storm struct {
+	name     string
+	topology schemas.Topology
+	events   []schemas.Event
+	truth    truth
+}
+
+func recorded(t *testing.T) []storm {
 	t.Helper()
-	var topology schemas.Topology
-	unpack(t, filepath.Join(dir, "topology.json.gz"), &topology)
-	f, err := os.Open(filepath.Join(dir, "events.jsonl.gz"))
-	if err != nil {
-		t.Fatal(err)
+	dirs, err := filepath.Glob("testdata/storms/*-*")
+	if err != nil || len(dirs) != 12 {
+		t.Fatalf("%d draws, error %v", len(dirs), err)
 	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
+	storms := make([]storm, len(dirs))
+	for i, dir := range dirs {
+		st := &storms[i]
+		st.name = filepath.Base(dir)
+		unpack(t, filepath.Join(dir, "topology.json.gz"), func(d *json.Decoder) error { return d.Decode(&st.topology) })
+		unpack(t, filepath.Join(dir, "truth.json.gz"), func(d *json.Decoder) error { return d.Decode(&st.truth) })
+		unpack(t, filepath.Join(dir, "events.jsonl.gz"), func(d *json.Decoder) error {
+			for d.More() {
+				var ev schemas.Event
+				if err := d.Decode(&ev); err != nil {
+					return err
+				}
+				st.events = append(st.events, ev)
+			}
+			return nil
+		})
 	}
-	e := NewEngine(propagation.Default(), &topology, nil)
-	for sc := bufio.NewScanner(z); sc.Scan(); {
-		var ev schemas.Event
-		if err := json.Unmarshal(sc.Bytes(), &ev); err != nil {
-			t.Fatal(err)
+	return storms
+}
+
+// lose drops a share of the events, here and in the truth: what nobody saw
+// belongs to no incident, and a fault of which nothing is left is none.
+func (st *storm) lose(share float64, seed uint64) storm {
+	rng := rand.New(rand.NewPCG(seed, 0x1055))
+	lost := map[string]bool{}
+	out := *st
+	out.events, out.truth.Incidents = nil, nil
+	for i := range st.events { // a copy that is delivered again is lost with the first
+		id := st.events[i].ID
+		gone, met := lost[id]
+		if !met {
+			gone = rng.Float64() < share
+			lost[id] = gone
 		}
-		e.Add(&ev)
+		if !gone {
+			out.events = append(out.events, st.events[i])
+		}
+	}
+	for _, f := range st.truth.Incidents {
+		f.Events = slices.DeleteFunc(slices.Clone(f.Events), func(id string) bool { return lost[id] })
+		if len(f.Events) > 0 {
+			out.truth.Incidents = append(out.truth.Incidents, f)
+		}
+	}
+	return out
+}
+
+// replay returns the final incidents of a draw.
+func (st *storm) replay() []schemas.Incident {
+	e := NewEngine(propagation.Default(), &st.topology, nil)
+	var all []schemas.Incident
+	for i := range st.events {
+		e.Add(&st.events[i])
+		all = append(all, e.Drain()...)
 	}
 	e.Advance(e.Now().Add(2 * time.Minute))
 	e.Flush()
-	var final []schemas.Incident
-	for _, inc := range last(e.Drain()) {
-		if inc.MergedInto == "" {
-			final = append(final, inc)
-		}
-	}
-	return final
+	return slices.DeleteFunc(last(append(all, e.Drain()...)), func(inc schemas.Incident) bool { return inc.MergedInto != "" })
 }
 
 func (y *tally) add(tr *truth, final []schemas.Incident) {
@@ -185,33 +228,45 @@ func (y *tally) add(tr *truth, final []schemas.Incident) {
 // The figures are what the recorded storms are solved with, less a little; the
 // project asks for .85, .95 and 60.
 func TestRecordedStorms(t *testing.T) {
-	dirs, err := filepath.Glob("testdata/storms/*-*")
-	if err != nil || len(dirs) != 12 {
-		t.Fatalf("%d draws, error %v", len(dirs), err)
+	draws := recorded(t)
+	for _, c := range []struct {
+		name             string
+		lost             float64 // share of the events that do not come through
+		top1, f1, falses float64
+	}{
+		{"everything arrives", 0, 0.96, 0.98, 5},
+		{"one event in ten is lost", 0.1, 0.94, 0.97, 10},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var y tally
+			for i := range draws {
+				st := draws[i].lose(c.lost, 1)
+				y.add(&st.truth, st.replay())
+			}
+			top1, f1 := float64(y.hit)/float64(y.scored), y.f1()
+			falses := 1000 * float64(y.falses) / float64(y.noise)
+			off := (y.confident - y.right) / y.incident
+			t.Logf("root %.3f, root and fault %.3f, B-cubed F1 %.3f, false incidents per 1000 noise events %.2f, confidence less share right %+.3f",
+				top1, float64(y.class)/float64(y.scored), f1, falses, off)
+			if top1 < c.top1 {
+				t.Errorf("the root cause is right in %.3f of faults", top1)
+			}
+			if f1 < c.f1 {
+				t.Errorf("B-cubed F1 of the grouping is %.3f", f1)
+			}
+			if falses > c.falses {
+				t.Errorf("%.1f false incidents per 1000 noise events", falses)
+			}
+			if off < -0.1 || off > 0.1 {
+				t.Errorf("the mean confidence is off by %+.3f", off)
+			}
+		})
 	}
-	var y tally
-	for _, dir := range dirs {
-		var tr truth
-		unpack(t, filepath.Join(dir, "truth.json.gz"), &tr)
-		y.add(&tr, replayDraw(t, dir))
-	}
-	top1 := float64(y.hit) / float64(y.scored)
+}
+
+// f1 is the B-cubed F1 of the grouping.
+func (y *tally) f1() float64 {
 	p, r := y.precision/y.covered, y.recall/y.events
-	f1 := 2 * p * r / (p + r)
-	falses := 1000 * float64(y.falses) / float64(y.noise)
-	off := (y.confident - y.right) / y.incident
-	t.Logf("root %.3f, root and fault %.3f, B-cubed F1 %.3f, false incidents per 1000 noise events %.2f, confidence less share right %+.3f",
-		top1, float64(y.class)/float64(y.scored), f1, falses, off)
-	if top1 < 0.96 {
-		t.Errorf("the root cause is right in %.3f of faults", top1)
-	}
-	if f1 < 0.98 {
-		t.Errorf("B-cubed F1 of the grouping is %.3f", f1)
-	}
-	if falses > 5 {
-		t.Errorf("%.1f false incidents per 1000 noise events", falses)
-	}
-	if off < -0.1 || off > 0.1 {
-		t.Errorf("the mean confidence is off by %+.3f", off)
-	}
+	return 2 * p * r / (p + r)
 }

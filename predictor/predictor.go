@@ -94,6 +94,8 @@ type Deps struct {
 // Bounds of calls and of retries.
 const (
 	callTime  = 10 * time.Second
+	endTime   = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	tellTime  = 300 * time.Millisecond  // of them, for the bus
 	tick      = time.Second
 	retryWait = time.Second
 )
@@ -162,9 +164,11 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	err := p.follow(ctx)
 	stop()
 	wg.Wait()
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	p.flush(end)
+	last, stopTelling := context.WithTimeout(end, tellTime)
+	p.flush(last)
+	stopTelling()
 	if serr := p.save(end); serr != nil {
 		p.log.Warn("state of the series was not written", "err", serr)
 	}

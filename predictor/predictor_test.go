@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,7 +97,7 @@ func (s *stand) begin(db *sqldb.DB) (*Predictor, func()) {
 // read waits until a predictor has read all that was sent.
 func (s *stand) read(p *Predictor) {
 	s.t.Helper()
-	for range 1000 {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		p.mu.Lock()
 		n, waits := int64(0), len(p.engine.changed)
 		for _, next := range p.next {
@@ -118,7 +119,7 @@ func (s *stand) told() int {
 	s.t.Helper()
 	mark := fmt.Sprint("mark-", len(s.sent), time.Now().UnixNano())
 	n := 0
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicPredictions, Key: "gpu-r01-01", Value: []byte(mark)}); err != nil {
 		s.t.Fatal(err)
@@ -176,7 +177,7 @@ func (s *stand) send(bs ...*auspexv1.Batch) {
 // await returns the newest prediction once it has a state.
 func (s *stand) await(state string) schemas.Prediction {
 	s.t.Helper()
-	for range 500 {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		ps, _, err := s.recs.Predictions(s.t.Context(), records.Filter{})
 		if err != nil {
 			s.t.Fatal(err)
@@ -467,7 +468,7 @@ func TestPredictionWaitsForTheStore(t *testing.T) {
 	s.wear(0, 6*time.Minute)
 	p := s.await(schemas.PredictionOpen)
 	got := make(chan schemas.Prediction, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
 		var q schemas.Prediction
@@ -487,6 +488,50 @@ func TestPredictionWaitsForTheStore(t *testing.T) {
 	if q := <-got; q.ID != p.ID {
 		t.Errorf("published %s, kept %s", q.ID, p.ID)
 	}
+}
+
+// deafBus takes nothing, and lets everybody wait.
+type deafBus struct{ bus.Bus }
+
+func (deafBus) Publish(ctx context.Context, _ ...bus.Message) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (deafBus) Subscribe(ctx context.Context, _ bus.Subscription, _ bus.Handler) error {
+	<-ctx.Done()
+	return nil
+}
+
+// noRecords keeps nothing.
+type noRecords struct{}
+
+func (noRecords) PutPrediction(context.Context, schemas.Prediction) error { return nil }
+
+func (noRecords) Predictions(context.Context, records.Filter) ([]schemas.Prediction, string, error) {
+	return nil, "", nil
+}
+
+func TestAStopDoesNotWaitForABusThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := New(DefaultConfig(), Deps{Bus: deafBus{}, Placer: placer{}, Records: noRecords{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.engine.changed["prd-1"] = schemas.Prediction{ID: "prd-1", State: schemas.PredictionOpen}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx, func() {}) }()
+		time.Sleep(5 * time.Second) // it tries to tell
+		cancel()
+		began := time.Now()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > endTime {
+			t.Errorf("ended %s after it was told to", took)
+		}
+	})
 }
 
 func TestSilentSeriesExpires(t *testing.T) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/auspex-dev/auspex/internal/store/sqldb"
@@ -68,10 +71,8 @@ func saveStates(ctx context.Context, db *sqldb.DB, states []savedState, next map
 		part := states[:n]
 		states = states[n:]
 		err := db.InTx(ctx, func(tx *sql.Tx) error {
-			for _, s := range part {
-				_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES ($1,$2,$3)
-ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`, s.id, now.UnixNano(), base64.StdEncoding.EncodeToString(s.state))
-				if err != nil {
+			for rows := range slices.Chunk(part, 200) {
+				if err := upsert(ctx, tx, rows, now); err != nil {
 					return err
 				}
 			}
@@ -92,4 +93,23 @@ ON CONFLICT (part) DO UPDATE SET next_offset=excluded.next_offset`, part, offset
 		_, err := tx.ExecContext(ctx, `DELETE FROM predictor_series WHERE updated_ns < $1`, now.Add(-keepStates).UnixNano())
 		return err
 	})
+}
+
+// upsert writes states in one statement: the last ones are written within the grace
+// of a stop, and the store may be a network away. Of two with one id the later counts.
+func upsert(ctx context.Context, tx *sql.Tx, states []savedState, now time.Time) error {
+	newest := make(map[string][]byte, len(states))
+	for _, s := range states {
+		newest[s.id] = s.state
+	}
+	var values []string
+	var args []any
+	for id, state := range newest {
+		n := len(args)
+		values = append(values, fmt.Sprintf("($%d,$%d,$%d)", n+1, n+2, n+3))
+		args = append(args, id, now.UnixNano(), base64.StdEncoding.EncodeToString(state))
+	}
+	_, err := tx.ExecContext(ctx, `INSERT INTO predictor_series (id, updated_ns, state) VALUES `+strings.Join(values, ",")+
+		` ON CONFLICT (id) DO UPDATE SET updated_ns=excluded.updated_ns, state=excluded.state`, args...)
+	return err
 }

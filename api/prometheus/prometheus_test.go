@@ -218,7 +218,7 @@ func TestPromtoolReadsTheAPI(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"query", "instant", base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`},
+		{[]string{"query", "instant", "--time", T(4), base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`},
 		{[]string{"query", "range", "--start", T(0), "--end", T(1), "--step", "1s", base, `DCGM_FI_DEV_GPU_TEMP{gpu="0"}`}, "40.5 @["},
 		{[]string{"query", "series", "--match", "odd", base}, `{__name__="odd"`},
 		{[]string{"query", "labels", base, "gpu"}, "0\n1\n"},
@@ -241,7 +241,7 @@ func TestRulesAndTheirAlertsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := parser.NewParser(parser.Options{})
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Second, Parser: p})
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1000, Timeout: time.Minute, Parser: p})
 	m := promrules.NewManager(&promrules.ManagerOptions{
 		Context: t.Context(), QueryFunc: promrules.EngineQueryFunc(engine, w), Queryable: w, Appendable: w, Parser: p,
 		NotifyFunc: func(context.Context, string, ...*promrules.Alert) {}, NameValidationScheme: model.UTF8Validation,

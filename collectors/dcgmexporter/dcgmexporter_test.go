@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -66,7 +67,9 @@ func (h *host) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func (h *host) scrape(t *testing.T, s collectors.Settings, url string) *scraper {
 	t.Helper()
-	c, err := Default().New(target(url), s)
+	cfg := Default()
+	cfg.Timeout = time.Minute
+	c, err := cfg.New(target(url), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,12 +159,16 @@ func TestParsingKnownSeriesAllocatesNothing(t *testing.T) {
 	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 	tab.parse(body, now)
 	tab.fill(now)
-	if n := testing.AllocsPerRun(20, func() {
-		if samples, bad, _ := tab.parse(body, now); bad != 0 || samples != 8*len(schemas.GPUMetrics) {
-			t.Fatalf("%d samples, %d bad", samples, bad)
-		}
-		tab.fill(now)
-	}); n > 0 {
+	n := math.Inf(1)
+	for range 5 { // what else runs in the process allocates too, now and then
+		n = min(n, testing.AllocsPerRun(20, func() {
+			if samples, bad, _ := tab.parse(body, now); bad != 0 || samples != 8*len(schemas.GPUMetrics) {
+				t.Fatalf("%d samples, %d bad", samples, bad)
+			}
+			tab.fill(now)
+		}))
+	}
+	if n > 0 {
 		t.Errorf("%v allocations a scrape", n)
 	}
 }

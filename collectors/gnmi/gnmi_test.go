@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ type fake struct {
 	responses []*gpb.SubscribeResponse
 	refuse    string // a path that it does not know
 	more      chan *gpb.SubscribeResponse
+	accepted  chan struct{} // when not nil, told of each subscription that is not refused
 }
 
 func (f *fake) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
@@ -52,6 +54,9 @@ func (f *fake) Subscribe(s grpc.BidiStreamingServer[gpb.SubscribeRequest, gpb.Su
 		if f.refuse != "" && strings.Contains(sub.GetPath().String(), f.refuse) {
 			return status.Errorf(codes.InvalidArgument, "unknown path %v", sub.GetPath())
 		}
+	}
+	if f.accepted != nil {
+		f.accepted <- struct{}{}
 	}
 	for _, r := range f.responses {
 		if err := s.Send(r); err != nil {
@@ -128,7 +133,7 @@ func TestConformance(t *testing.T) {
 
 func config() *Config {
 	c := Default()
-	c.TLS.Disabled, c.SampleInterval, c.Timeout = true, 100*time.Millisecond, 2*time.Second
+	c.TLS.Disabled, c.SampleInterval, c.Timeout = true, 100*time.Millisecond, time.Minute
 	return c
 }
 
@@ -154,7 +159,7 @@ func told(rec *collectortest.Recorder) []string {
 
 func wait(t *testing.T, rec *collectortest.Recorder, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); len(rec.Events()) < n; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(rec.Events()) < n; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("only %v", told(rec))
 		}
@@ -226,7 +231,7 @@ func TestFlappingPort(t *testing.T) {
 }
 
 func TestTargetThatRefusesOptionalPathsIsAskedForLess(t *testing.T) {
-	f := &fake{refuse: "boot-time", responses: []*gpb.SubscribeResponse{synced()}}
+	f := &fake{refuse: "boot-time", responses: []*gpb.SubscribeResponse{synced()}, accepted: make(chan struct{}, 1)}
 	rec := collectortest.NewRecorder()
 	c, err := config().New(serve(t, f), collectortest.Settings())
 	if err != nil {
@@ -236,7 +241,7 @@ func TestTargetThatRefusesOptionalPathsIsAskedForLess(t *testing.T) {
 		t.Fatalf("first run: %v", err)
 	}
 	stop := again(c, rec)
-	time.Sleep(100 * time.Millisecond)
+	<-f.accepted
 	if err := stop(); err != nil {
 		t.Fatalf("second run: %v", err)
 	}
@@ -281,7 +286,11 @@ func TestKnownSeriesAllocateNothing(t *testing.T) {
 	n := notification()
 	st.notification(n)
 	st.begin()
-	if a := testing.AllocsPerRun(20, func() { st.notification(n); st.begin() }); a > 0 {
+	a := math.Inf(1)
+	for range 5 { // what else runs in the process allocates too, now and then
+		a = min(a, testing.AllocsPerRun(20, func() { st.notification(n); st.begin() }))
+	}
+	if a > 0 {
 		t.Errorf("%v allocations for %d updates", a, len(n.GetUpdate()))
 	}
 }
@@ -319,8 +328,18 @@ func TestATargetThatNeverSaysThatItHasSentEverythingIsStillRemembered(t *testing
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := again(c, rec)
-	for n, deadline := int64(2), time.Now().Add(5*time.Second); ; n++ {
+	// A busy machine may not connect in so short a time: it tries again.
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		err := c.Run(ctx, rec)
+		for ; err != nil && ctx.Err() == nil; err = c.Run(ctx, rec) {
+			t.Logf("run: %v", err)
+		}
+		done <- err
+	}()
+	for n, deadline := int64(2), time.Now().Add(time.Minute); ; n++ {
 		select {
 		case f.more <- oper("Ethernet1", "UP", n):
 		case <-time.After(50 * time.Millisecond):
@@ -329,11 +348,12 @@ func TestATargetThatNeverSaysThatItHasSentEverythingIsStillRemembered(t *testing
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Error("nothing is remembered 5 s after the first update")
+			t.Error("nothing is remembered after the first update")
 			break
 		}
 	}
-	if err := stop(); err != nil {
+	cancel()
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }

@@ -50,7 +50,7 @@ type log struct {
 func newLog(t *testing.T, change func(*Config)) *log {
 	t.Helper()
 	cfg := DefaultConfig()
-	cfg.SensorInterval, cfg.Backlog, cfg.Timeout = 0, 0, 200*time.Millisecond
+	cfg.SensorInterval, cfg.Backlog, cfg.Timeout = 0, 0, 30*time.Second
 	if change != nil {
 		change(cfg)
 	}

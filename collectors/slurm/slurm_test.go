@@ -107,7 +107,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func newPoller(t *testing.T, url string, s collectors.Settings, tok string) *poller {
 	t.Helper()
 	cfg := Default()
-	cfg.URL, cfg.TokenFile = url, tokenFile(t, tok)
+	cfg.URL, cfg.TokenFile, cfg.Timeout = url, tokenFile(t, tok), time.Minute
 	c, err := cfg.New(schemas.Resource{ID: "dc1", Kind: "site"}, s)
 	if err != nil {
 		t.Fatal(err)

@@ -105,6 +105,16 @@ func checkURL(s string) error {
 	return nil
 }
 
+// CheckFiles reads the certificates and keys that the configuration names.
+func (c Config) CheckFiles() error {
+	var errs []error
+	for _, t := range c.Alertmanagers {
+		_, err := t.client()
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // client builds the HTTP client of a target; it reads the TLS files.
 func (t Target) client() (*http.Client, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.TLS.ServerName, InsecureSkipVerify: t.TLS.InsecureSkipVerify}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -176,9 +177,35 @@ type target struct {
 	http *http.Client
 	wake chan struct{}
 
-	mu    sync.Mutex
-	known map[string]*entry
-	order []string
+	mu      sync.Mutex
+	known   map[string]*entry
+	order   []string
+	failing error // why the last attempt failed
+	since   time.Time
+	waiting int // incidents that it was to tell
+}
+
+// Health returns which Alertmanager is not reached, since when and why, or nil.
+func (n *Notifier) Health() error {
+	var errs []error
+	for _, t := range n.targets {
+		t.mu.Lock()
+		if t.failing != nil {
+			errs = append(errs, fmt.Errorf("%s is not reached since %s, %d incidents wait: %w", t.cfg.URL, t.since.UTC().Format(time.TimeOnly), t.waiting, t.failing))
+		}
+		t.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// tried notes the outcome of an attempt.
+func (t *target) tried(err error, incidents int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil && t.failing == nil {
+		t.since = time.Now()
+	}
+	t.failing, t.waiting = err, incidents
 }
 
 func over(inc *schemas.Incident) bool {
@@ -245,6 +272,7 @@ func (t *target) run(ctx context.Context) {
 			again, err := t.post(ctx, alerts)
 			if err == nil || !again {
 				failures = 0
+				t.tried(nil, 0)
 				t.done(sent)
 				if err != nil {
 					t.n.log.Error("alertmanager refused alerts", "target", t.cfg.URL, "alerts", len(alerts), "error", err)
@@ -254,6 +282,7 @@ func (t *target) run(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
+			t.tried(err, len(sent))
 			if failures == 0 || failures&(failures-1) == 0 { // 1, 2, 4, 8 …
 				t.n.log.Warn("alertmanager not reached", "target", t.cfg.URL, "attempt", failures+1, "error", err)
 			}

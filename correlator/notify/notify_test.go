@@ -19,6 +19,7 @@ import (
 
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"github.com/auspex-dev/auspex/internal/certtest"
 	"github.com/auspex-dev/auspex/internal/store/records"
 	"github.com/auspex-dev/auspex/schemas"
 )
@@ -32,6 +33,13 @@ type manager struct {
 	posts  [][]Alert
 	auth   []string
 	answer []int // status codes to come; then 200
+	away   bool  // connections break
+}
+
+func (m *manager) setAway(away bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.away = away
 }
 
 func newManager(t *testing.T, answer ...int) *manager {
@@ -40,6 +48,9 @@ func newManager(t *testing.T, answer ...int) *manager {
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		if m.away {
+			panic(http.ErrAbortHandler)
+		}
 		if r.Method != http.MethodPost || r.URL.Path != "/api/v2/alerts" {
 			t.Errorf("request %s %s", r.Method, r.URL)
 		}
@@ -109,7 +120,7 @@ func publish(t *testing.T, b *mem.Bus, inc schemas.Incident) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if ok() {
 			return
 		}
@@ -216,6 +227,77 @@ func TestFailuresAreRetriedAndRefusalsAreNot(t *testing.T) {
 	if len(m.auth) != requests+2 {
 		t.Errorf("%d requests, want %d: a refused body was sent again", len(m.auth), requests+2)
 	}
+}
+
+func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
+	m := newManager(t)
+	m.setAway(true)
+	b := mem.New(1)
+	t.Cleanup(func() { _ = b.Close() })
+	n := New(config(m), openList(nil), b, slog.New(slog.DiscardHandler), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx, func() {}) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	publish(t, b, incident(1, schemas.SeverityError))
+	eventually(t, "health to tell", func() bool { return n.Health() != nil })
+	if said := n.Health().Error(); !strings.Contains(said, m.URL) || !strings.Contains(said, "1 incidents wait") {
+		t.Errorf("health: %s", said)
+	}
+	other := incident(1, schemas.SeverityWarning)
+	other.ID = "i-2"
+	publish(t, b, other)
+	gone := incident(2, schemas.SeverityError)
+	now := time.Now().UTC()
+	gone.Closed = &now
+	publish(t, b, gone)
+	m.setAway(false)
+	state := map[string]string{}
+	eventually(t, "both incidents", func() bool {
+		for _, a := range m.all() {
+			state[a.Labels["incident"]] = "firing"
+			if !a.EndsAt.After(time.Now()) {
+				state[a.Labels["incident"]] = "resolved"
+			}
+		}
+		return len(state) == 2
+	})
+	eventually(t, "what closed meanwhile to be resolved", func() bool {
+		for _, a := range m.all() {
+			if a.Labels["incident"] == "i-1" && !a.EndsAt.After(time.Now()) {
+				return true
+			}
+		}
+		return false
+	})
+	if state["i-2"] != "firing" {
+		t.Errorf("told: %v", state)
+	}
+	eventually(t, "health to be well", func() bool { return n.Health() == nil })
+}
+
+func TestWhichAlertmanagerIsTrusted(t *testing.T) {
+	certtest.Handshakes(t, true, func(t *testing.T, h certtest.Handshake) error {
+		m := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		m.TLS, m.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		m.StartTLS()
+		defer m.Close()
+		x := DefaultTarget(m.URL)
+		x.TLS = TLS{CAFile: h.CAFile, CertFile: h.CertFile, KeyFile: h.KeyFile}
+		n := New(Config{Resend: time.Minute, Alertmanagers: []Target{x}}, nil, nil, slog.New(slog.DiscardHandler), nil)
+		var err error
+		if n.targets[0].http, err = x.client(); err != nil {
+			return err
+		}
+		defer n.targets[0].http.CloseIdleConnections()
+		_, err = n.targets[0].post(t.Context(), []Alert{{}})
+		return err
+	})
 }
 
 func TestOpenIncidentsAreSentAfterARestartAndAgain(t *testing.T) {

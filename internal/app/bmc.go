@@ -2,11 +2,8 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/auspex-dev/auspex/control"
@@ -39,7 +36,7 @@ func (s *stack) openBMC(ctx context.Context, server string) (power.BMC, error) {
 			return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
 		}
 	}
-	if t.TLS, err = clientTLS(c.CAFile, c.InsecureSkipVerify); err != nil {
+	if t.TLS, err = c.tls(); err != nil {
 		return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
 	}
 	client, err := bmc.Open(ctx, t)
@@ -47,22 +44,6 @@ func (s *stack) openBMC(ctx context.Context, server string) (power.BMC, error) {
 		return nil, err
 	}
 	return powerBMC{client}, nil
-}
-
-func clientTLS(caFile string, insecure bool) (*tls.Config, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}
-	if caFile == "" {
-		return cfg, nil
-	}
-	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("read CA: %w", err)
-	}
-	cfg.RootCAs = x509.NewCertPool()
-	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("read CA: no certificate in %s", caFile)
-	}
-	return cfg, nil
 }
 
 // powerBMC is a board controller as a power cycle wants it.

@@ -37,8 +37,16 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	}
 	rules, err := detect.CheckRules(cfg.Detect.Rules)
 	note(err)
-	_, err = clientTLS(cfg.Control.BMC.CAFile, false)
+	_, err = cfg.Control.BMC.tls()
 	note(err)
+	if cfg.API.TLS.CertFile != "" {
+		_, err = cfg.API.TLS.Read()
+		note(err)
+	}
+	if cfg.Bus.Type == "kafka" {
+		note(cfg.Bus.Kafka.CheckFiles())
+	}
+	note(cfg.Notify.CheckFiles())
 	_, err = control.New(cfg.Control.Config, control.Deps{})
 	note(err)
 	targets := map[string]int{}

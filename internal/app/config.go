@@ -1,6 +1,7 @@
 package app
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/auspex-dev/auspex/control"
 	"github.com/auspex-dev/auspex/correlator"
 	"github.com/auspex-dev/auspex/correlator/notify"
+	"github.com/auspex-dev/auspex/internal/bmc/redfish"
 	"github.com/auspex-dev/auspex/internal/bus/jetstream"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
 	"github.com/auspex-dev/auspex/internal/bus/spool"
@@ -139,6 +141,11 @@ type BMCConfig struct {
 	Timeout            time.Duration `yaml:"timeout"`
 	CAFile             string        `yaml:"ca_file"`
 	InsecureSkipVerify bool          `yaml:"insecure_skip_verify"`
+}
+
+// tls reads the file that says whom to trust.
+func (c *BMCConfig) tls() (*tls.Config, error) {
+	return redfish.TLSConfig{CAFile: c.CAFile, InsecureSkipVerify: c.InsecureSkipVerify}.Client()
 }
 
 // Validate names the key at fault.

@@ -139,8 +139,12 @@ func (c *console) incident(v []byte) error {
 	case i.Closed != nil:
 		c.tell(i.ID, line{*i.Closed, "closed", i.RootCause.Resource + " " + i.RootCause.Fault})
 	default:
-		c.revise(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s %s: %s (%.0f %%, %d events)",
-			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, len(i.Events))})
+		events := "events"
+		if len(i.Events) == 1 {
+			events = "event"
+		}
+		c.revise(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s %s: %s (%.0f %%, %d %s)",
+			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, len(i.Events), events)})
 	}
 	return nil
 }

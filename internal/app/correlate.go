@@ -36,7 +36,9 @@ func (s *stack) correlate() []run.Component {
 	})}
 	if len(s.cfg.Notify.Alertmanagers) > 0 {
 		comps = append(comps, s.lasting("notify", func(reg prometheus.Registerer) (run.Component, error) {
-			return notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg), nil
+			n := notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg)
+			s.health.Check("alertmanager", n.Health)
+			return n, nil
 		}))
 	}
 	return comps

@@ -3,6 +3,7 @@ package app
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/auspex-dev/auspex/internal/certtest"
 	"github.com/auspex-dev/auspex/internal/config"
 )
 
@@ -23,6 +25,7 @@ import (
 type site struct {
 	dir, url string
 	hup      chan struct{}
+	client   http.Client
 }
 
 const (
@@ -50,7 +53,13 @@ func (s *site) write(t *testing.T, name, text string) {
 func startSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{dir: t.TempDir(), hup: make(chan struct{})}
-	s.write(t, "auspex.yaml", siteConfig)
+	s.start(t, siteConfig)
+	return s
+}
+
+func (s *site) start(t *testing.T, text string) {
+	t.Helper()
+	s.write(t, "auspex.yaml", text)
 	s.write(t, "rules.yml", siteRules)
 	s.write(t, "topology.json", siteFleet)
 	s.write(t, "secrets.yaml", "bmc: {user: a, password: b}\n")
@@ -66,7 +75,7 @@ func startSite(t *testing.T) *site {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- Run(ctx, cfg, RunOptions{Out: in, Err: io.Discard, Load: load, Reload: s.hup})
+		done <- Run(ctx, cfg, RunOptions{Out: in, Err: io.Discard, Load: load, Reload: s.hup, Grace: time.Minute})
 		_ = in.Close()
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -83,7 +92,7 @@ func startSite(t *testing.T) *site {
 	})
 	for { // the address is printed before the last parts run
 		if status, _ := s.get(t, "-/ready"); status == http.StatusOK {
-			return s
+			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -95,7 +104,7 @@ func (s *site) ask(t *testing.T, method, path string) (status int, body []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,6 +173,50 @@ func TestReloadTakesOverWhatItCan(t *testing.T) {
 	s.hup <- struct{}{} // taken when the first is done
 	if got := s.metrics(t, `auspex_config_reloads_total{result="success"}`); len(got) != 1 || strings.HasSuffix(got[0], " 2") {
 		t.Errorf("a signal was not counted: %v", got)
+	}
+}
+
+func TestReloadShowsANewCertificateAndKeepsTheOldOneWhereItIsBad(t *testing.T) {
+	s := &site{dir: t.TempDir(), hup: make(chan struct{})}
+	install := func(certFile, keyFile string) {
+		t.Helper()
+		for name, from := range map[string]string{"tls.crt": certFile, "tls.key": keyFile} {
+			b, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.write(t, name, string(b))
+		}
+	}
+	trust := func(a *certtest.Authority) {
+		s.client.CloseIdleConnections()
+		s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Pool, MinVersion: tls.VersionTLS12}}
+	}
+	t.Cleanup(func() { s.client.CloseIdleConnections() })
+	a, b := certtest.New(t), certtest.New(t)
+	soon := time.Now().Add(time.Hour)
+	old, next := a.Issue(t, soon, "127.0.0.1"), b.Issue(t, soon, "127.0.0.1")
+	install(old.CertFile, old.KeyFile)
+	trust(a)
+	s.start(t, strings.Replace(siteConfig, "127.0.0.1:0", "127.0.0.1:0, tls: {cert_file: DIR/tls.crt, key_file: DIR/tls.key}", 1))
+	if !strings.HasPrefix(s.url, "https://") {
+		t.Fatalf("address %s", s.url)
+	}
+	install(next.CertFile, old.KeyFile)
+	if status, r := s.reload(t); status != 422 || !strings.Contains(r.Detail, "tls.key") {
+		t.Errorf("the key of another certificate: %d %+v", status, r)
+	}
+	trust(a) // a new connection
+	if status, _ := s.get(t, "-/ready"); status != 200 {
+		t.Errorf("after it: %d", status)
+	}
+	install(next.CertFile, next.KeyFile)
+	if status, r := s.reload(t); status != 200 || !slices.Contains(r.Read, "certificate") {
+		t.Errorf("a new certificate: %d %+v", status, r)
+	}
+	trust(b)
+	if status, _ := s.get(t, "-/ready"); status != 200 {
+		t.Errorf("with it: %d", status)
 	}
 }
 

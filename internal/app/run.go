@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -22,7 +23,7 @@ var ErrUsage = errors.New("wrong usage")
 
 var errNoRows = sql.ErrNoRows
 
-// grace bounds how long everything together takes to stop.
+// grace bounds how long everything together takes to stop, where nothing else is asked for.
 const grace = 4 * time.Second
 
 // stopBound is what all of that and the end of the simulated fleet may take.
@@ -39,6 +40,8 @@ type RunOptions struct {
 	Load func() (Config, error)
 	// Reload asks for it; nil asks never.
 	Reload <-chan struct{}
+	// Grace bounds how long everything together takes to stop; 0 is 4 s.
+	Grace time.Duration
 }
 
 // Run runs the roles of a configuration until ctx is done.
@@ -98,7 +101,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 		defer s.health.SetReady(false)
 		return s.reload.Follow(ctx, ready, o.Reload)
 	}))
-	return run.Group(ctx, s.log, grace, comps...)
+	return run.Group(ctx, s.log, cmp.Or(o.Grace, grace), comps...)
 }
 
 func flock(f *os.File) error {

@@ -139,33 +139,46 @@ func (b *errorBox) get() error {
 	return nil
 }
 
+// Bounds of lasting.
+const (
+	shortestPause, longestPause = time.Second, 30 * time.Second
+	// steady is how long a component has to work for its failures to be over.
+	steady = time.Minute
+	// giveUpAfter is how long a component may fail in a row.
+	giveUpAfter = 5 * time.Minute
+)
+
 // lasting is a component that is built again, with a growing pause, when it fails
 // after it has run: it keeps its state in the stores and takes it up from there,
 // as after a restart of the process, and the others go on meanwhile. One that
-// cannot start, or whose bus is closed, ends the process.
+// cannot start, whose bus is closed, or that fails for longer than giveUpAfter ends
+// the process (docs/adr/0007-lifecycle.md).
 func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.Component, error)) run.Component {
 	return run.Func(name, func(ctx context.Context, ready func()) error {
-		const shortest, longest = time.Second, 30 * time.Second
 		var failed errorBox
 		s.health.Check(name, failed.get)
 		started := false
-		for pause := shortest; ; pause = min(2*pause, longest) {
+		var since time.Time // when the failures in a row began
+		for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+			began := time.Now()
 			c, err := build(s.unique(name))
 			if err == nil {
-				began := time.Now()
 				err = c.Run(ctx, func() {
 					started = true
 					failed.set(nil)
 					ready()
 				})
-				if time.Since(began) > time.Minute {
-					pause = shortest
-				}
 			}
 			if ctx.Err() != nil || !started || err == nil || errors.Is(err, bus.ErrClosed) {
 				return err
 			}
+			if since.IsZero() || time.Since(began) > steady {
+				since, pause = time.Now(), shortestPause
+			}
 			failed.set(err)
+			if stood := time.Since(since); stood >= giveUpAfter {
+				return fmt.Errorf("given up after %s: %w", stood.Round(time.Second), err)
+			}
 			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
 			if run.Sleep(ctx, pause) != nil {
 				return nil
@@ -188,10 +201,11 @@ func (s *stack) state() run.Component {
 			return err
 		}
 		s.secrets.Set(credentials)
-		if s.db, err = sqldb.Open(ctx, s.cfg.Store.SQL); err != nil {
+		if s.db, err = s.openSQL(ctx, storeWait); err != nil {
 			return of(err)
 		}
 		defer func() { _ = s.db.Close() }()
+		s.health.Check("state", s.db.Health)
 		s.records = records.New(s.db)
 		s.inv = cmdb.New(s.cfg.Inventory.Config, s.db, s.log, s.reg)
 		if err := s.inv.Open(ctx); err != nil {
@@ -208,6 +222,27 @@ func (s *stack) state() run.Component {
 		s.enrich = enrich.New(s.inv, s.reg)
 		return of(s.inv.Run(ctx, ready))
 	})
+}
+
+// storeWait is how long a server may take to answer when the process starts.
+const storeWait = 30 * time.Second
+
+// openSQL opens the relational store; a server that does not answer yet is waited
+// for, since both may have been started at once.
+func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, error) {
+	began := time.Now()
+	for told := false; ; told = true {
+		db, err := sqldb.Open(ctx, s.cfg.Store.SQL)
+		if err == nil || !sqldb.Away(err) || time.Since(began) >= within {
+			return db, err
+		}
+		if !told {
+			s.log.Warn("PostgreSQL does not answer yet", "waits", within.String(), "error", err)
+		}
+		if err := run.Sleep(ctx, 500*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // prepareInventory reads the configured inventory, if there is one; what it
@@ -244,6 +279,9 @@ func (s *stack) openBus() run.Component {
 		}
 		if err != nil {
 			return err
+		}
+		if h, ok := s.bus.(interface{ Health() error }); ok {
+			s.health.Check("bus", h.Health)
 		}
 		ready()
 		<-ctx.Done()

@@ -42,7 +42,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 			t.Errorf("the simulator ended with %v:\n%s", err, stderr.String())
 		}
 	})
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(dir, sim.EndpointsFile)); err == nil {
 			break
 		}
@@ -103,11 +103,11 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 	})
 	t.Run("gnmic", func(t *testing.T) {
 		target, err := api.NewTarget(api.Name("leaf"), api.Address(attrs["leaf-r01"][schemas.AttrGNMIAddress]),
-			api.Username(user), api.Password(password), api.TLSCA(filepath.Join(dir, sim.CAFile)), api.Timeout(20*time.Second))
+			api.Username(user), api.Password(password), api.TLSCA(filepath.Join(dir, sim.CAFile)), api.Timeout(patience))
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err := target.CreateGNMIClient(ctx); err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 func wait(t *testing.T, what string, check func() error) {
 	t.Helper()
 	err := errors.New("not looked at")
-	for end := time.Now().Add(time.Minute); err != nil; time.Sleep(250 * time.Millisecond) {
+	for end := time.Now().Add(patience); err != nil; time.Sleep(250 * time.Millisecond) {
 		if err = check(); err != nil && time.Now().After(end) {
 			t.Fatalf("%s: %v", what, err)
 		}

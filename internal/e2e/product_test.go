@@ -269,8 +269,8 @@ func (p *product) interrupt() time.Duration {
 	}
 	select {
 	case <-p.done:
-	case <-time.After(30 * time.Second):
-		p.t.Fatal("the product did not end within 30s of an interrupt")
+	case <-time.After(patience):
+		p.t.Fatalf("the product did not end within %s of an interrupt", patience)
 	}
 	if *p.exit != nil {
 		p.t.Errorf("after an interrupt the product ended with %v", *p.exit)
@@ -280,7 +280,7 @@ func (p *product) interrupt() time.Duration {
 
 // get reads a route of the API into v.
 func (p *product) get(route string, v any) error {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+route, nil)
 	if err != nil {

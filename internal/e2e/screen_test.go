@@ -35,7 +35,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 	}
 	visit := func(url string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(browser, 30*time.Second)
+		ctx, cancel := context.WithTimeout(browser, patience)
 		defer cancel()
 		if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
 			t.Fatal(err)

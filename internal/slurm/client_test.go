@@ -55,7 +55,7 @@ func daemon(t *testing.T, version string) (*httptest.Server, *[]string) {
 
 func TestAnUnknownNodeIsAnErrorAndNothingIsSent(t *testing.T) {
 	srv, posts := daemon(t, "v0.0.42")
-	c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: 5 * time.Second})
+	c := New(Options{URL: srv.URL, Version: "v0.0.42", Timeout: time.Minute})
 	t.Cleanup(c.Close)
 	if _, err := c.Node(t.Context(), "nope"); !errors.Is(err, ErrUnknownNode) {
 		t.Error(err)
@@ -78,12 +78,12 @@ func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho \"$@\" >"+out+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: 5 * time.Second})
+	c := New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: time.Minute})
 	t.Cleanup(c.Close)
 	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); !errors.Is(err, ErrRefused) {
 		t.Errorf("without scontrol: %v", err)
 	}
-	c = New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: 5 * time.Second, Scontrol: []string{script}})
+	c = New(Options{URL: srv.URL, Version: "v0.0.38", Timeout: time.Minute, Scontrol: []string{script}})
 	t.Cleanup(c.Close)
 	if err := c.SetNode(context.Background(), "n1", "DRAIN", "why"); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestATokenDoesNotFollowARedirect(t *testing.T) {
 	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := New(Options{URL: srv.URL, Version: "v0.0.42", TokenFile: file, Timeout: 5 * time.Second})
+	c := New(Options{URL: srv.URL, Version: "v0.0.42", TokenFile: file, Timeout: time.Minute})
 	t.Cleanup(c.Close)
 	if _, err := c.Node(t.Context(), "n1"); !errors.Is(err, ErrProtocol) {
 		t.Errorf("a redirect: %v, want an answer that is not understood", err)

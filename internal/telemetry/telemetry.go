@@ -114,7 +114,7 @@ func (h *Health) SetReady(ready bool) {
 	h.ready = ready
 }
 
-// Degraded returns what does not work, by name.
+// Degraded returns what does not work, by name, each in one line.
 func (h *Health) Degraded() map[string]string {
 	h.mu.Lock()
 	names := make([]string, 0, len(h.checks))
@@ -130,7 +130,7 @@ func (h *Health) Degraded() map[string]string {
 	out := map[string]string{}
 	for i, f := range fs {
 		if err := f(); err != nil {
-			out[names[i]] = err.Error()
+			out[names[i]] = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
 	}
 	return out

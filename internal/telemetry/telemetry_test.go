@@ -37,6 +37,7 @@ func TestARepeatingCallSiteIsLimitedAndCounted(t *testing.T) {
 func TestReadyAfterStartAndDegradedPartsShow(t *testing.T) {
 	var h telemetry.Health
 	h.Check("history", func() error { return errors.New("engine is missing") })
+	h.Check("control", func() error { return errors.Join(errors.New("one thing"), errors.New("another")) })
 	srv := telemetry.Handler(telemetry.NewRegistry(), &h)
 	get := func(path string) (int, string) {
 		w := httptest.NewRecorder()
@@ -47,7 +48,7 @@ func TestReadyAfterStartAndDegradedPartsShow(t *testing.T) {
 		t.Errorf("ready before start: %d", code)
 	}
 	h.SetReady(true)
-	if code, body := get("/-/ready"); code != 200 || !strings.Contains(body, "engine is missing") {
+	if code, body := get("/-/ready"); code != 200 || !strings.Contains(body, "engine is missing") || !strings.Contains(body, `"one thing; another"`) {
 		t.Errorf("%d %s", code, body)
 	}
 	if _, body := get("/metrics"); !strings.Contains(body, "auspex_build_info{") {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,7 +94,9 @@ const (
 	// hangs does not keep alerts from the correlator.
 	recordsTimeout = 5 * time.Second
 	recordsChunk   = 256
-	maxBackoff     = 5 * time.Second
+	// writeAgain is the pause after a write that failed.
+	writeAgain = 10 * time.Second
+	maxBackoff = 5 * time.Second
 )
 
 // Detector reads the topic events and publishes alerts.
@@ -109,8 +113,12 @@ type Detector struct {
 	ids     *dedup.Window
 	batches *dedup.Batches
 
-	mu     sync.Mutex
-	firing map[string]schemas.Alert // by fingerprint
+	writing sync.Mutex
+	again   time.Time // no write is tried before; guarded by writing
+
+	mu      sync.Mutex
+	firing  map[string]schemas.Alert // by fingerprint
+	waiting map[string]schemas.Alert // by id: states that the relational store did not take
 
 	events    *prometheus.CounterVec
 	dropped   *prometheus.CounterVec
@@ -128,7 +136,7 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 	d := &Detector{
 		cfg: cfg, bus: b, enrich: e, records: r, log: log, now: time.Now,
 		decode: decode.New(group, b, log, reg), admit: set(cfg.Admit), ignore: set(cfg.Ignore),
-		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{},
+		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{}, waiting: map[string]schemas.Alert{},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_events_total", Help: "Events that were read, by what became of them.",
 		}, []string{"verdict"}),
@@ -142,7 +150,7 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 			Name: "auspex_detect_publish_retries_total", Help: "Attempts to publish alerts that failed and were made again.",
 		}),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_detect_unwritten_alerts_total", Help: "Alerts that were published but could not be written to the relational store.",
+			Name: "auspex_detect_unwritten_alerts_total", Help: "Alerts that were published and are missing in the relational store, because too many waited for it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_detect_latency_seconds", Help: "Time from an event's observation until its alert was durable on the bus.",
@@ -265,26 +273,13 @@ func (d *Detector) handle(ctx context.Context, msgs []bus.Message) error {
 }
 
 // emit writes the state of alerts and publishes them. A relational store that
-// fails costs the list of alerts, not the alerts.
+// fails delays the list of alerts, not the alerts.
 func (d *Detector) emit(ctx context.Context, alerts []schemas.Alert) error {
 	if len(alerts) == 0 {
 		return nil
 	}
-	changed := append(d.supersede(alerts), alerts...)
-	for rest := changed; len(rest) > 0; { // a flood of one device is no reason to lose all
-		n := min(len(rest), recordsChunk)
-		wctx, cancel := context.WithTimeout(ctx, recordsTimeout)
-		err := d.records.PutAlerts(wctx, rest[:n])
-		cancel()
-		if err != nil && ctx.Err() == nil {
-			d.unwritten.Add(float64(len(rest)))
-			d.log.Error("alerts could not be written to the relational store", "alerts", len(rest), "error", err)
-		}
-		if err != nil {
-			break
-		}
-		rest = rest[n:]
-	}
+	// What ends within the batch was written as firing before: the end comes last.
+	d.write(ctx, append(slices.Clip(alerts), d.supersede(alerts)...))
 	msgs := make([]bus.Message, 0, len(alerts))
 	for i := range alerts {
 		doc, err := json.Marshal(&alerts[i])
@@ -315,6 +310,45 @@ func (d *Detector) emit(ctx context.Context, alerts []schemas.Alert) error {
 	return nil
 }
 
+// write puts the state of alerts into the relational store, with what it did not
+// take before. What it does not take now waits.
+func (d *Detector) write(ctx context.Context, changed []schemas.Alert) {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.mu.Lock()
+	for _, a := range changed {
+		if _, known := d.waiting[a.ID]; known || len(d.waiting) < maxFiring {
+			d.waiting[a.ID] = a
+		} else {
+			d.unwritten.Inc()
+		}
+	}
+	rest := slices.Collect(maps.Values(d.waiting))
+	d.mu.Unlock()
+	if d.now().Before(d.again) { // it may hang: not every batch waits for it
+		return
+	}
+	for len(rest) > 0 { // a flood of one device is no reason to lose all
+		n := min(len(rest), recordsChunk)
+		wctx, cancel := context.WithTimeout(ctx, recordsTimeout)
+		err := d.records.PutAlerts(wctx, rest[:n])
+		cancel()
+		if err != nil {
+			d.again = d.now().Add(writeAgain)
+			if ctx.Err() == nil {
+				d.log.Error("alerts wait for the relational store", "alerts", len(rest), "error", err)
+			}
+			return
+		}
+		d.mu.Lock()
+		for _, a := range rest[:n] {
+			delete(d.waiting, a.ID)
+		}
+		d.mu.Unlock()
+		rest = rest[n:]
+	}
+}
+
 // key keeps the alerts of a server or switch in order.
 func key(a *schemas.Alert) string {
 	if a.Server != "" {
@@ -342,9 +376,9 @@ func (d *Detector) supersede(alerts []schemas.Alert) []schemas.Alert {
 	return ended
 }
 
-// sweep ends alerts of moments, which nothing else ends.
+// sweep ends alerts of moments, which nothing else ends, and writes what waits.
 func (d *Detector) sweep(ctx context.Context) {
-	tick := time.NewTicker(min(d.cfg.MomentTTL/4, time.Minute))
+	tick := time.NewTicker(min(d.cfg.MomentTTL/4, writeAgain))
 	defer tick.Stop()
 	for {
 		select {
@@ -359,27 +393,10 @@ func (d *Detector) sweep(ctx context.Context) {
 			if a.State == "" && a.Observed.Before(before) {
 				a.Status = schemas.AlertResolved
 				ended = append(ended, a)
-			}
-		}
-		d.mu.Unlock()
-		if len(ended) == 0 {
-			continue
-		}
-		wctx, cancel := context.WithTimeout(ctx, recordsTimeout)
-		err := d.records.PutAlerts(wctx, ended)
-		cancel()
-		if err != nil {
-			if ctx.Err() == nil {
-				d.log.Warn("old alerts could not be ended; trying again", "alerts", len(ended), "error", err)
-			}
-			continue
-		}
-		d.mu.Lock()
-		for _, a := range ended {
-			if d.firing[a.Fingerprint].ID == a.ID {
 				delete(d.firing, a.Fingerprint)
 			}
 		}
 		d.mu.Unlock()
+		d.write(ctx, ended)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,7 +117,7 @@ func alerts(t *testing.T, b bus.Subscriber, n int) []schemas.Alert {
 
 func collect[T any](t *testing.T, b bus.Subscriber, topic string, n int, parse func([]byte) ([]T, error)) []T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var mu sync.Mutex
 	var out []T
@@ -241,6 +242,54 @@ func TestAlertsSurviveABusAndAStoreThatFail(t *testing.T) {
 	alerts(t, b, 1)
 }
 
+// awayStore does not take alerts while it is away.
+type awayStore struct {
+	*records.Store
+	away atomic.Bool
+}
+
+func (s *awayStore) PutAlerts(ctx context.Context, as []schemas.Alert) error {
+	if s.away.Load() {
+		return errors.New("connection refused")
+	}
+	return s.Store.PutAlerts(ctx, as)
+}
+
+func TestAlertsOfAnOutageOfTheStoreAreWrittenAfterIt(t *testing.T) {
+	b := mem.New(2)
+	t.Cleanup(func() { _ = b.Close() })
+	rec := &awayStore{Store: openRecords(t)}
+	cfg := detect.DefaultConfig()
+	cfg.MomentTTL = 400 * time.Millisecond // and a sweep four times in it
+	start(t, detect.New(cfg, b, enrich.New(inventory(t), nil), rec, nil, nil))
+	rec.away.Store(true)
+	raised := schemas.Event{ID: "a", Source: "ipmi", Resource: "s1", Type: "psu.input_lost", Severity: "error", State: "raised", Attrs: map[string]string{"sensor": "PSU0 Input"}}
+	cleared := raised
+	cleared.ID, cleared.State = "b", "cleared"
+	send(t, b, batch("s1", raised, cleared))
+	send(t, b, batch("s1", schemas.Event{ID: "c", Source: "kmsg", Resource: "s1", Type: "host.oom", Severity: "error"}))
+	alerts(t, b, 3) // the bus has them meanwhile
+	rec.away.Store(false)
+	want := map[string]string{"a": "resolved", "b": "resolved", "c": "resolved"} // the end, and the end of the moment
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		got := map[string]string{}
+		as, _, err := rec.Alerts(t.Context(), records.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range as {
+			got[a.ID] = a.Status
+		}
+		d := cmp.Diff(want, got)
+		if d == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(d)
+		}
+	}
+}
+
 func TestMomentsStopFiringAfterAWhile(t *testing.T) {
 	b, rec := mem.New(1), openRecords(t)
 	t.Cleanup(func() { _ = b.Close() })
@@ -250,7 +299,7 @@ func TestMomentsStopFiringAfterAWhile(t *testing.T) {
 	send(t, b, batch("s1", schemas.Event{ID: "a", Resource: "s1", Type: "host.oom", Severity: "error"},
 		schemas.Event{ID: "b", Resource: "s1", Type: "psu.failure", Severity: "error", State: "raised"}))
 	alerts(t, b, 2)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		a, _, err := rec.Alert(t.Context(), "a")
 		if err == nil && a.Status == "resolved" {
 			break

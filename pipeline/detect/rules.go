@@ -51,7 +51,7 @@ type RulesConfig struct {
 	Timeout    time.Duration `yaml:"timeout"`     // of one expression
 	MaxSamples int           `yaml:"max_samples"` // of one expression
 	// Settle is how long after the start an alert of the run before may take to
-	// fire again before it counts as resolved.
+	// fire again before it counts as resolved. Its rule is evaluated once in any case.
 	Settle time.Duration `yaml:"settle"`
 }
 
@@ -271,6 +271,7 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 	}
 	r.manager.Store(manager)
 	ready()
+	since := time.Now()
 	settle := time.NewTimer(r.cfg.Settle)
 	defer settle.Stop()
 	for {
@@ -278,13 +279,24 @@ func (r *Rules) Run(ctx context.Context, ready func()) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.again:
+			since = time.Now()
 			settle.Reset(r.cfg.Settle)
 		case <-settle.C:
-			if !r.settled(ctx) {
+			switch {
+			case !r.evaluated(since):
+				settle.Reset(min(r.cfg.Interval, time.Second))
+			case !r.settled(ctx):
 				settle.Reset(r.cfg.Interval)
 			}
 		}
 	}
+}
+
+// evaluated reports whether every rule has had its say since a time. Until then an
+// alert that does not fire has not ended: the machine may have stood still, or its
+// group may come by rarely.
+func (r *Rules) evaluated(since time.Time) bool {
+	return !slices.ContainsFunc(r.Groups(), func(g *promrules.Group) bool { return !g.GetLastEvaluation().After(since) })
 }
 
 // Prepare checks the rule files of another configuration. What it returns

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,7 +54,7 @@ func victim(dir string, last bool) error {
 		return err
 	}
 	ec := embedded.DefaultConfig()
-	ec.Dir = filepath.Join(dir, "engine")
+	ec.Dir, ec.StartTimeout = filepath.Join(dir, "engine"), 2*time.Minute
 	engine, err := embedded.Start(ctx, ec)
 	if err != nil {
 		return err
@@ -75,7 +77,7 @@ func victim(dir string, last bool) error {
 	n := readCursor(dir)
 	if !last {
 		for ; ; n += 5 {
-			if err := collect(ctx, b, n); err != nil {
+			if _, _, err := collect(ctx, b, n); err != nil {
 				return err
 			}
 			if n%50 == 0 {
@@ -85,22 +87,25 @@ func victim(dir string, last bool) error {
 		}
 	}
 	// What was acknowledged after the cursor is known by reading on from it.
+	newest := map[string]int64{}
 	for range 20 {
-		if err := collect(ctx, b, n); err != nil {
+		key, at, err := collect(ctx, b, n)
+		if err != nil {
 			return err
 		}
+		newest[key] = at
 		n += 5
 	}
+	published, err := published(ctx, b, newest)
+	if err != nil {
+		return err
+	}
 	var events, ids, rows, readings uint64
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err := db.Conn().QueryRow(ctx, "SELECT count(), uniqExact(id) FROM events").Scan(&events, &ids); err != nil {
 			return err
 		}
 		if err := db.Conn().QueryRow(ctx, "SELECT count(), uniqExact(bus_partition, bus_offset) FROM gpu").Scan(&rows, &readings); err != nil {
-			return err
-		}
-		published, err := published(ctx, b)
-		if err != nil {
 			return err
 		}
 		if ids >= uint64(n) && rows >= published {
@@ -114,11 +119,12 @@ func victim(dir string, last bool) error {
 			return b.Close()
 		}
 	}
-	return fmt.Errorf("not all was stored: events %d ids %d want %d rows %d", events, ids, n, rows)
+	return fmt.Errorf("not all was stored: events %d ids %d want %d rows %d want %d", events, ids, n, rows, published)
 }
 
-// collect publishes events n to n+4 and one reading of a GPU.
-func collect(ctx context.Context, b bus.Publisher, n int) error {
+// collect publishes events n to n+4 and one reading of a GPU, and returns the key
+// and the time of the reading.
+func collect(ctx context.Context, b bus.Publisher, n int) (key string, observed int64, err error) {
 	at := time.Now().UTC()
 	batch := &auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: at.UnixNano()}
 	for i := range 5 {
@@ -126,34 +132,46 @@ func collect(ctx context.Context, b bus.Publisher, n int) error {
 	}
 	value, err := batch.MarshalVT()
 	if err != nil {
-		return err
+		return "", 0, err
 	}
 	reading := &auspexv1.Batch{Device: "s1", Collector: "c", Observed: at.UnixNano(), Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, BaseTime: at.UnixNano(), Delta: []int64{0}, XidLast: []float64{1}}}
 	sample, err := reading.MarshalVT()
 	if err != nil {
-		return err
+		return "", 0, err
 	}
-	key := "s" + strconv.Itoa(n%7)
-	return b.Publish(ctx, bus.Message{Topic: schemas.TopicEvents, Key: key, Value: value}, bus.Message{Topic: schemas.TopicTelemetry, Key: key, Value: sample})
+	key = "s" + strconv.Itoa(n%7)
+	return key, at.UnixNano(), b.Publish(ctx, bus.Message{Topic: schemas.TopicEvents, Key: key, Value: value}, bus.Message{Topic: schemas.TopicTelemetry, Key: key, Value: sample})
 }
 
-// published counts the messages of the topic telemetry.
-func published(ctx context.Context, b bus.Bus) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 1500*time.Millisecond)
+// published counts the messages of the topic telemetry, up to the newest of each
+// key, after which nothing comes.
+func published(ctx context.Context, b bus.Bus, newest map[string]int64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	counts := make(chan int, 1024)
-	go func() {
-		_ = b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicTelemetry, Start: func(context.Context, int) (int64, error) { return 0, nil }, MaxBatch: 4096}, func(_ context.Context, msgs []bus.Message) error {
-			counts <- len(msgs)
-			return nil
-		})
-		close(counts)
-	}()
+	var mu sync.Mutex
 	var n uint64
-	for c := range counts {
-		n += uint64(c)
+	err := b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicTelemetry, Start: func(context.Context, int) (int64, error) { return 0, nil }, MaxBatch: 4096}, func(_ context.Context, msgs []bus.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		n += uint64(len(msgs))
+		for _, m := range msgs {
+			batch := &auspexv1.Batch{}
+			if err := batch.UnmarshalVT(m.Value); err != nil {
+				return err
+			}
+			if newest[m.Key] == batch.GetObserved() {
+				delete(newest, m.Key)
+			}
+		}
+		if len(newest) == 0 {
+			cancel()
+		}
+		return nil
+	})
+	if err == nil && len(newest) > 0 {
+		err = errors.New("the telemetry was not read to its end")
 	}
-	return n, nil
+	return n, err
 }
 
 func readCursor(dir string) int {

@@ -31,6 +31,13 @@ func (s *Series) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
+// Bounds of a state, within which no difference of times and no sum of widths
+// overflows: some 146 years around 1970, and buckets of a year.
+const (
+	earliest = -1 << 62
+	widest   = 1 << 55
+)
+
 // DecodeBinary reads a state that AppendBinary wrote and returns what follows
 // it. After an error the series is as it was.
 func (s *Series) DecodeBinary(b []byte) ([]byte, error) {
@@ -50,7 +57,8 @@ func (s *Series) DecodeBinary(b []byte) ([]byte, error) {
 	for i, p := range []*float32{&t.sign, &t.lastV, &t.quantum} {
 		*p = math.Float32frombits(binary.LittleEndian.Uint32(b[50+4*i:]))
 	}
-	if t.width < 0 || t.maxWidth <= 0 || t.width > t.maxWidth || t.total < 0 || t.origin > t.last || t.first > t.last || t.sign != 1 && t.sign != -1 {
+	if t.width < 0 || t.maxWidth <= 0 || t.maxWidth > widest || t.width > t.maxWidth || t.total < 0 || (t.total > 0) != (n > 0) ||
+		t.origin < earliest || t.origin > t.last || t.first > t.last || t.last > -earliest || t.sign != 1 && t.sign != -1 {
 		return b, fmt.Errorf("%w: fields contradict each other", ErrState)
 	}
 	rest := b[head:]

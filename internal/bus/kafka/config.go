@@ -5,11 +5,13 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -67,6 +69,8 @@ type Config struct {
 
 	Log     *slog.Logger          `yaml:"-"`
 	Metrics prometheus.Registerer `yaml:"-"`
+	// Dial connects to a broker; nil dials its address.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
 }
 
 // DefaultConfig has no brokers; topics are made with 8 partitions, and batches
@@ -119,6 +123,13 @@ func (c Config) Validate() error {
 		return fmt.Errorf("kafka: sasl.mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known", c.SASL.Mechanism)
 	}
 	return nil
+}
+
+// CheckFiles reads the files that the configuration names.
+func (c Config) CheckFiles() error {
+	_, terr := c.tls()
+	_, serr := c.sasl()
+	return errors.Join(terr, serr)
 }
 
 func (c Config) tls() (*tls.Config, error) {

@@ -2,11 +2,14 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,7 +30,9 @@ const (
 	maxWait = 500 * time.Millisecond
 	// writeAttempts with a second between them outlast the loss of a leader.
 	writeAttempts = 30
-	closeGrace    = 5 * time.Second
+	// closeGrace is for what is on its way, to brokers that answer; whoever published
+	// it has ended by then.
+	closeGrace = time.Second
 )
 
 // Bus is a Kafka cluster.
@@ -37,7 +42,7 @@ type Bus struct {
 	metrics *bus.Metrics
 	errs    *prometheus.CounterVec
 	client  *kafkago.Client
-	trans   *kafkago.Transport
+	trans   *watch
 	writer  *kafkago.Writer
 
 	mu     sync.Mutex
@@ -65,9 +70,9 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	trans := &kafkago.Transport{
-		DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL, ClientID: "auspex", TLS: tlsConfig, SASL: mechanism,
-	}
+	trans := &watch{Transport: &kafkago.Transport{
+		Dial: cfg.Dial, DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL, ClientID: "auspex", TLS: tlsConfig, SASL: mechanism,
+	}}
 	addr := kafkago.TCP(cfg.Brokers...)
 	b := &Bus{
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), trans: trans,
@@ -88,12 +93,22 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cfg.RequestTimeout)
 	defer cancel()
+	var away error // why the brokers do not answer, rather than that time is up
 	if err := b.retry(ctx, "metadata", func(ctx context.Context) error {
 		_, err := b.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{}})
+		if err != nil && away == nil && !final(err) && ctx.Err() == nil {
+			b.log.Warn("Kafka does not answer yet", "brokers", cfg.Brokers, "waits", cfg.RequestTimeout.String(), "error", err)
+		}
+		if ctx.Err() == nil || away == nil {
+			away = err
+		}
 		return err
 	}); err != nil {
+		if errors.Is(away, context.DeadlineExceeded) {
+			away = fmt.Errorf("no answer within %s", cfg.RequestTimeout)
+		}
 		_ = b.Close()
-		return nil, fmt.Errorf("open bus on Kafka at %v: %w", cfg.Brokers, err)
+		return nil, fmt.Errorf("open bus on Kafka at %s: %w", strings.Join(cfg.Brokers, ", "), away)
 	}
 	return b, nil
 }
@@ -140,7 +155,11 @@ func (b *Bus) retry(ctx context.Context, request string, f func(context.Context)
 // final tells errors that another try does not change.
 func final(err error) bool {
 	var k kafkago.Error
-	return errors.As(err, &k) && !k.Temporary()
+	if errors.As(err, &k) {
+		return !k.Temporary()
+	}
+	var alert *net.OpError // crypto/tls tells by it what the other end refused
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, &alert) && alert.Op == "remote error"
 }
 
 // topic returns the number of partitions of a topic, and makes it when it is not
@@ -267,6 +286,7 @@ func (b *Bus) Publish(ctx context.Context, msgs ...bus.Message) (err error) {
 					return fmt.Errorf("publish to %s: %w: %w", msgs[i].Topic, bus.ErrTooLarge, e)
 				}
 				if e != nil {
+					b.trans.note(e)
 					return fmt.Errorf("publish to %s: %d of %d messages: %w", msgs[i].Topic, each.Count(), len(msgs), e)
 				}
 			}
@@ -308,19 +328,22 @@ func (b *Bus) Subscribe(ctx context.Context, sub bus.Subscription, handle bus.Ha
 }
 
 // Close ends subscriptions with [bus.ErrClosed] and returns when what was being
-// published is settled, or after 5 s.
+// published is settled, or after a second, or at once where nobody answers.
 func (b *Bus) Close() error {
 	b.once.Do(func() {
 		close(b.done)
-		closed := make(chan struct{})
+		closed, grace := make(chan struct{}), closeGrace
+		if b.Health() != nil {
+			grace = 0
+		}
 		go func() {
 			_ = b.writer.Close()
 			close(closed)
 		}()
 		select {
 		case <-closed:
-		case <-time.After(closeGrace):
-			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", closeGrace)
+		case <-time.After(grace):
+			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", grace.String())
 		}
 		b.trans.CloseIdleConnections()
 	})

@@ -26,7 +26,7 @@ import (
 type fake struct {
 	mu    sync.Mutex
 	away  bool
-	hangs bool
+	hangs chan struct{} // when not nil, told of each message that it holds
 	got   []string
 }
 
@@ -36,7 +36,8 @@ func (f *fake) Publish(ctx context.Context, msgs ...bus.Message) error {
 	f.mu.Lock()
 	hangs := f.hangs
 	f.mu.Unlock()
-	if hangs {
+	if hangs != nil {
+		hangs <- struct{}{}
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -89,9 +90,9 @@ func start(t *testing.T, file string, cfg spool.Config, pub bus.Publisher, reg p
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("waited 20 s for %s", what)
+			t.Fatalf("waited 2 min for %s", what)
 		}
 	}
 }
@@ -179,12 +180,13 @@ func TestAFullSpoolMakesCollectorsWaitAndLosesNothing(t *testing.T) {
 
 func TestAnEventThatWaitsForTheBusWhenTheProcessStopsIsKept(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spool.db")
-	pub := &fake{hangs: true}
+	pub := &fake{hangs: make(chan struct{}, 8)}
 	s, stop := start(t, file, spool.Config{Patience: time.Hour, MaxBytes: 1 << 20}, pub, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Publish(ctx, event("k", 7)) }()
-	time.AfterFunc(10*time.Millisecond, cancel)
+	<-pub.hangs
+	cancel()
 	if err := <-done; err != nil {
 		t.Fatalf("Publish at the stop: %v, want it to be on the disk", err)
 	}

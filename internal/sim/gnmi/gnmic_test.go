@@ -38,7 +38,7 @@ func TestGnmicReadsTheSwitch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := target.CreateGNMIClient(ctx); err != nil {
 		t.Fatal(err)

@@ -119,7 +119,7 @@ func dial(t testing.TB, sw device.Switch) (gpb.GNMIClient, context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", "admin", "password", "secret"), 10*time.Second)
+	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", "admin", "password", "secret"), 2*time.Minute)
 	t.Cleanup(func() {
 		cancel()
 		conn.Close()
@@ -287,7 +287,7 @@ func TestBadRequestsNameTheirPath(t *testing.T) {
 func TestWrongPasswordIsUnauthenticated(t *testing.T) {
 	client, _ := dial(t, newFake(1))
 	for _, md := range [][]string{nil, {"username", "admin", "password", "guess"}, {"username", "nobody", "password", "secret"}} {
-		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), 5*time.Second)
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), md...), 2*time.Minute)
 		if _, err := client.Capabilities(ctx, &gpb.CapabilityRequest{}); status.Code(err) != codes.Unauthenticated {
 			t.Errorf("%v: %v", md, err)
 		}

@@ -137,7 +137,7 @@ func connect(t *testing.T, s *httptest.Server, basic bool) *gofish.APIClient {
 	t.Helper()
 	c, err := gofish.Connect(gofish.ClientConfig{
 		Endpoint: s.URL, Username: "admin", Password: "secret", BasicAuth: basic,
-		HTTPClient: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+		HTTPClient: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -500,7 +500,7 @@ func TestGofishExpandsInFewRequests(t *testing.T) {
 	t.Cleanup(s.Close)
 	c, err := gofish.Connect(gofish.ClientConfig{
 		Endpoint: s.URL, Username: "admin", Password: "secret", BasicAuth: true, AutoExpand: true,
-		HTTPClient: &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+		HTTPClient: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,14 +5,18 @@ package sqldb
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
@@ -74,6 +78,28 @@ func migrate(ctx context.Context, db *sql.DB, dialect database.Dialect) error {
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate relational store: %w", err)
+	}
+	return nil
+}
+
+// Away tells a PostgreSQL that does not answer, or not yet, from one that refuses.
+func Away(err error) bool {
+	var said *pgconn.PgError
+	if errors.As(err, &said) { // PostgreSQL, appendix A: admin_shutdown, crash_shutdown, cannot_connect_now
+		return said.Code == "57P01" || said.Code == "57P02" || said.Code == "57P03"
+	}
+	return errors.As(err, new(*pgconn.ConnectError)) && !errors.As(err, new(*tls.CertificateVerificationError))
+}
+
+// Health returns why a server does not answer, or nil; a file is asked nothing.
+func (db *DB) Health() error {
+	if db.Dialect != database.DialectPostgres {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if err := db.PingContext(ctx); err != nil {
+		return fmt.Errorf("PostgreSQL does not answer: %w", err) //nolint:revive,staticcheck // a name
 	}
 	return nil
 }

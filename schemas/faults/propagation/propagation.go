@@ -35,15 +35,20 @@ type Model struct {
 // Sign is something that can be seen, whichever source says so.
 type Sign struct {
 	Name string
+	// On is the kind of part that shows the sign by a fault of its own; "" where
+	// several kinds may.
+	On string
 	// Leak is the probability that the sign is there although no fault that is
 	// known explains it. Young replaces it until the sign has lasted for Hold,
-	// and for good when it cleared before that.
-	Leak, Young float64
-	Hold        time.Duration
-	Bounce      int  // sign to derive when this one is raised again and again; -1 is none
-	Twin        bool // both ends of a link show it and lose it together
-	Job         bool // all reports of one workload are one sign
-	Info        bool // speaks although its severity is info
+	// and for good when it cleared before that. Rare replaces it once the sign
+	// has lasted for Long without a break; with 0 it never does.
+	Leak, Young, Rare float64
+	Hold, Long        time.Duration
+
+	Bounce int  // sign to derive when this one is raised again and again; -1 is none
+	Twin   bool // both ends of a link show it and lose it together
+	Job    bool // all reports of one workload are one sign
+	Info   bool // speaks although its severity is info
 }
 
 // Fault is a cause that may be blamed, or a harmless explanation.
@@ -86,8 +91,8 @@ type Class struct {
 	Soon           time.Duration // after the onset its absence begins to speak
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
-	// Derived classes follow from a state that a fault of its own stands for:
-	// they tie signs to the fault, and the state is what is weighed.
+	// Derived classes are not weighed: they tie signs to the fault that follow
+	// from a state, for which a fault of its own stands, or go down with it.
 	Derived bool
 }
 
@@ -101,7 +106,8 @@ type Step struct {
 type Op uint8
 
 // The moves. Up and Down follow "is part of"; Powers and Cools go from the
-// supplier to the supplied; Jobs goes to the workloads that run there.
+// supplier to the supplied; Jobs goes to the workloads that run there; Loose goes
+// down to the parts whose power or network link the inventory lacks.
 const (
 	Up Op = iota
 	Down
@@ -113,11 +119,12 @@ const (
 	NVLink
 	PCIe
 	Jobs
+	Loose
 )
 
 var ops = map[string]Op{
 	"up": Up, "down": Down, "powers": Powers, "powered": Powered, "cools": Cools, "cooled": Cooled,
-	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs,
+	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose,
 }
 
 type pattern struct {
@@ -134,6 +141,8 @@ type fileSign struct {
 	Leak   float64       `yaml:"leak"`
 	Young  float64       `yaml:"young"`
 	Hold   time.Duration `yaml:"hold"`
+	Long   time.Duration `yaml:"long"`
+	Rare   float64       `yaml:"rare"`
 	Bounce string        `yaml:"bounce"`
 	Twin   bool          `yaml:"twin"`
 	Job    bool          `yaml:"job"`
@@ -149,6 +158,7 @@ type fileClass struct {
 	Soon   time.Duration `yaml:"soon"`
 	Before time.Duration `yaml:"before"`
 	Later  bool          `yaml:"later"`
+	Tie    bool          `yaml:"tie"`
 }
 
 type fileEffect struct {
@@ -240,9 +250,15 @@ func Parse(doc []byte) (*Model, error) {
 		if !probability(s.v.Leak) || s.v.Leak == 0 {
 			return nil, fmt.Errorf("line %d: sign %s: leak %v is no probability above 0", s.line, s.name, s.v.Leak)
 		}
-		sign := Sign{Name: s.name, Leak: s.v.Leak, Young: s.v.Young, Hold: s.v.Hold, Job: s.v.Job, Info: s.v.Info, Twin: s.v.Twin, Bounce: -1}
+		sign := Sign{Name: s.name, Leak: s.v.Leak, Young: s.v.Young, Rare: s.v.Rare, Hold: s.v.Hold, Long: s.v.Long, Job: s.v.Job, Info: s.v.Info, Twin: s.v.Twin, Bounce: -1}
 		if sign.Young == 0 {
 			sign.Young = sign.Leak
+		}
+		if sign.Rare == 0 {
+			sign.Rare = sign.Leak
+		}
+		if !probability(sign.Young) || !probability(sign.Rare) {
+			return nil, fmt.Errorf("line %d: sign %s: young %v or rare %v is no probability", s.line, s.name, sign.Young, sign.Rare)
 		}
 		if s.v.Bounce != "" {
 			b, ok := index[s.v.Bounce]
@@ -299,7 +315,29 @@ func Parse(doc []byte) (*Model, error) {
 	if err := add(f.Faults, false); err != nil {
 		return nil, err
 	}
-	return m, add(f.Harmless, true)
+	if err := add(f.Harmless, true); err != nil {
+		return nil, err
+	}
+	for i := range m.Signs {
+		m.Signs[i].On = m.shownBy(i)
+	}
+	return m, nil
+}
+
+// shownBy returns the only kind whose faults show a sign on the part itself.
+func (m *Model) shownBy(sign int) string {
+	on := ""
+	for i := range m.Faults {
+		f := &m.Faults[i]
+		if !slices.ContainsFunc(f.Classes, func(c Class) bool { return c.Sign == sign && len(c.Path) == 0 && !c.Later }) {
+			continue
+		}
+		if len(f.Kinds) > 1 || on != "" && on != f.Kinds[0] {
+			return ""
+		}
+		on = f.Kinds[0]
+	}
+	return on
 }
 
 func probability(p float64) bool { return p >= 0 && p <= 1 && !math.IsNaN(p) }
@@ -326,7 +364,7 @@ func compile(name string, f fileFault, effects map[string][]fileClass, signs map
 			Sign: sign, Path: path, Share: orOne(c.P) * share, Shows: orOne(c.M) * shows,
 			Within: c.Within + delay, Before: c.Before, Later: c.Later || later,
 			Soon:    c.Soon + delay/2,
-			Derived: derived,
+			Derived: derived || c.Tie,
 			Jobs:    len(path) > 0 && path[len(path)-1].Op == Jobs,
 		}
 		if c.Soon == 0 {

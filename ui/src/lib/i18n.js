@@ -74,13 +74,13 @@ export const fmt = {
   fixed: (v, digits) => (v == null ? '–' : intl('NumberFormat', { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(v)),
   /** Large numbers: SI prefixes in English (1.2 M), 万 and 亿 in Chinese. */
   compact(v) {
-    if (language === 'zh') return intl('NumberFormat', { notation: 'compact', maximumFractionDigits: 1 }).format(v);
+    if (language === 'zh') return intl('NumberFormat', { notation: 'compact', maximumFractionDigits: v < 1e4 ? 0 : 1 }).format(v);
     const [size, prefix] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']].find(([limit]) => v >= limit) ?? [1, ''];
     return `${fmt.fixed(v / size, prefix ? 1 : 0)}${prefix && ` ${prefix}`}`;
   },
   pct: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { style: 'percent', maximumFractionDigits: digits }).format(v)),
   /** A probability never reads as certain: 0.997 is "> 99 %". */
-  prob: (v) => (v > 0.99 ? `> ${fmt.pct(0.99)}` : v > 0 && v < 0.01 ? `< ${fmt.pct(0.01)}` : fmt.pct(v)),
+  prob: (v) => (v > 0.99 ? `>\u00a0${fmt.pct(0.99)}` : v > 0 && v < 0.01 ? `<\u00a0${fmt.pct(0.01)}` : fmt.pct(v)),
   /** The largest unit, and the next one while the first is small: "2 min 52 s", "9 d". */
   dur(seconds) {
     let rest = Math.max(0, Math.round(seconds));

@@ -2,6 +2,7 @@
 import { html, useState } from '../lib/html.js';
 import { login } from '../lib/api.js';
 import { t } from '../lib/i18n.js';
+import { Mark } from '../parts/bits.js';
 import { Panel } from '../parts/panel.js';
 
 export function LoginPage() {
@@ -20,7 +21,7 @@ export function LoginPage() {
     }
     setBusy(false);
   };
-  return html`<div class="login"><${Panel} title=${t('login.title')} id="login">
+  return html`<div class="login"><p class="brand"><${Mark} /><span>Auspex</span></p><${Panel} title=${t('login.title')} id="login">
     <p class="text-2">${t('login.hint')}</p>
     <form class="query" onSubmit=${enter}>
       <label class="sr" for="secret">${t('login.secret')}</label>

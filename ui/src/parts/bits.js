@@ -6,6 +6,9 @@ import { href } from '../lib/router.js';
 /** A resource as a link to its server or switch. */
 export const Res = ({ id, text }) => html`<a class="mono res" href=${href(`servers/${id.split('/')[0]}${id.includes('/') ? `?part=${encodeURIComponent(id.split('/')[1])}` : ''}`)}>${text ?? id}</a>`;
 
+/** The sign of the product. */
+export const Mark = () => html`<svg width="22" height="22" viewBox="0 0 32 32" aria-hidden="true"><path d="M3 21c4-10 10-10 13-1 3-9 9-9 13 1" fill="none" stroke="var(--action)" stroke-width="3.2" stroke-linecap="round" stroke-linejoin="round" /><circle cx="16" cy="8.5" r="2.7" fill="var(--critical-fill)" /></svg>`;
+
 export const Key = ({ k }) => html`<kbd>${k}</kbd>`;
 
 /** A choice of a few, as a group of radio buttons that look like one control. */

@@ -5,6 +5,7 @@ package embeddedtest
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/auspex-dev/auspex/internal/store/embedded"
 )
@@ -39,7 +40,7 @@ func StartIn(t testing.TB, dir string) *embedded.Engine {
 	t.Helper()
 	Require(t)
 	cfg := embedded.DefaultConfig()
-	cfg.Dir = dir
+	cfg.Dir, cfg.StartTimeout = dir, 2*time.Minute // machines that test are busy
 	e, err := embedded.Start(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

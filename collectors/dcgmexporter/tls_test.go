@@ -1,0 +1,27 @@
+package dcgmexporter
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/auspex-dev/auspex/internal/certtest"
+)
+
+func TestWhichExporterIsTrusted(t *testing.T) {
+	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		s.StartTLS()
+		defer s.Close()
+		x := &scraper{cfg: *Default(), device: "gpu-r01-01", url: s.URL}
+		x.cfg.TLS.CAFile, x.cfg.Timeout = h.CAFile, time.Minute
+		if err := x.open(); err != nil {
+			return err
+		}
+		defer x.client.CloseIdleConnections()
+		return x.fetch(t.Context())
+	})
+}

@@ -1,0 +1,46 @@
+package gnmi
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/auspex-dev/auspex/internal/certtest"
+)
+
+func TestWhichSwitchIsTrusted(t *testing.T) {
+	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := grpc.NewServer(grpc.Creds(credentials.NewTLS(h.Server)))
+		gpb.RegisterGNMIServer(srv, &gpb.UnimplementedGNMIServer{})
+		done := make(chan error, 1)
+		go func() { done <- srv.Serve(l) }()
+		defer func() {
+			srv.Stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		cfg := Default()
+		cfg.TLS.CAFile, cfg.Timeout = h.CAFile, time.Minute
+		s := &subscriber{cfg: *cfg, device: "leaf", addr: l.Addr().String()}
+		conn, err := s.dial()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err = gpb.NewGNMIClient(conn).Capabilities(t.Context(), &gpb.CapabilityRequest{}); status.Code(err) == codes.Unimplemented {
+			return nil // it was asked
+		}
+		return err
+	})
+}

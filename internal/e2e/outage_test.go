@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// script is a peer of our own, started by its script of test/peers.
+type script struct {
+	t    *testing.T
+	name string
+	dir  string
+}
+
+// startPeer starts a peer; a test that takes it away needs one that no other uses.
+func startPeer(t *testing.T, name, dir string) (script, map[string]string) {
+	t.Helper()
+	s := script{t, name, filepath.Join(dir, name)}
+	t.Cleanup(func() { s.run("stop") })
+	return s, s.start()
+}
+
+func (s script) run(verb string) []byte {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join("..", "..", "test", "peers", s.name+".sh"), verb, s.dir)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		s.t.Fatalf("%s %s: %v\n%s", s.name, verb, err, said.Bytes())
+	}
+	return out.Bytes()
+}
+
+// start returns the variables that the script prints.
+func (s script) start() map[string]string {
+	s.t.Helper()
+	vars := map[string]string{}
+	for line := range strings.Lines(string(s.run("start"))) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		vars[key] = strings.Trim(value, "'")
+	}
+	return vars
+}
+
+// degraded is what does not work, as the product says of itself.
+func (p *product) degraded() (map[string]string, error) {
+	var h struct {
+		Degraded map[string]string `json:"degraded"`
+	}
+	err := p.get("-/healthy", &h)
+	return h.Degraded, err
+}
+
+// tells waits until health names what is away in one line.
+func (p *product) tells(check, part string) {
+	p.t.Helper()
+	p.await("health tells of "+check, func() error {
+		d, err := p.degraded()
+		if err != nil {
+			return err
+		}
+		if said := d[check]; said == "" || !strings.Contains(said, part) || strings.Contains(said, "\n") {
+			return fmt.Errorf("%s: %q", check, said)
+		}
+		return nil
+	})
+}
+
+// isWell waits until nothing is degraded.
+func (p *product) isWell() {
+	p.t.Helper()
+	p.await("everything works again", func() error {
+		d, err := p.degraded()
+		if err == nil && len(d) > 0 {
+			err = fmt.Errorf("degraded: %v", d)
+		}
+		return err
+	})
+}
+
+// TestWhatGoesAwayComesBackAndNothingIsLost runs the product on Kafka and
+// PostgreSQL, takes away the one, the other and the engine while the fleet has
+// much to say, and stops it while Kafka is away.
+func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
+	whole(t)
+	dir := dataDir(t)
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
+		t.Fatal(err)
+	}
+	kafka, brokers := startPeer(t, "kafka", dir)
+	postgres, store := startPeer(t, "postgres", dir)
+	args := []string{
+		"--script", "testdata/scripts/storm.yaml", "--seed", "5", "--set", "bus.type=kafka", "--set", "bus.kafka.brokers=[" + brokers["KAFKA_BROKERS"] + "]",
+		"--set", "store.sql=" + store["POSTGRES_DSN"],
+	}
+	loseKafka := func() {
+		t.Helper()
+		pid, err := strconv.Atoi(brokers["KAFKA_PIDS"])
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Fatalf("kill the broker %q: %v", brokers["KAFKA_PIDS"], err)
+		}
+	}
+	p := startDemo(t, dir, args...)
+	p.isWell()
+
+	loseKafka()
+	p.tells("bus", brokers["KAFKA_BROKERS"])
+	time.Sleep(40 * time.Second) // the outage
+	brokers = kafka.start()
+	p.isWell()
+
+	postgres.run("stop")
+	p.tells("state", "PostgreSQL does not answer")
+	p.tells("control", "")
+	time.Sleep(10 * time.Second) // the outage
+	postgres.start()
+	p.isWell()
+
+	engines := 0
+	for _, pid := range processesOf(dir) {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if err == nil && slices.Contains(strings.Split(string(line), "\x00"), "engine") {
+			engines++
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if engines != 1 {
+		t.Errorf("%d engines were killed, want 1", engines)
+	}
+	p.isWell()
+
+	loseKafka()
+	p.tells("bus", brokers["KAFKA_BROKERS"])
+	if took := p.interrupt(); took > 5*time.Second {
+		t.Errorf("Ctrl-C while Kafka is away took %s, want at most 5s", took)
+	}
+	brokers = kafka.start()
+	if n := storedOnce(t, dir, args...); n < 150 {
+		t.Errorf("the fleet has said only %d things", n)
+	}
+}
