@@ -417,8 +417,18 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 			return nil
 		}
 		var others [trend.MaxDrivers]float64
+		var last time.Time
+		late := 0
 		row := func(r *wideRow) error {
 			in.rows++
+			if !last.IsZero() && !r.at.After(last) {
+				late++
+				if o.Strict {
+					return fmt.Errorf("%s: time %s is not after that of the row before", file.path, r.text)
+				}
+				return nil
+			}
+			last = r.at
 			for i, c := range drivers {
 				others[i] = r.values[c]
 			}
@@ -447,6 +457,9 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 		}
 		if err := in.file(file.path, in.read(ctx, file.path, header, in.badRow, row)); err != nil {
 			return err
+		}
+		if late > 0 {
+			fmt.Fprintf(in.stderr, "%s: %d rows are not later than one before them and were left out\n", file.path, late)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
