@@ -173,7 +173,7 @@ func (s *Series) at(i int) *bucket { return &s.ring[(s.head+i)%Buckets] }
 // its while.
 func (s *Series) Add(at time.Time, v float64) bool {
 	t := at.UnixNano()
-	if math.IsNaN(v) || math.IsInf(v, 0) || s.total > 0 && t <= s.last {
+	if !(math.Abs(v) < math.MaxFloat32) || s.total > 0 && t <= s.last {
 		return false
 	}
 	x := float32(v) * s.sign
