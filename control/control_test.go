@@ -3,14 +3,17 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -384,6 +387,87 @@ func TestAPeerThatAcceptsAndDoesNothingEndsInFailed(t *testing.T) {
 	}
 	if !b.w.drained["gpu-r01-03"] {
 		t.Error("the server went back to the pool unrepaired")
+	}
+}
+
+// brokenStep is a peer that goes away as it is asked: its answer is lost, and the
+// next looks fail.
+type brokenStep struct {
+	worldStep
+	kind    string
+	arrives bool // the request got there
+	looks   *atomic.Int32
+}
+
+var errGone = errors.New("connection reset by peer")
+
+// breaks tells the first attempt; the second one finds the peer back.
+func (r brokenStep) breaks(s Step) bool {
+	rung := map[string]string{"drain": "0", "power_cycle": "1"}[s.Kind]
+	return s.Kind == r.kind && s.ID == "act-"+schemas.EventID("case-"+schemas.EventID("control", "i1", s.Target), rung, "1")
+}
+
+func (r brokenStep) Apply(ctx context.Context, s Step) error {
+	if !r.breaks(s) {
+		return r.worldStep.Apply(ctx, s)
+	}
+	if r.arrives {
+		_ = r.worldStep.Apply(ctx, s)
+	}
+	return errGone
+}
+
+func (r brokenStep) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
+	if r.breaks(s) && r.looks.Add(1) <= 3 {
+		return Pending, schemas.Sentence{}, errGone
+	}
+	return r.worldStep.Verify(ctx, s)
+}
+
+func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
+	for _, tc := range []struct {
+		kind    string
+		arrives bool
+		want    map[string]string // the last state by kind
+		back    bool              // in the pool at the end
+		asks    int               // for the step, over all attempts
+	}{
+		{"drain", true, map[string]string{"drain": "done", "power_cycle": "done", "uncordon": "done"}, true, 1},
+		{"drain", false, map[string]string{"drain": "done", "power_cycle": "done", "uncordon": "done"}, true, 1}, // and one that was lost
+		{"power_cycle", true, map[string]string{"drain": "done", "power_cycle": "done", "uncordon": "done"}, true, 1},
+		{"power_cycle", false, map[string]string{"drain": "done", "power_cycle": "unknown", "ticket": "proposed"}, false, 0},
+	} {
+		t.Run(fmt.Sprintf("%s, request arrives %v", tc.kind, tc.arrives), func(t *testing.T) {
+			b := newBench(t, schemas.ModeEnforce)
+			if tc.arrives { // what is seen in the end is not to depend on the machine
+				writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "300ms", "10m"))
+			}
+			c := b.controller()
+			r := brokenStep{worldStep{b.w}, tc.kind, tc.arrives, &atomic.Int32{}}
+			c.d.Remediators = map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}
+			last := func(as []schemas.Action) map[string]string {
+				slices.SortFunc(as, func(x, y schemas.Action) int { return x.Attempt - y.Attempt })
+				return states(as)
+			}
+			as := b.until(c, func(as []schemas.Action) bool { s := last(as); return s["uncordon"] == "done" || s["ticket"] != "" },
+				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			if d := cmp.Diff(tc.want, last(as)); d != "" {
+				t.Error(d)
+			}
+			b.w.mu.Lock()
+			defer b.w.mu.Unlock()
+			asks := 0
+			for _, a := range as {
+				if n := b.w.applied[a.ID]; n > 1 {
+					t.Errorf("%s was asked %d times", a.ID, n)
+				} else if a.Kind == tc.kind {
+					asks += n
+				}
+			}
+			if asks != tc.asks || b.w.drained["gpu-r01-03"] == tc.back {
+				t.Errorf("%d requests arrived, want %d; drained %v", asks, tc.asks, b.w.drained)
+			}
+		})
 	}
 }
 

@@ -102,7 +102,7 @@ func New(cfg Config, b bus.Bus, db History, e Enricher, log *slog.Logger, reg pr
 }
 
 // Run reads and writes until ctx is done; what has been read by then is still
-// written, within 3 seconds.
+// written, within 2 seconds.
 func (s *Sink) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -228,8 +228,8 @@ const (
 	longestPause  = 10 * time.Second
 	// saveInterval is how often positions are noted.
 	saveInterval = 15 * time.Second
-	// stopGrace bounds the last writing.
-	stopGrace = 3 * time.Second
+	// stopGrace bounds the last writing, within the grace of a stop.
+	stopGrace = 2 * time.Second
 )
 
 func (r *reader) run(ctx context.Context) error {
