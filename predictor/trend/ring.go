@@ -4,6 +4,8 @@
 // an hour over weeks. A [Forecast] weighs several explanations of that summary
 // (standing still, wandering, a steady trend, one that changes) by how well each
 // foretold the readings so far, and gives the distribution of the crossing time.
+// A [Follower] puts them together for a series with a limit: minutes and weeks,
+// what load explains ([Drivers]) or a controller hides, and what is worth telling.
 package trend
 
 import (
