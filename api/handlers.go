@@ -227,7 +227,7 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 func brief(i schemas.Incident, repaired bool, names *cmdb.Snapshot) apigen.Incident {
 	out := apigen.Incident{
 		ID: i.ID, Opened: i.Opened, Updated: i.Updated, At: i.At, Site: i.Site, Severity: string(i.Severity), RootCause: i.RootCause,
-		Alternatives: make([]schemas.Cause, len(i.Alternatives)), Alerts: len(i.Events), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
+		Alternatives: make([]schemas.Cause, len(i.Alternatives)), Alerts: i.Count(), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
 		Workloads: orEmpty(i.Workloads), Explanation: i.Explanation, Revision: i.Revision, Status: records.StatusOpen,
 	}
 	out.RootCause.ResourceID = idOf(names, i.RootCause.Resource)

@@ -61,6 +61,7 @@ const (
 	pruneEvery   = time.Minute
 	publishWait  = 10 * time.Second // for one attempt to publish
 	storeWait    = 10 * time.Second // for one transaction
+	evidenceKept = 256              // events of one sign, of those that an incident lists
 	backoffFirst = 100 * time.Millisecond
 	backoffLast  = 5 * time.Second
 	// storeAttempts is how often a decision is stored before Run gives up: only
@@ -545,6 +546,7 @@ func (c *Correlator) restore(ctx context.Context) error {
 	t := s.Topology()
 	engine := NewEngine(c.model, &t, incidentID())
 	engine.SetCloseAfter(c.cfg.CloseAfter)
+	engine.SetEvidence(evidenceKept)
 	err := scan(ctx, c.db, `SELECT part, next_offset FROM correlator_positions`, func(rows *sql.Rows) error {
 		var p int
 		var next int64

@@ -325,6 +325,25 @@ func TestACommitWhoseAnswerWasLostEndsTheRunAndIsTakenUpByTheNext(t *testing.T) 
 	})
 }
 
+func TestAnIncidentThatIsPublishedListsASampleAndCountsAll(t *testing.T) {
+	b := newBench(t)
+	defer b.start()()
+	const n = 600
+	for i := range n {
+		b.alert(fmt.Sprintf("e%d", i), "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	}
+	b.wait("half of the events", func(all []schemas.Incident) bool {
+		return len(all) > 0 && all[len(all)-1].EventCount > n/2
+	})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, inc := range b.seen {
+		if len(inc.Events) > 256 {
+			t.Errorf("%d events are listed of %d", len(inc.Events), inc.EventCount)
+		}
+	}
+}
+
 func TestABadAlertIsPutAsideAndStopsNothing(t *testing.T) {
 	b := newBench(t)
 	defer b.start()()

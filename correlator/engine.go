@@ -22,11 +22,12 @@ import (
 const (
 	settle      = 500 * time.Millisecond // a group of signs is weighed again at most so often while it grows fast
 	emitEvery   = time.Second            // an incident whose cause stays is told again at most so often
-	forget      = 2 * time.Hour          // a sign that no fault explains; longer than any precursor
-	quietClear  = 15 * time.Minute       // a condition that began so long after another is not one with it
-	quietMoment = time.Hour              // a sign without an end speaks for so long
-	quietRaised = 24 * time.Hour         // an incident closes when so long nothing was heard of a condition that never ended
-	episode     = 30 * time.Minute       // a condition raised again after so long is another one
+	forgetEvery = 10 * time.Minute
+	forget      = 2 * time.Hour    // a sign that no fault explains; longer than any precursor
+	quietClear  = 15 * time.Minute // a condition that began so long after another is not one with it
+	quietMoment = time.Hour        // a sign without an end speaks for so long
+	quietRaised = 24 * time.Hour   // an incident closes when so long nothing was heard of a condition that never ended
+	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
 	bounceCount = 3
 	lateRead    = 2 * time.Minute // a record whose clock is older was read late, or the clock is wrong
@@ -77,6 +78,7 @@ type fact struct {
 	sev    schemas.Severity
 	source string
 	state  uint8
+	n      int32 // events that it stands for
 }
 
 const (
@@ -102,6 +104,9 @@ type sign struct {
 	worst     schemas.Severity
 	raises    []time.Time
 	facts     []fact
+	room      int  // facts before they are thinned
+	count     int  // of events
+	spoken    bool // by something other than the event log of a board controller
 	links     []link
 	inc       *incident
 	excused   *suspect // the harmless explanation
@@ -121,6 +126,7 @@ type link struct {
 // suspect is a fault that a resource may have.
 type suspect struct {
 	seq     int
+	key     suspectKey
 	fault   *propagation.Fault
 	node    node
 	prior   float64
@@ -178,12 +184,14 @@ type Engine struct {
 	g     *graph
 	ids   func(first string) string
 	wait  CloseAfter
+	keep  int // events of one sign; 0 is all
 
 	rules     [][]rule // by sign
 	walk      walker
 	now       time.Time
 	started   bool
-	restoring bool // events are taken in, nothing is decided
+	restoring bool                 // events are taken in, nothing is decided
+	owner     map[string]*incident // of an event, while restoring
 
 	signs    map[signKey]*sign
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
@@ -208,6 +216,7 @@ type Engine struct {
 	lastCost  int
 	epoch     uint32
 	swept     time.Time
+	forgot    time.Time
 
 	fits    map[outcome]float64 // memory of fit
 	weights [][3]float64        // of a sign that has settled, of a young one, and of one that lasts
@@ -247,6 +256,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 
 // SetCloseAfter replaces the waits before an incident closes.
 func (e *Engine) SetCloseAfter(w CloseAfter) { e.wait = w }
+
+// SetEvidence bounds how many events of one sign are remembered and listed; of
+// more, every second one is forgotten, but for the first and the last of a kind.
+// All are counted. 0 is no bound.
+func (e *Engine) SetEvidence(keep int) { e.keep = keep }
 
 // SetTopology replaces the inventory. What is known of open incidents stays.
 func (e *Engine) SetTopology(t *schemas.Topology) {
@@ -353,7 +367,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 		obs = ev.Time
 	}
 	if !e.started {
-		e.started, e.now, e.swept = true, obs, obs
+		e.started, e.now, e.swept, e.forgot = true, obs, obs, obs
 	}
 	if obs.After(e.now) {
 		e.Advance(obs)
@@ -427,7 +441,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	}
 	key := signKey{n, int32(kind)}
 	s := e.signs[key]
-	if s != nil && e.stale(s, state) {
+	if s != nil && e.stale(s, ev.ID, state) {
 		if s.inc == nil {
 			e.drop(s)
 		} else { // the incident keeps the old one, which has ended unheard
@@ -449,7 +463,13 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s.at = at
 	}
 	s.heard = e.now
-	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state})
+	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
+	s.count++
+	s.spoken = s.spoken || ev.Type != "bmc.sel" && ev.Type != "bmc.event"
+	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) {
+		s.facts = thinned(s.facts)
+		s.room = len(s.facts) * 3 / 2
+	}
 	if ev.Severity.Rank() > s.worst.Rank() && state != cleared {
 		s.worst = ev.Severity
 	}
@@ -480,12 +500,12 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
-				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), e.timers.next(), s})
+				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
 				if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 {
-					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), e.timers.next(), s})
+					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
 				}
 			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
-				heap.Push(&e.timers, timer{e.now.Add(unknownHold), e.timers.next(), s})
+				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 			}
 		}
 		e.bounce(s, at)
@@ -546,9 +566,12 @@ func (e *Engine) ended(s *sign) {
 }
 
 // stale says whether an event opens a new sign in place of an old one.
-func (e *Engine) stale(s *sign, state uint8) bool {
+func (e *Engine) stale(s *sign, id string, state uint8) bool {
 	if state == cleared {
 		return false
+	}
+	if inc := e.owner[id]; inc != nil && len(s.facts) > 0 && inc == e.owner[s.facts[0].id] {
+		return false // it was not; what came between may be forgotten
 	}
 	gap := e.now.Sub(s.heard)
 	if s.inc != nil {
@@ -788,7 +811,7 @@ func (e *Engine) relate(s *sign) {
 func (e *Engine) suspect(key suspectKey, because *sign) {
 	fault := &e.model.Faults[key.fault]
 	e.seq++
-	h := &suspect{seq: e.seq, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
+	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
 	for i, k := range fault.Kinds {
 		if k == e.g.kindOf(key.node) {
 			h.prior -= 0.2 * float64(i)
@@ -843,7 +866,8 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			if h.inc == nil || lo.Sub(hi) > quietClear {
+			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear)
+			if !goesOn {
 				return false
 			}
 		} else {
@@ -885,13 +909,8 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 
 func (e *Engine) bury(h *suspect) {
 	h.dead = true
-	for f := range e.model.Faults {
-		if &e.model.Faults[f] == h.fault {
-			key := suspectKey{h.node, int32(f)}
-			if e.suspects[key] == h {
-				delete(e.suspects, key)
-			}
-		}
+	if e.suspects[h.key] == h {
+		delete(e.suspects, h.key)
 	}
 	for c := range h.classes {
 		for _, s := range h.classes[c].signs {
@@ -936,6 +955,15 @@ func (e *Engine) sweep() {
 			e.close(inc)
 		}
 	}
+	e.forgetOld()
+}
+
+// forgetOld drops what is too old to matter.
+func (e *Engine) forgetOld() {
+	if e.now.Sub(e.forgot) < forgetEvery {
+		return
+	}
+	e.forgot = e.now
 	var old []*sign
 	for _, s := range e.signs {
 		if s.inc == nil && e.now.Sub(s.heard) > forget {
@@ -974,45 +1002,64 @@ func (e *Engine) sweep() {
 
 func (e *Engine) over(inc *incident) bool {
 	quiet := e.now.Sub(inc.heard)
-	stateful, up := false, false
+	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
+		return false
+	}
+	stateful := false
 	for _, s := range inc.signs {
 		stateful = stateful || s.stateful
-		up = up || s.up && !(e.logged(s) && inc.repaired.After(s.raisedAt))
+		// Many board controllers never write that a condition has ended.
+		if s.up && (s.spoken || !inc.repaired.After(s.raisedAt)) {
+			return quiet > quietRaised
+		}
 	}
 	switch {
-	case !up && !inc.repaired.IsZero():
+	case !inc.repaired.IsZero():
 		return quiet > e.wait.Repaired && e.now.Sub(inc.repaired) > e.wait.Repaired
-	case up:
-		return quiet > quietRaised
 	case stateful:
 		return quiet > e.wait.Cleared && e.now.Sub(inc.opened) > e.wait.Cleared
 	}
 	return quiet > e.wait.Silent
 }
 
-// logged says whether a condition is known from the event log of a board
-// controller alone. Many controllers never write that such a one has ended.
-func (e *Engine) logged(s *sign) bool {
-	for i := range s.facts {
-		switch e.lanes[s.facts[i].lane].typ {
-		case "bmc.sel", "bmc.event":
-		default:
-			return false
-		}
+// thinned forgets every second of the facts that say the same, but for the last;
+// the one before stands for it.
+func thinned(facts []fact) []fact {
+	type same struct {
+		lane   int32
+		about  node
+		source string
+		state  uint8
 	}
-	return true
+	of := func(f *fact) same { return same{f.lane, f.about, f.source, f.state} }
+	left, seen, before := map[same]int{}, map[same]int{}, map[same]int{}
+	for i := range facts {
+		left[of(&facts[i])]++
+	}
+	out := facts[:0]
+	for _, f := range facts {
+		k := of(&f)
+		left[k]--
+		seen[k]++
+		if seen[k]%2 == 0 && left[k] > 0 {
+			out[before[k]].n += f.n
+			continue
+		}
+		before[k] = len(out)
+		out = append(out, f)
+	}
+	clear(facts[len(out):])
+	return out
 }
 
 type timer struct {
 	at   time.Time
-	seq  int
 	sign *sign
 }
 
 type timers []timer
 
-func (t timers) next() int { return len(t) }
-func (t timers) Len() int  { return len(t) }
+func (t timers) Len() int { return len(t) }
 func (t timers) Less(i, j int) bool {
 	if !t[i].at.Equal(t[j].at) {
 		return t[i].at.Before(t[j].at)

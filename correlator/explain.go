@@ -39,8 +39,8 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 	if n := e.g.ancestor(root, schemas.KindSite); n != none {
 		out.Site = e.g.name[n]
 	}
+	out.Severity = inc.told.severity
 	if inc.gone {
-		out.Severity = inc.severity
 		if inc.mergedInto == "" { // it was nothing after all
 			t := e.now.UTC()
 			out.Closed = &t
@@ -55,17 +55,12 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 	for _, s := range inc.signs {
 		total += len(s.facts)
 	}
-	out.Events = make([]string, 0, total)
-	out.Severity = schemas.SeverityWarning
+	out.Events, out.EventCount = make([]string, 0, total), e.facts(inc)
 	for _, s := range inc.signs {
 		for i := range s.facts {
 			out.Events = append(out.Events, s.facts[i].id)
 		}
-		if s.worst.Rank() > out.Severity.Rank() {
-			out.Severity = s.worst
-		}
 	}
-	inc.severity = out.Severity
 	for _, n := range v.servers {
 		out.Affected = append(out.Affected, e.g.name[n])
 	}
@@ -164,7 +159,7 @@ func (e *Engine) view(inc *incident, root node) *view {
 			if f.state == cleared {
 				continue
 			}
-			g.facts++
+			g.facts += int(f.n)
 			if key := e.laneID(f.lane); !slices.Contains(g.lanes, key) {
 				g.lanes = append(g.lanes, key)
 			}
@@ -241,7 +236,7 @@ func (e *Engine) laneView(inc *incident, v *view) []schemas.Lane {
 				lanes = append(lanes, schemas.Lane{ID: id, Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: role, Offsets: []float64{}})
 			}
 			l := &lanes[k]
-			l.Count++
+			l.Count += int(f.n)
 			l.Offsets = append(l.Offsets, math.Round(f.at.Sub(v.first).Seconds()*1000)/1000)
 			if f.sev.Rank() > l.Severity.Rank() {
 				l.Severity = f.sev
@@ -534,7 +529,7 @@ func raises(s *sign) int {
 	n := 0
 	for i := range s.facts {
 		if s.facts[i].state == raised {
-			n++
+			n += int(s.facts[i].n)
 		}
 	}
 	return n

@@ -99,15 +99,18 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	g.kinds.of("") // an unknown resource
 	g.kinds.of(propagation.KindWorkload)
 	for i := range t.Resources {
+		g.of(t.Resources[i].ID)
+	}
+	g.grow()
+	for i := range t.Resources {
 		r := &t.Resources[i]
-		n := g.of(r.ID)
-		g.grow()
+		n := g.number[r.ID]
 		g.kind[n], g.attrs[n] = g.kinds.of(r.Kind), r.Attrs
 	}
 	for i := range t.Resources {
 		r := &t.Resources[i]
 		p, ok := g.number[r.Parent]
-		if r.Parent == "" || !ok || int(p) >= len(g.kind) {
+		if r.Parent == "" || !ok {
 			continue
 		}
 		n := g.number[r.ID]
@@ -126,7 +129,6 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 		if !oka || !okb || a == b {
 			continue
 		}
-		g.grow()
 		g.links[k].out[a] = append(g.links[k].out[a], b)
 		g.links[k].in[b] = append(g.links[k].in[b], a)
 	}
@@ -180,8 +182,12 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 	clear(g.jobsAt)
 	clear(g.whole)
 	for i := range ws {
+		g.of(ws[i].ID)
+	}
+	g.grow()
+	for i := range ws {
 		w := &ws[i]
-		j := &workload{id: g.ensure(w.ID), start: w.Start, end: w.End, attrs: w.Attrs}
+		j := &workload{id: g.number[w.ID], start: w.Start, end: w.End, attrs: w.Attrs}
 		g.kind[j.id] = g.kinds.of(propagation.KindWorkload)
 		g.jobs[j.id] = j
 		for _, r := range w.Resources {
@@ -289,7 +295,11 @@ func (g *graph) jobAt(n node, t time.Time) *workload {
 }
 
 // walker holds the buffers of a walk.
-type walker struct{ a, b []node }
+type walker struct {
+	a, b  []node
+	met   []uint32 // by node: the round in which it was last met
+	round uint32
+}
 
 // forward returns the nodes that a path reaches from n at t. The result is
 // valid until the next walk.
@@ -423,11 +433,17 @@ func (w *walker) dedupe() {
 		w.a = out
 		return
 	}
-	seen := make(map[node]struct{}, len(w.a))
+	if w.round++; w.round == 0 { // after four billion
+		clear(w.met)
+		w.round = 1
+	}
+	if most := int(slices.Max(w.a)); most >= len(w.met) {
+		w.met = append(w.met, make([]uint32, most+1-len(w.met))...)
+	}
 	out := w.a[:0]
 	for _, n := range w.a {
-		if _, ok := seen[n]; !ok {
-			seen[n] = struct{}{}
+		if w.met[n] != w.round {
+			w.met[n] = w.round
 			out = append(out, n)
 		}
 	}

@@ -29,26 +29,26 @@ func loadModel(path string) (*propagation.Model, error) {
 // in, in their order, and the incidents that were open. The incidents keep
 // their ids; one that no event speaks for any more is closed.
 func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
-	e.restoring = true
-	for i := range events {
-		e.Add(&events[i])
-	}
-	e.restoring = false
 	owner := map[string]*incident{}
 	slices.SortStableFunc(open, func(a, b schemas.Incident) int { return a.Opened.Compare(b.Opened) })
 	for i := range open {
 		o := &open[i]
 		e.incSeq++
 		inc := &incident{
-			id: o.ID, seq: e.incSeq, opened: o.Opened, heard: o.Updated, confidence: o.RootCause.Confidence, severity: o.Severity,
+			id: o.ID, seq: e.incSeq, opened: o.Opened, heard: o.Updated, confidence: o.RootCause.Confidence,
 			alternatives: o.Alternatives, revision: o.Revision, emitted: o.At, where: e.g.ensure(o.RootCause.Resource),
 		}
-		inc.told = told{resource: o.RootCause.Resource, fault: o.RootCause.Fault, facts: len(o.Events), confidence: steps(o.RootCause.Confidence)}
+		inc.told = told{resource: o.RootCause.Resource, fault: o.RootCause.Fault, severity: o.Severity, facts: o.Count(), confidence: steps(o.RootCause.Confidence)}
 		e.open = append(e.open, inc)
 		for _, id := range o.Events {
 			owner[id] = inc
 		}
 	}
+	e.restoring, e.owner = true, owner
+	for i := range events {
+		e.Add(&events[i])
+	}
+	e.restoring, e.owner = false, nil
 	var all []*sign
 	for _, s := range e.signs {
 		all = append(all, s)
@@ -68,6 +68,9 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 			s.inc.signs = append(s.inc.signs, s)
 		}
 	}
+	for _, inc := range e.open { // what was counted and is no longer known
+		inc.before = max(0, inc.told.facts-e.facts(inc))
+	}
 	if !e.started && len(e.open) > 0 {
 		e.started = true
 		for _, inc := range e.open {
@@ -86,6 +89,9 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	}
 	e.dirty = all
 	e.solve()
+	for _, inc := range e.open {
+		inc.told.signs = len(inc.signs)
+	}
 	e.emitDue(false)
 }
 

@@ -38,7 +38,6 @@ type incident struct {
 	root         *suspect // nil: unknown
 	where        node     // of an unknown one
 	signs        []*sign
-	severity     schemas.Severity // last told
 	confidence   float64
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause
@@ -48,6 +47,8 @@ type incident struct {
 	queued       bool
 	mergedInto   string
 	closed       time.Time
+	before       int       // events that were counted and forgotten before a restart
+	judged       time.Time // when its confidence was last weighed
 	repaired     time.Time // what comes later is new
 	gone         bool
 	claim        int // scratch
@@ -56,16 +57,37 @@ type incident struct {
 // told is what the last emitted state said.
 type told struct {
 	resource, fault string
+	severity        schemas.Severity
 	confidence      float64
-	facts           int
+	signs, facts    int
 	closed, gone    bool
 }
 
 // same says whether a state is not worth telling after another.
 func (t told) same(o told) bool {
+	return t.facts == o.facts && t.signs == o.signs && !t.turned(o)
+}
+
+// turned says whether more than the number of signs and events has changed.
+func (t told) turned(o told) bool {
 	d := math.Abs(t.confidence - o.confidence)
-	t.confidence = o.confidence
-	return t == o && d < 0.03
+	t.confidence, t.signs, t.facts = o.confidence, o.signs, o.facts
+	return t != o || d >= 0.03
+}
+
+// due says whether a state is to be told so long after another. Each state
+// lists all events, so one that only grows is told in proportion to what it has
+// become, once a second while it is small, and parts that join sooner than
+// events more of the same.
+func (t told) due(o told, since time.Duration) bool {
+	if since < emitEvery || t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
+		return since >= emitEvery
+	}
+	wait := emitEvery * time.Duration(o.facts/64+1)
+	if t.signs == o.signs {
+		wait *= wait / emitEvery
+	}
+	return since >= wait
 }
 
 // solve weighs the signs that changed, with all that hangs together with them:
@@ -745,7 +767,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		count := map[*incident]int{}
 		for _, s := range g.signs {
 			if s.inc != nil && !s.inc.gone {
-				count[s.inc] += len(s.facts)
+				count[s.inc] += s.count
 			}
 		}
 		if len(count) == 0 {
@@ -940,14 +962,14 @@ func (e *Engine) emitDue(now bool) {
 	}
 	rest := e.changed[:0]
 	for _, inc := range e.changed {
-		if !now && !inc.gone && inc.closed.IsZero() && e.now.Sub(inc.emitted) < emitEvery {
+		if !now && !inc.gone && inc.closed.IsZero() && min(e.now.Sub(inc.emitted), e.now.Sub(inc.judged)) < emitEvery {
 			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
 				rest = append(rest, inc)
 				continue
 			}
 		}
 		if inc.unsure && !inc.gone {
-			inc.unsure = false
+			inc.unsure, inc.judged = false, e.now
 			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
 				inc.confidence, inc.alternatives = e.confidence(inc.root, inc.signs)
 			}
@@ -957,7 +979,7 @@ func (e *Engine) emitDue(now bool) {
 		case t.same(inc.told) || inc.gone && inc.told == (told{}):
 			inc.queued = false
 		case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
-			t.resource != inc.told.resource, t.fault != inc.told.fault, e.now.Sub(inc.emitted) >= emitEvery:
+			t.resource != inc.told.resource, t.fault != inc.told.fault, t.due(inc.told, e.now.Sub(inc.emitted)):
 			inc.queued = false
 			e.emit(inc)
 		default:
@@ -971,10 +993,25 @@ func (e *Engine) emitDue(now bool) {
 func (e *Engine) state(inc *incident) told {
 	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
 	t.resource, t.fault = e.cause(inc)
+	t.signs, t.facts, t.severity = len(inc.signs), e.facts(inc), schemas.SeverityWarning
+	if inc.gone {
+		t.severity = inc.told.severity
+	}
 	for _, s := range inc.signs {
-		t.facts += len(s.facts)
+		if s.worst.Rank() > t.severity.Rank() {
+			t.severity = s.worst
+		}
 	}
 	return t
+}
+
+// facts returns how many events an incident holds.
+func (e *Engine) facts(inc *incident) int {
+	n := inc.before
+	for _, s := range inc.signs {
+		n += s.count
+	}
+	return n
 }
 
 func (e *Engine) cause(inc *incident) (resource, fault string) {

@@ -3,6 +3,7 @@ package predictor
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"hash/fnv"
 	"math"
 	"slices"
@@ -597,13 +598,19 @@ func (t *tracked) state() []byte {
 	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	return t.follower.AppendBinary(t.odd.AppendBinary(b))
+	b = t.follower.AppendBinary(t.odd.AppendBinary(b))
+	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-// restore takes a state; one that it does not know is learnt anew.
+// restore takes a state; one that it does not know, or that is not what was
+// written, is learnt anew.
 func (t *tracked) restore(b []byte) {
-	const head = 4 + 4*8
-	if len(b) < head || b[0] != trackedVersion {
+	const head, sum = 4 + 4*8, 4
+	if len(b) < head+sum || b[0] != trackedVersion {
+		return
+	}
+	written := binary.LittleEndian.Uint32(b[len(b)-sum:])
+	if b = b[:len(b)-sum]; crc32.ChecksumIEEE(b) != written {
 		return
 	}
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[4+8*i:]) }

@@ -418,6 +418,11 @@ func TestStateIsTakenWholeOrNotAtAll(t *testing.T) {
 			if s.restore(whole[:n]); !bytes.Equal(s.state(), nothing) {
 				t.Fatalf("%s: took %d of %d bytes", worn.limit.Metric, n, len(whole))
 			}
+			bad := slices.Clone(whole)
+			bad[n] ^= 1 << (n % 8)
+			if s.restore(bad); !bytes.Equal(s.state(), nothing) {
+				t.Fatalf("%s: took a state whose byte %d is wrong", worn.limit.Metric, n)
+			}
 		}
 		s := fresh()
 		if s.restore(whole); !bytes.Equal(s.state(), whole) {

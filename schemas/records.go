@@ -73,7 +73,8 @@ type Incident struct {
 	Severity       Severity        `json:"severity,omitempty"`
 	RootCause      Cause           `json:"root_cause"`
 	Alternatives   []Cause         `json:"alternatives"`
-	Events         []string        `json:"events"`
+	Events         []string        `json:"events"`                // of a long one in a running system: a sample with the first and the last
+	EventCount     int             `json:"event_count,omitempty"` // of all events, those outside of the sample too
 	MergedInto     string          `json:"merged_into,omitempty"`
 	Affected       []string        `json:"affected"`
 	Workloads      []string        `json:"workloads"`
@@ -87,6 +88,10 @@ type Incident struct {
 	Graph     *Graph     `json:"graph,omitempty"`
 	Revision  int        `json:"revision,omitempty"` // counts the changes of this incident
 }
+
+// Count returns how many events the incident holds. Incidents of an older
+// version do not say so; they list all.
+func (i *Incident) Count() int { return max(i.EventCount, len(i.Events)) }
 
 // Cause is a resource that may be to blame, and how likely it is.
 type Cause struct {

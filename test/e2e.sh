@@ -59,11 +59,14 @@ fi
 peer postgres
 peer kafka
 # The suites of the stages, this time with their peers: Kafka, PostgreSQL, ipmitool, sushy, gnmic.
-go test -count=1 -timeout 15m ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/... \
-  ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/... \
-  ./pipeline/detect ./correlator ./predictor ./control ./api/access
+suites() {
+  go test -count=1 -timeout 30m ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/... \
+    ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/... \
+    ./pipeline/detect ./correlator ./predictor ./control ./api/access
+}
+suites || { echo "e2e: runs the suites once more"; suites; }
 # Every page in Chromium, in both themes and languages; ui/node_modules holds the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)
-pages() { go test -count=1 -timeout 15m ./api; }
+pages() { go test -count=1 -timeout 30m ./api; }
 pages || { echo "e2e: looks at the pages once more"; pages; }
 echo "e2e: all passed in $((SECONDS - began)) s"

@@ -373,7 +373,7 @@ func (n *Notifier) alert(inc *schemas.Incident, severity schemas.Severity, now t
 		Annotations: map[string]string{
 			"root_cause": inc.RootCause.Resource, "fault": inc.RootCause.Fault,
 			"confidence": strconv.FormatFloat(inc.RootCause.Confidence, 'f', 2, 64),
-			"events":     strconv.Itoa(len(inc.Events)),
+			"events":     strconv.Itoa(inc.Count()),
 			"summary":    inc.RootCause.Fault + " at " + inc.RootCause.Resource,
 		},
 		StartsAt: inc.Opened.UTC(), EndsAt: now.Add(4 * n.cfg.Resend),

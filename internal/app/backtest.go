@@ -28,7 +28,8 @@ import (
 type ForecastOptions struct {
 	Data, Limits, Out string // a folder of wide CSV files; limits.json; predictions.jsonl, "-" is standard output
 	Horizon           time.Duration
-	Strict            bool // a bad line stops the command
+	Reliability       string // a CSV file that says how often what was forecast came; empty: none
+	Strict            bool   // a bad line stops the command
 }
 
 // AnomalyOptions says what BacktestAnomaly reads and writes.
@@ -327,6 +328,8 @@ type forecastMetric struct {
 	name     string
 	limit    float64
 	follower *trend.Follower
+	stand    stand
+	watched  watched
 }
 
 // BacktestForecast reads the files of a folder row by row and writes, for each
@@ -350,6 +353,24 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 	}
 	if err := notAnInput(o.Out, inputs...); err != nil {
 		return err
+	}
+	rel := newReliability(o.Horizon)
+	if o.Reliability != "" {
+		if err := notAnInput(o.Reliability, inputs...); err != nil {
+			return err
+		}
+		if o.Reliability == o.Out {
+			return fmt.Errorf("%w: --out and --reliability are both %s", ErrUsage, o.Out)
+		}
+		table, err := openOutput(o.Reliability, stdout)
+		if err != nil {
+			return fmt.Errorf("write reliability: %w", err)
+		}
+		defer func() {
+			if werr := errors.Join(rel.write(table), table.Close()); err == nil && werr != nil {
+				err = fmt.Errorf("write reliability: %w", werr)
+			}
+		}()
 	}
 	out, err := openOutput(o.Out, stdout)
 	if err != nil {
@@ -386,7 +407,7 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 				} else {
 					t.Limit = *l.Above
 				}
-				m := &forecastMetric{column: i, name: name, limit: t.Limit, follower: trend.NewFollower(t)}
+				m := &forecastMetric{column: i, name: name, limit: t.Limit, follower: trend.NewFollower(t), watched: watched{metric: name}}
 				for _, o := range ms {
 					o.follower.Beside(m.follower)
 					m.follower.Beside(o.follower)
@@ -396,16 +417,34 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 			return nil
 		}
 		var others [trend.MaxDrivers]float64
+		var last time.Time
+		late := 0
 		row := func(r *wideRow) error {
 			in.rows++
+			if !last.IsZero() && !r.at.After(last) {
+				late++
+				if o.Strict {
+					return fmt.Errorf("%s: time %s is not after that of the row before", file.path, r.text)
+				}
+				return nil
+			}
+			last = r.at
 			for i, c := range drivers {
 				others[i] = r.values[c]
 			}
 			for _, m := range ms {
+				if m.stand.at = r.at; !m.follower.Crossed() {
+					rel.look(&m.watched, m.stand)
+				}
 				f, change := m.follower.Add(trend.Reading{At: r.at, V: r.values[m.column], Others: others[:len(drivers)]})
 				if change < trend.Told {
 					continue
 				}
+				if change == trend.CameTrue {
+					rel.crossed(&m.watched, r.at)
+				}
+				m.stand.probability, m.stand.alarm = f.Probability, m.follower.Alarmed()
+				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
 				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
 				if f.Crossed || m.follower.Alarmed() {
 					p.P10, p.P50, p.P90 = eta(f, f.P10), eta(f, f.P50), eta(f, f.P90)
@@ -418,6 +457,9 @@ func BacktestForecast(ctx context.Context, o ForecastOptions, stdin io.Reader, s
 		}
 		if err := in.file(file.path, in.read(ctx, file.path, header, in.badRow, row)); err != nil {
 			return err
+		}
+		if late > 0 {
+			fmt.Fprintf(in.stderr, "%s: %d rows are not later than one before them and were left out\n", file.path, late)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(limits)) {

@@ -140,11 +140,11 @@ func (c *console) incident(v []byte) error {
 		c.tell(i.ID, line{*i.Closed, "closed", i.RootCause.Resource + " " + i.RootCause.Fault})
 	default:
 		events := "events"
-		if len(i.Events) == 1 {
+		if i.Count() == 1 {
 			events = "event"
 		}
 		c.revise(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s %s: %s (%.0f %%, %d %s)",
-			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, len(i.Events), events)})
+			i.RootCause.Resource, i.RootCause.Fault, firstSentence(i.Explanation), 100*i.RootCause.Confidence, i.Count(), events)})
 	}
 	return nil
 }

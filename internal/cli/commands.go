@@ -221,6 +221,7 @@ func backtestCommand() *cobra.Command {
 	forecast.Flags().StringVar(&fo.Limits, "limits", "", "limits.json `file`")
 	forecast.Flags().StringVar(&fo.Out, "out", "", "predictions.jsonl `file`, - is standard output")
 	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
+	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
 	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
 	ao := app.AnomalyOptions{}
 	anomaly := &cobra.Command{

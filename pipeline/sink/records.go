@@ -138,7 +138,7 @@ func newIncidents(d *decode.Decoder) writer {
 				column("resource", rows, func(r *T) string { return r.RootCause.Resource }),
 				column("fault", rows, func(r *T) string { return r.RootCause.Fault }),
 				column("confidence", rows, func(r *T) float64 { return r.RootCause.Confidence }),
-				column("events", rows, func(r *T) uint32 { return uint32(len(r.Events)) }), //nolint:gosec // a count
+				column("events", rows, func(r *T) uint32 { return uint32(r.Count()) }), //nolint:gosec // a count
 				column("affected", rows, func(r *T) []string { return r.Affected }),
 				column("workloads", rows, func(r *T) []string { return r.Workloads }),
 				column("merged_into", rows, func(r *T) string { return r.MergedInto }),

@@ -269,7 +269,7 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	}
 	limit := f.target.Limit / f.unit()
 	fine := f.quick.dense()
-	if fine && f.quick.Span() >= f.slow.Span() { // both hold the same
+	if fine && f.quick.width == f.slow.width && f.quick.origin == f.slow.origin { // both hold the same
 		slow, f.long = false, Forecast{}
 	}
 	if slow {
@@ -277,8 +277,12 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	}
 	now, soon := f.long, false
 	if fine && quick {
-		f.computed++
-		if q, ok := f.quick.Forecast(limit, f.target.Horizon); ok {
+		q, ok := Forecast{}, false
+		if now.At.IsZero() || f.Alarmed() || f.quick.nears(limit) {
+			f.computed++
+			q, ok = f.quick.Forecast(limit, f.target.Horizon)
+		}
+		if ok {
 			switch { // one alone is not believed
 			case q.Probability < release || f.Brief == 0 && q.Probability < Alarm:
 				f.Brief = 0
@@ -288,7 +292,8 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 			default:
 				q.Probability = max(q.Probability, Alarm)
 			}
-			if now.At.IsZero() || q.Probability > now.Probability {
+			// While it expects nothing, the slow one speaks.
+			if now.At.IsZero() || q.Probability > now.Probability && (q.Probability >= Alarm || f.Alarmed()) {
 				now, soon = q, true
 			}
 		}

@@ -266,3 +266,31 @@ func TestHeldTemperatureIsForetoldByItsFan(t *testing.T) {
 		t.Errorf("foretold a day ahead: %d of %d, %d alone", early, seeds, alone)
 	}
 }
+
+// TestBothSummariesSpeak reads every minute what rises for days, far beyond what
+// half an hour tells of, and what only goes up and down.
+func TestBothSummariesSpeak(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	wear, noise := follow(80, 0), follow(80, 0)
+	told := 0
+	var alarmed time.Duration
+	for at := time.Duration(0); at < 8*24*time.Hour; at += time.Minute {
+		wear.Add(Reading{At: start.Add(at), V: 40 + at.Hours()/6 + rng.NormFloat64()})
+		if alarmed == 0 && wear.Alarmed() {
+			alarmed = at
+		}
+		if _, change := noise.Add(Reading{At: start.Add(at), V: 50 + 3*rng.NormFloat64()}); change == Told {
+			told++
+		}
+		if noise.Alarmed() && at > 24*time.Hour {
+			t.Fatalf("alarm %s after the start of what goes up and down", at)
+		}
+	}
+	t.Logf("alarm %s before the crossing; %d changes told of noise", 240*time.Hour-alarmed, told)
+	if alarmed == 0 || alarmed > 6*24*time.Hour {
+		t.Errorf("alarm after %s of a rise that crosses after ten days", alarmed)
+	}
+	if told > 60 {
+		t.Errorf("%d changes told of a series that only goes up and down", told)
+	}
+}

@@ -77,6 +77,35 @@ func (s *Series) Forecast(limit float64, horizon time.Duration) (Forecast, bool)
 	return s.forecast(limit, horizon, nil)
 }
 
+// nears tells whether a line through readings, or through the newest ones, may come
+// to limit as far ahead as they speak. It costs little.
+func (s *Series) nears(limit float64) bool {
+	closed := s.n - 1
+	if closed < minBuckets {
+		return false
+	}
+	var y [Buckets]float64
+	var live [Buckets]bool
+	record := math.Inf(-1)
+	for i := range closed {
+		b := s.at(i)
+		if live[i] = b.n > 0; live[i] {
+			y[i] = b.value() - limit*float64(s.sign)
+			record = max(record, y[i])
+		}
+	}
+	noise, _ := scale(y[:closed], live[:closed])
+	noise = max(noise, float64(s.quantum)*0.35)
+	for _, n := range windows {
+		w := max(0, closed-n)
+		slope, off := slopeError(y[w:closed], live[w:closed], noise)
+		if record+lookAhead*float64(closed)*max(0, slope+2*off) > -5*noise {
+			return true
+		}
+	}
+	return false
+}
+
 // forecast is Forecast of a series to which a load is added before it is held
 // against the limit.
 func (s *Series) forecast(limit float64, horizon time.Duration, load *peaks) (Forecast, bool) {

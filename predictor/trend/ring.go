@@ -4,6 +4,8 @@
 // an hour over weeks. A [Forecast] weighs several explanations of that summary
 // (standing still, wandering, a steady trend, one that changes) by how well each
 // foretold the readings so far, and gives the distribution of the crossing time.
+// A [Follower] puts them together for a series with a limit: minutes and weeks,
+// what load explains ([Drivers]) or a controller hides, and what is worth telling.
 package trend
 
 import (
@@ -173,7 +175,7 @@ func (s *Series) at(i int) *bucket { return &s.ring[(s.head+i)%Buckets] }
 // its while.
 func (s *Series) Add(at time.Time, v float64) bool {
 	t := at.UnixNano()
-	if math.IsNaN(v) || math.IsInf(v, 0) || s.total > 0 && t <= s.last {
+	if !(math.Abs(v) < math.MaxFloat32) || s.total > 0 && t <= s.last {
 		return false
 	}
 	x := float32(v) * s.sign

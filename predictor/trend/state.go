@@ -117,7 +117,7 @@ func (f *Follower) DecodeBinary(b []byte) error {
 			return err
 		}
 	}
-	if len(rest) == 0 {
+	if len(rest) == 0 || next.slow.maxWidth != int64(slowest) || next.quick.maxWidth != int64(quickest) {
 		return ErrState
 	}
 	next.holds = make([]hold, rest[0])
