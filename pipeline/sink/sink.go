@@ -206,8 +206,8 @@ type reader struct {
 	next    map[int]int64 // position after the last message that was taken
 	current *pending
 	free    []*pending
-	failing error // why nothing is written
-	unread  error // why nothing is read, until a subscription begins
+	failing error         // why nothing is written
+	unread  error         // why nothing is read, until a subscription begins
 	saved   map[int]int64 // positions that the history knows to be written
 }
 
