@@ -197,14 +197,19 @@ func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...s
 		}
 	}
 	ctx, cancel := context.WithCancel(b.t.Context())
-	done := make(chan error, 1)
-	go func() { done <- c.Run(ctx, func() {}) }()
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- c.Run(ctx, func() { close(ready) }) }()
 	defer func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.t.Error(err)
 		}
 	}()
+	select {
+	case <-ready: // what is open is taken up before anything else is opened
+	case <-time.After(2 * time.Minute):
+		b.t.Fatal("not ready")
+	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})

@@ -6,8 +6,6 @@ package dcgmexporter
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +14,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 	"github.com/auspex-dev/auspex/schemas/faults"
 )
@@ -38,12 +36,6 @@ func init() {
 	collectors.Register(Name, func() collectors.Config { return Default() })
 }
 
-// TLS says whom to trust.
-type TLS struct {
-	CAFile             string `yaml:"ca_file"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"`
-}
-
 // Config is the collector's configuration. Its targets are the servers with the
 // attribute exporter_url.
 type Config struct {
@@ -55,8 +47,8 @@ type Config struct {
 	// with more words: set it only where no kernel log is read.
 	XIDEvents bool `yaml:"xid_events"`
 	// MaxBody bounds an answer in bytes.
-	MaxBody int64 `yaml:"max_body"`
-	TLS     TLS   `yaml:"tls"`
+	MaxBody int64     `yaml:"max_body"`
+	TLS     trust.TLS `yaml:"tls"`
 }
 
 // Default returns the defaults.
@@ -178,18 +170,10 @@ func (x *scraper) open() error {
 		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, IdleConnTimeout: 2 * x.cfg.Interval, DisableCompression: true,
 		TLSHandshakeTimeout: x.cfg.Timeout, ResponseHeaderTimeout: x.cfg.Timeout,
 	}
-	tc := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: x.cfg.TLS.InsecureSkipVerify} //nolint:gosec // the user's choice
-	if x.cfg.TLS.CAFile != "" {
-		pem, err := os.ReadFile(x.cfg.TLS.CAFile)
-		if err != nil {
-			return fmt.Errorf("read ca_file: %w", err)
-		}
-		tc.RootCAs = x509.NewCertPool()
-		if !tc.RootCAs.AppendCertsFromPEM(pem) {
-			return fmt.Errorf("ca_file %s holds no certificate", x.cfg.TLS.CAFile)
-		}
+	var err error
+	if tr.TLSClientConfig, err = x.cfg.TLS.Client(); err != nil {
+		return err
 	}
-	tr.TLSClientConfig = tc
 	x.client = &http.Client{Transport: tr, Timeout: x.cfg.Timeout, CheckRedirect: func(r *http.Request, via []*http.Request) error {
 		if len(via) > 3 || r.URL.Host != via[0].URL.Host {
 			return fmt.Errorf("%w: redirect to %s", collectors.ErrProtocol, r.URL.Redacted())

@@ -11,13 +11,13 @@ import (
 )
 
 func TestWhichExporterIsTrusted(t *testing.T) {
-	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		s.StartTLS()
 		defer s.Close()
 		x := &scraper{cfg: *Default(), device: "gpu-r01-01", url: s.URL}
-		x.cfg.TLS.CAFile, x.cfg.Timeout = h.CAFile, time.Minute
+		x.cfg.TLS, x.cfg.Timeout = h.TLS, time.Minute
 		if err := x.open(); err != nil {
 			return err
 		}

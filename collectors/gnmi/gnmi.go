@@ -5,14 +5,11 @@ package gnmi
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,6 +26,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/auspex-dev/auspex/collectors"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -41,10 +39,8 @@ func init() {
 
 // TLS says whom to trust. Disabled speaks plain text, for targets on loopback.
 type TLS struct {
-	CAFile             string `yaml:"ca_file"`
-	ServerName         string `yaml:"server_name"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"`
-	Disabled           bool   `yaml:"disabled"`
+	trust.TLS `yaml:",inline"`
+	Disabled  bool `yaml:"disabled"`
 }
 
 // Config is the collector's configuration. Its targets are the switches with the
@@ -180,16 +176,9 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 func (s *subscriber) dial() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if !s.cfg.TLS.Disabled {
-		tc := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: s.cfg.TLS.ServerName, InsecureSkipVerify: s.cfg.TLS.InsecureSkipVerify} //nolint:gosec // the user's choice
-		if s.cfg.TLS.CAFile != "" {
-			pem, err := os.ReadFile(s.cfg.TLS.CAFile)
-			if err != nil {
-				return nil, fmt.Errorf("read ca_file: %w", err)
-			}
-			tc.RootCAs = x509.NewCertPool()
-			if !tc.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, fmt.Errorf("ca_file %s holds no certificate", s.cfg.TLS.CAFile)
-			}
+		tc, err := s.cfg.TLS.Client()
+		if err != nil {
+			return nil, err
 		}
 		creds = credentials.NewTLS(tc)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 func TestWhichSwitchIsTrusted(t *testing.T) {
-	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestWhichSwitchIsTrusted(t *testing.T) {
 			}
 		}()
 		cfg := Default()
-		cfg.TLS.CAFile, cfg.Timeout = h.CAFile, time.Minute
+		cfg.TLS.TLS, cfg.Timeout = h.TLS, time.Minute
 		s := &subscriber{cfg: *cfg, device: "leaf", addr: l.Addr().String()}
 		conn, err := s.dial()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/auspex-dev/auspex/collectors"
 	"github.com/auspex-dev/auspex/internal/bmc/redfish"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -42,8 +43,8 @@ type Config struct {
 	ExcludeLogs []string `yaml:"exclude_logs"`
 	// Backlog is how much of a log that was never read before is of interest, by
 	// the service's own clock; 0 takes all of it.
-	Backlog time.Duration     `yaml:"backlog"`
-	TLS     redfish.TLSConfig `yaml:"tls"`
+	Backlog time.Duration `yaml:"backlog"`
+	TLS     trust.TLS     `yaml:"tls"`
 
 	tlsOnce func() (*tls.Config, error)
 }

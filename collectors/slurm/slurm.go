@@ -21,6 +21,7 @@ import (
 
 	"github.com/auspex-dev/auspex/collectors"
 	rest "github.com/auspex-dev/auspex/internal/slurm"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -49,6 +50,7 @@ type Config struct {
 	Interval time.Duration `yaml:"interval"`
 	Timeout  time.Duration `yaml:"timeout"`
 	MaxBody  int64         `yaml:"max_body"` // bounds an answer in bytes
+	TLS      trust.TLS     `yaml:"tls"`
 }
 
 // Default returns the defaults.
@@ -107,8 +109,12 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	if s.Now == nil {
 		s.Now = time.Now
 	}
+	trusted, err := c.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
 	p := &poller{
-		cfg: *c, device: target.ID, client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
+		cfg: *c, device: target.ID, client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name),
 	}
 	return &collector{p: p, loop: collectors.Scrape(c.Interval, 0.05, p.poll)}, nil

@@ -1,8 +1,6 @@
 package notify
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/auspex-dev/auspex/internal/trust"
 )
 
 // Config says whom to tell about incidents, and how often.
@@ -32,16 +32,7 @@ type Target struct {
 	Username        string        `yaml:"username"`
 	PasswordFile    string        `yaml:"password_file"`
 	BearerTokenFile string        `yaml:"bearer_token_file"`
-	TLS             TLS           `yaml:"tls"`
-}
-
-// TLS is how a target is reached by HTTPS.
-type TLS struct {
-	CAFile             string `yaml:"ca_file"`
-	CertFile           string `yaml:"cert_file"`
-	KeyFile            string `yaml:"key_file"`
-	ServerName         string `yaml:"server_name"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"`
+	TLS             trust.TLS     `yaml:"tls"`
 }
 
 // DefaultConfig tells nobody.
@@ -85,8 +76,8 @@ func (t Target) Validate() error {
 	if t.Username != "" && t.BearerTokenFile != "" {
 		return errors.New("bearer_token_file: not together with username")
 	}
-	if (t.TLS.CertFile == "") != (t.TLS.KeyFile == "") {
-		return errors.New("tls: cert_file and key_file: one needs the other")
+	if err := t.TLS.Validate(); err != nil {
+		return fmt.Errorf("tls: %w", err)
 	}
 	return nil
 }
@@ -117,23 +108,9 @@ func (c Config) CheckFiles() error {
 
 // client builds the HTTP client of a target; it reads the TLS files.
 func (t Target) client() (*http.Client, error) {
-	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.TLS.ServerName, InsecureSkipVerify: t.TLS.InsecureSkipVerify}
-	if t.TLS.CAFile != "" {
-		pem, err := os.ReadFile(t.TLS.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read CA of %s: %w", t.URL, err)
-		}
-		cfg.RootCAs = x509.NewCertPool()
-		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read CA of %s: %s holds no certificate", t.URL, t.TLS.CAFile)
-		}
-	}
-	if t.TLS.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.TLS.CertFile, t.TLS.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read client certificate for %s: %w", t.URL, err)
-		}
-		cfg.Certificates = []tls.Certificate{pair}
+	cfg, err := t.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("tls of %s: %w", t.URL, err)
 	}
 	return &http.Client{
 		Transport: &http.Transport{

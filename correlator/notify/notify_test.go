@@ -21,6 +21,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus/mem"
 	"github.com/auspex-dev/auspex/internal/certtest"
 	"github.com/auspex-dev/auspex/internal/store/records"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -282,13 +283,13 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 }
 
 func TestWhichAlertmanagerIsTrusted(t *testing.T) {
-	certtest.Handshakes(t, true, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		m := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		m.TLS, m.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		m.StartTLS()
 		defer m.Close()
 		x := DefaultTarget(m.URL)
-		x.TLS = TLS{CAFile: h.CAFile, CertFile: h.CertFile, KeyFile: h.KeyFile}
+		x.TLS = h.TLS
 		n := New(Config{Resend: time.Minute, Alertmanagers: []Target{x}}, nil, nil, slog.New(slog.DiscardHandler), nil)
 		var err error
 		if n.targets[0].http, err = x.client(); err != nil {
@@ -331,7 +332,7 @@ func TestValidateNamesTheKey(t *testing.T) {
 		"alertmanagers[0]: url":          {Resend: time.Minute, Alertmanagers: []Target{{URL: "ftp://x"}}},
 		"username and password_file":     {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", Username: "u"}}},
 		"bearer_token_file":              {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", Username: "u", PasswordFile: "p", BearerTokenFile: "b"}}},
-		"tls: cert_file and key_file":    {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", TLS: TLS{CertFile: "c"}}}},
+		"tls: cert_file and key_file":    {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", TLS: trust.TLS{CertFile: "c"}}}},
 		"credentials belong in username": {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://u:p@x"}}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {

@@ -36,7 +36,7 @@ func (s *stack) openBMC(ctx context.Context, server string) (power.BMC, error) {
 			return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
 		}
 	}
-	if t.TLS, err = c.tls(); err != nil {
+	if t.TLS, err = c.Client(); err != nil {
 		return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
 	}
 	client, err := bmc.Open(ctx, t)

@@ -37,7 +37,10 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	}
 	rules, err := detect.CheckRules(cfg.Detect.Rules)
 	note(err)
-	_, err = cfg.Control.BMC.tls()
+	if _, err = cfg.Control.BMC.Client(); err != nil {
+		note(fmt.Errorf("control.bmc: %w", err))
+	}
+	_, err = newScheduler(cfg.Control.Slurm)
 	note(err)
 	if cfg.API.TLS.CertFile != "" {
 		_, err = cfg.API.TLS.Read()

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"github.com/auspex-dev/auspex/control"
 	"github.com/auspex-dev/auspex/correlator"
 	"github.com/auspex-dev/auspex/correlator/notify"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
 	"github.com/auspex-dev/auspex/internal/bus/jetstream"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
 	"github.com/auspex-dev/auspex/internal/bus/spool"
@@ -23,6 +21,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/store/embedded"
 	"github.com/auspex-dev/auspex/internal/store/hot"
 	"github.com/auspex-dev/auspex/internal/telemetry"
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/pipeline/detect"
 	"github.com/auspex-dev/auspex/pipeline/sink"
 	"github.com/auspex-dev/auspex/predictor"
@@ -120,9 +119,10 @@ func (c *CollectConfig) Validate() error {
 
 // SlurmConfig is how control reaches Slurm.
 type SlurmConfig struct {
-	URL       string `yaml:"url"`        // of slurmrestd
-	TokenFile string `yaml:"token_file"` // holds a JSON web token
-	User      string `yaml:"user"`
+	URL       string    `yaml:"url"`        // of slurmrestd
+	TokenFile string    `yaml:"token_file"` // holds a JSON web token
+	User      string    `yaml:"user"`
+	TLS       trust.TLS `yaml:"tls"`
 	// Scontrol is a command that changes nodes where slurmrestd cannot (Slurm
 	// before 23.02); empty uses REST alone.
 	Scontrol []string `yaml:"scontrol"`
@@ -137,15 +137,9 @@ type ControlConfig struct {
 
 // BMCConfig is how control reaches board controllers.
 type BMCConfig struct {
-	Protocol           string        `yaml:"protocol"` // redfish, ipmi, or auto: Redfish where the inventory has its URL
-	Timeout            time.Duration `yaml:"timeout"`
-	CAFile             string        `yaml:"ca_file"`
-	InsecureSkipVerify bool          `yaml:"insecure_skip_verify"`
-}
-
-// tls reads the file that says whom to trust.
-func (c *BMCConfig) tls() (*tls.Config, error) {
-	return redfish.TLSConfig{CAFile: c.CAFile, InsecureSkipVerify: c.InsecureSkipVerify}.Client()
+	trust.TLS `yaml:",inline"`
+	Protocol  string        `yaml:"protocol"` // redfish, ipmi, or auto: Redfish where the inventory has its URL
+	Timeout   time.Duration `yaml:"timeout"`
 }
 
 // Validate names the key at fault.
@@ -156,7 +150,7 @@ func (c *BMCConfig) Validate() error {
 	if c.Timeout <= 0 {
 		return errors.New("timeout must be positive")
 	}
-	return nil
+	return c.TLS.Validate()
 }
 
 // DefaultConfig observes everything and acts on nothing.

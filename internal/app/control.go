@@ -25,7 +25,10 @@ func (s *stack) control() []run.Component {
 		parts := &partWatch{s}
 		rem := map[string]control.Remediator{"power_cycle": power.New(s.openBMC, parts.alive)}
 		if s.cfg.Control.Slurm.URL != "" {
-			sched := newScheduler(s.cfg.Control.Slurm)
+			sched, err := newScheduler(s.cfg.Control.Slurm)
+			if err != nil {
+				return nil, err
+			}
 			rem["drain"], rem["uncordon"] = drain.Drain{Scheduler: sched}, drain.Uncordon{Scheduler: sched}
 		}
 		host, err := os.Hostname()

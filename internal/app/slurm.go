@@ -14,8 +14,12 @@ import (
 // scheduler is Slurm as control wants it.
 type scheduler struct{ c *slurm.Client }
 
-func newScheduler(c SlurmConfig) scheduler {
-	return scheduler{slurm.New(slurm.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: c.Scontrol, Timeout: 15 * time.Second})}
+func newScheduler(c SlurmConfig) (scheduler, error) {
+	trusted, err := c.TLS.Client()
+	if err != nil {
+		return scheduler{}, fmt.Errorf("control.slurm.tls: %w", err)
+	}
+	return scheduler{slurm.New(slurm.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: c.Scontrol, TLS: trusted, Timeout: 15 * time.Second})}, nil
 }
 
 // Node implements drain.Scheduler. A node that Slurm does not know cannot be

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/auspex-dev/auspex/internal/trust"
 )
 
 // Authority signs certificates.
@@ -112,17 +114,14 @@ func write(t testing.TB, name, kind string, der []byte) string {
 
 // Handshake is a server on 127.0.0.1 and what its client is configured with.
 type Handshake struct {
-	Server   *tls.Config
-	CAFile   string // that the client trusts
-	CertFile string // of the client; empty is none
-	KeyFile  string
+	Server *tls.Config
+	trust.TLS
 }
 
 // Handshakes tries a client against servers that it must trust and that it must
 // not. try starts a server with the one side, lets the client with the other side
-// do something that needs an answer, and returns the client's error. clientCerts
-// says whether the client's settings have a certificate of its own.
-func Handshakes(t *testing.T, clientCerts bool, try func(t *testing.T, h Handshake) error) {
+// do something that needs an answer, and returns the client's error.
+func Handshakes(t *testing.T, try func(t *testing.T, h Handshake) error) {
 	t.Helper()
 	ours, theirs := New(t), New(t)
 	soon, past := time.Now().Add(time.Hour), time.Now().Add(-time.Hour)
@@ -142,17 +141,13 @@ func Handshakes(t *testing.T, clientCerts bool, try func(t *testing.T, h Handsha
 		want []string // one of them is in the error; none: no error
 	}
 	tests := []test{
-		{"a server that is known", Handshake{Server: server(good), CAFile: ours.File}, nil},
-		{"a server of another authority", Handshake{Server: server(good), CAFile: theirs.File}, []string{"unknown authority"}},
-		{"a certificate that has expired", Handshake{Server: server(ours.Issue(t, past, "127.0.0.1")), CAFile: ours.File}, []string{"expired"}},
-		{"a certificate of another name", Handshake{Server: server(ours.Issue(t, soon, "elsewhere.example")), CAFile: ours.File}, []string{"doesn't contain any IP SANs", "valid for"}},
-		{"no certificate where the server wants one", Handshake{Server: mutual(), CAFile: ours.File}, []string{"certificate required", "bad certificate", "broken pipe", "connection reset", "EOF"}},
-	}
-	if clientCerts {
-		tests = append(tests,
-			test{"a certificate that the server knows", Handshake{Server: mutual(), CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}, nil},
-			test{"a certificate of another authority", Handshake{Server: mutual(), CAFile: ours.File, CertFile: stranger.CertFile, KeyFile: stranger.KeyFile}, []string{"certificate", "broken pipe", "connection reset", "EOF"}},
-		)
+		{"a server that is known", Handshake{server(good), trust.TLS{CAFile: ours.File}}, nil},
+		{"a server of another authority", Handshake{server(good), trust.TLS{CAFile: theirs.File}}, []string{"unknown authority"}},
+		{"a certificate that has expired", Handshake{server(ours.Issue(t, past, "127.0.0.1")), trust.TLS{CAFile: ours.File}}, []string{"expired"}},
+		{"a certificate of another name", Handshake{server(ours.Issue(t, soon, "elsewhere.example")), trust.TLS{CAFile: ours.File}}, []string{"doesn't contain any IP SANs", "valid for"}},
+		{"no certificate where the server wants one", Handshake{mutual(), trust.TLS{CAFile: ours.File}}, []string{"certificate required", "bad certificate", "broken pipe", "connection reset", "EOF"}},
+		{"a certificate that the server knows", Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}}, nil},
+		{"a certificate of another authority", Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: stranger.CertFile, KeyFile: stranger.KeyFile}}, []string{"certificate", "broken pipe", "connection reset", "EOF"}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package slurm
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -36,9 +37,10 @@ var (
 // Options says how to reach the daemon.
 type Options struct {
 	URL       string
-	TokenFile string // holds a JSON web token; read anew for each request
-	User      string // empty leaves it to the token
-	Version   string // such as v0.0.42; empty asks the daemon
+	TokenFile string      // holds a JSON web token; read anew for each request
+	User      string      // empty leaves it to the token
+	Version   string      // such as v0.0.42; empty asks the daemon
+	TLS       *tls.Config // nil trusts the system's authorities
 	Timeout   time.Duration
 	MaxBody   int64 // bounds an answer in bytes; 0 is 64 MiB
 	// Scontrol is a command that changes nodes where slurmrestd cannot: before
@@ -64,7 +66,7 @@ func New(o Options) *Client {
 	return &Client{
 		opt: o, base: strings.TrimRight(o.URL, "/"), version: o.Version,
 		http: &http.Client{
-			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout}, Timeout: o.Timeout,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout, TLSClientConfig: o.TLS}, Timeout: o.Timeout,
 			// The token goes in a header of its own, which a redirect would carry anywhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

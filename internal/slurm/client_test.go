@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/auspex-dev/auspex/internal/certtest"
 )
 
 func TestUserComesFromTheToken(t *testing.T) {
@@ -114,4 +117,24 @@ func TestATokenDoesNotFollowARedirect(t *testing.T) {
 	if len(asked) > 0 {
 		t.Errorf("another host was asked, with token %q", <-asked)
 	}
+}
+
+func TestWhichDaemonIsTrusted(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) }))
+		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+		s.StartTLS()
+		defer s.Close()
+		trusted, err := h.Client()
+		if err != nil {
+			return err
+		}
+		c := New(Options{URL: s.URL, TokenFile: token, Version: "v0.0.42", TLS: trusted, Timeout: time.Minute})
+		defer c.Close()
+		return c.Get(t.Context(), "nodes", &struct{}{})
+	})
 }

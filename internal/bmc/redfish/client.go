@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 )
@@ -55,30 +53,6 @@ func (e *StatusError) Is(target error) bool {
 		return e.Status == http.StatusNotFound || e.Status == http.StatusGone
 	}
 	return false
-}
-
-// TLSConfig says whom to trust.
-type TLSConfig struct {
-	// CAFile holds the certificates that sign the services', PEM.
-	CAFile string `yaml:"ca_file"`
-	// InsecureSkipVerify takes any certificate.
-	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
-}
-
-// Client reads the files and returns what crypto/tls wants.
-func (c TLSConfig) Client() (*tls.Config, error) {
-	out := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.InsecureSkipVerify}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read ca_file: %w", err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca_file %s holds no certificate", c.CAFile)
-		}
-	}
-	return out, nil
 }
 
 // Options says how to reach a service.

@@ -13,18 +13,18 @@ import (
 )
 
 func TestWhichControllerIsTrusted(t *testing.T) {
-	certtest.Handshakes(t, false, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"RedfishVersion": "1.17.0"}`)
 		}))
 		s.TLS, s.Config.ErrorLog = h.Server, slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		s.StartTLS()
 		defer s.Close()
-		trust, err := redfish.TLSConfig{CAFile: h.CAFile}.Client()
+		trusted, err := h.TLS.Client()
 		if err != nil {
 			return err
 		}
-		c, err := redfish.New(redfish.Options{URL: s.URL, TLS: trust, Timeout: time.Minute})
+		c, err := redfish.New(redfish.Options{URL: s.URL, TLS: trusted, Timeout: time.Minute})
 		if err != nil {
 			return err
 		}

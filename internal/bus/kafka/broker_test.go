@@ -68,12 +68,12 @@ func listen(t *testing.T) net.Listener {
 }
 
 func TestWhomTheBusTrusts(t *testing.T) {
-	certtest.Handshakes(t, true, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		l := listen(t)
 		broker(t, tls.NewListener(l, h.Server))
 		c := kafka.DefaultConfig()
 		c.Brokers, c.RequestTimeout = []string{l.Addr().String()}, 20*time.Second
-		c.TLS = kafka.TLS{Enabled: true, CAFile: h.CAFile, CertFile: h.CertFile, KeyFile: h.KeyFile}
+		c.TLS = kafka.TLS{Enabled: true, TLS: h.TLS}
 		b, err := kafka.Open(t.Context(), c)
 		if err != nil {
 			return err

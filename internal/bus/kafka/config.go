@@ -7,7 +7,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
+	"github.com/auspex-dev/auspex/internal/trust"
 	"github.com/auspex-dev/auspex/schemas"
 )
 
@@ -33,12 +33,8 @@ type Retention struct {
 
 // TLS says how brokers are trusted and how we identify ourselves.
 type TLS struct {
-	Enabled            bool   `yaml:"enabled"`
-	CAFile             string `yaml:"ca_file"` // PEM; empty trusts the system's authorities
-	CertFile           string `yaml:"cert_file"`
-	KeyFile            string `yaml:"key_file"`
-	ServerName         string `yaml:"server_name"`
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify"`
+	trust.TLS `yaml:",inline"`
+	Enabled   bool `yaml:"enabled"`
 }
 
 // SASL says how we log in.
@@ -110,8 +106,6 @@ func (c Config) Validate() error {
 		return fmt.Errorf("kafka: max_message_bytes is %d; 1 KiB to 64 MiB are possible", c.MaxMessageBytes)
 	case c.RequestTimeout <= 0:
 		return fmt.Errorf("kafka: request_timeout is %s; it must be positive", c.RequestTimeout)
-	case (c.TLS.CertFile == "") != (c.TLS.KeyFile == ""):
-		return errors.New("kafka: tls.cert_file and tls.key_file belong together")
 	}
 	switch c.SASL.Mechanism {
 	case "":
@@ -136,26 +130,9 @@ func (c Config) tls() (*tls.Config, error) {
 	if !c.TLS.Enabled {
 		return nil, nil
 	}
-	t := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: c.TLS.ServerName,
-		InsecureSkipVerify: c.TLS.InsecureSkipVerify, //nolint:gosec // the operator's choice
-	}
-	if c.TLS.CAFile != "" {
-		pem, err := os.ReadFile(c.TLS.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read kafka.tls.ca_file: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("kafka.tls.ca_file %s holds no certificate", c.TLS.CAFile)
-		}
-	}
-	if c.TLS.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("read kafka.tls.cert_file: %w", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
+	t, err := c.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("kafka: tls: %w", err)
 	}
 	return t, nil
 }

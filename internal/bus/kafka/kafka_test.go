@@ -11,6 +11,7 @@ import (
 	"github.com/auspex-dev/auspex/internal/bus"
 	"github.com/auspex-dev/auspex/internal/bus/bustest"
 	"github.com/auspex-dev/auspex/internal/bus/kafka"
+	"github.com/auspex-dev/auspex/internal/trust"
 )
 
 // config uses the brokers of KAFKA_BROKERS, under names of its own.
@@ -81,7 +82,6 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		"batch_timeout":      func(c *kafka.Config) { c.BatchTimeout = 0 },
 		"max_message_bytes":  func(c *kafka.Config) { c.MaxMessageBytes = 1 },
 		"request_timeout":    func(c *kafka.Config) { c.RequestTimeout = 0 },
-		"cert_file":          func(c *kafka.Config) { c.TLS.CertFile = "x" },
 		"mechanism":          func(c *kafka.Config) { c.SASL.Mechanism = "kerberos" },
 		"password_file":      func(c *kafka.Config) { c.SASL.Mechanism = "plain" },
 	} {
@@ -97,7 +97,7 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 	}
 	c := kafka.DefaultConfig()
 	c.Brokers = []string{"localhost:9092"}
-	c.TLS = kafka.TLS{Enabled: true, CAFile: filepath.Join(t.TempDir(), "none.pem")}
+	c.TLS = kafka.TLS{Enabled: true, TLS: trust.TLS{CAFile: filepath.Join(t.TempDir(), "none.pem")}}
 	if _, err := kafka.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "ca_file") {
 		t.Errorf("missing certificate: %v", err)
 	}

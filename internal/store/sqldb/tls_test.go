@@ -46,7 +46,7 @@ func server(l net.Listener, c *tls.Config) {
 }
 
 func TestWhichPostgreSQLIsTrusted(t *testing.T) {
-	certtest.Handshakes(t, true, func(t *testing.T, h certtest.Handshake) error {
+	certtest.Handshakes(t, func(t *testing.T, h certtest.Handshake) error {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
