@@ -1,4 +1,4 @@
-module github.com/auspex-dev/auspex
+module auspex
 
 go 1.26.0
 

@@ -24,13 +24,13 @@ import (
 	"github.com/gofiber/fiber/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/stream"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/access"
+	"auspex/api/stream"
+	"auspex/internal/bus"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 // Config is how the console listens and whom it lets in.

@@ -20,11 +20,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/openapi"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/schemas"
+	"auspex/schemas/openapi"
 )
 
 // answer is what a request came back with.

@@ -16,10 +16,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/internal/browsertest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/internal/browsertest"
+	"auspex/schemas"
 )
 
 // patience guards against what never comes, however busy the machine is.

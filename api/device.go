@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/api/fleet"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/apigen"
+	"auspex/api/fleet"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 // GetFleet implements the operation getFleet.

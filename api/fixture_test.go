@@ -20,17 +20,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/control/messages"
-	incidents "github.com/auspex-dev/auspex/correlator/messages"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/control/messages"
+	incidents "auspex/correlator/messages"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // inventory is a fixed one; tests replace its topology and count its version up.

@@ -14,13 +14,13 @@ import (
 
 	"github.com/gofiber/fiber/v2"
 
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/api/fleet"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/api/fleet"
+	"auspex/internal/bus"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 const (

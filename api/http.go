@@ -25,10 +25,10 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/api/ui"
-	"github.com/auspex-dev/auspex/schemas/openapi"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/api/ui"
+	"auspex/schemas/openapi"
 )
 
 const (

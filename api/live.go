@@ -12,12 +12,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/api/fleet"
-	"github.com/auspex-dev/auspex/api/stream"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/fleet"
+	"auspex/api/stream"
+	"auspex/internal/bus"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 const (

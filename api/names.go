@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/apigen"
+	"auspex/internal/cmdb"
+	"auspex/schemas"
 )
 
 // maxCandidates is how many resources an error names.

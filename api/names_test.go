@@ -11,11 +11,11 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/internal/browsertest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/browsertest"
+	"auspex/schemas"
 )
 
 // idIn is the UUID that a resource of the test fleet has at its site.

@@ -18,11 +18,11 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/internal/browsertest"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/internal/browsertest"
+	"auspex/internal/bus"
+	"auspex/schemas"
 )
 
 // front is a reverse proxy before a console, as people have one. A test makes it

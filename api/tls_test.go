@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/internal/certtest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/internal/certtest"
+	"auspex/schemas"
 )
 
 // secure starts a console with a certificate, and a client that trusts it.

@@ -8,11 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/api/apigen"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 // GetBudgets implements the operation getBudgets.

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/auspex-dev/auspex/internal/decode/kernlog"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/decode/kernlog"
+	"auspex/schemas"
 )
 
 func TestQuantileIsTheNearestRank(t *testing.T) {

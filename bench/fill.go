@@ -10,9 +10,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/bus/jetstream"
+	"auspex/schemas"
 )
 
 // Names of the peers that make telemetry.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // PeerStorm tells a [Storm].

@@ -8,8 +8,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Generator makes the telemetry of a fleet: each server tells of its GPUs and of

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Ref names a series of one [Batch]. It stays valid until the batch is dropped.

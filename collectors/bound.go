@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas/auspexv1"
 )
 
 // Bounds of what a device may put into one event, in bytes and in number. An

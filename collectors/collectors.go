@@ -15,8 +15,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Collector streams batches from one device until ctx is done.

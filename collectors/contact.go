@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // contactKey names a condition: the loss of a device, of one type. Several

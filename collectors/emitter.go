@@ -7,11 +7,11 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/spool"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/spool"
+	"auspex/internal/run"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Publisher is what the runner needs of the bus.

@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 // RunnerConfig bounds how hard the runner tries.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // budgets counts what is taken now: levels by servers that we keep out of the

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/control/policy"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control/messages"
+	"auspex/control/policy"
+	"auspex/schemas"
 )
 
 const actor = "auspex"

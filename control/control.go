@@ -19,14 +19,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/control/policy"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control/messages"
+	"auspex/control/policy"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // Errors of remediators.

@@ -20,13 +20,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control/messages"
+	"auspex/internal/bus"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/schemas"
 )
 
 // nullBus lets tests call the handlers themselves.

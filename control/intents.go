@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control/messages"
+	"auspex/internal/bus"
+	"auspex/schemas"
 )
 
 // Verbs of intents.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/control/policy"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control/messages"
+	"auspex/control/policy"
+	"auspex/schemas"
 )
 
 // Names of rails. Those of waits hold a step back until they hold again; the

@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // States of a case.

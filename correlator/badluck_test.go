@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // part adds what play says to the scene and to the truth: these events belong

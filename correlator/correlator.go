@@ -14,13 +14,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/internal/bus"
+	"auspex/internal/cmdb"
+	"auspex/internal/run"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Config is the configuration of the correlator in a running system.

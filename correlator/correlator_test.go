@@ -15,14 +15,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/correlator"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/correlator"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/schemas"
 )
 
 func rack() schemas.Topology {

@@ -14,8 +14,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Times of the engine, in event time.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/correlator/messages"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/correlator/messages"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -3,7 +3,7 @@ package correlator
 import (
 	"fmt"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // fleet builds an inventory in the shape of the demo: racks of 8 servers with

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // node is a resource or a workload by number. Numbers are given in the order

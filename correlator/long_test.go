@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // flapping is a port that goes down and up again for hours.

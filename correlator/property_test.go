@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/correlator/messages"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/correlator/messages"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // mixed is a scene with several faults and noise.

@@ -5,8 +5,8 @@ import (
 	"os"
 	"slices"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // loadModel reads propagation knowledge from a file, or the built-in one.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // The shares of the model are uncertain: a class is a beta-binomial with this

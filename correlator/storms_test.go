@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 type truth struct {

@@ -13,11 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/predictor/anomaly"
-	"github.com/auspex-dev/auspex/predictor/messages"
-	"github.com/auspex-dev/auspex/predictor/trend"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/predictor/anomaly"
+	"auspex/predictor/messages"
+	"auspex/predictor/trend"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // The model that predictions name.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // TestFaultsOfTheBuiltInLimitsAreThoseCountedAsMissed keeps the record of

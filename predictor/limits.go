@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/predictor/trend"
+	"auspex/predictor/trend"
 )
 
 //go:embed limits.yaml

@@ -20,14 +20,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/predictor/messages"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/predictor/messages"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb"
 )
 
 // keepStates is how long the state of a series that sends no more is kept.

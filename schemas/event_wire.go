@@ -3,7 +3,7 @@ package schemas
 import (
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas/auspexv1"
 )
 
 // Wire returns the event in the wire format; the attributes are shared.

@@ -1,6 +1,6 @@
 package schemas
 
-import "github.com/auspex-dev/auspex/schemas/auspexv1"
+import "auspex/schemas/auspexv1"
 
 // GPUMetric ties a metric of a GPU scrape to its names: that of dcgm-exporter,
 // which is the series' name, and that of the column in the history.

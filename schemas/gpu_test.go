@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas/auspexv1"
 )
 
 func TestEveryGPUColumnOfTheWireFormatHasOneMetric(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 func TestAnAlertKeepsItsStateAndThatOfItsEvent(t *testing.T) {

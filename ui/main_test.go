@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	actions "github.com/auspex-dev/auspex/control/messages"
-	incidents "github.com/auspex-dev/auspex/correlator/messages"
-	predictions "github.com/auspex-dev/auspex/predictor/messages"
+	actions "auspex/control/messages"
+	incidents "auspex/correlator/messages"
+	predictions "auspex/predictor/messages"
 )
 
 var key = regexp.MustCompile(`'([a-z]+(?:[._-]?[A-Za-z0-9]+)*)': `)

@@ -6,9 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
+	"auspex/api/access"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 )
 
 func TestTokensAreReplacedByNameAndNeverKept(t *testing.T) {

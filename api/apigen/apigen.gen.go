@@ -12,7 +12,8 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
+
 	"github.com/gofiber/fiber/v2"
 	"github.com/oapi-codegen/runtime"
 )

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/api/fleet"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api/fleet"
+	"auspex/schemas"
 )
 
 func topology() schemas.Topology {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Index answers questions about one state of the inventory. It is immutable.

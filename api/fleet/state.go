@@ -4,7 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // State of a thing on the screens; its number is the digit that the API sends.

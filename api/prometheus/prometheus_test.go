@@ -24,8 +24,8 @@ import (
 	promrules "github.com/prometheus/prometheus/rules"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/api/prometheus"
-	"github.com/auspex-dev/auspex/internal/store/hot"
+	"auspex/api/prometheus"
+	"auspex/internal/store/hot"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

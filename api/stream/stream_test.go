@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/api/stream"
+	"auspex/api/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/auspex-dev/auspex/internal/cli"
+	"auspex/internal/cli"
 )
 
 func main() {

@@ -3,10 +3,10 @@
 package all
 
 import (
-	_ "github.com/auspex-dev/auspex/collectors/dcgmexporter" // registers
-	_ "github.com/auspex-dev/auspex/collectors/gnmi"         // registers
-	_ "github.com/auspex-dev/auspex/collectors/ipmi"         // registers
-	_ "github.com/auspex-dev/auspex/collectors/kmsg"         // registers
-	_ "github.com/auspex-dev/auspex/collectors/redfish"      // registers
-	_ "github.com/auspex-dev/auspex/collectors/slurm"        // registers
+	_ "auspex/collectors/dcgmexporter" // registers
+	_ "auspex/collectors/gnmi"         // registers
+	_ "auspex/collectors/ipmi"         // registers
+	_ "auspex/collectors/kmsg"         // registers
+	_ "auspex/collectors/redfish"      // registers
+	_ "auspex/collectors/slurm"        // registers
 )

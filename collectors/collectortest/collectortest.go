@@ -27,9 +27,9 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/collectors"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Now is the clock of every case.

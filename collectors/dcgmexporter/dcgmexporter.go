@@ -20,10 +20,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/collectors"
+	"auspex/internal/trust"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // Name is the collector's key in the configuration.

@@ -17,10 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

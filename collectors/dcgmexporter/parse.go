@@ -10,8 +10,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/schemas"
 )
 
 const (

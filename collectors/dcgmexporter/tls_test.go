@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/certtest"
+	"auspex/internal/certtest"
 )
 
 func TestWhichExporterIsTrusted(t *testing.T) {

@@ -25,9 +25,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/trust"
+	"auspex/schemas"
 )
 
 // Name is the collector's key in the configuration.

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

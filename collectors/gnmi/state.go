@@ -10,9 +10,9 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/collectors"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // maxThings bounds the ports and components of a target.

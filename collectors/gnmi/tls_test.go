@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"github.com/auspex-dev/auspex/internal/certtest"
+	"auspex/internal/certtest"
 )
 
 func TestWhichSwitchIsTrusted(t *testing.T) {

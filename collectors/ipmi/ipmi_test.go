@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi/ipmitest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/internal/bmc/ipmi/ipmitest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
-	"github.com/auspex-dev/auspex/internal/bmc/sensor"
-	"github.com/auspex-dev/auspex/internal/decode/sel"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bmc/ipmi"
+	"auspex/internal/bmc/sensor"
+	"auspex/internal/decode/sel"
+	"auspex/schemas"
 )
 
 // cursor is the last record that the bus has acknowledged.

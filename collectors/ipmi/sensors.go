@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
-	"github.com/auspex-dev/auspex/internal/bmc/sensor"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bmc/ipmi"
+	"auspex/internal/bmc/sensor"
+	"auspex/schemas"
 )
 
 // sensorRef is a sensor and where its readings go.

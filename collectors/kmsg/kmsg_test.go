@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

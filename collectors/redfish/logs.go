@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/internal/bmc/sensor"
-	"github.com/auspex-dev/auspex/internal/decode/redfishevent"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bmc/redfish"
+	"auspex/internal/bmc/sensor"
+	"auspex/internal/decode/redfishevent"
+	"auspex/schemas"
 )
 
 // position is what is known of a log: how many entries it had, and the newest

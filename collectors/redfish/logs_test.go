@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish/redfishtest"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/internal/bmc/redfish/redfishtest"
 )
 
 const entries = "/redfish/v1/Systems/1/LogServices/SEL/Entries"

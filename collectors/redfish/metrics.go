@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/internal/bmc/sensor"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bmc/redfish"
+	"auspex/internal/bmc/sensor"
+	"auspex/schemas"
 )
 
 // series is where a sensor's readings go. Reported marks a sensor that a metric

@@ -13,10 +13,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bmc/redfish"
+	"auspex/internal/trust"
+	"auspex/schemas"
 )
 
 // Name is the collector's name in configuration, cursors and metrics.

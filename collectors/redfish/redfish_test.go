@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish/redfishtest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors/collectortest"
+	"auspex/internal/bmc/redfish/redfishtest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

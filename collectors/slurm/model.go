@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	rest "github.com/auspex-dev/auspex/internal/slurm"
+	rest "auspex/internal/slurm"
 )
 
 // exit is a wait status (v0.0.38) or its parts.

@@ -19,10 +19,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/collectors"
-	rest "github.com/auspex-dev/auspex/internal/slurm"
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	rest "auspex/internal/slurm"
+	"auspex/internal/trust"
+	"auspex/schemas"
 )
 
 // Name is the collector's key in the configuration.

@@ -17,10 +17,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/collectors/collectortest"
-	rest "github.com/auspex-dev/auspex/internal/slurm"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	rest "auspex/internal/slurm"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control"
+	"auspex/control/messages"
+	"auspex/schemas"
 )
 
 // Prefix starts the reason of every drain of ours; a node whose reason has

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/drain"
+	"auspex/control"
+	"auspex/control/drain"
 )
 
 type cluster struct{ nodes map[string]*drain.Node }

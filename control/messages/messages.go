@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Args are the arguments of a sentence; one may be a sentence itself.

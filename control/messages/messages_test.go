@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 func TestTextFillsTheTemplate(t *testing.T) {

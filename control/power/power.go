@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control"
+	"auspex/control/messages"
+	"auspex/schemas"
 )
 
 // BMC is what a power cycle needs of a board controller.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/control/power"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control"
+	"auspex/control/messages"
+	"auspex/control/power"
+	"auspex/schemas"
 )
 
 type bmc struct {

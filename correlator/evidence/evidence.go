@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // Sample is one line of OpenMetrics text that carries a time stamp.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/trust"
+	"auspex/internal/trust"
 )
 
 // Config says whom to tell about incidents, and how often.

@@ -21,10 +21,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/records"
+	"auspex/schemas"
 )
 
 // Store knows the incidents that are open.

@@ -17,12 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/certtest"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/certtest"
+	"auspex/internal/store/records"
+	"auspex/internal/trust"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

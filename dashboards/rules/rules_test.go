@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/auspex-dev/auspex/dashboards/rules"
+	"auspex/dashboards/rules"
 )
 
 // promtool is Prometheus' own judge of rule files and of their unit tests.

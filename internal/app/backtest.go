@@ -19,9 +19,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/predictor/anomaly"
-	"github.com/auspex-dev/auspex/predictor/trend"
+	"auspex/internal/textfile"
+	"auspex/predictor/anomaly"
+	"auspex/predictor/trend"
 )
 
 // ForecastOptions says what BacktestForecast reads and writes.

@@ -17,9 +17,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/bench"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 // BenchOptions says how much to measure.

@@ -8,15 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/pipeline/sink"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/bench"
+	"auspex/internal/bus"
+	"auspex/internal/bus/jetstream"
+	"auspex/internal/run"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/pipeline/sink"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 const (

@@ -14,14 +14,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/sim"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/bench"
+	"auspex/collectors"
+	"auspex/internal/bus"
+	"auspex/internal/config"
+	"auspex/internal/sim"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // gnmiIngest takes streams of switches that send as fast as they are read, to

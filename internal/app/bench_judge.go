@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/correlator"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/predictor"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/bench"
+	"auspex/correlator"
+	"auspex/internal/store/records"
+	"auspex/predictor"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // correlateStorm judges a recorded storm as replay does, without files.

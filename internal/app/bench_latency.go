@@ -9,11 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/correlator/notify"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/bench"
+	"auspex/correlator/notify"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 // spacing is the time between two kernel lines where latency is measured: far

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/power"
-	"github.com/auspex-dev/auspex/internal/bmc"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control"
+	"auspex/control/power"
+	"auspex/internal/bmc"
+	"auspex/internal/bmc/redfish"
+	"auspex/schemas"
 )
 
 // openBMC opens the board controller of a server for control.

@@ -11,12 +11,12 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/secrets"
-	"github.com/auspex-dev/auspex/pipeline/detect"
+	"auspex/collectors"
+	"auspex/control"
+	"auspex/internal/cmdb"
+	"auspex/internal/config"
+	"auspex/internal/secrets"
+	"auspex/pipeline/detect"
 )
 
 // StarterConfig is what `auspex config init` prints.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/run"
+	"auspex/internal/run"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bus/spool"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/bus/spool"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 // collect reads the devices of the inventory, and follows its changes. Its events

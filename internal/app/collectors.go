@@ -4,8 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/auspex-dev/auspex/collectors"
-	_ "github.com/auspex-dev/auspex/collectors/all" // registers every collector
+	"auspex/collectors"
+	_ "auspex/collectors/all" // registers every collector
 )
 
 // Collectors is the section of the configuration that names collectors: a

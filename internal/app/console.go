@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // console writes a line to standard output for each thing that a person should

@@ -8,12 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/drain"
-	"github.com/auspex-dev/auspex/control/messages"
-	"github.com/auspex-dev/auspex/control/power"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/control"
+	"auspex/control/drain"
+	"auspex/control/messages"
+	"auspex/control/power"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 // control climbs ladders; what has no driver here says "cannot".

@@ -6,9 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/correlator"
-	"github.com/auspex-dev/auspex/correlator/notify"
-	"github.com/auspex-dev/auspex/internal/run"
+	"auspex/correlator"
+	"auspex/correlator/notify"
+	"auspex/internal/run"
 )
 
 // correlate folds alerts into incidents and tells them to Alertmanager.

@@ -9,11 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/decode"
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/internal/decode"
+	"auspex/internal/textfile"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
 )
 
 // DecodeOptions says what Decode reads. Files may be compressed with gzip or zstd.

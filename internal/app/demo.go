@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/access"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/sim"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/internal/config"
+	"auspex/internal/sim"
+	"auspex/schemas"
 )
 
 // DemoConfig makes the defaults those of the demo, in a data folder ("" is

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/run"
+	"auspex/internal/run"
 )
 
 // lowDisk is the free space below which a person is told, in bytes: the bus and

@@ -7,11 +7,11 @@ import (
 	"io"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/pipeline/sink"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/run"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/pipeline/sink"
+	"auspex/schemas"
 )
 
 const clickHouseOff, clickHouseEmbedded = "off", "embedded"

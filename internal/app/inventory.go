@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/textfile"
+	"auspex/schemas"
 )
 
 // withInventory opens the inventory of a configuration for one command.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/predictor"
+	"auspex/internal/run"
+	"auspex/pipeline/enrich"
+	"auspex/predictor"
 )
 
 // predict says what fails next.

@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/pipeline/detect"
+	"auspex/internal/run"
+	"auspex/pipeline/detect"
 )
 
 // DetectConfig says what becomes an alert.

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/reload"
-	"github.com/auspex-dev/auspex/internal/secrets"
+	"auspex/collectors"
+	"auspex/internal/config"
+	"auspex/internal/reload"
+	"auspex/internal/secrets"
 )
 
 // prepare is what a part does with a changed configuration: see [reload.Part].

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/certtest"
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/internal/certtest"
+	"auspex/internal/config"
 )
 
 // site is a folder with a configuration and the files that it names, and an

@@ -15,12 +15,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/auspex-dev/auspex/correlator"
-	"github.com/auspex-dev/auspex/correlator/evidence"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults/propagation"
+	"auspex/correlator"
+	"auspex/correlator/evidence"
+	"auspex/internal/cmdb"
+	"auspex/internal/textfile"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // ReplayOptions says what Replay reads and writes. Paths may end in .gz or

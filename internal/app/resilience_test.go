@@ -22,10 +22,10 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/collectors"
+	"auspex/internal/config"
+	"auspex/internal/run"
+	"auspex/schemas"
 )
 
 func TestAWrongClockIsToldInOneSentence(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/reload"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/sim"
+	"auspex/internal/bus"
+	"auspex/internal/reload"
+	"auspex/internal/run"
+	"auspex/internal/sim"
 )
 
 // ErrUsage is wrapped by errors of a command line that cannot be run as it stands.

@@ -7,12 +7,12 @@ import (
 
 	promrules "github.com/prometheus/prometheus/rules"
 
-	"github.com/auspex-dev/auspex/api"
-	"github.com/auspex-dev/auspex/api/prometheus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/telemetry"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/api"
+	"auspex/api/prometheus"
+	"auspex/internal/run"
+	"auspex/internal/store/audit"
+	"auspex/internal/telemetry"
+	"auspex/schemas"
 )
 
 const promPrefix = "/prometheus"

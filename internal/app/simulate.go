@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim"
+	"auspex/internal/sim"
 )
 
 // SimulateOptions says what `auspex simulate` simulates.

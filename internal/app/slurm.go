@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/auspex-dev/auspex/control"
-	"github.com/auspex-dev/auspex/control/drain"
-	"github.com/auspex-dev/auspex/internal/slurm"
+	"auspex/control"
+	"auspex/control/drain"
+	"auspex/internal/slurm"
 )
 
 // scheduler is Slurm as control wants it.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const module = "github.com/auspex-dev/auspex/"
+const module = "auspex/"
 
 // stages meet on the bus, in the stores or in internal/app, never in an import.
 var stages = []string{"collectors", "pipeline", "correlator", "predictor", "control", "api"}

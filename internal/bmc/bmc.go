@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
+	"auspex/internal/bmc/ipmi"
+	"auspex/internal/bmc/redfish"
 )
 
 var (

@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bmc"
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi"
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi/ipmitest"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/internal/bmc/redfish/redfishtest"
+	"auspex/internal/bmc"
+	"auspex/internal/bmc/ipmi"
+	"auspex/internal/bmc/ipmi/ipmitest"
+	"auspex/internal/bmc/redfish"
+	"auspex/internal/bmc/redfish/redfishtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

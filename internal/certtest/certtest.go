@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/trust"
+	"auspex/internal/trust"
 )
 
 // Authority signs certificates.

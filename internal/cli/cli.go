@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/auspex-dev/auspex/internal/telemetry"
+	"auspex/internal/telemetry"
 )
 
 // Exit codes (docs/reference/cli.md).

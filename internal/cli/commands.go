@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/auspex-dev/auspex/bench"
-	"github.com/auspex-dev/auspex/internal/app"
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/bench"
+	"auspex/internal/app"
+	"auspex/internal/config"
 )
 
 func commands(std IO) []*cobra.Command {

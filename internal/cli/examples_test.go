@@ -9,9 +9,9 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/control/policy"
-	"github.com/auspex-dev/auspex/internal/app"
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/control/policy"
+	"auspex/internal/app"
+	"auspex/internal/config"
 )
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")

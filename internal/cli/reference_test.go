@@ -4,11 +4,11 @@ import (
 	"io"
 	"testing"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/app"
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/internal/docs"
-	"github.com/auspex-dev/auspex/schemas/openapi"
+	"auspex/collectors"
+	"auspex/internal/app"
+	"auspex/internal/config"
+	"auspex/internal/docs"
+	"auspex/schemas/openapi"
 )
 
 func TestReferenceIsWhatTheCodeSays(t *testing.T) {

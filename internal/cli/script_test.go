@@ -10,7 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/auspex-dev/auspex/internal/cli"
+	"auspex/internal/cli"
 )
 
 func TestMain(m *testing.M) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // Config says how the inventory is kept.

@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

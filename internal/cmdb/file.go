@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/textfile"
+	"auspex/schemas"
 )
 
 // Problem is a record of an inventory that cannot be used, and why.

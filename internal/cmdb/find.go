@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/auspex-dev/auspex/internal/nearest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/nearest"
+	"auspex/schemas"
 )
 
 // directory finds resources by what people call them. It is made when somebody

@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // fleetOf is the inventory of a site, with identities as they are found in the field.

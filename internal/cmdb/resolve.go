@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // AttrAliases is an attribute of a resource: further names of it on its device,

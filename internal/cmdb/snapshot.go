@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Snapshot is the inventory at one moment. It never changes; what it returns

@@ -18,8 +18,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/internal/nearest"
-	"github.com/auspex-dev/auspex/internal/textfile"
+	"auspex/internal/nearest"
+	"auspex/internal/textfile"
 )
 
 // EnvPrefix starts the environment variables that override a key:

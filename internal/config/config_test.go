@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/internal/config"
 )
 
 type kafka struct {

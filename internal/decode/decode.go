@@ -15,11 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/decode/kernlog"
-	"github.com/auspex-dev/auspex/internal/decode/redfishevent"
-	"github.com/auspex-dev/auspex/internal/decode/sel"
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/decode/kernlog"
+	"auspex/internal/decode/redfishevent"
+	"auspex/internal/decode/sel"
+	"auspex/internal/textfile"
+	"auspex/schemas"
 )
 
 // Formats lists what can be decoded.

@@ -12,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/internal/config"
 )
 
 var word = regexp.MustCompile(`\b[A-Z][A-Za-z0-9]+\b`)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 var deviceMetric = regexp.MustCompile(`^auspex_(server|switch|port|fan|psu|gpu|cpu|dimm|nic|disk|nvswitch)_[a-z_]*[a-z]$`)

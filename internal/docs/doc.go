@@ -19,7 +19,7 @@ import (
 
 //go:generate env AUSPEX_UPDATE=1 go test -count=1 -run TestReferenceIsWhatTheCodeSays ../cli
 
-const module = "github.com/auspex-dev/auspex"
+const module = "auspex"
 
 // Source is the parsed Go source of the product: no tests, no simulator.
 type Source struct {

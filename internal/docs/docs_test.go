@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/config"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/config"
+	"auspex/schemas"
 )
 
 func parse(t *testing.T, text string) *Source {

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/auspex-dev/auspex/internal/sim"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/sim"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // actionsOn returns the actions on a server by kind, the last of each.

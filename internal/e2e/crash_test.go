@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/ledger"
 )
 
 // kills is how often the product is killed while the simulated fleet lives on.

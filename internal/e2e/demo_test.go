@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // blames says what each kind of fault has to be called; "/" starts the part of the

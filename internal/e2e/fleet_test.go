@@ -15,10 +15,10 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 
-	"github.com/auspex-dev/auspex/internal/secrets"
-	"github.com/auspex-dev/auspex/internal/sim"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/secrets"
+	"auspex/internal/sim"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // TestForeignClientsDriveTheSimulatedFleet is why the simulator may stand for real

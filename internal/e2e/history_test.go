@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded/embeddedtest"
 )
 
 // row is what is compared of an event in the history.

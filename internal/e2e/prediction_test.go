@@ -19,17 +19,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/app"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/fault"
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/internal/sim/slurm"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/predictor"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/app"
+	"auspex/internal/bus"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/fault"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/ledger"
+	"auspex/internal/sim/slurm"
+	"auspex/internal/store/records"
+	"auspex/predictor"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // feed is a bus of one reader that takes what a test hands it.

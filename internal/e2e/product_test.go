@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/sim"
+	"auspex/internal/sim/ledger"
+	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/schemas"
 )
 
 // patience is how long something may take on a machine that is busy with

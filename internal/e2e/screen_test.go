@@ -13,7 +13,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/auspex-dev/auspex/internal/browsertest"
+	"auspex/internal/browsertest"
 )
 
 // TestDemoIsSeenInTheBrowser opens the address that the demo prints and only

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/nearest"
+	"auspex/internal/nearest"
 )
 
 func TestNearestWordsComeFirst(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/config"
+	"auspex/internal/config"
 )
 
 // ErrStarting is returned while the parts of the process still start.

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/auspex-dev/auspex/internal/reload"
+	"auspex/internal/reload"
 )
 
 type settings struct {

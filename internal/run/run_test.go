@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/run"
+	"auspex/internal/run"
 )
 
 type journal struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/auspex-dev/auspex/internal/secrets"
+	"auspex/internal/secrets"
 )
 
 func TestSecretsAreReadByReferenceAndNeverShown(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/sim/kmsg"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/kmsg"
+	"auspex/internal/sim/ledger"
 )
 
 func saved(t *testing.T, dir string) state {

@@ -35,15 +35,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/auspex-dev/auspex/internal/sim/exporter"
-	"github.com/auspex-dev/auspex/internal/sim/fault"
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/gnmi"
-	"github.com/auspex-dev/auspex/internal/sim/ipmi"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/internal/sim/redfish"
-	"github.com/auspex-dev/auspex/internal/sim/slurm"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/sim/exporter"
+	"auspex/internal/sim/fault"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/gnmi"
+	"auspex/internal/sim/ipmi"
+	"auspex/internal/sim/ledger"
+	"auspex/internal/sim/redfish"
+	"auspex/internal/sim/slurm"
+	"auspex/schemas"
 )
 
 // Names of the files below the simulator's directory.

@@ -23,9 +23,9 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // patience guards against what never comes, however busy the machine is.

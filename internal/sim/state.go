@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/fault"
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/slurm"
+	"auspex/internal/sim/fault"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/slurm"
 )
 
 // saveEvery is how much of the counters a kill of the simulator may cost.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/certtest"
+	"auspex/internal/certtest"
 )
 
 func TestUserComesFromTheToken(t *testing.T) {

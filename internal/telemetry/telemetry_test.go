@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/telemetry"
+	"auspex/internal/telemetry"
 )
 
 func TestARepeatingCallSiteIsLimitedAndCounted(t *testing.T) {

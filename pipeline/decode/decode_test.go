@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/pipeline/decode"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func good() *auspexv1.Batch {

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/pipeline/dedup"
+	"auspex/pipeline/dedup"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

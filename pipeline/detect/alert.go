@@ -1,8 +1,8 @@
 package detect
 
 import (
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
 )
 
 // AttrRule is the attribute that names the metric rule behind an event.

@@ -16,13 +16,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/pipeline/dedup"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/records"
+	"auspex/pipeline/decode"
+	"auspex/pipeline/dedup"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
 )
 
 // Config says what is admitted and what is remembered.

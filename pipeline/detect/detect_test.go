@@ -14,15 +14,15 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/pipeline/detect"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/pipeline/detect"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

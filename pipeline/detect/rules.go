@@ -31,13 +31,13 @@ import (
 	promrules "github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 
-	"github.com/auspex-dev/auspex/dashboards/rules"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/textfile"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/dashboards/rules"
+	"auspex/internal/bus"
+	"auspex/internal/store/records"
+	"auspex/internal/textfile"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // RulesConfig says which rules are evaluated, and how.

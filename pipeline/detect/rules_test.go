@@ -11,11 +11,11 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/util/teststorage"
 
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/pipeline/detect"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus/mem"
+	"auspex/pipeline/detect"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func parseEvents(v []byte) ([]schemas.Event, error) {

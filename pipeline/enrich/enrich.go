@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/schemas"
 )
 
 // Inventory gives the current snapshot.

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/cmdb"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
 )
 
 func inventory(t testing.TB) *cmdb.Inventory {

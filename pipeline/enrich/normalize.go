@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // AttrSkew is the attribute that says by how many seconds a device's clock is

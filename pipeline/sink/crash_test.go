@@ -18,14 +18,14 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
-	"github.com/auspex-dev/auspex/pipeline/sink"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/jetstream"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/pipeline/sink"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) {

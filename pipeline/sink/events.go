@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/pipeline/dedup"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/clickhouse"
+	"auspex/pipeline/decode"
+	"auspex/pipeline/dedup"
+	"auspex/schemas"
 )
 
 // events writes the table events, each id once.

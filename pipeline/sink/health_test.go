@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
+	"auspex/internal/bus"
 )
 
 // lateBus refuses a subscription once; then nothing comes.

@@ -8,13 +8,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/hot"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/pipeline/dedup"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/hot"
+	"auspex/pipeline/decode"
+	"auspex/pipeline/dedup"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Placer makes the hot window ask an enricher where parts are.

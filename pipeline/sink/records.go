@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/store/clickhouse"
+	"auspex/pipeline/decode"
+	"auspex/schemas"
 )
 
 // documents writes a topic of JSON records: a row for each state that a record

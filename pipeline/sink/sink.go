@@ -20,12 +20,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/clickhouse"
+	"auspex/pipeline/decode"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
 )
 
 // Config says when blocks are written.

@@ -13,16 +13,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
-	"github.com/auspex-dev/auspex/internal/cmdb"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/pipeline/sink"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/pipeline/enrich"
+	"auspex/pipeline/sink"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func enricher() *enrich.Enricher {

@@ -6,14 +6,14 @@ import (
 	"math"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/hot"
-	"github.com/auspex-dev/auspex/pipeline/decode"
-	"github.com/auspex-dev/auspex/pipeline/dedup"
-	"github.com/auspex-dev/auspex/pipeline/enrich"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/bus"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/hot"
+	"auspex/pipeline/decode"
+	"auspex/pipeline/dedup"
+	"auspex/pipeline/enrich"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // maxAhead is how far a collector's clock may be ahead of the bus's before the

@@ -852,7 +852,7 @@ const file_auspexv1_auspex_proto_rawDesc = "" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B/Z-github.com/auspex-dev/auspex/schemas/auspexv1b\x06proto3"
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x19Z\x17auspex/schemas/auspexv1b\x06proto3"
 
 var (
 	file_auspexv1_auspex_proto_rawDescOnce sync.Once

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Immediate actions of the XID catalogue, in the vendor's words.

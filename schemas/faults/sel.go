@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Classes of IPMI events by event/reading type code (IPMI 2.0, table 42-1).

@@ -1,4 +1,4 @@
-module github.com/auspex-dev/auspex/tools/buf
+module auspex/tools/buf
 
 go 1.26.8
 

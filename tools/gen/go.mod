@@ -1,4 +1,4 @@
-module github.com/auspex-dev/auspex/tools/gen
+module auspex/tools/gen
 
 go 1.26.8
 

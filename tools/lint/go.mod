@@ -1,4 +1,4 @@
-module github.com/auspex-dev/auspex/tools/lint
+module auspex/tools/lint
 
 go 1.26.8
 

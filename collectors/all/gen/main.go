@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-const module = "github.com/auspex-dev/auspex/collectors/"
+const module = "auspex/collectors/"
 
 var registers = regexp.MustCompile(`(?m)^(\t|func init\(\) \{ )collectors\.Register\(`)
 

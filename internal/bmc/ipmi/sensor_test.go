@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/auspex-dev/auspex/internal/bmc/ipmi/ipmitest"
+	"auspex/internal/bmc/ipmi/ipmitest"
 )
 
 func session(t *testing.T, s ipmitest.State) *Conn {

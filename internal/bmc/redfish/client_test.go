@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bmc/redfish"
-	"github.com/auspex-dev/auspex/internal/certtest"
+	"auspex/internal/bmc/redfish"
+	"auspex/internal/certtest"
 )
 
 func TestWhichControllerIsTrusted(t *testing.T) {

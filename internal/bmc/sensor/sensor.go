@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Quantity is what a sensor measures, in base units.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
+	"auspex/internal/bus"
 )
 
 // Options say what an implementation offers beside the interface.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
+	"auspex/internal/bus"
+	"auspex/internal/bus/jetstream"
 )
 
 // publisher is what the child process of the test below does: it publishes

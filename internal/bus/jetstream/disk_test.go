@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
+	"auspex/internal/bus"
+	"auspex/internal/bus/jetstream"
 )
 
 // The server gives a stream up for good when a write of it has failed. A limit on

@@ -10,9 +10,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/bustest"
-	"github.com/auspex-dev/auspex/internal/bus/jetstream"
+	"auspex/internal/bus"
+	"auspex/internal/bus/bustest"
+	"auspex/internal/bus/jetstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/auspex-dev/auspex/internal/bus"
+	"auspex/internal/bus"
 )
 
 // topicLog reads the partitions of a topic for one subscription. An offset is a

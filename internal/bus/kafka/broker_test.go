@@ -14,8 +14,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/auspex-dev/auspex/internal/bus/kafka"
-	"github.com/auspex-dev/auspex/internal/certtest"
+	"auspex/internal/bus/kafka"
+	"auspex/internal/certtest"
 )
 
 // broker answers what a client asks when it opens, and no more.

@@ -21,8 +21,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
-	"github.com/auspex-dev/auspex/internal/trust"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/trust"
+	"auspex/schemas"
 )
 
 // Retention bounds what a topic keeps. Zero leaves it to the broker.

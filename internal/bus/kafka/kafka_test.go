@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/bustest"
-	"github.com/auspex-dev/auspex/internal/bus/kafka"
-	"github.com/auspex-dev/auspex/internal/trust"
+	"auspex/internal/bus"
+	"auspex/internal/bus/bustest"
+	"auspex/internal/bus/kafka"
+	"auspex/internal/trust"
 )
 
 // config uses the brokers of KAFKA_BROKERS, under names of its own.

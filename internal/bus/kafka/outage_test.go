@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/kafka"
+	"auspex/internal/bus"
+	"auspex/internal/bus/kafka"
 )
 
 // dialer connects while allowed says nil.

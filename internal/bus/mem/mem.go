@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/bus"
+	"auspex/internal/bus"
 )
 
 // MaxMessageBytes is the largest value that the bus carries.

@@ -5,9 +5,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/bustest"
-	"github.com/auspex-dev/auspex/internal/bus/mem"
+	"auspex/internal/bus"
+	"auspex/internal/bus/bustest"
+	"auspex/internal/bus/mem"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

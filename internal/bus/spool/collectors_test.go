@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/collectors"
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/spool"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/collectors"
+	"auspex/internal/bus"
+	"auspex/internal/bus/spool"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // ticker is a source that cannot be read again: it says a number at a time, and

@@ -19,8 +19,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/run"
+	"auspex/internal/bus"
+	"auspex/internal/run"
 )
 
 // Config bounds the spool.

@@ -18,8 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/auspex-dev/auspex/internal/bus"
-	"github.com/auspex-dev/auspex/internal/bus/spool"
+	"auspex/internal/bus"
+	"auspex/internal/bus/spool"
 )
 
 // fake is a bus that takes messages, or is away.

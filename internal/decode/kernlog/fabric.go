@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // fabricError reads fabric manager's report of an NVSwitch error: "detected

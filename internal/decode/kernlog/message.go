@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // Parser turns the messages of one host's log into events. It remembers what

@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // kernel matches what the kernel itself and its drivers for PCIe, memory,

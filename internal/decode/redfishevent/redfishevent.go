@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/decode/sel"
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/internal/decode/sel"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // Entry is a LogEntry or a member of an Event's list; both have these properties.

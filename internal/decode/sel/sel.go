@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/faults"
+	"auspex/schemas"
+	"auspex/schemas/faults"
 )
 
 // typeMemory and typeFirmware are sensor types (IPMI 2.0, table 42-3); preInit is

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
+	"auspex/internal/sim/fleet"
 )
 
 // Fleet gives the state of a host.

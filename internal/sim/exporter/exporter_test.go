@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/ledger"
 )
 
 func TestMetricsAreInTheShapeOfDCGMExporter(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
-	"github.com/auspex-dev/auspex/internal/sim/slurm"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/ledger"
+	"auspex/internal/sim/slurm"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

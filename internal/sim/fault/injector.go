@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/slurm"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/slurm"
 )
 
 // Injector plays a script. It is not safe for use by several goroutines at the

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/ledger"
 )
 
 // selCapacity is how many records a board controller keeps; the oldest go first.

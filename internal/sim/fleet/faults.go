@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/kmsg"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/kmsg"
+	"auspex/internal/sim/ledger"
 )
 
 // SetFeed takes the power from what hangs on a PDU, or gives it back. The

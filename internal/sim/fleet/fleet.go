@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/kmsg"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/kmsg"
+	"auspex/internal/sim/ledger"
 )
 
 // ErrUnknown is returned for a device or part that the fleet does not have.

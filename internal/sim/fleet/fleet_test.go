@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/ledger"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -3,7 +3,7 @@ package fleet
 import (
 	"fmt"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // Topology returns the inventory of the fleet: resources with their identity

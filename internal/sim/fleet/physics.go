@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/ledger"
 )
 
 // Constants of the model. The GPU is of the class of an H100 SXM: 700 W, 1980

@@ -3,7 +3,7 @@ package fleet
 import (
 	"fmt"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 // A record is an entry of the event log and the type of event that it means.

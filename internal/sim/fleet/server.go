@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/kmsg"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/kmsg"
+	"auspex/internal/sim/ledger"
 )
 
 // Parts of a server, beside its GPUs.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
-	"github.com/auspex-dev/auspex/internal/sim/kmsg"
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/kmsg"
 )
 
 // recordGap is by how many numbers a system event log is moved on when records

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/run"
+	"auspex/internal/sim/device"
 )
 
 // Version is the version of the gNMI specification that Capabilities tells.

@@ -10,7 +10,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 // The kinds of leaf values.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 // Completion codes (table 5-2).

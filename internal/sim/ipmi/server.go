@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/run"
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/run"
+	"auspex/internal/sim/device"
 )
 
 const (

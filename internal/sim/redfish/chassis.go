@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 // Bits of a power supply's discrete sensor (IPMI 2.0, table 42-3, type 08h).

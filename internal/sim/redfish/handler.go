@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/stmcginnis/gofish/schemas"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

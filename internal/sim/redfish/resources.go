@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/device"
+	"auspex/internal/sim/device"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/ledger"
 )
 
 // Versions of the data parser that the interface answers to.

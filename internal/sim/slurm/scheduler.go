@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
-	"github.com/auspex-dev/auspex/internal/sim/ledger"
+	"auspex/internal/sim/fleet"
+	"auspex/internal/sim/ledger"
 )
 
 // Times of the scheduler.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/sim/fleet"
+	"auspex/internal/sim/fleet"
 )
 
 // operatorDelay is how long a node that was drained in the run before waits for

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb"
 )
 
 // ErrBroken is wrapped when the chain of hashes does not hold.

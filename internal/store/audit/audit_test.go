@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/auspex-dev/auspex/internal/store/audit"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/sqldb"
 )
 
 func filled(t *testing.T, n int) *sqldb.DB {

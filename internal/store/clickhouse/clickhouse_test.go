@@ -8,10 +8,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/store/clickhouse"
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/schemas"
 )
 
 func TestMain(m *testing.M) {

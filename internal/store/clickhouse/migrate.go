@@ -11,7 +11,7 @@ import (
 	"strings"
 	"text/template"
 
-	schemasql "github.com/auspex-dev/auspex/schemas/sql"
+	schemasql "auspex/schemas/sql"
 )
 
 // migration is one file of schemas/sql/clickhouse.

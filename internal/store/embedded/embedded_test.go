@@ -17,8 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/store/embedded"
-	"github.com/auspex-dev/auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/store/embedded"
+	"auspex/internal/store/embedded/embeddedtest"
 )
 
 func TestMain(m *testing.M) {

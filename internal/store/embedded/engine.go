@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/embedded/chdb"
+	"auspex/internal/store/embedded/chdb"
 )
 
 // Exit codes of the child. The parent tries all but exitRefused again.

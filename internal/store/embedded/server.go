@@ -16,7 +16,7 @@ import (
 	"github.com/ClickHouse/ch-go/compress"
 	"github.com/ClickHouse/ch-go/proto"
 
-	"github.com/auspex-dev/auspex/internal/store/embedded/chdb"
+	"auspex/internal/store/embedded/chdb"
 )
 
 // maxBody bounds a request in bytes; the largest insert of the sink is far below.

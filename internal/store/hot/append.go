@@ -12,8 +12,8 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
-	"github.com/auspex-dev/auspex/schemas"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // Reasons for which samples are dropped.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/hot"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/store/hot"
+	"auspex/schemas/auspexv1"
 )
 
 func FuzzAppend(f *testing.F) {

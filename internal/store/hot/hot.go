@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/schemas/auspexv1"
 )
 
 // Config is the size of the window.

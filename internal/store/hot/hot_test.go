@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"go.uber.org/goleak"
 
-	"github.com/auspex-dev/auspex/internal/store/hot"
-	"github.com/auspex-dev/auspex/schemas/auspexv1"
+	"auspex/internal/store/hot"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

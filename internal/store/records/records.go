@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // ErrCursor is returned for a page cursor that this package did not make.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/auspex-dev/auspex/internal/store/records"
-	"github.com/auspex-dev/auspex/internal/store/sqldb/sqltest"
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/schemas"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)

@@ -22,7 +22,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
-	schemasql "github.com/auspex-dev/auspex/schemas/sql"
+	schemasql "auspex/schemas/sql"
 )
 
 // DB is an open relational store. SQLite's writers take turns; transactions of

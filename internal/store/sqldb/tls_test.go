@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/auspex-dev/auspex/internal/certtest"
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"auspex/internal/certtest"
+	"auspex/internal/store/sqldb"
 )
 
 // server speaks PostgreSQL up to its refusal of a database: behind a handshake.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/auspex-dev/auspex/schemas"
+	"auspex/schemas"
 )
 
 // The faults that an incident may name (formats, section 3), each with the

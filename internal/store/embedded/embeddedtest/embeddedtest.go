@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/auspex-dev/auspex/internal/store/embedded"
+	"auspex/internal/store/embedded"
 )
 
 // Main makes the test binary its own engine where it was started as one.

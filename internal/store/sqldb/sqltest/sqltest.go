@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/auspex-dev/auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb"
 )
 
 // DSN names an empty store that lasts as long as the test.
