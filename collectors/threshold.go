@@ -8,10 +8,7 @@ import (
 )
 
 // Threshold is a bound that a device gives for one of its readings, in the reading's unit.
-type Threshold struct {
-	Bound schemas.Bound
-	Value float64
-}
+type Threshold = schemas.Threshold
 
 // thresholdEvery is how often a threshold that stays the same is sent again: often enough
 // that the look-back of PromQL, 5 minutes, still sees it when one poll in between is lost.
