@@ -57,8 +57,8 @@ func (s *Sensor) learnThresholds(raw []byte) {
 
 // thresholds are those that the mask names, in the sensor's unit and the order of bounds.
 // Those at or beyond either end of what the sensor can say, which tell no reading from
-// another, and those that contradict each other are left out: firmware is seen that fills
-// what it does not know with zeros or ones and sets the mask all the same.
+// another, are left out: firmware is seen that fills what it does not know with zeros or
+// ones and sets the mask all the same.
 func (s *Sensor) thresholds(mask uint8, raw [6]uint8) []schemas.Threshold {
 	low, high := s.Value(s.full.SensorMinReadingRaw), s.Value(s.full.SensorMaxReadingRaw)
 	if low > high {
@@ -75,11 +75,7 @@ func (s *Sensor) thresholds(mask uint8, raw [6]uint8) []schemas.Threshold {
 		}
 		out = append(out, schemas.Threshold{Bound: b, Value: v})
 	}
-	return slices.DeleteFunc(slices.Clone(out), func(t schemas.Threshold) bool {
-		return slices.ContainsFunc(out, func(o schemas.Threshold) bool {
-			return t.Bound.Upper() && !o.Bound.Upper() && t.Value <= o.Value || !t.Bound.Upper() && o.Bound.Upper() && t.Value >= o.Value
-		})
-	})
+	return out
 }
 
 // Thresholds reads a sensor's thresholds as they are now (section 35.9); one that does not

@@ -64,10 +64,6 @@ func TestThresholdsOfTheRecord(t *testing.T) {
 			given(schemas.LowerCaution, 1500.0, schemas.LowerCritical, 1000.0),
 		},
 		{
-			"an upper one below a lower one: neither", func(raw []byte) { access(raw, 1); copy(raw[36:], []byte{250, 12, 230, 5, 10, 15}) },
-			given(schemas.LowerCritical, 1000.0, schemas.LowerFatal, 500.0, schemas.UpperCaution, 23000.0, schemas.UpperFatal, 25000.0),
-		},
-		{
 			"signed, with an offset and an exponent", func(raw []byte) {
 				access(raw, 1)
 				raw[21-1] |= 0x80                                     // two's complement
