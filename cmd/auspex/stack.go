@@ -211,11 +211,7 @@ func (s *stack) state() run.Component {
 		if err := s.inv.Open(ctx); err != nil {
 			return of(err)
 		}
-		replace, err := s.prepareInventory(ctx, s.cfg)
-		if err != nil {
-			return err
-		}
-		if err := replace(ctx); err != nil {
+		if err := s.startInventory(ctx); err != nil {
 			return err
 		}
 		s.reloadsState()
@@ -243,26 +239,6 @@ func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, e
 			return nil, err
 		}
 	}
-}
-
-// prepareInventory reads the configured inventory, if there is one; what it
-// returns makes it the inventory.
-func (s *stack) prepareInventory(_ context.Context, cfg Config) (apply func(context.Context) error, err error) {
-	file := cfg.Inventory.File
-	if file == "" {
-		return nothing, nil
-	}
-	t, problems, err := cmdb.ReadFile(file, os.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		for _, p := range problems {
-			s.log.Warn("record of the inventory was skipped", "file", file, "problem", p.String())
-		}
-		_, err := s.inv.Import(ctx, t)
-		return err
-	}, nil
 }
 
 func (s *stack) openBus() run.Component {
