@@ -155,7 +155,7 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	p.flush(last)
 	stopTelling()
 	if serr := p.save(end); serr != nil {
-		p.log.Warn("state of the series was not written", "err", serr)
+		p.log.Warn("state of the series was not written", "error", serr)
 	}
 	return err
 }
@@ -213,7 +213,7 @@ func (p *Predictor) tend(ctx context.Context) {
 		saved = p.d.Now()
 		if err := p.save(ctx); err != nil && ctx.Err() == nil {
 			p.retries.Inc()
-			p.log.Warn("state of the series was not written", "err", err)
+			p.log.Warn("state of the series was not written", "error", err)
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (p *Predictor) flush(ctx context.Context) {
 			p.mu.Unlock()
 			if ctx.Err() == nil {
 				p.retries.Inc()
-				p.log.Warn("prediction was not written", "prediction", next.ID, "err", err)
+				p.log.Warn("prediction was not written", "prediction", next.ID, "error", err)
 			}
 			return
 		}

@@ -120,7 +120,7 @@ func origin(m bus.Message) string { return fmt.Sprintf("%s/%d/%d", m.Topic, m.Pa
 // Reject sends a message to the topic deadletter.
 func (d *Decoder) Reject(ctx context.Context, m bus.Message, reason error) {
 	d.dead.WithLabelValues(m.Topic).Inc()
-	d.log.Warn("message could not be decoded", "origin", origin(m), "device", m.Key, "reason", reason)
+	d.log.Warn("message could not be decoded", "origin", origin(m), "device", m.Key, "error", reason)
 	if err := d.pub.Publish(ctx, Letter(m, reason, d.now())); err != nil {
 		d.lost.Inc()
 		d.log.Error("dead letter could not be published", "origin", origin(m), "error", err)
