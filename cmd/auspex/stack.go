@@ -280,6 +280,12 @@ func (s *stack) openHot() run.Component {
 // place answers control: the server, rack and site of a resource.
 type place struct{ inv *cmdb.Inventory }
 
+// Kind implements control.Inventory.
+func (p place) Kind(resource string) string {
+	r, _ := p.inv.Snapshot().Resource(resource)
+	return r.Kind
+}
+
 // Place implements control.Inventory.
 func (p place) Place(resource string) (server, rack, site string, ok bool) {
 	s := p.inv.Snapshot()
