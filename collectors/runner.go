@@ -385,9 +385,9 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 			}
 		}
 		if attempt == 0 {
-			log.Warn("collector stopped", "kind", kind, "err", err)
+			log.Warn("collector stopped", "kind", kind, "error", err)
 		} else {
-			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "err", err)
+			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "error", err)
 		}
 		if !errors.Is(err, errState) {
 			watch.miss(err)

@@ -239,7 +239,7 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	if bad > 0 {
 		x.metrics.malformed.Add(float64(bad))
 		if !x.garbled {
-			x.log.Warn("exposition has malformed lines", "url", x.url, "lines", bad, "err", first)
+			x.log.Warn("exposition has malformed lines", "url", x.url, "lines", bad, "error", first)
 		}
 	}
 	x.garbled = bad > 0
@@ -305,7 +305,7 @@ func (x *scraper) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &x.mem); err != nil || x.mem.GPUs == nil {
-				x.log.Warn("cursor not understood, starting anew", "err", err)
+				x.log.Warn("cursor not understood, starting anew", "error", err)
 				x.mem.GPUs = map[uint32]*known{}
 			}
 		}
