@@ -348,3 +348,8 @@ func parsePath(s string) *gpb.Path {
 	}
 	return p
 }
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignNetwork}, Attr: schemas.AttrGNMIAddress}
+}

@@ -430,3 +430,8 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 		}
 	}
 }
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignJobs}}
+}
