@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -99,36 +100,35 @@ func jsonLine(r logged, bytesToo bool) string {
 	return string(b)
 }
 
-// containers are the forms in which the same records come. Coarse ones keep whole
-// seconds only; clock is what events say of their time.
+// containers are the forms in which the same records come;
+// coarse ones keep whole seconds only.
 var containers = []struct {
 	name, format string
 	coarse       bool
-	clock        string
 	wrap         func([]logged) string
 }{
-	{"kmsg", "kmsg", false, "", func(records []logged) string {
+	{"kmsg", "kmsg", false, func(records []logged) string {
 		var b strings.Builder
 		for i, r := range records {
 			fmt.Fprintf(&b, "%d,%d,%d,-;%s\n SUBSYSTEM=pci\n", r.priority(), i, r.at.Microseconds(), strings.ReplaceAll(r.tagged(), "\n", `\x0a`))
 		}
 		return b.String()
 	}},
-	{"dmesg", "dmesg", false, "", lineEach(func(r logged) string { return padded(sinceBoot(r), r.tagged()) })},
-	{"dmesg, lines not indented", "dmesg", false, "", lineEach(func(r logged) string {
+	{"dmesg", "dmesg", false, lineEach(func(r logged) string { return padded(sinceBoot(r), r.tagged()) })},
+	{"dmesg, lines not indented", "dmesg", false, lineEach(func(r logged) string {
 		return sinceBoot(r) + strings.ReplaceAll(r.tagged(), "\n", "\n"+sinceBoot(r)) + "\n"
 	})},
-	{"dmesg -x", "dmesg", false, "", lineEach(func(r logged) string {
+	{"dmesg -x", "dmesg", false, lineEach(func(r logged) string {
 		return padded(fmt.Sprintf("%-6s:%-6s: %s", facilityNames[r.facility], levelNames[r.level], sinceBoot(r)), r.tagged())
 	})},
-	{"dmesg -r", "dmesg", false, "", lineEach(func(r logged) string { return fmt.Sprintf("<%d>%s%s\n", r.priority(), sinceBoot(r), r.tagged()) })},
-	{"dmesg -T", "dmesg", true, "", lineEach(func(r logged) string {
+	{"dmesg -r", "dmesg", false, lineEach(func(r logged) string { return fmt.Sprintf("<%d>%s%s\n", r.priority(), sinceBoot(r), r.tagged()) })},
+	{"dmesg -T", "dmesg", true, lineEach(func(r logged) string {
 		return padded(r.time().Format("[Mon Jan _2 15:04:05 2006] "), r.tagged())
 	})},
-	{"dmesg -d", "dmesg", false, "", lineEach(func(r logged) string {
+	{"dmesg -d", "dmesg", false, lineEach(func(r logged) string {
 		return padded(strings.Replace(sinceBoot(r), "]", " <    0.500000>]", 1), r.tagged())
 	})},
-	{"dmesg -e", "dmesg", false, "", func(records []logged) string {
+	{"dmesg -e", "dmesg", false, func(records []logged) string {
 		var b strings.Builder
 		at := bootAt
 		b.WriteString(at.Format("[Jan_2 15:04] ") + "first\n")
@@ -138,17 +138,17 @@ var containers = []struct {
 		}
 		return b.String()
 	}},
-	{"dmesg --time-format iso", "dmesg", false, "", lineEach(func(r logged) string {
+	{"dmesg --time-format iso", "dmesg", false, lineEach(func(r logged) string {
 		return padded(r.time().Format("2006-01-02T15:04:05,000000-07:00 "), r.tagged())
 	})},
-	{"dmesg --color", "dmesg", false, "", lineEach(func(r logged) string {
+	{"dmesg --color", "dmesg", false, lineEach(func(r logged) string {
 		head, text, ok := strings.Cut(r.tagged(), ": ")
 		if !ok {
 			return "\x1b[32m" + sinceBoot(r) + "\x1b[0m" + head + "\n"
 		}
 		return "\x1b[32m" + sinceBoot(r) + "\x1b[0m\x1b[33m" + head + ": \x1b[0m\x1b[31m" + strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", len(sinceBoot(r)))) + "\x1b[0m\n"
 	})},
-	{"dmesg -J -x", "dmesg", false, "", func(records []logged) string {
+	{"dmesg -J -x", "dmesg", false, func(records []logged) string {
 		var list []map[string]any
 		for _, r := range records {
 			list = append(list, map[string]any{
@@ -159,38 +159,38 @@ var containers = []struct {
 		b, _ := json.MarshalIndent(map[string]any{"dmesg": list}, "", "   ")
 		return string(b) + "\n"
 	}},
-	{"syslog file", "dmesg", true, "", lineEach(func(r logged) string {
+	{"syslog file", "dmesg", true, lineEach(func(r logged) string {
 		return padded(r.time().Format("Jan _2 15:04:05 gpu-1 ")+r.program()+": ", r.text)
 	})},
-	{"syslog file with the kernel's time", "dmesg", true, "", lineEach(func(r logged) string {
+	{"syslog file with the kernel's time", "dmesg", true, lineEach(func(r logged) string {
 		if r.tag != "" {
 			return r.time().Format("Jan _2 15:04:05 gpu-1 ") + r.program() + ": " + r.text + "\n"
 		}
 		return padded(r.time().Format("Jan _2 15:04:05 gpu-1 kernel: ")+sinceBoot(r), r.text)
 	})},
-	{"syslog file of BusyBox", "dmesg", true, "", lineEach(func(r logged) string {
+	{"syslog file of BusyBox", "dmesg", true, lineEach(func(r logged) string {
 		return padded(r.time().Format("Jan _2 15:04:05 gpu-1 ")+facilityNames[r.facility]+"."+levelNames[r.level]+" "+r.program()+": ", r.text)
 	})},
-	{"rsyslog, RFC 3339", "dmesg", false, "", lineEach(func(r logged) string {
+	{"rsyslog, RFC 3339", "dmesg", false, lineEach(func(r logged) string {
 		return r.time().Format("2006-01-02T15:04:05.000000-07:00 gpu-1 ") + r.program() + ": " + strings.ReplaceAll(r.text, "\n", "#012") + "\n"
 	})},
-	{"RFC 3164", "dmesg", true, "", lineEach(func(r logged) string {
+	{"RFC 3164", "dmesg", true, lineEach(func(r logged) string {
 		return fmt.Sprintf("<%d>%s%s: %s\n", r.priority(), r.time().Format("Jan _2 15:04:05 gpu-1 "), r.program(), strings.ReplaceAll(r.text, "\n", "#012"))
 	})},
-	{"RFC 5424", "dmesg", false, "", lineEach(func(r logged) string { return rfc5424(r, strings.ReplaceAll(r.text, "\n", "#012")) + "\n" })},
-	{"RFC 6587", "dmesg", false, "", lineEach(func(r logged) string {
+	{"RFC 5424", "dmesg", false, lineEach(func(r logged) string { return rfc5424(r, strings.ReplaceAll(r.text, "\n", "#012")) + "\n" })},
+	{"RFC 6587", "dmesg", false, lineEach(func(r logged) string {
 		s := rfc5424(r, r.text)
 		return fmt.Sprintf("%d %s", len(s), s)
 	})},
-	{"journalctl -o json", "journal", false, "", lineEach(func(r logged) string { return jsonLine(r, false) + "\n" })},
-	{"journalctl -o json, bytes", "journal", false, "", lineEach(func(r logged) string { return jsonLine(r, true) + "\n" })},
-	{"journalctl -o json-seq", "journal", false, "", lineEach(func(r logged) string { return "\x1e" + jsonLine(r, false) + "\n" })},
-	{"journalctl -o json-sse", "journal", false, "", lineEach(func(r logged) string { return "data: " + jsonLine(r, false) + "\n\n" })},
-	{"journalctl -o json-pretty", "journal", false, "", lineEach(func(r logged) string {
+	{"journalctl -o json", "journal", false, lineEach(func(r logged) string { return jsonLine(r, false) + "\n" })},
+	{"journalctl -o json, bytes", "journal", false, lineEach(func(r logged) string { return jsonLine(r, true) + "\n" })},
+	{"journalctl -o json-seq", "journal", false, lineEach(func(r logged) string { return "\x1e" + jsonLine(r, false) + "\n" })},
+	{"journalctl -o json-sse", "journal", false, lineEach(func(r logged) string { return "data: " + jsonLine(r, false) + "\n\n" })},
+	{"journalctl -o json-pretty", "journal", false, lineEach(func(r logged) string {
 		b, _ := json.MarshalIndent(fields(r), "", "\t")
 		return string(b) + "\n"
 	})},
-	{"journal as an array", "journal", false, "", func(records []logged) string {
+	{"journal as an array", "journal", false, func(records []logged) string {
 		var list []json.RawMessage
 		for _, r := range records {
 			list = append(list, json.RawMessage(jsonLine(r, false)))
@@ -198,7 +198,7 @@ var containers = []struct {
 		b, _ := json.Marshal(list)
 		return string(b)
 	}},
-	{"journalctl -o export", "journal", false, "", lineEach(func(r logged) string {
+	{"journalctl -o export", "journal", false, lineEach(func(r logged) string {
 		var b bytes.Buffer
 		for k, v := range fields(r) {
 			if s := v.(string); strings.Contains(s, "\n") {
@@ -211,28 +211,27 @@ var containers = []struct {
 		}
 		return b.String() + "\n"
 	})},
-	{"journalctl -o verbose", "journal", false, "", lineEach(func(r logged) string {
-		b := r.time().Format("Mon 2006-01-02 15:04:05.000000 MST") + " [s=1;i=" + strconv.FormatInt(int64(r.at), 10) + "]\n"
-		var bSb214 strings.Builder
+	{"journalctl -o verbose", "journal", false, lineEach(func(r logged) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%s [s=1;i=%d]\n", r.time().Format("Mon 2006-01-02 15:04:05.000000 MST"), r.at)
 		for k, v := range fields(r) {
-			bSb214.WriteString(padded("    "+k+"=", v.(string)))
+			b.WriteString(padded("    "+k+"=", v.(string)))
 		}
-		b += bSb214.String()
-		return b
+		return b.String()
 	})},
-	{"journalctl -o short-precise", "journal", false, "", lineEach(func(r logged) string {
+	{"journalctl -o short-precise", "journal", false, lineEach(func(r logged) string {
 		return padded(r.time().Format("Jan 02 15:04:05.000000 gpu-1 ")+r.program()+": ", r.text)
 	})},
-	{"journalctl -o short-full", "journal", true, "", lineEach(func(r logged) string {
+	{"journalctl -o short-full", "journal", true, lineEach(func(r logged) string {
 		return padded(r.time().Format("Mon 2006-01-02 15:04:05 MST gpu-1 ")+r.program()+": ", r.text)
 	})},
-	{"journalctl -o short-iso", "journal", true, "", lineEach(func(r logged) string {
+	{"journalctl -o short-iso", "journal", true, lineEach(func(r logged) string {
 		return padded(r.time().In(time.FixedZone("", 5*3600)).Format("2006-01-02T15:04:05-0700 gpu-1 ")+r.program()+": ", r.text)
 	})},
-	{"journalctl -o short-unix", "journal", false, "", lineEach(func(r logged) string {
+	{"journalctl -o short-unix", "journal", false, lineEach(func(r logged) string {
 		return padded(fmt.Sprintf("%d.%06d gpu-1 %s: ", r.time().Unix(), r.time().Nanosecond()/1000, r.program()), r.text)
 	})},
-	{"journalctl -o short-monotonic", "journal", false, "", lineEach(func(r logged) string { return padded(sinceBoot(r)+"gpu-1 "+r.program()+": ", r.text) })},
+	{"journalctl -o short-monotonic", "journal", false, lineEach(func(r logged) string { return padded(sinceBoot(r)+"gpu-1 "+r.program()+": ", r.text) })},
 }
 
 func rfc5424(r logged, text string) string {
@@ -311,11 +310,7 @@ func meaning(evs []schemas.Event, coarse bool) []string {
 		if coarse {
 			at = at.Truncate(time.Second)
 		}
-		attrs := map[string]string{}
-		for k, v := range ev.Attrs {
-			attrs[k] = v
-		}
-		b, _ := json.Marshal([]any{at, ev.Resource, ev.Type, ev.Code, ev.Severity, ev.State, ev.Message, attrs})
+		b, _ := json.Marshal([]any{at, ev.Resource, ev.Type, ev.Code, ev.Severity, ev.State, ev.Message, ev.Attrs})
 		out = append(out, string(b))
 	}
 	return out
