@@ -49,7 +49,7 @@ func (i *inventory) Snapshot() *cmdb.Snapshot {
 		cfg := cmdb.DefaultConfig()
 		cfg.Site = "dc1"
 		inv := cmdb.New(cfg, nil, nil, nil)
-		if r, err := inv.Import(context.Background(), i.t); err != nil || len(r.Problems) > 0 {
+		if r, err := inv.Import(context.Background(), cmdb.Draft{Topology: i.t}, cmdb.ImportOptions{}); err != nil || len(r.Problems) > 0 {
 			panic(fmt.Sprint(err, r.Problems))
 		}
 		s := *inv.Snapshot()

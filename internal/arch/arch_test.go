@@ -12,18 +12,34 @@ import (
 
 const module = "auspex/"
 
-// stages meet on the bus, in the stores or in internal/app, never in an import.
-var stages = []string{"collectors", "pipeline", "correlator", "predictor", "control", "api"}
+// floors are the storeys of the house: an import leads down, or stays in its folder.
+var floors = map[string]int{
+	"cmd":        3, // the command line, and the wiring of the stages
+	"collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "api": 2,
+	"bench": 2, "ui": 2,
+	"internal": 1, // foundations
+	// Leaves: what all share, and rule files with what makes dashboards of them.
+	"schemas": 0, "dashboards": 0,
+}
+
+// sees are the folders that may import others of their floor: bench measures the
+// stages, and the build of the pages reads the sentences that stages say.
+var sees = []string{"bench", "ui"}
+
+// testsUp are the packages of the foundations whose tests drive stages.
+var testsUp = []string{"internal/e2e", "internal/bus/spool"}
 
 type pkg struct {
 	ImportPath, Doc string
 	Imports         []string
+
+	TestImports, XTestImports []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	// `go list` escapes the test cache: the Makefile runs this package with -count=1.
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "../../...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Doc", "../../...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,33 +55,50 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// split gives the first element of a path in the module, and the first two.
-func split(path string) (first, two string) {
-	parts := strings.Split(strings.TrimPrefix(path, module), "/")
-	return parts[0], strings.Join(parts[:min(2, len(parts))], "/")
+func TestEveryArrowOfTheHouseLeadsDown(t *testing.T) {
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		from, _, _ := strings.Cut(path, "/")
+		floor, ok := floors[from]
+		if !ok {
+			t.Errorf("%s stands on no floor of the house", p.ImportPath)
+			continue
+		}
+		tests := slices.Concat(p.TestImports, p.XTestImports)
+		if slices.Contains(testsUp, path) {
+			tests = nil
+		}
+		tests = slices.DeleteFunc(tests, sentences)
+		for _, imp := range slices.Concat(p.Imports, tests) {
+			imp, ours := strings.CutPrefix(imp, module)
+			to, _, _ := strings.Cut(imp, "/")
+			switch {
+			case !ours || to == from:
+			case floors[to] > floor:
+				t.Errorf("%s imports %s, which stands above it", path, imp)
+			case floors[to] == floor && !slices.Contains(sees, from):
+				t.Errorf("%s imports %s: stages meet on the bus, in the stores or in cmd/auspex", path, imp)
+			}
+		}
+	}
 }
 
-func TestPackagesImportOnlyWhatTheArchitectureAllows(t *testing.T) {
+// sentences are packages of texts alone, which tests of the pages show.
+func sentences(path string) bool { return strings.HasSuffix(path, "/messages") }
+
+func TestTheProductDoesNotKnowTheSimulator(t *testing.T) {
+	const simulator = "internal/sim"
+	in := func(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
 	for _, p := range packages(t) {
-		from, from2 := split(p.ImportPath)
+		path := strings.TrimPrefix(p.ImportPath, module)
 		for _, imp := range p.Imports {
-			if !strings.HasPrefix(imp, module) {
-				continue
-			}
-			to, to2 := split(imp)
+			imp, ours := strings.CutPrefix(imp, module)
 			switch {
-			case from == "schemas" && to != "schemas":
-				t.Errorf("%s imports %s: schemas is the leaf", p.ImportPath, imp)
-			case slices.Contains(stages, from) && slices.Contains(stages, to) && from != to:
-				t.Errorf("%s imports %s: stages meet only on the bus, in the stores or in internal/app", p.ImportPath, imp)
-			case to2 == "internal/app" && from2 != "internal/app" && from2 != "internal/cli" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: only the command line starts the application", p.ImportPath, imp)
-			case to2 == "internal/sim" && from2 != "internal/sim" && from2 != "internal/app" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: the product does not know the simulator", p.ImportPath, imp)
-			case from2 == "internal/sim" && (slices.Contains(stages, to) || to2 == "internal/bus" || to2 == "internal/store"):
-				t.Errorf("%s imports %s: the simulator speaks protocols, not our stages", p.ImportPath, imp)
-			case from == "internal" && slices.Contains(stages, to) && from2 != "internal/app" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: shared packages do not know the stages", p.ImportPath, imp)
+			case !ours:
+			case in(imp, simulator) && !in(path, simulator) && !in(path, "cmd") && !in(path, "bench"):
+				t.Errorf("%s imports %s: the product does not know the simulator", path, imp)
+			case in(path, simulator) && (in(imp, "internal/bus") || in(imp, "internal/store")):
+				t.Errorf("%s imports %s: the simulator speaks protocols, and knows nothing of the product", path, imp)
 			}
 		}
 	}

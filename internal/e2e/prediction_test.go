@@ -19,7 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/internal/app"
 	"auspex/internal/bus"
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/fault"
@@ -28,6 +27,7 @@ import (
 	"auspex/internal/sim/slurm"
 	"auspex/internal/store/records"
 	"auspex/predictor"
+	"auspex/predictor/backtest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -307,8 +307,8 @@ func TestBacktestMeasuresWhatRuns(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	o := app.ForecastOptions{Data: dir, Limits: filepath.Join(dir, "limits.json"), Out: "-", Horizon: 24 * time.Hour, Strict: true}
-	if err := app.BacktestForecast(t.Context(), o, nil, &out, io.Discard); err != nil {
+	o := backtest.ForecastOptions{Data: dir, Limits: filepath.Join(dir, "limits.json"), Out: "-", Horizon: 24 * time.Hour, Strict: true}
+	if err := backtest.Forecast(t.Context(), o, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	type said struct {

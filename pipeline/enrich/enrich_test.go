@@ -117,7 +117,7 @@ func TestSeriesFindTheirPartUntilTheInventoryChanges(t *testing.T) {
 	before := e.Generation()
 	topo := inv.Snapshot().Topology()
 	topo.Resources = append(topo.Resources, schemas.Resource{ID: "s1/fan9", Kind: "fan", Parent: "s1"})
-	if _, err := inv.Import(t.Context(), topo); err != nil {
+	if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: topo}, cmdb.ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.Part("s1", "fan", "fan9"); got.Resource != "s1/fan9" || e.Generation() == before {
