@@ -231,7 +231,8 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
 		t.Errorf("prediction %+v", p)
 	}
-	if !strings.HasPrefix(p.Explanation, "fan3 of gpu-r01-01 falls below 6,000 rpm in about ") || p.Sentence.ID != messages.Falls {
+	const sentence = "fan3 of gpu-r01-01 falls below 6,000 rpm (a default: the device gives no limit) in about "
+	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) || p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q", p.Explanation)
 	}
 	s.wear(4*time.Minute, 18*time.Minute)
