@@ -19,6 +19,7 @@ import (
 
 	"auspex/internal/certtest"
 	"auspex/internal/config"
+	"auspex/internal/waittest"
 )
 
 // site is a folder with a configuration and the files that it names, and an
@@ -91,12 +92,10 @@ func (s *site) start(t *testing.T, text string) {
 			t.Error(err)
 		}
 	})
-	for { // the address is printed before the last parts run
-		if status, _ := s.get(t, "-/ready"); status == http.StatusOK {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	waittest.For(t, "it is ready", func() bool { // the address is printed before the last parts run
+		status, _ := s.get(t, "-/ready")
+		return status == http.StatusOK
+	})
 }
 
 func (s *site) ask(t *testing.T, method, path string) (status int, body []byte) {
