@@ -64,8 +64,7 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 			if m.Key != device {
 				continue
 			}
-			batch.ResetVT()
-			if batch.UnmarshalVT(m.Value) != nil || wire.Check(&batch) != nil { // it says nothing; others report it
+			if wire.Decode(m.Value, &batch) != nil { // it says nothing; others report it
 				continue
 			}
 			b.read(&batch, hear)
