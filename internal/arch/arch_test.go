@@ -112,8 +112,9 @@ func TestTheProductDoesNotKnowTheSimulator(t *testing.T) {
 func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
 	only := map[string][]string{
 		".UnmarshalVT(": {"internal/bus/wire/", "bench/"},
-		// The correlator begins anew from its store when a subscription breaks off.
-		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "collectors/gnmi/"},
+		// The correlator begins anew from its store when a subscription breaks off, and
+		// who follows a repair forgets what it heard.
+		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/"},
 	}
 	sources(t, func(path, text string) {
 		for call, where := range only {

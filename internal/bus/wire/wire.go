@@ -68,11 +68,7 @@ func (d *Decoder) Batch(ctx context.Context, m bus.Message) (*auspexv1.Batch, bo
 
 // Into is [Decoder.Batch] into a batch that is used again.
 func (d *Decoder) Into(ctx context.Context, m bus.Message, b *auspexv1.Batch) bool {
-	b.ResetVT()
-	err := b.UnmarshalVT(m.Value)
-	if err == nil {
-		err = Check(b)
-	}
+	err := Decode(m.Value, b)
 	if err == nil {
 		d.batches.WithLabelValues(m.Topic).Inc()
 		return true
@@ -125,6 +121,15 @@ func (d *Decoder) Reject(ctx context.Context, m bus.Message, reason error) {
 		d.lost.Inc()
 		d.log.Error("dead letter could not be published", "origin", origin(m), "error", err)
 	}
+}
+
+// Decode reads a batch into one that is used again, and checks it.
+func Decode(value []byte, b *auspexv1.Batch) error {
+	b.ResetVT()
+	if err := b.UnmarshalVT(value); err != nil {
+		return err
+	}
+	return Check(b)
 }
 
 // Check reports the first contradiction in a batch: columns of unequal length,
