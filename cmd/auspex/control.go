@@ -11,7 +11,6 @@ import (
 	_ "auspex/control/all" // registers every driver
 	"auspex/control/life"
 	"auspex/internal/run"
-	"auspex/pipeline/enrich"
 	"auspex/schemas"
 )
 
@@ -34,25 +33,7 @@ func (s *stack) control() []run.Component {
 		}
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
-			Life: life.Bus{Bus: s.bus, Placer: lifePlacer{s.enrich}}, Holder: host,
+			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, Holder: host,
 		})
 	})}
 }
-
-// lifePlacer hands the enricher's answers to control.
-type lifePlacer struct{ e *enrich.Enricher }
-
-// Part implements life.Placer.
-func (p lifePlacer) Part(device, kind, part string) life.Part {
-	return lifePart(p.e.Part(device, kind, part))
-}
-
-// GPU implements life.Placer.
-func (p lifePlacer) GPU(device string, index uint32, uuid, pci string) life.Part {
-	return lifePart(p.e.GPU(device, index, uuid, pci))
-}
-
-// Event implements life.Placer.
-func (p lifePlacer) Event(ev *schemas.Event) life.Part { return lifePart(p.e.Event(ev)) }
-
-func lifePart(p enrich.Placement) life.Part { return life.Part{Resource: p.Resource, Kind: p.Kind} }

@@ -29,7 +29,6 @@ import (
 	"auspex/internal/telemetry"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
-	"auspex/pipeline/sink"
 	"auspex/schemas"
 )
 
@@ -268,7 +267,7 @@ func (s *stack) openBus() run.Component {
 
 func (s *stack) openHot() run.Component {
 	return run.Func("hot window", func(ctx context.Context, ready func()) (err error) {
-		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, sink.Placer(s.enrich), s.log, s.reg)
+		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, s.enrich, s.log, s.reg)
 		if err != nil {
 			return err
 		}

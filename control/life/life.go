@@ -12,21 +12,17 @@ import (
 
 	"auspex/control"
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
 
-// Part is a part of a device, as the inventory names it.
-type Part struct{ Resource, Kind string }
-
 // Placer says which part of the inventory a record speaks of.
 type Placer interface {
-	// Part resolves a series' hint; kind and part are empty for the device itself.
-	Part(device, kind, part string) Part
-	// GPU resolves a row of a GPU scrape.
-	GPU(device string, index uint32, uuid, pci string) Part
+	cmdb.Placer
 	// Event resolves an event from the device that it names and its hints.
-	Event(ev *schemas.Event) Part
+	Event(ev *schemas.Event) cmdb.Placement
 }
 
 // Bus implements [control.Life] over the topics telemetry and events.
@@ -68,8 +64,7 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 			if m.Key != device {
 				continue
 			}
-			batch.ResetVT()
-			if err := batch.UnmarshalVT(m.Value); err != nil { // it says nothing; others report it
+			if wire.Decode(m.Value, &batch) != nil { // it says nothing; others report it
 				continue
 			}
 			b.read(&batch, hear)
@@ -82,8 +77,8 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 // each event.
 func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 	observed := time.Unix(0, w.GetObserved())
-	newest := map[Part]int64{}
-	note := func(p Part, at int64) {
+	newest := map[cmdb.Placement]int64{}
+	note := func(p cmdb.Placement, at int64) {
 		if old, ok := newest[p]; !ok || at > old {
 			newest[p] = at
 		}
@@ -111,30 +106,23 @@ func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 
 // samples notes each part with a number. A threshold is none: a device knows it of
 // a part that is gone.
-func (b Bus) samples(w *auspexv1.Batch, note func(Part, int64)) {
+func (b Bus) samples(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
 	s := w.GetSamples()
-	symbol := func(i uint32) string {
-		if all := s.GetSymbols(); int(i) < len(all) {
-			return all[i]
-		}
-		return ""
-	}
-	parts := make([]*Part, len(s.GetSeries()))
-	n := min(len(s.GetRef()), len(s.GetDelta()), len(s.GetValue()))
-	for i := range n {
-		ref := int(s.GetRef()[i])
-		if ref >= len(parts) || math.IsNaN(s.GetValue()[i]) {
+	symbol := s.GetSymbols()
+	parts := make([]*cmdb.Placement, len(s.GetSeries()))
+	for i, ref := range s.GetRef() {
+		if math.IsNaN(s.Value[i]) {
 			continue
 		}
 		if parts[ref] == nil {
-			parts[ref] = &Part{}
-			x := s.GetSeries()[ref]
-			if _, bound := schemas.ThresholdOf(symbol(x.GetMetric())); !bound {
-				*parts[ref] = b.Placer.Part(w.GetDevice(), symbol(x.GetPartKind()), symbol(x.GetPart()))
+			parts[ref] = &cmdb.Placement{}
+			x := s.Series[ref]
+			if _, bound := schemas.ThresholdOf(symbol[x.GetMetric()]); !bound {
+				*parts[ref] = b.Placer.Part(w.GetDevice(), symbol[x.GetPartKind()], symbol[x.GetPart()])
 			}
 		}
 		if parts[ref].Resource != "" {
-			note(*parts[ref], s.GetBaseTime()+s.GetDelta()[i])
+			note(*parts[ref], s.BaseTime+s.Delta[i])
 		}
 	}
 }
@@ -142,7 +130,7 @@ func (b Bus) samples(w *auspexv1.Batch, note func(Part, int64)) {
 // lastXID is what the driver remembers of a GPU, and says of one that is gone.
 const lastXID = "DCGM_FI_DEV_XID_ERRORS"
 
-func (b Bus) gpus(w *auspexv1.Batch, note func(Part, int64)) {
+func (b Bus) gpus(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
 	g := w.GetGpus()
 	at := func(all []string, i int) string {
 		if i < len(all) {
@@ -150,13 +138,13 @@ func (b Bus) gpus(w *auspexv1.Batch, note func(Part, int64)) {
 		}
 		return ""
 	}
-	for i := range min(len(g.GetGpu()), len(g.GetDelta())) {
+	for i, gpu := range g.GetGpu() {
 		for _, m := range schemas.GPUMetrics {
 			if m.Name == lastXID {
 				continue
 			}
 			if c := *m.Get(g); i < len(c) && !math.IsNaN(c[i]) {
-				note(b.Placer.GPU(w.GetDevice(), g.GetGpu()[i], at(g.GetUuid(), i), at(g.GetPci(), i)), g.GetBaseTime()+g.GetDelta()[i])
+				note(b.Placer.GPU(w.GetDevice(), gpu, at(g.GetUuid(), i), at(g.GetPci(), i)), g.BaseTime+g.Delta[i])
 				break
 			}
 		}
