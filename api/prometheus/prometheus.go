@@ -20,8 +20,6 @@ import (
 	promrules "github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
-
-	"auspex/schemas"
 )
 
 // Prefix is where the handler expects its routes.
@@ -101,8 +99,8 @@ type handler struct {
 }
 
 // New returns a handler of the routes below [Prefix]: query, query_range, series,
-// labels, label/NAME/values, metadata, format_query, rules, alerts and
-// status/buildinfo. Metrics are registered on reg where it is not nil.
+// labels, label/NAME/values, metadata, format_query, parse_query, rules, alerts and
+// status/buildinfo, config, flags, runtimeinfo and tsdb. Metrics are registered on reg where it is not nil.
 func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Registerer) (http.Handler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("prometheus api: %w", err)
@@ -142,6 +140,11 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	route(both, "query_exemplars", "query_exemplars", func(*http.Request) result { return result{data: []string{}} })
 	route(get, "rules", "rules", h.rules)
 	route(get, "alerts", "alerts", h.alerts)
+	route(both, "parse_query", "parse_query", h.parseQuery)
+	route(get, "config", "status/config", h.configuration)
+	route(get, "flags", "status/flags", h.flags)
+	route(get, "runtimeinfo", "status/runtimeinfo", h.runtimeInfo)
+	route(get, "tsdb", "status/tsdb", h.tsdbStatus)
 	route(get, "buildinfo", "status/buildinfo", func(*http.Request) result {
 		return result{data: map[string]string{"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(), "application": "Auspex"}}
 	})
@@ -257,14 +260,4 @@ func (h *handler) guard(r *http.Request, f func(*http.Request) result) (res resu
 		}
 	}()
 	return f(r)
-}
-
-// counters of GPU scrapes, by name.
-func isCounter(name string) bool {
-	for i := range schemas.GPUMetrics {
-		if schemas.GPUMetrics[i].Name == name {
-			return schemas.GPUMetrics[i].Counter
-		}
-	}
-	return len(name) > 6 && name[len(name)-6:] == "_total"
 }

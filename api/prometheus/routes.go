@@ -245,6 +245,14 @@ func (h *handler) formatQuery(r *http.Request) result {
 	return result{data: e.Pretty(0)}
 }
 
+func (h *handler) parseQuery(r *http.Request) result {
+	e, err := h.parser.ParseExpr(r.FormValue("query"))
+	if err != nil {
+		return badParameter("query", err)
+	}
+	return result{data: tree(e)}
+}
+
 func (h *handler) series(r *http.Request) result {
 	if len(r.Form["match[]"]) == 0 {
 		return fail(errBadData, errors.New("no match[] parameter provided"))
@@ -350,7 +358,7 @@ func hint(limit int) int {
 	return limit
 }
 
-// metadata tells counters from gauges by name; the store keeps no metadata.
+// metadata describes the metrics that the store holds; it keeps no text of them.
 func (h *handler) metadata(r *http.Request) result {
 	p := parameters{r: r}
 	limit, metric := p.limit(), r.FormValue("metric")
@@ -366,21 +374,12 @@ func (h *handler) metadata(r *http.Request) result {
 	if err != nil {
 		return execution(err)
 	}
-	type meta struct {
-		Type string `json:"type"`
-		Help string `json:"help"`
-		Unit string `json:"unit"`
-	}
-	found := map[string][]meta{}
+	found := map[string][]Metadata{}
 	for _, n := range names {
 		if metric != "" && n != metric || limit > 0 && len(found) == limit {
 			continue
 		}
-		m := meta{Type: "gauge"}
-		if isCounter(n) {
-			m.Type = "counter"
-		}
-		found[strings.Clone(n)] = []meta{m}
+		found[strings.Clone(n)] = []Metadata{Describe(n)}
 	}
 	return result{data: found, warnings: warnings}
 }

@@ -298,7 +298,11 @@ func (s *stack) openHot() run.Component {
 			return err
 		}
 		ready()
-		<-ctx.Done()
+		for run.Sleep(ctx, hot.BeatEvery) == nil {
+			if err := s.hot.Beat(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("contact with devices could not be noted", "error", err)
+			}
+		}
 		return s.hot.Close()
 	})
 }
