@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"auspex/bench"
 	"auspex/correlator/replay"
+	"auspex/internal/cmdb"
 	"auspex/internal/config"
 	"auspex/internal/datafile"
 	"auspex/internal/usage"
@@ -266,34 +269,106 @@ func simulateCommand() *cobra.Command {
 }
 
 func cmdbCommand(std IO) *cobra.Command {
-	parent := &cobra.Command{Use: "cmdb", Short: "Import or export the inventory", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{
+		Use: "cmdb", Short: "Import, export or restore the inventory", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	f := &configFlags{}
-	var strict bool
-	imp := &cobra.Command{
-		Use: "import FILE", Short: "Replace the inventory with a topology.json", Args: exactArgs(1, "a file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	var o ImportOptions
+	var force bool
+	var removed, skipped share
+	importing := func(c *cobra.Command, do func(cmd *cobra.Command, cfg Config, args []string) error) *cobra.Command {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
 			cfg, err := f.load(std)
 			if err != nil {
 				return usageError{err}
 			}
-			return ImportInventory(cmd.Context(), cfg, args[0], strict, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
-	imp.Flags().BoolVar(&strict, "strict", false, "refuse a file with any bad record")
-	exp := &cobra.Command{
-		Use: "export", Short: "Print the inventory as topology.json", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := f.load(std)
-			if err != nil {
-				return usageError{err}
+			o.Source = cmp.Or(o.Source, cfg.Inventory.Source)
+			o.Bounds = cfg.Inventory.Bounds
+			if cmd.Flags().Changed("max-removed") {
+				o.Bounds.MaxRemoved = float64(removed)
 			}
-			return ExportInventory(cmd.Context(), cfg, cmd.OutOrStdout())
-		},
+			if cmd.Flags().Changed("max-skipped") {
+				o.Bounds.MaxSkipped = float64(skipped)
+			}
+			if force {
+				o.Bounds = cmdb.NoBounds()
+			}
+			return do(cmd, cfg, args)
+		}
+		c.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be added, changed and removed, by name, and change nothing; exit 1 where it would be refused")
+		c.Flags().StringVar(&o.Source, "source", "", "who brings the records (default: inventory.source); an import removes only what its own source brought")
+		return c
 	}
-	f.add(imp)
-	f.add(exp)
-	parent.AddCommand(imp, exp)
+	imp := importing(&cobra.Command{
+		Use: "import FILE", Short: "Make a topology.json what its source brings to the inventory", Args: exactArgs(1, "a file"),
+		Long: `Make a topology.json what its source brings to the inventory. What the source brought before and the file lacks is removed,
+unless another source brings it or something of another source hangs on it. An import that would remove more than a share of what the
+source brought, or that cannot use more than a share of its own records, is refused.`,
+		Example: "  auspex cmdb import --dry-run topology.json\n  auspex cmdb import --source netbox --max-removed 25% netbox.json.gz",
+	}, func(cmd *cobra.Command, cfg Config, args []string) error {
+		return ImportInventory(cmd.Context(), cfg, args[0], o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	})
+	imp.Flags().BoolVar(&o.Strict, "strict", false, "refuse a file with any bad record")
+	imp.Flags().BoolVar(&force, "force", false, "import however much is removed or skipped")
+	imp.Flags().Var(&removed, "max-removed", "`share` of what the source brought that may go, such as 10% or 0.1 (default: inventory.max_removed)")
+	imp.Flags().Var(&skipped, "max-skipped", "`share` of the records that may be unusable (default: inventory.max_skipped)")
+	restore := importing(&cobra.Command{
+		Use: "restore [VERSION]", Short: "Import a version that was kept again; without a number, the one before the current", Args: maxArgs(1),
+		Long: `Import a version that was kept again, as the latest of its source; without a number, the one before the current of the source.
+A process whose configuration names a file imports that file when it starts: put the file right too.`,
+	}, func(cmd *cobra.Command, cfg Config, args []string) error {
+		var version int64
+		if len(args) == 1 {
+			var err error
+			if version, err = strconv.ParseInt(args[0], 10, 64); err != nil || version < 1 {
+				return usagef("version %q is not a number that `auspex cmdb versions` lists", args[0])
+			}
+		}
+		o.Bounds = cmdb.NoBounds() // a person has named it
+		return RestoreInventory(cmd.Context(), cfg, version, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	})
+	reading := func(use, short string, do func(context.Context, Config, io.Writer) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				cfg, err := f.load(std)
+				if err != nil {
+					return usageError{err}
+				}
+				return do(cmd.Context(), cfg, cmd.OutOrStdout())
+			},
+		}
+	}
+	exp := reading("export", "Print the inventory as topology.json", ExportInventory)
+	versions := reading("versions", "List the imports that can be restored", ListInventoryVersions)
+	for _, c := range []*cobra.Command{imp, restore, exp, versions} {
+		f.add(c)
+		parent.AddCommand(c)
+	}
 	return parent
+}
+
+// share is a flag that takes a part of a whole: 0.1 or 10%.
+type share float64
+
+// String implements pflag.Value.
+func (s *share) String() string { return strconv.FormatFloat(float64(*s), 'g', -1, 64) }
+
+// Type implements pflag.Value.
+func (s *share) Type() string { return "share" }
+
+// Set implements pflag.Value.
+func (s *share) Set(text string) error {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return errors.New("want a share from 0 to 1, such as 10% or 0.1")
+	}
+	*s = share(v)
+	return nil
 }
 
 func benchCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -241,13 +242,14 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 		{"rules.yml", siteRules + "  - {alert: Third, expr: 'sum('}\n", "rules.yml: 5:"},
 		{"secrets.yaml", "bmc:\n  user: a\nother: hunter2\n", "secrets.yaml:3: not YAML of the form"},
 		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json:2: "},
+		{"topology.json", `{"version": 1, "resources": [{"id": "dc1", "kind": "site"}]}`, "1 of 2 resources that it brought would be removed"},
 		{"propagation.yaml", "faults: 3\n", "propagation.yaml"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.write(t, "secrets.yaml", "bmc: {user: a, password: b}\n")
 			s.write(t, "auspex.yaml", siteConfig+"log: {level: debug}\n")
 			s.write(t, "rules.yml", siteRules+"- name: h\n  rules:\n  - {alert: Second, expr: vector(1) > 2}\n")
-			s.write(t, "topology.json", strings.Replace(siteFleet, `"id": "s1"`, `"id": "s2"`, 1))
+			s.write(t, "topology.json", strings.Replace(siteFleet, `{"id": "s1"`, `{"id": "s2", "kind": "server"}, {"id": "s1"`, 1))
 			if tc.name == "propagation.yaml" {
 				s.write(t, "auspex.yaml", siteConfig+"correlator: {propagation: DIR/propagation.yaml}\n")
 			}
@@ -259,17 +261,39 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 			if got := s.metrics(t, "auspex_detect_prometheus_rule_group_rules{"); len(got) != 1 {
 				t.Errorf("rules have changed: %v", got)
 			}
+			if got := s.metrics(t, "auspex_inventory_resources "); !slices.Equal(got, []string{"auspex_inventory_resources 2"}) {
+				t.Errorf("the inventory has changed: %v", got)
+			}
 			if status, _ := s.get(t, "-/ready"); status != 200 {
 				t.Errorf("not ready any more: %d", status)
 			}
 		})
 	}
-	for prefix, want := range map[string]string{`auspex_config_reloads_total{result="failure"}`: " 6", "auspex_config_last_reload_successful": " 0"} {
+	for prefix, want := range map[string]string{`auspex_config_reloads_total{result="failure"}`: " 7", "auspex_config_last_reload_successful": " 0"} {
 		if got := s.metrics(t, prefix); len(got) != 1 || !strings.HasSuffix(got[0], want) {
 			t.Errorf("%v, want %s", got, want)
 		}
 	}
 	if after := s.metrics(t, "auspex_config_last_reload_success_timestamp_seconds"); !slices.Equal(before, after) {
 		t.Errorf("the last success moved: %v %v", before, after)
+	}
+}
+
+func TestAStartKeepsTheInventoryThatItsFileWouldTakeAway(t *testing.T) {
+	s := &site{dir: t.TempDir(), hup: make(chan struct{})}
+	var before strings.Builder
+	before.WriteString(`{"version": 1, "resources": [{"id": "dc1", "kind": "site"}`)
+	for i := range 30 {
+		fmt.Fprintf(&before, `, {"id": "s%d", "kind": "server", "parent": "dc1"}`, i)
+	}
+	s.write(t, "before.json", before.String()+"]}")
+	cfg := DefaultConfig()
+	cfg.Store.SQL = filepath.Join(s.dir, "data", "auspex.db")
+	if err := ImportInventory(t.Context(), cfg, filepath.Join(s.dir, "before.json"), ImportOptions{}, nil, io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, siteConfig)
+	if got := s.metrics(t, "auspex_inventory_resources "); !slices.Equal(got, []string{"auspex_inventory_resources 31"}) {
+		t.Errorf("the inventory: %v", got)
 	}
 }

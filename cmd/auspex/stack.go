@@ -30,7 +30,6 @@ import (
 	"auspex/internal/telemetry"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
-	"auspex/pipeline/sink"
 	"auspex/schemas"
 )
 
@@ -213,11 +212,7 @@ func (s *stack) state() run.Component {
 		if err := s.inv.Open(ctx); err != nil {
 			return of(err)
 		}
-		replace, err := s.prepareInventory(ctx, s.cfg)
-		if err != nil {
-			return err
-		}
-		if err := replace(ctx); err != nil {
+		if err := s.startInventory(ctx); err != nil {
 			return err
 		}
 		s.reloadsState()
@@ -247,26 +242,6 @@ func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, e
 	}
 }
 
-// prepareInventory reads the configured inventory, if there is one; what it
-// returns makes it the inventory.
-func (s *stack) prepareInventory(_ context.Context, cfg Config) (apply func(context.Context) error, err error) {
-	file := cfg.Inventory.File
-	if file == "" {
-		return nothing, nil
-	}
-	t, problems, err := cmdb.ReadFile(file, os.Stdin)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		for _, p := range problems {
-			s.log.Warn("record of the inventory was skipped", "file", file, "problem", p.String())
-		}
-		_, err := s.inv.Import(ctx, t)
-		return err
-	}, nil
-}
-
 func (s *stack) openBus() run.Component {
 	return run.Func("bus", func(ctx context.Context, ready func()) (err error) {
 		switch s.cfg.Bus.Type {
@@ -293,7 +268,7 @@ func (s *stack) openBus() run.Component {
 
 func (s *stack) openHot() run.Component {
 	return run.Func("hot window", func(ctx context.Context, ready func()) (err error) {
-		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, sink.Placer(s.enrich), s.log, s.reg)
+		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, s.enrich, s.log, s.reg)
 		if err != nil {
 			return err
 		}
@@ -309,6 +284,12 @@ func (s *stack) openHot() run.Component {
 
 // place answers control: the server, rack and site of a resource.
 type place struct{ inv *cmdb.Inventory }
+
+// Kind implements control.Inventory.
+func (p place) Kind(resource string) string {
+	r, _ := p.inv.Snapshot().Resource(resource)
+	return r.Kind
+}
 
 // Place implements control.Inventory.
 func (p place) Place(resource string) (server, rack, site string, ok bool) {
