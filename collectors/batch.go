@@ -24,6 +24,7 @@ type Batch struct {
 	refused int
 
 	bounds  map[boundKey]Ref // the series of thresholds
+	named   map[namedBound]Ref
 	given   map[Ref]*given
 	waiting []*given // for Emit
 }
@@ -40,7 +41,9 @@ type seriesKey struct{ metric, kind, part, labels string }
 // NewBatch makes an empty batch of a device (the server or switch that is read)
 // and the registered name of the collector that reads it.
 func NewBatch(device, collector string) *Batch {
-	b := &Batch{symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, given: map[Ref]*given{}}
+	b := &Batch{
+		symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, named: map[namedBound]Ref{}, given: map[Ref]*given{},
+	}
 	b.wire.Device, b.wire.Collector = device, collector
 	b.samples.Symbols = []string{""}
 	return b

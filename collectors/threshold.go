@@ -2,16 +2,14 @@ package collectors
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"auspex/schemas"
 )
 
 // Threshold is a bound that a device gives for one of its readings, in the reading's unit.
-type Threshold struct {
-	Bound schemas.Bound
-	Value float64
-}
+type Threshold = schemas.Threshold
 
 // thresholdEvery is how often a threshold that stays the same is sent again: often enough
 // that the look-back of PromQL, 5 minutes, still sees it when one poll in between is lost.
@@ -23,6 +21,12 @@ type boundKey struct {
 	bound   schemas.Bound
 }
 
+// namedBound is a bound of readings that are no series of the batch.
+type namedBound struct {
+	metric, kind, part string
+	bound              schemas.Bound
+}
+
 // given is a threshold as it was last sent, and as it waits for Emit.
 type given struct {
 	value, next float64
@@ -32,13 +36,14 @@ type given struct {
 // Thresholds says which bounds the device gives for the readings of a series. Collectors
 // call it beside [Batch.Sample] at every poll: a threshold is sent with the first reading,
 // when it changes, and every two minutes, as a series of its own that has the reading's
-// labels and the label bound. Values that are no finite number are left out; so a device's
-// "none" may be passed as NaN.
+// labels and the label bound. Values that are no finite number, and bounds of one call that
+// contradict each other, are left out: a device's "none" may be passed as NaN, and firmware is
+// seen that has zeros for all that it does not know.
 func (b *Batch) Thresholds(reading Ref, at time.Time, bounds ...Threshold) {
 	if int(reading) >= len(b.samples.Series) {
 		return
 	}
-	for _, t := range bounds {
+	for _, t := range coherent(bounds) {
 		key := boundKey{reading, t.Bound}
 		ref, ok := b.bounds[key]
 		if !ok {
@@ -55,11 +60,32 @@ func (b *Batch) Thresholds(reading Ref, at time.Time, bounds ...Threshold) {
 }
 
 // ThresholdsOf is [Batch.Thresholds] for readings that are no series of the batch, as those
-// in columns ([Batch.Gpus]): metric, kind, part and labels are the reading's.
+// in columns ([Batch.Gpus]), or that are several, as the lanes of a port: metric, kind and
+// part are those of the readings.
 func (b *Batch) ThresholdsOf(metric, kind, part string, at time.Time, bounds ...Threshold) {
-	for _, t := range bounds {
-		b.threshold(b.thresholdSeries(metric, kind, part, t.Bound), at, t.Value)
+	for _, t := range coherent(bounds) {
+		key := namedBound{metric, kind, part, t.Bound}
+		ref, ok := b.named[key]
+		if !ok {
+			ref = b.thresholdSeries(metric, kind, part, t.Bound)
+			b.named[key] = ref
+		}
+		b.threshold(ref, at, t.Value)
 	}
+}
+
+// coherent returns the bounds without an upper one that does not lie above a lower one, and
+// without that lower one: nobody knows which of them is wrong.
+func coherent(bounds []Threshold) []Threshold {
+	clash := func(t Threshold) bool {
+		return slices.ContainsFunc(bounds, func(o Threshold) bool {
+			return t.Bound.Upper() && !o.Bound.Upper() && t.Value <= o.Value || !t.Bound.Upper() && o.Bound.Upper() && t.Value >= o.Value
+		})
+	}
+	if !slices.ContainsFunc(bounds, clash) {
+		return bounds
+	}
+	return slices.DeleteFunc(slices.Clone(bounds), clash)
 }
 
 func (b *Batch) thresholdSeries(metric, kind, part string, bound schemas.Bound, labels ...string) Ref {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +14,8 @@ import (
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
+
+func limitOf(b schemas.Bound, v float64) Threshold { return Threshold{Bound: b, Value: v} }
 
 // recorder keeps what was emitted as "metric part labels = value".
 type recorder struct {
@@ -49,8 +52,8 @@ func TestThresholdsGoBesideTheReadingOnceAndOnChange(t *testing.T) {
 	low := 480.0
 	poll := func() []string {
 		b.Sample(fan, now, 9000)
-		b.Thresholds(fan, now, Threshold{schemas.LowerCritical, low}, Threshold{schemas.UpperFatal, math.NaN()})
-		b.ThresholdsOf("DCGM_FI_DEV_GPU_TEMP", "gpu", "gpu0", now, Threshold{schemas.UpperCritical, 87})
+		b.Thresholds(fan, now, limitOf(schemas.LowerCritical, low), limitOf(schemas.UpperFatal, math.NaN()))
+		b.ThresholdsOf("DCGM_FI_DEV_GPU_TEMP", "gpu", "gpu0", now, limitOf(schemas.UpperCritical, 87))
 		if err := b.Emit(t.Context(), out, now); err != nil {
 			b.Discard()
 		}
@@ -83,7 +86,7 @@ func TestThresholdsGoBesideTheReadingOnceAndOnChange(t *testing.T) {
 
 func TestThresholdsOfASeriesBeyondTheBoundAreLeftOut(t *testing.T) {
 	b := NewBatch("s", "x")
-	b.Thresholds(Refused, time.Unix(1, 0), Threshold{schemas.LowerCritical, 480})
+	b.Thresholds(Refused, time.Unix(1, 0), limitOf(schemas.LowerCritical, 480))
 	if n, _ := b.Len(); n != 0 {
 		t.Errorf("%d samples of a series that was refused", n)
 	}
@@ -97,7 +100,7 @@ func TestThresholdsAreSeenWhileReadingsAre(t *testing.T) {
 	last, now := time.Time{}, time.Unix(1_700_000_000, 0)
 	for range 500 {
 		b.Sample(fan, now, 1)
-		b.Thresholds(fan, now, Threshold{schemas.UpperCritical, 90})
+		b.Thresholds(fan, now, limitOf(schemas.UpperCritical, 90))
 		if err := b.Emit(t.Context(), out, now); err != nil {
 			t.Fatal(err)
 		}
@@ -108,5 +111,25 @@ func TestThresholdsAreSeenWhileReadingsAre(t *testing.T) {
 			t.Fatalf("nothing said of the threshold for %s", gap)
 		}
 		now = now.Add(7 * time.Second)
+	}
+}
+
+func TestBoundsThatContradictEachOtherAreLeftOut(t *testing.T) {
+	all := map[schemas.Bound]float64{schemas.LowerCritical: 10, schemas.LowerCaution: 20, schemas.UpperCaution: 15, schemas.UpperCritical: 80}
+	var bounds []Threshold
+	for b, v := range all {
+		bounds = append(bounds, limitOf(b, v))
+	}
+	b, out := NewBatch("s", "x"), &recorder{}
+	b.ThresholdsOf("m", "", "", time.Unix(1, 0), bounds...)
+	b.ThresholdsOf("zeros", "", "", time.Unix(1, 0), limitOf(schemas.LowerCritical, 0), limitOf(schemas.UpperCritical, 0))
+	if err := b.Emit(t.Context(), out, time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	got := out.take()
+	slices.Sort(got)
+	want := []string{"m_threshold   bound lower_critical = 10", "m_threshold   bound upper_critical = 80"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -20,6 +20,12 @@ const (
 	RangeMin      Bound = "range_min"
 )
 
+// Threshold is a bound that a device gives for one of its readings, in the reading's unit.
+type Threshold struct {
+	Bound Bound
+	Value float64
+}
+
 // LabelBound is the label of a threshold's series that holds its [Bound].
 const LabelBound = "bound"
 

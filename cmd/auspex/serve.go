@@ -32,8 +32,16 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
 		}
 		own := telemetry.Handler(s.reg, s.health)
-		for _, p := range []string{"/metrics", "/-/healthy", "/-/ready"} {
-			deps.Open[p] = own
+		behind := func(open bool) map[string]http.Handler {
+			if open {
+				return deps.Open
+			}
+			return deps.Guarded
+		}
+		behind(s.cfg.API.MetricsOpen())["/metrics"] = own
+		for _, p := range []string{"/-/healthy", "/-/ready"} {
+			behind(s.cfg.API.HealthOpen())[p] = own
+			behind(s.cfg.API.HealthOpen())[promPrefix+p] = http.StripPrefix(promPrefix, own)
 		}
 		deps.Guarded["/debug/pprof/"] = own
 		if s.reload != nil {

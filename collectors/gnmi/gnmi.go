@@ -155,7 +155,7 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrAuth, s.device, err)
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		if s.optional {
-			s.log.Info("target refuses optional paths, leaving them out", "err", err)
+			s.log.Info("target refuses optional paths, leaving them out", "error", err)
 			s.optional = false
 		}
 	}

@@ -130,6 +130,8 @@ type reader struct {
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time
+
+	thresholdsAt time.Time // when those that can be set were read
 }
 
 // Run implements [collectors.Collector].
