@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/internal/cmdb"
 	"auspex/predictor/anomaly"
 	"auspex/predictor/messages"
 	"auspex/predictor/trend"
@@ -49,7 +50,7 @@ type savedState struct {
 type tracked struct {
 	id     string
 	limit  *Limit
-	place  Placement
+	place  cmdb.Placement
 	part   string      // as the device names it
 	beside *companions // what is read beside it; nil: nothing
 	peers  bool        // values are shares of the median of its peers
@@ -109,7 +110,7 @@ type engine struct {
 	names   map[string]bool // metrics that have a limit
 	drivers map[string]int  // metrics that explain others, and their place in companions
 	gpu     []gpuLimit
-	placer  Placer
+	placer  cmdb.Placer
 
 	devices map[deviceKey]*device
 	open    map[openKey]*opened
@@ -128,7 +129,7 @@ type engine struct {
 	samples, skipped, refused, forecasts prometheus.Counter
 }
 
-func newEngine(cfg Config, limits []Limit, placer Placer) *engine {
+func newEngine(cfg Config, limits []Limit, placer cmdb.Placer) *engine {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_" + name, Help: help})
 	}
@@ -340,7 +341,7 @@ func (e *engine) companionsOf(d *device, kind, part string) *companions {
 	return c
 }
 
-func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at Placement, part string) *tracked {
+func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at cmdb.Placement, part string) *tracked {
 	t := &tracked{
 		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part, follower: trend.NewFollower(l.target),
 	}
@@ -589,7 +590,7 @@ func (e *engine) Expire(now time.Time) {
 				e.changed[o.prediction.ID] = o.prediction
 				continue
 			}
-			t = &tracked{limit: &e.limits[i], place: Placement{Resource: key.resource, Server: o.prediction.Server}, now: o.prediction.Value}
+			t = &tracked{limit: &e.limits[i], place: cmdb.Placement{Resource: key.resource, Server: o.prediction.Server}, now: o.prediction.Value}
 		}
 		e.close(t, now, schemas.PredictionExpired)
 	}

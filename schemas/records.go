@@ -270,6 +270,11 @@ type Action struct {
 	Detail     string    `json:"detail,omitempty"` // the error, or what was seen
 	Actor      string    `json:"actor,omitempty"`
 
+	// SentAt is when the request had gone out for certain, by our clock; absent while
+	// the step is merely decided. EffectAt is when its effect was first read back.
+	SentAt   time.Time `json:"sent_at,omitzero"`
+	EffectAt time.Time `json:"effect_at,omitzero"`
+
 	// The same in pieces, for the screens: of Why, Detail and VerifiedBy.
 	Sentence         *Sentence `json:"sentence,omitempty"`
 	DetailSentence   *Sentence `json:"detail_sentence,omitempty"`

@@ -55,7 +55,7 @@ func (r *reader) readLog(ctx context.Context, out collectors.Emitter, l *logServ
 		// of use without it.
 		_ = r.tolerate(err)
 		if !l.broken {
-			r.s.Log.Warn("log cannot be read", "log", l.entries, "err", err)
+			r.s.Log.Warn("log cannot be read", "log", l.entries, "error", err)
 		}
 		l.broken = true
 		return nil
@@ -252,7 +252,7 @@ func (r *reader) loadCursors(ctx context.Context) error {
 		}
 		if pos != "" {
 			if err := json.Unmarshal([]byte(pos), &r.cursors); err != nil {
-				r.s.Log.Warn("cursor not understood, reading the logs from their start", "err", err)
+				r.s.Log.Warn("cursor not understood, reading the logs from their start", "error", err)
 				clear(r.cursors)
 			}
 		}

@@ -353,3 +353,8 @@ func (r *reader) discover(ctx context.Context) error {
 	r.batch = collectors.NewBatch(r.device, Name)
 	return nil
 }
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrRedfishURL}
+}
