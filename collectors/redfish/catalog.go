@@ -201,7 +201,7 @@ func measureOf(o redfish.Object, name string) measure {
 	case said && text == "" && !ranged(o), text == "" && sensor.StateName(name):
 		return measure{q: sensor.State, scale: 1}
 	default:
-		m.q, m.scale = typ.q, typ.scale
+		m.q, m.scale = typ.q, cmp.Or(typ.scale, 1)
 	}
 	if m.q == sensor.Celsius && margin(o, name, text) {
 		m.q, m.offset = sensor.Margin, 0

@@ -153,15 +153,23 @@ func (r *reader) report(src *source, o redfish.Object, given map[*series]bool, n
 		}
 		properties[prop] = id
 	}
+	skew := r.skew
 	for _, key := range order {
 		list := values[key]
 		slices.SortStableFunc(list, func(a, b value) int { return a.at.Compare(b.at) })
+		// Its clock is at least as late as the newest thing that it has measured.
+		if ahead := list[len(list)-1].at.Sub(now.Add(r.skew)); ahead < 24*time.Hour {
+			skew = max(skew, r.skew+ahead)
+		}
+	}
+	for _, key := range order {
+		list := values[key]
 		s := r.reportSeries(src, key, properties[key[1]] == "*", list)
 		if s == nil {
 			continue
 		}
 		src.give(r.found, s)
-		r.take(s, list, given, now)
+		r.take(s, list, skew, given, now)
 	}
 }
 
@@ -182,7 +190,7 @@ const recent = time.Minute
 
 // take adds the values that are newer than the last one taken: the newest, and those of the
 // last minute before it. Times are brought to our clock.
-func (r *reader) take(s *series, list []value, given map[*series]bool, now time.Time) {
+func (r *reader) take(s *series, list []value, skew time.Duration, given map[*series]bool, now time.Time) {
 	newest := list[len(list)-1]
 	if newest.at.IsZero() {
 		given[s] = true
@@ -194,9 +202,9 @@ func (r *reader) take(s *series, list []value, given map[*series]bool, now time.
 		if !v.at.After(since) || v.at.Before(newest.at) && (s.at.IsZero() || newest.at.Sub(v.at) > recent) {
 			continue
 		}
-		at := v.at.Add(-r.skew)
+		at := v.at.Add(-skew)
 		if at.After(now) {
-			at = now // its clock says so little as a minute more than when we asked
+			at = now
 		}
 		if now.Sub(at) > max(r.cfg.Backlog, time.Hour) {
 			r.stale.Inc()
@@ -218,7 +226,9 @@ func (r *reader) sampleOf(s *series, v value, at, now time.Time) {
 		}
 	case s.read.Equal(now) && at.Equal(now): // another source has said it
 	default:
-		s.read = now
+		if at.Equal(now) {
+			s.read = now
+		}
 		r.batch.Sample(s.ref, at, v.number*s.scale)
 	}
 }

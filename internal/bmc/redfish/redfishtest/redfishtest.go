@@ -42,6 +42,8 @@ type Tree struct {
 	PageSize int
 	// Rewrite changes each answer before it goes out; it owns the document.
 	Rewrite func(path string, doc map[string]any)
+	// Hang says which paths are never answered, until the caller leaves.
+	Hang func(path string) bool
 	// Posted holds the bodies of POST and PATCH by path, with the X-Request-Id.
 	posted []Post
 }
@@ -140,9 +142,13 @@ func (t *Tree) Posts() []Post {
 // ServeHTTP implements [http.Handler]: user admin, password secret.
 func (t *Tree) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.Requests.Add(1)
+	p := strings.TrimSuffix(r.URL.Path, "/")
+	if t.Hang != nil && t.Hang(p) {
+		<-r.Context().Done()
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := strings.TrimSuffix(r.URL.Path, "/")
 	user, password, basic := r.BasicAuth()
 	authorised := basic && user == "admin" && password == "secret" || r.Header.Get("X-Auth-Token") == "token"
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
