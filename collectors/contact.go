@@ -144,7 +144,7 @@ func (w *watch) tell(state string, cause error) bool {
 	st.lost = lost
 	if c := w.r.settings.Cursors; c != nil {
 		if err := c.SetCursor(w.ctx, w.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
-			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "err", err)
+			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "error", err)
 		}
 	}
 	return true
@@ -162,7 +162,7 @@ func (w *watch) load() bool {
 	pos, err := c.Cursor(w.ctx, w.cursor(), w.inst.target.ID)
 	if err != nil {
 		if w.ctx.Err() == nil {
-			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "err", err)
+			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "error", err)
 		}
 		return false
 	}

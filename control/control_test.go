@@ -22,6 +22,7 @@ import (
 
 	"auspex/control/messages"
 	"auspex/internal/bus"
+	"auspex/internal/run"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
@@ -64,10 +65,12 @@ type world struct {
 	lazy    bool  // accepts and does nothing
 	fail    error // what Apply answers
 	reboots map[string]time.Time
+	dead    map[string]bool // servers whose gpu2 never comes back
+	mute    map[string]bool // servers of which nothing is read
 }
 
 func newWorld() *world {
-	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}}
+	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}, dead: map[string]bool{}, mute: map[string]bool{}}
 }
 
 func (w *world) drain(server string, drained bool) {
@@ -122,6 +125,32 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence,
 
 type place struct{}
 
+func (place) Kind(resource string) string {
+	if strings.Contains(resource, "/gpu") {
+		return schemas.KindGPU
+	}
+	return ""
+}
+
+// exporter reads what lives in the world, as often as it can.
+type exporter struct{ w *world }
+
+func (e exporter) Follow(ctx context.Context, device string, hear func(Heard)) error {
+	for run.Sleep(ctx, 2*time.Millisecond) == nil {
+		now := time.Now()
+		e.w.mu.Lock()
+		dead, mute := e.w.dead[device], e.w.mute[device]
+		e.w.mu.Unlock()
+		for i := range 8 {
+			r := fmt.Sprintf("%s/gpu%d", device, i)
+			if !mute && !(dead && i == 2) {
+				hear(Heard{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now})
+			}
+		}
+	}
+	return nil
+}
+
 func (place) Place(resource string) (server, rack, site string, ok bool) {
 	var r, s, g int
 	if n, _ := fmt.Sscanf(resource, "gpu-r%02d-%02d/gpu%d", &r, &s, &g); n == 3 {
@@ -141,7 +170,7 @@ policies:
     max_evidence_age: 1h
     ladder:
       - {kind: drain, attempts: 2, verify: 300ms}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms, quiet: 30ms}
       - {kind: uncordon, needs: [power_cycle], verify: 300ms}
   - name: memory
     faults: [gpu.memory_uncorrectable]
@@ -175,7 +204,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r},
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w},
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
@@ -34,11 +35,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type placer struct{}
 
-func (placer) Part(device, kind, part string) Placement {
-	return Placement{Resource: device + "/" + part, Kind: kind, Server: device, Site: "dc1"}
+func (placer) Part(device, kind, part string) cmdb.Placement {
+	return cmdb.Placement{Resource: device + "/" + part, Kind: kind, Server: device, Site: "dc1"}
 }
 
-func (placer) GPU(device string, index uint32, _, _ string) Placement {
+func (placer) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return placer{}.Part(device, "gpu", fmt.Sprint("gpu", index))
 }
 
@@ -230,7 +231,8 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
 		t.Errorf("prediction %+v", p)
 	}
-	if !strings.HasPrefix(p.Explanation, "fan3 of gpu-r01-01 falls below 6,000 rpm in about ") || p.Sentence.ID != messages.Falls {
+	const sentence = "fan3 of gpu-r01-01 falls below 6,000 rpm (a default: the device gives no limit) in about "
+	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) || p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q", p.Explanation)
 	}
 	s.wear(4*time.Minute, 18*time.Minute)
@@ -392,7 +394,7 @@ func TestWhatTheLoadExplainsSurvives(t *testing.T) {
 	if !bytes.Equal(follows(whole), follows(after)) {
 		t.Error("what was read again is not what would have been known without the crash")
 	}
-	if short := len(builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, Placement{}, "").state()); len(follows(whole)) < short+1000 {
+	if short := len(builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, cmdb.Placement{}, "").state()); len(follows(whole)) < short+1000 {
 		t.Error("no load was learnt")
 	}
 }
@@ -515,6 +517,37 @@ func (noRecords) PutPrediction(context.Context, schemas.Prediction) error { retu
 
 func (noRecords) Predictions(context.Context, records.Filter) ([]schemas.Prediction, string, error) {
 	return nil, "", nil
+}
+
+// TestABatchThatContradictsItselfStopsNothing: its series refer to names that it
+// does not hold.
+func TestABatchThatContradictsItselfStopsNothing(t *testing.T) {
+	s := newStand(t)
+	bad := &auspexv1.Batch{Device: "gpu-r01-01", Samples: &auspexv1.SampleColumns{
+		Symbols: []string{""}, Series: []*auspexv1.Series{{Metric: 7}}, Ref: []uint32{0, 3}, Delta: []int64{0, 0}, Value: []float64{1, 2},
+	}}
+	v, err := bad.MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicTelemetry, Key: bad.GetDevice(), Value: v}); err != nil {
+		t.Fatal(err)
+	}
+	s.sent = append(s.sent, bad)
+	p, stop := s.begin(s.db)
+	s.read(p)
+	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	letters := 0
+	err = s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+		letters += len(msgs)
+		cancel()
+		return nil
+	})
+	if err != nil || letters != 1 {
+		t.Errorf("%d dead letters, %v", letters, err)
+	}
 }
 
 func TestAStopDoesNotWaitForABusThatIsAway(t *testing.T) {

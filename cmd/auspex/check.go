@@ -37,10 +37,7 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	}
 	rules, err := detect.CheckRules(cfg.Detect.Rules)
 	note(err)
-	if _, err = cfg.Control.BMC.Client(); err != nil {
-		note(fmt.Errorf("control.bmc: %w", err))
-	}
-	_, err = newScheduler(cfg.Control.Slurm)
+	_, err = cfg.Control.Drivers.Remediators(control.Settings{})
 	note(err)
 	if cfg.API.TLS.CertFile != "" {
 		_, err = cfg.API.TLS.Read()

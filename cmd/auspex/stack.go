@@ -29,7 +29,6 @@ import (
 	"auspex/internal/telemetry"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
-	"auspex/pipeline/sink"
 	"auspex/schemas"
 )
 
@@ -268,7 +267,7 @@ func (s *stack) openBus() run.Component {
 
 func (s *stack) openHot() run.Component {
 	return run.Func("hot window", func(ctx context.Context, ready func()) (err error) {
-		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, sink.Placer(s.enrich), s.log, s.reg)
+		s.hot, err = hot.Open(filepath.Join(s.cfg.Data, "hot"), s.cfg.Store.HotWindow, s.enrich, s.log, s.reg)
 		if err != nil {
 			return err
 		}
@@ -280,6 +279,12 @@ func (s *stack) openHot() run.Component {
 
 // place answers control: the server, rack and site of a resource.
 type place struct{ inv *cmdb.Inventory }
+
+// Kind implements control.Inventory.
+func (p place) Kind(resource string) string {
+	r, _ := p.inv.Snapshot().Resource(resource)
+	return r.Kind
+}
 
 // Place implements control.Inventory.
 func (p place) Place(resource string) (server, rack, site string, ok bool) {

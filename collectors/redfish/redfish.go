@@ -473,3 +473,8 @@ func (r *reader) discover(ctx context.Context, now time.Time) error {
 	inv.dirty = true
 	return nil
 }
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrRedfishURL}
+}

@@ -20,6 +20,10 @@ import (
 // BootIDSuffix is added to the path of the log to name the file with the boot id.
 const BootIDSuffix = ".boot_id"
 
+// Daemon is the facility of what system services write to /dev/kmsg; it is added
+// to a level. The kernel's own is 0.
+const Daemon = 3 << 3
+
 // Priorities of kernel messages: facility kern, level as in syslog.
 const (
 	Emergency = 0

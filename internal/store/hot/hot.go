@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas/auspexv1"
 )
 
@@ -56,24 +57,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Placement says where a part stands, as the inventory has it. Empty fields are
-// not known.
-type Placement struct {
-	Resource string // the id of the part, or of the device where the part is not known
-	Kind     string
-	Server   string // the server or switch that holds it
-	Rack     string
-	Site     string
-	Model    string
-}
-
 // Placer resolves parts against the inventory.
 type Placer interface {
-	// Part resolves a part that a collector named; kind and name are empty for
-	// the device itself.
-	Part(device, kind, name string) Placement
-	// GPU resolves a GPU by identity, or by its index where that is not known.
-	GPU(device string, index uint32, uuid, pci string) Placement
+	cmdb.Placer
 	// Generation grows when the inventory changes.
 	Generation() uint64
 }
