@@ -13,6 +13,7 @@ import (
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
 	"auspex/internal/bus"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -40,18 +41,19 @@ func (h *heard) Publish(_ context.Context, msgs ...bus.Message) error {
 
 func (h *heard) await(t *testing.T, state string) schemas.Event {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	var found schemas.Event
+	waittest.For(t, "an event "+state, func() bool {
 		h.mu.Lock()
+		defer h.mu.Unlock()
 		for _, e := range h.events {
 			if e.Type == collectors.LossBMC && e.State == state {
-				h.mu.Unlock()
-				return e
+				found = e
+				return true
 			}
 		}
-		h.mu.Unlock()
-	}
-	t.Fatalf("no %s that is %s", collectors.LossBMC, state)
-	return schemas.Event{}
+		return false
+	})
+	return found
 }
 
 // A controller whose answers are cut, while it says truly of what has not changed
