@@ -15,6 +15,8 @@ import (
 	"auspex/control/life"
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -27,21 +29,21 @@ type placer struct {
 	asked int
 }
 
-func (p *placer) Part(device, kind, part string) life.Part {
+func (p *placer) Part(device, kind, part string) cmdb.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	if part == "" {
-		return life.Part{Resource: device, Kind: schemas.KindServer}
+		return cmdb.Placement{Resource: device, Kind: schemas.KindServer}
 	}
-	return life.Part{Resource: device + "/" + part, Kind: kind}
+	return cmdb.Placement{Resource: device + "/" + part, Kind: kind}
 }
 
-func (p *placer) GPU(device string, index uint32, _, _ string) life.Part {
+func (p *placer) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return p.Part(device, schemas.KindGPU, "gpu"+strconv.Itoa(int(index)))
 }
 
-func (p *placer) Event(ev *schemas.Event) life.Part {
+func (p *placer) Event(ev *schemas.Event) cmdb.Placement {
 	return p.Part(ev.Resource, schemas.KindGPU, ev.Attrs["part"])
 }
 
@@ -210,7 +212,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(v)
 	f.Fuzz(func(_ *testing.T, in []byte) {
 		var w auspexv1.Batch
-		if w.UnmarshalVT(in) == nil {
+		if wire.Decode(in, &w) == nil {
 			life.Read(life.Bus{Placer: &placer{}}, &w)
 		}
 	})
