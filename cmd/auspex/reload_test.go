@@ -17,10 +17,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/internal/certtest"
 	"auspex/api/access"
+	"auspex/internal/certtest"
 	"auspex/internal/config"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/waittest"
 )
 
 // site is a folder with a configuration and the files that it names, and an
@@ -102,12 +103,10 @@ func (s *site) start(t *testing.T, text string) {
 	if s.token, _, err = access.New(db, time.Hour).CreateToken(t.Context(), "reloads", access.RoleAdmin, 0); err != nil {
 		t.Fatal(err)
 	}
-	for { // the address is printed before the last parts run
-		if status, _ := s.get(t, "-/ready"); status == http.StatusOK {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	waittest.For(t, "it is ready", func() bool { // the address is printed before the last parts run
+		status, _ := s.get(t, "-/ready")
+		return status == http.StatusOK
+	})
 }
 
 func (s *site) ask(t *testing.T, method, path string) (status int, body []byte) {

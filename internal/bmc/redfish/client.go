@@ -81,16 +81,17 @@ const maxPages = 1000
 // Client is a service that keeps one connection and one session. One caller at
 // a time; not safe for concurrent use.
 type Client struct {
-	opt     Options
-	base    *url.URL
-	http    *http.Client
-	tr      *http.Transport
-	token   string
-	session string // path of the session to delete
-	basic   bool   // the service knows no sessions, or has none left
-	etags   map[string]cached
-	root    *Root
-	read    int64 // bytes of all answers
+	opt        Options
+	base       *url.URL
+	http       *http.Client
+	tr         *http.Transport
+	token      string
+	session    string // path of the session to delete
+	basic      bool   // the service knows no sessions, or has none left
+	etags      map[string]cached
+	root       *Root
+	read       int64 // bytes of all answers
+	understood int   // answers with a body
 }
 
 // Read returns the bytes of all answers so far.
@@ -260,6 +261,10 @@ func (c *Client) Get(ctx context.Context, path string) (Object, error) {
 	return o, err
 }
 
+// Understood returns how many answers with a body could be read: what a service
+// says of what has not changed tells little of its health.
+func (c *Client) Understood() int { return c.understood }
+
 // GetChanged reads a resource and reports whether it differs from what the last
 // call for this path has read; a service with ETags sends it only then.
 func (c *Client) GetChanged(ctx context.Context, path string) (Object, bool, error) {
@@ -286,6 +291,7 @@ func (c *Client) get(ctx context.Context, path string, cond bool) (Object, bool,
 	if err != nil {
 		return nil, false, err
 	}
+	c.understood++
 	changed := true
 	if cond {
 		changed = !have || !bytes.Equal(old.body, raw)
