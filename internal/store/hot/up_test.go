@@ -7,19 +7,22 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas/auspexv1"
 )
 
 type anywhere struct{}
 
-func (anywhere) Part(device, _, _ string) Placement {
+func (anywhere) Part(device, _, _ string) cmdb.Placement {
 	if device == "gone" {
-		return Placement{}
+		return cmdb.Placement{}
 	}
-	return Placement{Resource: device, Server: device}
+	return cmdb.Placement{Resource: device, Server: device}
 }
-func (anywhere) GPU(device string, _ uint32, _, _ string) Placement { return Placement{Server: device} }
-func (anywhere) Generation() uint64                                 { return 0 }
+func (anywhere) GPU(device string, _ uint32, _, _ string) cmdb.Placement {
+	return cmdb.Placement{Server: device}
+}
+func (anywhere) Generation() uint64 { return 0 }
 
 // A device is up while its samples come in their rhythm, and down when they have
 // stopped; one that the inventory has lost is neither.
