@@ -186,6 +186,7 @@ func decodeCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339) that places dmesg's seconds")
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file` that resolves parts")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(DecodeFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -209,6 +210,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with time stamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`, - is standard output")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c
 }
 
@@ -230,6 +232,7 @@ func backtestCommand() *cobra.Command {
 	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
 	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
 	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
+	forecast.Flags().Var((*sizeFlag)(&fo.MaxSize), "max-size", maxSizeHelp)
 	ao := backtest.AnomalyOptions{}
 	anomaly := &cobra.Command{
 		Use: "anomaly", Short: "Score how unusual each row is, from the rows up to it", Args: noArgs,
@@ -247,6 +250,7 @@ func backtestCommand() *cobra.Command {
 	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` of the scores")
 	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "rows at the start that are learnt from and not tested (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
+	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
 	parent.AddCommand(forecast, anomaly)
 	return parent
 }
