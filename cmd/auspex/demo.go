@@ -29,11 +29,11 @@ func DemoConfig(c *Config, data string) error {
 	return config.Load(config.Source{Set: []string{
 		"site=dc1", "api.name=Demo",
 		"inventory.file=" + filepath.Join(dir, sim.TopologyFile), "secrets=" + filepath.Join(dir, sim.SecretsFile),
-		"control.mode=" + schemas.ModeDryRun, "control.bmc.ca_file=" + ca,
+		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca,
 		"collectors.kmsg={}", "collectors.dcgmexporter.interval=5s",
 		"collectors.ipmi={interval: 5s, sensor_interval: 30s}",
-		"collectors.redfish={interval: 5s, sensor_interval: 10s}", "collectors.redfish.tls.ca_file=" + ca,
-		"collectors.gnmi.sample_interval=10s", "collectors.gnmi.tls.ca_file=" + ca,
+		"collectors.redfish={interval: 5s, sensor_interval: 10s}",
+		"collectors.gnmi.sample_interval=10s",
 		"detect.rules.settle=1m",
 		"correlator.close_after={cleared: 10s, repaired: 15s, silent: 90s}",
 	}}, c)
