@@ -52,10 +52,12 @@ type Config struct {
 	// of control goes before it, and config check warns where they differ.
 	Trust trust.Peers `yaml:"trust"`
 
-	Log       telemetry.LogConfig `yaml:"log"`
-	Inventory InventoryConfig     `yaml:"inventory"`
-	Bus       BusConfig           `yaml:"bus"`
-	Store     StoreConfig         `yaml:"store"`
+	Log telemetry.LogConfig `yaml:"log"`
+	// Metrics is where a process without the role api serves its metrics and health.
+	Metrics   telemetry.ServeConfig `yaml:"metrics"`
+	Inventory InventoryConfig       `yaml:"inventory"`
+	Bus       BusConfig             `yaml:"bus"`
+	Store     StoreConfig           `yaml:"store"`
 
 	Collect    CollectConfig     `yaml:"collect"`
 	Collectors Collectors        `yaml:"collectors"`
@@ -131,6 +133,7 @@ func DefaultConfig() Config {
 	return Config{
 		Data:      ".auspex",
 		Log:       telemetry.LogConfig{Level: "warn", Format: "text"},
+		Metrics:   telemetry.DefaultServeConfig(),
 		Inventory: InventoryConfig{Config: cmdb.DefaultConfig()},
 		Bus:       BusConfig{Type: "jetstream", JetStream: jetstream.DefaultConfig(), Kafka: kafka.DefaultConfig()},
 		Store: StoreConfig{

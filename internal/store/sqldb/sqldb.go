@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +21,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
+	"auspex/internal/datafile"
 	schemasql "auspex/schemas/sql"
 )
 
@@ -59,7 +59,7 @@ func Connect(ctx context.Context, dsn string) (*DB, error) {
 // applies the migrations that it lacks; processes that start at once take turns.
 func Open(ctx context.Context, dsn string) (*DB, error) {
 	if !IsPostgres(dsn) {
-		if err := os.MkdirAll(filepath.Dir(dsn), 0o700); err != nil {
+		if err := datafile.Reserve(dsn); err != nil {
 			return nil, fmt.Errorf("open relational store: %w", err)
 		}
 	}
