@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"auspex/api"
 	"auspex/collectors"
@@ -21,7 +20,6 @@ import (
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/hot"
 	"auspex/internal/telemetry"
-	"auspex/internal/trust"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/sink"
 	"auspex/predictor"
@@ -117,40 +115,10 @@ func (c *CollectConfig) Validate() error {
 	return c.Spool.Validate()
 }
 
-// SlurmConfig is how control reaches Slurm.
-type SlurmConfig struct {
-	URL       string    `yaml:"url"`        // of slurmrestd
-	TokenFile string    `yaml:"token_file"` // holds a JSON web token
-	User      string    `yaml:"user"`
-	TLS       trust.TLS `yaml:"tls"`
-	// Scontrol is a command that changes nodes where slurmrestd cannot (Slurm
-	// before 23.02); empty uses REST alone.
-	Scontrol []string `yaml:"scontrol"`
-}
-
 // ControlConfig is control and what it acts through.
 type ControlConfig struct {
 	control.Config `yaml:",inline"`
-	Slurm          SlurmConfig `yaml:"slurm"`
-	BMC            BMCConfig   `yaml:"bmc"`
-}
-
-// BMCConfig is how control reaches board controllers.
-type BMCConfig struct {
-	trust.TLS `yaml:",inline"`
-	Protocol  string        `yaml:"protocol"` // redfish, ipmi, or auto: Redfish where the inventory has its URL
-	Timeout   time.Duration `yaml:"timeout"`
-}
-
-// Validate names the key at fault.
-func (c *BMCConfig) Validate() error {
-	if !slices.Contains([]string{"auto", "redfish", "ipmi"}, c.Protocol) {
-		return fmt.Errorf("protocol: want auto, redfish or ipmi, got %q", c.Protocol)
-	}
-	if c.Timeout <= 0 {
-		return errors.New("timeout must be positive")
-	}
-	return c.TLS.Validate()
+	Drivers        control.Drivers `yaml:",inline"`
 }
 
 // DefaultConfig observes everything and acts on nothing.
@@ -167,7 +135,7 @@ func DefaultConfig() Config {
 		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
-		Control:    ControlConfig{Config: control.DefaultConfig(), BMC: BMCConfig{Protocol: "auto", Timeout: 15 * time.Second}},
+		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers()},
 		Notify:     notify.DefaultConfig(),
 		Predictor:  predictor.DefaultConfig(),
 		API:        api.DefaultConfig(),

@@ -10,6 +10,7 @@ import (
 
 	"auspex/api"
 	"auspex/api/access"
+	"auspex/control/slurm"
 	"auspex/internal/config"
 	"auspex/internal/sim"
 	"auspex/internal/sim/child"
@@ -40,20 +41,20 @@ func DemoConfig(c *Config, data string) error {
 
 // useFleet takes the addresses of a simulated fleet that runs.
 func useFleet(f *child.Fleet, cfg *Config) error {
-	var slurm struct {
+	var at struct {
 		URL       string `json:"url"`
 		TokenFile string `json:"token_file"`
 	}
 	b, err := os.ReadFile(f.Path(sim.SlurmFile))
 	if err == nil {
-		err = json.Unmarshal(b, &slurm)
+		err = json.Unmarshal(b, &at)
 	}
 	if err != nil {
 		return fmt.Errorf("read the simulator's endpoints: %w", err)
 	}
 	var set []string
-	for _, at := range []string{"control.slurm", "collectors.slurm"} {
-		set = append(set, at+".url="+slurm.URL, at+".token_file="+slurm.TokenFile)
+	for _, who := range []string{"control.slurm", "collectors.slurm"} {
+		set = append(set, who+".url="+at.URL, who+".token_file="+at.TokenFile)
 	}
 	return config.Load(config.Source{Set: set}, cfg)
 }
@@ -88,7 +89,9 @@ func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Flee
 	}
 	if fleet != nil {
 		f.Pids["simulator"] = fleet.PID
-		f.Addresses["slurm"] = s.cfg.Control.Slurm.URL
+		if c, ok := s.cfg.Control.Drivers[slurm.Name].(*slurm.Config); ok {
+			f.Addresses["slurm"] = c.URL
+		}
 	}
 	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath}
 	for _, r := range s.inv.Snapshot().Resources() {

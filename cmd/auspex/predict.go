@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"auspex/internal/run"
-	"auspex/pipeline/enrich"
 	"auspex/predictor"
 )
 
@@ -16,20 +15,7 @@ func (s *stack) predict() []run.Component {
 	}
 	return []run.Component{late("predictor", func(context.Context) (run.Component, error) {
 		return predictor.New(s.cfg.Predictor, predictor.Deps{
-			Bus: s.bus, Placer: predictorPlacer{s.enrich}, Records: s.records, DB: s.db, Log: s.log, Metrics: s.reg, Now: time.Now,
+			Bus: s.bus, Placer: s.enrich, Records: s.records, DB: s.db, Log: s.log, Metrics: s.reg, Now: time.Now,
 		})
 	})}
-}
-
-// predictorPlacer hands the enricher's answers to the predictor.
-type predictorPlacer struct{ e *enrich.Enricher }
-
-// Part implements predictor.Placer.
-func (p predictorPlacer) Part(device, kind, part string) predictor.Placement {
-	return predictor.Placement(p.e.Part(device, kind, part))
-}
-
-// GPU implements predictor.Placer.
-func (p predictorPlacer) GPU(device string, index uint32, uuid, pci string) predictor.Placement {
-	return predictor.Placement(p.e.GPU(device, index, uuid, pci))
 }

@@ -120,7 +120,7 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 		}
 		if text != "" {
 			if err := json.Unmarshal([]byte(text), &st.mem); err != nil {
-				s.log.Warn("cursor not understood, starting anew", "err", err)
+				s.log.Warn("cursor not understood, starting anew", "error", err)
 				st.mem = memory{}
 			}
 		}

@@ -217,3 +217,8 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 	r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, v)
 	return nil
 }
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrIPMIIP}
+}

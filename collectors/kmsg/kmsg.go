@@ -67,6 +67,11 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	return collectors.With(resources, schemas.KindServer, schemas.AttrKmsgPath)
 }
 
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignXID, collectors.SignKernel}, Attr: schemas.AttrKmsgPath}
+}
+
 // New implements [collectors.Config].
 func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors.Collector, error) {
 	path := target.Attrs[schemas.AttrKmsgPath]

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -101,6 +103,47 @@ func TestTheProductDoesNotKnowTheSimulator(t *testing.T) {
 				t.Errorf("%s imports %s: the simulator speaks protocols, and knows nothing of the product", path, imp)
 			}
 		}
+	}
+}
+
+// TestReadersOfTheBusShareTheirDecoderAndTheirLoop: a reader that decodes by itself
+// trusts what a batch says of itself; one that subscribes by itself ends with the
+// first failure of the bus.
+func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
+	only := map[string][]string{
+		".UnmarshalVT(": {"internal/bus/wire/", "bench/"},
+		// The correlator begins anew from its store when a subscription breaks off, and
+		// who follows a repair forgets what it heard.
+		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/"},
+	}
+	sources(t, func(path, text string) {
+		for call, where := range only {
+			if strings.Contains(text, call) && !slices.ContainsFunc(where, func(p string) bool { return strings.HasPrefix(path, p) }) {
+				t.Errorf("%s calls %s: use internal/bus/wire to decode and bus.Follow to read", path, strings.Trim(call, ".("))
+			}
+		}
+	})
+}
+
+// sources hands out the product's Go files that are written by hand, without tests.
+func sources(t *testing.T, f func(path, text string)) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go"):
+			return nil
+		}
+		b, err := fs.ReadFile(root, path)
+		f(path, string(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/bus"
+	"auspex/internal/cmdb"
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/fault"
 	"auspex/internal/sim/fleet"
@@ -70,15 +71,15 @@ func (f *feed) Predictions(context.Context, records.Filter) ([]schemas.Predictio
 // names places parts as the simulator's inventory names them.
 type names struct{}
 
-func (names) Part(device, kind, part string) predictor.Placement {
-	p := predictor.Placement{Resource: device, Kind: kind, Server: device, Site: "dc1"}
+func (names) Part(device, kind, part string) cmdb.Placement {
+	p := cmdb.Placement{Resource: device, Kind: kind, Server: device, Site: "dc1"}
 	if part != "" {
 		p.Resource = device + "/" + part
 	}
 	return p
 }
 
-func (n names) GPU(device string, index uint32, _, _ string) predictor.Placement {
+func (n names) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return n.Part(device, schemas.KindGPU, "gpu"+strconv.Itoa(int(index)))
 }
 

@@ -472,7 +472,7 @@ func (s *simulator) open(key string, listen func(ip net.IP, port int) (int, erro
 
 // publish writes what a client needs to find the fleet.
 func (s *simulator) publish(t schemas.Topology) error {
-	if err := writeJSON(s.path(TopologyFile), t, 0o644); err != nil {
+	if err := writeJSON(s.path(TopologyFile), t, 0o600); err != nil {
 		return err
 	}
 	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, s.fleet.Password())

@@ -1,7 +1,7 @@
-// Package decode turns messages of the topics telemetry and events into batches.
+// Package wire turns messages of the bus into batches and records, for all readers.
 // What cannot be decoded, or contradicts itself, goes to the topic deadletter
 // with its origin and the reason, and stops nothing else.
-package decode
+package wire
 
 import (
 	"context"
@@ -59,43 +59,77 @@ func New(reader string, pub bus.Publisher, log *slog.Logger, reg prometheus.Regi
 	return d
 }
 
-// Batch decodes a message. It returns false after it has sent a dead letter, or
-// has found that it cannot.
+// Batch decodes a message of the topics telemetry and events. It returns false
+// after it has sent a dead letter, or has found that it cannot.
 func (d *Decoder) Batch(ctx context.Context, m bus.Message) (*auspexv1.Batch, bool) {
 	b := &auspexv1.Batch{}
-	err := b.UnmarshalVT(m.Value)
-	if err == nil {
-		err = Check(b)
-	}
-	if err == nil {
-		d.batches.WithLabelValues(m.Topic).Inc()
-		return b, true
-	}
-	d.Reject(ctx, m, err)
-	return nil, false
+	return b, d.Into(ctx, m, b)
 }
 
-// Reject sends a message to the topic deadletter. The letter's id is that of the
-// message's place, so that readers of the same topic write the same letter.
-func (d *Decoder) Reject(ctx context.Context, m bus.Message, reason error) {
-	origin := fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset)
-	d.dead.WithLabelValues(m.Topic).Inc()
-	d.log.Warn("message could not be decoded", "origin", origin, "device", m.Key, "reason", reason)
+// Into is [Decoder.Batch] into a batch that is used again.
+func (d *Decoder) Into(ctx context.Context, m bus.Message, b *auspexv1.Batch) bool {
+	err := Decode(m.Value, b)
+	if err == nil {
+		d.batches.WithLabelValues(m.Topic).Inc()
+		return true
+	}
+	d.Reject(ctx, m, err)
+	return false
+}
+
+// Record decodes a message of the other topics, which is JSON, and checks it;
+// check may be nil. It returns false after it has sent a dead letter, or has found
+// that it cannot.
+func Record[T any](ctx context.Context, d *Decoder, m bus.Message, check func(*T) error) (*T, bool) {
+	v := new(T)
+	err := json.Unmarshal(m.Value, v)
+	if err == nil && check != nil {
+		err = check(v)
+	}
+	if err != nil {
+		d.Reject(ctx, m, fmt.Errorf("record of %s: %w", m.Topic, err))
+		return nil, false
+	}
+	return v, true
+}
+
+// Letter returns the message of the topic deadletter that keeps m. Its id is that of
+// m's place, so that readers of the same topic write the same letter.
+func Letter(m bus.Message, reason error, now time.Time) bus.Message {
+	origin := origin(m)
 	record := m.Value
 	if len(record) > maxRecord {
 		record = record[:maxRecord]
 	}
 	letter, err := json.Marshal(schemas.DeadLetter{
-		ID: schemas.EventID(m.Key, m.Topic, origin), Time: d.now().UTC(), Topic: m.Topic,
+		ID: schemas.EventID(m.Key, m.Topic, origin), Time: now.UTC(), Topic: m.Topic,
 		Origin: origin + " of " + m.Key, Reason: reason.Error(), Record: record,
 	})
-	if err == nil {
-		err = d.pub.Publish(ctx, bus.Message{Topic: schemas.TopicDeadletter, Key: m.Key, Value: letter})
+	if err != nil { // strings, a time and bytes always encode
+		panic(err)
 	}
-	if err != nil {
+	return bus.Message{Topic: schemas.TopicDeadletter, Key: m.Key, Value: letter}
+}
+
+func origin(m bus.Message) string { return fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset) }
+
+// Reject sends a message to the topic deadletter.
+func (d *Decoder) Reject(ctx context.Context, m bus.Message, reason error) {
+	d.dead.WithLabelValues(m.Topic).Inc()
+	d.log.Warn("message could not be decoded", "origin", origin(m), "device", m.Key, "error", reason)
+	if err := d.pub.Publish(ctx, Letter(m, reason, d.now())); err != nil {
 		d.lost.Inc()
-		d.log.Error("dead letter could not be published", "origin", origin, "error", err)
+		d.log.Error("dead letter could not be published", "origin", origin(m), "error", err)
 	}
+}
+
+// Decode reads a batch into one that is used again, and checks it.
+func Decode(value []byte, b *auspexv1.Batch) error {
+	b.ResetVT()
+	if err := b.UnmarshalVT(value); err != nil {
+		return err
+	}
+	return Check(b)
 }
 
 // Check reports the first contradiction in a batch: columns of unequal length,

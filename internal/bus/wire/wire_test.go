@@ -1,4 +1,4 @@
-package decode_test
+package wire_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
-	"auspex/pipeline/decode"
+	"auspex/internal/bus/wire"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -30,7 +30,7 @@ func good() *auspexv1.Batch {
 }
 
 func TestContradictionsAreFound(t *testing.T) {
-	if err := decode.Check(good()); err != nil {
+	if err := wire.Check(good()); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -51,8 +51,8 @@ func TestContradictionsAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := good()
 			c.spoil(b)
-			err := decode.Check(b)
-			if !errors.Is(err, decode.ErrMalformed) || !strings.Contains(err.Error(), c.want) {
+			err := wire.Check(b)
+			if !errors.Is(err, wire.ErrMalformed) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
@@ -62,7 +62,7 @@ func TestContradictionsAreFound(t *testing.T) {
 func TestUndecodableMessagesBecomeDeadLetters(t *testing.T) {
 	b, reg := mem.New(2), prometheus.NewRegistry()
 	defer func() { _ = b.Close() }()
-	d := decode.New("test", b, nil, reg)
+	d := wire.New("test", b, nil, reg)
 	ok, err := good().MarshalVT()
 	if err != nil {
 		t.Fatal(err)
@@ -91,12 +91,55 @@ func TestUndecodableMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
+func TestReadersOfATopicWriteTheSameLetter(t *testing.T) {
+	m := bus.Message{Topic: "alerts", Key: "s1", Value: []byte(`{"id":`), Partition: 1, Offset: 42}
+	type thing struct{ ID string }
+	ids := map[string]bool{}
+	for _, reader := range []string{"history", "notify"} {
+		b := mem.New(1)
+		if v, ok := wire.Record[thing](t.Context(), wire.New(reader, b, nil, nil), m, nil); ok {
+			t.Fatalf("read %+v", v)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "g"}, func(_ context.Context, msgs []bus.Message) error {
+			cancel()
+			var l schemas.DeadLetter
+			err := json.Unmarshal(msgs[0].Value, &l)
+			ids[l.ID] = true
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_ = b.Close()
+	}
+	if len(ids) != 1 {
+		t.Errorf("letters %v", ids)
+	}
+}
+
+func TestARecordIsCheckedAsItsReaderAsks(t *testing.T) {
+	type thing struct{ ID string }
+	named := func(x *thing) error {
+		if x.ID == "" {
+			return errors.New("without id")
+		}
+		return nil
+	}
+	for in, ok := range map[string]bool{`{"id":"x"}`: true, `{"id":""}`: false, `{`: false, ``: false} {
+		b := mem.New(1)
+		if v, got := wire.Record(t.Context(), wire.New("r", b, nil, nil), bus.Message{Topic: "incidents", Value: []byte(in)}, named); got != ok || ok && v.ID != "x" {
+			t.Errorf("%q: %+v, %v", in, v, got)
+		}
+		_ = b.Close()
+	}
+}
+
 func FuzzBatch(f *testing.F) {
 	v, _ := good().MarshalVT()
 	f.Add(v)
 	f.Fuzz(func(t *testing.T, in []byte) {
 		b := &auspexv1.Batch{}
-		if b.UnmarshalVT(in) != nil || decode.Check(b) != nil {
+		if b.UnmarshalVT(in) != nil || wire.Check(b) != nil {
 			return
 		}
 		s := b.GetSamples()
