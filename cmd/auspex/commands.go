@@ -272,6 +272,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1", "`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones")
 	return c
 }
 
