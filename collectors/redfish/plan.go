@@ -235,7 +235,7 @@ func before(a, b *source) bool {
 func (s *source) order() int {
 	switch {
 	case s.again:
-		return 3*int(rankExcerpts) + 2
+		return max(3*int(rankExcerpts)+2, 3*int(s.rank))
 	case s.wanted:
 		return 3*int(rankExcerpts) + 1
 	}
