@@ -569,7 +569,9 @@ func TestAdminsRoutesAnswerAdminsAlone(t *testing.T) {
 	w := start(t, false, func(_ *api.Config, d *api.Deps) {
 		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") })}
 	})
-	header := func(name, value string) func(*http.Request) { return func(r *http.Request) { r.Header.Set(name, value) } }
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
 	for _, tc := range []struct {
 		name, method, role string
 		change             func(*http.Request)

@@ -301,7 +301,9 @@ func (c *Controller) stands(k *climb) bool {
 	if n == nil || n.inc.RootCause.Resource != k.Target {
 		return false
 	}
-	k.Evidence = n.inc.Updated
+	if n.inc.Updated.After(k.Evidence) { // what a failed repair has shown may be newer
+		k.Evidence = n.inc.Updated
+	}
 	k.Confidence = n.inc.RootCause.Confidence
 	return true
 }

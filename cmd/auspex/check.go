@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
@@ -11,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"auspex/api/prometheus"
 	"auspex/collectors"
 	"auspex/control"
 	"auspex/internal/cmdb"
@@ -73,15 +75,17 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	return nil
 }
 
-// ShowConfig prints the effective configuration. It holds no secret: those are in
-// a file of their own.
+// ShowConfig prints the effective configuration. Secrets are in a file of their
+// own; those in an address of a database are left out.
 func ShowConfig(out io.Writer, cfg Config) error {
-	enc := yaml.NewEncoder(out)
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)
-	if err := enc.Encode(cfg); err != nil {
+	if err := errors.Join(enc.Encode(cfg), enc.Close()); err != nil {
 		return err
 	}
-	return enc.Close()
+	_, err := io.WriteString(out, prometheus.Redact(text.String()))
+	return err
 }
 
 // ShowKeys lists every key, its type and its default, with every collector.

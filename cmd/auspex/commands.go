@@ -19,6 +19,7 @@ import (
 	"auspex/correlator/replay"
 	"auspex/internal/cmdb"
 	"auspex/internal/config"
+	"auspex/internal/datafile"
 	"auspex/internal/usage"
 	"auspex/predictor/backtest"
 )
@@ -26,7 +27,7 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), backtestCommand(),
-		simulateCommand(), cmdbCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
+		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
 	}
 }
 
@@ -47,6 +48,7 @@ func (f *configFlags) add(c *cobra.Command) {
 }
 
 func (f *configFlags) load(std IO) (Config, error) {
+	datafile.Umask() // whoever reads the configuration writes our files, and none of the user's
 	set := slices.Clone(f.set)
 	for _, kv := range [][2]string{{"data", f.data}, {"api.listen", f.listen}, {"control.mode", f.mode}} {
 		if kv[1] != "" {
@@ -254,6 +256,7 @@ func simulateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			datafile.Umask()
 			return Simulate(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}

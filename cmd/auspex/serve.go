@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	promrules "github.com/prometheus/prometheus/rules"
@@ -48,8 +49,10 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			deps.Admin = map[string]http.Handler{"/-/reload": s.reload}
 		}
 		if s.hot != nil {
-			cfg := prometheus.DefaultConfig()
+			cfg := s.cfg.API.Query
 			cfg.Rules = s.ruleGroups
+			cfg.Caller = func(ctx context.Context) string { return api.Caller(ctx).Name }
+			cfg.Status = prometheus.Status{Started: time.Now(), Retention: s.cfg.Store.HotWindow.Retention, Config: s.shownConfig}
 			read, err := prometheus.New(s.hot, cfg, s.log, s.reg)
 			if err != nil {
 				return nil, err
@@ -85,6 +88,13 @@ func (v historyView) Events(ctx context.Context, device string, since time.Time,
 		return nil, nil
 	}
 	return h.Events(ctx, device, since, limit)
+}
+
+// shownConfig is the configuration that this process began with.
+func (s *stack) shownConfig() (string, error) {
+	var text strings.Builder
+	err := ShowConfig(&text, s.cfg)
+	return text.String(), err
 }
 
 // ruleGroups are the rules that this process evaluates.

@@ -24,6 +24,7 @@ import (
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -160,11 +161,12 @@ func told(rec *collectortest.Recorder) []string {
 
 func wait(t *testing.T, rec *collectortest.Recorder, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); len(rec.Events()) < n; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("only %v", told(rec))
+	waittest.Until(t, func() error {
+		if len(rec.Events()) < n {
+			return fmt.Errorf("only %v", told(rec))
 		}
-	}
+		return nil
+	})
 }
 
 func run(t *testing.T, res schemas.Resource, s collectors.Settings, out collectors.Emitter) (c collectors.Collector, stop func() error) {

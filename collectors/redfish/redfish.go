@@ -217,8 +217,12 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		return mark(err)
 	}
 	if r.cfg.SensorInterval > 0 && now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2 {
+		understood := r.c.Understood()
 		if err := r.round(ctx, now); err != nil {
 			return mark(err)
+		}
+		if r.c.Understood() == understood && r.failed != nil {
+			return mark(r.failed) // it only makes sense where it says that nothing has changed
 		}
 		r.sensorsAt = now
 	}

@@ -82,19 +82,20 @@ const maxPages = 1000
 // Client is a service that keeps one connection and one session. One caller at
 // a time; not safe for concurrent use.
 type Client struct {
-	opt     Options
-	base    *url.URL
-	http    *http.Client
-	tr      *http.Transport
-	token   string
-	session string // path of the session to delete
-	basic   bool   // the service knows no sessions, or has none left
-	seen    map[string]answer
-	flat    map[string]bool // collections that leave $expand unheeded
-	root    *Root
-	read    int64 // bytes of all answers
-	asked   int64 // requests
-	sum     maphash.Seed
+	opt        Options
+	base       *url.URL
+	http       *http.Client
+	tr         *http.Transport
+	token      string
+	session    string // path of the session to delete
+	basic      bool   // the service knows no sessions, or has none left
+	seen       map[string]answer
+	flat       map[string]bool // collections that leave $expand unheeded
+	root       *Root
+	read       int64 // bytes of all answers
+	asked      int64 // requests
+	sum        maphash.Seed
+	understood int // answers that could be read
 }
 
 // Read returns the bytes of all answers so far.
@@ -272,6 +273,10 @@ func (c *Client) Get(ctx context.Context, path string) (Object, error) {
 	return c.parse(path, raw)
 }
 
+// Understood returns how many answers with a body could be read: what a service
+// says of what has not changed tells little of its health.
+func (c *Client) Understood() int { return c.understood }
+
 // GetChanged reads a resource, and returns nil where it is what the last call for this
 // path has read; a service with ETags does not even send it then.
 func (c *Client) GetChanged(ctx context.Context, path string) (Object, error) {
@@ -321,6 +326,7 @@ func (c *Client) parse(path string, raw []byte) (Object, error) {
 	if o.ID() == "" && o["error"] != nil { // some services send their errors with status 200
 		return nil, fmt.Errorf("%w: %s: %s", ErrProtocol, path, errorMessage(raw))
 	}
+	c.understood++
 	return o, nil
 }
 

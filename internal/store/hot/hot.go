@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
@@ -169,6 +170,10 @@ func (w *Window) LastSeen(ctx context.Context, part string, since time.Time) (at
 	return at, ok, set.Err()
 }
 
+// Stats tells which names and labels the series in memory have most of, at most
+// limit of each kind.
+func (w *Window) Stats(limit int) *tsdb.Stats { return w.db.Head().Stats(model.MetricNameLabel, limit) }
+
 // Series returns the number of series in memory.
 func (w *Window) Series() int { return int(w.db.Head().NumSeries()) }
 
@@ -186,6 +191,7 @@ func (w *Window) Append(ctx context.Context, batches ...*auspexv1.Batch) error {
 		if d.generation != generation {
 			d.reset(generation)
 		}
+		d.contact.heard(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
 		t.samples(d, b)
 		t.gpus(d, b)
 		d.mu.Unlock()

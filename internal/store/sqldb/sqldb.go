@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
+	"auspex/internal/datafile"
 	schemasql "auspex/schemas/sql"
 )
 
@@ -44,7 +43,7 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 	if IsPostgres(dsn) {
 		driver, dialect = "pgx", database.DialectPostgres
 	} else {
-		if err := os.MkdirAll(filepath.Dir(dsn), 0o700); err != nil {
+		if err := datafile.Reserve(dsn); err != nil {
 			return nil, fmt.Errorf("open relational store: %w", err)
 		}
 		q := url.Values{}
