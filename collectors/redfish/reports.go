@@ -363,7 +363,7 @@ func clash(list []value, named bool) bool {
 		}
 		shortest, longest = min(shortest, gap), max(longest, gap)
 	}
-	return !named && (len(list) == 2 || len(list) > 2 && longest > 3*shortest)
+	return !named && len(list) > 1 && (len(list) < 4 || 2*longest > 3*shortest)
 }
 
 // ownerOf names the part that a path speaks of.
