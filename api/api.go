@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api/access"
+	promapi "auspex/api/prometheus"
 	"auspex/api/stream"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
@@ -42,7 +43,33 @@ type Config struct {
 	MaxStreams      int           `yaml:"max_streams"`      // readers of the live stream at a time
 	TLS             TLSConfig     `yaml:"tls"`
 	Name            string        `yaml:"name"` // of this fleet, shown in the header
+	// Metrics and Health say who may read /metrics, and /-/healthy with /-/ready:
+	// open, or token (of any role). Empty is open where the listener is on loopback
+	// alone, and token elsewhere; health is open.
+	Metrics string `yaml:"metrics"`
+	Health  string `yaml:"health"`
+	// Query bounds what the Prometheus read API does for a caller.
+	Query promapi.Config `yaml:"query"`
 }
+
+// Who may read what a process says of itself.
+const (
+	AccessOpen  = "open"
+	AccessToken = "token"
+)
+
+// MetricsOpen reports whether /metrics answers anybody. It goes by the listener
+// and not by who asks: a proxy on this machine gives everybody its address.
+func (c Config) MetricsOpen() bool {
+	if c.Metrics != "" {
+		return c.Metrics == AccessOpen
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// HealthOpen reports whether /-/healthy and /-/ready answer anybody.
+func (c Config) HealthOpen() bool { return c.Health != AccessToken }
 
 // TLSConfig names the certificate of the listener; without one it speaks HTTP.
 type TLSConfig struct {
@@ -61,7 +88,7 @@ func (c TLSConfig) Read() (tls.Certificate, error) {
 
 // DefaultConfig returns a console on loopback.
 func DefaultConfig() Config {
-	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64}
+	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64, Query: promapi.DefaultConfig()}
 }
 
 // Validate reports the first setting that cannot work.
@@ -79,6 +106,11 @@ func (c Config) Validate() error {
 	}
 	if c.MaxStreams < 1 || c.MaxStreams > 10_000 {
 		return fmt.Errorf("max_streams: %d is not in 1 to 10000", c.MaxStreams)
+	}
+	for key, v := range map[string]string{"metrics": c.Metrics, "health": c.Health} {
+		if v != "" && v != AccessOpen && v != AccessToken {
+			return fmt.Errorf("%s: want open or token, got %q", key, v)
+		}
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		return errors.New("tls: cert_file and key_file go together")
@@ -140,7 +172,7 @@ type Deps struct {
 
 	// Open, Guarded and Admin mount handlers below the base path, by prefix such as
 	// "/metrics" or "/prometheus/": those of Open answer anybody, those of Guarded
-	// whoever may read, those of Admin a POST from this machine or of an admin.
+	// whoever may read, those of Admin the POST of an admin.
 	Open    map[string]http.Handler
 	Guarded map[string]http.Handler
 	Admin   map[string]http.Handler
@@ -160,6 +192,9 @@ type Server struct {
 
 	cert atomic.Pointer[tls.Certificate]
 
+	stopping context.Context // done when the server stops
+	stop     context.CancelFunc
+
 	mu   sync.Mutex
 	addr net.Addr
 }
@@ -176,6 +211,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps.Mode = func() string { return schemas.ModeObserve }
 	}
 	s := &Server{cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second)}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	var err error
 	if s.hub, err = stream.NewHub(strconv.FormatInt(time.Now().UnixNano(), 36), cfg.MaxStreams, deps.Registerer); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
@@ -279,6 +315,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		s.log.Warn("current state could not be read yet", "error", err)
 	}
 	wg.Go(func() { s.live.run(ctx) })
+	wg.Go(func() { s.prune(ctx) })
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- s.app.Listener(ln) })
 	ready()
@@ -291,6 +328,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		err = nil
 	}
 	cancel()
+	s.stop()
 	s.hub.Close()
 	if e := s.app.ShutdownWithTimeout(3 * time.Second); e != nil && err == nil && !errors.Is(e, context.DeadlineExceeded) {
 		err = fmt.Errorf("stop listening: %w", e)

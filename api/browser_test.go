@@ -19,6 +19,7 @@ import (
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/internal/browsertest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -110,12 +111,12 @@ func (p *tab) eval(js string) string {
 // wait polls a JavaScript condition.
 func (p *tab) wait(what, js string) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	waittest.Until(p.t, func() error {
 		if p.eval("String(Boolean("+js+"))") == "true" {
-			return
+			return nil
 		}
-	}
-	p.t.Fatalf("%s: not within 2 min; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
+		return fmt.Errorf("%s; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
+	})
 }
 
 const settled = `document.querySelector('main h1, main .note') && !document.querySelector('main .skeleton')`

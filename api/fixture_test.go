@@ -49,7 +49,7 @@ func (i *inventory) Snapshot() *cmdb.Snapshot {
 		cfg := cmdb.DefaultConfig()
 		cfg.Site = "dc1"
 		inv := cmdb.New(cfg, nil, nil, nil)
-		if r, err := inv.Import(context.Background(), i.t); err != nil || len(r.Problems) > 0 {
+		if r, err := inv.Import(context.Background(), cmdb.Draft{Topology: i.t}, cmdb.ImportOptions{}); err != nil || len(r.Problems) > 0 {
 			panic(fmt.Sprint(err, r.Problems))
 		}
 		s := *inv.Snapshot()
@@ -584,7 +584,7 @@ func (w *world) seed(t *testing.T) {
 	}
 	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}
 	noEffect := messages.Age(5 * time.Minute)
-	noEffect["saw"] = say(messages.Both, messages.Args{"first": say(messages.PowerBack, nil), "second": say(messages.NotRead, messages.Args{"part": host + "/gpu4"})})
+	noEffect["saw"] = say(messages.Both, messages.Args{"first": say(messages.PowerBack, nil), "second": say(messages.PartSilent, messages.Args{"part": host + "/gpu4", "server": host, "collector": "dcgmexporter"})})
 	action("a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, nil, say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil)
 	action("a-307", "gpu-r07-02", "gpu-r07-02/gpu1", "ticket", "i-1017", schemas.ModeEnforce, schemas.ActionProposed, nil, say(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil)
 	action("a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning, &schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, say(messages.Decided, nil), 0, 640*time.Second, rails[:2])

@@ -77,11 +77,6 @@ type loginAnswer struct {
 // VisitLoginResponse implements apigen.LoginResponseObject.
 func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 	s := a.s
-	if ok, wait := s.limit.allow(c.IP(), time.Now()); !ok {
-		s.meter.logins.WithLabelValues("limited").Inc()
-		c.Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-		return problem{http.StatusTooManyRequests, "too_many_logins", "There were too many tries to log in.", "Wait a moment."}
-	}
 	var who access.Principal
 	found := false
 	var err error
@@ -94,11 +89,22 @@ func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 		}
 	}
 	if !found {
+		// Guesses are slowed down, and only they: who shares an address with a
+		// guesser still gets in. A try costs a hash and a look-up, whatever it holds.
+		if ok, wait := s.limit.allow(c.IP(), time.Now()); !ok {
+			s.meter.logins.WithLabelValues("limited").Inc()
+			c.Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
+			return problem{http.StatusTooManyRequests, "too_many_logins", "There were too many tries to log in.", "Wait a moment."}
+		}
 		s.meter.logins.WithLabelValues("refused").Inc()
 		return problem{http.StatusUnauthorized, "bad_credential", "The code or token is not valid.", "A code works once. The server prints a new address when it starts, and POST /api/v1/login-codes makes one."}
 	}
 	session, expires, err := s.access.StartSession(a.ctx, who)
-	if err != nil {
+	switch {
+	case errors.Is(err, access.ErrRevoked):
+		s.meter.logins.WithLabelValues("refused").Inc()
+		return problem{http.StatusUnauthorized, "bad_credential", "The token that the code came from was revoked.", "Ask for another code."}
+	case err != nil:
 		return err
 	}
 	s.meter.logins.WithLabelValues("accepted").Inc()
@@ -119,14 +125,14 @@ func (s *Server) CreateLoginCode(ctx context.Context, _ apigen.CreateLoginCodeRe
 	if err := may(ctx, access.Invite); err != nil {
 		return nil, err
 	}
-	code, expires := s.access.NewCode(caller(ctx), invitation)
+	code, expires := s.access.NewCode(Caller(ctx), invitation)
 	return apigen.CreateLoginCode201JSONResponse{Code: code, Expires: expires.UTC()}, nil
 }
 
 // Logout implements the operation logout.
 func (s *Server) Logout(ctx context.Context, _ apigen.LogoutRequestObject) (apigen.LogoutResponseObject, error) {
-	if session, ok := ctx.Value(sessionKey{}).(string); ok {
-		if err := s.access.EndSession(ctx, session); err != nil {
+	if id, ok := ctx.Value(identityKey{}).(*identity); ok && id.session != "" {
+		if err := s.access.EndSession(ctx, id.session); err != nil {
 			return nil, err
 		}
 	}
@@ -150,7 +156,7 @@ func (s *Server) me(p access.Principal) apigen.Me {
 
 // GetMe implements the operation getMe.
 func (s *Server) GetMe(ctx context.Context, _ apigen.GetMeRequestObject) (apigen.GetMeResponseObject, error) {
-	return apigen.GetMe200JSONResponse(s.me(caller(ctx))), nil
+	return apigen.GetMe200JSONResponse(s.me(Caller(ctx))), nil
 }
 
 // ListEvents implements the operation listEvents.
@@ -476,8 +482,8 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	}
 	key := cmp.Or(r.Params.IdempotencyKey, time.Now().Format(time.RFC3339Nano))
 	intent := schemas.Intent{
-		ID: schemas.EventID("intent", a.ID, string(r.Verb), caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
-		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: a.Reason, Actor: caller(ctx).Name,
+		ID: schemas.EventID("intent", a.ID, string(r.Verb), Caller(ctx).Name, key), Time: time.Now().UTC(), Site: a.Site, Verb: string(r.Verb),
+		Action: a.ID, Server: a.Server, Kind: a.Kind, Reason: a.Reason, Actor: Caller(ctx).Name,
 	}
 	value, err := json.Marshal(intent)
 	if err != nil {
@@ -496,7 +502,7 @@ func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apig
 	if err := may(ctx, access.Read); err != nil {
 		return nil, err
 	}
-	reader, ok := s.hub.Open(r.Params.LastEventID, map[string]int64{"time": time.Now().UnixMilli()}, map[string][]string{"topics": {""}})
+	reader, ok := s.hub.Open(ctx.Value(identityKey{}), r.Params.LastEventID, map[string]int64{"time": time.Now().UnixMilli()}, map[string][]string{"topics": {""}})
 	if !ok {
 		return nil, problem{http.StatusServiceUnavailable, "too_many_streams", "There are too many readers of the live stream.", "Close other pages, or raise api.max_streams."}
 	}

@@ -10,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strconv"
@@ -20,8 +22,6 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v2"
-	"github.com/gofiber/fiber/v2/middleware/adaptor"
-	"github.com/gofiber/fiber/v2/middleware/compress"
 	"github.com/gofiber/fiber/v2/middleware/recover"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -33,7 +33,6 @@ import (
 
 const (
 	sessionCookie = "auspex_session"
-	maxBody       = 1 << 20
 	answerWithin  = 15 * time.Second
 	// What the page may load: its own files, nothing inline, no other origin.
 	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
@@ -51,15 +50,22 @@ func (p problem) body() apigen.Problem {
 	return apigen.Problem{Type: "about:blank", Title: http.StatusText(p.status), Status: p.status, Code: p.code, Detail: p.detail, Hint: p.hint}
 }
 
-type callerKey struct{}
-
-// caller returns who sent a request.
-func caller(ctx context.Context) access.Principal {
-	p, _ := ctx.Value(callerKey{}).(access.Principal)
-	return p
+// identity is who sent a request, and with what: a token, or the session of a
+// browser.
+type identity struct {
+	access.Principal
+	token, session string
 }
 
-type sessionKey struct{}
+type identityKey struct{}
+
+// Caller returns who sent the request of a context; nobody has no name.
+func Caller(ctx context.Context) access.Principal {
+	if id, ok := ctx.Value(identityKey{}).(*identity); ok {
+		return id.Principal
+	}
+	return access.Principal{}
+}
 
 // build assembles the handlers. The order matters: what is refused is refused
 // before anything is read.
@@ -68,36 +74,30 @@ func (s *Server) build() (*fiber.App, error) {
 		AppName: "auspex", DisableStartupMessage: true, Immutable: true, // values of a request outlive it in stores and queues
 		BodyLimit: maxBody, ReadTimeout: 15 * time.Second, IdleTimeout: 2 * time.Minute, WriteTimeout: 0, // a stream has no end
 		ErrorHandler: s.fail, StrictRouting: false, CaseSensitive: true, ReadBufferSize: 16 << 10,
+		Concurrency: maxConnections, DisablePreParseMultipartForm: true, // which would unpack before anybody is known
 	})
-	app.Use(s.measure, recover.New(), s.headers, s.host)
+	app.Server().HeaderReceived = s.admit
+	app.Use(s.measure, recover.New(), s.headers, s.host, s.coded, s.attend)
 	root := app.Group(s.cfg.BasePath)
-	for prefix, h := range s.deps.Open {
-		root.All(prefix, adaptor.HTTPHandler(s.strip(h)))
-		root.All(strings.TrimSuffix(prefix, "/")+"/*", adaptor.HTTPHandler(s.strip(h)))
+	for _, prefix := range longestFirst(s.deps.Open) {
+		h := s.deps.Open[prefix]
+		root.All(prefix, mount(s.strip(h)))
+		root.All(strings.TrimSuffix(prefix, "/")+"/*", mount(s.strip(h)))
 	}
-	for prefix, h := range s.deps.Guarded {
-		handler := adaptor.HTTPHandler(s.strip(h))
-		root.All(prefix, s.authenticate, s.readers, handler)
-		root.All(strings.TrimSuffix(prefix, "/")+"/*", s.authenticate, s.readers, handler)
+	for _, prefix := range longestFirst(s.deps.Guarded) {
+		chain := []fiber.Handler{packed, s.authenticate, s.readers, mount(s.strip(s.deps.Guarded[prefix]))}
+		root.All(prefix, chain...)
+		root.All(strings.TrimSuffix(prefix, "/")+"/*", chain...)
 	}
 	for path, h := range s.deps.Admin {
-		handler := adaptor.HTTPHandler(s.strip(h))
-		root.Post(path, func(c *fiber.Ctx) error {
-			if !local(c) {
-				return c.Next()
-			}
-			if err := crossSite(c); err != nil {
-				return err
-			}
-			return handler(c)
-		}, s.authenticate, s.admins, handler)
+		root.Post(path, s.authenticate, s.admins, mount(s.strip(h)))
 		root.All(path, func(c *fiber.Ctx) error {
 			c.Set("Allow", http.MethodPost)
 			return problem{http.StatusMethodNotAllowed, "no_route", c.Method() + " has no meaning here.", "Use POST."}
 		})
 	}
 	v1 := root.Group("/api/v1")
-	v1.Use(compress.New(compress.Config{Level: compress.LevelBestSpeed, Next: func(c *fiber.Ctx) bool { return strings.HasSuffix(c.Path(), "/stream") }}))
+	v1.Use(packed)
 	v1.Get("/openapi.yaml", func(c *fiber.Ctx) error {
 		c.Set("Content-Type", "application/yaml")
 		return c.Send(openapi.Document)
@@ -110,7 +110,7 @@ func (s *Server) build() (*fiber.App, error) {
 			c.SetUserContext(ctx)
 		}
 		if strings.HasSuffix(c.Path(), "/api/v1/login") {
-			return s.sameOrigin(c)
+			return s.login(c)
 		}
 		return s.authenticate(c)
 	})
@@ -127,6 +127,11 @@ func (s *Server) build() (*fiber.App, error) {
 	}
 	root.Get("/*", static.serve)
 	return app, nil
+}
+
+// longestFirst lists prefixes so that a part of another comes before it.
+func longestFirst(m map[string]http.Handler) []string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return len(b) - len(a) })
 }
 
 // strip takes the base path off before a mounted handler sees the request.
@@ -152,7 +157,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		case http.StatusMethodNotAllowed, http.StatusNotFound:
 			p.code = "no_route"
 		case http.StatusRequestEntityTooLarge:
-			p.code, p.hint = "too_large", fmt.Sprintf("A body has at most %d bytes.", maxBody)
+			p = tooLarge(maxBody)
 			linger(c.Context().Conn())
 		case http.StatusRequestHeaderFieldsTooLarge:
 			linger(c.Context().Conn())
@@ -196,64 +201,69 @@ func (s *Server) host(c *fiber.Ctx) error {
 	return problem{http.StatusMisdirectedRequest, "unknown_host", "This server does not go by the name of the request.", "Add the name to api.hosts, or use the address."}
 }
 
-// sameOrigin refuses writes that another site makes the browser send.
-func (s *Server) sameOrigin(c *fiber.Ctx) error {
-	if c.Method() == http.MethodGet || c.Method() == http.MethodHead {
-		return c.Next()
-	}
-	if err := crossSite(c); err != nil {
-		return err
-	}
-	return c.Next()
-}
-
-func crossSite(c *fiber.Ctx) error {
+// crossSite refuses what another site makes the browser send. A page's origin is
+// the name of the request, or one that browsers may use where a proxy puts
+// another into the request.
+func (s *Server) crossSite(c *fiber.Ctx) error {
 	site, origin := c.Get("Sec-Fetch-Site"), c.Get("Origin")
-	if (site != "" && site != "same-origin" && site != "none") || (origin != "" && !sameHost(origin, string(c.Request().Host()))) {
+	if (site != "" && site != "same-origin" && site != "none") || (origin != "" && !s.ours(origin, string(c.Request().Host()))) {
 		return problem{http.StatusForbidden, "cross_site", "The request came from another site.", "Use this server's own pages, or a token."}
 	}
 	return nil
 }
 
-// local tells a request of this machine. What a proxy on it hands on is not local.
-func local(c *fiber.Ctx) bool {
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
-		if c.Get(header) != "" {
-			return false
-		}
-	}
-	return c.Context().RemoteIP().IsLoopback()
+func (s *Server) ours(origin, host string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, host) || slices.Contains(s.cfg.Hosts, strings.ToLower(u.Hostname())))
 }
 
-func sameHost(origin, host string) bool {
-	_, rest, ok := strings.Cut(origin, "://")
-	return ok && strings.EqualFold(rest, host)
-}
-
-// authenticate finds out who asks: a token as bearer or as the password of basic
-// authentication, or the session of a browser.
-func (s *Server) authenticate(c *fiber.Ctx) error {
-	who, how, err := s.identify(c)
-	if err != nil {
-		return err
-	}
-	switch how {
-	case "":
-		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
-		return problem{http.StatusUnauthorized, "login_needed", "Nobody is logged in.", "Open the address that the server printed when it started, or send a token."}
-	case "session":
-		if site := c.Get("Sec-Fetch-Site"); c.Method() != http.MethodGet && c.Method() != http.MethodHead && site == "" && c.Get("Origin") == "" {
-			return problem{http.StatusForbidden, "cross_site", "A write with a session must come from this server's own pages.", "Use a token for scripts."}
+// login lets a try to log in through: from our own page or a script, small, and
+// not packed.
+func (s *Server) login(c *fiber.Ctx) error {
+	if c.Method() == http.MethodPost {
+		if err := s.crossSite(c); err != nil {
+			return err
 		}
-		c.SetUserContext(context.WithValue(context.WithValue(c.UserContext(), callerKey{}, who), sessionKey{}, c.Cookies(sessionCookie)))
-		return s.sameOrigin(c)
 	}
-	c.SetUserContext(context.WithValue(c.UserContext(), callerKey{}, who))
+	if c.Get("Content-Encoding") != "" {
+		return errCoding
+	}
+	if len(c.BodyRaw()) > maxUnknown {
+		return tooLarge(maxUnknown)
+	}
 	return c.Next()
 }
 
-func (s *Server) identify(c *fiber.Ctx) (p access.Principal, how string, err error) {
-	scheme, value, _ := strings.Cut(c.Get("Authorization"), " ")
+// authenticate finds out who asks: a token as bearer or as the password of basic
+// authentication, or the session of a browser. The body is unpacked afterwards.
+func (s *Server) authenticate(c *fiber.Ctx) error {
+	id, err := s.identify(c.UserContext(), c.Get("Authorization"), c.Cookies(sessionCookie))
+	if err != nil {
+		return err
+	}
+	if id == nil {
+		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
+		return problem{http.StatusUnauthorized, "login_needed", "Nobody is logged in.", "Open the address that the server printed when it started, or send a token."}
+	}
+	if id.session != "" {
+		read := c.Method() == http.MethodGet || c.Method() == http.MethodHead
+		if !read && c.Get("Sec-Fetch-Site") == "" && c.Get("Origin") == "" {
+			return problem{http.StatusForbidden, "cross_site", "A write with a session must come from this server's own pages.", "Use a token for scripts."}
+		}
+		if err := s.crossSite(c); err != nil {
+			return err
+		}
+	}
+	c.SetUserContext(context.WithValue(c.UserContext(), identityKey{}, id))
+	if err := unpack(c); err != nil {
+		return err
+	}
+	return c.Next()
+}
+
+// identify returns whose credential a request carries, or nil.
+func (s *Server) identify(ctx context.Context, authorization, cookie string) (*identity, error) {
+	scheme, value, _ := strings.Cut(authorization, " ")
 	token := ""
 	switch strings.ToLower(scheme) {
 	case "bearer":
@@ -263,18 +273,17 @@ func (s *Server) identify(c *fiber.Ctx) (p access.Principal, how string, err err
 			_, token, _ = strings.Cut(string(b), ":")
 		}
 	}
-	found := false
+	id, found, err := &identity{token: token}, false, error(nil)
 	if token != "" {
-		how = "token"
-		p, found, err = s.access.Token(c.UserContext(), token)
-	} else if cookie := c.Cookies(sessionCookie); cookie != "" {
-		how = "session"
-		p, found, err = s.access.Session(c.UserContext(), cookie)
+		id.Principal, found, err = s.access.Token(ctx, token)
+	} else if cookie != "" {
+		id.session = cookie
+		id.Principal, found, err = s.access.Session(ctx, cookie)
 	}
-	if !found {
-		how = ""
+	if err != nil || !found {
+		return nil, err
 	}
-	return p, how, err
+	return id, nil
 }
 
 // readers lets those through who may read.
@@ -295,7 +304,7 @@ func (s *Server) admins(c *fiber.Ctx) error {
 
 // may returns a problem unless the caller has a permission.
 func may(ctx context.Context, permission string) error {
-	if p := caller(ctx); !p.May(permission) {
+	if p := Caller(ctx); !p.May(permission) {
 		return problem{http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the right %q.", p.Name, permission), "An admin can grant it."}
 	}
 	return nil

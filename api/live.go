@@ -204,24 +204,10 @@ func (l *live) run(ctx context.Context) {
 
 // listen marks what a topic changes. A bus that fails is tried again.
 func (l *live) listen(ctx context.Context, topic string) {
-	wait := time.Second
-	for ctx.Err() == nil {
-		err := l.deps.Subscriber.Subscribe(ctx, bus.Subscription{Topic: topic, FromNewest: true}, func(_ context.Context, msgs []bus.Message) error {
-			wait = time.Second
-			l.heard(topic, msgs)
-			return nil
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		l.meter.listen.Inc()
-		l.deps.Log.Warn("bus could not be read for the live stream", "topic", topic, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, 30*time.Second)
-	}
+	_ = bus.Follow(ctx, l.deps.Subscriber, bus.Subscription{Topic: topic, FromNewest: true}, l.deps.Log, func(_ context.Context, msgs []bus.Message) error {
+		l.heard(topic, msgs)
+		return nil
+	}, func(error) { l.meter.listen.Inc() }) // a bus that is closed has nothing more to say
 }
 
 func (l *live) heard(topic string, msgs []bus.Message) {

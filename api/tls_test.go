@@ -20,13 +20,13 @@ import (
 )
 
 // secure starts a console with a certificate, and a client that trusts it.
-func secure(t *testing.T) (*world, *certtest.Authority, certtest.Leaf) {
+func secure(t *testing.T, options ...option) (*world, *certtest.Authority, certtest.Leaf) {
 	t.Helper()
 	a := certtest.New(t)
 	l := a.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")
-	w := start(t, true, func(c *api.Config, _ *api.Deps) {
+	w := start(t, true, append(options, func(c *api.Config, _ *api.Deps) {
 		c.TLS = api.TLSConfig{CertFile: l.CertFile, KeyFile: l.KeyFile}
-	})
+	})...)
 	w.client = trusting(t, a.Pool)
 	return w, a, l
 }

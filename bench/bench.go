@@ -1,7 +1,7 @@
 // Package bench measures the product: what a scenario reports and how processor
 // time is counted, data with the entropy of real telemetry, and the peers that
 // play devices in processes of their own, so that their work is not counted.
-// The scenarios, which wire stages, are in internal/app.
+// The scenarios drive the product that cmd/auspex wires, through [Product].
 package bench
 
 import (

@@ -220,8 +220,7 @@ func TestKernelPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var parser kernlog.Parser
-	ev, ok := parser.Message(rec.Unit, rec.Text)
-	if !ok || ev.Type != "gpu.xid" || ev.Code != "79" {
+	if ev := parser.Message(rec.Unit, rec.Text); len(ev) != 1 || ev[0].Type != "gpu.xid" || ev[0].Code != "79" {
 		t.Errorf("%q is read as %+v", lines[len(lines)-1], ev)
 	}
 	post := func(body string) (status int, err error) {

@@ -22,6 +22,11 @@ type Batch struct {
 	symbols map[string]uint32
 	series  map[seriesKey]Ref
 	refused int
+
+	bounds  map[boundKey]Ref // the series of thresholds
+	named   map[namedBound]Ref
+	given   map[Ref]*given
+	waiting []*given // for Emit
 }
 
 // maxSeries bounds the series of a device: names that change all the time would
@@ -36,7 +41,9 @@ type seriesKey struct{ metric, kind, part, labels string }
 // NewBatch makes an empty batch of a device (the server or switch that is read)
 // and the registered name of the collector that reads it.
 func NewBatch(device, collector string) *Batch {
-	b := &Batch{symbols: map[string]uint32{"": 0}, series: make(map[seriesKey]Ref)}
+	b := &Batch{
+		symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, named: map[namedBound]Ref{}, given: map[Ref]*given{},
+	}
 	b.wire.Device, b.wire.Collector = device, collector
 	b.samples.Symbols = []string{""}
 	return b
@@ -113,6 +120,7 @@ func (b *Batch) Discard() {
 	b.samples.Ref, b.samples.Delta, b.samples.Value = b.samples.Ref[:0], b.samples.Delta[:0], b.samples.Value[:0]
 	clear(b.wire.Events)
 	b.wire.Events = b.wire.Events[:0]
+	b.settle(false)
 }
 
 // Emit sends what waits and forgets it; with nothing to send it does nothing.
@@ -143,6 +151,7 @@ func (b *Batch) Emit(ctx context.Context, out Emitter, observed time.Time) error
 	if err != nil {
 		return err
 	}
+	b.settle(true)
 	b.Discard()
 	return nil
 }

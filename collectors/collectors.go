@@ -52,6 +52,9 @@ type Settings struct {
 	// Gate keeps collectors and control from speaking to one board controller at
 	// the same time; nil lets everyone through.
 	Gate Gate
+	// Taken are the signs that the collector yields ([Evidence]) and that another
+	// one brings of its target. A collector is made anew when they change.
+	Taken []Sign
 }
 
 // Gate lets one operation at a time through to a server's board controller.

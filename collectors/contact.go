@@ -144,7 +144,7 @@ func (w *watch) tell(state string, cause error) bool {
 	st.lost = lost
 	if c := w.r.settings.Cursors; c != nil {
 		if err := c.SetCursor(w.ctx, w.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
-			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "err", err)
+			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "error", err)
 		}
 	}
 	return true
@@ -162,7 +162,7 @@ func (w *watch) load() bool {
 	pos, err := c.Cursor(w.ctx, w.cursor(), w.inst.target.ID)
 	if err != nil {
 		if w.ctx.Err() == nil {
-			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "err", err)
+			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "error", err)
 		}
 		return false
 	}
@@ -191,7 +191,7 @@ func (w *watch) publish(since, state string, now time.Time, cause error) error {
 		w.r.mu.Unlock()
 	}
 	if state == schemas.StateRaised {
-		ev.Message = "no answer: " + shorten(cause.Error())
+		ev.Message = lossMessage(cause)
 		ev.Attrs["reason"] = errorKind(cause)
 	} else {
 		ev.Severity, ev.Message = schemas.SeverityInfo, "answers again"
@@ -200,6 +200,18 @@ func (w *watch) publish(since, state string, now time.Time, cause error) error {
 	b.Event(ev)
 	b.wire.Observed = now.UnixNano()
 	return w.em.publish(w.ctx, &b.wire)
+}
+
+// lossMessage says why there is no contact: a device may well answer.
+func lossMessage(cause error) string {
+	text := cause.Error()
+	switch errorKind(cause) {
+	case "protocol":
+		return "answers, but not so that it can be understood: " + shorten(strings.TrimPrefix(text, ErrProtocol.Error()+": "))
+	case "auth":
+		return "refuses the credentials: " + shorten(strings.TrimPrefix(text, ErrAuth.Error()+": "))
+	}
+	return "no answer: " + shorten(text)
 }
 
 // maxCause bounds the error in an event's message, in bytes.

@@ -196,7 +196,7 @@ func (e *emitter) send(ctx context.Context, topic string, b *auspexv1.Batch) err
 		hopeless := errors.Is(err, bus.ErrTooLarge)
 		e.r.metrics.busErrors.WithLabelValues(name, topic).Inc()
 		if hopeless || attempt == 0 && !errors.Is(err, spool.ErrAway) {
-			e.r.log.Warn("bus refused a batch", "collector", name, "device", b.Device, "topic", topic, "bytes", len(value), "err", err)
+			e.r.log.Warn("bus refused a batch", "collector", name, "device", b.Device, "topic", topic, "bytes", len(value), "error", err)
 		}
 		if hopeless || topic == schemas.TopicTelemetry && (errors.Is(err, spool.ErrAway) || time.Since(began) > e.r.cfg.TelemetryPatience) {
 			e.r.metrics.dropped.WithLabelValues(name).Add(float64(sampleCount(b)))

@@ -100,6 +100,7 @@ type instanceKey struct{ collector, device string }
 type instance struct {
 	collector string
 	target    schemas.Resource
+	taken     []Sign
 	c         Collector
 	loss      string
 	cancel    context.CancelFunc
@@ -207,9 +208,14 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 	for _, res := range resources {
 		r.known[res.ID] = true
 	}
+	have := bringing(r.configs, resources)
+	taken := make(map[instanceKey][]Sign)
+	for k, t := range want {
+		taken[k] = have.taken(k.collector, DeviceOf(t), evidence(r.configs[k.collector]).Yields)
+	}
 	var stopped []*instance
 	for k, inst := range r.instances {
-		if t, ok := want[k]; ok && t.Kind == inst.target.Kind && maps.Equal(t.Attrs, inst.target.Attrs) {
+		if t, ok := want[k]; ok && t.Kind == inst.target.Kind && maps.Equal(t.Attrs, inst.target.Attrs) && slices.Equal(taken[k], inst.taken) {
 			continue
 		}
 		delete(r.instances, k)
@@ -233,12 +239,13 @@ func (r *Runner) Reconcile(resources []schemas.Resource) error {
 		}
 		s := r.settings
 		s.Log = s.Log.With("collector", k.collector, "device", t.ID)
+		s.Taken = taken[k]
 		c, err := r.configs[k.collector].New(t, s)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("collector %s of %s: %w", k.collector, t.ID, err))
 			continue
 		}
-		inst := &instance{collector: k.collector, target: t, c: c, loss: lossType(r.configs[k.collector], t)}
+		inst := &instance{collector: k.collector, target: t, taken: taken[k], c: c, loss: lossType(r.configs[k.collector], t)}
 		r.instances[k] = inst
 		if r.running != nil {
 			r.start(inst)
@@ -378,9 +385,9 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 			}
 		}
 		if attempt == 0 {
-			log.Warn("collector stopped", "kind", kind, "err", err)
+			log.Warn("collector stopped", "kind", kind, "error", err)
 		} else {
-			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "err", err)
+			log.Debug("collector stopped again", "kind", kind, "attempt", attempt+1, "error", err)
 		}
 		if !errors.Is(err, errState) {
 			watch.miss(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ const actor = "auspex"
 const (
 	kindDrain    = "drain"
 	kindCordon   = "cordon"
-	kindUncordon = "uncordon"
+	kindUncordon = policy.KindUncordon
 	kindTicket   = "ticket"
 )
 
@@ -31,12 +32,28 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 	if k.Mode == schemas.ModeObserve || k.Mode == schemas.ModeDryRun {
 		return c.propose(ctx, k, p)
 	}
+	cured := false
 	for i := range p.Ladder {
-		done, err := c.rung(ctx, k, p, i)
+		r := &p.Ladder[i]
+		if cured && r.Repairs() {
+			continue // the part is back: no stronger repair is needed
+		}
+		a, done, err := c.rung(ctx, k, p, i)
 		if err != nil {
 			return err
 		}
-		if !done {
+		switch {
+		case done && r.Repairs():
+			cured = true
+			if k.vigil == nil { // verified before a restart: what holds is seen anew
+				since := a.EffectAt
+				if since.IsZero() {
+					since = a.Time // of an earlier version
+				}
+				c.attend(ctx, k).repaired(since, r.Quiet)
+			}
+		case done, c.climbsOn(p, i, a):
+		default:
 			state := caseCancelled
 			if k.Touched {
 				state = caseFailed
@@ -48,6 +65,15 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 		}
 	}
 	return c.close(ctx, k, caseDone)
+}
+
+// climbsOn reports whether a rung that did not repair leaves the next one to try:
+// it failed for certain, or there is no way to do it here.
+func (c *Controller) climbsOn(p policy.Policy, i int, a schemas.Action) bool {
+	if !p.Ladder[i].Repairs() || a.State != schemas.ActionFailed && c.d.Remediators[a.Kind] != nil {
+		return false
+	}
+	return slices.ContainsFunc(p.Ladder[i+1:], func(r policy.Rung) bool { return r.Repairs() })
 }
 
 // propose shows the whole ladder with its rails; in dry-run each driver also
@@ -117,45 +143,41 @@ func verified(a *schemas.Action, saw schemas.Sentence) {
 	a.VerifiedBy, a.VerifiedSentence = messages.Text(saw), &saw
 }
 
-// wasSent reports whether a step that is being verified went out for certain, and
-// was not merely decided or taken up again. Actions of earlier versions have the
-// words alone.
-func wasSent(a *schemas.Action) bool { return a.Detail == messages.Template(messages.Sent) }
-
-// rung does one rung, with its attempts; done is false when the ladder ends here.
-func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int) (done bool, err error) {
+// rung does one rung, with its attempts, and returns the last of them; done is
+// false where it did not do what it should.
+func (c *Controller) rung(ctx context.Context, k *climb, p policy.Policy, i int) (a schemas.Action, done bool, err error) {
 	r := p.Ladder[i]
 	for attempt := 1; attempt <= max(1, r.Attempts); attempt++ {
-		a, found, err := c.store.action(ctx, k.ID, i, attempt)
-		if err != nil {
-			return false, err
+		var found bool
+		if a, found, err = c.store.action(ctx, k.ID, i, attempt); err != nil {
+			return a, false, err
 		}
 		if !found {
 			a = c.newAction(k, p, i, attempt, r)
 		}
 		if err := c.advance(ctx, k, p, &a, r); err != nil {
-			return false, err
+			return a, false, err
 		}
 		if r.Person { // it is theirs to do or to cancel; later rungs may not need it
-			return true, nil
+			return a, true, nil
 		}
 		switch a.State {
 		case schemas.ActionDone:
-			return true, nil
+			return a, true, nil
 		case schemas.ActionFailed, schemas.ActionUnknown:
 			if a.State == schemas.ActionUnknown && r.Destructive {
-				return false, nil
+				return a, false, nil
 			}
 			if attempt < r.Attempts {
 				if err := c.pause(ctx, time.Duration(attempt)*retryAfter); err != nil {
-					return false, err
+					return a, false, err
 				}
 			}
 		default: // refused, cancelled
-			return false, nil
+			return a, false, nil
 		}
 	}
-	return false, nil
+	return a, false, nil
 }
 
 // retryAfter is the wait before a second attempt; a third waits twice as long.
@@ -197,11 +219,11 @@ func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *
 		}
 		return c.verify(ctx, k, a, r, true)
 	case schemas.ActionVerifying:
-		return c.verify(ctx, k, a, r, !wasSent(a))
+		return c.verify(ctx, k, a, r, a.SentAt.IsZero())
 	default:
 		return nil // it is final
 	}
-	return c.verify(ctx, k, a, r, !wasSent(a))
+	return c.verify(ctx, k, a, r, a.SentAt.IsZero())
 }
 
 // send holds the step until its rails hold and, in approve, a person agrees; then
@@ -297,6 +319,9 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 	}
 	c.afterStep("intent " + a.Kind)
+	if r.Repairs() { // what its devices' clocks say before the repair is known after it
+		c.attend(ctx, k)
+	}
 	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	err = rem.Apply(call, step(k, *a, k.Decided))
 	cancel()
@@ -314,8 +339,11 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	switch {
 	case errors.Is(err, ErrAlready):
 		k.Cordoned = false
+		a.SentAt = c.d.Now().UTC()
 	case err != nil:
 		said = messages.Say(messages.SentUnanswered, messages.Args{"error": err.Error()})
+	default:
+		a.SentAt = c.d.Now().UTC()
 	}
 	become(a, schemas.ActionVerifying, said)
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
@@ -356,20 +384,32 @@ func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Pol
 	return true, false, nil
 }
 
-// verify reads the world back until the effect is seen or its time is over.
+// verify reads the world back until the effect is seen, and for a repair until the
+// part itself has shown for the rung's quiet time that it works, or its time is over.
 func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, blind bool) error {
 	rem := c.d.Remediators[a.Kind]
 	if rem == nil {
 		become(a, schemas.ActionUnknown, messages.Say(messages.CannotLook, nil))
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
-	s := step(k, *a, k.Decided)
-	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll))
+	if r.Repairs() {
+		c.attend(ctx, k)
+	}
+	if !a.EffectAt.IsZero() { // seen before a restart: the quiet time begins anew
+		k.vigil.repaired(a.EffectAt, r.Quiet)
+	}
+	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
 	last := messages.Say(messages.NothingSeen, nil)
 	for {
-		call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
-		v, saw, err := rem.Verify(call, s)
-		cancel()
+		var f finding
+		v, saw, err := Pending, schemas.Sentence{}, error(nil)
+		if a.EffectAt.IsZero() {
+			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+			v, saw, err = rem.Verify(call, step(k, *a, k.Decided))
+			cancel()
+		} else if f, err = c.examine(ctx, k); err == nil {
+			saw = f.saw
+		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -378,10 +418,21 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		} else if saw.ID != "" {
 			last = saw
 		}
+		late := c.d.Now().After(deadline)
 		switch {
-		case err == nil && v == Verified:
+		case err == nil && v == Verified && r.Repairs():
+			a.EffectAt = c.d.Now().UTC()
+			k.vigil.repaired(a.EffectAt, r.Quiet)
+			args := messages.Age(r.Quiet)
+			args["saw"], args["part"] = saw, k.Target
+			become(a, schemas.ActionVerifying, messages.Say(messages.EffectSeen, args))
+			if err := c.save(ctx, k, a, r, time.Time{}, "effect"); err != nil {
+				return err
+			}
+			deadline = c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
+		case err == nil && (v == Verified || f.cured):
 			verified(a, saw)
-			if a.Kind == kindUncordon {
+			if releases(a.Kind) {
 				k.Cordoned = false
 			}
 			c.afterStep("verified " + a.Kind)
@@ -389,14 +440,18 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		case err == nil && v == Failed && !blind:
 			become(a, schemas.ActionFailed, saw)
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
-		case c.d.Now().After(deadline):
-			if blind {
-				become(a, schemas.ActionUnknown, messages.Say(messages.OutcomeUnknown, messages.Args{"saw": last}))
-			} else {
-				args := messages.Age(r.Verify)
-				args["saw"] = last
-				become(a, schemas.ActionFailed, messages.Say(messages.NoEffect, args))
-			}
+		case late && f.sick:
+			// That the fault is still there is the newest evidence of it.
+			k.Evidence = c.d.Now().UTC()
+			become(a, schemas.ActionFailed, messages.Say(messages.NotCured, messages.Args{"saw": last}))
+			return c.save(ctx, k, a, r, time.Time{}, "fail")
+		case late && (blind || !a.EffectAt.IsZero()):
+			become(a, schemas.ActionUnknown, messages.Say(messages.OutcomeUnknown, messages.Args{"saw": last}))
+			return c.save(ctx, k, a, r, time.Time{}, "fail")
+		case late:
+			args := messages.Age(r.Verify)
+			args["saw"] = last
+			become(a, schemas.ActionFailed, messages.Say(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
 		if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
@@ -424,6 +479,7 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 }
 
 func (c *Controller) close(ctx context.Context, k *climb, state string) error {
+	dismiss(k)
 	k.State = state
 	if err := c.store.saveCase(ctx, c.store.db, k); err != nil {
 		return err

@@ -68,7 +68,8 @@ type Remediator interface {
 	// wraps ErrRejected means that nothing was done; after any other the outcome
 	// is not known.
 	Apply(ctx context.Context, s Step) error
-	// Verify reads the world back and says what it saw.
+	// Verify reads the world back, from whom the step acts on, and says whether its
+	// effect is there. Whether the part works again is not its to say.
 	Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error)
 }
 
@@ -77,6 +78,8 @@ type Inventory interface {
 	// Place returns the server that holds a resource ("" where none does), its
 	// rack and its site; ok is false for a resource that is not known.
 	Place(resource string) (server, rack, site string, ok bool)
+	// Kind returns the kind of a resource, "" for one that is not known.
+	Kind(resource string) string
 }
 
 // Config is the user's part.
@@ -119,6 +122,7 @@ type Deps struct {
 	Bus         bus.Bus
 	Inventory   Inventory
 	Remediators map[string]Remediator // by kind of rung
+	Life        Life                  // nil hears nothing: no repair is ever verified
 	Holder      string                // names this process in leases
 }
 
@@ -297,7 +301,9 @@ func (c *Controller) stands(k *climb) bool {
 	if n == nil || n.inc.RootCause.Resource != k.Target {
 		return false
 	}
-	k.Evidence = n.inc.Updated
+	if n.inc.Updated.After(k.Evidence) { // what a failed repair has shown may be newer
+		k.Evidence = n.inc.Updated
+	}
 	k.Confidence = n.inc.RootCause.Confidence
 	return true
 }
@@ -463,7 +469,9 @@ func (c *Controller) reread(ctx context.Context, k *climb) (open bool, err error
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	v := k.vigil
 	*k = *stored
+	k.vigil = v
 	if k.State != caseOpen && (k.State != caseFailed || !k.Cordoned) {
 		delete(c.open, k.Subject)
 	}

@@ -22,10 +22,12 @@ import (
 
 	"auspex/control/messages"
 	"auspex/internal/bus"
+	"auspex/internal/run"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -64,10 +66,12 @@ type world struct {
 	lazy    bool  // accepts and does nothing
 	fail    error // what Apply answers
 	reboots map[string]time.Time
+	dead    map[string]bool // servers whose gpu2 never comes back
+	mute    map[string]bool // servers of which nothing is read
 }
 
 func newWorld() *world {
-	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}}
+	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}, dead: map[string]bool{}, mute: map[string]bool{}}
 }
 
 func (w *world) drain(server string, drained bool) {
@@ -122,6 +126,32 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence,
 
 type place struct{}
 
+func (place) Kind(resource string) string {
+	if strings.Contains(resource, "/gpu") {
+		return schemas.KindGPU
+	}
+	return ""
+}
+
+// exporter reads what lives in the world, as often as it can.
+type exporter struct{ w *world }
+
+func (e exporter) Follow(ctx context.Context, device string, hear func(Heard)) error {
+	for run.Sleep(ctx, 2*time.Millisecond) == nil {
+		now := time.Now()
+		e.w.mu.Lock()
+		dead, mute := e.w.dead[device], e.w.mute[device]
+		e.w.mu.Unlock()
+		for i := range 8 {
+			r := fmt.Sprintf("%s/gpu%d", device, i)
+			if !mute && !(dead && i == 2) {
+				hear(Heard{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now})
+			}
+		}
+	}
+	return nil
+}
+
 func (place) Place(resource string) (server, rack, site string, ok bool) {
 	var r, s, g int
 	if n, _ := fmt.Sscanf(resource, "gpu-r%02d-%02d/gpu%d", &r, &s, &g); n == 3 {
@@ -141,7 +171,7 @@ policies:
     max_evidence_age: 1h
     ladder:
       - {kind: drain, attempts: 2, verify: 300ms}
-      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms}
+      - {kind: power_cycle, needs: [drain], destructive: true, verify: 300ms, quiet: 30ms}
       - {kind: uncordon, needs: [power_cycle], verify: 300ms}
   - name: memory
     faults: [gpu.memory_uncorrectable]
@@ -175,7 +205,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r},
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w},
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -210,23 +240,20 @@ func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...s
 	case <-time.After(2 * time.Minute):
 		b.t.Fatal("not ready")
 	}
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
-		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})
-		if err != nil {
+	var as []schemas.Action
+	waittest.Until(b.t, func() (err error) {
+		if as, _, err = records.New(b.db).Actions(b.t.Context(), records.Filter{}); err != nil {
 			b.t.Fatal(err)
 		}
 		if cond(as) {
-			return as
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("never came: %s", show(as))
+			return nil
 		}
 		if err := c.openDue(ctx); err != nil && ctx.Err() == nil {
 			b.t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return fmt.Errorf("never came: %s", show(as))
+	})
+	return as
 }
 
 func show(as []schemas.Action) []string {
@@ -338,18 +365,15 @@ func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
 			}
 			rename("control_away", "control_audit")
 			var as []schemas.Action
-			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-				var err error
+			waittest.Until(t, func() (err error) {
 				if as, _, err = records.New(b.db).Actions(t.Context(), records.Filter{}); err != nil {
 					t.Fatal(err)
 				}
 				if s := states(as); s["uncordon"] == schemas.ActionDone || s["ticket"] != "" {
-					break
+					return nil
 				}
-				if time.Now().After(end) {
-					t.Fatalf("it stands still for ever: %s", show(as))
-				}
-			}
+				return fmt.Errorf("it stands still for ever: %s", show(as))
+			})
 			b.w.mu.Lock()
 			defer b.w.mu.Unlock()
 			for id, n := range b.w.applied {
@@ -501,7 +525,7 @@ func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
 		}
 		return n == 3
 	}, incs...)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // in which more could be drained
 	if n := len(b.w.drained); n != 2 {
 		t.Errorf("%d servers are drained, the fleet's budget is 2", n)
 	}

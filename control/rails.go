@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -25,9 +26,10 @@ const (
 	railLease      = "lease"
 	railBreaker    = "storm_breaker"
 	railDrained    = "still_drained"
+	railHolds      = "quiet_seconds"
 )
 
-var waits = []string{railDrained, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run look at the whole ladder at once.
@@ -39,20 +41,15 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		said := messages.Say(id, args)
 		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: messages.Text(said), Sentence: &said})
 	}
-	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence, messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)})
-	if r.Person {
-		return out, nil
-	}
-	if p.MaxEvidenceAge > 0 {
-		age := now.Sub(k.Evidence)
-		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, messages.EvidenceAge, messages.Age(age))
-	}
-	if len(r.Needs) > 0 {
+	needs := func() error {
+		if len(r.Needs) == 0 {
+			return nil
+		}
 		done := 0
 		for _, n := range r.Needs {
 			ok, err := c.needDone(ctx, k, p, n, planned)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if ok {
 				done++
@@ -63,6 +60,48 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			id = messages.RungsPlanned
 		}
 		add(railNeeds, float64(done), float64(len(r.Needs)), done == len(r.Needs), id, messages.Args{"done": done, "of": len(r.Needs)})
+		return nil
+	}
+	lease := func() error {
+		if planned {
+			return nil
+		}
+		token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL)
+		if err != nil {
+			return fmt.Errorf("take lease of %s: %w", k.Subject, err)
+		}
+		id := messages.LeaseOurs
+		if !ok {
+			id = messages.LeaseOthers
+		}
+		add(railLease, float64(token), 0, ok, id, messages.Args{"server": k.Subject})
+		return nil
+	}
+	if releases(r.Kind) { // it gives capacity back: only what makes it safe holds it
+		if err := errors.Join(needs(), lease()); err != nil {
+			return nil, err
+		}
+		if k.vigil != nil && !planned {
+			f, err := c.examine(ctx, k)
+			if err != nil {
+				return nil, fmt.Errorf("examine %s: %w", k.Target, err)
+			}
+			out = append(out, schemas.Rail{
+				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured, Detail: messages.Text(f.saw), Sentence: &f.saw,
+			})
+		}
+		return out, nil
+	}
+	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence, messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)})
+	if r.Person {
+		return out, nil
+	}
+	if p.MaxEvidenceAge > 0 {
+		age := now.Sub(k.Evidence)
+		add(railEvidence, age.Seconds(), p.MaxEvidenceAge.Seconds(), age <= p.MaxEvidenceAge, messages.EvidenceAge, messages.Age(age))
+	}
+	if err := needs(); err != nil {
+		return nil, err
 	}
 	held, inRack := c.held(k)
 	b := c.policies.Budgets
@@ -90,16 +129,8 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	args := messages.Age(c.policies.Breaker.Window)
 	args["n"] = n
 	add(railBreaker, float64(n), float64(c.policies.Breaker.Cases), n <= c.policies.Breaker.Cases, messages.Breaker, args)
-	if !planned {
-		token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL)
-		if err != nil {
-			return nil, fmt.Errorf("take lease of %s: %w", k.Subject, err)
-		}
-		id := messages.LeaseOurs
-		if !ok {
-			id = messages.LeaseOthers
-		}
-		add(railLease, float64(token), 0, ok, id, messages.Args{"server": k.Subject})
+	if err := lease(); err != nil {
+		return nil, err
 	}
 	return out, nil
 }
@@ -111,6 +142,9 @@ func looks(r policy.Rung) bool {
 }
 
 func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon }
+
+// releases says whether a rung gives capacity back.
+func releases(kind string) bool { return kind == kindUncordon }
 
 // look asks the scheduler whether no job runs on the server and none will start.
 func (c *Controller) look(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
@@ -136,16 +170,22 @@ func (c *Controller) look(ctx context.Context, k *climb, r policy.Rung) []schema
 	return out
 }
 
-// needDone reports whether a rung of this ladder, by kind, is done (or planned).
+// needDone reports whether a rung of this ladder, by kind, is done (or planned). A
+// repair that was verified stands for every other: the part is back.
 func (c *Controller) needDone(ctx context.Context, k *climb, p policy.Policy, kind string, planned bool) (bool, error) {
-	i := slices.IndexFunc(p.Ladder, func(r policy.Rung) bool { return r.Kind == kind })
-	for attempt := 1; attempt <= max(1, p.Ladder[i].Attempts); attempt++ {
-		a, found, err := c.store.action(ctx, k.ID, i, attempt)
-		if err != nil {
-			return false, err
+	need := slices.IndexFunc(p.Ladder, func(r policy.Rung) bool { return r.Kind == kind })
+	for i, r := range p.Ladder {
+		if i != need && (!r.Repairs() || !p.Ladder[need].Repairs()) {
+			continue
 		}
-		if found && (a.State == schemas.ActionDone || planned && a.State == schemas.ActionProposed) {
-			return true, nil
+		for attempt := 1; attempt <= max(1, r.Attempts); attempt++ {
+			a, found, err := c.store.action(ctx, k.ID, i, attempt)
+			if err != nil {
+				return false, err
+			}
+			if found && (a.State == schemas.ActionDone || planned && a.State == schemas.ActionProposed) {
+				return true, nil
+			}
 		}
 	}
 	return false, nil

@@ -46,6 +46,8 @@ type climb struct {
 	State      string            `json:"state"`
 
 	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
+
+	vigil *vigil // listens to the part while it is repaired; of the climb alone
 }
 
 // store keeps cases, actions, leases and the audit. One writer: the controller.
@@ -141,12 +143,16 @@ func (s *store) failedSince(ctx context.Context, subject string, since time.Time
 // action returns the action of a rung and attempt, if it was made.
 func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a schemas.Action, found bool, err error) {
 	var doc string
-	err = s.db.QueryRowContext(ctx, `SELECT doc FROM control_actions WHERE case_id=$1 AND rung=$2 AND attempt=$3`, caseID, rung, attempt).Scan(&doc)
+	var sent int64
+	err = s.db.QueryRowContext(ctx, `SELECT doc, sent_ns FROM control_actions WHERE case_id=$1 AND rung=$2 AND attempt=$3`, caseID, rung, attempt).Scan(&doc, &sent)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false, nil
 	}
 	if err == nil {
 		err = json.Unmarshal([]byte(doc), &a)
+	}
+	if sent > 0 { // documents of earlier versions do not say it
+		a.SentAt = time.Unix(0, sent).UTC()
 	}
 	return a, err == nil, err
 }
@@ -172,14 +178,12 @@ func (s *store) putAction(ctx context.Context, tx *sql.Tx, caseID string, a *sch
 	if err != nil {
 		return err
 	}
-	ns := int64(0)
-	if !intent.IsZero() {
-		ns = intent.UnixNano()
-	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, published, doc) VALUES ($1,$2,$3,$4,$5,$6,$7,FALSE,$8)
+	if _, err := tx.ExecContext(ctx, `INSERT INTO control_actions (id, case_id, rung, attempt, state, destructive, intent_ns, sent_ns, published, doc)
+VALUES ($1,$2,$3,$4,$5,$6,$7,$8,FALSE,$9)
 ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=excluded.doc,
-  intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END`,
-		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, ns, string(doc)); err != nil {
+  intent_ns=CASE WHEN excluded.intent_ns > 0 THEN excluded.intent_ns ELSE control_actions.intent_ns END,
+  sent_ns=CASE WHEN excluded.sent_ns > 0 THEN excluded.sent_ns ELSE control_actions.sent_ns END`,
+		a.ID, caseID, a.Rung, a.Attempt, a.State, destructive, unixNano(intent), unixNano(a.SentAt), string(doc)); err != nil {
 		return fmt.Errorf("save action %s: %w", a.ID, err)
 	}
 	// What was decided is taken up when the action has ended, a trial when it was made.
@@ -195,6 +199,14 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 		return err
 	}
 	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
+}
+
+// unixNano is a time as its column has it; 0 is none.
+func unixNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 // proposals returns the open proposals of an incident that treat another cause

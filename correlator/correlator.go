@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
 	"auspex/internal/cmdb"
 	"auspex/internal/run"
 	"auspex/internal/store/records"
@@ -216,7 +217,7 @@ func (c *Correlator) handle(ctx context.Context, msgs []bus.Message) error {
 		var a schemas.Alert
 		if err := checkAlert(m.Value, &a); err != nil {
 			c.alerts.WithLabelValues("bad").Inc()
-			letters = append(letters, deadLetter(m, err))
+			letters = append(letters, wire.Letter(*m, err, time.Now()))
 			continue
 		}
 		if c.engine.Add(&a.Event) {
@@ -298,18 +299,6 @@ func checkAlert(doc []byte, a *schemas.Alert) error {
 		return fmt.Errorf("alert with severity %q", a.Severity)
 	}
 	return nil
-}
-
-func deadLetter(m *bus.Message, reason error) bus.Message {
-	origin := fmt.Sprintf("%s/%d/%d", m.Topic, m.Partition, m.Offset)
-	doc, err := json.Marshal(schemas.DeadLetter{
-		ID: schemas.EventID(m.Topic, strconv.Itoa(m.Partition), strconv.FormatInt(m.Offset, 10)), Time: time.Now().UTC(),
-		Topic: m.Topic, Origin: origin, Reason: reason.Error(), Record: m.Value,
-	})
-	if err != nil { // strings, a time and bytes always encode
-		panic(err)
-	}
-	return bus.Message{Topic: schemas.TopicDeadletter, Key: m.Key, Value: doc}
 }
 
 // tick moves the clock while nothing comes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/internal/cmdb"
 	"auspex/predictor/anomaly"
 	"auspex/predictor/messages"
 	"auspex/predictor/trend"
@@ -49,11 +50,15 @@ type savedState struct {
 type tracked struct {
 	id     string
 	limit  *Limit
-	place  Placement
+	place  cmdb.Placement
 	part   string      // as the device names it
 	beside *companions // what is read beside it; nil: nothing
 	peers  bool        // values are shares of the median of its peers
 	decide bool        // whether peers was decided
+
+	own, parts *given // what the device says of this reading, and of all of its part
+	source     string // of the limit
+	keep       bool   // a restart has brought the device's limit, which was not read since
 
 	follower *trend.Follower
 	now      float64 // newest reading
@@ -76,13 +81,15 @@ type companions struct {
 type entry struct {
 	t    *tracked
 	c    *companions
-	slot int // in the companions
+	slot int   // in the companions
+	b    bound // of thresholds
 }
 
 // device remembers the series of one device and collector.
 type device struct {
 	series map[uint64]entry
 	parts  map[uint64]*companions // by part
+	given  map[uint64]*given      // by metric, part and labels
 	gpus   map[uint32][]*tracked
 	all    []*tracked
 }
@@ -103,11 +110,12 @@ type engine struct {
 	names   map[string]bool // metrics that have a limit
 	drivers map[string]int  // metrics that explain others, and their place in companions
 	gpu     []gpuLimit
-	placer  Placer
+	placer  cmdb.Placer
 
 	devices map[deviceKey]*device
 	open    map[openKey]*opened
 	past    map[openKey]*tracked // series that has said that it crossed
+	given   map[openKey]*given   // what any collector reads of a part's limits
 	told    map[string]time.Time // when predictions were told last, before a restart
 	saved   map[string][]byte
 	changed map[string]schemas.Prediction // by id, to be written
@@ -121,13 +129,14 @@ type engine struct {
 	samples, skipped, refused, forecasts prometheus.Counter
 }
 
-func newEngine(cfg Config, limits []Limit, placer Placer) *engine {
+func newEngine(cfg Config, limits []Limit, placer cmdb.Placer) *engine {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_" + name, Help: help})
 	}
 	e := &engine{
 		cfg: cfg, limits: limits, names: map[string]bool{}, drivers: map[string]int{}, placer: placer,
-		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, told: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
+		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, given: map[openKey]*given{},
+		told: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
 		samples:   counter("samples_total", "Samples of series with a limit."),
 		skipped:   counter("samples_skipped_total", "Samples that could not be held against their peers, or carry no number."),
 		refused:   counter("series_refused_total", "Samples of series beyond max_series."),
@@ -169,7 +178,7 @@ func (e *engine) Batch(b *auspexv1.Batch) {
 	k := deviceKey{b.Device, b.Collector}
 	d := e.devices[k]
 	if d == nil {
-		d = &device{series: map[uint64]entry{}, parts: map[uint64]*companions{}, gpus: map[uint32][]*tracked{}}
+		d = &device{series: map[uint64]entry{}, parts: map[uint64]*companions{}, given: map[uint64]*given{}, gpus: map[uint32][]*tracked{}}
 		k = deviceKey{strings.Clone(b.Device), strings.Clone(b.Collector)}
 		e.devices[k] = d
 	}
@@ -184,23 +193,26 @@ func (e *engine) Batch(b *auspexv1.Batch) {
 func (e *engine) sampleColumns(k deviceKey, d *device, c *auspexv1.SampleColumns) {
 	e.refs = e.refs[:0]
 	e.batches++
-	followed, explained := false, false
+	followed, beside := false, false
 	for _, s := range c.Series {
 		x := e.seriesOf(k, d, c.Symbols, s)
 		e.refs = append(e.refs, x)
-		followed, explained = followed || x.t != nil, explained || x.c != nil
+		followed, beside = followed || x.t != nil, beside || x.c != nil || x.b.of != nil
 	}
-	if !followed {
+	if !followed && !beside {
 		return
 	}
 	n := min(len(c.Ref), len(c.Delta), len(c.Value))
-	if explained {
+	if beside { // limits and what explains a reading come before it
 		for i := range n {
 			if int(c.Ref[i]) >= len(e.refs) {
 				continue
 			}
-			if x := e.refs[c.Ref[i]]; x.c != nil {
+			switch x := e.refs[c.Ref[i]]; {
+			case x.c != nil:
 				x.c.values[x.slot], x.c.batches[x.slot] = c.Value[i], e.batches
+			case x.b.of != nil && !math.IsNaN(c.Value[i]) && !math.IsInf(c.Value[i], 0):
+				x.b.of.put(x.b.bound, c.Value[i], c.BaseTime+c.Delta[i])
 			}
 		}
 	}
@@ -269,18 +281,15 @@ func (e *engine) peers(c *auspexv1.SampleColumns, n, self int, t *tracked) (floa
 
 // seriesOf finds or makes what a series is.
 func (e *engine) seriesOf(k deviceKey, d *device, symbols []string, s *auspexv1.Series) entry {
-	sym := func(i uint32) string {
-		if int(i) >= len(symbols) {
-			return ""
-		}
-		return symbols[i]
-	}
 	if s == nil {
 		return entry{}
 	}
+	sym := func(i uint32) string { return symbol(symbols, i) }
 	metric := sym(s.Metric)
 	slot, explains := e.drivers[metric]
-	if !e.names[metric] && !explains {
+	reading, bounds := schemas.ThresholdOf(metric)
+	bounds = bounds && e.names[reading]
+	if !e.names[metric] && !explains && !bounds {
 		return entry{}
 	}
 	kind, part := sym(s.PartKind), sym(s.Part)
@@ -290,6 +299,13 @@ func (e *engine) seriesOf(k deviceKey, d *device, symbols []string, s *auspexv1.
 	}
 	x, known := d.series[h]
 	if known {
+		return x
+	}
+	if bounds {
+		if len(d.given) < e.cfg.MaxSeries {
+			x.b = d.boundOf(symbols, s, reading, kind, part)
+		}
+		d.series[h] = x
 		return x
 	}
 	i := slices.IndexFunc(e.limits, func(l Limit) bool { return l.Metric == metric && (l.Kind == "" || l.Kind == kind) })
@@ -303,6 +319,7 @@ func (e *engine) seriesOf(k deviceKey, d *device, symbols []string, s *auspexv1.
 	if i >= 0 {
 		l := &e.limits[i]
 		x.t = e.track(k, d, l, h, e.placer.Part(k.device, kind, part), strings.Clone(part))
+		x.t.own, x.t.parts = d.givenOf(h), d.givenOf(hashOf(metric, kind, part))
 		if len(l.Drivers) > 0 {
 			x.t.beside = e.companionsOf(d, kind, part)
 		}
@@ -324,7 +341,7 @@ func (e *engine) companionsOf(d *device, kind, part string) *companions {
 	return c
 }
 
-func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at Placement, part string) *tracked {
+func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at cmdb.Placement, part string) *tracked {
 	t := &tracked{
 		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part, follower: trend.NewFollower(l.target),
 	}
@@ -364,6 +381,7 @@ func (e *engine) gpuColumns(k deviceKey, d *device, g *auspexv1.GpuColumns) {
 			for _, l := range e.gpu {
 				part := "gpu" + strconv.FormatUint(uint64(g.Gpu[i]), 10)
 				t := e.track(k, d, l.limit, hashOf(l.limit.Metric, "gpu", part), at, part)
+				t.own = d.givenOf(hashOf(l.limit.Metric, schemas.KindGPU, part))
 				for _, o := range ts {
 					o.follower.Beside(t.follower)
 					t.follower.Beside(o.follower)
@@ -404,6 +422,13 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	}
 	e.samples.Inc()
 	t.now, t.changed = r.V, true
+	if told := t.follower.Crossed() || t.follower.Alarmed(); e.aim(t, r.At) && told { // of a limit that is none
+		key := openKey{t.place.Resource, t.limit.Metric}
+		if e.past[key] == t {
+			delete(e.past, key)
+		}
+		e.close(t, r.At, schemas.PredictionExpired)
+	}
 	x := r.V
 	if r.Peers > 0 {
 		x /= r.Peers
@@ -456,7 +481,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 	if !material && o.prediction.ETAP50 != nil {
 		return
 	}
-	limit, below := t.limit.value()
+	_, below := t.limit.value()
 	p10, p50, p90 := f.At.Add(f.P10), f.At.Add(f.P50), f.At.Add(f.P90)
 	p := &o.prediction
 	p.Time, p.Site, p.Resource, p.Server = at.UTC(), t.place.Site, t.place.Resource, t.place.Server
@@ -464,12 +489,13 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
 	p.ETAP10, p.ETAP50, p.ETAP90 = &p10, &p50, &p90
-	p.Limit, p.Below, p.Value, p.SlopePerHour = limit, below, f.Level, f.Slope
+	p.Limit, p.LimitSource, p.Below, p.Value, p.SlopePerHour = t.follower.Limit(), t.source, below, f.Level, f.Slope
 	p.Model, p.Evidence = model, evidence(d, t, f)
 	id := messages.Rises
 	if below {
 		id = messages.Falls
 	}
+	id = messages.Of(id, t.source)
 	left := max(0, p50.Sub(at))
 	e.say(p, t, id, map[string]any{"in": words(left), "seconds": math.Round(left.Seconds())})
 }
@@ -513,9 +539,9 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 	id := messages.Expired
 	switch {
 	case state == schemas.PredictionCameTrue && below:
-		id = messages.Below
+		id = messages.Of(messages.Below, p.LimitSource)
 	case state == schemas.PredictionCameTrue:
-		id = messages.Above
+		id = messages.Of(messages.Above, p.LimitSource)
 	case state == schemas.PredictionAverted:
 		id = messages.Averted
 	}
@@ -564,7 +590,7 @@ func (e *engine) Expire(now time.Time) {
 				e.changed[o.prediction.ID] = o.prediction
 				continue
 			}
-			t = &tracked{limit: &e.limits[i], place: Placement{Resource: key.resource, Server: o.prediction.Server}, now: o.prediction.Value}
+			t = &tracked{limit: &e.limits[i], place: cmdb.Placement{Resource: key.resource, Server: o.prediction.Server}, now: o.prediction.Value}
 		}
 		e.close(t, now, schemas.PredictionExpired)
 	}
@@ -584,7 +610,11 @@ func (e *engine) states() []savedState {
 	return out
 }
 
-const trackedVersion = 3
+// Versions of the state: the older one does not say which limit was followed.
+const (
+	trackedVersion = 4
+	trackedBefore  = 3
+)
 
 // state is all that a restarted process has to know of the series.
 func (t *tracked) state() []byte {
@@ -595,18 +625,29 @@ func (t *tracked) state() []byte {
 			b[len(b)-1] = 1
 		}
 	}
-	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened)} {
+	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened), math.Float64bits(t.deviceLimit())} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = t.follower.AppendBinary(t.odd.AppendBinary(b))
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
+// deviceLimit is the limit if the device gives it, NaN if it is ours.
+func (t *tracked) deviceLimit() float64 {
+	if t.source == schemas.LimitOfDevice || t.keep {
+		return t.follower.Limit()
+	}
+	return math.NaN()
+}
+
 // restore takes a state; one that it does not know, or that is not what was
 // written, is learnt anew.
 func (t *tracked) restore(b []byte) {
-	const head, sum = 4 + 4*8, 4
-	if len(b) < head+sum || b[0] != trackedVersion {
+	head, sum := 4+5*8, 4
+	if len(b) > 0 && b[0] == trackedBefore {
+		head -= 8
+	}
+	if len(b) < head+sum || b[0] != trackedVersion && b[0] != trackedBefore {
 		return
 	}
 	written := binary.LittleEndian.Uint32(b[len(b)-sum:])
@@ -625,6 +666,10 @@ func (t *tracked) restore(b []byte) {
 	t.odd = odd
 	t.peers, t.decide, t.speaks = b[1] == 1, b[2] == 1, b[3] == 1
 	t.now, t.oddness, t.opened = math.Float64frombits(word(1)), math.Float64frombits(word(2)), int64(word(3))
+	if limit := math.Float64frombits(word(4)); b[0] == trackedVersion && limit-limit == 0 && !t.limit.Fixed {
+		t.follower.Adopt(limit)
+		t.keep = true
+	}
 }
 
 func idOf(k openKey, at int64) string {

@@ -23,7 +23,9 @@ type Limit struct {
 	Kind  string   `yaml:"kind"`
 	Above *float64 `yaml:"above"`
 	Below *float64 `yaml:"below"`
-	Unit  string   `yaml:"unit"`
+	// Fixed keeps this limit where the device gives one too; else the device's is taken.
+	Fixed bool   `yaml:"fixed"`
+	Unit  string `yaml:"unit"`
 	// Peers is set where parts of one device share what drives the metric, as
 	// fans share a duty: a part is then held against the median of the others.
 	Peers   bool   `yaml:"peers"`

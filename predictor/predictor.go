@@ -9,7 +9,6 @@ package predictor
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -19,27 +18,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
-
-// Placement says where a part stands, as the inventory has it.
-type Placement struct {
-	Resource string // the id of the part, or of the device where the part is not known
-	Kind     string
-	Server   string // the server or switch that holds it
-	Rack     string
-	Site     string
-	Model    string
-}
-
-// Placer resolves the raw hints of a series.
-type Placer interface {
-	Part(device, kind, part string) Placement
-	GPU(device string, index uint32, uuid, pci string) Placement
-}
 
 // Records keeps predictions.
 type Records interface {
@@ -83,7 +68,7 @@ func (c *Config) Validate() error {
 // then ends with the process.
 type Deps struct {
 	Bus     bus.Bus
-	Placer  Placer
+	Placer  cmdb.Placer
 	Records Records
 	DB      *sqldb.DB
 	Log     *slog.Logger
@@ -93,11 +78,10 @@ type Deps struct {
 
 // Bounds of calls and of retries.
 const (
-	callTime  = 10 * time.Second
-	endTime   = 1500 * time.Millisecond // for the last words, within the grace of a stop
-	tellTime  = 300 * time.Millisecond  // of them, for the bus
-	tick      = time.Second
-	retryWait = time.Second
+	callTime = 10 * time.Second
+	endTime  = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	tellTime = 300 * time.Millisecond  // of them, for the bus
+	tick     = time.Second
 )
 
 // Predictor is the stage. It is made by [New] and lives in Run.
@@ -113,8 +97,9 @@ type Predictor struct {
 
 	flushing sync.Mutex
 
-	malformed, retries prometheus.Counter
-	told               *prometheus.CounterVec
+	decode  *wire.Decoder
+	retries prometheus.Counter
+	told    *prometheus.CounterVec
 }
 
 // New reads the limits and makes the stage; it does not touch the bus or a store.
@@ -131,13 +116,13 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 	}
 	p := &Predictor{
 		cfg: cfg, d: d, log: d.Log.With("stage", "predictor"),
-		malformed: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_malformed_total", Help: "Batches of telemetry that could not be decoded."}),
-		retries:   prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again."}),
-		told:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."}, []string{"state"}),
+		decode:  wire.New("predictor", d.Bus, d.Log, d.Metrics),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again."}),
+		told:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."}, []string{"state"}),
 	}
 	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {
-		d.Metrics.MustRegister(p.malformed, p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
+		d.Metrics.MustRegister(p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -170,7 +155,7 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	p.flush(last)
 	stopTelling()
 	if serr := p.save(end); serr != nil {
-		p.log.Warn("state of the series was not written", "err", serr)
+		p.log.Warn("state of the series was not written", "error", serr)
 	}
 	return err
 }
@@ -185,42 +170,19 @@ func (p *Predictor) follow(ctx context.Context) error {
 			return p.next[partition], nil
 		}
 	}
-	for {
-		err := p.d.Bus.Subscribe(ctx, sub, p.handle)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err == nil || errors.Is(err, bus.ErrClosed) {
-			return fmt.Errorf("read telemetry: %w", cmpErr(err, bus.ErrClosed))
-		}
-		p.retries.Inc()
-		p.log.Warn("reading telemetry failed", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryWait):
-		}
+	if err := bus.Follow(ctx, p.d.Bus, sub, p.log, p.handle, func(error) { p.retries.Inc() }); err != nil {
+		return fmt.Errorf("read telemetry: %w", err)
 	}
-}
-
-func cmpErr(err, other error) error {
-	if err != nil {
-		return err
-	}
-	return other
+	return nil
 }
 
 func (p *Predictor) handle(ctx context.Context, msgs []bus.Message) error {
 	p.mu.Lock()
 	for _, m := range msgs {
 		p.next[m.Partition] = m.Offset + 1
-		p.batch.ResetVT()
-		if err := p.batch.UnmarshalVT(m.Value); err != nil {
-			p.malformed.Inc()
-			p.log.Warn("batch of telemetry is malformed", "partition", m.Partition, "offset", m.Offset, "err", err)
-			continue
+		if p.decode.Into(ctx, m, &p.batch) {
+			p.engine.Batch(&p.batch)
 		}
-		p.engine.Batch(&p.batch)
 	}
 	waiting := len(p.engine.changed) > 0
 	p.mu.Unlock()
@@ -251,7 +213,7 @@ func (p *Predictor) tend(ctx context.Context) {
 		saved = p.d.Now()
 		if err := p.save(ctx); err != nil && ctx.Err() == nil {
 			p.retries.Inc()
-			p.log.Warn("state of the series was not written", "err", err)
+			p.log.Warn("state of the series was not written", "error", err)
 		}
 	}
 }
@@ -281,7 +243,7 @@ func (p *Predictor) flush(ctx context.Context) {
 			p.mu.Unlock()
 			if ctx.Err() == nil {
 				p.retries.Inc()
-				p.log.Warn("prediction was not written", "prediction", next.ID, "err", err)
+				p.log.Warn("prediction was not written", "prediction", next.ID, "error", err)
 			}
 			return
 		}

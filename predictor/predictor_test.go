@@ -22,9 +22,11 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/predictor/messages"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
@@ -34,11 +36,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type placer struct{}
 
-func (placer) Part(device, kind, part string) Placement {
-	return Placement{Resource: device + "/" + part, Kind: kind, Server: device, Site: "dc1"}
+func (placer) Part(device, kind, part string) cmdb.Placement {
+	return cmdb.Placement{Resource: device + "/" + part, Kind: kind, Server: device, Site: "dc1"}
 }
 
-func (placer) GPU(device string, index uint32, _, _ string) Placement {
+func (placer) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return placer{}.Part(device, "gpu", fmt.Sprint("gpu", index))
 }
 
@@ -97,21 +99,17 @@ func (s *stand) begin(db *sqldb.DB) (*Predictor, func()) {
 // read waits until a predictor has read all that was sent.
 func (s *stand) read(p *Predictor) {
 	s.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
+	waittest.For(s.t, "the telemetry is read", func() bool {
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		n, waits := int64(0), len(p.engine.changed)
 		for _, next := range p.next {
 			n += next
 		}
-		p.mu.Unlock()
-		if n == int64(len(s.sent)) && waits == 0 {
-			p.flushing.Lock()   // what is being told is told
-			p.flushing.Unlock() //nolint:staticcheck // it is the wait that counts
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	s.t.Fatal("the telemetry was not read")
+		return n == int64(len(s.sent)) && waits == 0
+	})
+	p.flushing.Lock()   // what is being told is told
+	p.flushing.Unlock() //nolint:staticcheck // it is the wait that counts
 }
 
 // told is how many changes of predictions were published.
@@ -177,19 +175,17 @@ func (s *stand) send(bs ...*auspexv1.Batch) {
 // await returns the newest prediction once it has a state.
 func (s *stand) await(state string) schemas.Prediction {
 	s.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
-		ps, _, err := s.recs.Predictions(s.t.Context(), records.Filter{})
-		if err != nil {
+	var ps []schemas.Prediction
+	waittest.Until(s.t, func() (err error) {
+		if ps, _, err = s.recs.Predictions(s.t.Context(), records.Filter{}); err != nil {
 			s.t.Fatal(err)
 		}
-		if len(ps) > 0 && ps[0].State == state {
-			return ps[0]
+		if len(ps) == 0 || ps[0].State != state {
+			return fmt.Errorf("no prediction became %s: %+v", state, ps)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	ps, _, _ := s.recs.Predictions(s.t.Context(), records.Filter{})
-	s.t.Fatalf("no prediction became %s: %+v", state, ps)
-	return schemas.Prediction{}
+		return nil
+	})
+	return ps[0]
 }
 
 // wear sends readings of eight fans, the third of which wears, while the load of
@@ -230,7 +226,8 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
 		t.Errorf("prediction %+v", p)
 	}
-	if !strings.HasPrefix(p.Explanation, "fan3 of gpu-r01-01 falls below 6,000 rpm in about ") || p.Sentence.ID != messages.Falls {
+	const sentence = "fan3 of gpu-r01-01 falls below 6,000 rpm (a default: the device gives no limit) in about "
+	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) || p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q", p.Explanation)
 	}
 	s.wear(4*time.Minute, 18*time.Minute)
@@ -392,7 +389,7 @@ func TestWhatTheLoadExplainsSurvives(t *testing.T) {
 	if !bytes.Equal(follows(whole), follows(after)) {
 		t.Error("what was read again is not what would have been known without the crash")
 	}
-	if short := len(builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, Placement{}, "").state()); len(follows(whole)) < short+1000 {
+	if short := len(builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, cmdb.Placement{}, "").state()); len(follows(whole)) < short+1000 {
 		t.Error("no load was learnt")
 	}
 }
@@ -515,6 +512,37 @@ func (noRecords) PutPrediction(context.Context, schemas.Prediction) error { retu
 
 func (noRecords) Predictions(context.Context, records.Filter) ([]schemas.Prediction, string, error) {
 	return nil, "", nil
+}
+
+// TestABatchThatContradictsItselfStopsNothing: its series refer to names that it
+// does not hold.
+func TestABatchThatContradictsItselfStopsNothing(t *testing.T) {
+	s := newStand(t)
+	bad := &auspexv1.Batch{Device: "gpu-r01-01", Samples: &auspexv1.SampleColumns{
+		Symbols: []string{""}, Series: []*auspexv1.Series{{Metric: 7}}, Ref: []uint32{0, 3}, Delta: []int64{0, 0}, Value: []float64{1, 2},
+	}}
+	v, err := bad.MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicTelemetry, Key: bad.GetDevice(), Value: v}); err != nil {
+		t.Fatal(err)
+	}
+	s.sent = append(s.sent, bad)
+	p, stop := s.begin(s.db)
+	s.read(p)
+	stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	letters := 0
+	err = s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+		letters += len(msgs)
+		cancel()
+		return nil
+	})
+	if err != nil || letters != 1 {
+		t.Errorf("%d dead letters, %v", letters, err)
+	}
 }
 
 func TestAStopDoesNotWaitForABusThatIsAway(t *testing.T) {

@@ -5,3 +5,5 @@
 //
 // It is the leaf of the import graph: it imports nothing else of this module.
 package schemas
+
+//go:generate go run ./gen

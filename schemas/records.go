@@ -180,8 +180,9 @@ type Prediction struct {
 	ETAP50         *time.Time `json:"eta_p50"`
 	ETAP90         *time.Time `json:"eta_p90"`
 	Limit          float64    `json:"limit"`
-	Below          bool       `json:"below,omitempty"` // the limit is crossed downwards
-	Value          float64    `json:"value"`           // robust level now
+	LimitSource    string     `json:"limit_source,omitempty"` // who says so: LimitOf…
+	Below          bool       `json:"below,omitempty"`        // the limit is crossed downwards
+	Value          float64    `json:"value"`                  // robust level now
 	SlopePerHour   float64    `json:"slope_per_hour"`
 	Evidence       []Evidence `json:"evidence,omitempty"`
 	Model          Model      `json:"model"`
@@ -191,6 +192,13 @@ type Prediction struct {
 	Opened         time.Time  `json:"opened,omitzero"` // when it was first said
 	Said           float64    `json:"said,omitempty"`  // the probability that it was first said with
 }
+
+// Where the limit of a prediction comes from.
+const (
+	LimitOfDevice = "device"  // the device gives it
+	LimitDefault  = "default" // ours: the device gives none
+	LimitOfSite   = "site"    // the site's file of limits fixes it
+)
 
 // Evidence is a metric and its share in a verdict, in [0,1].
 type Evidence struct {
@@ -261,6 +269,11 @@ type Action struct {
 	VerifiedBy string    `json:"verified_by,omitempty"`
 	Detail     string    `json:"detail,omitempty"` // the error, or what was seen
 	Actor      string    `json:"actor,omitempty"`
+
+	// SentAt is when the request had gone out for certain, by our clock; absent while
+	// the step is merely decided. EffectAt is when its effect was first read back.
+	SentAt   time.Time `json:"sent_at,omitzero"`
+	EffectAt time.Time `json:"effect_at,omitzero"`
 
 	// The same in pieces, for the screens: of Why, Detail and VerifiedBy.
 	Sentence         *Sentence `json:"sentence,omitempty"`

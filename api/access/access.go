@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +24,12 @@ import (
 const (
 	RoleViewer   = "viewer"
 	RoleOperator = "operator"
+	RoleEngineer = "engineer" // an operator who may also configure machines, once routes for that exist
 	RoleAdmin    = "admin"
 )
+
+// Roles lists them, from the least to the most.
+func Roles() []string { return []string{RoleViewer, RoleOperator, RoleEngineer, RoleAdmin} }
 
 // Permissions that roles have.
 const (
@@ -35,15 +40,25 @@ const (
 	Audit   = "audit"  // read who did what
 	Invite  = "invite" // make login codes
 	Reload  = "reload" // make the process read its configuration again
+	Tokens  = "tokens" // make, list and revoke tokens
 )
 
-// ErrRole is returned for a role that does not exist.
-var ErrRole = errors.New("unknown role")
+// Errors of tokens.
+var (
+	ErrRole    = errors.New("unknown role")
+	ErrName    = errors.New("a name has 1 to 64 letters, digits and . _ @ -")
+	ErrTaken   = errors.New("a token of this name exists")
+	ErrNoToken = errors.New("there is no such token")
+	ErrRevoked = errors.New("the token behind it was revoked")
+)
 
 // Principal is who asks.
 type Principal struct {
 	Name string
 	Role string
+	// token is the hash of the token that a session or a code came from: it ends
+	// with it. Empty hangs on none.
+	token string
 }
 
 // Permissions returns what the principal may do; an unknown role may nothing.
@@ -51,10 +66,10 @@ func (p Principal) Permissions() []string {
 	switch p.Role {
 	case RoleViewer:
 		return []string{Read}
-	case RoleOperator:
+	case RoleOperator, RoleEngineer:
 		return []string{Read, Approve, Cancel, DryRun, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload}
+		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload, Tokens}
 	}
 	return nil
 }
@@ -62,9 +77,10 @@ func (p Principal) Permissions() []string {
 // May reports whether the principal has a permission.
 func (p Principal) May(permission string) bool { return slices.Contains(p.Permissions(), permission) }
 
-// DB is the relational store, with the tables of migration 0050.
+// DB is the relational store, with the tables of migrations 0050 and 0051.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
@@ -75,7 +91,8 @@ type Store struct {
 	now      func() time.Time
 
 	mu    sync.Mutex
-	codes map[string]code // by hash
+	codes map[string]code      // by hash
+	used  map[string]time.Time // when the use of a token was written, by hash
 }
 
 type code struct {
@@ -83,11 +100,15 @@ type code struct {
 	expires time.Time
 }
 
-const maxCodes = 1000
+const (
+	maxCodes  = 1000
+	maxUsed   = 4096
+	usedEvery = time.Minute // the use of a token is written
+)
 
 // New returns a store whose sessions last for lifetime.
 func New(db DB, lifetime time.Duration) *Store {
-	return &Store{db: db, lifetime: lifetime, now: time.Now, codes: make(map[string]code)}
+	return &Store{db: db, lifetime: lifetime, now: time.Now, codes: make(map[string]code), used: make(map[string]time.Time)}
 }
 
 func secret() string {
@@ -102,14 +123,14 @@ func hashOf(s string) string {
 }
 
 // IssueToken makes a token with a role and returns it; it is not kept in the
-// clear. A token of the same name stops working.
+// clear. A token of the same name stops working, and what came from it.
 func (s *Store) IssueToken(ctx context.Context, name, role string) (string, error) {
-	if (Principal{Role: role}).Permissions() == nil {
+	if !slices.Contains(Roles(), role) {
 		return "", fmt.Errorf("issue token %s: role %q: %w", name, role, ErrRole)
 	}
 	token := secret()
 	_, err := s.db.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns) VALUES ($1,$2,$3,$4)
-ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns`,
+ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=0, used_ns=0`,
 		name, hashOf(token), role, s.now().UnixNano())
 	if err != nil {
 		return "", fmt.Errorf("issue token %s: %w", name, err)
@@ -117,31 +138,155 @@ ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created
 	return token, nil
 }
 
-// Token returns whose token it is, and whether it is one.
-func (s *Store) Token(ctx context.Context, token string) (p Principal, found bool, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT name, role FROM api_tokens WHERE hash=$1`, hashOf(token)).Scan(&p.Name, &p.Role)
-	return result(p, "look up token", err)
+// Token is what is known of a token; times that are zero are never.
+type Token struct {
+	Name    string
+	Role    string
+	Created time.Time
+	Expires time.Time
+	Used    time.Time // to the minute
 }
 
-// StartSession makes a session and returns its secret and its end.
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
+
+// CreateToken makes a token of a new name and returns its secret, which is shown
+// once and not kept. A lifetime of 0 has no end.
+func (s *Store) CreateToken(ctx context.Context, name, role string, lifetime time.Duration) (plain string, t Token, err error) {
+	switch {
+	case !tokenName.MatchString(name):
+		return "", t, fmt.Errorf("token %q: %w", name, ErrName)
+	case !slices.Contains(Roles(), role):
+		return "", t, fmt.Errorf("token %s: role %q: %w", name, role, ErrRole)
+	}
+	plain, t = secret(), Token{Name: name, Role: role, Created: s.now().UTC()}
+	var expires int64
+	if lifetime > 0 {
+		t.Expires = t.Created.Add(lifetime)
+		expires = t.Expires.UnixNano()
+	}
+	// One that has expired does not hold its name.
+	res, err := s.db.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns) VALUES ($1,$2,$3,$4,$5)
+ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0
+WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, name, hashOf(plain), role, t.Created.UnixNano(), expires)
+	if err == nil {
+		var n int64
+		if n, err = res.RowsAffected(); err == nil && n == 0 {
+			err = ErrTaken
+		}
+	}
+	if err != nil {
+		return "", t, fmt.Errorf("create token %s: %w", name, err)
+	}
+	return plain, t, nil
+}
+
+// Tokens lists at most limit tokens by name, those after a name.
+func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
+	rows, err := s.db.QueryContext(ctx, `SELECT name, role, created_ns, expires_ns, used_ns FROM api_tokens WHERE name>$1 ORDER BY name LIMIT $2`, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	out := []Token{}
+	for rows.Next() {
+		var t Token
+		var created, expires, used int64
+		if err := rows.Scan(&t.Name, &t.Role, &created, &expires, &used); err != nil {
+			return nil, fmt.Errorf("list tokens: %w", err)
+		}
+		t.Created, t.Expires, t.Used = at(created), at(expires), at(used)
+		out = append(out, t)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	return out, nil
+}
+
+func at(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+// RevokeToken ends a token and the sessions that came from it.
+func (s *Store) RevokeToken(ctx context.Context, name string) error {
+	_, err := s.db.ExecContext(ctx, `DELETE FROM api_sessions WHERE token IN (SELECT hash FROM api_tokens WHERE name=$1)`, name)
+	if err != nil {
+		return fmt.Errorf("revoke token %s: %w", name, err)
+	}
+	res, err := s.db.ExecContext(ctx, `DELETE FROM api_tokens WHERE name=$1`, name)
+	if err != nil {
+		return fmt.Errorf("revoke token %s: %w", name, err)
+	}
+	if n, err := res.RowsAffected(); err == nil && n == 0 {
+		return fmt.Errorf("token %s: %w", name, ErrNoToken)
+	}
+	return nil
+}
+
+// Token returns whose token it is, and whether it is one that still works. Its
+// use is noted.
+func (s *Store) Token(ctx context.Context, token string) (p Principal, found bool, err error) {
+	h, now := hashOf(token), s.now()
+	err = s.db.QueryRowContext(ctx, `SELECT name, role FROM api_tokens WHERE hash=$1 AND (expires_ns=0 OR expires_ns>$2)`, h, now.UnixNano()).Scan(&p.Name, &p.Role)
+	p.token = h
+	if p, found, err = result(p, "look up token", err); !found || !s.note(h, now) {
+		return p, found, err
+	}
+	if _, err := s.db.ExecContext(ctx, `UPDATE api_tokens SET used_ns=$1 WHERE hash=$2 AND used_ns<$1`, now.UnixNano(), h); err != nil {
+		s.forget(h) // a store that cannot be written now refuses nobody
+	}
+	return p, true, nil
+}
+
+// note reports whether the use of a token is due to be written.
+func (s *Store) note(hash string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.used[hash]) < usedEvery {
+		return false
+	}
+	if len(s.used) >= maxUsed {
+		clear(s.used)
+	}
+	s.used[hash] = now
+	return true
+}
+
+func (s *Store) forget(hash string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.used, hash)
+}
+
+// StartSession makes a session and returns its secret and its end. What came
+// from a token ends with it.
 func (s *Store) StartSession(ctx context.Context, p Principal) (session string, expires time.Time, err error) {
 	session, now := secret(), s.now()
 	expires = now.Add(s.lifetime)
 	if _, err := s.db.ExecContext(ctx, `DELETE FROM api_sessions WHERE expires_ns<$1`, now.UnixNano()); err != nil {
 		return "", time.Time{}, fmt.Errorf("start session: %w", err)
 	}
-	_, err = s.db.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns) VALUES ($1,$2,$3,$4,$5)`,
-		hashOf(session), p.Name, p.Role, now.UnixNano(), expires.UnixNano())
+	_, err = s.db.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns, token) VALUES ($1,$2,$3,$4,$5,$6)`,
+		hashOf(session), p.Name, p.Role, now.UnixNano(), expires.UnixNano(), p.token)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("start session: %w", err)
+	}
+	if _, ok, err := s.Session(ctx, session); err != nil {
+		return "", time.Time{}, err
+	} else if !ok && s.lifetime > time.Second {
+		return "", time.Time{}, fmt.Errorf("start session: %w", ErrRevoked)
 	}
 	return session, expires, nil
 }
 
 // Session returns whose session it is, and whether it is one that still lasts.
 func (s *Store) Session(ctx context.Context, session string) (p Principal, found bool, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT name, role FROM api_sessions WHERE hash=$1 AND expires_ns>$2`,
-		hashOf(session), s.now().UnixNano()).Scan(&p.Name, &p.Role)
+	err = s.db.QueryRowContext(ctx, `SELECT s.name, s.role, s.token FROM api_sessions s WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR EXISTS
+(SELECT 1 FROM api_tokens t WHERE t.hash=s.token AND (t.expires_ns=0 OR t.expires_ns>$2)))`,
+		hashOf(session), s.now().UnixNano()).Scan(&p.Name, &p.Role, &p.token)
 	return result(p, "look up session", err)
 }
 

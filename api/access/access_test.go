@@ -1,6 +1,8 @@
 package access_test
 
 import (
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +28,7 @@ func TestTokensAreReplacedByNameAndNeverKept(t *testing.T) {
 		t.Errorf("the replaced token: %v %v", ok, err)
 	}
 	p, ok, err := s.Token(t.Context(), second)
-	if err != nil || !ok || p != (access.Principal{Name: "scripts", Role: access.RoleViewer}) {
+	if err != nil || !ok || p.Name != "scripts" || p.Role != access.RoleViewer {
 		t.Errorf("%+v %v %v", p, ok, err)
 	}
 	rows, err := db.QueryContext(t.Context(), `SELECT hash FROM api_tokens`)
@@ -106,10 +108,78 @@ func TestCodesWorkOnceAndForAWhile(t *testing.T) {
 	})
 }
 
+func TestRevokingATokenEndsWhatCameFromIt(t *testing.T) {
+	db := sqltest.Open(t)
+	s := access.New(db, time.Hour)
+	plain, made, err := s.CreateToken(t.Context(), "grafana", access.RoleViewer, 0)
+	if err != nil || !made.Expires.IsZero() {
+		t.Fatalf("%+v %v", made, err)
+	}
+	if _, _, err := s.CreateToken(t.Context(), "grafana", access.RoleAdmin, 0); !errors.Is(err, access.ErrTaken) {
+		t.Errorf("a name in use was taken over: %v", err)
+	}
+	p, ok, err := s.Token(t.Context(), plain)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	session, _, err := s.StartSession(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromSession, _, err := s.Session(t.Context(), session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _ := s.NewCode(fromSession, time.Hour) // a session invites another browser
+	invited, _ := s.TakeCode(code)
+	listed, err := s.Tokens(t.Context(), "", 10)
+	if err != nil || len(listed) != 1 || listed[0].Name != "grafana" || time.Since(listed[0].Used) > time.Minute {
+		t.Errorf("%+v %v", listed, err)
+	}
+	// Another process revokes it.
+	if err := access.New(db, time.Hour).RevokeToken(t.Context(), "grafana"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, _ := s.Token(t.Context(), plain); ok {
+		t.Error("a revoked token works")
+	}
+	if _, ok, _ := s.Session(t.Context(), session); ok {
+		t.Error("a session outlived its token")
+	}
+	if _, _, err := s.StartSession(t.Context(), invited); !errors.Is(err, access.ErrRevoked) {
+		t.Errorf("a code outlived the token that it came from: %v", err)
+	}
+	if err := s.RevokeToken(t.Context(), "grafana"); !errors.Is(err, access.ErrNoToken) {
+		t.Errorf("revoked twice: %v", err)
+	}
+}
+
+func TestTokensEndByThemselves(t *testing.T) {
+	s := access.New(sqltest.Open(t), time.Hour)
+	plain, made, err := s.CreateToken(t.Context(), "visit", access.RoleViewer, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for time.Now().Before(made.Expires) { // the store's clock is the machine's
+		runtime.Gosched()
+	}
+	if _, ok, err := s.Token(t.Context(), plain); ok || err != nil {
+		t.Errorf("an expired token: %v %v", ok, err)
+	}
+	if _, _, err := s.CreateToken(t.Context(), "visit", access.RoleViewer, 0); err != nil {
+		t.Errorf("the name of an expired token: %v", err)
+	}
+	for _, name := range []string{"", "a b", "a/b", strings.Repeat("x", 65), "naïve"} {
+		if _, _, err := s.CreateToken(t.Context(), name, access.RoleViewer, 0); !errors.Is(err, access.ErrName) {
+			t.Errorf("name %q: %v", name, err)
+		}
+	}
+}
+
 func TestRolesAreNested(t *testing.T) {
-	for role, want := range map[string][]bool{access.RoleViewer: {true, false, false}, access.RoleOperator: {true, true, false}, access.RoleAdmin: {true, true, true}, "": {false, false, false}} {
+	for role, want := range map[string][]bool{access.RoleViewer: {true, false, false}, access.RoleOperator: {true, true, false}, access.RoleEngineer: {true, true, false}, access.RoleAdmin: {true, true, true}, "": {false, false, false}} {
 		p := access.Principal{Role: role}
-		for k, right := range []string{access.Read, access.Approve, access.Invite} {
+		for k, right := range []string{access.Read, access.Approve, access.Tokens} {
 			if p.May(right) != want[k] {
 				t.Errorf("%q may %s: %v", role, right, p.May(right))
 			}

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"auspex/api/prometheus"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/hot"
 )
 
@@ -32,9 +33,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type nowhere struct{}
 
-func (nowhere) Part(string, string, string) hot.Placement        { return hot.Placement{} }
-func (nowhere) GPU(string, uint32, string, string) hot.Placement { return hot.Placement{} }
-func (nowhere) Generation() uint64                               { return 0 }
+func (nowhere) Part(string, string, string) cmdb.Placement        { return cmdb.Placement{} }
+func (nowhere) GPU(string, uint32, string, string) cmdb.Placement { return cmdb.Placement{} }
+func (nowhere) Generation() uint64                                { return 0 }
 
 // t0 is the time of the samples: a whole second, some minutes ago.
 var t0 = time.Now().Truncate(time.Second).Add(-5 * time.Minute)
@@ -141,7 +142,7 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 			"metadata", "GET", "metadata",
 			url.Values{"metric": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}},
 			200,
-			`{"status":"success","data":{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":[{"type":"counter","help":"","unit":""}]}}`,
+			`{"status":"success","data":{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":[{"type":"counter","help":"Energy since the driver was loaded.","unit":"millijoules"}]}}`,
 		},
 		{"format", "GET", "format_query", url.Values{"query": {"foo/bar"}}, 200, `{"status":"success","data":"foo / bar"}`},
 		{"rules", "GET", "rules", nil, 200, `{"status":"success","data":{"groups":[]}}`},

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -118,13 +120,14 @@ func (h *Hub) remove(r *Reader) {
 // Open returns a reader, or false when there are too many or the hub is closed.
 // The greeting comes first. A lastID of this hub is followed by what came after
 // it; any other lastID by the given reset event.
-func (h *Hub) Open(lastID string, greeting, reset any) (*Reader, bool) {
+// The owner is what [Hub.Prune] asks about.
+func (h *Hub) Open(owner any, lastID string, greeting, reset any) (*Reader, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || len(h.readers) >= h.max {
 		return nil, false
 	}
-	r := &Reader{hub: h, in: make(chan []byte, buffer)}
+	r := &Reader{hub: h, owner: owner, in: make(chan []byte, buffer)}
 	hello, err := json.Marshal(greeting)
 	if err != nil {
 		return nil, false
@@ -161,6 +164,20 @@ func (h *Hub) after(lastID string) ([]message, bool) {
 	return h.kept[seq+1-h.kept[0].seq:], true
 }
 
+// Prune ends the readers whose owners are not to be kept.
+func (h *Hub) Prune(keep func(owner any) bool) {
+	h.mu.Lock()
+	readers := slices.Collect(maps.Keys(h.readers))
+	h.mu.Unlock()
+	for _, r := range readers {
+		if !keep(r.owner) {
+			h.mu.Lock()
+			h.remove(r)
+			h.mu.Unlock()
+		}
+	}
+}
+
 // Close ends every reader; later ones are refused.
 func (h *Hub) Close() {
 	h.mu.Lock()
@@ -174,9 +191,10 @@ func (h *Hub) Close() {
 // Reader is the stream of one browser. Read blocks for the next message and
 // returns io.EOF when the hub ends it.
 type Reader struct {
-	hub  *Hub
-	in   chan []byte
-	rest []byte
+	hub   *Hub
+	owner any
+	in    chan []byte
+	rest  []byte
 }
 
 // Read implements io.Reader.

@@ -55,7 +55,7 @@ func TestReaderGetsWhatItMissed(t *testing.T) {
 		"old-3":  "event: changed\ndata: \"all\"",
 		"junk":   "event: changed\ndata: \"all\"",
 	} {
-		r, ok := h.Open(last, "hello", "all")
+		r, ok := h.Open(nil, last, "hello", "all")
 		if !ok {
 			t.Fatal("refused")
 		}
@@ -75,7 +75,7 @@ func TestReaderGetsWhatItMissed(t *testing.T) {
 
 func TestSlowReaderIsEndedAndCounted(t *testing.T) {
 	h, reg := hub(t, 2)
-	slow, _ := h.Open("", "hello", nil)
+	slow, _ := h.Open(nil, "", "hello", nil)
 	for n := range 100 {
 		send(t, h, n)
 	}
@@ -96,18 +96,18 @@ auspex_api_stream_dropped_total 1
 
 func TestReadersAreBoundedAndEndWithTheHub(t *testing.T) {
 	h, _ := hub(t, 1)
-	r, ok := h.Open("", "hello", nil)
+	r, ok := h.Open(nil, "", "hello", nil)
 	if !ok {
 		t.Fatal("refused")
 	}
-	if _, ok := h.Open("", "hello", nil); ok {
+	if _, ok := h.Open(nil, "", "hello", nil); ok {
 		t.Error("a second reader of one")
 	}
 	h.Close()
 	if got := all(t, r); !strings.Contains(got, "event: hello") {
 		t.Errorf("%q", got)
 	}
-	if _, ok := h.Open("", "hello", nil); ok {
+	if _, ok := h.Open(nil, "", "hello", nil); ok {
 		t.Error("a closed hub took a reader")
 	}
 }
@@ -120,7 +120,7 @@ func FuzzLastEventID(f *testing.F) {
 		h, _ := hub(t, 1)
 		send(t, h, 1)
 		send(t, h, 2)
-		if _, ok := h.Open(last, "hello", "all"); !ok {
+		if _, ok := h.Open(nil, last, "hello", "all"); !ok {
 			t.Error("refused")
 		}
 		h.Close()

@@ -1,5 +1,7 @@
 // Command auspex watches a fleet of GPU servers, folds what it sees into
-// incidents with one cause, says what fails next, and repairs.
+// incidents with one cause, says what fails next, and repairs. The package wires
+// the stages into one process, a file a role: the only place where they meet in
+// code. Everything else meets on the bus and in the stores.
 package main
 
 import (
@@ -7,8 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"auspex/internal/cli"
 )
 
 func main() {
@@ -18,8 +18,8 @@ func main() {
 		stop()
 	}()
 	ctx, end := context.WithCancel(ctx)
-	std := cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Hangup: func() <-chan struct{} { return hangups(end) }}
-	os.Exit(cli.Run(ctx, os.Args[1:], std))
+	std := IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Hangup: func() <-chan struct{} { return hangups(end) }}
+	os.Exit(command(ctx, os.Args[1:], std))
 }
 
 // hangups hands on each SIGHUP, several at once as one. The one that comes because

@@ -2,4 +2,4 @@
 // list of imports is generated from the folders that register a collector.
 package all
 
-//go:generate go run ./gen
+//go:generate go run ../../internal/imports collectors

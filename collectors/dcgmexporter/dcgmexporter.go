@@ -14,6 +14,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,17 +44,36 @@ type Config struct {
 	Timeout  time.Duration `yaml:"timeout"`
 	// MissingAfter is the number of scrapes without a GPU after which it is missing.
 	MissingAfter int `yaml:"missing_after"`
-	// XIDEvents makes events of the XID gauge too. The kernel log says the same
-	// with more words: set it only where no kernel log is read.
-	XIDEvents bool `yaml:"xid_events"`
+	// XIDEvents says where the XID gauge makes events: auto, on the servers whose
+	// kernel log nobody reads; on; off. The gauge (DCGM_FI_DEV_XID_ERRORS, field 230)
+	// shows the last code since the exporter's engine started, without its text and
+	// time: a code that repeats is not seen, nor one that another follows between two
+	// scrapes.
+	XIDEvents string `yaml:"xid_events"`
 	// MaxBody bounds an answer in bytes.
 	MaxBody int64     `yaml:"max_body"`
 	TLS     trust.TLS `yaml:"tls"`
 }
 
+// What xid_events may be; true and false of earlier versions are on and off.
+const xidAuto, xidOn, xidOff = "auto", "on", "off"
+
+// xidMode is [Config.XIDEvents] as it is meant; "" is nonsense.
+func (c *Config) xidMode() string {
+	switch c.XIDEvents {
+	case xidAuto, "":
+		return xidAuto
+	case xidOn, "true":
+		return xidOn
+	case xidOff, "false":
+		return xidOff
+	}
+	return ""
+}
+
 // Default returns the defaults.
 func Default() *Config {
-	return &Config{Interval: 10 * time.Second, Timeout: 5 * time.Second, MissingAfter: 2, MaxBody: 16 << 20}
+	return &Config{Interval: 10 * time.Second, Timeout: 5 * time.Second, MissingAfter: 2, XIDEvents: xidAuto, MaxBody: 16 << 20}
 }
 
 // Validate names the first value that makes no sense.
@@ -65,6 +85,8 @@ func (c *Config) Validate() error {
 		return errors.New("timeout must be positive")
 	case c.MissingAfter < 1:
 		return errors.New("missing_after must be at least 1")
+	case c.xidMode() == "":
+		return fmt.Errorf("xid_events: want auto, on or off, got %q", c.XIDEvents)
 	case c.MaxBody < 1024:
 		return errors.New("max_body must be at least 1024")
 	}
@@ -74,6 +96,19 @@ func (c *Config) Validate() error {
 // Targets implements [collectors.Config].
 func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	return collectors.With(resources, schemas.KindServer, schemas.AttrExporterURL)
+}
+
+// Evidence implements [collectors.Witness].
+func (c *Config) Evidence() collectors.Evidence {
+	e := collectors.Evidence{Signs: []collectors.Sign{collectors.SignGPU}, Attr: schemas.AttrExporterURL}
+	if c.xidMode() != xidOff {
+		e.Signs = append(e.Signs, collectors.SignXID)
+	}
+	if c.xidMode() == xidAuto {
+		e.Yields = []collectors.Sign{collectors.SignXID}
+		e.Partly = "only the exporter's gauge of the last XID is read, which has no text and does not show one that repeats; with a kernel log (kmsg_path) all are seen"
+	}
+	return e
 }
 
 // New implements [collectors.Config].
@@ -98,6 +133,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	x := &scraper{
 		cfg: *c, device: target.ID, url: u.String(), expect: min(max(expect, 0), 1024), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics),
+		xids: c.xidMode() == xidOn || c.xidMode() == xidAuto && !slices.Contains(s.Taken, collectors.SignXID),
 	}
 	x.table = newTable(func() *collectors.Batch { return collectors.NewBatch(target.ID, Name) })
 	return &collector{x: x, loop: collectors.Scrape(c.Interval, 0.05, x.scrape)}, nil
@@ -136,11 +172,14 @@ type memory struct {
 }
 
 type known struct {
-	UUID    string            `json:"uuid,omitempty"`
-	PCI     string            `json:"pci,omitempty"`
-	Raised  map[string]string `json:"raised,omitempty"` // condition → its name in event ids
-	DBE     float64           `json:"dbe,omitempty"`
-	XID     float64           `json:"xid,omitempty"`
+	UUID   string            `json:"uuid,omitempty"`
+	PCI    string            `json:"pci,omitempty"`
+	Raised map[string]string `json:"raised,omitempty"` // condition → its name in event ids
+	// DBE and XID are the last values; nil where there was none. The first is what
+	// was there before anybody looked, and no event of now.
+	DBE     *float64 `json:"dbe,omitempty"`
+	XID     *float64 `json:"xid,omitempty"`
+	XIDs    int      `json:"xids,omitempty"` // events made, names them
 	misses  int
 	present bool
 }
@@ -150,6 +189,7 @@ type scraper struct {
 	device   string
 	url      string
 	expect   int
+	xids     bool // the XID gauge makes events
 	settings collectors.Settings
 	log      *slog.Logger
 	metrics  *metrics
@@ -199,7 +239,7 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 	if bad > 0 {
 		x.metrics.malformed.Add(float64(bad))
 		if !x.garbled {
-			x.log.Warn("exposition has malformed lines", "url", x.url, "lines", bad, "err", first)
+			x.log.Warn("exposition has malformed lines", "url", x.url, "lines", bad, "error", first)
 		}
 	}
 	x.garbled = bad > 0
@@ -265,7 +305,7 @@ func (x *scraper) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &x.mem); err != nil || x.mem.GPUs == nil {
-				x.log.Warn("cursor not understood, starting anew", "err", err)
+				x.log.Warn("cursor not understood, starting anew", "error", err)
 				x.mem.GPUs = map[uint32]*known{}
 			}
 		}
@@ -330,6 +370,9 @@ func (x *scraper) compare(now time.Time) {
 			x.changed = true
 		}
 		if k.UUID != g.uuid || k.PCI != g.pci {
+			if k.UUID != "" && g.uuid != "" && k.UUID != g.uuid { // another board is in its place
+				k.DBE, k.XID = nil, nil
+			}
 			k.UUID, k.PCI, x.changed = g.uuid, g.pci, true
 		}
 		k.present = g.seen
@@ -370,24 +413,25 @@ func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
 	if !math.IsNaN(g.pending) {
 		x.condition(now, g.index, k, "gpu.row_remap", "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset", faults.ActionResetGPU)
 	}
-	if v := value(columnDBE); !math.IsNaN(v) && v != k.DBE {
-		if v > k.DBE {
+	if v := value(columnDBE); !math.IsNaN(v) && (k.DBE == nil || v != *k.DBE) {
+		if k.DBE != nil && v > *k.DBE {
 			ev := x.event(now, g.index, k, "gpu.ecc_ue", "DRAM", schemas.SeverityCritical, faults.ActionResetGPU)
-			ev.Message = fmt.Sprintf("volatile uncorrected errors: %g to %g", k.DBE, v)
+			ev.Message = fmt.Sprintf("volatile uncorrected errors: %g to %g", *k.DBE, v)
 			ev.ID = schemas.EventID(x.device, k.UUID, "dbe", strconv.FormatFloat(v, 'g', -1, 64), now.UTC().Format("2006-01-02T15"))
 			x.table.batch.Event(ev)
 		}
-		k.DBE, x.changed = v, true
+		k.DBE, x.changed = &v, true
 	}
-	if v := value(columnXID); x.cfg.XIDEvents && !math.IsNaN(v) && v != k.XID {
-		if code := int(v); code > 0 && code < 100000 {
+	if v := value(columnXID); !math.IsNaN(v) && (k.XID == nil || v != *k.XID) {
+		if code := int(v); x.xids && k.XID != nil && code > 0 && code < 100000 {
+			k.XIDs++
 			e := faults.XID(code)
 			ev := x.event(now, g.index, k, "gpu.xid", strconv.Itoa(code), e.Severity, e.Action)
-			ev.Message = "DCGM_FI_DEV_XID_ERRORS = " + strconv.Itoa(code)
-			ev.ID = schemas.EventID(x.device, k.UUID, "xid", strconv.Itoa(code), strconv.FormatInt(now.UnixNano(), 10))
+			ev.Message = fmt.Sprintf("the last XID is now %d, was %g (DCGM_FI_DEV_XID_ERRORS)", code, *k.XID)
+			ev.ID = schemas.EventID(x.device, k.UUID, "xid", strconv.Itoa(code), strconv.Itoa(k.XIDs))
 			x.table.batch.Event(ev)
 		}
-		k.XID, x.changed = v, true
+		k.XID, x.changed = &v, true
 	}
 }
 

@@ -3,6 +3,7 @@ package dcgmexporter
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -53,21 +54,26 @@ func TestConformance(t *testing.T) {
 }
 
 // host answers with the GPUs of a mask, their throttle reasons and errors.
-type host struct{ mask, reasons, dbe atomic.Int64 }
+type host struct{ mask, reasons, dbe, xid, board atomic.Int64 }
 
 func (h *host) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	for i := range 8 {
 		if h.mask.Load()&(1<<i) == 0 {
 			continue
 		}
-		l := fmt.Sprintf(`{gpu="%d",UUID="GPU-%d",pci_bus_id="00000000:%02x:00.0"}`, i, i, 16+i)
-		fmt.Fprintf(w, "DCGM_FI_DEV_GPU_TEMP%s 40\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS%s %d\nDCGM_FI_DEV_ECC_DBE_VOL_TOTAL%s %d\n", l, l, h.reasons.Load(), l, h.dbe.Load())
+		l := fmt.Sprintf(`{gpu="%d",UUID="GPU-%d",pci_bus_id="00000000:%02x:00.0"}`, i, int64(i)+h.board.Load(), 16+i)
+		fmt.Fprintf(w, "DCGM_FI_DEV_GPU_TEMP%s 40\nDCGM_FI_DEV_CLOCKS_EVENT_REASONS%s %d\nDCGM_FI_DEV_ECC_DBE_VOL_TOTAL%s %d\nDCGM_FI_DEV_XID_ERRORS%s %d\n",
+			l, l, h.reasons.Load(), l, h.dbe.Load(), l, h.xid.Load())
 	}
 }
 
 func (h *host) scrape(t *testing.T, s collectors.Settings, url string) *scraper {
 	t.Helper()
-	cfg := Default()
+	return h.scrapeAs(t, Default(), s, url)
+}
+
+func (h *host) scrapeAs(t *testing.T, cfg *Config, s collectors.Settings, url string) *scraper {
+	t.Helper()
 	cfg.Timeout = time.Minute
 	c, err := cfg.New(target(url), s)
 	if err != nil {
@@ -243,5 +249,113 @@ func TestAHostWithThousandsOfGPUsIsNotBelieved(t *testing.T) {
 	samples, bad, err := tab.parse(page.Bytes(), collectortest.Now)
 	if samples != maxGPUs || bad != 1000-maxGPUs || err == nil {
 		t.Errorf("%d samples, %d malformed lines (%v), want %d and %d", samples, bad, err, maxGPUs, 1000-maxGPUs)
+	}
+}
+
+func TestTheXIDGaugeMakesEventsWhereNobodyReadsTheKernelLog(t *testing.T) {
+	kernelLog := []collectors.Sign{collectors.SignXID}
+	for _, tc := range []struct {
+		mode  string
+		taken []collectors.Sign
+		want  bool
+	}{
+		{"auto", nil, true},
+		{"auto", kernelLog, false},
+		{"on", kernelLog, true},
+		{"true", kernelLog, true},
+		{"off", nil, false},
+		{"false", nil, false},
+	} {
+		t.Run(fmt.Sprint(tc.mode, tc.taken), func(t *testing.T) {
+			h := &host{}
+			h.mask.Store(1)
+			srv := httptest.NewServer(h)
+			defer srv.Close()
+			s, rec := collectortest.Settings(), collectortest.NewRecorder()
+			s.Taken = tc.taken
+			cfg := Default()
+			cfg.XIDEvents = tc.mode
+			x := h.scrapeAs(t, cfg, s, srv.URL)
+			for _, code := range []int64{0, 48, 48, 79, 48, 0, 79} {
+				h.xid.Store(code)
+				if err := x.scrape(t.Context(), rec); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var want []string
+			if tc.want {
+				want = []string{"gpu.xid 48  gpu0 critical", "gpu.xid 79  gpu0 critical", "gpu.xid 48  gpu0 critical", "gpu.xid 79  gpu0 critical"}
+			}
+			if d := cmp.Diff(want, told(rec)); d != "" {
+				t.Error(d)
+			}
+			ids := map[string]bool{}
+			for _, ev := range rec.Events() {
+				ids[ev.ID] = true
+			}
+			if len(ids) != len(want) {
+				t.Errorf("%d ids of %d events", len(ids), len(want))
+			}
+		})
+	}
+}
+
+func TestWhatAGaugeShowedBeforeAnybodyLookedIsNoEventOfNow(t *testing.T) {
+	h := &host{}
+	h.mask.Store(1)
+	h.xid.Store(79)
+	h.dbe.Store(3)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	s, rec := collectortest.Settings(), collectortest.NewRecorder()
+	step := func() {
+		t.Helper()
+		if err := h.scrape(t, s, srv.URL).scrape(t.Context(), rec); err != nil { // each time a process of its own
+			t.Fatal(err)
+		}
+	}
+	step()
+	step()
+	h.board.Store(7) // another GPU is put in, which has a past of its own
+	h.xid.Store(31)
+	h.dbe.Store(9)
+	step()
+	if got := told(rec); len(got) != 0 {
+		t.Fatalf("told of the past: %v", got)
+	}
+	h.xid.Store(48)
+	h.dbe.Store(10)
+	step()
+	if d := cmp.Diff([]string{"gpu.ecc_ue DRAM  gpu0 critical", "gpu.xid 48  gpu0 critical"}, told(rec)); d != "" {
+		t.Error(d)
+	}
+}
+
+// deaf takes a batch and says that it did not, as a bus that dies while it answers.
+type deaf struct{ *collectortest.Recorder }
+
+func (d deaf) Emit(ctx context.Context, b *auspexv1.Batch) error {
+	return errors.Join(d.Recorder.Emit(ctx, b), errors.New("no answer"))
+}
+
+func TestAnXIDThatIsToldAgainIsTheSameEvent(t *testing.T) {
+	h := &host{}
+	h.mask.Store(1)
+	srv := httptest.NewServer(h)
+	defer srv.Close()
+	rec := collectortest.NewRecorder()
+	x := h.scrape(t, collectortest.Settings(), srv.URL)
+	if err := x.scrape(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	h.xid.Store(79)
+	if err := x.scrape(t.Context(), deaf{rec}); err == nil {
+		t.Fatal("no error")
+	}
+	if err := x.scrape(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if ev := rec.Events(); len(ev) != 2 || ev[0].ID != ev[1].ID {
+		t.Errorf("%+v", ev)
 	}
 }

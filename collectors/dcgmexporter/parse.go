@@ -40,6 +40,8 @@ type series struct {
 	gpu    int // index into table.gpus, or -1
 	ref    collectors.Ref
 	remap  bool // DCGM_FI_DEV_ROW_REMAP_PENDING
+	// bounds is set where the line is a threshold of another metric.
+	bounds *threshold
 }
 
 type gpu struct {
@@ -153,6 +155,10 @@ func (t *table) line(line []byte, now time.Time) error {
 		t.gpus[s.gpu].pending = v
 	}
 	t.batch.Sample(s.ref, at, v)
+	if s.bounds != nil && v > 0 && v < s.bounds.below {
+		gpu := "gpu" + strconv.FormatUint(uint64(t.gpus[s.gpu].index), 10)
+		t.batch.ThresholdsOf(s.bounds.metric, schemas.KindGPU, gpu, at, collectors.Threshold{Bound: s.bounds.bound, Value: v})
+	}
 	return nil
 }
 
@@ -205,6 +211,9 @@ func (t *table) learn(key string) (series, error) {
 		return s, nil
 	}
 	s.remap = name == "DCGM_FI_DEV_ROW_REMAP_PENDING" && s.gpu >= 0
+	if b, ok := thresholds[name]; ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
+		s.bounds = &b
+	}
 	kind, part := "", ""
 	switch {
 	case s.gpu >= 0:

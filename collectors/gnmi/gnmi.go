@@ -155,7 +155,7 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrAuth, s.device, err)
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		if s.optional {
-			s.log.Info("target refuses optional paths, leaving them out", "err", err)
+			s.log.Info("target refuses optional paths, leaving them out", "error", err)
 			s.optional = false
 		}
 	}
@@ -347,4 +347,9 @@ func parsePath(s string) *gpb.Path {
 		p.Elem = append(p.Elem, e)
 	}
 	return p
+}
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignNetwork}, Attr: schemas.AttrGNMIAddress}
 }

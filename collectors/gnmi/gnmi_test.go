@@ -3,6 +3,7 @@ package gnmi
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net"
@@ -23,6 +24,7 @@ import (
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -159,11 +161,12 @@ func told(rec *collectortest.Recorder) []string {
 
 func wait(t *testing.T, rec *collectortest.Recorder, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); len(rec.Events()) < n; time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("only %v", told(rec))
+	waittest.Until(t, func() error {
+		if len(rec.Events()) < n {
+			return fmt.Errorf("only %v", told(rec))
 		}
-	}
+		return nil
+	})
 }
 
 func run(t *testing.T, res schemas.Resource, s collectors.Settings, out collectors.Emitter) (c collectors.Collector, stop func() error) {
@@ -251,16 +254,72 @@ func path(s string) *elems { return &elems{b: parsePath(s).Elem} }
 
 func TestPathsAreLocatedByPosition(t *testing.T) {
 	for s, want := range map[string]place{
-		"interfaces/interface[name=Ethernet1]/state/counters/in-octets":                                                                          {leafInOctets, ownPort, "Ethernet1", ""},
-		"components/component[name=O1]/transceiver/physical-channels/channel[index=3]/state/input-power/instant":                                 {leafRxPower, ownComponent, "O1", "3"},
-		"components/component[name=O1]/transceiver/state/pre-fec-ber/instant":                                                                    {leafPreFECBER, ownComponent, "O1", ""},
-		"network-instances/network-instance[name=d]/protocols/protocol[name=B]/bgp/neighbors/neighbor[neighbor-address=::1]/state/session-state": {leafSessionState, ownNeighbor, "::1", ""},
+		"interfaces/interface[name=Ethernet1]/state/counters/in-octets":                                                                          {leaf: leafInOctets, owner: ownPort, name: "Ethernet1"},
+		"components/component[name=O1]/transceiver/physical-channels/channel[index=3]/state/input-power/instant":                                 {leaf: leafRxPower, owner: ownComponent, name: "O1", lane: "3"},
+		"components/component[name=O1]/transceiver/state/pre-fec-ber/instant":                                                                    {leaf: leafPreFECBER, owner: ownComponent, name: "O1"},
+		"network-instances/network-instance[name=d]/protocols/protocol[name=B]/bgp/neighbors/neighbor[neighbor-address=::1]/state/session-state": {leaf: leafSessionState, owner: ownNeighbor, name: "::1"},
+		"components/component[name=O1]/transceiver/thresholds/threshold[severity=CRITICAL]/state/input-power-lower":                              {leaf: leafThreshold, owner: ownComponent, name: "O1", lane: "CRITICAL", of: leafRxPower},
+		"components/component[name=O1]/transceiver/thresholds/threshold[severity=oc:WARNING]/state/module-temperature-upper":                     {leaf: leafThreshold, owner: ownComponent, name: "O1", lane: "oc:WARNING", of: leafTemperature, upper: true},
+		"components/component[name=O1]/transceiver/thresholds/threshold[severity=WARNING]/state/severity":                                        {owner: ownComponent, name: "O1", lane: "WARNING"},
 		"interfaces/interface[name=Ethernet1]/config/description":                                                                                {},
 		"components": {},
 	} {
 		if d := cmp.Diff(want, locate(path(s)), cmp.AllowUnexported(place{})); d != "" {
 			t.Errorf("%s: %s", s, d)
 		}
+	}
+}
+
+// The module's own alarms and warnings bound each metric once, whatever its lanes, in the
+// metric's unit and under the port that the module is in.
+func TestThresholdsOfAModuleBoundItsReadings(t *testing.T) {
+	st, err := newState(t.Context(), &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1_700_000_000, 0)
+	set := func(path string, v float64) {
+		st.update(&elems{b: parsePath("components/component[name=O1]/" + path).Elem}, &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: v}}, at)
+	}
+	st.update(path("interfaces/interface[name=Ethernet1]/state/transceiver"), &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "O1"}}, at)
+	const table = "transceiver/thresholds/threshold[severity="
+	st.notification(&gpb.Notification{Timestamp: at.UnixNano(), Update: []*gpb.Update{{
+		Path: parsePath("components/component[name=O1]/transceiver/thresholds"),
+		Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(
+			`{"threshold":[{"severity":"openconfig-alarm-types:CRITICAL","state":{"severity":"openconfig-alarm-types:CRITICAL","input-power-lower":"-12.5"}}]}`)}},
+	}}})
+	set(table+"WARNING]/state/input-power-lower", -10.5)
+	set(table+"CRITICAL]/state/laser-bias-current-upper", 120)
+	set(table+"WARNING]/state/module-temperature-upper", 70)
+	set(table+"UNKNOWN]/state/module-temperature-upper", 1)
+	for lane := range 2 {
+		channel := fmt.Sprintf("transceiver/physical-channels/channel[index=%d]/state/", lane)
+		set(channel+"input-power/instant", -3)
+		set(channel+"laser-bias-current/instant", 60)
+	}
+	set("state/temperature/instant", 40)
+	rec := collectortest.NewRecorder()
+	if err := st.batch.Emit(t.Context(), rec, at); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, line := range rec.Lines() {
+		var s collectortest.Sample
+		if err := json.Unmarshal([]byte(line), &s); err != nil {
+			t.Fatal(err)
+		}
+		if metric, ok := schemas.ThresholdOf(s.Metric); ok {
+			got = append(got, fmt.Sprintf("%s %s %s %s %v", metric, s.Kind, s.Part, s.Labels, s.Value))
+		}
+	}
+	want := []string{
+		"auspex_port_laser_bias_amperes port Ethernet1 map[bound:upper_critical] 0.12",
+		"auspex_port_optics_temperature_celsius port Ethernet1 map[bound:upper_caution] 70",
+		"auspex_port_rx_power_dbm port Ethernet1 map[bound:lower_caution] -10.5",
+		"auspex_port_rx_power_dbm port Ethernet1 map[bound:lower_critical] -12.5",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -1,6 +1,8 @@
 package gnmi
 
 import (
+	"strings"
+
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 )
 
@@ -40,6 +42,7 @@ const (
 	leafComponentOper
 	leafBootTime
 	leafSessionState
+	leafThreshold // of an optic: the bound of a metric
 )
 
 // owner says which kind of thing a name belongs to.
@@ -53,12 +56,15 @@ const (
 	ownNeighbor
 )
 
-// place is where a path leads: a leaf of a named thing. Lane is a channel's index.
+// place is where a path leads: a leaf of a named thing. Lane is a channel's index, for
+// a threshold its severity; of is the metric that it bounds.
 type place struct {
 	leaf  leaf
 	owner owner
 	name  string
 	lane  string
+	of    leaf
+	upper bool
 }
 
 // elems is a path in two pieces, prefix and path, read by position.
@@ -114,7 +120,12 @@ func locate(e *elems) place {
 			return place{}
 		}
 		p := place{owner: ownComponent, name: e.at(1).GetKey()["name"]}
-		p.leaf, p.lane = component(e)
+		if p.leaf, p.lane = component(e); p.leaf == leafThreshold {
+			p.of, p.upper = bounded(e.name(6))
+			if p.of == leafNone {
+				p.leaf = leafNone
+			}
+		}
 		return p
 	case "system":
 		if e.name(1) == "state" && e.name(2) == "boot-time" {
@@ -126,6 +137,29 @@ func locate(e *elems) place {
 		}
 	}
 	return place{}
+}
+
+// bounded reads the name of a leaf of transceiver/thresholds/threshold/state
+// (openconfig-platform-transceiver): which metric it bounds, and on which side.
+func bounded(name string) (of leaf, upper bool) {
+	name, upper = strings.CutSuffix(name, "-upper")
+	if !upper {
+		var lower bool
+		if name, lower = strings.CutSuffix(name, "-lower"); !lower {
+			return leafNone, false
+		}
+	}
+	switch name {
+	case "input-power":
+		return leafRxPower, upper
+	case "output-power":
+		return leafTxPower, upper
+	case "laser-bias-current":
+		return leafBias, upper
+	case "module-temperature":
+		return leafTemperature, upper
+	}
+	return leafNone, false
 }
 
 // component matches what follows /components/component[name=…].
@@ -163,6 +197,10 @@ func component(e *elems) (l leaf, lane string) {
 		case "state":
 			if e.name(4) == "pre-fec-ber" && e.name(5) == "instant" {
 				return leafPreFECBER, ""
+			}
+		case "thresholds":
+			if e.name(4) == "threshold" && e.name(5) == "state" {
+				return leafThreshold, e.at(4).GetKey()["severity"]
 			}
 		case "physical-channels":
 			if e.name(4) != "channel" || e.name(5) != "state" || e.name(7) != "instant" {

@@ -48,6 +48,8 @@ var metricsOf = [numbers]metric{
 	leafOutputPower:  {"auspex_psu_output_power_watts", schemas.KindPSU, 1},
 }
 
+const opticsTemperature = "auspex_port_optics_temperature_celsius"
+
 const noRef = ^collectors.Ref(0)
 
 // thing is a port or a component: its states and the series of its leaves.
@@ -62,6 +64,20 @@ type thing struct {
 	up     collectors.Ref
 	flaps  []time.Time
 	fanRPM float64
+	bounds map[bound]float64 // in base units
+}
+
+// bound is a threshold that an optic gives for a metric.
+type bound struct {
+	of    leaf
+	bound schemas.Bound
+}
+
+// severities says how grave a threshold is (openconfig-alarm-types): a module's alarm is told
+// as critical or major, its warning as warning or minor. A table without both of a pair uses either.
+var severities = map[string][2]schemas.Bound{
+	"CRITICAL": {schemas.LowerCritical, schemas.UpperCritical}, "MAJOR": {schemas.LowerCritical, schemas.UpperCritical},
+	"WARNING": {schemas.LowerCaution, schemas.UpperCaution}, "MINOR": {schemas.LowerCaution, schemas.UpperCaution},
 }
 
 func newThing(name string) *thing {
@@ -101,7 +117,7 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 		}
 		if text != "" {
 			if err := json.Unmarshal([]byte(text), &st.mem); err != nil {
-				s.log.Warn("cursor not understood, starting anew", "err", err)
+				s.log.Warn("cursor not understood, starting anew", "error", err)
 				st.mem = memory{}
 			}
 		}
@@ -181,6 +197,21 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 		}
 		if t := st.thing(p); t != nil {
 			st.sample(t, p, x, at)
+		}
+		return
+	}
+	if p.leaf == leafThreshold {
+		x, ok := number(v)
+		pair, known := severities[p.lane[strings.LastIndexByte(p.lane, ':')+1:]]
+		if t := st.thing(p); t != nil && ok && known {
+			if t.bounds == nil {
+				t.bounds = map[bound]float64{}
+			}
+			b := bound{p.of, pair[0]}
+			if p.upper {
+				b.bound = pair[1]
+			}
+			t.bounds[b] = x / metricsOf[p.of].divisor
 		}
 		return
 	}
@@ -272,7 +303,7 @@ func (st *state) sample(t *thing, p place, v float64, at time.Time) {
 		var labels []string
 		switch {
 		case p.leaf == leafTemperature && (t.kind == "TRANSCEIVER" || t.port != "" || st.ports[t.name] != nil):
-			name, kind = "auspex_port_optics_temperature_celsius", schemas.KindPort
+			name, kind = opticsTemperature, schemas.KindPort
 		case p.leaf == leafTemperature && st.class(t) == schemas.KindPSU:
 			name, kind = "auspex_psu_temperature_celsius", schemas.KindPSU
 		case p.leaf == leafTemperature:
@@ -284,10 +315,36 @@ func (st *state) sample(t *thing, p place, v float64, at time.Time) {
 		refs[p.leaf] = st.batch.Series(name, kind, part, labels...)
 	}
 	st.batch.Sample(refs[p.leaf], at, v/m.divisor)
+	if t.bounds != nil {
+		st.thresholds(t, p.leaf, at)
+	}
 	if p.leaf == leafFanSpeed && (v == 0) != (t.fanRPM == 0) {
 		t.fanRPM = v
 		st.part(t, at)
 	}
+}
+
+// thresholds says what an optic gives for a metric, once for all its lanes.
+func (st *state) thresholds(t *thing, l leaf, at time.Time) {
+	var given [4]collectors.Threshold
+	n := 0
+	for _, b := range [...]schemas.Bound{schemas.LowerCritical, schemas.LowerCaution, schemas.UpperCaution, schemas.UpperCritical} {
+		if v, ok := t.bounds[bound{l, b}]; ok {
+			given[n] = collectors.Threshold{Bound: b, Value: v}
+			n++
+		}
+	}
+	if n == 0 {
+		return
+	}
+	name, part := metricsOf[l].name, t.name
+	if l == leafTemperature {
+		name = opticsTemperature
+	}
+	if t.port != "" {
+		part = t.port
+	}
+	st.batch.ThresholdsOf(name, schemas.KindPort, part, at, given[:n]...)
 }
 
 // class says what a component is, by its type, else by its name.

@@ -130,6 +130,8 @@ type reader struct {
 	stamp     ipmi.SDRStamp
 	haveSDR   bool
 	sensorsAt time.Time
+
+	thresholdsAt time.Time // when those that can be set were read
 }
 
 // Run implements [collectors.Collector].
@@ -214,4 +216,9 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 	}
 	r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, v)
 	return nil
+}
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrIPMIIP}
 }

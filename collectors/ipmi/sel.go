@@ -69,7 +69,7 @@ func (r *reader) readSEL(ctx context.Context) (more bool, err error) {
 		switch {
 		case errors.Is(err, ipmi.ErrMalformed):
 			r.badRecords.Inc()
-			r.s.Log.Warn("record of the event log is left out", "err", err)
+			r.s.Log.Warn("record of the event log is left out", "error", err)
 			n-- // the position stays before it
 			if id = rec.Next; id == ipmi.FirstRecord {
 				id = ipmi.LastRecord
@@ -129,7 +129,7 @@ func (r *reader) loadCursor(ctx context.Context) error {
 		return nil
 	}
 	if err := json.Unmarshal([]byte(pos), r.cursor); err != nil {
-		r.s.Log.Warn("cursor not understood, reading the log from its start", "err", err)
+		r.s.Log.Warn("cursor not understood, reading the log from its start", "error", err)
 		r.cursor = &cursor{}
 	}
 	return nil

@@ -19,11 +19,23 @@ type sensorRef struct {
 	// whether it has input and works.
 	supply      bool
 	input, good collectors.Ref
+	thresholds  []collectors.Threshold // scaled as the readings are
+}
+
+// setThresholds takes what the device gives for a sensor.
+func (s *sensorRef) setThresholds(given []schemas.Threshold) {
+	s.thresholds = s.thresholds[:0]
+	for _, t := range given {
+		s.thresholds = append(s.thresholds, collectors.Threshold{Bound: t.Bound, Value: t.Value * s.scale})
+	}
 }
 
 // recheck is how often the stamp of the sensor records is looked at; re-reading
 // all of them costs a command or more each.
 const recheck = 5 * time.Minute
+
+// rethreshold is how often thresholds that somebody may set are read again.
+const rethreshold = time.Hour
 
 // readNames brings the sensor records up to date; they are read again only when
 // the repository's stamp has changed.
@@ -42,7 +54,7 @@ func (r *reader) readNames(ctx context.Context) error {
 		return err
 	}
 	if r.haveSDR && stamp == r.stamp {
-		return nil
+		return r.readThresholds(ctx, now)
 	}
 	list, bad, err := r.conn.Sensors(ctx)
 	if err != nil {
@@ -60,6 +72,7 @@ func (r *reader) readNames(ctx context.Context) error {
 		case s.Analog && s.Unit != ipmi.UnitNone:
 			c := sensor.Classify(s.Name, "", sensor.Quantity(s.Unit))
 			ref.ref, ref.scale = r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", s.Name), c.Scale
+			ref.setThresholds(s.Thresholds)
 		case s.Type == typePowerSupply && s.Reading == sensorSpecific && kind == schemas.KindPSU:
 			ref.supply = true
 			ref.input = r.batch.Series("auspex_psu_input_present", kind, part, "sensor", s.Name)
@@ -69,6 +82,27 @@ func (r *reader) readNames(ctx context.Context) error {
 		}
 		r.sensors = append(r.sensors, ref)
 	}
+	r.thresholdsAt = time.Time{}
+	return r.readThresholds(ctx, now)
+}
+
+// readThresholds reads those that may have been set since the records were written.
+func (r *reader) readThresholds(ctx context.Context, now time.Time) error {
+	if now.Sub(r.thresholdsAt) < rethreshold {
+		return nil
+	}
+	for i := range r.sensors {
+		s := &r.sensors[i]
+		if !s.s.Settable || s.supply {
+			continue
+		}
+		given, err := r.conn.Thresholds(ctx, &s.s)
+		if err != nil {
+			return err
+		}
+		s.setThresholds(given)
+	}
+	r.thresholdsAt = now
 	return nil
 }
 
@@ -100,6 +134,7 @@ func (r *reader) readSensors(ctx context.Context, now time.Time) error {
 			continue
 		}
 		r.batch.Sample(s.ref, now, s.s.Value(v.Raw)*s.scale)
+		r.batch.Thresholds(s.ref, now, s.thresholds...)
 	}
 	return nil
 }

@@ -67,6 +67,11 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	return collectors.With(resources, schemas.KindServer, schemas.AttrKmsgPath)
 }
 
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignXID, collectors.SignKernel}, Attr: schemas.AttrKmsgPath}
+}
+
 // New implements [collectors.Config].
 func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors.Collector, error) {
 	path := target.Attrs[schemas.AttrKmsgPath]
@@ -461,21 +466,26 @@ func (r *reader) line(s string) {
 	}
 	r.seen, r.dirty = true, true
 	f.pos.next, f.pos.last = rec.Sequence+1, max(f.pos.last, rec.SinceBoot)
-	ev, ok := f.parser.Message(rec.Unit, rec.Text)
+	events := f.parser.Message(rec.Unit, rec.Text)
 	f.pos.shutdown = f.parser.ShuttingDown()
-	if !ok || r.first {
+	if r.first {
 		return
 	}
 	seq := strconv.FormatUint(rec.Sequence, 10)
-	ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text)
-	ev.Time = f.pos.boot.Add(rec.SinceBoot).UTC()
-	if ev.Time.After(now) {
-		ev.Time = now.UTC()
+	at := f.pos.boot.Add(rec.SinceBoot).UTC()
+	if at.After(now) {
+		at = now.UTC()
 	}
-	ev.Observed, ev.Resource = now.UTC(), f.device
-	ev.SetAttr("boot_id", f.pos.bootID)
-	ev.SetAttr("sequence", seq)
-	r.batch.Event(ev)
+	for i, ev := range events {
+		ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text)
+		if i > 0 { // a record of several lines that mean something
+			ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text, strconv.Itoa(i))
+		}
+		ev.Time, ev.Observed, ev.Resource = at, now.UTC(), f.device
+		ev.SetAttr("boot_id", f.pos.bootID)
+		ev.SetAttr("sequence", seq)
+		r.batch.Event(ev)
+	}
 }
 
 // flush emits the events and then keeps the position. Without events the

@@ -11,12 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -70,13 +72,14 @@ func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop, end f
 
 func waitEvents(t *testing.T, rec *collectortest.Recorder, n int) []schemas.Event {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if ev := rec.Events(); len(ev) >= n {
-			return ev
+	var ev []schemas.Event
+	waittest.Until(t, func() error {
+		if ev = rec.Events(); len(ev) < n {
+			return fmt.Errorf("only %d of %d events", len(ev), n)
 		}
-	}
-	t.Fatalf("only %d of %d events", len(rec.Events()), n)
-	return nil
+		return nil
+	})
+	return ev
 }
 
 func TestFollowsLinesAndReboot(t *testing.T) {
@@ -106,6 +109,33 @@ func TestFollowsLinesAndReboot(t *testing.T) {
 	}
 	if best > 500*time.Millisecond {
 		t.Errorf("a line took at least %v", best)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARecordOfSeveralLinesAndWhatAProgramWrites(t *testing.T) {
+	h, rec := newHost(t), collectortest.NewRecorder()
+	h.boot("boot-a")
+	f, err := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// Facility 1 is what a process writes to /dev/kmsg, whatever it calls itself.
+	fmt.Fprint(f, "12,0,1000,-;"+fallen+"\n12,1,2000,-;kernel: "+fallen+"\n12,2,2000,-;a trainer saw "+fallen+"\n",
+		`3,3,3000,-;NVRM: The NVIDIA GPU 0000:b1:00.0 (PCI ID: 10de:2330) installed in this system has\x0aNVRM: fallen off the bus and is not responding to commands.`, "\n",
+		`3,4,4000,-;`+fallen+`\x0aNVRM: GPU 0000:1b:00.0: GPU has fallen off the bus.`, "\n")
+	stop, _ := h.start(collectortest.Settings(), rec)
+	var got []string
+	ids := map[string]bool{}
+	for _, ev := range waitEvents(t, rec, 3) {
+		got = append(got, ev.Type+" "+ev.Attr("pci")+" "+ev.Attr("sequence"))
+		ids[ev.ID] = true
+	}
+	if d := cmp.Diff([]string{"gpu.missing 0000:b1:00.0 3", "gpu.xid 0000:1b:00 4", "gpu.missing 0000:1b:00.0 4"}, got); d != "" || len(ids) != 3 {
+		t.Errorf("%d ids: %s", len(ids), d)
 	}
 	if err := stop(); err != nil {
 		t.Fatal(err)

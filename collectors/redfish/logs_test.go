@@ -229,37 +229,6 @@ func TestASessionThatTheServiceForgotIsRenewed(t *testing.T) {
 	}
 }
 
-func TestEveryValueOfTheReportsIsRead(t *testing.T) {
-	tree := openTree(t, "testdata/gh200/input")
-	cfg := DefaultConfig()
-	cfg.Timeout = time.Minute
-	c, err := cfg.New(target(serve(t, tree)), collectortest.Settings())
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := c.(*reader)
-	if err := r.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer r.c.Close(t.Context())
-	if err := r.discover(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.readReports(t.Context(), collectortest.Now); err != nil {
-		t.Fatal(err)
-	}
-	if n, _ := r.batch.Len(); n != 782 {
-		t.Errorf("%d values, want 782", n)
-	}
-	before := tree.Requests.Load()
-	if err := r.readReports(t.Context(), collectortest.Now); err != nil {
-		t.Fatal(err)
-	}
-	if n := tree.Requests.Load() - before; n != 1 {
-		t.Errorf("%d requests for the reports of a service that expands, want 1", n)
-	}
-}
-
 func FuzzMetricValue(f *testing.F) {
 	for _, s := range []string{"1.5", "true", "PT1H2M3.5S", "P1D", "LinkUp", "", "NaN", "PT", "P", "1e999"} {
 		f.Add(s)

@@ -197,7 +197,7 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 		if len(jobs.Jobs)+len(nodes.Nodes) == 0 {
 			return fmt.Errorf("%w: slurmrestd: %s", collectors.ErrProtocol, e)
 		}
-		p.log.Debug("slurmrestd reports an error", "err", e)
+		p.log.Debug("slurmrestd reports an error", "error", e)
 	}
 	now := p.settings.Now().UTC()
 	p.batch.Discard()
@@ -222,7 +222,7 @@ func (p *poller) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &p.mem); err != nil {
-				p.log.Warn("cursor not understood, starting anew", "err", err)
+				p.log.Warn("cursor not understood, starting anew", "error", err)
 				p.mem = memory{}
 			}
 		}
@@ -351,7 +351,7 @@ func (p *poller) job(j *job, now time.Time) {
 	hosts, err := expand(j.Nodes)
 	if err != nil {
 		p.metrics.malformed.Inc()
-		p.log.Warn("node list of a job is not understood", "job", name, "err", err)
+		p.log.Warn("node list of a job is not understood", "job", name, "error", err)
 	}
 	ev := p.event(name, TypeWorkloadState, state, at)
 	for _, a := range [][2]string{
@@ -429,4 +429,9 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 			p.changed = true
 		}
 	}
+}
+
+// Evidence implements [collectors.Witness].
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignJobs}}
 }

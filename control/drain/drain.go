@@ -5,7 +5,6 @@ package drain
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"auspex/control"
@@ -17,34 +16,36 @@ import (
 // another start was drained by somebody else.
 const Prefix = "auspex:"
 
-// Node is a scheduler's view of a server.
+// Node is a server as its scheduler sees it.
 type Node struct {
-	Name   string
-	States []string // as Slurm names them: IDLE, ALLOCATED, MIXED, COMPLETING, DRAIN, DOWN, ...
-	Reason string
-	Jobs   int // jobs on it now, where the scheduler says; else 0
+	Cordoned bool   // it gets no new work: Slurm's DRAIN, Kubernetes' unschedulable
+	Busy     bool   // work is still on it, or on its way out
+	Away     bool   // it cannot take work even without a cordon: down, not ready
+	Reason   string // of the cordon, as whoever set it gave it
+	Says     string // its state in the scheduler's own words, for people
 }
 
-func (n Node) states() string { return strings.Join(n.States, "+") }
+// Drained reports that nothing runs on the server and nothing will start.
+func (n Node) Drained() bool { return n.Cordoned && !n.Busy }
 
-// Is reports whether the node is in a state.
-func (n Node) Is(state string) bool { return slices.Contains(n.States, state) }
+// theirs reports that somebody else holds the server back.
+func (n Node) theirs() bool { return n.Cordoned && !strings.HasPrefix(n.Reason, Prefix) }
 
-// Drained reports that no job runs and none will start (Slurm: DRAIN and none of
-// ALLOCATED, MIXED, COMPLETING).
-func (n Node) Drained() bool {
-	return n.Is("DRAIN") && !n.Is("ALLOCATED") && !n.Is("MIXED") && !n.Is("COMPLETING") && !n.Is("UNDRAIN")
-}
-
-// Scheduler is what a drain needs of Slurm (or another).
+// Scheduler is what a drain needs of whoever places work on servers.
 type Scheduler interface {
-	// Node returns a node; an error that wraps control.ErrCannot for one that the
-	// scheduler does not know.
-	Node(ctx context.Context, name string) (Node, error)
-	// Drain asks for the node to be drained, with a reason.
-	Drain(ctx context.Context, name, reason string) error
-	// Resume puts a drained node back to work.
-	Resume(ctx context.Context, name string) error
+	// Node returns a server's node; an error that wraps control.ErrCannot for one
+	// that the scheduler does not know.
+	Node(ctx context.Context, server string) (Node, error)
+	// Drain asks for no new work, and for what runs to end in the scheduler's own way;
+	// the reason is kept where Node finds it.
+	Drain(ctx context.Context, server, reason string) error
+	// Return lifts the cordon.
+	Return(ctx context.Context, server string) error
+}
+
+// Remediators returns those of the rungs drain and uncordon.
+func Remediators(s Scheduler) map[string]control.Remediator {
+	return map[string]control.Remediator{"drain": Drain{s}, "uncordon": Uncordon{s}}
 }
 
 // Drain is the remediator of the rung drain.
@@ -59,7 +60,7 @@ func (d Drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, erro
 	if n.Drained() {
 		return messages.Say(messages.DrainedSo, messages.Args{"server": s.Server, "reason": n.Reason}), nil
 	}
-	return messages.Say(messages.WouldDrain, messages.Args{"server": s.Server, "states": n.states()}), nil
+	return messages.Say(messages.WouldDrain, messages.Args{"server": s.Server, "states": n.Says}), nil
 }
 
 // Apply implements control.Remediator.
@@ -68,7 +69,7 @@ func (d Drain) Apply(ctx context.Context, s control.Step) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
-	if n.Is("DRAIN") && !strings.HasPrefix(n.Reason, Prefix) {
+	if n.theirs() {
 		return fmt.Errorf("%s: %s: %w", s.Server, n.Reason, control.ErrAlready)
 	}
 	return d.Scheduler.Drain(ctx, s.Server, Prefix+" "+s.ID+" "+s.Reason)
@@ -80,7 +81,7 @@ func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.states()})
+	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.Says})
 	if n.Drained() {
 		return control.Verified, saw, nil
 	}
@@ -101,10 +102,10 @@ func (u Uncordon) Apply(ctx context.Context, s control.Step) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
-	if n.Is("DRAIN") && !strings.HasPrefix(n.Reason, Prefix) {
+	if n.theirs() {
 		return fmt.Errorf("%w: %s was drained by somebody else: %s", control.ErrRejected, s.Server, n.Reason)
 	}
-	return u.Scheduler.Resume(ctx, s.Server)
+	return u.Scheduler.Return(ctx, s.Server)
 }
 
 // Verify implements control.Remediator.
@@ -113,8 +114,8 @@ func (u Uncordon) Verify(ctx context.Context, s control.Step) (control.Verdict, 
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.states()})
-	if !n.Is("DRAIN") && !n.Is("DOWN") && !n.Is("NOT_RESPONDING") {
+	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.Says})
+	if !n.Cordoned && !n.Away {
 		return control.Verified, saw, nil
 	}
 	return control.Pending, saw, nil

@@ -10,39 +10,79 @@ import (
 	"auspex/control/drain"
 )
 
-type cluster struct{ nodes map[string]*drain.Node }
+// kube is a scheduler that knows neither Slurm's states nor its way of draining: a
+// node is schedulable or not, pods leave one by one, and why it was cordoned stands
+// in an annotation.
+type kube struct {
+	unschedulable, ready bool
+	annotation           string
+	pods                 int // beside those of daemons
+}
+
+type cluster map[string]*kube
 
 func (c cluster) Node(_ context.Context, name string) (drain.Node, error) {
-	n, ok := c.nodes[name]
+	n, ok := c[name]
 	if !ok {
 		return drain.Node{}, control.ErrCannot
 	}
-	return *n, nil
+	says := "Ready"
+	if !n.ready {
+		says = "NotReady"
+	}
+	return drain.Node{Cordoned: n.unschedulable, Busy: n.pods > 0, Away: !n.ready, Reason: n.annotation, Says: says}, nil
 }
 
 func (c cluster) Drain(_ context.Context, name, reason string) error {
-	n := c.nodes[name]
-	n.States, n.Reason = append(n.States, "DRAIN"), reason
+	c[name].unschedulable, c[name].annotation = true, reason
 	return nil
 }
 
-func (c cluster) Resume(_ context.Context, name string) error {
-	c.nodes[name].States = []string{"IDLE"}
+func (c cluster) Return(_ context.Context, name string) error {
+	c[name].unschedulable, c[name].annotation = false, ""
 	return nil
 }
 
-func TestDrainedMeansNoJobIsLeft(t *testing.T) {
-	for states, want := range map[string]bool{
-		"IDLE": false, "IDLE DRAIN": true, "ALLOCATED DRAIN": false, "MIXED DRAIN": false, "IDLE DRAIN COMPLETING": false, "DOWN DRAIN": true,
-	} {
-		if got := (drain.Node{States: strings.Fields(states)}).Drained(); got != want {
-			t.Errorf("%s: %v", states, got)
+func TestDrainedMeansCordonedAndNothingLeft(t *testing.T) {
+	c := cluster{"n": {ready: true, pods: 2}}
+	d, s := drain.Drain{Scheduler: c}, control.Step{ID: "act-1", Server: "n"}
+	verdict := func() control.Verdict {
+		v, _, err := d.Verify(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return v
+	}
+	if v := verdict(); v != control.Pending {
+		t.Error("verified before anything was asked")
+	}
+	if err := d.Apply(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for ; c["n"].pods > 0; c["n"].pods-- {
+		if v := verdict(); v != control.Pending {
+			t.Errorf("drained with %d pods", c["n"].pods)
+		}
+	}
+	if v := verdict(); v != control.Verified {
+		t.Error("not drained when all pods are gone")
+	}
+	u := drain.Uncordon{Scheduler: c}
+	if err := u.Apply(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	c["n"].ready = false
+	if v, _, _ := u.Verify(t.Context(), s); v != control.Pending {
+		t.Error("a node that is not ready counts as back in the pool")
+	}
+	c["n"].ready = true
+	if v, _, _ := u.Verify(t.Context(), s); v != control.Verified {
+		t.Error("a node that is ready is not back in the pool")
 	}
 }
 
 func TestWhatOthersDrainedIsLeftAlone(t *testing.T) {
-	c := cluster{map[string]*drain.Node{"theirs": {States: []string{"IDLE", "DRAIN"}, Reason: "ada: new cable"}, "free": {States: []string{"IDLE"}}}}
+	c := cluster{"theirs": {unschedulable: true, annotation: "ada: new cable"}, "free": {ready: true}}
 	ctx := t.Context()
 	if err := (drain.Drain{Scheduler: c}).Apply(ctx, control.Step{ID: "a", Server: "theirs"}); !errors.Is(err, control.ErrAlready) {
 		t.Error(err)
@@ -50,21 +90,18 @@ func TestWhatOthersDrainedIsLeftAlone(t *testing.T) {
 	if err := (drain.Uncordon{Scheduler: c}).Apply(ctx, control.Step{ID: "a", Server: "theirs"}); !errors.Is(err, control.ErrRejected) {
 		t.Error(err)
 	}
-	if got := c.nodes["theirs"]; got.Reason != "ada: new cable" || !got.Is("DRAIN") {
+	if got := c["theirs"]; got.annotation != "ada: new cable" || !got.unschedulable {
 		t.Errorf("the node of others changed: %+v", got)
 	}
 	s := control.Step{ID: "act-1", Server: "free", Reason: "gpu.fallen_off_bus on free/gpu0"}
 	if err := (drain.Drain{Scheduler: c}).Apply(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if v, saw, err := (drain.Drain{Scheduler: c}).Verify(ctx, s); v != control.Verified || err != nil {
-		t.Error(v, saw, err)
+	if !strings.HasPrefix(c["free"].annotation, drain.Prefix+" act-1") {
+		t.Error(c["free"].annotation)
 	}
-	if !strings.HasPrefix(c.nodes["free"].Reason, drain.Prefix+" act-1") {
-		t.Error(c.nodes["free"].Reason)
-	}
-	if err := (drain.Uncordon{Scheduler: c}).Apply(ctx, s); err != nil || c.nodes["free"].Is("DRAIN") {
-		t.Error(err, c.nodes["free"])
+	if err := (drain.Uncordon{Scheduler: c}).Apply(ctx, s); err != nil || c["free"].unschedulable {
+		t.Error(err, c["free"])
 	}
 }
 

@@ -53,9 +53,15 @@ const (
 	PowerBack     = "step.power_back"
 	ResetAt       = "step.reset_at"
 	Both          = "step.both"
-	NoWindow      = "step.no_window"
-	NotRead       = "step.not_read"
-	ReadAgain     = "step.read_again"
+	EffectSeen    = "step.effect_seen"
+	NotCured      = "step.not_cured"
+	PartSilent    = "step.part_silent"
+	SourceSilent  = "step.source_silent"
+	SilentAgain   = "step.silent_again"
+	StillRaised   = "step.still_raised"
+	SignSince     = "step.sign_since"
+	NotLong       = "step.not_long"
+	Lives         = "step.lives"
 )
 
 // Ids of checks.
@@ -94,7 +100,7 @@ var templates = map[string]string{
 	CannotLook:     "no driver to look with",
 	NotOurs:        "left out of the pool: it was not cordoned by us",
 	Tried:          "tried: {what}",
-	NobodyCame:     "nobody approved, or no budget freed, within {age}",
+	NobodyCame:     "nobody approved, or a check did not hold, within {age}",
 	NoEffect:       "no effect within {age}: {saw}",
 	OutcomeUnknown: "the outcome is not known: {saw}",
 	NothingSeen:    "nothing was seen",
@@ -112,9 +118,15 @@ var templates = map[string]string{
 	PowerBack:     "power went off and came back",
 	ResetAt:       "the BMC reports a reset at {time}",
 	Both:          "{first}; {second}",
-	NoWindow:      "no hot window in this process to look into",
-	NotRead:       "{part} is not read yet",
-	ReadAgain:     "{part} is read again since {time}",
+	EffectSeen:    "{saw}; {part} has to be read for {age} without a sign of the fault",
+	NotCured:      "the fault is still there: {saw}",
+	PartSilent:    "{collector} reads others of {server}, and not {part}",
+	SourceSilent:  "who saw the fault of {part} has read nothing of it since",
+	SilentAgain:   "{part} was read by {collector} and fell silent again",
+	StillRaised:   "{type} still stands on {part}",
+	SignSince:     "{type} {code} came from {part} at {time}, after the repair",
+	NotLong:       "{part} is read by {collector}, for {age} without a sign of the fault",
+	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 
 	Confidence:   "the cause has {value} %, the policy asks for {limit} %",
 	EvidenceAge:  "the evidence is {age} old",

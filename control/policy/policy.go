@@ -49,8 +49,22 @@ type Rung struct {
 	Destructive bool          `yaml:"destructive"`
 	Attempts    int           `yaml:"attempts"`  // 0 means 1
 	CoolDown    time.Duration `yaml:"cool_down"` // since the last such step on this server
-	Verify      time.Duration `yaml:"verify"`    // how long the effect may take
+	Verify      time.Duration `yaml:"verify"`    // how long the effect may take, and then the part to be read again
+	// Quiet is for how long after the effect the part must be read, by the source
+	// that saw the fault and without a sign of it, before the repair counts as
+	// verified. Destructive rungs without it get DefaultQuiet; elsewhere 0 means
+	// that the rung repairs nothing and its effect alone is verified.
+	Quiet time.Duration `yaml:"quiet"`
 }
+
+// DefaultQuiet is the quiet time of a destructive rung that names none.
+const DefaultQuiet = 2 * time.Minute
+
+// Repairs reports whether a rung is to bring the part back.
+func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person }
+
+// KindUncordon is the rung that gives a server back to its scheduler.
+const KindUncordon = "uncordon"
 
 // Budgets bound how much of the fleet control may hold at a time and touch in an
 // hour. 0 means none at all.
@@ -120,7 +134,17 @@ func (s *Set) validate() error {
 			seen[f] = p.Name
 		}
 		var kinds []string
-		for _, r := range p.Ladder {
+		for j := range p.Ladder {
+			r := &p.Ladder[j]
+			if r.Destructive && !r.Person && r.Quiet == 0 {
+				r.Quiet = DefaultQuiet
+			}
+			if r.Quiet < 0 {
+				errs = append(errs, fmt.Errorf("policy %s: rung %s has a quiet time below 0", p.Name, r.Kind))
+			}
+			if r.Kind == KindUncordon && !slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {
+				errs = append(errs, fmt.Errorf("policy %s: uncordon needs no repair before it: name a rung with a quiet time in needs", p.Name))
+			}
 			for _, n := range r.Needs {
 				if !slices.Contains(kinds, n) {
 					errs = append(errs, fmt.Errorf("policy %s: rung %s needs %s, which is not before it", p.Name, r.Kind, n))

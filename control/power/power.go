@@ -1,6 +1,5 @@
 // Package power cycles a server through its board controller and believes only
-// what it can read back: a new reset time or a power state that went away, and
-// the blamed part answering again.
+// what it can read back: a new reset time, or a power state that went away.
 package power
 
 import (
@@ -33,23 +32,16 @@ type BMC interface {
 // without one.
 type Open func(ctx context.Context, server string) (BMC, error)
 
-// Alive reports whether a part gives readings again since a time, and says so in
-// words; it is the judge of a repair.
-type Alive func(ctx context.Context, part string, since time.Time) (ok bool, saw schemas.Sentence, err error)
-
 // Cycle is the remediator of the rung power_cycle.
 type Cycle struct {
-	open  Open
-	alive Alive
+	open Open
 
 	mu  sync.Mutex
 	off map[string]bool // by step: the server was seen without power
 }
 
-// New returns the remediator. alive may be nil: then power alone is verified.
-func New(open Open, alive Alive) *Cycle {
-	return &Cycle{open: open, alive: alive, off: map[string]bool{}}
-}
+// New returns the remediator.
+func New(open Open) *Cycle { return &Cycle{open: open, off: map[string]bool{}} }
 
 // Plan implements control.Remediator.
 func (c *Cycle) Plan(ctx context.Context, s control.Step) (schemas.Sentence, error) {
@@ -102,16 +94,6 @@ func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 	}
 	if !cycled {
 		return control.Pending, messages.Say(messages.NoReset, nil), nil
-	}
-	if c.alive != nil && s.Target != "" {
-		ok, saw, err := c.alive(ctx, s.Target, s.Since)
-		if err != nil {
-			return control.Pending, schemas.Sentence{}, err
-		}
-		how = messages.Say(messages.Both, messages.Args{"first": how, "second": saw})
-		if !ok {
-			return control.Pending, how, nil
-		}
 	}
 	c.mu.Lock()
 	delete(c.off, s.ID)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -12,18 +14,34 @@ import (
 
 const module = "auspex/"
 
-// stages meet on the bus, in the stores or in internal/app, never in an import.
-var stages = []string{"collectors", "pipeline", "correlator", "predictor", "control", "api"}
+// floors are the storeys of the house: an import leads down, or stays in its folder.
+var floors = map[string]int{
+	"cmd":        3, // the command line, and the wiring of the stages
+	"collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "api": 2,
+	"bench": 2, "ui": 2,
+	"internal": 1, // foundations
+	// Leaves: what all share, and rule files with what makes dashboards of them.
+	"schemas": 0, "dashboards": 0,
+}
+
+// sees are the folders that may import others of their floor: bench measures the
+// stages, and the build of the pages reads the sentences that stages say.
+var sees = []string{"bench", "ui"}
+
+// testsUp are the packages of the foundations whose tests drive stages.
+var testsUp = []string{"internal/e2e", "internal/bus/spool"}
 
 type pkg struct {
 	ImportPath, Doc string
 	Imports         []string
+
+	TestImports, XTestImports []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
 	// `go list` escapes the test cache: the Makefile runs this package with -count=1.
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,Doc", "../../...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Doc", "../../...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,35 +57,93 @@ func packages(t *testing.T) []pkg {
 	}
 }
 
-// split gives the first element of a path in the module, and the first two.
-func split(path string) (first, two string) {
-	parts := strings.Split(strings.TrimPrefix(path, module), "/")
-	return parts[0], strings.Join(parts[:min(2, len(parts))], "/")
-}
-
-func TestPackagesImportOnlyWhatTheArchitectureAllows(t *testing.T) {
+func TestEveryArrowOfTheHouseLeadsDown(t *testing.T) {
 	for _, p := range packages(t) {
-		from, from2 := split(p.ImportPath)
-		for _, imp := range p.Imports {
-			if !strings.HasPrefix(imp, module) {
-				continue
-			}
-			to, to2 := split(imp)
+		path := strings.TrimPrefix(p.ImportPath, module)
+		from, _, _ := strings.Cut(path, "/")
+		floor, ok := floors[from]
+		if !ok {
+			t.Errorf("%s stands on no floor of the house", p.ImportPath)
+			continue
+		}
+		tests := slices.Concat(p.TestImports, p.XTestImports)
+		if slices.Contains(testsUp, path) {
+			tests = nil
+		}
+		tests = slices.DeleteFunc(tests, sentences)
+		for _, imp := range slices.Concat(p.Imports, tests) {
+			imp, ours := strings.CutPrefix(imp, module)
+			to, _, _ := strings.Cut(imp, "/")
 			switch {
-			case from == "schemas" && to != "schemas":
-				t.Errorf("%s imports %s: schemas is the leaf", p.ImportPath, imp)
-			case slices.Contains(stages, from) && slices.Contains(stages, to) && from != to:
-				t.Errorf("%s imports %s: stages meet only on the bus, in the stores or in internal/app", p.ImportPath, imp)
-			case to2 == "internal/app" && from2 != "internal/app" && from2 != "internal/cli" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: only the command line starts the application", p.ImportPath, imp)
-			case to2 == "internal/sim" && from2 != "internal/sim" && from2 != "internal/app" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: the product does not know the simulator", p.ImportPath, imp)
-			case from2 == "internal/sim" && (slices.Contains(stages, to) || to2 == "internal/bus" || to2 == "internal/store"):
-				t.Errorf("%s imports %s: the simulator speaks protocols, not our stages", p.ImportPath, imp)
-			case from == "internal" && slices.Contains(stages, to) && from2 != "internal/app" && from2 != "internal/e2e":
-				t.Errorf("%s imports %s: shared packages do not know the stages", p.ImportPath, imp)
+			case !ours || to == from:
+			case floors[to] > floor:
+				t.Errorf("%s imports %s, which stands above it", path, imp)
+			case floors[to] == floor && !slices.Contains(sees, from):
+				t.Errorf("%s imports %s: stages meet on the bus, in the stores or in cmd/auspex", path, imp)
 			}
 		}
+	}
+}
+
+// sentences are packages of texts alone, which tests of the pages show.
+func sentences(path string) bool { return strings.HasSuffix(path, "/messages") }
+
+func TestTheProductDoesNotKnowTheSimulator(t *testing.T) {
+	const simulator = "internal/sim"
+	in := func(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+	for _, p := range packages(t) {
+		path := strings.TrimPrefix(p.ImportPath, module)
+		for _, imp := range p.Imports {
+			imp, ours := strings.CutPrefix(imp, module)
+			switch {
+			case !ours:
+			case in(imp, simulator) && !in(path, simulator) && !in(path, "cmd") && !in(path, "bench"):
+				t.Errorf("%s imports %s: the product does not know the simulator", path, imp)
+			case in(path, simulator) && (in(imp, "internal/bus") || in(imp, "internal/store")):
+				t.Errorf("%s imports %s: the simulator speaks protocols, and knows nothing of the product", path, imp)
+			}
+		}
+	}
+}
+
+// TestReadersOfTheBusShareTheirDecoderAndTheirLoop: a reader that decodes by itself
+// trusts what a batch says of itself; one that subscribes by itself ends with the
+// first failure of the bus.
+func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
+	only := map[string][]string{
+		".UnmarshalVT(": {"internal/bus/wire/", "bench/"},
+		// The correlator begins anew from its store when a subscription breaks off, and
+		// who follows a repair forgets what it heard.
+		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/"},
+	}
+	sources(t, func(path, text string) {
+		for call, where := range only {
+			if strings.Contains(text, call) && !slices.ContainsFunc(where, func(p string) bool { return strings.HasPrefix(path, p) }) {
+				t.Errorf("%s calls %s: use internal/bus/wire to decode and bus.Follow to read", path, strings.Trim(call, ".("))
+			}
+		}
+	})
+}
+
+// sources hands out the product's Go files that are written by hand, without tests.
+func sources(t *testing.T, f func(path, text string)) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go"):
+			return nil
+		}
+		b, err := fs.ReadFile(root, path)
+		f(path, string(b))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -22,6 +22,13 @@ var (
 	ErrUnsupported = errors.New("not supported over this protocol")
 )
 
+// Rejected reports whether an error of [Client] says that the controller refused the
+// command: nothing was done and nothing will be. All other errors leave it open.
+func Rejected(err error) bool {
+	var status *redfish.StatusError
+	return errors.Is(err, ErrUnsupported) || errors.As(err, &status) && status.Status >= 400 && status.Status < 500
+}
+
 // PowerState is the state of a server's main power, as Redfish names it
 // (DSP2046, Resource.PowerState).
 type PowerState string

@@ -9,8 +9,9 @@ import (
 
 // Follow subscribes, and again with back-off where the bus or the handler fails,
 // until ctx is done (nil) or the bus is closed ([ErrClosed]). A reader that begins
-// anew gets the batch that failed once more.
-func Follow(ctx context.Context, b Subscriber, sub Subscription, log *slog.Logger, handle Handler) error {
+// anew gets the batch that failed once more. Each time that it breaks off, broken
+// is called with the reason.
+func Follow(ctx context.Context, b Subscriber, sub Subscription, log *slog.Logger, handle Handler, broken ...func(error)) error {
 	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
 	wait := shortest
 	for {
@@ -24,6 +25,9 @@ func Follow(ctx context.Context, b Subscriber, sub Subscription, log *slog.Logge
 		}
 		if time.Since(begun) > time.Minute {
 			wait = shortest
+		}
+		for _, f := range broken {
+			f(err)
 		}
 		log.Warn("subscription broke off; it is made again", "topic", sub.Topic, "group", sub.Group, "error", err)
 		t := time.NewTimer(wait)

@@ -29,33 +29,36 @@ type Config struct {
 	Poll time.Duration `yaml:"poll"`
 	// KeepWorkloads is how long a workload is remembered after it ended.
 	KeepWorkloads time.Duration `yaml:"keep_workloads"`
+	// Source names who brings what is imported from the file. Sources add up: an
+	// import removes only what its own source brought and no other brings.
+	Source string `yaml:"source"`
+	// Bounds refuse an import, by hand, at the start or by a reload.
+	Bounds `yaml:",inline"`
+	// KeepVersions is how many imports of each source can be restored.
+	KeepVersions int `yaml:"keep_versions"`
 }
 
-// DefaultConfig looks for changes every 5 s and remembers workloads for a week.
+// DefaultConfig looks for changes every 5 s and remembers workloads for a week and
+// ten imports.
 func DefaultConfig() Config {
-	return Config{Poll: 5 * time.Second, KeepWorkloads: 7 * 24 * time.Hour}
+	return Config{
+		Poll: 5 * time.Second, KeepWorkloads: 7 * 24 * time.Hour,
+		Source: DefaultSource, Bounds: DefaultBounds(), KeepVersions: 10,
+	}
 }
 
 // Validate reports the first setting that cannot work.
 func (c Config) Validate() error {
 	if c.Poll <= 0 {
-		return fmt.Errorf("inventory: poll is %s; it must be positive", c.Poll)
+		return fmt.Errorf("poll is %s; it must be positive", c.Poll)
 	}
 	if c.KeepWorkloads <= 0 {
-		return fmt.Errorf("inventory: keep_workloads is %s; it must be positive", c.KeepWorkloads)
+		return fmt.Errorf("keep_workloads is %s; it must be positive", c.KeepWorkloads)
 	}
-	return nil
-}
-
-// Report says what an import changed.
-type Report struct {
-	Resources int // in the inventory now
-	Links     int
-	Workloads int
-	Added     int // resources
-	Changed   int
-	Removed   int
-	Problems  []Problem
+	if c.KeepVersions < 1 {
+		return fmt.Errorf("keep_versions is %d; the current one is kept at least", c.KeepVersions)
+	}
+	return c.Bounds.Validate()
 }
 
 // Inventory keeps the current snapshot. A nil database keeps it in memory alone.
@@ -67,6 +70,7 @@ type Inventory struct {
 
 	mu      sync.Mutex // one change at a time
 	stored  version
+	sources []brought // where there is no database
 	changed chan struct{}
 	watch   sync.Mutex
 
@@ -101,7 +105,7 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 // topology; for commands that work on files, and for tests.
 func FromTopology(t schemas.Topology) (*Inventory, []Problem) {
 	i := New(DefaultConfig(), nil, nil, nil)
-	r, err := i.Import(context.Background(), t)
+	r, err := i.Import(context.Background(), Draft{Topology: t}, ImportOptions{Bounds: NoBounds()})
 	if err != nil { // without a database nothing can fail
 		return i, append(r.Problems, Problem{Record: "inventory", Reason: err.Error()})
 	}
@@ -293,85 +297,9 @@ func toNano(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// Import replaces resources and links by those of a topology, and adds its
-// workloads or updates those of the same id. Bad records are left out and
-// reported. What is equal already is not written.
-func (i *Inventory) Import(ctx context.Context, t schemas.Topology) (Report, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	t, problems := Validate(t)
-	i.problems.Add(float64(len(problems)))
-	old := i.Snapshot()
-	report := Report{Resources: len(t.Resources), Links: len(t.Links), Problems: problems}
-	var put []schemas.Resource
-	keep := make(map[string]bool, len(t.Resources))
-	for _, r := range t.Resources {
-		keep[r.ID] = true
-		switch n := old.nodes[r.ID]; {
-		case n == nil:
-			report.Added++
-			put = append(put, r)
-		case n.Kind != r.Kind || n.Parent != r.Parent || !maps.Equal(n.Attrs, r.Attrs):
-			report.Changed++
-			put = append(put, r)
-		}
-	}
-	var remove []string
-	for id := range old.nodes {
-		if !keep[id] {
-			remove = append(remove, id)
-		}
-	}
-	report.Removed = len(remove)
-	addLinks, dropLinks := differ(old.links, t.Links)
-	jobs := maps.Clone(old.workloads)
-	var putJobs []schemas.Workload
-	for _, w := range t.Workloads {
-		if have, ok := jobs[w.ID]; !ok || !sameWorkload(have, w) {
-			putJobs = append(putJobs, w)
-			jobs[w.ID] = w
-		}
-	}
-	report.Workloads = len(jobs)
-	graphChanged := len(put)+len(remove)+len(addLinks)+len(dropLinks) > 0
-	if !graphChanged && len(putJobs) == 0 {
-		return report, nil
-	}
-	if i.db != nil {
-		err := i.db.InTx(ctx, func(tx *sql.Tx) error {
-			if err := writeResources(ctx, tx, put, remove); err != nil {
-				return err
-			}
-			if err := writeLinks(ctx, tx, addLinks, dropLinks); err != nil {
-				return err
-			}
-			if err := writeWorkloads(ctx, tx, putJobs); err != nil {
-				return err
-			}
-			return i.bump(ctx, tx, graphChanged, len(putJobs) > 0)
-		})
-		if err != nil {
-			return report, fmt.Errorf("import inventory: %w", errors.Join(err, i.reload(ctx)))
-		}
-	}
-	g, generation := old.graph, old.Generation
-	if graphChanged {
-		g, generation = newGraph(t, i.cfg.Site), generation+1
-	}
-	i.publish(newSnapshot(g, jobs, old.Version+1, generation))
-	return report, nil
-}
-
-// reload brings memory back to what is stored after a change that failed.
-func (i *Inventory) reload(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return i.load(ctx)
-}
-
-// bump counts the change for other processes. A count that is not the one that
-// this process knows makes the next poll read everything.
+// bump counts the change for other processes. A change of resources is refused
+// where this process does not know the one before; workloads of others are read by
+// the next poll.
 func (i *Inventory) bump(ctx context.Context, tx *sql.Tx, resources, workloads bool) error {
 	add := version{}
 	if resources {
@@ -384,6 +312,9 @@ func (i *Inventory) bump(ctx context.Context, tx *sql.Tx, resources, workloads b
 	if err := tx.QueryRowContext(ctx, `UPDATE inventory_version SET resources=resources+$1, workloads=workloads+$2 WHERE id=1
 RETURNING resources, workloads`, add.resources, add.workloads).Scan(&now.resources, &now.workloads); err != nil {
 		return fmt.Errorf("count the change: %w", err)
+	}
+	if resources && now.resources != i.stored.resources+1 {
+		return errStale
 	}
 	if now == (version{i.stored.resources + add.resources, i.stored.workloads + add.workloads}) {
 		i.stored = now

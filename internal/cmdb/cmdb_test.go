@@ -269,7 +269,7 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 	if err := first.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r, err := first.Import(t.Context(), fleet())
+	r, err := first.Import(t.Context(), cmdb.Draft{Topology: fleet()}, cmdb.ImportOptions{})
 	if err != nil || r.Added != len(fleet().Resources) {
 		t.Fatal(r, err)
 	}
@@ -300,7 +300,7 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 	smaller.Resources = smaller.Resources[:len(smaller.Resources)-1]
 	smaller.Resources[4].Attrs = map[string]string{"serial": "S124"}
 	smaller.Links = smaller.Links[1:]
-	r, err = first.Import(t.Context(), smaller)
+	r, err = first.Import(t.Context(), cmdb.Draft{Topology: smaller}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()})
 	if err != nil || r.Removed != 1 || r.Changed != 1 || r.Added != 0 {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -309,7 +309,7 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 		t.Errorf("change by another process was not seen: %q", id)
 	}
 	version := first.Snapshot().Version
-	if _, err := first.Import(t.Context(), smaller); err != nil || first.Snapshot().Version != version {
+	if _, err := first.Import(t.Context(), cmdb.Draft{Topology: smaller}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil || first.Snapshot().Version != version {
 		t.Errorf("an equal import changed something: %v", err)
 	}
 	cancel()

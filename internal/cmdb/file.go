@@ -80,7 +80,7 @@ func Read(text []byte) (schemas.Topology, []Problem, error) {
 	if err != nil {
 		return t, nil, err
 	}
-	t, more := validate(t, at)
+	t, more := validate(t, at, nil)
 	return t, append(problems, more...), nil
 }
 
@@ -103,6 +103,43 @@ func readFile(path string, stdin io.Reader, read func([]byte) (schemas.Topology,
 		return t, nil, fmt.Errorf("read inventory: %s:%w", textfile.Name(path), err)
 	}
 	return t, problems, nil
+}
+
+// Draft is an inventory as its source wrote it: every record that can be read,
+// whether it fits the others or not, and why the rest cannot be read.
+type Draft struct {
+	Topology schemas.Topology
+	Problems []Problem
+	at       places
+}
+
+// ReadDraft is [ReadFile] for [Inventory.Import], which knows what the records may
+// hang on.
+func ReadDraft(path string, stdin io.Reader) (d Draft, err error) {
+	d.Topology, d.Problems, err = readFile(path, stdin, func(text []byte) (t schemas.Topology, problems []Problem, err error) {
+		t, d.at, problems, err = parse(text)
+		return t, problems, err
+	})
+	return d, err
+}
+
+// counts returns how many resources, links and workloads the draft has, those that
+// cannot be read among them.
+func (d Draft) counts() [3]int {
+	n := [3]int{len(d.Topology.Resources), len(d.Topology.Links), len(d.Topology.Workloads)}
+	for _, p := range d.Problems {
+		for i, what := range []string{"resources[", "links[", "workloads["} {
+			if strings.HasPrefix(p.Record, what) {
+				n[i]++
+			}
+		}
+	}
+	return n
+}
+
+func (d Draft) records() int {
+	n := d.counts()
+	return n[0] + n[1] + n[2]
 }
 
 // places are the lines on which the records of a file begin.
@@ -194,9 +231,10 @@ func atLine(text []byte, err error) error {
 // no id, an id twice, an unknown kind, a parent that is not there or is a part
 // of its own child, a link that hangs in the air. A record that stands on a bad
 // one is bad too. Workloads keep the resources that are known.
-func Validate(t schemas.Topology) (schemas.Topology, []Problem) { return validate(t, places{}) }
+func Validate(t schemas.Topology) (schemas.Topology, []Problem) { return validate(t, places{}, nil) }
 
-func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
+// validate is [Validate] for records that may also hang on known ones.
+func validate(t schemas.Topology, at places, others map[string]bool) (schemas.Topology, []Problem) {
 	var problems []Problem
 	n := 0 // line of the record that is looked at
 	bad := func(record, format string, args ...any) {
@@ -244,7 +282,7 @@ func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
 		parent := t.Resources[index[id]].Parent
 		state[id] = walking
 		switch _, known := index[parent]; {
-		case parent == "":
+		case parent == "", !known && others[parent]:
 			state[id] = good
 		case !known:
 			n = line(at.resources, index[id])
@@ -266,6 +304,9 @@ func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
 			out.Resources = append(out.Resources, r)
 		}
 	}
+	there := func(id string) bool { // a bad record of this file does not hide the good one of another
+		return state[id] == good || others[id]
+	}
 	type key struct{ from, to, kind string }
 	seen := make(map[key]bool, len(t.Links))
 	for i, l := range t.Links {
@@ -274,9 +315,9 @@ func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
 		switch {
 		case !slices.Contains(linkKinds, l.Kind):
 			bad(name, "kind %q is not known", l.Kind)
-		case state[l.From] != good:
+		case !there(l.From):
 			bad(name, "resource %q is not there", l.From)
-		case state[l.To] != good:
+		case !there(l.To):
 			bad(name, "resource %q is not there", l.To)
 		case l.From == l.To:
 			bad(name, "it joins a resource with itself")
@@ -305,7 +346,7 @@ func validate(t schemas.Topology, at places) (schemas.Topology, []Problem) {
 		jobs[w.ID] = true
 		known := make([]string, 0, len(w.Resources))
 		for _, r := range w.Resources {
-			if state[r] != good {
+			if !there(r) {
 				bad(name, "resource %q is not there", r)
 				continue
 			}

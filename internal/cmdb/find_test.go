@@ -19,7 +19,7 @@ func fleetOf(t *testing.T, site string, more ...schemas.Resource) *cmdb.Snapshot
 	top := fleet()
 	top.Resources = append(top.Resources, more...)
 	inv := cmdb.New(cfg, nil, nil, nil)
-	if r, err := inv.Import(t.Context(), top); err != nil || len(r.Problems) > 0 {
+	if r, err := inv.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{}); err != nil || len(r.Problems) > 0 {
 		t.Fatal(err, r.Problems)
 	}
 	return inv.Snapshot()
@@ -86,7 +86,7 @@ func TestIDsStayOverRestartsImportsAndHosts(t *testing.T) {
 	small := fleet()
 	small.Resources, small.Links, small.Workloads = small.Resources[:1], nil, nil
 	for _, top := range []schemas.Topology{fleet(), small, fleet()} { // removed and added again
-		if _, err := first.Import(t.Context(), top); err != nil {
+		if _, err := first.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -383,8 +383,8 @@ func isStruct(t reflect.Type) bool {
 	return !reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]())
 }
 
-// fieldsOf maps YAML keys to the settable fields of a struct; inline structs are
-// part of it.
+// fieldsOf maps YAML keys to the settable fields of a struct; inline structs, and
+// the sections that inline ones have, are part of it.
 func fieldsOf(v reflect.Value) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	for i := range v.NumField() {
@@ -397,7 +397,16 @@ func fieldsOf(v reflect.Value) map[string]reflect.Value {
 		case name == "-":
 			continue
 		case strings.Contains(opts, "inline"):
-			maps.Copy(out, fieldsOf(v.Field(i)))
+			s, ok := sections(v.Field(i))
+			if !ok {
+				maps.Copy(out, fieldsOf(v.Field(i)))
+				continue
+			}
+			for _, k := range s.Keys() {
+				if p, err := s.Section(k); err == nil {
+					out[k] = reflect.ValueOf(p).Elem()
+				}
+			}
 			continue
 		case name == "":
 			name = strings.ToLower(f.Name)

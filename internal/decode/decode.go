@@ -30,6 +30,9 @@ func Formats() []string {
 // ErrBadLine is wrapped when a strict run stops at a line.
 var ErrBadLine = errors.New("bad line")
 
+// ErrNothingRead is wrapped when no record of the input could be read.
+var ErrNothingRead = errors.New("nothing could be read")
+
 // ErrUnknownFormat is wrapped when a format is not one of Formats.
 var ErrUnknownFormat = errors.New("format is not known")
 
@@ -71,24 +74,22 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}
 	defer func() { _ = text.Close() }()
-	d := &decoder{o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}}
+	d := &decoder{o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}, text: kernlog.Text{Now: o.Now()}}
 	d.enc = json.NewEncoder(d.out)
 	d.enc.SetEscapeHTML(false)
 	switch o.Format {
 	case "kmsg":
 		err = d.lines(d.kmsg)
-	case "dmesg":
-		err = d.lines(d.dmesg)
+	case "dmesg", "journal":
+		err = d.kernel()
 	case "fabricmanager":
 		err = d.lines(d.fabricManager)
 	case "sel":
 		err = d.lines(func(s string) error { return d.sel(sel.ParseElist, s) })
 	case "sel-raw":
 		err = d.lines(func(s string) error { return d.sel(sel.ParseHex, s) })
-	case "journal":
-		err = d.journal()
 	case "redfish-event":
-		err = d.redfish()
+		err = d.bodies(d.body)
 	default:
 		return Result{}, fmt.Errorf("%w: %q; known are %s", ErrUnknownFormat, o.Format, strings.Join(Formats(), ", "))
 	}
@@ -96,6 +97,9 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 		err = fmt.Errorf("write events: %w", ferr)
 	}
 	if d.res.Bad > 0 && err == nil {
+		if d.res.Bad == d.res.Records && d.res.Events == 0 {
+			return d.res, fmt.Errorf("%w: %s: none of %d records is %s", ErrNothingRead, o.Name, d.res.Records, o.Format)
+		}
 		fmt.Fprintf(errw, "%s: %d of %d records could not be read\n", o.Name, d.res.Bad, d.res.Records)
 	}
 	return d.res, err
@@ -111,6 +115,7 @@ type decoder struct {
 	res     Result
 	line    int
 	parser  kernlog.Parser
+	text    kernlog.Text
 	boot    int    // boots seen
 	seq     uint64 // of the record before
 	last    time.Time
@@ -203,10 +208,9 @@ func (d *decoder) write(ev *schemas.Event, host, epoch, record string) error {
 	}
 	ev.Resource = host
 	if ev.Time.IsZero() {
-		ev.Time = d.last
-	}
-	if ev.Time.IsZero() {
-		ev.Time = time.Unix(0, 0)
+		if ev.Time = d.last; d.last.IsZero() {
+			ev.Time = time.Unix(0, 0)
+		}
 		ev.SetAttr("clock", "unknown")
 	}
 	ev.Time = ev.Time.UTC()
@@ -247,6 +251,25 @@ func (d *decoder) place(ev *schemas.Event, since time.Duration) {
 	ev.SetAttr("clock", "boot")
 }
 
+// record writes the events that a record means.
+func (d *decoder) record(r *kernlog.Record, epoch, name string) error {
+	for _, ev := range d.parser.Message(r.Unit, r.Text) {
+		switch {
+		case !r.Time.IsZero():
+			ev.Time = r.Time
+		case !r.Undated:
+			d.place(&ev, r.SinceBoot)
+		}
+		if r.BootID != "" {
+			ev.SetAttr("boot_id", r.BootID)
+		}
+		if err := d.write(&ev, r.Host, epoch, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *decoder) kmsg(s string) error {
 	r, err := kernlog.ParseKmsg(s)
 	if errors.Is(err, kernlog.ErrContinuation) {
@@ -255,38 +278,117 @@ func (d *decoder) kmsg(s string) error {
 	if err != nil {
 		return err
 	}
+	return d.sequenced(&r)
+}
+
+// sequenced writes a record of /dev/kmsg, whose number names it within its boot.
+func (d *decoder) sequenced(r *kernlog.Record) error {
 	if r.Sequence < d.seq {
 		d.boot++
 	}
 	d.seq = r.Sequence
-	ev, ok := d.parser.Message(r.Unit, r.Text)
-	if !ok {
-		return nil
-	}
-	d.place(&ev, r.SinceBoot)
-	return d.write(&ev, r.Host, "kmsg "+strconv.Itoa(d.boot), strconv.FormatUint(r.Sequence, 10))
+	return d.record(r, "kmsg "+strconv.Itoa(d.boot), strconv.FormatUint(r.Sequence, 10))
 }
 
-func (d *decoder) dmesg(s string) error {
-	r, err := kernlog.ParseDmesg(s, d.o.Now().Year())
-	if errors.Is(err, kernlog.ErrContinuation) {
-		return nil
-	}
-	undated := kernlog.NoTime(err)
-	if err != nil && !undated {
+// kernel reads what dmesg and journalctl print, in whichever of their forms.
+func (d *decoder) kernel() error {
+	head, err := d.peekLine()
+	if err != nil {
 		return err
 	}
-	ev, ok := d.parser.Message(r.Unit, r.Text)
-	if !ok {
+	switch line := strings.TrimLeft(head, "\x1e \t"); {
+	case strings.HasPrefix(line, "{"), strings.HasPrefix(line, "data: {"), line == "[", strings.HasPrefix(line, "[{"), strings.HasPrefix(line, "[ {"), line == "[]":
+		return d.bodies(d.object)
+	case kernlog.ExportLine(line):
+		return d.journal(false)
+	case kernlog.VerboseHead(line):
+		return d.journal(true)
+	case octets(line) > 0:
+		return d.frames()
+	case d.o.Format == "journal":
+		if _, known := (&kernlog.Text{Now: d.text.Now}).Parse(head); !known && head != "" && !strings.HasPrefix(head, "-- ") {
+			return fmt.Errorf("%w: %s: %.40q says neither when nor by whom it was written; journalctl -o cat leaves that out, -o export and -o json do not",
+				ErrNothingRead, d.o.Name, head)
+		}
+	}
+	return d.lines(d.textLine)
+}
+
+// octets returns the length of the syslog message that follows, where a stream
+// counts (RFC 6587, section 3.4.1: "64 <3>1 …"), else 0.
+func octets(s string) int {
+	n, rest, ok := strings.Cut(s, " <")
+	length, err := strconv.Atoi(n)
+	if !ok || err != nil || length <= 0 || length > maxLine || n[0] == '+' || rest == "" || rest[0] < '0' || rest[0] > '9' {
+		return 0
+	}
+	return length
+}
+
+// frames reads messages whose lengths are told; they may have several lines.
+func (d *decoder) frames() error {
+	for d.ctx.Err() == nil {
+		if lead, err := d.lead(); err != nil || lead == 0 {
+			return err
+		}
+		head, err := d.in.Peek(12)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read %s: %w", d.o.Name, err)
+		}
+		d.line++
+		d.res.Records++
+		n := octets(string(head))
+		if n == 0 {
+			line, _, _ := d.readLine(maxLine)
+			if err := d.bad(fmt.Errorf("%.40q does not begin with its length", line)); err != nil {
+				return err
+			}
+			continue
+		}
+		_, _ = d.in.Discard(bytes.IndexByte(head, ' ') + 1)
+		text := make([]byte, n)
+		if _, err = io.ReadFull(d.in, text); err == nil {
+			err = d.textLine(strings.ToValidUTF8(strings.TrimRight(string(text), "\r\n"), "\uFFFD"))
+		}
+		if err := d.report(err); err != nil {
+			return err
+		}
+	}
+	return d.ctx.Err()
+}
+
+// peekLine returns what of the first line that is not empty the buffer holds.
+func (d *decoder) peekLine() (string, error) {
+	if _, err := d.lead(); err != nil {
+		return "", err
+	}
+	for n := 256; ; n *= 4 {
+		b, err := d.in.Peek(min(n, d.in.Size()))
+		line, _, whole := bytes.Cut(b, []byte{'\n'})
+		if whole || err != nil || n >= d.in.Size() {
+			if err != nil && !errors.Is(err, io.EOF) {
+				return "", fmt.Errorf("read %s: %w", d.o.Name, err)
+			}
+			return strings.TrimRight(string(line), "\r"), nil
+		}
+	}
+}
+
+// textLine reads a line of dmesg, of a syslog file or of journalctl's short forms.
+func (d *decoder) textLine(s string) error {
+	if strings.HasPrefix(s, "-- ") && strings.HasSuffix(s, "--") { // journalctl's own words
 		return nil
 	}
+	r, known := d.text.Parse(s)
 	switch {
-	case !r.Time.IsZero():
-		ev.Time = r.Time
-	case !undated:
-		d.place(&ev, r.SinceBoot)
+	case !known && d.o.Format == "journal":
+		return errors.New("line says neither when nor by whom it was written")
+	case (r.Unit == "" || r.Unit == "kernel") && kernlog.Hidden(r.Text):
+		return fmt.Errorf("journalctl hid what the kernel said as %s: use -o export or --all", r.Text)
+	case r.Sequence > 0:
+		return d.sequenced(&r)
 	}
-	return d.write(&ev, r.Host, "dmesg", "")
+	return d.record(&r, "dmesg", "")
 }
 
 func (d *decoder) fabricManager(s string) error {
@@ -313,14 +415,38 @@ func (d *decoder) sel(parse func(string) (sel.Record, error), s string) error {
 	return d.write(&ev, "", "sel", strconv.Itoa(int(r.ID)))
 }
 
-func (d *decoder) journal() error {
-	j := kernlog.NewJournal(d.in)
+// object reads an entry of the journal, or all that dmesg -J has printed.
+func (d *decoder) object(b []byte) error {
+	var ring struct{ Dmesg []json.RawMessage }
+	if json.Unmarshal(b, &ring) == nil && ring.Dmesg != nil {
+		d.res.Records += len(ring.Dmesg) - 1
+		for _, raw := range ring.Dmesg {
+			r, err := kernlog.ParseDmesgJSON(raw)
+			if err == nil {
+				err = d.record(&r, "dmesg", "")
+			}
+			if err := d.report(err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	r, err := kernlog.ParseJournal(b)
+	if err != nil {
+		return err
+	}
+	return d.record(&r, r.BootID, r.Cursor)
+}
+
+func (d *decoder) journal(verbose bool) error {
+	j := kernlog.NewJournal(d.in, verbose)
+	first := d.line
 	for {
 		if err := d.ctx.Err(); err != nil {
 			return err
 		}
 		r, err := j.Next()
-		d.line = j.Line()
+		d.line = first + j.Line()
 		if errors.Is(err, io.EOF) && !errors.Is(err, kernlog.ErrEntry) {
 			return nil
 		}
@@ -334,27 +460,20 @@ func (d *decoder) journal() error {
 		if err != nil {
 			return fmt.Errorf("read %s: %w", d.o.Name, err)
 		}
-		ev, ok := d.parser.Message(r.Unit, strings.ToValidUTF8(r.Text, "\uFFFD"))
-		if !ok {
-			continue
-		}
-		ev.Time = r.Time
-		if r.BootID != "" {
-			ev.SetAttr("boot_id", r.BootID)
-		}
-		if err := d.write(&ev, r.Host, r.BootID, r.Cursor); err != nil {
+		r.Text = strings.ToValidUTF8(r.Text, "\uFFFD")
+		if err := d.record(&r, r.BootID, r.Cursor); err != nil {
 			return err
 		}
 	}
 }
 
-// redfish reads bodies: one a line, one over several lines, or an array, whose
-// elements are read one by one.
-func (d *decoder) redfish() error {
-	if array, err := d.leadsArray(); err != nil {
+// bodies calls f for each JSON text: one a line, one over several lines, or the
+// elements of an array.
+func (d *decoder) bodies(f func([]byte) error) error {
+	if lead, err := d.lead(); err != nil {
 		return err
-	} else if array {
-		return d.array()
+	} else if lead == '[' {
+		return d.array(f)
 	}
 	var body []byte
 	var open brackets
@@ -365,13 +484,14 @@ func (d *decoder) redfish() error {
 			return nil
 		}
 		d.res.Records++
-		return d.report(d.body(b))
+		return d.report(f(b))
 	}
 	for {
 		line, long, err := d.readLine(maxBody)
 		if len(line) > 0 {
 			d.line++
 		}
+		line = strings.TrimPrefix(strings.TrimLeft(line, "\x1e"), "data: ") // journalctl -o json-seq, json-sse
 		if d.ctx.Err() != nil {
 			return d.ctx.Err()
 		}
@@ -420,15 +540,15 @@ func (d *decoder) report(err error) error {
 	return d.bad(err)
 }
 
-// leadsArray looks at the first character that is no blank.
-func (d *decoder) leadsArray() (bool, error) {
+// lead returns the first character that is no blank, or 0 at the end.
+func (d *decoder) lead() (byte, error) {
 	for {
 		b, err := d.in.Peek(1)
 		if errors.Is(err, io.EOF) {
-			return false, nil
+			return 0, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("read %s: %w", d.o.Name, err)
+			return 0, fmt.Errorf("read %s: %w", d.o.Name, err)
 		}
 		switch b[0] {
 		case '\n':
@@ -437,12 +557,12 @@ func (d *decoder) leadsArray() (bool, error) {
 		case ' ', '\t', '\r':
 			_, _ = d.in.Discard(1)
 		default:
-			return b[0] == '[', nil
+			return b[0], nil
 		}
 	}
 }
 
-func (d *decoder) array() error {
+func (d *decoder) array(f func([]byte) error) error {
 	in := &lineCounter{r: d.in}
 	dec := json.NewDecoder(in)
 	first := d.line + 1
@@ -467,7 +587,7 @@ func (d *decoder) array() error {
 			if err != nil {
 				return d.bad(fmt.Errorf("element %d: %w", d.res.Records-1, err))
 			}
-			if err := d.report(d.body(raw)); err != nil {
+			if err := d.report(f(raw)); err != nil {
 				return err
 			}
 		}

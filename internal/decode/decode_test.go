@@ -137,7 +137,7 @@ func TestFormats(t *testing.T) {
 		{
 			"sel, a vendor's record without a time", "1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n2 | OEM record e0 | 00112233445566778899aabbcc\n",
 			Options{Format: "sel", Host: "h"},
-			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 CHECK_MECHANICALS ", "2026-04-12T19:48:09Z h bmc.sel oem/e0 IGNORE "},
+			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 CHECK_MECHANICALS ", "2026-04-12T19:48:09Z h bmc.sel oem/e0 IGNORE unknown"},
 			0,
 		},
 	} {

@@ -136,11 +136,15 @@ func (s *Source) ConfigPage(dir, name string, keys []config.Key) []byte {
 		parts := strings.Split(k.Path, ".")
 		sec := parts[0]
 		var what string
-		if parts[0] == "collectors" && len(parts) > 2 {
+		switch {
+		case parts[0] == "collectors" && len(parts) > 2:
 			sec += "." + parts[1]
 			what = s.comment("collectors/"+parts[1], "Config", parts[2:])
-		} else {
+		default:
 			what = s.comment(dir, name, parts)
+			if what == "" && parts[0] == "control" && len(parts) > 2 { // a driver's, in a package of its own
+				what = s.comment("control/"+parts[1], "Config", parts[2:])
+			}
 		}
 		if len(parts) == 1 {
 			sec = "top level"

@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-//go:generate env AUSPEX_UPDATE=1 go test -count=1 -run TestReferenceIsWhatTheCodeSays ../cli
+//go:generate env AUSPEX_UPDATE=1 go test -count=1 -run TestReferenceIsWhatTheCodeSays ../../cmd/auspex
 
 const module = "auspex"
 

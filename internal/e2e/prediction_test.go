@@ -19,8 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/internal/app"
 	"auspex/internal/bus"
+	"auspex/internal/cmdb"
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/fault"
 	"auspex/internal/sim/fleet"
@@ -28,6 +28,7 @@ import (
 	"auspex/internal/sim/slurm"
 	"auspex/internal/store/records"
 	"auspex/predictor"
+	"auspex/predictor/backtest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -70,15 +71,15 @@ func (f *feed) Predictions(context.Context, records.Filter) ([]schemas.Predictio
 // names places parts as the simulator's inventory names them.
 type names struct{}
 
-func (names) Part(device, kind, part string) predictor.Placement {
-	p := predictor.Placement{Resource: device, Kind: kind, Server: device, Site: "dc1"}
+func (names) Part(device, kind, part string) cmdb.Placement {
+	p := cmdb.Placement{Resource: device, Kind: kind, Server: device, Site: "dc1"}
 	if part != "" {
 		p.Resource = device + "/" + part
 	}
 	return p
 }
 
-func (n names) GPU(device string, index uint32, _, _ string) predictor.Placement {
+func (n names) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return n.Part(device, schemas.KindGPU, "gpu"+strconv.Itoa(int(index)))
 }
 
@@ -307,8 +308,8 @@ func TestBacktestMeasuresWhatRuns(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	o := app.ForecastOptions{Data: dir, Limits: filepath.Join(dir, "limits.json"), Out: "-", Horizon: 24 * time.Hour, Strict: true}
-	if err := app.BacktestForecast(t.Context(), o, nil, &out, io.Discard); err != nil {
+	o := backtest.ForecastOptions{Data: dir, Limits: filepath.Join(dir, "limits.json"), Out: "-", Horizon: 24 * time.Hour, Strict: true}
+	if err := backtest.Forecast(t.Context(), o, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	type said struct {

@@ -53,7 +53,27 @@ func TestReloadBySignalAndByRequest(t *testing.T) {
 	hangUp()
 	p.await("the failure", reloads("failure", 1))
 	p.await("the place of the mistake", func() error { return has(p.err.String(), file+":2: unknown key") })
-	resp, err := http.Post(p.url+"-/reload", "", nil)
+	made, err := command(t, "token", "create", "reloads", "--role", "admin", "--data", dir).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func(token string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"-/reload", http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		return http.DefaultClient.Do(req)
+	}
+	refused, err := post("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = refused.Body.Close() }()
+	if refused.StatusCode != http.StatusUnauthorized {
+		t.Errorf("this machine without a token: %d", refused.StatusCode)
+	}
+	resp, err := post(strings.TrimSpace(string(made)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +82,7 @@ func TestReloadBySignalAndByRequest(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	write("")
-	again, err := http.Post(p.url+"-/reload", "", nil)
+	again, err := post(strings.TrimSpace(string(made)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,8 +72,8 @@ func certificate(dir string, now time.Time) (tls.Certificate, error) {
 		mode       os.FileMode
 	}{
 		{keyFile, "PRIVATE KEY", keyDER, 0o600},
-		{certFile, "CERTIFICATE", der, 0o644},
-		{caFile, "CERTIFICATE", caDER, 0o644},
+		{certFile, "CERTIFICATE", der, 0o600},
+		{caFile, "CERTIFICATE", caDER, 0o600},
 	} {
 		if err := writeFile(filepath.Join(dir, f.name), pem.EncodeToMemory(&pem.Block{Type: f.kind, Bytes: f.der}), f.mode); err != nil {
 			return cert, err

@@ -453,7 +453,7 @@ func (s *simulator) udp(key string) (net.PacketConn, error) {
 
 // publish writes what a client needs to find the fleet.
 func (s *simulator) publish(t schemas.Topology) error {
-	if err := writeJSON(s.path(TopologyFile), t, 0o644); err != nil {
+	if err := writeJSON(s.path(TopologyFile), t, 0o600); err != nil {
 		return err
 	}
 	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, fleet.Password)

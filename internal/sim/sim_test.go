@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -25,6 +26,7 @@ import (
 
 	"auspex/internal/sim/fleet"
 	"auspex/internal/sim/ledger"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -128,18 +130,16 @@ func name(e ledger.Entry) string {
 // said waits until entries of the ledger, from the given one on, have these names.
 func said(t *testing.T, dir string, from int, names ...string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	waittest.Until(t, func() error {
 		missing := slices.Clone(names)
 		for _, e := range entries(t, dir)[from:] {
 			missing = slices.DeleteFunc(missing, func(n string) bool { return n == name(e) })
 		}
-		if len(missing) == 0 {
-			return
+		if len(missing) > 0 {
+			return fmt.Errorf("nobody said %q", missing)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("nobody said %q", missing)
-		}
-	}
+		return nil
+	})
 }
 
 func TestAllProtocolsTellOfOneFleet(t *testing.T) {
@@ -212,16 +212,10 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 		map[string]string{"Content-Type": "application/json", "X-Request-Id": "action-1"}); status/100 != 2 {
 		t.Fatalf("reset: %d %s", status, body)
 	}
-	deadline := time.Now().Add(patience)
-	for {
-		if _, err := os.Stat(server[schemas.AttrKmsgPath]); errors.Is(err, os.ErrNotExist) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the host is up without power")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	waittest.For(t, "the host is down without power", func() bool {
+		_, err := os.Stat(server[schemas.AttrKmsgPath])
+		return errors.Is(err, os.ErrNotExist)
+	})
 	if _, err := client.Get(server[schemas.AttrExporterURL]); err == nil {
 		t.Error("the exporter answers without power")
 	}

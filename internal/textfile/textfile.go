@@ -1,12 +1,13 @@
 // Package textfile reads text as the commands take it: from a file or standard
-// input, packed with gzip or Zstandard or not, with or without a byte order mark;
-// and says what is wrong with what it holds.
+// input, packed with gzip or Zstandard or not, with or without a byte order mark,
+// which may be that of UTF-16; and says what is wrong with what it holds.
 package textfile
 
 import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"os"
 	"reflect"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -107,10 +110,59 @@ func NewReader(in io.Reader) (*Reader, error) {
 		}
 		r.Reader, r.unpack = bufio.NewReaderSize(z, bufferBytes), func() error { z.Close(); return nil }
 	}
-	if head, _ := r.Peek(3); string(head) == "\ufeff" { // an error comes again with the first line
+	head, _ = r.Peek(4) // an error comes again with the first line
+	switch {
+	case bytes.HasPrefix(head, []byte("\ufeff")):
 		_, _ = r.Discard(3)
+	case bytes.HasPrefix(head, []byte{0xff, 0xfe}), bytes.HasPrefix(head, []byte{0xfe, 0xff}):
+		order := binary.ByteOrder(binary.LittleEndian)
+		if head[0] == 0xfe {
+			order = binary.BigEndian
+		}
+		_, _ = r.Discard(2)
+		r.Reader = bufio.NewReaderSize(&utf16Reader{in: r.Reader, order: order}, bufferBytes)
 	}
 	return r, nil
+}
+
+// utf16Reader turns UTF-16, as shells of Windows redirect it, into UTF-8.
+type utf16Reader struct {
+	in    *bufio.Reader
+	order binary.ByteOrder
+	out   []byte // not yet read
+}
+
+// Read implements io.Reader.
+func (u *utf16Reader) Read(p []byte) (int, error) {
+	for len(u.out) < len(p) && (len(u.out) == 0 || u.in.Buffered() >= 4) {
+		r, err := u.unit()
+		if utf16.IsSurrogate(r) {
+			var low rune
+			low, err = u.unit()
+			r = utf16.DecodeRune(r, low)
+		}
+		if err != nil {
+			if len(u.out) > 0 {
+				break
+			}
+			return 0, err
+		}
+		u.out = utf8.AppendRune(u.out, r)
+	}
+	n := copy(p, u.out)
+	u.out = append(u.out[:0], u.out[n:]...)
+	return n, nil
+}
+
+func (u *utf16Reader) unit() (rune, error) {
+	var b [2]byte
+	if _, err := io.ReadFull(u.in, b[:]); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return utf8.RuneError, nil // half a character at the end
+		}
+		return 0, err
+	}
+	return rune(u.order.Uint16(b[:])), nil
 }
 
 // Reason says what is wrong with a piece of JSON in the words of the format, and

@@ -35,7 +35,8 @@ func TestPackedTextIsToldByItsBytesAndNotByAName(t *testing.T) {
 	const text = "\ufeffone\ntwo\n"
 	for name, b := range map[string][]byte{
 		"plain": []byte(text), "plain.gz": []byte("one\ntwo\n"), "gzip": gzipped(t, text), "two members.gz": append(gzipped(t, "\ufeffone\n"), gzipped(t, "two\n")...),
-		"zstandard": z.EncodeAll([]byte(text), nil),
+		"zstandard": z.EncodeAll([]byte(text), nil), "utf-16": []byte("\xff\xfeo\x00n\x00e\x00\n\x00t\x00w\x00o\x00\n\x00"),
+		"utf-16be.gz": gzipped(t, "\xfe\xff\x00o\x00n\x00e\x00\n\x00t\x00w\x00o\x00\n"),
 	} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, b, 0o600); err != nil {

@@ -1,7 +1,7 @@
 package detect
 
 import (
-	"auspex/pipeline/enrich"
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 )
 
@@ -38,7 +38,7 @@ func fingerprint(ev *schemas.Event, resource string) string {
 	return schemas.EventID(resource, "", ev.Type, detail...)
 }
 
-func makeAlert(ev schemas.Event, p enrich.Placement) schemas.Alert {
+func makeAlert(ev schemas.Event, p cmdb.Placement) schemas.Alert {
 	if ev.Resource != p.Resource {
 		ev.SetAttr("device", ev.Resource)
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/internal/run"
 	"auspex/internal/store/records"
-	"auspex/pipeline/decode"
 	"auspex/pipeline/dedup"
-	"auspex/pipeline/enrich"
 	"auspex/schemas"
 )
 
@@ -74,7 +74,7 @@ func (c Config) Validate() error {
 // Enricher resolves events.
 type Enricher interface {
 	Normalize(ev *schemas.Event, observed time.Time)
-	Event(ev *schemas.Event) enrich.Placement
+	Event(ev *schemas.Event) cmdb.Placement
 	Skew(device string, ev *schemas.Event) time.Duration
 }
 
@@ -105,7 +105,7 @@ type Detector struct {
 	bus     bus.Bus
 	enrich  Enricher
 	records Records
-	decode  *decode.Decoder
+	decode  *wire.Decoder
 	log     *slog.Logger
 	now     func() time.Time
 	admit   map[string]bool
@@ -135,7 +135,7 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 	}
 	d := &Detector{
 		cfg: cfg, bus: b, enrich: e, records: r, log: log, now: time.Now,
-		decode: decode.New(group, b, log, reg), admit: set(cfg.Admit), ignore: set(cfg.Ignore),
+		decode: wire.New(group, b, log, reg), admit: set(cfg.Admit), ignore: set(cfg.Ignore),
 		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{}, waiting: map[string]schemas.Alert{},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_events_total", Help: "Events that were read, by what became of them.",

@@ -33,9 +33,9 @@ import (
 
 	"auspex/dashboards/rules"
 	"auspex/internal/bus"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/internal/textfile"
-	"auspex/pipeline/enrich"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -171,7 +171,7 @@ func (l loader) Parse(query string) (parser.Expr, error) { return l.parser.Parse
 
 // Placer places a resource.
 type Placer interface {
-	Part(device, partKind, part string) enrich.Placement
+	Part(device, partKind, part string) cmdb.Placement
 }
 
 // FiringAlerts lists alerts of the run before.

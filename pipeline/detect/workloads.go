@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
 	"auspex/internal/cmdb"
-	"auspex/pipeline/decode"
 	"auspex/schemas"
 )
 
@@ -25,7 +25,7 @@ type WorkloadInventory interface {
 type Workloads struct {
 	bus    bus.Bus
 	inv    WorkloadInventory
-	decode *decode.Decoder
+	decode *wire.Decoder
 	log    *slog.Logger
 
 	changes *prometheus.CounterVec
@@ -38,7 +38,7 @@ func NewWorkloads(b bus.Bus, inv WorkloadInventory, log *slog.Logger, reg promet
 		log = slog.New(slog.DiscardHandler)
 	}
 	w := &Workloads{
-		bus: b, inv: inv, log: log, decode: decode.New("workloads", b, log, reg),
+		bus: b, inv: inv, log: log, decode: wire.New("workloads", b, log, reg),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_workload_events_total", Help: "States of workloads that were read from the scheduler's events.",
 		}, []string{"result"}),

@@ -20,20 +20,6 @@ type Inventory interface {
 	Snapshot() *cmdb.Snapshot
 }
 
-// Placement is a part and where it is. A field is empty where the inventory does
-// not say; Resource never is.
-type Placement struct {
-	Resource string // the part, or the device where the part is not known
-	Kind     string // of the resource, as formats section 1 names it; "workload" for a workload
-	Server   string // the server or switch that holds it
-	Rack     string
-	Site     string
-	Model    string // of the part, else of its server
-}
-
-// KindWorkload is the kind of a placement that is a workload, not a resource.
-const KindWorkload = "workload"
-
 // Enricher resolves. Its methods may be called at the same time.
 type Enricher struct {
 	inv   Inventory
@@ -53,8 +39,8 @@ const cacheLimit = 1 << 20
 type cache struct {
 	generation uint64
 	mu         sync.RWMutex
-	parts      map[partKey]Placement
-	gpus       map[gpuKey]Placement
+	parts      map[partKey]cmdb.Placement
+	gpus       map[gpuKey]cmdb.Placement
 }
 
 type partKey struct{ device, kind, part string }
@@ -95,7 +81,7 @@ func New(inv Inventory, reg prometheus.Registerer) *Enricher {
 }
 
 func newCache(generation uint64) *cache {
-	return &cache{generation: generation, parts: map[partKey]Placement{}, gpus: map[gpuKey]Placement{}}
+	return &cache{generation: generation, parts: map[partKey]cmdb.Placement{}, gpus: map[gpuKey]cmdb.Placement{}}
 }
 
 func (e *Enricher) current() (*cmdb.Snapshot, *cache) {
@@ -114,7 +100,7 @@ func (e *Enricher) Generation() uint64 { return e.inv.Snapshot().Generation }
 // Part resolves a series' hint: the kind of the part and its name on the device;
 // both empty for the device itself. A part that the inventory does not know is
 // placed at its device, a port under the device by its name.
-func (e *Enricher) Part(device, partKind, part string) Placement {
+func (e *Enricher) Part(device, partKind, part string) cmdb.Placement {
 	s, c := e.current()
 	key := partKey{device, partKind, part}
 	c.mu.RLock()
@@ -133,7 +119,7 @@ func (e *Enricher) Part(device, partKind, part string) Placement {
 	return p
 }
 
-func (e *Enricher) resolvePart(s *cmdb.Snapshot, device, partKind, part string) Placement {
+func (e *Enricher) resolvePart(s *cmdb.Snapshot, device, partKind, part string) cmdb.Placement {
 	e.lookups.Inc()
 	id, known := findDevice(s, device)
 	if !known {
@@ -177,7 +163,7 @@ func find(s *cmdb.Snapshot, device, kind, name string) (string, bool) {
 // GPU resolves a GPU by UUID, else by PCI address, else by its index on the
 // device. One that the inventory does not know is placed under its device by its
 // index.
-func (e *Enricher) GPU(device string, index uint32, uuid, pci string) Placement {
+func (e *Enricher) GPU(device string, index uint32, uuid, pci string) cmdb.Placement {
 	s, c := e.current()
 	key := gpuKey{device, index, uuid, pci}
 	c.mu.RLock()
@@ -219,15 +205,15 @@ func (e *Enricher) GPU(device string, index uint32, uuid, pci string) Placement 
 
 // place fills a placement in. An id that the inventory lacks keeps its name and
 // counts as its own server.
-func place(s *cmdb.Snapshot, id, device string) Placement {
+func place(s *cmdb.Snapshot, id, device string) cmdb.Placement {
 	r, ok := s.Resource(id)
 	if !ok {
 		if id == "" {
 			id = device
 		}
-		return Placement{Resource: id, Server: id}
+		return cmdb.Placement{Resource: id, Server: id}
 	}
-	return Placement{Resource: id, Kind: r.Kind, Server: s.Server(id), Rack: s.Rack(id), Site: s.Site(id), Model: s.Model(id)}
+	return cmdb.Placement{Resource: id, Kind: r.Kind, Server: s.Server(id), Rack: s.Rack(id), Site: s.Site(id), Model: s.Model(id)}
 }
 
 // findDevice finds a device by its id, by its host name without the domain, or
@@ -294,11 +280,11 @@ var nameHints = []struct{ attr, kind string }{
 // Event resolves an event's resource from the device that it names and the hints
 // in its attributes (uuid, pci, serial, mac, gpu, port, part, sensor, slot). It
 // does not change the event.
-func (e *Enricher) Event(ev *schemas.Event) Placement {
+func (e *Enricher) Event(ev *schemas.Event) cmdb.Placement {
 	s := e.inv.Snapshot()
 	if strings.HasPrefix(ev.Type, "workload.") {
 		if r, ok := s.Resource(ev.Resource); !ok {
-			return Placement{Resource: ev.Resource, Kind: KindWorkload, Site: workloadSite(s, ev.Resource)}
+			return cmdb.Placement{Resource: ev.Resource, Kind: cmdb.KindWorkload, Site: workloadSite(s, ev.Resource)}
 		} else if r.Kind != schemas.KindServer {
 			return place(s, ev.Resource, ev.Resource)
 		}

@@ -79,11 +79,11 @@ func TestEventsFindTheirPart(t *testing.T) {
 			}
 		})
 	}
-	if d := cmp.Diff(enrich.Placement{Resource: "s1/gpu0", Kind: "gpu", Server: "s1", Rack: "r1", Site: "dc1", Model: "DGX H100"},
+	if d := cmp.Diff(cmdb.Placement{Resource: "s1/gpu0", Kind: "gpu", Server: "s1", Rack: "r1", Site: "dc1", Model: "DGX H100"},
 		e.Event(&schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("gpu", "0")})); d != "" {
 		t.Error(d)
 	}
-	if got := e.Event(&schemas.Event{Resource: "job-1", Type: "workload.failed"}); got.Kind != enrich.KindWorkload || got.Site != "dc1" {
+	if got := e.Event(&schemas.Event{Resource: "job-1", Type: "workload.failed"}); got.Kind != cmdb.KindWorkload || got.Site != "dc1" {
 		t.Errorf("workload: %+v", got)
 	}
 }
@@ -117,7 +117,7 @@ func TestSeriesFindTheirPartUntilTheInventoryChanges(t *testing.T) {
 	before := e.Generation()
 	topo := inv.Snapshot().Topology()
 	topo.Resources = append(topo.Resources, schemas.Resource{ID: "s1/fan9", Kind: "fan", Parent: "s1"})
-	if _, err := inv.Import(t.Context(), topo); err != nil {
+	if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: topo}, cmdb.ImportOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := e.Part("s1", "fan", "fan9"); got.Resource != "s1/fan9" || e.Generation() == before {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"auspex/internal/bus/wire"
 	"auspex/internal/store/clickhouse"
-	"auspex/pipeline/decode"
 	"auspex/pipeline/dedup"
 	"auspex/schemas"
 )
@@ -26,7 +26,7 @@ type events struct {
 // forEver is the age of ids: their number bounds them, not time.
 const forEver = 100 * 365 * 24 * time.Hour
 
-func newEvents(d *decode.Decoder, e Enricher, db History, limit int, m *metrics) *events {
+func newEvents(d *wire.Decoder, e Enricher, db History, limit int, m *metrics) *events {
 	return &events{batches: batches{d, dedup.NewBatches(), m}, enrich: e, db: db, limit: limit}
 }
 

@@ -2,14 +2,12 @@ package sink
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
 	"auspex/internal/store/clickhouse"
-	"auspex/pipeline/decode"
 	"auspex/schemas"
 )
 
@@ -17,7 +15,7 @@ import (
 // had.
 type documents[T any] struct {
 	from, table string
-	decoder     *decode.Decoder
+	decoder     *wire.Decoder
 	check       func(*T) error
 	fill        func(rows []T, seen []time.Time) []clickhouse.Column
 }
@@ -37,16 +35,11 @@ func (*documents[T]) prepare(context.Context) error { return nil }
 func (d *documents[T]) block() block                { return &documentBlock[T]{d: d} }
 
 func (d *documents[T]) decode(ctx context.Context, m bus.Message) record {
-	out := document[T]{text: string(m.Value), at: m.Time.UTC()}
-	err := json.Unmarshal(m.Value, &out.value)
-	if err == nil {
-		err = d.check(&out.value)
-	}
-	if err != nil {
-		d.decoder.Reject(ctx, m, fmt.Errorf("record of %s: %w", d.table, err))
+	v, ok := wire.Record(ctx, d.decoder, m, d.check)
+	if !ok {
 		return nil
 	}
-	return out
+	return document[T]{value: *v, text: string(m.Value), at: m.Time.UTC()}
 }
 
 type documentBlock[T any] struct {
@@ -122,7 +115,7 @@ func times[T any](name string, rows []T, seen []time.Time, field func(*T) time.T
 	return clickhouse.Column{Name: name, Values: values}
 }
 
-func newIncidents(d *decode.Decoder) writer {
+func newIncidents(d *wire.Decoder) writer {
 	type T = schemas.Incident
 	return &documents[T]{
 		from: schemas.TopicIncidents, table: "incidents", decoder: d, check: func(r *T) error { return needID(r.ID) },
@@ -149,7 +142,7 @@ func newIncidents(d *decode.Decoder) writer {
 	}
 }
 
-func newPredictions(d *decode.Decoder) writer {
+func newPredictions(d *wire.Decoder) writer {
 	type T = schemas.Prediction
 	return &documents[T]{
 		from: schemas.TopicPredictions, table: "predictions", decoder: d, check: func(r *T) error { return needID(r.ID) },
@@ -177,7 +170,7 @@ func newPredictions(d *decode.Decoder) writer {
 	}
 }
 
-func newActions(d *decode.Decoder) writer {
+func newActions(d *wire.Decoder) writer {
 	type T = schemas.Action
 	return &documents[T]{
 		from: schemas.TopicOutcomes, table: "actions", decoder: d, check: func(r *T) error { return needID(r.ID) },

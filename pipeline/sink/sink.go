@@ -21,10 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/internal/run"
 	"auspex/internal/store/clickhouse"
-	"auspex/pipeline/decode"
-	"auspex/pipeline/enrich"
 	"auspex/schemas"
 )
 
@@ -69,9 +69,9 @@ type History interface {
 
 // Enricher says where records belong: *[enrich.Enricher].
 type Enricher interface {
-	Part(device, kind, part string) enrich.Placement
-	GPU(device string, index uint32, uuid, pci string) enrich.Placement
-	Event(ev *schemas.Event) enrich.Placement
+	Part(device, kind, part string) cmdb.Placement
+	GPU(device string, index uint32, uuid, pci string) cmdb.Placement
+	Event(ev *schemas.Event) cmdb.Placement
 	Normalize(ev *schemas.Event, observed time.Time)
 	Generation() uint64
 }
@@ -93,7 +93,7 @@ func New(cfg Config, b bus.Bus, db History, e Enricher, log *slog.Logger, reg pr
 	if err != nil {
 		return nil, fmt.Errorf("sink: %w", err)
 	}
-	d := decode.New("history", b, log, reg)
+	d := wire.New("history", b, log, reg)
 	s := &Sink{}
 	for _, w := range []writer{newTelemetry(d, e, m), newEvents(d, e, db, cfg.RememberIDs, m), newIncidents(d), newPredictions(d), newActions(d)} {
 		s.readers = append(s.readers, &reader{cfg: cfg, bus: b, db: db, w: w, log: log.With("topic", w.topic()), metrics: m, now: time.Now})
@@ -234,7 +234,7 @@ const (
 )
 
 func (r *reader) run(ctx context.Context) error {
-	if !r.retry(ctx, &r.failing, func() error { return r.open(ctx) }) {
+	if !r.retry(ctx, func() error { return r.open(ctx) }) {
 		return nil
 	}
 	flush := make(chan *pending)
@@ -278,23 +278,18 @@ func (r *reader) run(ctx context.Context) error {
 	return err
 }
 
-// follow subscribes, again with a pause where the subscription breaks off.
+// follow reads the topic, and remembers why it is not read.
 func (r *reader) follow(ctx context.Context, sub bus.Subscription, handle bus.Handler) error {
-	var closed error
-	r.retry(ctx, &r.unread, func() error {
-		err := r.bus.Subscribe(ctx, sub, handle)
-		if errors.Is(err, bus.ErrClosed) {
-			closed = err
-			return nil
-		}
-		return err
+	return bus.Follow(ctx, r.bus, sub, r.log, handle, func(err error) {
+		r.metrics.failures.WithLabelValues(r.w.topic()).Inc()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unread = err
 	})
-	return closed
 }
 
-// retry calls f until it returns nil or ctx is done, and says which; failing is
-// why it is tried again.
-func (r *reader) retry(ctx context.Context, failing *error, f func() error) bool {
+// retry calls f until it returns nil or ctx is done, and says which.
+func (r *reader) retry(ctx context.Context, f func() error) bool {
 	pause := shortestPause
 	for {
 		began := r.now()
@@ -303,7 +298,7 @@ func (r *reader) retry(ctx context.Context, failing *error, f func() error) bool
 			return false
 		}
 		r.mu.Lock()
-		*failing = err
+		r.failing = err
 		r.mu.Unlock()
 		if err == nil {
 			return true
@@ -444,7 +439,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 		if !more {
 			return
 		}
-		if !r.retry(ctx, &r.failing, func() error { return r.insert(ctx, p) }) {
+		if !r.retry(ctx, func() error { return r.insert(ctx, p) }) {
 			// Nothing may be written behind a gap. It is read again at the next start.
 			for {
 				if _, more := <-flush; !more {

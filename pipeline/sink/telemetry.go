@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"auspex/internal/bus"
+	"auspex/internal/bus/wire"
+	"auspex/internal/cmdb"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/hot"
-	"auspex/pipeline/decode"
 	"auspex/pipeline/dedup"
-	"auspex/pipeline/enrich"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -30,7 +30,7 @@ func (b batchRecord) observed() time.Time { return b.at }
 
 // batches decodes batches and drops what a producer has sent twice.
 type batches struct {
-	decoder *decode.Decoder
+	decoder *wire.Decoder
 	seen    *dedup.Batches
 	metrics *metrics
 }
@@ -71,19 +71,19 @@ type device struct {
 }
 
 type series struct {
-	enrich.Placement
+	cmdb.Placement
 	metric, kind, part, labels string
 }
 
 type gpu struct {
-	enrich.Placement
+	cmdb.Placement
 	uuid, pci string
 }
 
 // maxRemembered bounds the series that are kept of a device.
 const maxRemembered = 1 << 17
 
-func newTelemetry(d *decode.Decoder, e Enricher, m *metrics) *telemetry {
+func newTelemetry(d *wire.Decoder, e Enricher, m *metrics) *telemetry {
 	return &telemetry{batches: batches{d, dedup.NewBatches(), m}, enrich: e, devices: map[deviceKey]*device{}}
 }
 
@@ -127,7 +127,7 @@ type places struct {
 	resource, server, rack, site, model, collector []string
 }
 
-func (p *places) add(at *enrich.Placement, collector string) {
+func (p *places) add(at *cmdb.Placement, collector string) {
 	p.resource = append(p.resource, at.Resource)
 	p.server = append(p.server, at.Server)
 	p.rack = append(p.rack, at.Rack)

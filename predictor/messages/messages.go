@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"auspex/schemas"
 )
 
 // Ids of the messages.
@@ -20,15 +22,31 @@ const (
 	Expired = "predict.expired"
 )
 
+// ofDefault is behind the id of a message that speaks of a limit of ours.
+const ofDefault = "_default"
+
+// Of returns the id of a message for a limit from the given source ([schemas.LimitDefault]):
+// where the device gives none, the sentence says so.
+func Of(id, source string) string {
+	if source == schemas.LimitDefault {
+		return id + ofDefault
+	}
+	return id
+}
+
 // templates are English; {name} is an argument. {in} is a duration in words;
 // beside it the argument seconds has it as a number.
 var templates = map[string]string{
-	Falls:   "{part} of {server} falls below {limit} {unit} in about {in}.",
-	Rises:   "{part} of {server} rises above {limit} {unit} in about {in}.",
-	Below:   "{part} of {server} fell below {limit} {unit}.",
-	Above:   "{part} of {server} rose above {limit} {unit}.",
-	Averted: "{part} of {server} has moved away from {limit} {unit} again.",
-	Expired: "{part} of {server} no longer runs towards {limit} {unit}.",
+	Falls:             "{part} of {server} falls below {limit} {unit} in about {in}.",
+	Rises:             "{part} of {server} rises above {limit} {unit} in about {in}.",
+	Below:             "{part} of {server} fell below {limit} {unit}.",
+	Above:             "{part} of {server} rose above {limit} {unit}.",
+	Falls + ofDefault: "{part} of {server} falls below {limit} {unit} (a default: the device gives no limit) in about {in}.",
+	Rises + ofDefault: "{part} of {server} rises above {limit} {unit} (a default: the device gives no limit) in about {in}.",
+	Below + ofDefault: "{part} of {server} fell below {limit} {unit} (a default: the device gives no limit).",
+	Above + ofDefault: "{part} of {server} rose above {limit} {unit} (a default: the device gives no limit).",
+	Averted:           "{part} of {server} has moved away from {limit} {unit} again.",
+	Expired:           "{part} of {server} no longer runs towards {limit} {unit}.",
 }
 
 // All returns the ids of all messages, sorted.

@@ -64,6 +64,7 @@ const (
 // two goroutines at once.
 type Follower struct {
 	target      *Target
+	limit       float64
 	slow, quick Series
 	drivers     *Drivers // nil: no other metrics are read
 	others      []*Follower
@@ -94,15 +95,31 @@ type standing struct {
 // NewFollower returns what follows a series toward a target, which it keeps.
 func NewFollower(t *Target) *Follower {
 	f := &Follower{
-		target: t,
-		slow:   *New(Config{MaxWidth: slowest, Below: t.Below}),
-		quick:  *New(Config{MaxWidth: quickest, Below: t.Below}),
+		target: t, limit: t.Limit,
+		slow:  *New(Config{MaxWidth: slowest, Below: t.Below}),
+		quick: *New(Config{MaxWidth: quickest, Below: t.Below}),
 	}
 	if t.Drivers > 0 {
 		f.drivers = NewDrivers(Config{MaxWidth: slowest, Below: t.Below}, t.Drivers)
 	}
 	return f
 }
+
+// Limit returns the limit toward which the series is followed.
+func (f *Follower) Limit() float64 { return f.limit }
+
+// Retarget sets another limit on the same side. What was concluded of the one before is void;
+// what was read stays.
+func (f *Follower) Retarget(limit float64) {
+	if limit == f.limit {
+		return
+	}
+	f.limit, f.teller, f.long = limit, Teller{}, Forecast{}
+	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
+}
+
+// Adopt sets the limit of which a state that was decoded speaks.
+func (f *Follower) Adopt(limit float64) { f.limit = limit }
 
 // Alarmed tells whether a crossing is expected now, or has come.
 func (f *Follower) Alarmed() bool { return f.teller.Alarmed() }
@@ -183,14 +200,14 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 
 // count counts the readings in a row beyond and within the limit.
 func (f *Follower) count(t int64, v float64) {
-	dist := v - f.target.Limit
+	dist := v - f.limit
 	if f.target.Below {
 		dist = -dist
 	}
 	switch {
 	case dist > 0:
 		f.Over, f.Under = min(f.Over+1, beyond), 0
-	case dist < -margin*math.Abs(f.target.Limit):
+	case dist < -margin*math.Abs(f.limit):
 		if f.Over, f.Under = 0, min(f.Under+1, back); f.Under == 1 {
 			f.Within = t
 		}
@@ -217,7 +234,7 @@ func (f *Follower) exchanged(t int64, closed bool) bool {
 	if !closed {
 		return false
 	}
-	now := f.ahead(f.target.Limit / f.unit())
+	now := f.ahead(f.limit / f.unit())
 	return !now.At.IsZero() && now.Probability < release
 }
 
@@ -235,7 +252,7 @@ func (f *Follower) restart() {
 // cameBack tells whether a level is about as far from the limit as when the alarm
 // began, and by much of the way.
 func (f *Follower) cameBack(level float64) bool {
-	limit := f.target.Limit / f.unit()
+	limit := f.limit / f.unit()
 	from := func(level float64) float64 {
 		if f.target.Below {
 			return level - limit
@@ -267,7 +284,7 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	if f.slow.Span() < f.target.MinHistory {
 		return Forecast{}, Same
 	}
-	limit := f.target.Limit / f.unit()
+	limit := f.limit / f.unit()
 	fine := f.quick.dense()
 	if fine && f.quick.width == f.slow.width && f.quick.origin == f.slow.origin { // both hold the same
 		slow, f.long = false, Forecast{}

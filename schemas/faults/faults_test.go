@@ -1,6 +1,8 @@
 package faults
 
 import (
+	"encoding/csv"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,5 +120,29 @@ func TestRedfishMessageIgnoresTheRegistry(t *testing.T) {
 	}
 	if e := RedfishMessage("IDRAC.2.7.USR0030"); e.Known || e.EventType != "bmc.event" {
 		t.Errorf("unknown id: %+v", e)
+	}
+}
+
+// TestCataloguesNameKnownEvents: a type that the contract does not know would be
+// read by nobody.
+func TestCataloguesNameKnownEvents(t *testing.T) {
+	known := schemas.EventTypes()
+	for name, column := range map[string]int{"data/sel.csv": 5, "data/redfish.csv": 1} {
+		f, err := files.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, err := csv.NewReader(f).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows[0][column] != "event" {
+			t.Fatalf("%s: column %q", name, rows[0][column])
+		}
+		for i, r := range rows[1:] {
+			if typ := r[column]; typ != "" && !slices.Contains(known, typ) {
+				t.Errorf("%s:%d: the contract has no type %q", name, i+2, typ)
+			}
+		}
 	}
 }

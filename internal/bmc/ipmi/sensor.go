@@ -9,6 +9,8 @@ import (
 
 	"github.com/bougou/go-ipmi/pkg/client"
 	"github.com/bougou/go-ipmi/pkg/types"
+
+	"auspex/schemas"
 )
 
 // Unit is what an analog sensor measures in (table 43-15).
@@ -35,6 +37,11 @@ type Sensor struct {
 	Instance uint8
 	Unit     Unit
 	Analog   bool
+
+	// Thresholds are those of the record, in the sensor's unit; where they are settable, they
+	// are what they were once, and [Conn.Thresholds] has them as they are.
+	Thresholds []schemas.Threshold
+	Settable   bool
 
 	owner, lun uint8
 	full       *types.SDRFull
@@ -80,12 +87,13 @@ func (c *Conn) Sensors(ctx context.Context) (out []Sensor, bad int, err error) {
 	for {
 		var next uint16
 		var sdr *types.SDR
+		var raw []byte
 		err := c.do(ctx, fmt.Sprintf("read SDR %#04x", id), func(cl *client.Client) error {
 			r, err := cl.GetSDR(ctx, id)
 			if err != nil {
 				return err
 			}
-			next = r.NextRecordID
+			next, raw = r.NextRecordID, r.RecordData
 			sdr, err = parseSDR(r.RecordData, next)
 			if err != nil {
 				bad++
@@ -99,6 +107,7 @@ func (c *Conn) Sensors(ctx context.Context) (out []Sensor, bad int, err error) {
 			return nil, bad, err
 		}
 		if s, ok := sensorOf(sdr); ok {
+			s.learnThresholds(raw)
 			out = append(out, s)
 		}
 		seen++
@@ -183,9 +192,7 @@ type Reading struct {
 // Read reads a sensor; one that is not there gives OK false and no error.
 func (c *Conn) Read(ctx context.Context, s *Sensor) (Reading, error) {
 	var out Reading
-	if s.owner != types.BMC_SA || s.lun != 0 {
-		ctx = client.WithCommandContext(ctx, (&client.CommandContext{}).WithResponderAddr(s.owner).WithResponderLUN(s.lun))
-	}
+	ctx = s.address(ctx)
 	err := c.do(ctx, "read sensor "+s.Name, func(cl *client.Client) error {
 		r, err := cl.GetSensorReading(ctx, s.Number)
 		if err != nil {

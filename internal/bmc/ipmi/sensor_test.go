@@ -3,6 +3,7 @@ package ipmi
 import (
 	"encoding/hex"
 	"errors"
+	"math"
 	"testing"
 
 	"auspex/internal/bmc/ipmi/ipmitest"
@@ -59,6 +60,12 @@ func FuzzSDR(f *testing.F) {
 		}
 		if s, ok := sensorOf(sdr); ok {
 			_ = s.Value(0x80)
+			s.learnThresholds(raw)
+			for _, x := range s.Thresholds {
+				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) {
+					t.Errorf("threshold %s is %v", x.Bound, x.Value)
+				}
+			}
 		}
 	})
 }

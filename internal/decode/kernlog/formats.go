@@ -1,13 +1,8 @@
 package kernlog
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -15,8 +10,10 @@ import (
 
 // Record is one entry of a log, whatever its format.
 type Record struct {
-	Text     string
-	Unit     string // syslog identifier; "" or "kernel" is the kernel
+	Text string
+	// Unit is the program or systemd unit that wrote it; "" or "kernel" is the
+	// kernel, and nothing that a program wrote is called so.
+	Unit     string
 	Host     string
 	Priority int    // syslog level 0 to 7, -1 unknown
 	Sequence uint64 // /dev/kmsg only
@@ -25,6 +22,8 @@ type Record struct {
 	// SinceBoot is the record's age at the boot's clock where Time is not known.
 	SinceBoot time.Duration
 	Time      time.Time
+	// Undated says that the record has neither of the two.
+	Undated bool
 }
 
 // maxLine bounds a line in bytes; longer ones are malformed.
@@ -32,6 +31,30 @@ const maxLine = 1 << 20
 
 // ErrContinuation marks a line that belongs to the record before it.
 var ErrContinuation = errors.New("continuation line")
+
+const kernelUnit = "kernel"
+
+// facilityUnknown stands for a facility that a format does not carry.
+const facilityUnknown = -1
+
+// writer names who wrote a record. Only what the kernel itself says is the
+// kernel's: it has facility 0 (RFC 5424, section 6.2.1), which it refuses to user
+// space that writes to /dev/kmsg, and no process id. Systemd is process 1; the
+// managers of users, which have the same name, are not the host's.
+func writer(tag, pid string, facility int) string {
+	tag = strings.TrimSuffix(tag, ".service")
+	switch {
+	case (tag == "" || tag == kernelUnit) && facility <= 0 && (pid == "" || pid == "0"):
+		return kernelUnit
+	case tag == "" || tag == kernelUnit:
+		return "user"
+	case (tag == "systemd" || tag == "init.scope") && pid == "1":
+		return "systemd"
+	case tag == "systemd" && pid != "":
+		return "systemd --user"
+	}
+	return tag
+}
 
 // ParseKmsg parses a line of /dev/kmsg: "priority,sequence,microseconds,flags;text"
 // (Linux, Documentation/ABI/testing/dev-kmsg). Lines that begin with a space are
@@ -63,8 +86,9 @@ func ParseKmsg(line string) (Record, error) {
 	r.SinceBoot = time.Duration(usec) * time.Microsecond
 	r.Priority = int(prio & 7)
 	r.Text = unescape(text)
-	if prio>>3 != 0 { // not the kernel: a process wrote to /dev/kmsg
-		r.Unit, r.Text = syslogTag(r.Text)
+	if facility := int(prio >> 3); facility != 0 { // a process wrote to /dev/kmsg
+		tag, pid, text := syslogTag(r.Text)
+		r.Unit, r.Text = writer(tag, pid, facility), text
 	}
 	return r, nil
 }
@@ -88,97 +112,280 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// syslogTag splits "systemd[1]: text" into its tag and the text.
-func syslogTag(s string) (tag, text string) {
+// syslogTag splits "systemd[1]: text" into tag, process id and text. A word with
+// a colon inside, such as a PCI address, is no tag.
+func syslogTag(s string) (tag, pid, text string) {
 	i := strings.Index(s, ": ")
-	if i <= 0 || strings.ContainsAny(s[:i], " \t") {
-		return "", s
+	if i < 0 && strings.HasSuffix(s, ":") {
+		i = len(s) - 1
 	}
-	tag = s[:i]
-	if j := strings.IndexByte(tag, '['); j > 0 {
-		tag = tag[:j]
+	if i <= 0 || strings.ContainsAny(s[:i], " \t:") {
+		return "", "", s
 	}
-	return tag, s[i+2:]
+	tag, text = s[:i], strings.TrimPrefix(s[i+1:], " ")
+	if j := strings.IndexByte(tag, '['); j > 0 && strings.HasSuffix(tag, "]") {
+		tag, pid = tag[:j], tag[j+1:len(tag)-1]
+	}
+	return tag, pid, text
 }
 
-var levels = map[string]int{"emerg": 0, "alert": 1, "crit": 2, "err": 3, "warn": 4, "notice": 5, "info": 6, "debug": 7}
+// Text reads the lines of logs that people save: dmesg in all its forms, files of
+// syslog (RFC 3164 and RFC 5424) and journalctl's short forms. It remembers what
+// later lines leave out. It is not safe for concurrent use.
+type Text struct {
+	// Now is what a date without a year is measured against: it is not in the future.
+	Now time.Time
 
-// ParseDmesg parses a line of dmesg in any of its forms: "[12.345678] text",
-// "[Sat Nov 21 06:50:24 2026] text" (-T), "2026-11-21T06:50:24,123456+00:00 text"
-// (--time-format iso), each with "kern  :err   : " before it (-x) or "<3>" (-r),
-// and lines of a syslog file: "Nov 21 06:50:24 host kernel: [12.3] text". Year
-// supplies what syslog leaves out.
-func ParseDmesg(line string, year int) (Record, error) {
-	r := Record{Priority: -1}
-	s := strings.TrimRight(line, "\r\n")
-	if strings.HasPrefix(s, "<") {
-		if end := strings.IndexByte(s, '>'); end > 1 && end < 6 {
-			if v, err := strconv.ParseUint(s[1:end], 10, 16); err == nil {
-				r.Priority, s = int(v&7), s[end+1:]
+	before Record // of which a line may be the continuation
+	any    bool
+	raw    bool      // before was a line of dmesg -r, which indents no continuation
+	clock  time.Time // of the line before, for those that count from it
+}
+
+// Parse parses one line. A continuation comes with the head of its record. For a
+// line without a time the record is Undated; known says whether the line had
+// anything before its text: a time, a facility, a host or a program.
+func (t *Text) Parse(line string) (r Record, known bool) {
+	s := strings.TrimRight(stripEscapes(line), "\r\n")
+	if trimmed := strings.TrimLeft(s, " \t"); trimmed != s {
+		if t.any {
+			r = t.before
+			r.Text = trimmed
+			return r, true
+		}
+		s = trimmed
+	}
+	if kmsgLine(s) {
+		if r, err := ParseKmsg(s); err == nil {
+			t.before, t.any, t.raw = r, true, false
+			return r, true
+		}
+	}
+	r, known, raw := t.head(s)
+	if !known && t.raw {
+		r = t.before
+		r.Text = s
+		return r, true
+	}
+	if known {
+		t.before, t.any, t.raw = r, true, raw
+	}
+	return r, known
+}
+
+// head takes off what stands before the text of a record.
+func (t *Text) head(s string) (r Record, known, raw bool) {
+	r = Record{Priority: -1, Undated: true}
+	facility := facilityUnknown
+	if pri, rest, ok := priority(s); ok {
+		facility, r.Priority, s, known, raw = pri>>3, pri&7, rest, true, true
+		if rest, ok := strings.CutPrefix(s, "1 "); ok {
+			if t.rfc5424(&r, rest, facility) {
+				return r, true, false
+			}
+		}
+	} else if fac, level, rest, ok := decoded(s); ok {
+		facility, r.Priority, s, known = fac, level, rest, true
+	}
+	at, rest, remote, dated := t.date(s)
+	if dated {
+		r.Time, r.Undated, s, known, raw = at, false, rest, true, false
+	}
+	s, bracketed := t.brackets(&r, s, known)
+	known = known || bracketed
+	tag, pid, tagged := "", "", false
+	if remote || bracketed && !dated {
+		var host string
+		if host, tag, pid, s, tagged = syslogHead(s, !remote); tagged {
+			r.Host, raw = host, false
+		}
+	}
+	if !tagged {
+		// A process that wrote through /dev/kmsg, or a syslog line whose head was cut off.
+		if g, p, rest := syslogTag(s); g == kernelUnit || g != "" && (p != "" || facility > 0) {
+			tag, pid, s, tagged = g, p, rest, true
+			known = true
+		} else if before, after, ok := strings.Cut(s, " kernel: "); ok && !known && !strings.Contains(before, ": ") {
+			tag, s, tagged, known = kernelUnit, after, true, true // behind a head of a form that nobody knows
+		}
+	}
+	if tagged || facility > 0 {
+		r.Unit = writer(tag, pid, facility)
+	}
+	if tagged && r.Unit == kernelUnit {
+		s, _ = t.brackets(&r, s, true) // the kernel's own time after syslog's
+	}
+	if !r.Time.IsZero() {
+		t.clock = r.Time
+	}
+	r.Text = printable(s)
+	return r, known, raw
+}
+
+var octal = strings.NewReplacer("#012", "\n", "#011", "\t", "#015", "", "#033", "")
+
+// printable undoes what rsyslog makes of control characters.
+func printable(s string) string {
+	if strings.Contains(s, "#0") {
+		return octal.Replace(s)
+	}
+	return s
+}
+
+// priority splits "<30>text".
+func priority(s string) (pri int, rest string, ok bool) {
+	if !strings.HasPrefix(s, "<") {
+		return 0, s, false
+	}
+	end := strings.IndexByte(s, '>')
+	if end < 2 || end > 4 || digitsOf(s[1:end]) != s[1:end] {
+		return 0, s, false
+	}
+	pri, err := strconv.Atoi(s[1:end])
+	return pri, s[end+1:], err == nil && pri < 256
+}
+
+var (
+	levels     = map[string]int{"emerg": 0, "alert": 1, "crit": 2, "err": 3, "warn": 4, "notice": 5, "info": 6, "debug": 7}
+	facilities = map[string]int{
+		"kern": 0, "user": 1, "mail": 2, "daemon": 3, "auth": 4, "syslog": 5, "lpr": 6, "news": 7, "uucp": 8, "cron": 9,
+		"authpriv": 10, "ftp": 11, "local0": 16, "local1": 17, "local2": 18, "local3": 19, "local4": 20, "local5": 21, "local6": 22, "local7": 23,
+	}
+)
+
+// decoded splits "kern  :err   : text" (dmesg -x).
+func decoded(s string) (facility, level int, rest string, ok bool) {
+	f := strings.SplitN(s, ":", 3)
+	if len(f) != 3 || len(f[0]) > 9 || len(f[1]) > 9 {
+		return 0, 0, s, false
+	}
+	level, known := levels[strings.TrimSpace(f[1])]
+	facility, named := facilities[strings.TrimSpace(f[0])]
+	return facility, level, strings.TrimPrefix(f[2], " "), known && named
+}
+
+// rfc5424 parses what follows "<PRI>1 ": time, host, program, process, message id,
+// structured data and text (RFC 5424, section 6).
+func (t *Text) rfc5424(r *Record, s string, facility int) bool {
+	var f [5]string
+	for i := range f {
+		word, rest, ok := strings.Cut(s, " ")
+		if !ok || word == "" {
+			return false
+		}
+		s = rest
+		if word != "-" {
+			f[i] = word
+		}
+	}
+	if f[0] != "" {
+		at, err := time.Parse(time.RFC3339Nano, f[0])
+		if err != nil {
+			return false
+		}
+		r.Time, r.Undated, t.clock = at.UTC(), false, at.UTC()
+	}
+	text, ok := structured(s)
+	if !ok {
+		return false
+	}
+	r.Host, r.Unit = f[1], writer(f[2], f[3], facility)
+	if f[2] == "" && facility > 0 {
+		r.Unit = "user"
+	}
+	r.Text = printable(strings.TrimPrefix(text, "\ufeff"))
+	if r.Unit == kernelUnit {
+		r.Text, _ = t.brackets(r, r.Text, true)
+	}
+	return true
+}
+
+// structured takes off "-" or elements such as [id a="b\]"].
+func structured(s string) (rest string, ok bool) {
+	if s == "-" || strings.HasPrefix(s, "- ") {
+		return strings.TrimPrefix(s[1:], " "), true
+	}
+	if !strings.HasPrefix(s, "[") {
+		return s, false
+	}
+	quoted, depth := false, 0
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[':
+			depth++
+		case c == ']':
+			depth--
+			if depth == 0 && (i+1 == len(s) || s[i+1] != '[') {
+				return strings.TrimPrefix(s[i+1:], " "), true
 			}
 		}
 	}
-	if f := strings.SplitN(s, ":", 3); len(f) == 3 { // -x: "kern  :err   : "
-		if lv, ok := levels[strings.TrimSpace(f[1])]; ok && !strings.ContainsAny(strings.TrimSpace(f[0]), "[] ") {
-			r.Priority = lv
-			if fac := strings.TrimSpace(f[0]); fac != "kern" {
-				r.Unit = fac
-			}
-			s = strings.TrimPrefix(f[2], " ")
-		}
+	return s, false
+}
+
+// date splits a leading date; remote says that a host and a tag may follow it, as
+// they do not in dmesg's own form, which alone has a comma in its seconds.
+func (t *Text) date(s string) (at time.Time, rest string, remote, ok bool) {
+	if at, rest, ok = isoTime(s); ok {
+		return at, rest, s[min(19, len(s)-1)] != ',', true
 	}
-	if t, rest, ok := isoTime(s); ok {
-		r.Time, s = t, rest
-		r.Host, r.Unit, s = syslogHead(s, r.Unit)
-	} else if t, rest, ok := syslogTime(s, year); ok {
-		r.Time, s = t, rest
-		r.Host, r.Unit, s = syslogHead(s, r.Unit)
+	if at, rest, ok = t.syslogTime(s); ok {
+		return at, rest, true, true
 	}
-	s = strings.TrimPrefix(s, "kernel: ") // of a syslog line whose head was cut off
-	stamped := !r.Time.IsZero()
-	for strings.HasPrefix(s, "[") { // time, then perhaps the caller: "[   T1234]"
+	if at, rest, ok = fullTime(s); ok {
+		return at, rest, true, true
+	}
+	at, rest, ok = unixTime(s)
+	return at, rest, ok, ok
+}
+
+// brackets takes off "[12.345678]", "[Sat Nov 21 06:50:24 2026]", "[Nov21 06:50]",
+// "[  +0.000123]" and, behind one of them, the caller: "[   T1234]".
+func (t *Text) brackets(r *Record, s string, stamped bool) (rest string, found bool) {
+	for strings.HasPrefix(s, "[") {
 		end := strings.IndexByte(s, ']')
 		if end < 0 {
 			break
 		}
-		field, _, _ := strings.Cut(strings.TrimSpace(s[1:end]), " <") // -d puts the time since the line before
-		if d, err := seconds(field); err == nil {
-			r.SinceBoot = d
-		} else if t, err := ctime(field); err == nil {
-			r.Time = t
-		} else if !caller(field) || !stamped {
-			break
+		field := strings.TrimSpace(s[1:end])
+		field, step, stepped := strings.Cut(field, "<") // -d puts the time since the line before
+		field = strings.TrimSpace(field)
+		switch d, err := seconds(field); {
+		case err == nil:
+			r.SinceBoot, r.Undated = d, false
+		case field == "" && stepped:
+			if _, err := seconds(strings.TrimRight(strings.TrimSpace(step), " >")); err != nil {
+				return s, found
+			}
+		case strings.HasPrefix(field, "+"):
+			d, err := seconds(field[1:])
+			if err != nil {
+				return s, found
+			}
+			if !t.clock.IsZero() {
+				t.clock = t.clock.Add(d)
+				r.Time, r.Undated = t.clock, false
+			}
+		case stamped && caller(field):
+		case !strings.Contains(field, ":"):
+			return s, found
+		default:
+			at, err := t.ctime(field)
+			if err != nil {
+				return s, found
+			}
+			r.Time, r.Undated = at, false
 		}
-		stamped = true
+		stamped, found = true, true
 		s = strings.TrimPrefix(s[end+1:], " ")
 	}
-	if r.Unit != "" && r.Unit != "kernel" {
-		r.Text = s
-		return r, nil
-	}
-	if !stamped {
-		if strings.TrimSpace(s) == "" {
-			return r, ErrContinuation
-		}
-		if strings.HasPrefix(s, " ") || strings.HasPrefix(s, "\t") {
-			return r, ErrContinuation
-		}
-		r.Text = s
-		return r, errNoTime
-	}
-	if tag, text := syslogTag(s); strings.HasPrefix(s, tag+"[") && tag != "" {
-		r.Unit, s = tag, text // a process that wrote through /dev/kmsg
-	}
-	r.Text = s
-	return r, nil
+	return s, found
 }
-
-// errNoTime is returned with a usable record for a line without a time.
-var errNoTime = errors.New("line has no time")
-
-// NoTime reports whether an error of ParseDmesg says only that a line has no
-// time; the record's text is valid then.
-func NoTime(err error) bool { return errors.Is(err, errNoTime) }
 
 func caller(s string) bool {
 	return len(s) > 1 && (s[0] == 'T' || s[0] == 'C') && digitsOf(s[1:]) == s[1:]
@@ -198,12 +405,32 @@ func seconds(s string) (time.Duration, error) {
 	return time.Duration(w)*time.Second + time.Duration(n), nil
 }
 
-func ctime(s string) (time.Time, error) {
-	t, err := time.Parse("Mon Jan _2 15:04:05 2006", s)
-	if err != nil {
-		t, err = time.Parse("Mon Jan _2 15:04:05 MST 2006", s)
+// ctime parses dmesg -T and the first of a minute's lines of dmesg -e.
+func (t *Text) ctime(s string) (time.Time, error) {
+	for _, layout := range []string{"Mon Jan _2 15:04:05 2006", "Mon Jan _2 15:04:05 MST 2006"} {
+		if at, err := time.Parse(layout, s); err == nil {
+			return at.UTC(), nil
+		}
 	}
-	return t.UTC(), err
+	return t.thisYear("Jan_2 15:04", s)
+}
+
+// thisYear completes a date without a year with the last one in which it is not in
+// the future; a day more is left for zones and clocks.
+func (t *Text) thisYear(layout, s string) (at time.Time, err error) {
+	now := t.Now
+	if now.IsZero() {
+		now = time.Now()
+	}
+	for year := now.Year() + 1; year > now.Year()-8; year-- { // leap days come each eighth year at the rarest
+		if at, err = time.Parse("2006 "+layout, fmt.Sprintf("%04d %s", year, s)); err == nil && at.Before(now.AddDate(0, 0, 1)) {
+			return at, nil
+		}
+	}
+	if err == nil {
+		err = errors.New("date lies in the future")
+	}
+	return time.Time{}, err
 }
 
 // isoTime splits a leading ISO 8601 time, with a comma or a point before the
@@ -217,7 +444,7 @@ func isoTime(s string) (time.Time, string, bool) {
 		word, rest = s[:11+i], s[12+i:]
 	}
 	word = strings.Replace(strings.Replace(word, ",", ".", 1), " ", "T", 1)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999"} {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07", "2006-01-02T15:04:05.999999999"} {
 		if t, err := time.Parse(layout, word); err == nil {
 			return t.UTC(), rest, true
 		}
@@ -225,284 +452,114 @@ func isoTime(s string) (time.Time, string, bool) {
 	return time.Time{}, s, false
 }
 
-// syslogTime splits a leading "Nov 21 06:50:24".
-func syslogTime(s string, year int) (time.Time, string, bool) {
-	if len(s) < 16 || s[3] != ' ' || s[15] != ' ' {
+// syslogTime splits a leading "Nov 21 06:50:24", perhaps with a fraction.
+func (t *Text) syslogTime(s string) (time.Time, string, bool) {
+	if len(s) < 16 || s[3] != ' ' || s[6] != ' ' || s[9] != ':' || s[12] != ':' {
 		return time.Time{}, s, false
 	}
-	t, err := time.Parse("2006 Jan _2 15:04:05", fmt.Sprintf("%04d %s", year, s[:15]))
+	end := strings.IndexByte(s[15:], ' ')
+	if end < 0 {
+		return time.Time{}, s, false
+	}
+	at, err := t.thisYear("Jan _2 15:04:05", strings.TrimRight(s[:15+end], ":"))
+	return at, s[16+end:], err == nil
+}
+
+// fullTime splits a leading "Thu 2026-01-01 00:00:00.123456 UTC", journalctl's form.
+// Zones that only their names tell are those of RFC 5322, section 4.3; of others
+// the date is taken as it stands.
+func fullTime(s string) (time.Time, string, bool) {
+	f := strings.SplitN(s, " ", 5)
+	if len(f) < 5 || len(f[0]) != 3 {
+		return time.Time{}, s, false
+	}
+	at, err := time.Parse("2006-01-02 15:04:05.999999999", f[1]+" "+f[2])
 	if err != nil {
 		return time.Time{}, s, false
 	}
-	return t.UTC(), s[16:], true
-}
-
-// syslogHead splits "host kernel: text" and "host systemd[1]: text".
-func syslogHead(s, unit string) (host, tag, text string) {
-	h, rest, ok := strings.Cut(s, " ")
-	if !ok || strings.ContainsAny(h, ":[]") || h == "" {
-		if t, text := syslogTag(s); t == "kernel" {
-			return "", t, text
-		}
-		return "", unit, s
-	}
-	t, text := syslogTag(rest)
-	if t == "" {
-		return "", unit, s
-	}
-	if t == "NVRM" || strings.HasPrefix(t, "nvidia-nvswitch") {
-		return "", unit, s
-	}
-	return h, t, text
-}
-
-// Journal reads the entries of `journalctl -o export` or `-o json`, or an array
-// of the latter; which it tells from the first byte.
-type Journal struct {
-	r    *bufio.Reader
-	json bool
-	list *json.Decoder // of an array
-	done bool
-	init bool
-	line int
-}
-
-// NewJournal returns a reader of a journal.
-func NewJournal(r io.Reader) *Journal { return &Journal{r: bufio.NewReaderSize(r, 64<<10)} }
-
-// Line returns the number of the line on which the last entry ended; of an
-// array, the number of the element.
-func (j *Journal) Line() int { return j.line }
-
-// ErrEntry marks an entry that could not be parsed; reading can go on.
-var ErrEntry = errors.New("malformed journal entry")
-
-// Next returns the next entry, io.EOF at the end, or an error that wraps ErrEntry
-// for an entry that was skipped.
-func (j *Journal) Next() (Record, error) {
-	if !j.init {
-		for {
-			b, err := j.r.Peek(1)
-			if err != nil {
-				return Record{}, err
-			}
-			if b[0] != '\n' && b[0] != '\r' && b[0] != ' ' {
-				j.json = b[0] == '{' || b[0] == '\x1e'
-				if b[0] == '[' {
-					j.list = json.NewDecoder(j.r)
-					_, _ = j.list.Token()
-				}
-				break
-			}
-			if b[0] == '\n' {
-				j.line++
-			}
-			_, _ = j.r.Discard(1)
-		}
-		j.init = true
-	}
-	if j.list != nil {
-		return j.nextElement()
-	}
-	if j.json {
-		return j.nextJSON()
-	}
-	return j.nextExport()
-}
-
-func (j *Journal) nextJSON() (Record, error) {
-	for {
-		line, err := j.readLine()
-		if err != nil && len(line) == 0 {
-			return Record{}, err
-		}
-		line = bytes.TrimLeft(bytes.TrimSpace(line), "\x1e")
-		if len(line) == 0 {
-			if err != nil {
-				return Record{}, err
-			}
-			continue
-		}
-		var m map[string]json.RawMessage
-		if err := json.Unmarshal(line, &m); err != nil {
-			return Record{}, fmt.Errorf("%w: %w", ErrEntry, err)
-		}
-		return entry(func(k string) string { return jsonText(m[k]) })
-	}
-}
-
-func (j *Journal) nextElement() (Record, error) {
-	if j.done {
-		return Record{}, io.EOF
-	}
-	if !j.list.More() {
-		j.done = true
-		if _, err := j.list.Token(); err != nil {
-			return Record{}, fmt.Errorf("%w: array does not end: %w", ErrEntry, eof(err))
-		}
-		return Record{}, io.EOF
-	}
-	j.line++
-	var m map[string]json.RawMessage
-	if err := j.list.Decode(&m); err != nil {
-		var kind *json.UnmarshalTypeError
-		j.done = !errors.As(err, &kind) // else there is no next element to be found
-		return Record{}, fmt.Errorf("%w: element %d: %w", ErrEntry, j.line, eof(err))
-	}
-	return entry(func(k string) string { return jsonText(m[k]) })
-}
-
-// jsonText reads a value: a string, null, an array of strings (the first counts)
-// or an array of bytes, as journald writes what is not UTF-8.
-func jsonText(raw json.RawMessage) string {
-	if len(raw) == 0 {
-		return ""
-	}
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	var ints []int
-	if json.Unmarshal(raw, &ints) == nil {
-		b := make([]byte, 0, len(ints))
-		for _, v := range ints {
-			b = append(b, byte(v))
-		}
-		return string(b)
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) == nil && len(list) > 0 {
-		return jsonText(list[0])
-	}
-	return ""
-}
-
-// nextExport reads fields until an empty line. A field is "KEY=value" or, for
-// values with newlines, the key alone, then 8 bytes of length, the bytes and a
-// newline (systemd, Journal Export Format).
-func (j *Journal) nextExport() (Record, error) {
-	m := make(map[string]string, 32)
-	for {
-		line, err := j.readLine()
-		if err != nil && len(line) == 0 {
-			if len(m) > 0 && errors.Is(err, io.EOF) {
-				break
-			}
-			return Record{}, err
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		if len(line) == 0 {
-			if len(m) == 0 {
-				if err != nil {
-					return Record{}, err
-				}
-				continue
-			}
+	hours := map[string]int{"EDT": -4, "EST": -5, "CDT": -5, "CST": -6, "MDT": -6, "MST": -7, "PDT": -7, "PST": -8}[f[3]]
+	at = at.Add(-time.Duration(hours) * time.Hour)
+	for _, layout := range []string{"-0700", "-07"} {
+		if z, err := time.Parse(layout, f[3]); err == nil {
+			_, offset := z.Zone()
+			at = at.Add(-time.Duration(offset) * time.Second)
 			break
 		}
-		if k, v, ok := bytes.Cut(line, []byte("=")); ok {
-			if _, dup := m[string(k)]; !dup {
-				m[string(k)] = string(v)
+	}
+	return at.UTC(), f[4], true
+}
+
+// unixTime splits a leading "1767225600.000000".
+func unixTime(s string) (time.Time, string, bool) {
+	word, rest, ok := strings.Cut(s, " ")
+	if !ok || len(word) != 17 || word[10] != '.' {
+		return time.Time{}, s, false
+	}
+	d, err := seconds(word)
+	return time.Unix(0, int64(d)).UTC(), rest, err == nil
+}
+
+// syslogHead splits "host kernel: text", "host systemd[1]: text" and, as BusyBox
+// writes, "host kern.err kernel: text". Behind a time since boot only journalctl
+// writes a host: there a tag must be the kernel's or have a process id.
+func syslogHead(s string, strict bool) (host, tag, pid, text string, ok bool) {
+	h, rest, cut := strings.Cut(s, " ")
+	if !cut || h == "" || strings.ContainsAny(h, ":[]()") {
+		return "", "", "", s, false
+	}
+	if word, after, ok := strings.Cut(rest, " "); ok {
+		if fac, level, dotted := strings.Cut(word, "."); dotted {
+			_, known := levels[level]
+			if _, named := facilities[fac]; known && named {
+				rest = after
 			}
-			continue
 		}
-		if !fieldName(line) {
-			j.skip()
-			return Record{}, fmt.Errorf("%w: field %.40q has no value", ErrEntry, line)
-		}
-		var size [8]byte
-		if _, err := io.ReadFull(j.r, size[:]); err != nil {
-			return Record{}, fmt.Errorf("%w: length of %s: %w", ErrEntry, line, eof(err))
-		}
-		n := binary.LittleEndian.Uint64(size[:])
-		if n > 64<<20 {
-			j.skip()
-			return Record{}, fmt.Errorf("%w: field %s has %d bytes", ErrEntry, line, n)
-		}
-		var buf bytes.Buffer
-		if _, err := io.CopyN(&buf, j.r, int64(n)+1); err != nil {
-			return Record{}, fmt.Errorf("%w: value of %s: %w", ErrEntry, line, eof(err))
-		}
-		b := buf.Bytes()
-		j.line += bytes.Count(b, []byte{'\n'})
-		m[string(line)] = string(b[:n])
 	}
-	return entry(func(k string) string { return m[k] })
+	tag, pid, text = syslogTag(rest)
+	switch {
+	case tag == "", tag == "NVRM", strings.HasPrefix(tag, "nvidia-nvswitch"), strings.ContainsAny(tag[:1], "(["):
+		// The tag is missing; with a driver's own name behind it, the first word is a host.
+		if tag == "NVRM" || strings.HasPrefix(tag, "nvidia-nvswitch") {
+			return h, "", "", rest, !strict
+		}
+		return "", "", "", s, false
+	case strict && tag != kernelUnit && (pid == "" || digitsOf(pid) != pid):
+		return "", "", "", s, false
+	}
+	return h, tag, pid, text, true
 }
 
-func eof(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
+// kmsgLine reports whether a line begins as one of /dev/kmsg: "3,1042,5034567,-;".
+func kmsgLine(s string) bool {
+	n := digitsOf(s)
+	return n != "" && len(n) < len(s) && s[len(n)] == ',' && strings.Contains(s, ";") && strings.Count(s[:strings.IndexByte(s, ';')], ",") >= 3
 }
 
-func fieldName(b []byte) bool {
-	for _, c := range b {
-		if (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' {
-			return false
+// stripEscapes takes out the terminal's sequences (ECMA-48): colours and links.
+func stripEscapes(s string) string {
+	i := strings.IndexByte(s, '\x1b')
+	if i < 0 {
+		return s
+	}
+	var b strings.Builder
+	for ; i >= 0; i = strings.IndexByte(s, '\x1b') {
+		b.WriteString(s[:i])
+		s = s[i+1:]
+		switch {
+		case strings.HasPrefix(s, "["): // up to a final byte
+			j := 1
+			for j < len(s) && (s[j] < 0x40 || s[j] > 0x7e) {
+				j++
+			}
+			s = s[min(j+1, len(s)):]
+		case strings.HasPrefix(s, "]"): // up to BEL or ESC \
+			j := strings.IndexAny(s, "\a\x1b")
+			if j < 0 {
+				j = len(s) - 1
+			}
+			s = strings.TrimPrefix(s[j+1:], `\`)
 		}
 	}
-	return len(b) > 0 && len(b) <= 64
-}
-
-// skip goes to the next empty line.
-func (j *Journal) skip() {
-	for {
-		line, err := j.readLine()
-		if err != nil || len(bytes.TrimSpace(line)) == 0 {
-			return
-		}
-	}
-}
-
-// readLine returns a line of at most maxLine bytes; the rest of a longer one is
-// thrown away.
-func (j *Journal) readLine() ([]byte, error) {
-	var out []byte
-	for {
-		part, err := j.r.ReadSlice('\n')
-		if len(out) < maxLine {
-			out = append(out, part...)
-		}
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if len(part) > 0 && part[len(part)-1] == '\n' {
-			j.line++
-		}
-		return out, err
-	}
-}
-
-func entry(get func(string) string) (Record, error) {
-	r := Record{Priority: -1, Text: get("MESSAGE"), Host: get("_HOSTNAME"), BootID: get("_BOOT_ID"), Cursor: get("__CURSOR")}
-	stamp := get("_SOURCE_REALTIME_TIMESTAMP")
-	if stamp == "" {
-		stamp = get("__REALTIME_TIMESTAMP")
-	}
-	if usec, err := strconv.ParseInt(stamp, 10, 64); err == nil && usec > 0 && usec < 1<<53 {
-		r.Time = time.UnixMicro(usec).UTC()
-	} else if stamp != "" {
-		return r, fmt.Errorf("%w: time %.30q", ErrEntry, stamp)
-	}
-	if usec, err := strconv.ParseInt(get("_SOURCE_MONOTONIC_TIMESTAMP"), 10, 64); err == nil && usec >= 0 && usec < 1<<53 {
-		r.SinceBoot = time.Duration(usec) * time.Microsecond
-	}
-	if p, err := strconv.Atoi(get("PRIORITY")); err == nil {
-		r.Priority = p & 7
-	}
-	if get("_TRANSPORT") != "kernel" {
-		r.Unit = get("SYSLOG_IDENTIFIER")
-		if r.Unit == "" {
-			r.Unit = strings.TrimSuffix(get("_SYSTEMD_UNIT"), ".service")
-		}
-		if r.Unit == "" && get("_TRANSPORT") != "" {
-			r.Unit = get("_TRANSPORT")
-		}
-	}
-	if r.Time.IsZero() && r.Text == "" && r.Cursor == "" {
-		return r, fmt.Errorf("%w: neither message nor time", ErrEntry)
-	}
-	return r, nil
+	b.WriteString(s)
+	return b.String()
 }

@@ -21,30 +21,58 @@ type Parser struct {
 	lines    int
 	shutdown string // how the host went down, if it said so
 	panicked bool
-	absent   string // PCI address of a GPU that the driver begins to report as gone
+	sentence string // what the driver has begun to say of a GPU, over several lines
+	oom      oomState
 }
 
 // Observed tells the parser that the log of an earlier boot was seen, so that the
 // next boot's first line is a reboot and not a first sight.
 func (p *Parser) Observed() { p.lines++ }
 
-// Message returns the event that a message means. Time, Observed, Resource and
-// ID are the caller's to set; ok is false for a line that means nothing. The
-// unit is the syslog identifier or systemd unit that wrote it, "" or "kernel" is
-// the kernel.
-func (p *Parser) Message(unit, text string) (ev schemas.Event, ok bool) {
-	text = strings.TrimRight(text, "\r\n")
-	ev, ok = p.match(unit, text)
-	p.lines++
-	if !ok {
-		return schemas.Event{}, false
+// Message returns the events that a record means, mostly none. Time, Observed,
+// Resource and ID are the caller's to set. The unit is the syslog identifier or
+// systemd unit that wrote it; "" or "kernel" is the kernel. A record may have
+// several lines; an event's message is the line, or the sentence, that means it.
+func (p *Parser) Message(unit, text string) (events []schemas.Event) {
+	for text != "" {
+		var line string
+		line, text = firstLine(text)
+		ev, ok := p.match(unit, line)
+		p.lines++
+		if !ok {
+			continue
+		}
+		ev.Source = schemas.SourceKmsg
+		if ev.Message == "" {
+			ev.Message = line
+		}
+		if ev.Attr("action") == "" {
+			ev.SetAttr("action", defaultAction(&ev))
+		}
+		events = append(events, ev)
 	}
-	ev.Source = schemas.SourceKmsg
-	ev.Message = text
-	if ev.Attr("action") == "" {
-		ev.SetAttr("action", defaultAction(&ev))
+	return events
+}
+
+const driver = "NVRM:"
+
+// firstLine splits a record after its first line. Some shippers write a record of
+// several lines as one: there the driver's name stands in the middle again.
+func firstLine(text string) (line, rest string) {
+	if i := strings.IndexByte(text, '\n'); i >= 0 {
+		text, rest = text[:i], text[i+1:]
 	}
-	return ev, true
+	text = strings.TrimRight(text, "\r")
+	if strings.HasPrefix(text, driver) {
+		if i := strings.Index(text[len(driver):], driver); i >= 0 {
+			i += len(driver)
+			if rest != "" {
+				rest = "\n" + rest
+			}
+			return strings.TrimRight(strings.TrimSuffix(text[:i], `\n`), " "), text[i:] + rest
+		}
+	}
+	return text, rest
 }
 
 func defaultAction(ev *schemas.Event) string {
@@ -60,24 +88,25 @@ func defaultAction(ev *schemas.Event) string {
 	return faults.ActionContactSupport
 }
 
+// match finds what a line means. What a program prints is never taken for what the
+// kernel says, whatever it quotes.
 func (p *Parser) match(unit, text string) (schemas.Event, bool) {
 	if len(text) < 5 {
 		return schemas.Event{}, false
 	}
-	if i := strings.Index(text, "SXid (PCI:"); i >= 0 {
-		return sxid(text, i)
+	if unit != "" && unit != kernelUnit {
+		return p.service(unit, text)
 	}
-	if i := strings.Index(text, "NVRM:"); i >= 0 {
-		return p.nvrm(text[i:])
-	}
-	if strings.HasPrefix(text, "Xid (") && (unit == "" || unit == "kernel") { // a shipper has cut off the driver's name
-		return p.xid(text)
-	}
-	if ev, ok := p.service(unit, text); ok {
-		return ev, true
-	}
-	if unit != "" && unit != "kernel" {
+	switch {
+	case strings.HasPrefix(text, driver):
+		return p.nvrm(text)
+	case strings.HasPrefix(text, "nvidia-nvswitch"), strings.HasPrefix(text, "SXid ("):
+		if i := strings.Index(text, "SXid (PCI:"); i >= 0 {
+			return sxid(text, i)
+		}
 		return schemas.Event{}, false
+	case strings.HasPrefix(text, "Xid ("): // a shipper has cut off the driver's name
+		return p.xid(text)
 	}
 	return p.kernel(text)
 }
@@ -93,7 +122,7 @@ func event(typ, code string, s schemas.Severity, attrs ...string) (schemas.Event
 }
 
 func (p *Parser) nvrm(text string) (schemas.Event, bool) {
-	body := strings.TrimSpace(strings.TrimPrefix(text, "NVRM:"))
+	body := strings.TrimSpace(strings.TrimPrefix(text, driver))
 	switch {
 	case strings.HasPrefix(body, "Xid ("):
 		return p.xid(body)
@@ -103,14 +132,6 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 		if i := strings.Index(rest, "GPU-"); i > 2 {
 			p.learn(PCI(strings.Trim(rest[:i], ": ")), firstWord(rest[i:]))
 		}
-	case strings.HasPrefix(body, "The NVIDIA GPU "):
-		// The driver's probe says it over three lines: "The NVIDIA GPU 0000:b1:00.0",
-		// "(PCI ID: 10de:2330) installed in this system has", "fallen off the bus and …".
-		p.absent = PCI(firstWord(strings.TrimPrefix(body, "The NVIDIA GPU ")))
-	case strings.HasPrefix(body, "fallen off the bus") && p.absent != "":
-		pci := p.absent
-		p.absent = ""
-		return event("gpu.missing", "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
 	case strings.Contains(body, "GPU has fallen off the bus"), strings.Contains(body, "GPU is lost"):
 		// The line that comes beside XID 79, such as "NVRM: GPU 0000:1b:00.0: GPU has
 		// fallen off the bus.".
@@ -128,8 +149,32 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 			pci = PCI(strings.TrimRight(firstWord(rest), ":"))
 		}
 		return event("gpu.missing", "INIT_FAILED", schemas.SeverityError, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionResetGPU)
+	case strings.HasPrefix(body, "The NVIDIA GPU "):
+		p.sentence = body
+		return p.probed()
+	case p.sentence != "":
+		p.sentence += " " + body
+		return p.probed()
 	}
 	return schemas.Event{}, false
+}
+
+// probed reads what the driver's probe says of a GPU, in one to four lines that
+// differ between releases: "The NVIDIA GPU 0000:b1:00.0 (PCI ID: 10de:2330) installed
+// in this system has fallen off the bus and is not responding to commands.".
+func (p *Parser) probed() (schemas.Event, bool) {
+	s := p.sentence
+	if strings.HasSuffix(s, ".") || len(s) > 512 {
+		p.sentence = ""
+	}
+	if !strings.Contains(s, "fallen off the bus") {
+		return schemas.Event{}, false
+	}
+	p.sentence = ""
+	pci := PCI(firstWord(strings.TrimPrefix(s, "The NVIDIA GPU ")))
+	ev, ok := event("gpu.missing", "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
+	ev.Message = driver + " " + s
+	return ev, ok
 }
 
 func (p *Parser) learn(pci, uuid string) {
@@ -171,7 +216,7 @@ func (p *Parser) xid(body string) (schemas.Event, bool) {
 		case strings.HasPrefix(w, "GPU-"):
 			ev.SetAttr("uuid", w)
 		default:
-			if pci := PCI(strings.TrimPrefix(w, "PCI:")); pci != "" {
+			if pci := xidBus(strings.TrimPrefix(w, "PCI:")); pci != "" {
 				ev.SetAttr("pci", pci)
 			}
 		}
@@ -208,8 +253,17 @@ func (p *Parser) xid(body string) (schemas.Event, bool) {
 	return ev, true
 }
 
+// xidBus reads the bus of an Xid; the oldest drivers wrote "0003:00", bus and slot.
+func xidBus(s string) string {
+	if len(s) == 7 && s[:2] == "00" && s[4] == ':' {
+		s = s[2:]
+	}
+	return PCI(s)
+}
+
 // nvlink5 reads "RLW_REMAP Nonfatal XC0 i0 Link 12 (0x00000004 0x00000040 …)".
 func nvlink5(ev *schemas.Event, code int, detail string) {
+	detail = withoutProcess(detail)
 	unit := firstWord(detail)
 	if unit == "" || strings.Contains(unit, "=") {
 		return
@@ -235,6 +289,19 @@ func nvlink5(ev *schemas.Event, code int, detail string) {
 		ev.SetAttr("investigate", r.Investigate)
 		ev.SetAttr("effect", r.Effect)
 	}
+}
+
+// withoutProcess takes off the leading "pid=1234, name=python3, ", which some
+// releases of the driver write and others do not.
+func withoutProcess(detail string) string {
+	for strings.HasPrefix(detail, "pid=") || strings.HasPrefix(detail, "name=") {
+		_, rest, ok := strings.Cut(detail, ", ")
+		if !ok {
+			break
+		}
+		detail = strings.TrimSpace(rest)
+	}
+	return detail
 }
 
 // process reads pid and name, in any of the spellings of driver generations.

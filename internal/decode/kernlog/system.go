@@ -16,7 +16,7 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 	switch {
 	case begins("Linux version "):
 		return p.booted()
-	case begins("reboot: "), has("systemd-shutdown["), has("systemd-shutdown: "):
+	case begins("reboot: "), begins("systemd-shutdown["), begins("systemd-shutdown: "):
 		p.down()
 		return schemas.Event{}, false
 	case begins("Kernel panic - not syncing"):
@@ -38,21 +38,18 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 		return ev, ok
 	case has("self-detected stall on CPU"), has("detected stalls on CPUs/tasks"), has("detected expedited stalls on CPUs/tasks"):
 		return event("host.hung_task", "rcu_stall", schemas.SeverityError)
-	case begins("Memory cgroup out of memory:"), begins("Out of memory:"), begins("Out of memory ("):
-		code, s := "global", schemas.SeverityError
-		if begins("Memory cgroup") {
-			code, s = "cgroup", schemas.SeverityWarning
-		}
-		pid := digitsOf(between(text, "rocess ", " "))
-		return event("host.oom", code, s, "pid", pid, "name", between(text, "(", ")"), "action", faults.ActionRestartApp)
+	}
+	if ev, ok := p.oom.read(text); ok {
+		return ev, true
 	}
 	if ev, ok := mce(text); ok {
 		return ev, true
 	}
-	if begins("mlx5_core ") || has(" mlx5_core ") {
-		if ev, ok := mlx5(text); ok {
-			return ev, true
-		}
+	if ev, ok := adapter(text); ok {
+		return ev, true
+	}
+	if has("DPC: containment event") || has("DPC: unmasked uncorrectable error detected") {
+		return event("host.pcie_aer", "dpc", schemas.SeverityCritical, "pci", address(text))
 	}
 	if has("AER:") || has("PCIe Bus Error: severity=") {
 		return aer(text)
@@ -66,6 +63,45 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 	return netdev(text)
 }
 
+// oomState joins the lines that the kernel prints of one killing: its summary
+// ("oom-kill:constraint=…", since Linux 4.20) and "Killed process 123 (name)", of
+// which a group that dies as a whole has one a process.
+type oomState struct {
+	pid   string // that the summary named
+	group bool   // more processes of the same group follow
+}
+
+func (o *oomState) read(text string) (schemas.Event, bool) {
+	_, named, ok := strings.Cut(text, "oom-kill:constraint=")
+	if ok && len(text)-len(named) < 64 {
+		*o = oomState{pid: digitsOf(between(named, ",pid=", ","))}
+		return oomEvent(strings.HasPrefix(named, "CONSTRAINT_MEMCG"), o.pid, between(named, ",task=", ","))
+	}
+	cgroup := strings.HasPrefix(text, "Memory cgroup out of memory")
+	switch {
+	case strings.Contains(text, " invoked oom-killer: "):
+		*o = oomState{}
+	case strings.HasPrefix(text, "Tasks in ") && strings.Contains(text, "memory.oom.group set"):
+		o.group = true
+	case cgroup, strings.HasPrefix(text, "Out of memory:"), strings.HasPrefix(text, "Out of memory ("):
+		pid := digitsOf(between(text, "rocess ", " "))
+		if o.group || o.pid != "" && o.pid == pid {
+			o.pid = ""
+			return schemas.Event{}, false
+		}
+		return oomEvent(cgroup, pid, between(text, "(", ")"))
+	}
+	return schemas.Event{}, false
+}
+
+func oomEvent(cgroup bool, pid, name string) (schemas.Event, bool) {
+	code, s := "global", schemas.SeverityError
+	if cgroup {
+		code, s = "cgroup", schemas.SeverityWarning
+	}
+	return event("host.oom", code, s, "pid", pid, "name", name, "action", faults.ActionRestartApp)
+}
+
 func (p *Parser) booted() (schemas.Event, bool) {
 	code, s := "boot", schemas.SeverityInfo
 	switch {
@@ -76,7 +112,7 @@ func (p *Parser) booted() (schemas.Event, bool) {
 	case p.lines > 0:
 		code, s = "unclean", schemas.SeverityWarning
 	}
-	p.shutdown, p.panicked, p.uuids = "", false, nil
+	*p = Parser{lines: p.lines}
 	return event("host.reboot", code, s)
 }
 
@@ -135,58 +171,6 @@ func edacSlot(text string) string {
 	return ""
 }
 
-// mlx5 reads the ConnectX driver: "mlx5_core 0000:40:00.0: poll_health:790:(pid 0):
-// device's health compromised", port module events, over-temperature and links.
-func mlx5(text string) (schemas.Event, bool) {
-	low := strings.ToLower(text)
-	has := func(s string) bool { return strings.Contains(low, s) }
-	pci, port := address(text), netName(text)
-	ev := func(typ, code string, s schemas.Severity) (schemas.Event, bool) {
-		return event(typ, code, s, "pci", pci, "port", port)
-	}
-	switch {
-	case has("health compromised"):
-		return ev("nic.error", "health_compromised", schemas.SeverityCritical)
-	case has("fatal error") && has("poll_health"), has("fatal error") && has("detected"):
-		return ev("nic.error", "fatal", schemas.SeverityCritical)
-	case has("high temperature"), has("over-temperature"), has("overheat"), has("temperature warning"), has("temp_warn"):
-		return ev("nic.overheating", "temperature", schemas.SeverityWarning)
-	case has("cable error"), has("port module event[error]"), has("port module event") && has("error"):
-		return ev("nic.error", "module", schemas.SeverityError)
-	case has("cable unplugged"):
-		e, ok := ev("nic.down", "unplugged", schemas.SeverityWarning)
-		e.State = schemas.StateRaised
-		return e, ok
-	case has("cable plugged"):
-		e, ok := ev("nic.down", "unplugged", schemas.SeverityInfo)
-		e.State = schemas.StateCleared
-		return e, ok
-	case has("link down"):
-		e, ok := ev("nic.down", "link", schemas.SeverityError)
-		e.State = schemas.StateRaised
-		return e, ok
-	case has("link up"):
-		e, ok := ev("nic.down", "link", schemas.SeverityInfo)
-		e.State = schemas.StateCleared
-		return e, ok
-	case has("insufficient power on the pcie slot"), has("detected insufficient power"):
-		return ev("nic.error", "slot_power", schemas.SeverityError)
-	case has("tx timeout"), has("cqe error"), has("error cqe"), has("synd_") || has("syndrome") && has("err"),
-		has("command timeout"), has("wait_func") && has("timeout"), has("leaking"), has("firmware over"), has("device's health"), has("failed recovery"), has("aborting"):
-		code := "driver"
-		switch {
-		case has("tx timeout"):
-			code = "tx_timeout"
-		case has("cqe"):
-			code = "cqe"
-		case has("timeout"):
-			code = "command_timeout"
-		}
-		return ev("nic.error", code, schemas.SeverityError)
-	}
-	return schemas.Event{}, false
-}
-
 // aer reads PCIe advanced error reporting: the root port's message, which names
 // the device that reported, and the details that are told of that device.
 func aer(text string) (schemas.Event, bool) {
@@ -223,8 +207,18 @@ func disk(text string) (schemas.Event, bool) {
 		return event("host.fs_error", "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
 	case has("Remounting filesystem read-only"):
 		return event("host.fs_error", "read_only", schemas.SeverityError)
-	case strings.HasPrefix(text, "nvme ") && (has("timeout, aborting") || has("timeout, reset controller") || has("timeout, disable controller") ||
-		has("controller is down") || has("after probe failure") || has("after reset failure") || has("Device not ready;")):
+	case strings.HasPrefix(text, "EXT4-fs (") && (has("I/O error") || has("block allocation failed") || has("Remounting filesystem read-only")),
+		strings.HasPrefix(text, "JBD2: ") && has("IO error"):
+		return event("host.fs_error", "ext4", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", " on ", " "), "."))
+	case strings.HasPrefix(text, "BTRFS: error"):
+		return event("host.fs_error", "btrfs", schemas.SeverityError, "disk", strings.TrimRight(between(text, "(device ", ")"), ":"))
+	case strings.HasPrefix(text, "md") && (has(": Disk failure on ") || has("unrecoverable I/O read error") || has("read error not correctable")):
+		return event("host.fs_error", "raid", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", "Disk failure on ", " "), ",:"))
+	case strings.HasPrefix(text, "nvme") && has("Unrecovered Read Error"):
+		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text), ":"))
+	case strings.HasPrefix(text, "nvme ") && (has("frozen state error") || has("failure state") || has("Disabling device") || has("controller is dead")),
+		strings.HasPrefix(text, "nvme ") && (has("timeout, aborting") || has("timeout, reset controller") || has("timeout, disable controller") ||
+			has("controller is down") || has("after probe failure") || has("after reset failure") || has("Device not ready;")):
 		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
 	case has("I/O error, dev "), has("critical medium error, dev "), has("critical target error, dev "):
 		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, " error, dev ", " "), ","))
@@ -244,25 +238,6 @@ func xfsError(low string) bool {
 	return false
 }
 
-// netdev reads "eth0: NIC Link is Down" and "igb 0000:01:00.0 eth0: igb: eth0 NIC Link is Down".
-func netdev(text string) (schemas.Event, bool) {
-	low := strings.ToLower(text)
-	if strings.Contains(low, "netdev watchdog:") && strings.Contains(low, "timed out") {
-		return event("nic.error", "tx_timeout", schemas.SeverityError, "port", firstWord(strings.Trim(between(text, "WATCHDOG: ", " "), " :")))
-	}
-	if strings.Contains(low, "nic link is down") {
-		ev, ok := event("nic.down", "link", schemas.SeverityError, "port", netName(text), "pci", address(text))
-		ev.State = schemas.StateRaised
-		return ev, ok
-	}
-	if strings.Contains(low, "nic link is up") {
-		ev, ok := event("nic.down", "link", schemas.SeverityInfo, "port", netName(text), "pci", address(text))
-		ev.State = schemas.StateCleared
-		return ev, ok
-	}
-	return schemas.Event{}, false
-}
-
 // address returns the first PCI address with a function in a text.
 func address(text string) string {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' || r == '(' || r == ')' || r == '[' || r == ']' }) {
@@ -276,32 +251,18 @@ func address(text string) string {
 	return ""
 }
 
-// netName returns the interface's name, the word before ": Link" or ": NIC".
-func netName(text string) string {
-	for _, end := range []string{": Link", ": link", ": NIC", ": TX", " NIC Link"} {
-		if i := strings.Index(text, end); i > 0 {
-			name := text[strings.LastIndexByte(text[:i], ' ')+1 : i]
-			if PCI(name) == "" {
-				return name
-			}
-		}
-	}
-	return ""
-}
-
 // service matches what systemd says of units and what fabric manager says.
 func (p *Parser) service(unit, text string) (schemas.Event, bool) {
-	if strings.Contains(text, "detected NVSwitch") {
-		return fabricError(text)
+	if strings.Contains(unit, "fabricmanager") {
+		if strings.Contains(text, "detected NVSwitch") {
+			return fabricError(text)
+		}
+		return schemas.Event{}, false
 	}
-	fromSystemd := unit == "systemd" || strings.HasPrefix(text, "systemd[")
 	if unit == "systemd-shutdown" || unit == "systemd" && strings.Contains(text, "Shutting down.") {
 		p.down()
 	}
-	if i := strings.Index(text, "]: "); i > 0 && strings.HasPrefix(text, "systemd[") {
-		text = text[i+3:]
-	}
-	if !fromSystemd {
+	if unit != "systemd" {
 		return schemas.Event{}, false
 	}
 	name, rest, ok := strings.Cut(text, ".service: ")

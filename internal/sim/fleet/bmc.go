@@ -218,8 +218,8 @@ func (s *server) newSensors() []device.Sensor {
 		part := fmt.Sprintf("gpu%d", i)
 		out = append(
 			out,
-			upper(device.Sensor{Number: byte(numGPUTemp + i), Name: fmt.Sprintf("GPU%d Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, slowdownC, 92, 95),
-			upper(device.Sensor{Number: byte(numGPUMem + i), Name: fmt.Sprintf("GPU%d Memory Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, 95, 100, 105),
+			upper(device.Sensor{Number: byte(numGPUTemp + i), Name: fmt.Sprintf("GPU%d Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, MaxOperatingC, SlowdownC, ShutdownC),
+			upper(device.Sensor{Number: byte(numGPUMem + i), Name: fmt.Sprintf("GPU%d Memory Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, MemoryMaxC, 100, 105),
 			none(device.Sensor{Number: byte(numGPUWatts + i), Name: fmt.Sprintf("GPU%d Power", i), Part: part, Kind: device.SensorPower, MaxRange: 1020}),
 		)
 	}

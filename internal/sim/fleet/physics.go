@@ -17,13 +17,12 @@ const (
 	failedCelsius = 44.0 // where the supply air of a failed air handler ends
 
 	idleWatts  = 72.0
-	tdpWatts   = 700.0
+	tdpWatts   = PowerLimitW
 	brakeWatts = 380.0
 	idleClock  = 345.0
 	maxClock   = 1980.0
 	memClock   = 2619.0
 	frameMiB   = 81559.0
-	slowdownC  = 87.0
 
 	fanMaxRPM  = 16000.0
 	fanLowRPM  = 6000.0 // lower critical threshold
@@ -32,6 +31,15 @@ const (
 	psuWatts   = 3300.0
 	psuLoss    = 0.94
 	inletHighC = 35.0
+)
+
+// Thresholds of a GPU and of its memory, as the host and the board controller report them.
+const (
+	PowerLimitW   = 700.0
+	MaxOperatingC = 85.0
+	SlowdownC     = 87.0
+	ShutdownC     = 92.0
+	MemoryMaxC    = 95.0
 )
 
 // Bits of DCGM_FI_DEV_CLOCKS_EVENT_REASONS (nvml.h, nvmlClocksEventReason*).
@@ -167,8 +175,8 @@ func (f *Fleet) stepGPU(s *server, g *gpu, dt float64, on bool, flow float64) {
 		g.reasons |= ReasonHWSlowdown | ReasonPowerBrake
 	}
 	ratio := 1.0
-	if g.temp > slowdownC {
-		ratio = max(0.3, 1-(g.temp-slowdownC)*0.08)
+	if g.temp > SlowdownC {
+		ratio = max(0.3, 1-(g.temp-SlowdownC)*0.08)
 		g.reasons |= ReasonSWThermal
 		g.thermalUS += dt * 1e6
 	}

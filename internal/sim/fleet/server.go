@@ -348,7 +348,7 @@ func (f *Fleet) startHost(s *server) {
 func (f *Fleet) shutdown(s *server, then func()) {
 	s.life++
 	if s.host == hostUp || s.host == hostBooting {
-		f.print(s, kmsg.Info, "systemd-shutdown[1]: Syncing filesystems and block devices.")
+		f.print(s, kmsg.Daemon|kmsg.Info, "systemd-shutdown[1]: Syncing filesystems and block devices.")
 	} else {
 		f.later(s, offDelay, then) // no system that could shut down
 		return

@@ -181,7 +181,7 @@ var opticLeaves = append([]leaf{
 	opticLeaf("transceiver/state/present", true, func(*device.Port) value { return stringv("PRESENT") }),
 	opticLeaf("transceiver/state/serial-no", true, func(p *device.Port) value { return stringv(p.OpticSerial) }),
 	opticLeaf("transceiver/state/pre-fec-ber/instant", false, func(p *device.Port) value { return doublev(p.PreFECBER) }),
-}, channelLeaves()...)
+}, append(channelLeaves(), thresholdLeaves()...)...)
 
 func channelLeaves() []leaf {
 	channel := func(path string, get func(p *device.Port) value) leaf {
@@ -195,6 +195,33 @@ func channelLeaves() []leaf {
 		channel("state/output-power/instant", func(p *device.Port) value { return doublev(p.TxPowerDBm) }),
 		channel("state/laser-bias-current/instant", func(p *device.Port) value { return doublev(p.LaserBiasMA) }),
 	}
+}
+
+// thresholdLeaves are the alarms (critical) and warnings of a module of the class 400GBASE-DR4.
+func thresholdLeaves() []leaf {
+	var out []leaf
+	for _, t := range []struct {
+		name              string
+		critical, warning float64
+	}{
+		{"input-power-lower", -10, -9},
+		{"input-power-upper", 6, 5},
+		{"output-power-lower", -6, -5},
+		{"output-power-upper", 6, 5},
+		{"laser-bias-current-lower", 20, 30},
+		{"laser-bias-current-upper", 130, 120},
+		{"module-temperature-lower", -5, 0},
+		{"module-temperature-upper", 80, 75},
+	} {
+		for severity, v := range map[string]float64{"CRITICAL": t.critical, "WARNING": t.warning} {
+			l := opticLeaf("state/"+t.name, false, func(*device.Port) value { return doublev(v) })
+			key := map[string]string{"severity": "openconfig-alarm-types:" + severity}
+			l.rel = append(elems("transceiver/thresholds", &gpb.PathElem{Name: "threshold", Key: key}), l.rel...)
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b leaf) int { return strings.Compare(pathString(a.rel), pathString(b.rel)) })
+	return out
 }
 
 func nonZero(v float64) value {

@@ -105,6 +105,9 @@ func (s *Server) message(in []byte, x *session, garble bool) []byte {
 	out = append(out, in[3], (fn|1)<<2|in[4]&3)
 	out = append(out, checksum(out))
 	out = append(out, in[0], in[4]&^3|in[1]&3, in[5], cc)
+	if garble { // cut in half, as its Redfish service does
+		data = data[:len(data)/2]
+	}
 	out = append(out, data...)
 	sum := checksum(out[3:])
 	if garble {

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -37,6 +38,7 @@ type device struct {
 	name, collector string
 
 	mu         sync.Mutex
+	contact    contact
 	generation uint64
 	series     map[uint64]storage.SeriesRef // by the hash of their names
 	gpus       map[uint32]*gpu
@@ -46,7 +48,7 @@ type device struct {
 
 type gpu struct {
 	uuid, pci string
-	place     Placement
+	place     cmdb.Placement
 	refs      []storage.SeriesRef // by index of schemas.GPUMetrics
 }
 
@@ -194,7 +196,7 @@ func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) l
 	return set.Labels()
 }
 
-func place(b *labels.Builder, d *device, metric string, p Placement) {
+func place(b *labels.Builder, d *device, metric string, p cmdb.Placement) {
 	b.Set(model.MetricNameLabel, metric)
 	b.Set("collector", d.collector)
 	b.Set("resource", p.Resource)

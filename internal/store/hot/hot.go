@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas/auspexv1"
 )
 
@@ -56,24 +58,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Placement says where a part stands, as the inventory has it. Empty fields are
-// not known.
-type Placement struct {
-	Resource string // the id of the part, or of the device where the part is not known
-	Kind     string
-	Server   string // the server or switch that holds it
-	Rack     string
-	Site     string
-	Model    string
-}
-
 // Placer resolves parts against the inventory.
 type Placer interface {
-	// Part resolves a part that a collector named; kind and name are empty for
-	// the device itself.
-	Part(device, kind, name string) Placement
-	// GPU resolves a GPU by identity, or by its index where that is not known.
-	GPU(device string, index uint32, uuid, pci string) Placement
+	cmdb.Placer
 	// Generation grows when the inventory changes.
 	Generation() uint64
 }
@@ -183,6 +170,10 @@ func (w *Window) LastSeen(ctx context.Context, part string, since time.Time) (at
 	return at, ok, set.Err()
 }
 
+// Stats tells which names and labels the series in memory have most of, at most
+// limit of each kind.
+func (w *Window) Stats(limit int) *tsdb.Stats { return w.db.Head().Stats(model.MetricNameLabel, limit) }
+
 // Series returns the number of series in memory.
 func (w *Window) Series() int { return int(w.db.Head().NumSeries()) }
 
@@ -200,6 +191,7 @@ func (w *Window) Append(ctx context.Context, batches ...*auspexv1.Batch) error {
 		if d.generation != generation {
 			d.reset(generation)
 		}
+		d.contact.heard(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
 		t.samples(d, b)
 		t.gpus(d, b)
 		d.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 	"go.uber.org/goleak"
 
+	"auspex/internal/cmdb"
 	"auspex/internal/store/hot"
 	"auspex/schemas/auspexv1"
 )
@@ -28,18 +29,18 @@ type placer struct {
 
 func (p *placer) Generation() uint64 { return p.generation }
 
-func (p *placer) Part(device, _, name string) hot.Placement {
+func (p *placer) Part(device, _, name string) cmdb.Placement {
 	p.calls++
 	r := device
 	if name != "" {
 		r += "/" + name
 	}
-	return hot.Placement{Resource: r, Server: device, Rack: p.rack}
+	return cmdb.Placement{Resource: r, Server: device, Rack: p.rack}
 }
 
-func (p *placer) GPU(device string, index uint32, _, _ string) hot.Placement {
+func (p *placer) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	p.calls++
-	return hot.Placement{Resource: fmt.Sprintf("%s/gpu%d", device, index), Server: device, Rack: p.rack, Model: "H100"}
+	return cmdb.Placement{Resource: fmt.Sprintf("%s/gpu%d", device, index), Server: device, Rack: p.rack, Model: "H100"}
 }
 
 func open(t testing.TB, dir string, cfg hot.Config, p hot.Placer, reg prometheus.Registerer) *hot.Window {

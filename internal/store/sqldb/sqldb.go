@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"github.com/pressly/goose/v3/database"
 	_ "modernc.org/sqlite" // driver "sqlite"
 
+	"auspex/internal/datafile"
 	schemasql "auspex/schemas/sql"
 )
 
@@ -38,13 +37,13 @@ func IsPostgres(dsn string) bool {
 }
 
 // Open opens the store of a DSN, of PostgreSQL or the path of a SQLite file, and
-// applies the migrations that it lacks.
+// applies the migrations that it lacks; processes that start at once take turns.
 func Open(ctx context.Context, dsn string) (*DB, error) {
 	driver, dialect, source := "sqlite", database.DialectSQLite3, dsn
 	if IsPostgres(dsn) {
 		driver, dialect = "pgx", database.DialectPostgres
 	} else {
-		if err := os.MkdirAll(filepath.Dir(dsn), 0o700); err != nil {
+		if err := datafile.Reserve(dsn); err != nil {
 			return nil, fmt.Errorf("open relational store: %w", err)
 		}
 		q := url.Values{}
@@ -59,7 +58,13 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 		return nil, fmt.Errorf("open relational store: %w", err)
 	}
 	db.SetMaxOpenConns(8)
-	if err := migrate(ctx, db, dialect); err != nil {
+	up := func() error { return migrate(ctx, db, dialect) }
+	if dialect == database.DialectPostgres {
+		err = lockedPostgres(ctx, db, up)
+	} else {
+		err = lockedFile(ctx, dsn, up)
+	}
+	if err != nil {
 		_ = db.Close()
 		return nil, err
 	}

@@ -122,7 +122,7 @@ export const en = {
   'actor.auspex': 'Auspex', 'actor.correlator': 'correlator', 'actor.control': 'control', 'actor.policy': 'policy',
   'rung.observe': 'Observe', 'rung.notify_owner': 'Tell the owner', 'rung.cap_power': 'Cap power', 'rung.cordon': 'Cordon', 'rung.drain': 'Drain', 'rung.reset_gpu': 'GPU reset', 'rung.reload_driver': 'Reload driver', 'rung.restart_service': 'Restart service', 'rung.reboot': 'Reboot', 'rung.power_cycle': 'Power cycle', 'rung.ac_cycle': 'AC cycle', 'rung.reset_bmc': 'Reset BMC', 'rung.reinstall': 'Reinstall', 'rung.replace': 'Replace', 'rung.inspect_feed': 'Inspect feed', 'rung.inspect_cooling': 'Inspect cooling', 'rung.inspect_cable': 'Inspect cable', 'rung.clean_optics': 'Clean optics', 'rung.quarantine': 'Quarantine', 'rung.ticket': 'Ticket', 'rung.uncordon': 'Return',
   'do.observe': 'Watch {target}', 'do.notify_owner': 'Tell the owner of {target}', 'do.cap_power': 'Cap the power of {target}', 'do.cordon': 'Keep new jobs off {target}', 'do.drain': 'Drain {target}', 'do.reset_gpu': 'Reset {target}', 'do.reload_driver': 'Reload the driver of {target}', 'do.restart_service': 'Restart the service on {target}', 'do.reboot': 'Reboot {target}', 'do.power_cycle': 'Power cycle {target}', 'do.ac_cycle': 'Cut the outlets of {target}', 'do.reset_bmc': 'Reset the BMC of {target}', 'do.reinstall': 'Reinstall {target}', 'do.replace': 'Replace {target}', 'do.inspect_feed': 'Inspect {target}', 'do.inspect_cooling': 'Inspect the cooling of {target}', 'do.inspect_cable': 'Inspect the cable of {target}', 'do.clean_optics': 'Clean the optics of {target}', 'do.quarantine': 'Keep {target} out of the pool', 'do.ticket': 'Open a ticket for {target}', 'do.uncordon': 'Return {target} to the pool',
-  'rail.of': '{value} of {limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': 'holds', 'rail.fails': 'does not hold', 'rail.confidence': 'Confidence', 'rail.evidence_age_seconds': 'Evidence', 'rail.rungs_before_done': 'Steps before', 'rail.fleet_budget': 'Fleet budget', 'rail.rack_budget': 'Rack budget', 'rail.destructive_per_hour': 'Hourly budget', 'rail.cool_down_seconds': 'Cool-down', 'rail.lease': 'Lease', 'rail.storm_breaker': 'Storm breaker',
+  'rail.of': '{value} of {limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': 'holds', 'rail.fails': 'does not hold', 'rail.confidence': 'Confidence', 'rail.evidence_age_seconds': 'Evidence', 'rail.rungs_before_done': 'Steps before', 'rail.fleet_budget': 'Fleet budget', 'rail.rack_budget': 'Rack budget', 'rail.destructive_per_hour': 'Hourly budget', 'rail.cool_down_seconds': 'Cool-down', 'rail.lease': 'Lease', 'rail.storm_breaker': 'Storm breaker', 'rail.still_drained': 'Still drained', 'rail.quiet_seconds': 'Repair holds',
 
   // what a step says of itself
   'step.for_person': 'Only a person can do it.',
@@ -141,7 +141,7 @@ export const en = {
   'step.no_driver': ({ kind }, f) => `There is no driver for “${f.word('rung', kind)}” here.`,
   'step.cannot_look': 'There is no driver to look with.',
   'step.not_ours': 'Left out of the pool: it was not we who took it out.',
-  'step.nobody_came': ({ seconds }, f) => `Nobody approved, or no budget freed, within ${f.dur(seconds)}.`,
+  'step.nobody_came': ({ seconds }, f) => `Nobody approved, or a check did not hold, within ${f.dur(seconds)}.`,
   'step.no_effect': ({ seconds, saw }, f) => `No effect within ${f.dur(seconds)}. ${saw}`,
   'step.outcome_unknown': 'The outcome is not known. {saw}',
   'step.nothing_seen': 'Nothing was seen.',
@@ -158,9 +158,15 @@ export const en = {
   'step.power_back': 'Power went off and came back.',
   'step.reset_at': 'The BMC reports a reset at {time}.',
   'step.both': '{first} {second}',
-  'step.no_window': 'There is no hot window here to look into.',
-  'step.not_read': '{part} is not read yet.',
-  'step.read_again': '{part} is read again since {time}.',
+  'step.effect_seen': ({ saw, part, seconds }, f) => `${saw} ${part} has to be read for ${f.dur(seconds)} without a sign of the fault.`,
+  'step.not_cured': 'The fault is still there. {saw}',
+  'step.part_silent': '{collector} reads others of {server}, and not {part}.',
+  'step.source_silent': 'Who saw the fault of {part} has read nothing of it since.',
+  'step.silent_again': '{part} was read by {collector} and fell silent again.',
+  'step.still_raised': '“{type}” still stands on {part}.',
+  'step.sign_since': '“{type}” {code} came from {part} at {time}, after the repair.',
+  'step.not_long': ({ part, collector, seconds }, f) => `${part} is read by ${collector}, for ${f.dur(seconds)} without a sign of the fault.`,
+  'step.lives': ({ part, collector, seconds }, f) => `${collector} has read ${part} for ${f.dur(seconds)} without a sign of the fault.`,
 
   // what was checked before it
   'check.confidence': 'The cause has {value} %; the policy asks for {limit} %.',

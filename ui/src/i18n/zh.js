@@ -120,7 +120,7 @@ export const zh = {
   'actor.auspex': 'Auspex', 'actor.correlator': '关联分析', 'actor.control': '控制', 'actor.policy': '策略',
   'rung.observe': '观察', 'rung.notify_owner': '通知所有者', 'rung.cap_power': '限制功率', 'rung.cordon': '停派', 'rung.drain': '排空', 'rung.reset_gpu': 'GPU 复位', 'rung.reload_driver': '重载驱动', 'rung.restart_service': '重启服务', 'rung.reboot': '重启', 'rung.power_cycle': '断电重启', 'rung.ac_cycle': '交流断电', 'rung.reset_bmc': '复位 BMC', 'rung.reinstall': '重装', 'rung.replace': '更换', 'rung.inspect_feed': '检查供电', 'rung.inspect_cooling': '检查制冷', 'rung.inspect_cable': '检查线缆', 'rung.clean_optics': '清洁光模块', 'rung.quarantine': '隔离', 'rung.ticket': '工单', 'rung.uncordon': '归还',
   'do.observe': '观察 {target}', 'do.notify_owner': '通知 {target} 的所有者', 'do.cap_power': '限制 {target} 的功率', 'do.cordon': '不再向 {target} 派新作业', 'do.drain': '排空 {target}', 'do.reset_gpu': '复位 {target}', 'do.reload_driver': '重载 {target} 的驱动', 'do.restart_service': '重启 {target} 上的服务', 'do.reboot': '重启 {target}', 'do.power_cycle': '对 {target} 断电重启', 'do.ac_cycle': '切断 {target} 的插座', 'do.reset_bmc': '复位 {target} 的 BMC', 'do.reinstall': '重装 {target}', 'do.replace': '更换 {target}', 'do.inspect_feed': '检查 {target}', 'do.inspect_cooling': '检查 {target} 的制冷', 'do.inspect_cable': '检查 {target} 的线缆', 'do.clean_optics': '清洁 {target} 的光模块', 'do.quarantine': '将 {target} 留在资源池之外', 'do.ticket': '为 {target} 开工单', 'do.uncordon': '让 {target} 回到资源池',
-  'rail.of': '{value}/{limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': '满足', 'rail.fails': '不满足', 'rail.confidence': '置信度', 'rail.evidence_age_seconds': '证据时效', 'rail.rungs_before_done': '之前的步骤', 'rail.fleet_budget': '机群预算', 'rail.rack_budget': '机柜预算', 'rail.destructive_per_hour': '每小时预算', 'rail.cool_down_seconds': '冷却时间', 'rail.lease': '租约', 'rail.storm_breaker': '风暴断路器',
+  'rail.of': '{value}/{limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': '满足', 'rail.fails': '不满足', 'rail.confidence': '置信度', 'rail.evidence_age_seconds': '证据时效', 'rail.rungs_before_done': '之前的步骤', 'rail.fleet_budget': '机群预算', 'rail.rack_budget': '机柜预算', 'rail.destructive_per_hour': '每小时预算', 'rail.cool_down_seconds': '冷却时间', 'rail.lease': '租约', 'rail.storm_breaker': '风暴断路器', 'rail.still_drained': '仍在排空', 'rail.quiet_seconds': '修复仍有效',
 
   // what a step says of itself
   'step.for_person': '只能由人来做。',
@@ -139,7 +139,7 @@ export const zh = {
   'step.no_driver': ({ kind }, f) => `这里没有“${f.word('rung', kind)}”的驱动。`,
   'step.cannot_look': '没有可用来查看的驱动。',
   'step.not_ours': '留在资源池之外：它不是由我们摘下的。',
-  'step.nobody_came': ({ seconds }, f) => `${f.dur(seconds)}内无人批准，或没有腾出预算。`,
+  'step.nobody_came': ({ seconds }, f) => `${f.dur(seconds)}内无人批准，或有检查未通过。`,
   'step.no_effect': ({ seconds, saw }, f) => `${f.dur(seconds)}内没有效果。${saw}`,
   'step.outcome_unknown': '结果未知。{saw}',
   'step.nothing_seen': '什么也没有看到。',
@@ -156,9 +156,15 @@ export const zh = {
   'step.power_back': '电源断开后已恢复。',
   'step.reset_at': 'BMC 报告在 {time} 复位。',
   'step.both': '{first}{second}',
-  'step.no_window': '此进程没有可供查看的近期数据。',
-  'step.not_read': '{part} 还没有读数。',
-  'step.read_again': '{part} 自 {time} 起恢复读数。',
+  'step.effect_seen': ({ saw, part, seconds }, f) => `${saw}还须在 ${f.dur(seconds)}内持续读到 ${part}，且没有故障迹象。`,
+  'step.not_cured': '故障仍在。{saw}',
+  'step.part_silent': '{collector} 读得到 {server} 的其他部件，读不到 {part}。',
+  'step.source_silent': '发现 {part} 故障的来源此后没有读到它。',
+  'step.silent_again': '{collector} 曾读到 {part}，随后它又没有了读数。',
+  'step.still_raised': '{part} 上的“{type}”仍未解除。',
+  'step.sign_since': '修复之后，{part} 于 {time} 又出现“{type}” {code}。',
+  'step.not_long': ({ part, collector, seconds }, f) => `${collector} 读到 ${part}，已有 ${f.dur(seconds)}没有故障迹象。`,
+  'step.lives': ({ part, collector, seconds }, f) => `${collector} 持续读到 ${part}，${f.dur(seconds)}内没有故障迹象。`,
 
   // what was checked before it
   'check.confidence': '原因的置信度为 {value} %，策略要求 {limit} %。',

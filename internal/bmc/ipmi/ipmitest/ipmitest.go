@@ -30,7 +30,10 @@ type State struct {
 	Erased   uint32    `yaml:"erased"`
 	SDRs     []string  `yaml:"sdrs"`
 	Readings []Reading `yaml:"readings"`
-	SEL      []string  `yaml:"sel"`
+	// Thresholds are the answers to Get Sensor Thresholds by sensor: the mask and LNC, LCR, LNR,
+	// UNC, UCR, UNR in hexadecimal. A sensor without one does not know the command.
+	Thresholds map[uint8]string `yaml:"thresholds"`
+	SEL        []string         `yaml:"sel"`
 }
 
 // Reading is the answer to Get Sensor Reading; a sensor without one is absent.
@@ -92,7 +95,8 @@ func Start(t testing.TB, s State) *BMC {
 	for cmd, f := range map[types.Command]func([]byte) ([]byte, types.CompletionCode){
 		types.CommandGetSELInfo: b.selInfo, types.CommandGetSELEntry: b.selEntry, types.CommandGetSELTime: b.selTime,
 		types.CommandGetSDRRepoInfo: b.sdrInfo, types.CommandGetSDR: b.getSDR, types.CommandGetSensorReading: b.reading,
-		types.CommandGetChassisStatus: b.chassis, types.CommandChassisControl: b.control,
+		types.CommandGetSensorThresholds: b.thresholds,
+		types.CommandGetChassisStatus:    b.chassis, types.CommandChassisControl: b.control,
 	} {
 		reg.RegisterFunc(cmd, func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
 			b.mu.Lock()
@@ -234,6 +238,17 @@ func (b *BMC) reading(req []byte) ([]byte, types.CompletionCode) {
 		}
 	}
 	return nil, types.CodeRequestedDataNotPresent
+}
+
+func (b *BMC) thresholds(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) < 1 {
+		return nil, types.CodeRequestDataLengthInvalid
+	}
+	out, err := hex.DecodeString(b.state.Thresholds[req[0]])
+	if err != nil || len(out) == 0 {
+		return nil, types.CodeIllegalCommand
+	}
+	return out, types.CodeOK
 }
 
 func (b *BMC) chassis([]byte) ([]byte, types.CompletionCode) {

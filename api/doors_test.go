@@ -1,0 +1,376 @@
+package api_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/api/apigen"
+)
+
+// pack packs a text n times over.
+func pack(t testing.TB, text []byte, n int) []byte {
+	t.Helper()
+	for range n {
+		var b bytes.Buffer
+		z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := z.Write(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		text = b.Bytes()
+	}
+	return text
+}
+
+// bomb is n bytes of spaces packed once, without holding them.
+func bomb(t testing.TB, n int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for block := bytes.Repeat([]byte(" "), 1<<16); n > 0; n -= len(block) {
+		if _, err := z.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func coded(coding string, payload []byte) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(payload)), int64(len(payload))
+		r.Header.Set("Content-Type", "application/json")
+		for _, c := range strings.Split(coding, "|") {
+			r.Header.Add("Content-Encoding", c)
+		}
+	}
+}
+
+// What a body costs is bounded by what it holds unpacked, and nobody who is not
+// known makes this machine unpack anything.
+func TestPackedBodiesCostLittle(t *testing.T) {
+	w := start(t, false)
+	once := bomb(t, 256<<20)
+	twice := pack(t, once, 1)
+	named := pack(t, []byte(`{"name":"packed","role":"viewer"}`), 1)
+	for _, tc := range []struct {
+		name, path, role, coding string
+		payload                  []byte
+		status                   int
+		code                     string
+	}{
+		{"twice, before login", "api/v1/login", "", "gzip, gzip", twice, 415, "unknown_coding"},
+		{"twice in two headers", "api/v1/login", "", "gzip|gzip", twice, 415, "unknown_coding"},
+		{"once, before login", "api/v1/login", "", "gzip", pack(t, []byte(`{"code":"x"}`), 1), 415, "unknown_coding"},
+		{"by a token of nobody", "api/v1/tokens", "", "gzip", named, 401, "login_needed"},
+		{"more than a login", "api/v1/tokens", "", "gzip", once, 413, "too_large"},
+		{"brotli", "api/v1/tokens", access.RoleAdmin, "br", named, 415, "unknown_coding"},
+		{"deflate", "api/v1/tokens", access.RoleAdmin, "deflate", named, 415, "unknown_coding"},
+		{"zstd", "api/v1/tokens", access.RoleAdmin, "zstd", named, 415, "unknown_coding"},
+		{"a chain", "api/v1/tokens", access.RoleAdmin, "identity, gzip", named, 415, "unknown_coding"},
+		{"a bomb of an admin", "api/v1/tokens", access.RoleAdmin, "gzip", once, 413, "too_large"},
+		{"a twice packed bomb as one", "api/v1/tokens", access.RoleAdmin, "gzip", twice, 413, "too_large"},
+		{"no gzip", "api/v1/tokens", access.RoleAdmin, "gzip", []byte("{}"), 400, "bad_coding"},
+		{"packed once", "api/v1/tokens", access.RoleAdmin, "gzip", named, 201, ""},
+		{"a query", "prometheus/api/v1/query", access.RoleViewer, "gzip", once, 413, "too_large"},
+		{"not packed", "api/v1/tokens", access.RoleAdmin, "identity", []byte(`{"name":"plain","role":"viewer"}`), 201, ""},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := w.send(t, http.MethodPost, tc.path, tc.role, coded(tc.coding, tc.payload))
+		runtime.ReadMemStats(&after)
+		if a.status != tc.status {
+			t.Errorf("%s: %d %s", tc.name, a.status, a.body)
+		} else if tc.code != "" {
+			if p := a.problem(t); p.Code != tc.code {
+				t.Errorf("%s: %+v", tc.name, p)
+			}
+		}
+		if used := after.TotalAlloc - before.TotalAlloc; used > 24<<20 {
+			t.Errorf("%s: allocated %d MiB", tc.name, used>>20)
+		}
+	}
+}
+
+// Of a caller that is not known, no more is read than a login holds.
+func TestStrangersAreReadLittleOf(t *testing.T) {
+	w := start(t, false)
+	large := `{"code":"` + strings.Repeat("x", 64<<10) + `"}`
+	for _, tc := range []struct {
+		path, token string
+		status      int
+	}{
+		{"api/v1/login", "", 413},
+		{"api/v1/login", w.tokens[access.RoleAdmin], 413},
+		{"api/v1/tokens", "", 413},
+		{"api/v1/tokens", "not a token", 413},
+		{"-/healthy", "", 413},
+		{"prometheus/api/v1/query", "", 413},
+		{"api/v1/tokens", w.tokens[access.RoleAdmin], 400},
+	} {
+		a := w.send(t, http.MethodPost, tc.path, "", func(r *http.Request) {
+			body(large)(r)
+			if tc.token != "" {
+				r.Header.Set("Authorization", "Bearer "+tc.token)
+			}
+		})
+		if a.status != tc.status {
+			t.Errorf("%s with %q: %d %s", tc.path, tc.token, a.status, a.body)
+		}
+	}
+}
+
+// A handler is told when its caller closes the connection, and the next request
+// on a connection that stays is read whole.
+func TestAnAbandonedRequestIsEnded(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		t.Run(scheme, func(t *testing.T) {
+			began, ended := make(chan struct{}), make(chan error, 1)
+			guard := func(_ *api.Config, d *api.Deps) {
+				d.Guarded["/slow"] = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					close(began)
+					<-r.Context().Done()
+					ended <- r.Context().Err()
+				})
+			}
+			var w *world
+			client := &http.Client{}
+			if scheme == "https" {
+				w, _, _ = secure(t, guard)
+				client = w.client
+			} else {
+				w = start(t, false, guard)
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+"slow", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+w.tokens[access.RoleViewer])
+			go func() {
+				<-began
+				leave()
+			}()
+			if res, err := client.Do(req); err == nil {
+				_ = res.Body.Close()
+				t.Fatal("an answer came")
+			}
+			select {
+			case err := <-ended:
+				if !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the handler went on without its caller")
+			}
+		})
+	}
+}
+
+func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
+	w := start(t, true)
+	c, err := net.Dial("tcp", w.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	var all strings.Builder
+	const n = 40
+	for k := range n {
+		last := ""
+		if k == n-1 {
+			last = "Connection: close\r\n"
+		}
+		fmt.Fprintf(&all, "GET /api/v1/resources?limit=%d HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", k+1, w.tokens[access.RoleViewer], last)
+	}
+	go func() { // in pieces, so that some arrive while others are answered
+		for text := all.String(); text != ""; {
+			m := min(len(text), 700)
+			_, _ = io.WriteString(c, text[:m])
+			text = text[m:]
+		}
+	}()
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	answers, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(answers, []byte("HTTP/1.1 200 OK")); got != n {
+		t.Errorf("%d of %d answers", got, n)
+	}
+}
+
+func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
+	w := start(t, true)
+	for _, role := range []string{access.RoleViewer, access.RoleOperator} {
+		for _, m := range []string{http.MethodGet, http.MethodPost} {
+			if a := w.send(t, m, "api/v1/tokens", role, body(`{"name":"x","role":"admin"}`)); a.status != http.StatusForbidden {
+				t.Errorf("%s %s: %d %s", role, m, a.status, a.body)
+			}
+		}
+	}
+	a := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator","expires_in":3600}`))
+	var made apigen.CreatedToken
+	if err := json.Unmarshal(a.body, &made); err != nil || a.status != http.StatusCreated || made.Token == "" || time.Until(made.Expires) < 59*time.Minute {
+		t.Fatalf("%d %s %v", a.status, a.body, err)
+	}
+	for name, bad := range map[string]string{"taken": `{"name":"night","role":"viewer"}`, "role": `{"name":"y","role":"emperor"}`, "name": `{"name":"a b","role":"viewer"}`, "life": `{"name":"y","role":"viewer","expires_in":-1}`} {
+		if a := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(bad)); a.status != http.StatusBadRequest && a.status != http.StatusConflict {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	w.tokens["night"] = made.Token
+	login := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"token":"`+made.Token+`"}`))
+	cookie, err := http.ParseSetCookie(login.header.Get("Set-Cookie"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams := map[string]func(*http.Request){
+		"token":  func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+made.Token) },
+		"cookie": func(r *http.Request) { r.AddCookie(cookie) },
+	}
+	open := map[string]io.ReadCloser{}
+	for name, as := range streams {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.base+"api/v1/stream", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		as(req)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v %v", name, res, err)
+		}
+		open[name] = res.Body
+	}
+	list := w.send(t, http.MethodGet, "api/v1/tokens?limit=1000", access.RoleAdmin, nil)
+	if !strings.Contains(string(list.body), `"night"`) || !strings.Contains(string(list.body), `"last_used"`) || strings.Contains(string(list.body), made.Token) {
+		t.Errorf("%d %s", list.status, list.body)
+	}
+	if a := w.send(t, http.MethodDelete, "api/v1/tokens/night", access.RoleAdmin, nil); a.status != http.StatusNoContent {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for name, as := range streams {
+		if a := w.send(t, http.MethodGet, "api/v1/me", "", as); a.status != http.StatusUnauthorized {
+			t.Errorf("%s after the token was revoked: %d", name, a.status)
+		}
+		ended := make(chan error, 1)
+		go func() { _, err := io.Copy(io.Discard, open[name]); ended <- err }()
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			t.Errorf("the stream of a %s goes on without its token", name)
+		}
+		_ = open[name].Close()
+	}
+	if a := w.send(t, http.MethodDelete, "api/v1/tokens/night", access.RoleAdmin, nil); a.status != http.StatusNotFound {
+		t.Errorf("revoked twice: %d %s", a.status, a.body)
+	}
+}
+
+// A token that another process revokes, as the command does, ends its streams too.
+func TestAStreamEndsWithATokenThatAnotherProcessRevokes(t *testing.T) {
+	w := start(t, false)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.base+"api/v1/stream", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.tokens[access.RoleViewer])
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if err := access.New(w.db, time.Hour).RevokeToken(t.Context(), access.RoleViewer); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _, _ = io.Copy(io.Discard, res.Body); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the stream goes on")
+	}
+}
+
+// A page of another site does not read with our session, and a proxy that puts
+// its own name for ours does not lock our pages out.
+func TestASessionIsForOurOwnPages(t *testing.T) {
+	w := start(t, true, func(c *api.Config, _ *api.Deps) { c.Hosts = []string{"console.example"} })
+	_, code, _ := strings.Cut(w.LoginURL("on-call", access.RoleOperator), "#login=")
+	login := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`))
+	cookie, err := http.ParseSetCookie(login.header.Get("Set-Cookie"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, method, header, value string
+		status                      int
+	}{
+		{"a read of another site", http.MethodGet, "Sec-Fetch-Site", "cross-site", 403},
+		{"a read of a sibling", http.MethodGet, "Sec-Fetch-Site", "same-site", 403},
+		{"a read of another origin", http.MethodGet, "Origin", "https://evil.example", 403},
+		{"an origin that is none", http.MethodGet, "Origin", "null", 403},
+		{"our name behind a proxy", http.MethodGet, "Origin", "https://console.example", 200},
+		{"a write by our name behind a proxy", http.MethodPost, "Origin", "https://console.example", 204},
+	} {
+		path := "api/v1/me"
+		if tc.method == http.MethodPost {
+			path = "api/v1/logout"
+		}
+		a := w.send(t, tc.method, path, "", func(r *http.Request) { r.AddCookie(cookie); r.Header.Set(tc.header, tc.value) })
+		if a.status != tc.status {
+			t.Errorf("%s: %d %s", tc.name, a.status, a.body)
+		}
+	}
+}
+
+func TestWhoMayReadMetricsIsSaidAndNotGuessed(t *testing.T) {
+	for _, tc := range []struct {
+		listen, metrics string
+		open            bool
+	}{
+		{"127.0.0.1:8080", "", true},
+		{"[::1]:8080", "", true},
+		{"localhost:8080", "", true},
+		{":8080", "", false},
+		{"0.0.0.0:8080", "", false},
+		{"192.0.2.1:8080", "", false},
+		{"0.0.0.0:8080", "open", true},
+		{"127.0.0.1:8080", "token", false},
+	} {
+		c := api.Config{Listen: tc.listen, Metrics: tc.metrics}
+		if c.MetricsOpen() != tc.open {
+			t.Errorf("%+v: open %v", tc, !tc.open)
+		}
+	}
+	if (api.Config{Health: "token"}).HealthOpen() || !(api.Config{}).HealthOpen() {
+		t.Error("health")
+	}
+	c := api.DefaultConfig()
+	if c.Metrics = "everybody"; c.Validate() == nil {
+		t.Error("a word without a meaning was taken")
+	}
+}

@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"auspex/api/access"
+	"auspex/api/apigen"
+)
+
+// maxTokenLife is the longest time that a token may be made for, in seconds.
+const maxTokenLife = 100 * 365 * 24 * 3600
+
+// ListTokens implements the operation listTokens.
+func (s *Server) ListTokens(ctx context.Context, r apigen.ListTokensRequestObject) (apigen.ListTokensResponseObject, error) {
+	if err := may(ctx, access.Tokens); err != nil {
+		return nil, err
+	}
+	n, err := pageSize(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.access.Tokens(ctx, r.Params.After, n+1)
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListTokens200JSONResponse{Items: make([]apigen.Token, min(n, len(found)))}
+	for k := range out.Items {
+		t := found[k]
+		out.Items[k] = apigen.Token{Name: t.Name, Role: t.Role, Created: t.Created, Expires: t.Expires, LastUsed: t.Used}
+	}
+	if len(found) > n {
+		out.Next = found[n-1].Name
+	}
+	return out, nil
+}
+
+// CreateToken implements the operation createToken.
+func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObject) (apigen.CreateTokenResponseObject, error) {
+	if err := may(ctx, access.Tokens); err != nil {
+		return nil, err
+	}
+	if r.Body.ExpiresIn < 0 || r.Body.ExpiresIn > maxTokenLife {
+		return nil, problem{http.StatusBadRequest, "bad_parameter", "expires_in is not in 0 to 100 years.", "It counts seconds; 0 is without end."}
+	}
+	plain, t, err := s.access.CreateToken(ctx, r.Body.Name, r.Body.Role, time.Duration(r.Body.ExpiresIn)*time.Second)
+	switch {
+	case errors.Is(err, access.ErrTaken):
+		return nil, problem{http.StatusConflict, "name_taken", "There is a token of this name.", "Choose another name, or revoke that one first."}
+	case errors.Is(err, access.ErrName), errors.Is(err, access.ErrRole):
+		return nil, problem{http.StatusBadRequest, "bad_parameter", "The name or the role of the token cannot be used.", "A name has 1 to 64 letters, digits and . _ @ -; the OpenAPI document lists the roles."}
+	case err != nil:
+		return nil, err
+	}
+	s.log.Info("token created", "name", t.Name, "role", t.Role, "actor", Caller(ctx).Name)
+	return apigen.CreateToken201JSONResponse{Name: t.Name, Role: t.Role, Created: t.Created, Expires: t.Expires, Token: plain}, nil
+}
+
+// RevokeToken implements the operation revokeToken.
+func (s *Server) RevokeToken(ctx context.Context, r apigen.RevokeTokenRequestObject) (apigen.RevokeTokenResponseObject, error) {
+	if err := may(ctx, access.Tokens); err != nil {
+		return nil, err
+	}
+	err := s.access.RevokeToken(ctx, r.Name)
+	switch {
+	case errors.Is(err, access.ErrNoToken):
+		return nil, missing("token", r.Name)
+	case err != nil:
+		return nil, err
+	}
+	s.hub.Prune(func(owner any) bool { return s.stands(ctx, owner) })
+	s.log.Info("token revoked", "name", r.Name, "actor", Caller(ctx).Name)
+	return apigen.RevokeToken204Response{}, nil
+}
+
+// pruneEvery is how soon a stream ends whose token was revoked by another process.
+const pruneEvery = time.Second
+
+// prune ends the streams of those who are no longer let in.
+func (s *Server) prune(ctx context.Context) {
+	tick := time.NewTicker(pruneEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.hub.Prune(func(owner any) bool { return s.stands(ctx, owner) })
+		}
+	}
+}
+
+// stands reports whether a credential is still good; a store that does not answer
+// ends nothing.
+func (s *Server) stands(ctx context.Context, owner any) bool {
+	id, ok := owner.(*identity)
+	if !ok {
+		return true
+	}
+	var found bool
+	var err error
+	if id.session != "" {
+		_, found, err = s.access.Session(ctx, id.session)
+	} else {
+		_, found, err = s.access.Token(ctx, id.token)
+	}
+	return found || err != nil
+}

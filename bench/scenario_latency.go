@@ -1,0 +1,320 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"auspex/internal/bus"
+	"auspex/internal/usage"
+	"auspex/schemas"
+)
+
+// spacing is the time between two kernel lines where latency is measured: far
+// enough apart that one does not wait for another, as in a fleet on a bad day.
+const spacing = 40 * time.Millisecond
+
+// hosts is a product that follows kernel logs, and the peer that writes them.
+type hosts struct {
+	*live
+	s       *Product
+	peer    *Peer
+	servers int
+
+	mu       sync.Mutex
+	written  map[string]time.Time
+	notified map[string]time.Time
+	heard    chan struct{} // closed when the peer says no more
+}
+
+// follow starts everything from the kernel log to the Alertmanager.
+func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
+	h := &hosts{servers: servers, written: map[string]time.Time{}, notified: map[string]time.Time{}, heard: make(chan struct{})}
+	logs := b.path("kmsg")
+	file, err := b.inventory(Topology(servers, logs))
+	if err != nil {
+		return nil, err
+	}
+	if h.peer, err = StartPeer(ctx, PeerKernel, KernelOptions{Dir: logs, Servers: servers}, b.err); err != nil {
+		return nil, err
+	}
+	var told KernelTold
+	if err = h.peer.Hear(&told); err != nil {
+		return nil, errors.Join(err, h.peer.Close())
+	}
+	h.s, err = b.product("inventory.file="+file, "collectors.kmsg={}", "notify.alertmanagers=[{url: "+told.URL+"}]")
+	if err != nil {
+		return nil, errors.Join(err, h.peer.Close())
+	}
+	s := h.s
+	if h.live, err = b.start(ctx, s, s.Components("state", "bus", "process", "correlate", "predict", "control", "collect")...); err != nil {
+		return nil, errors.Join(err, h.peer.Close())
+	}
+	go h.hear()
+	err = h.await(ctx, 30*time.Second, "the first line of each kernel log", func() bool {
+		return total(s.Metrics, "auspex_collectors_kmsg_records_total", "", "") >= float64(servers)
+	})
+	if err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// hear notes what the peer tells until it ends.
+func (h *hosts) hear() {
+	defer close(h.heard)
+	for {
+		var t KernelTold
+		if h.peer.Hear(&t) != nil {
+			return
+		}
+		h.mu.Lock()
+		if t.Written != 0 {
+			h.written[t.Resource] = time.Unix(0, t.Written)
+		}
+		if _, again := h.notified[t.Resource]; t.Notified != 0 && !again {
+			h.notified[t.Resource] = time.Unix(0, t.Notified)
+		}
+		h.mu.Unlock()
+	}
+}
+
+func (h *hosts) close() error {
+	err := errors.Join(h.peer.Close(), h.stop())
+	<-h.heard
+	return err
+}
+
+// orders are n XIDs of GPUs, each GPU once, on the servers in turn. A double bit
+// error speaks for its GPU alone, so that each is an incident.
+func (h *hosts) orders(n int) ([]KernelOrder, error) {
+	if limit := h.servers * GPUsPerServer; n > limit {
+		return nil, fmt.Errorf("%w: n is %d; there are %d GPUs", usage.Err, n, limit)
+	}
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // no secret
+	servers := rng.Perm(h.servers)
+	var out []KernelOrder
+	for i := range n {
+		out = append(out, KernelOrder{
+			Server: servers[i%h.servers], GPU: i / h.servers, XID: 48,
+			Detail: fmt.Sprintf("An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition %d, subpartition %d.", rng.IntN(12), rng.IntN(2)),
+		})
+	}
+	return out, nil
+}
+
+// give has the lines written, one each interval.
+func (h *hosts) give(ctx context.Context, orders []KernelOrder, every time.Duration) error {
+	var tick <-chan time.Time
+	if every > 0 {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		tick = t.C
+	}
+	for _, o := range orders {
+		if tick != nil {
+			select {
+			case <-tick:
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-h.died:
+				return h.err
+			}
+		}
+		if err := h.peer.Tell(o); err != nil {
+			return fmt.Errorf("tell peer: %w", err)
+		}
+	}
+	return nil
+}
+
+// took returns how long after its line each resource was reached.
+func (h *hosts) took(reached map[string]time.Time) (ds []time.Duration, missing []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for res, at := range h.written {
+		if there, ok := reached[res]; ok {
+			ds = append(ds, there.Sub(at))
+		} else {
+			missing = append(missing, res)
+		}
+	}
+	return ds, missing
+}
+
+// arrivals notes when the first record of each resource came on a topic.
+type arrivals struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (a *arrivals) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.at)
+}
+
+// watch follows a topic from now on, until ctx is done; key names what a record
+// speaks of, "" is nothing of interest.
+func (a *arrivals) watch(ctx context.Context, q bus.Subscriber, topic string, key func(doc []byte) []string) (stopped func() error) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		done <- q.Subscribe(ctx, bus.Subscription{Topic: topic, Group: "bench"}, func(_ context.Context, msgs []bus.Message) error {
+			now := time.Now()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, m := range msgs {
+				for _, k := range key(m.Value) {
+					if _, again := a.at[k]; !again {
+						a.at[k] = now
+					}
+				}
+			}
+			return nil
+		})
+	}()
+	return func() error { cancel(); return <-done }
+}
+
+// alertLatency: a kernel line is written; its event is on the topic alerts.
+func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
+	h, err := b.follow(ctx, benchServers)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	orders, err := h.orders(b.n)
+	if err != nil {
+		return res, err
+	}
+	seen := &arrivals{at: map[string]time.Time{}}
+	observed := map[string]time.Time{} // by the collector; under the lock of seen
+	stop := seen.watch(ctx, h.s.Parts().Bus, schemas.TopicAlerts, func(doc []byte) []string {
+		var a schemas.Alert
+		if json.Unmarshal(doc, &a) != nil || a.Type != "gpu.xid" {
+			return nil
+		}
+		observed[a.Resource] = a.Observed
+		return []string{a.Resource}
+	})
+	meter := StartMeter()
+	if err = h.give(ctx, orders, spacing); err == nil {
+		err = h.await(ctx, 30*time.Second, "alerts", func() bool { return seen.count() >= len(orders) })
+	}
+	res = meter.Stop(b.name, "kernel lines", int64(len(orders)))
+	if err = errors.Join(err, stop()); err != nil {
+		return res, err
+	}
+	ds, missing := h.took(seen.at)
+	if len(missing) > 0 || len(ds) != len(orders) {
+		return res, fmt.Errorf("%d alerts of %d lines came; missing %v", len(ds), len(orders), missing)
+	}
+	res.Latencies("kernel line written to alert read from the bus", ds)
+	reading, _ := h.took(observed)
+	res.Detail = map[string]any{"max_ms": millis(Quantile(ds, 1)), "line_read_p50_ms": millis(Quantile(reading, .5)), "line_read_p99_ms": millis(Quantile(reading, .99))}
+	return res, nil
+}
+
+// notifyLatency: a kernel line is written; Alertmanager has answered the POST.
+func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
+	h, err := b.follow(ctx, benchServers)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	orders, err := h.orders(b.n)
+	if err != nil {
+		return res, err
+	}
+	meter := StartMeter()
+	if err = h.give(ctx, orders, spacing); err == nil {
+		err = h.await(ctx, 30*time.Second, "notifications", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			n := 0
+			for r := range h.notified {
+				if _, ok := h.written[r]; ok {
+					n++
+				}
+			}
+			return n >= len(orders)
+		})
+	}
+	res = meter.Stop(b.name, "kernel lines", int64(len(orders)))
+	h.mu.Lock()
+	notified := h.notified
+	h.mu.Unlock()
+	ds, missing := h.took(notified)
+	if len(missing) > 0 {
+		return res, errors.Join(err, fmt.Errorf("%d of %d lines were told to Alertmanager; missing %v", len(ds), len(orders), missing))
+	}
+	if err != nil {
+		return res, err
+	}
+	res.Latencies("kernel line written to POST answered", ds)
+	res.Detail = map[string]any{"max_ms": millis(Quantile(ds, 1))}
+	return res, nil
+}
+
+// burst: a GPU falls off the bus on each of n servers at once, in as many racks
+// as that takes; each is decided.
+func (b *bencher) burst(ctx context.Context) (res Result, err error) {
+	h, err := b.follow(ctx, b.n)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, h.close()) }()
+	var orders []KernelOrder
+	for i := range b.n {
+		orders = append(orders, KernelOrder{Server: i, GPU: i % GPUsPerServer, XID: 79, Detail: "GPU has fallen off the bus."})
+	}
+	// An incident may blame something larger than the GPU; it is decided when an
+	// incident that names a fault holds the event.
+	events := &arrivals{at: map[string]time.Time{}}
+	resources := sync.Map{} // of event ids
+	stopAlerts := (&arrivals{at: map[string]time.Time{}}).watch(ctx, h.s.Parts().Bus, schemas.TopicAlerts, func(doc []byte) []string {
+		var a schemas.Alert
+		if json.Unmarshal(doc, &a) == nil && a.Type == "gpu.xid" {
+			resources.Store(a.ID, a.Resource)
+		}
+		return nil
+	})
+	incidents := map[string]bool{}
+	stop := events.watch(ctx, h.s.Parts().Bus, schemas.TopicIncidents, func(doc []byte) []string {
+		var i schemas.Incident
+		if json.Unmarshal(doc, &i) != nil || i.RootCause.Fault == "unknown" || i.MergedInto != "" {
+			return nil
+		}
+		incidents[i.ID] = true // under the lock of events
+		return i.Events
+	})
+	meter := StartMeter()
+	if err = h.give(ctx, orders, 0); err == nil {
+		err = h.await(ctx, time.Minute, "incidents", func() bool { return events.count() >= len(orders) })
+	}
+	res = meter.Stop(b.name, "servers", int64(b.n))
+	if err = errors.Join(err, stop(), stopAlerts()); err != nil {
+		return res, fmt.Errorf("%d of %d events are in an incident: %w", events.count(), len(orders), err)
+	}
+	decided := map[string]time.Time{}
+	for id, at := range events.at {
+		if r, ok := resources.Load(id); ok {
+			decided[r.(string)] = at
+		}
+	}
+	ds, missing := h.took(decided)
+	if len(missing) > 0 {
+		return res, fmt.Errorf("in no incident: %v", missing)
+	}
+	res.Latencies("kernel line written to incident decided", ds)
+	res.Detail = map[string]any{"incidents": len(incidents), "max_ms": millis(Quantile(ds, 1))}
+	return res, nil
+}
+
+// millis is a duration in milliseconds, to the microsecond.
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

@@ -1,0 +1,33 @@
+package bench
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"testing"
+
+	"auspex/internal/usage"
+)
+
+func TestBenchKnowsEveryScenarioOfTheContract(t *testing.T) {
+	for _, want := range []string{
+		"gnmi-ingest", "ipmi-poll", "redfish-poll", "bus-produce", "bus-consume", "pipeline", "correlate", "predict", "alert-latency", "notify-latency", "burst",
+	} {
+		if !slices.Contains(Scenarios(), want) {
+			t.Errorf("there is no scenario %s", want)
+		}
+	}
+}
+
+func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
+	for name, f := range map[string]func() error{
+		"an unknown scenario": func() error { return Run(t.Context(), Options{}, []string{"pipelin"}, io.Discard, io.Discard) },
+		"a negative number":   func() error { return Run(t.Context(), Options{N: -1}, nil, io.Discard, io.Discard) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := f(); !errors.Is(err, usage.Err) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"go.yaml.in/yaml/v3"
+
+	"auspex/api/prometheus"
+	"auspex/collectors"
+	"auspex/control"
+	"auspex/internal/cmdb"
+	"auspex/internal/config"
+	"auspex/internal/secrets"
+	"auspex/pipeline/detect"
+)
+
+// StarterConfig is what `auspex config init` prints.
+//
+//go:embed starter.yaml
+var StarterConfig []byte
+
+// Check builds every component of a configuration without starting it, and says
+// what would run.
+func Check(ctx context.Context, cfg Config, out io.Writer) error {
+	var errs []error
+	note := func(err error) { errs = append(errs, err) }
+	s := newStack(cfg, out, io.Discard)
+	credentials, err := secrets.Read(cfg.Secrets)
+	note(err)
+	if err == nil {
+		s.secrets.Set(credentials)
+	}
+	rules, err := detect.CheckRules(cfg.Detect.Rules)
+	note(err)
+	_, err = cfg.Control.Drivers.Remediators(control.Settings{})
+	note(err)
+	if cfg.API.TLS.CertFile != "" {
+		_, err = cfg.API.TLS.Read()
+		note(err)
+	}
+	if cfg.Bus.Type == "kafka" {
+		note(cfg.Bus.Kafka.CheckFiles())
+	}
+	note(cfg.Notify.CheckFiles())
+	_, err = control.New(cfg.Control.Config, control.Deps{})
+	note(err)
+	targets := map[string]int{}
+	if cfg.Inventory.File != "" {
+		t, problems, err := cmdb.ReadFile(cfg.Inventory.File, os.Stdin)
+		note(err)
+		for _, p := range problems {
+			note(errors.New(p.In(cfg.Inventory.File)))
+		}
+		if err == nil {
+			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
+			note(r.Reconcile(t.Resources))
+			targets = r.Targets()
+			note(s.checkCredentials(ctx, t.Resources))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "roles %v; bus %s; history %s; control %s; %d rules\n", cfg.Roles, cfg.Bus.Type, cfg.Store.ClickHouse, cfg.Control.Mode, rules)
+	for _, name := range cfg.Collectors.Keys() {
+		fmt.Fprintf(out, "collector %s: %d targets\n", name, targets[name])
+	}
+	return nil
+}
+
+// ShowConfig prints the effective configuration. Secrets are in a file of their
+// own; those in an address of a database are left out.
+func ShowConfig(out io.Writer, cfg Config) error {
+	var text bytes.Buffer
+	enc := yaml.NewEncoder(&text)
+	enc.SetIndent(2)
+	if err := errors.Join(enc.Encode(cfg), enc.Close()); err != nil {
+		return err
+	}
+	_, err := io.WriteString(out, prometheus.Redact(text.String()))
+	return err
+}
+
+// ShowKeys lists every key, its type and its default, with every collector.
+func ShowKeys(out io.Writer) error {
+	cfg := DefaultConfig()
+	cfg.Complete()
+	for _, name := range collectors.Names() {
+		if _, err := cfg.Collectors.Section(name); err != nil {
+			return err
+		}
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, k := range config.Keys(&cfg) {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", k.Path, k.Type, oneLine(k.Default))
+	}
+	return w.Flush()
+}
+
+func oneLine(s string) string {
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(s), &n); err != nil || len(n.Content) == 0 || n.Content[0].Kind == yaml.ScalarNode {
+		return s
+	}
+	n.Content[0].Style = yaml.FlowStyle
+	b, err := yaml.Marshal(&n)
+	if err != nil {
+		return s
+	}
+	return string(b[:len(b)-1])
+}
+
+// CheckRules checks Prometheus rule files.
+func CheckRules(files []string, out io.Writer) error {
+	c := detect.DefaultRulesConfig()
+	c.Builtin, c.Files = false, files
+	n, err := detect.CheckRules(c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%d rules in %d file(s) are good\n", n, len(files))
+	return nil
+}

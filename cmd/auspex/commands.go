@@ -1,0 +1,454 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"auspex/bench"
+	"auspex/correlator/replay"
+	"auspex/internal/cmdb"
+	"auspex/internal/config"
+	"auspex/internal/datafile"
+	"auspex/internal/usage"
+	"auspex/predictor/backtest"
+)
+
+func commands(std IO) []*cobra.Command {
+	return []*cobra.Command{
+		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), backtestCommand(),
+		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
+	}
+}
+
+// configFlags are the flags of every command that reads the configuration.
+type configFlags struct {
+	files, set                 []string
+	data, listen, mode, script string
+	roles                      []string
+	demo                       bool
+	seed                       uint64
+	stdin                      []byte // kept for a reload, once it was read
+}
+
+func (f *configFlags) add(c *cobra.Command) {
+	c.Flags().StringArrayVarP(&f.files, "config", "c", nil, "configuration `file` (YAML; may be given again, later ones win)")
+	c.Flags().StringArrayVar(&f.set, "set", nil, "set one `key=value`, such as --set bus.type=kafka")
+	c.Flags().StringVar(&f.data, "data", "", "`folder` of everything that is kept (default ./.auspex)")
+}
+
+func (f *configFlags) load(std IO) (Config, error) {
+	datafile.Umask() // whoever reads the configuration writes our files, and none of the user's
+	set := slices.Clone(f.set)
+	for _, kv := range [][2]string{{"data", f.data}, {"api.listen", f.listen}, {"control.mode", f.mode}} {
+		if kv[1] != "" {
+			set = append(set, kv[0]+"="+kv[1])
+		}
+	}
+	if len(f.roles) > 0 {
+		set = append(set, "roles=["+strings.Join(f.roles, ",")+"]")
+	}
+	c := DefaultConfig()
+	if f.demo {
+		if err := DemoConfig(&c, f.data); err != nil {
+			return c, err
+		}
+	}
+	if f.stdin == nil && slices.Contains(f.files, "-") {
+		var err error
+		if f.stdin, err = io.ReadAll(std.In); err != nil {
+			return c, fmt.Errorf("standard input: %w", err)
+		}
+	}
+	return c, config.Load(config.Source{Files: f.files, Environ: std.Environ, Set: set, Stdin: bytes.NewReader(f.stdin)}, &c)
+}
+
+func runCommand(std IO) *cobra.Command {
+	f := &configFlags{}
+	c := &cobra.Command{
+		Use:   "run",
+		Short: "Run every role, or some, in this process",
+		Long: `Run every role, or some, in this process. A hang-up signal or POST /-/reload reads the configuration again, with the files
+that it names, and puts in force what can change while the process runs.`,
+		Example: `  auspex run --demo                               # the whole thing on a simulated fleet
+  auspex run --config auspex.yaml                 # your fleet, every role in one process
+  auspex run --config auspex.yaml --role collect  # one role, against Kafka, ClickHouse and PostgreSQL`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.load(std)
+			if err != nil {
+				return usageError{err}
+			}
+			o := RunOptions{
+				Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Load: func() (Config, error) { return f.load(std) },
+			}
+			if std.Hangup != nil {
+				o.Reload = std.Hangup()
+			}
+			return Run(cmd.Context(), cfg, o)
+		},
+	}
+	f.add(c)
+	c.Flags().BoolVar(&f.demo, "demo", false, "start a simulated fleet beside it and play a script of faults")
+	c.Flags().StringVar(&f.script, "script", "", "script of faults for the demo (`file`; default: the built-in one)")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the simulated fleet")
+	c.Flags().StringVar(&f.mode, "mode", "", "mode of control: observe, dry-run, approve or enforce")
+	c.Flags().StringVar(&f.listen, "listen", "", "`address` of the API and the web UI (default 127.0.0.1:8080)")
+	c.Flags().StringSliceVar(&f.roles, "role", nil, "roles of this process: "+strings.Join(Roles(), ", "))
+	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"observe", "dry-run", "approve", "enforce"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(Roles(), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func configCommand(std IO) *cobra.Command {
+	parent := &cobra.Command{Use: "config", Short: "Check, show or write a configuration", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	f := &configFlags{}
+	check := &cobra.Command{
+		Use: "check", Short: "Build every component of a configuration, and stop before it starts", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.load(std)
+			if err == nil {
+				err = Check(cmd.Context(), cfg, cmd.OutOrStdout())
+			}
+			if err != nil {
+				return lintError{err}
+			}
+			return nil
+		},
+	}
+	show := &cobra.Command{
+		Use: "show", Short: "Print the effective configuration, without secrets", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := f.load(std)
+			if err != nil {
+				return usageError{err}
+			}
+			return ShowConfig(cmd.OutOrStdout(), cfg)
+		},
+	}
+	keys := &cobra.Command{
+		Use: "keys", Short: "List every key with its type and default", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return ShowKeys(cmd.OutOrStdout()) },
+	}
+	initCmd := &cobra.Command{
+		Use: "init", Short: "Print a configuration to start from", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(StarterConfig)
+			return err
+		},
+	}
+	f.add(check)
+	f.add(show)
+	parent.AddCommand(check, show, initCmd, keys)
+	return parent
+}
+
+func checkCommand() *cobra.Command {
+	parent := &cobra.Command{Use: "check", Short: "Check files that others read too", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent.AddCommand(&cobra.Command{
+		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: someArgs("a rule file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := CheckRules(args, cmd.OutOrStdout()); err != nil {
+				return lintError{err}
+			}
+			return nil
+		},
+	})
+	return parent
+}
+
+func decodeCommand() *cobra.Command {
+	o := DecodeOptions{}
+	c := &cobra.Command{
+		Use: "decode [FILE]", Short: "Turn raw vendor text into events", Args: maxArgs(1),
+		Example: "  dmesg | auspex decode --format dmesg --host gpu-r01-03 -\n  auspex decode --format sel sel.txt.gz",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.File = "-"
+			if len(args) == 1 {
+				o.File = args[0]
+			}
+			return usageOr(Decode(cmd.Context(), o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	c.Flags().StringVar(&o.Format, "format", "", strings.Join(DecodeFormats(), ", "))
+	c.Flags().StringVar(&o.Host, "host", "", "the machine that the text comes from")
+	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339) that places dmesg's seconds")
+	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file` that resolves parts")
+	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(DecodeFormats(), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func replayCommand() *cobra.Command {
+	o := replay.Options{}
+	c := &cobra.Command{
+		Use: "replay", Short: "Run recorded events through the correlator, in event time", Args: noArgs,
+		Example: "  auspex replay --topology topology.json --events events.jsonl.gz --out incidents.jsonl",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Topology == "" || o.Events == "" || o.Out == "" {
+				return usagef("--topology, --events and --out are needed")
+			}
+			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			_, err := replay.Run(cmd.Context(), o)
+			return usageOr(err)
+		},
+	}
+	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
+	c.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`, - is standard input")
+	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with time stamps")
+	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`, - is standard output")
+	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	return c
+}
+
+func backtestCommand() *cobra.Command {
+	parent := &cobra.Command{Use: "backtest", Short: "Hold the predictor against recorded metrics", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	fo := backtest.ForecastOptions{}
+	forecast := &cobra.Command{
+		Use: "forecast", Short: "Predict when metrics cross their limits", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if fo.Data == "" || fo.Limits == "" || fo.Out == "" {
+				return usagef("--data, --limits and --out are needed")
+			}
+			return usageOr(backtest.Forecast(cmd.Context(), fo, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	forecast.Flags().StringVar(&fo.Data, "data", "", "`folder` of wide CSV files, one device a file")
+	forecast.Flags().StringVar(&fo.Limits, "limits", "", "limits.json `file`")
+	forecast.Flags().StringVar(&fo.Out, "out", "", "predictions.jsonl `file`, - is standard output")
+	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
+	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
+	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
+	ao := backtest.AnomalyOptions{}
+	anomaly := &cobra.Command{
+		Use: "anomaly", Short: "Score how unusual each row is, from the rows up to it", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ao.Data == "" || ao.Out == "" {
+				return usagef("--data and --out are needed")
+			}
+			if cmd.Flags().Changed("warmup") && ao.Warmup < 0 {
+				return usagef("--warmup must not be negative")
+			}
+			return usageOr(backtest.Anomaly(cmd.Context(), ao, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+	}
+	anomaly.Flags().StringVar(&ao.Data, "data", "", "`folder` of wide CSV files, one device a file")
+	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` of the scores")
+	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "rows at the start that are learnt from and not tested (default 15 %, at most 750)")
+	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
+	parent.AddCommand(forecast, anomaly)
+	return parent
+}
+
+func simulateCommand() *cobra.Command {
+	o := SimulateOptions{}
+	c := &cobra.Command{
+		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			datafile.Umask()
+			return Simulate(cmd.Context(), o, cmd.OutOrStdout())
+		},
+	}
+	c.Flags().StringVar(&o.Dir, "dir", ".auspex/sim", "`folder` of its files: topology, secrets, kernel logs, ledger")
+	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: the demo's; none: no fault)")
+	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
+	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
+	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	return c
+}
+
+func cmdbCommand(std IO) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "cmdb", Short: "Import, export or restore the inventory", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	f := &configFlags{}
+	var o ImportOptions
+	var force bool
+	var removed, skipped share
+	importing := func(c *cobra.Command, do func(cmd *cobra.Command, cfg Config, args []string) error) *cobra.Command {
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			cfg, err := f.load(std)
+			if err != nil {
+				return usageError{err}
+			}
+			o.Source = cmp.Or(o.Source, cfg.Inventory.Source)
+			o.Bounds = cfg.Inventory.Bounds
+			if cmd.Flags().Changed("max-removed") {
+				o.Bounds.MaxRemoved = float64(removed)
+			}
+			if cmd.Flags().Changed("max-skipped") {
+				o.Bounds.MaxSkipped = float64(skipped)
+			}
+			if force {
+				o.Bounds = cmdb.NoBounds()
+			}
+			return do(cmd, cfg, args)
+		}
+		c.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be added, changed and removed, by name, and change nothing; exit 1 where it would be refused")
+		c.Flags().StringVar(&o.Source, "source", "", "who brings the records (default: inventory.source); an import removes only what its own source brought")
+		return c
+	}
+	imp := importing(&cobra.Command{
+		Use: "import FILE", Short: "Make a topology.json what its source brings to the inventory", Args: exactArgs(1, "a file"),
+		Long: `Make a topology.json what its source brings to the inventory. What the source brought before and the file lacks is removed,
+unless another source brings it or something of another source hangs on it. An import that would remove more than a share of what the
+source brought, or that cannot use more than a share of its own records, is refused.`,
+		Example: "  auspex cmdb import --dry-run topology.json\n  auspex cmdb import --source netbox --max-removed 25% netbox.json.gz",
+	}, func(cmd *cobra.Command, cfg Config, args []string) error {
+		return ImportInventory(cmd.Context(), cfg, args[0], o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+	})
+	imp.Flags().BoolVar(&o.Strict, "strict", false, "refuse a file with any bad record")
+	imp.Flags().BoolVar(&force, "force", false, "import however much is removed or skipped")
+	imp.Flags().Var(&removed, "max-removed", "`share` of what the source brought that may go, such as 10% or 0.1 (default: inventory.max_removed)")
+	imp.Flags().Var(&skipped, "max-skipped", "`share` of the records that may be unusable (default: inventory.max_skipped)")
+	restore := importing(&cobra.Command{
+		Use: "restore [VERSION]", Short: "Import a version that was kept again; without a number, the one before the current", Args: maxArgs(1),
+		Long: `Import a version that was kept again, as the latest of its source; without a number, the one before the current of the source.
+A process whose configuration names a file imports that file when it starts: put the file right too.`,
+	}, func(cmd *cobra.Command, cfg Config, args []string) error {
+		var version int64
+		if len(args) == 1 {
+			var err error
+			if version, err = strconv.ParseInt(args[0], 10, 64); err != nil || version < 1 {
+				return usagef("version %q is not a number that `auspex cmdb versions` lists", args[0])
+			}
+		}
+		o.Bounds = cmdb.NoBounds() // a person has named it
+		return RestoreInventory(cmd.Context(), cfg, version, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	})
+	reading := func(use, short string, do func(context.Context, Config, io.Writer) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: noArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				cfg, err := f.load(std)
+				if err != nil {
+					return usageError{err}
+				}
+				return do(cmd.Context(), cfg, cmd.OutOrStdout())
+			},
+		}
+	}
+	exp := reading("export", "Print the inventory as topology.json", ExportInventory)
+	versions := reading("versions", "List the imports that can be restored", ListInventoryVersions)
+	for _, c := range []*cobra.Command{imp, restore, exp, versions} {
+		f.add(c)
+		parent.AddCommand(c)
+	}
+	return parent
+}
+
+// share is a flag that takes a part of a whole: 0.1 or 10%.
+type share float64
+
+// String implements pflag.Value.
+func (s *share) String() string { return strconv.FormatFloat(float64(*s), 'g', -1, 64) }
+
+// Type implements pflag.Value.
+func (s *share) Type() string { return "share" }
+
+// Set implements pflag.Value.
+func (s *share) Set(text string) error {
+	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v >= 0 && v <= 1) {
+		return errors.New("want a share from 0 to 1, such as 10% or 0.1")
+	}
+	*s = share(v)
+	return nil
+}
+
+func benchCommand() *cobra.Command {
+	o := bench.Options{Build: benchProduct}
+	c := &cobra.Command{
+		Use: "bench [SCENARIO...]", Short: "Measure, and print one JSON object a scenario",
+		Long: "Measure, and print one JSON object a scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") + ".",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return usageOr(bench.Run(cmd.Context(), o, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+		},
+		ValidArgs: bench.Scenarios(),
+	}
+	c.Flags().IntVar(&o.N, "n", 0, "how many (default: of the scenario)")
+	return c
+}
+
+// benchPeerCommand plays a device for a benchmark, in a process of its own.
+func benchPeerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: bench.PeerCommand + " PEER OPTIONS", Short: "Play a device for a benchmark", Hidden: true, Args: exactArgs(2, "a peer and its options"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return bench.RunPeer(cmd.Context(), args[0], args[1], cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func healthcheckCommand() *cobra.Command {
+	var url string
+	c := &cobra.Command{
+		Use: "healthcheck", Short: "Ask a running Auspex whether it is ready; exit 0 when it is", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/-/ready", nil)
+			if err != nil {
+				return usageError{err}
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				return fmt.Errorf("healthcheck: %w", err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("healthcheck: %s", resp.Status)
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), "ready")
+			return nil
+		},
+	}
+	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "`address` of the running Auspex")
+	return c
+}
+
+// engineCommand is what `auspex run` starts as a child, and fetches once.
+func engineCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "engine", Short: "The embedded ClickHouse engine", Hidden: true, DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "fetch" {
+				return FetchEngine(cmd.Context(), cmd.ErrOrStderr())
+			}
+			if code := EngineMain(args); code != 0 {
+				return exitError(code)
+			}
+			return nil
+		},
+	}
+	return c
+}
+
+// exitError ends the process with a code; what went wrong was told already.
+type exitError int
+
+// Error implements error.
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// usageOr makes a usage error of one that the application marks as such.
+func usageOr(err error) error {
+	if errors.Is(err, usage.Err) {
+		return usageError{err}
+	}
+	return err
+}

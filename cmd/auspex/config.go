@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"auspex/api"
+	"auspex/collectors"
+	"auspex/control"
+	"auspex/correlator"
+	"auspex/correlator/notify"
+	"auspex/internal/bus/jetstream"
+	"auspex/internal/bus/kafka"
+	"auspex/internal/bus/spool"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded"
+	"auspex/internal/store/hot"
+	"auspex/internal/telemetry"
+	"auspex/pipeline/detect"
+	"auspex/pipeline/sink"
+	"auspex/predictor"
+)
+
+// Roles of a process. One process runs all of them by default.
+const (
+	RoleCollect   = "collect"
+	RoleProcess   = "process"
+	RoleCorrelate = "correlate"
+	RolePredict   = "predict"
+	RoleControl   = "control"
+	RoleAPI       = "api"
+)
+
+// Roles lists every role in the order of the data flow.
+func Roles() []string {
+	return []string{RoleCollect, RoleProcess, RoleCorrelate, RolePredict, RoleControl, RoleAPI}
+}
+
+// Config is the configuration of `auspex run`.
+type Config struct {
+	Data    string   `yaml:"data"`    // folder of everything that this process keeps
+	Roles   []string `yaml:"roles"`   // empty is all
+	Site    string   `yaml:"site"`    // the name of this place; ids of resources follow from it
+	Secrets string   `yaml:"secrets"` // file of credentials, mode 0600
+
+	Log       telemetry.LogConfig `yaml:"log"`
+	Inventory InventoryConfig     `yaml:"inventory"`
+	Bus       BusConfig           `yaml:"bus"`
+	Store     StoreConfig         `yaml:"store"`
+
+	Collect    CollectConfig     `yaml:"collect"`
+	Collectors Collectors        `yaml:"collectors"`
+	Detect     DetectConfig      `yaml:"detect"`
+	Correlator correlator.Config `yaml:"correlator"`
+	Control    ControlConfig     `yaml:"control"`
+	Predictor  predictor.Config  `yaml:"predictor"`
+	Notify     notify.Config     `yaml:"notify"`
+	API        api.Config        `yaml:"api"`
+}
+
+// InventoryConfig says what there is to watch.
+type InventoryConfig struct {
+	File        string `yaml:"file"` // topology.json, imported at start; empty uses what was imported before
+	cmdb.Config `yaml:",inline"`
+}
+
+// BusConfig picks the bus.
+type BusConfig struct {
+	Type      string           `yaml:"type"` // jetstream (in this process) or kafka
+	JetStream jetstream.Config `yaml:"jetstream"`
+	Kafka     kafka.Config     `yaml:"kafka"`
+}
+
+// Chosen implements config.Chooser.
+func (c *BusConfig) Chosen(key string) bool { return key == c.Type }
+
+// Validate names the key at fault.
+func (c *BusConfig) Validate() error {
+	if c.Type != "jetstream" && c.Type != "kafka" {
+		return fmt.Errorf("type: want jetstream or kafka, got %q", c.Type)
+	}
+	return nil
+}
+
+// StoreConfig says where history and state are kept.
+type StoreConfig struct {
+	// SQL is the relational store: the path of a SQLite file, or a PostgreSQL DSN.
+	SQL string `yaml:"sql"`
+	// ClickHouse is the history: embedded, off, or the DSN of a server.
+	ClickHouse string            `yaml:"clickhouse"`
+	Fetch      bool              `yaml:"fetch"` // the embedded engine, once, with npm
+	Engine     embedded.Config   `yaml:"engine"`
+	History    clickhouse.Config `yaml:"history"`
+	Sink       sink.Config       `yaml:"sink"`
+	HotWindow  hot.Config        `yaml:"hot_window"`
+}
+
+// CollectConfig bounds the collectors.
+type CollectConfig struct {
+	collectors.RunnerConfig `yaml:",inline"`
+	// Spool keeps events on the disk while the bus is away.
+	Spool spool.Config `yaml:"spool"`
+}
+
+// Validate names the key at fault. It hides the embedded method, which would
+// validate half of it.
+func (c *CollectConfig) Validate() error {
+	if err := c.RunnerConfig.Validate(); err != nil {
+		return err
+	}
+	return c.Spool.Validate()
+}
+
+// ControlConfig is control and what it acts through.
+type ControlConfig struct {
+	control.Config `yaml:",inline"`
+	Drivers        control.Drivers `yaml:",inline"`
+}
+
+// DefaultConfig observes everything and acts on nothing.
+func DefaultConfig() Config {
+	return Config{
+		Data:      ".auspex",
+		Log:       telemetry.LogConfig{Level: "warn", Format: "text"},
+		Inventory: InventoryConfig{Config: cmdb.DefaultConfig()},
+		Bus:       BusConfig{Type: "jetstream", JetStream: jetstream.DefaultConfig(), Kafka: kafka.DefaultConfig()},
+		Store: StoreConfig{
+			ClickHouse: clickHouseEmbedded, Fetch: true, Engine: embedded.DefaultConfig(), History: clickhouse.DefaultConfig(),
+			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
+		},
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
+		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
+		Correlator: correlator.DefaultConfig(),
+		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers()},
+		Notify:     notify.DefaultConfig(),
+		Predictor:  predictor.DefaultConfig(),
+		API:        api.DefaultConfig(),
+	}
+}
+
+// Complete derives what was not set from the data folder.
+func (c *Config) Complete() {
+	set := func(p *string, name string) {
+		if *p == "" {
+			*p = filepath.Join(c.Data, name)
+		}
+	}
+	set(&c.Bus.JetStream.Dir, "bus")
+	set(&c.Store.SQL, "auspex.db")
+	c.Inventory.Site = c.Site
+	if c.Correlator.Site == "" {
+		c.Correlator.Site = c.Site
+	}
+	c.Store.Engine.Dir = filepath.Join(c.Data, "clickhouse")
+	if len(c.Roles) == 0 {
+		c.Roles = Roles()
+	}
+}
+
+// Validate names the key at fault.
+func (c *Config) Validate() error {
+	for _, r := range c.Roles {
+		if !slices.Contains(Roles(), r) {
+			return fmt.Errorf("roles: unknown role %q; known are %s", r, strings.Join(Roles(), ", "))
+		}
+	}
+	if c.Data == "" {
+		return errors.New("data: a folder is needed")
+	}
+	return nil
+}
+
+func (c *Config) has(role string) bool { return slices.Contains(c.Roles, role) }

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"auspex/correlator"
+	"auspex/correlator/notify"
+	"auspex/internal/run"
+)
+
+// correlate folds alerts into incidents and tells them to Alertmanager.
+func (s *stack) correlate() []run.Component {
+	if !s.cfg.has(RoleCorrelate) {
+		return nil
+	}
+	var cfg atomic.Pointer[correlator.Config]
+	var now atomic.Pointer[correlator.Correlator]
+	cfg.Store(&s.cfg.Correlator)
+	s.reloads("correlator", func(ctx context.Context, changed Config) (func(context.Context) error, error) {
+		apply, err := now.Load().Prepare(ctx, changed.Correlator)
+		return func(ctx context.Context) error {
+			if err := apply(ctx); err != nil {
+				return err
+			}
+			cfg.Store(&changed.Correlator)
+			return nil
+		}, err
+	}, "correlator.propagation", "correlator.close_after")
+	comps := []run.Component{s.lasting("correlator", func(reg prometheus.Registerer) (run.Component, error) {
+		c := correlator.New(*cfg.Load(), s.inv, s.db, s.bus, s.log, reg)
+		now.Store(c)
+		return c, nil
+	})}
+	if len(s.cfg.Notify.Alertmanagers) > 0 {
+		comps = append(comps, s.lasting("notify", func(reg prometheus.Registerer) (run.Component, error) {
+			n := notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg)
+			s.health.Check("alertmanager", n.Health)
+			return n, nil
+		}))
+	}
+	return comps
+}

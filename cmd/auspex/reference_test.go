@@ -1,0 +1,43 @@
+package main
+
+import (
+	"io"
+	"testing"
+
+	"auspex/collectors"
+	"auspex/internal/config"
+	"auspex/internal/docs"
+	"auspex/schemas/openapi"
+)
+
+func TestReferenceIsWhatTheCodeSays(t *testing.T) {
+	src, err := docs.Parse("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Complete()
+	for _, name := range collectors.Names() {
+		if _, err := cfg.Collectors.Section(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api, err := docs.APIPage(openapi.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := map[string][]byte{
+		"cli.md":     docs.CLIPage(newRoot(IO{Out: io.Discard, Err: io.Discard})),
+		"config.md":  src.ConfigPage("cmd/auspex", "Config", config.Keys(&cfg)),
+		"api.md":     api,
+		"metrics.md": src.MetricsPage(),
+	}
+	for name, page := range pages {
+		same, err := docs.Same("../../docs/reference/"+name, page)
+		if err != nil {
+			t.Error(err)
+		} else if !same {
+			t.Errorf("docs/reference/%s is not what the code says; write it with: go generate ./internal/docs", name)
+		}
+	}
+}

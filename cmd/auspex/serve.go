@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	promrules "github.com/prometheus/prometheus/rules"
+
+	"auspex/api"
+	"auspex/api/prometheus"
+	"auspex/internal/run"
+	"auspex/internal/sim/child"
+	"auspex/internal/store/audit"
+	"auspex/internal/telemetry"
+	"auspex/schemas"
+)
+
+const promPrefix = "/prometheus"
+
+// serve answers people: the REST API, the web UI and the Prometheus read API.
+func (s *stack) serve(fleet *child.Fleet) []run.Component {
+	if !s.cfg.has(RoleAPI) {
+		return nil
+	}
+	return []run.Component{late("api", func(context.Context) (run.Component, error) {
+		version, _ := telemetry.Version()
+		deps := api.Deps{
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
+			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
+			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
+			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
+		}
+		own := telemetry.Handler(s.reg, s.health)
+		behind := func(open bool) map[string]http.Handler {
+			if open {
+				return deps.Open
+			}
+			return deps.Guarded
+		}
+		behind(s.cfg.API.MetricsOpen())["/metrics"] = own
+		for _, p := range []string{"/-/healthy", "/-/ready"} {
+			behind(s.cfg.API.HealthOpen())[p] = own
+			behind(s.cfg.API.HealthOpen())[promPrefix+p] = http.StripPrefix(promPrefix, own)
+		}
+		deps.Guarded["/debug/pprof/"] = own
+		if s.reload != nil {
+			deps.Admin = map[string]http.Handler{"/-/reload": s.reload}
+		}
+		if s.hot != nil {
+			cfg := s.cfg.API.Query
+			cfg.Rules = s.ruleGroups
+			cfg.Caller = func(ctx context.Context) string { return api.Caller(ctx).Name }
+			cfg.Status = prometheus.Status{Started: time.Now(), Retention: s.cfg.Store.HotWindow.Retention, Config: s.shownConfig}
+			read, err := prometheus.New(s.hot, cfg, s.log, s.reg)
+			if err != nil {
+				return nil, err
+			}
+			deps.Guarded[promPrefix+"/"] = read
+			deps.Querier = api.NewQuerier(read, promPrefix)
+		}
+		srv, err := api.New(s.cfg.API, deps)
+		if err != nil {
+			return nil, err
+		}
+		if s.cfg.API.TLS.CertFile != "" {
+			s.reloads("certificate", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
+				return srv.PrepareTLS(ctx, cfg.API.TLS)
+			}, "api.tls")
+		}
+		return run.Func("api", func(ctx context.Context, ready func()) error {
+			return srv.Run(ctx, func() {
+				s.announce(ctx, srv, fleet)
+				ready()
+			})
+		}), nil
+	})}
+}
+
+// historyView answers from ClickHouse where it is there, and is empty elsewhere.
+type historyView struct{ s *stack }
+
+// Events implements api.History.
+func (v historyView) Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error) {
+	h := v.s.history.Load()
+	if h == nil {
+		return nil, nil
+	}
+	return h.Events(ctx, device, since, limit)
+}
+
+// shownConfig is the configuration that this process began with.
+func (s *stack) shownConfig() (string, error) {
+	var text strings.Builder
+	err := ShowConfig(&text, s.cfg)
+	return text.String(), err
+}
+
+// ruleGroups are the rules that this process evaluates.
+func (s *stack) ruleGroups() []*promrules.Group {
+	if r := s.rules.Load(); r != nil {
+		return r.Groups()
+	}
+	return nil
+}
+
+// sampleRate is how many samples a second the collectors have handed over since
+// it was asked last; not known without collectors in this process.
+func (s *stack) sampleRate() float64 {
+	families, err := s.reg.Gather()
+	if err != nil {
+		return 0
+	}
+	var total float64
+	for _, f := range families {
+		if f.GetName() == "auspex_collectors_samples_total" {
+			for _, m := range f.GetMetric() {
+				total += m.GetCounter().GetValue()
+			}
+		}
+	}
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if span := now.Sub(s.rateAt).Seconds(); span >= 1 {
+		s.rate = (total - s.rateTotal) / span
+		s.rateAt, s.rateTotal = now, total
+	}
+	return s.rate
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"auspex/internal/sim"
+)
+
+// SimulateOptions says what `auspex simulate` simulates.
+type SimulateOptions struct {
+	Dir     string
+	Script  string // a file; empty plays the demo's script, "none" nothing
+	Seed    uint64
+	Racks   int // 0 is the demo's
+	Servers int // a rack
+}
+
+// Simulate runs the simulated fleet until ctx is done.
+func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
+	cfg := sim.DefaultConfig()
+	cfg.Dir, cfg.Seed = o.Dir, o.Seed
+	cfg.Log = newLog(os.Stderr)
+	if o.Racks > 0 {
+		cfg.Fleet.Racks = o.Racks
+	}
+	if o.Servers > 0 {
+		cfg.Fleet.ServersPerRack = o.Servers
+	}
+	switch o.Script {
+	case "":
+	case "none":
+		cfg.Script = nil
+	default:
+		b, err := os.ReadFile(o.Script)
+		if err != nil {
+			return fmt.Errorf("read script: %w", err)
+		}
+		cfg.Script = b
+	}
+	cfg.Ready = func(e sim.Endpoints) {
+		fmt.Fprintf(out, "simulated fleet is ready; %s lists its devices\n", filepath.Join(o.Dir, "topology.json"))
+	}
+	return sim.Run(ctx, cfg)
+}
+
+// simulateArgs are the flags of the demo's fleet.
+func simulateArgs(o RunOptions) []string {
+	args := []string{"--seed", strconv.FormatUint(o.Seed, 10)}
+	if o.Script != "" {
+		args = append(args, "--script", o.Script)
+	}
+	return args
+}

@@ -1,0 +1,125 @@
+// Package bmc registers the driver that acts through board controllers, over
+// Redfish or IPMI: the rung power_cycle.
+package bmc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"auspex/control"
+	"auspex/control/power"
+	"auspex/internal/bmc"
+	"auspex/internal/trust"
+	"auspex/schemas"
+)
+
+// Name is the driver's key in the configuration.
+const Name = "bmc"
+
+func init() {
+	control.Register(Name, func() control.Driver { return Default() })
+}
+
+// Config is how control reaches board controllers.
+type Config struct {
+	trust.TLS `yaml:",inline"`
+	Protocol  string        `yaml:"protocol"` // redfish, ipmi, or auto: Redfish where the inventory has its URL
+	Timeout   time.Duration `yaml:"timeout"`
+}
+
+// Default returns the defaults.
+func Default() *Config { return &Config{Protocol: "auto", Timeout: 15 * time.Second} }
+
+// Validate names the key at fault.
+func (c *Config) Validate() error {
+	if !slices.Contains([]string{"auto", "redfish", "ipmi"}, c.Protocol) {
+		return fmt.Errorf("protocol: want auto, redfish or ipmi, got %q", c.Protocol)
+	}
+	if c.Timeout <= 0 {
+		return errors.New("timeout must be positive")
+	}
+	return c.TLS.Validate()
+}
+
+// Remediators implements [control.Driver].
+func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator, error) {
+	trusted, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	open := func(ctx context.Context, server string) (power.BMC, error) {
+		t, err := c.target(ctx, s, server)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
+		}
+		t.TLS = trusted
+		client, err := bmc.Open(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		return controller{client}, nil
+	}
+	return map[string]control.Remediator{"power_cycle": power.New(open)}, nil
+}
+
+// target says how to reach the controller of a server.
+func (c *Config) target(ctx context.Context, s control.Settings, server string) (t bmc.Target, err error) {
+	r, ok := s.Resource(server)
+	if !ok {
+		return t, fmt.Errorf("%s is not in the inventory", server)
+	}
+	t = bmc.Target{Server: server, Timeout: c.Timeout, Gate: s.Gate}
+	if c.Protocol != "ipmi" {
+		t.RedfishURL = r.Attrs[schemas.AttrRedfishURL]
+	}
+	if c.Protocol != "redfish" {
+		t.IPMIAddr = r.Attrs[schemas.AttrIPMIIP]
+	}
+	if t.RedfishURL == "" && t.IPMIAddr == "" {
+		return t, fmt.Errorf("%s has no redfish_url and no ipmi_ip in the inventory that protocol %s could use", server, c.Protocol)
+	}
+	if ref := r.Attrs[schemas.AttrCredential]; ref != "" {
+		t.User, t.Password, err = s.Secrets.Secret(ctx, ref)
+	}
+	return t, err
+}
+
+// controller is a board controller as a power cycle wants it.
+type controller struct{ c bmc.Client }
+
+// PowerOn implements power.BMC.
+func (b controller) PowerOn(ctx context.Context) (bool, error) {
+	p, err := b.c.Power(ctx)
+	return p == bmc.PowerOn, err
+}
+
+// PowerCycle implements power.BMC.
+func (b controller) PowerCycle(ctx context.Context, request string) error {
+	err := b.c.Reset(ctx, bmc.ResetPowerCycle, request)
+	if bmc.Rejected(err) {
+		return fmt.Errorf("%w: %w", control.ErrRejected, err)
+	}
+	return err
+}
+
+// LastReset implements power.BMC.
+func (b controller) LastReset(ctx context.Context) (t time.Time, skew time.Duration, ok bool, err error) {
+	r, has := b.c.(interface {
+		LastReset(context.Context) (t, now time.Time, ok bool, err error)
+	})
+	if !has {
+		return t, 0, false, nil
+	}
+	began := time.Now()
+	t, now, ok, err := r.LastReset(ctx)
+	if !now.IsZero() {
+		skew = now.Sub(began)
+	}
+	return t, skew, ok, err
+}
+
+// Close implements power.BMC.
+func (b controller) Close(ctx context.Context) error { return b.c.Close(ctx) }

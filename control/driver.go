@@ -1,0 +1,102 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"auspex/internal/bmc"
+	"auspex/schemas"
+)
+
+// Driver is the user's YAML for one way to act, such as a scheduler or the board
+// controllers, and its constructor. The value that the registered function returns
+// holds the defaults.
+type Driver interface {
+	// Remediators makes what does the steps, by kind of rung; none where the user did
+	// not say whom to ask. It checks the configuration and performs no I/O.
+	Remediators(s Settings) (map[string]Remediator, error)
+}
+
+// Settings is what the program, not the user, gives a driver.
+type Settings struct {
+	Log *slog.Logger
+	Now func() time.Time
+	// Resource finds a resource of the inventory.
+	Resource func(id string) (schemas.Resource, bool)
+	Secrets  Secrets
+	// Gate keeps collectors and control from speaking to one board controller at the
+	// same time; nil lets everyone through.
+	Gate *bmc.Gate
+}
+
+// Secrets resolves a resource's credential reference.
+type Secrets interface {
+	// Secret returns the user and the password behind a reference.
+	Secret(ctx context.Context, ref string) (user, password string, err error)
+}
+
+var (
+	driversMu sync.Mutex
+	drivers   = map[string]func() Driver{}
+)
+
+// Register makes a driver known under its YAML key. It panics on a duplicate.
+func Register(name string, defaults func() Driver) {
+	driversMu.Lock()
+	defer driversMu.Unlock()
+	if _, dup := drivers[name]; dup {
+		panic("control: duplicate driver " + name)
+	}
+	drivers[name] = defaults
+}
+
+// Drivers are the drivers of a configuration by name: a section each, all with
+// their defaults until they are decoded into.
+type Drivers map[string]Driver
+
+// DefaultDrivers returns every registered driver with its defaults.
+func DefaultDrivers() Drivers {
+	driversMu.Lock()
+	defer driversMu.Unlock()
+	all := Drivers{}
+	for name, defaults := range drivers {
+		all[name] = defaults()
+	}
+	return all
+}
+
+// Section implements config.Sections.
+func (d Drivers) Section(name string) (any, error) {
+	if c, ok := d[name]; ok {
+		return c, nil
+	}
+	return nil, fmt.Errorf("unknown driver %q; known are %s", name, strings.Join(d.Keys(), ", "))
+}
+
+// Keys implements config.Sections.
+func (d Drivers) Keys() []string { return slices.Sorted(maps.Keys(d)) }
+
+// Remediators makes what does the steps of all drivers, by kind of rung. Two
+// drivers for one kind are an error: nobody could say which of them acts.
+func (d Drivers) Remediators(s Settings) (map[string]Remediator, error) {
+	all, by := map[string]Remediator{}, map[string]string{}
+	for _, name := range d.Keys() {
+		some, err := d[name].Remediators(s)
+		if err != nil {
+			return nil, fmt.Errorf("control.%s: %w", name, err)
+		}
+		for kind, r := range some {
+			if other, dup := by[kind]; dup {
+				return nil, fmt.Errorf("control.%s and control.%s both do %s: configure one of them", other, name, kind)
+			}
+			all[kind], by[kind] = r, name
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,381 @@
+package control
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"auspex/control/messages"
+	"auspex/internal/run"
+	"auspex/internal/store/records"
+	"auspex/schemas"
+)
+
+// Life says what collectors hear of a device. Whoever repairs a part believes
+// nobody else.
+type Life interface {
+	// Follow hands over what is read of a device from now on, and the events of it,
+	// in order for each collector, until ctx is done (nil) or something may have
+	// been missed (an error).
+	Follow(ctx context.Context, device string, hear func(Heard)) error
+}
+
+// Heard is that a part was read, or an event of it.
+type Heard struct {
+	Resource  string // the part, as the inventory names it
+	Kind      string // of the part
+	Collector string // who read it
+	Time      time.Time
+	Observed  time.Time      // by the collector's clock; Time is by the device's
+	Event     *schemas.Event // nil for a reading
+}
+
+// view is whose eyes saw something. A board controller goes on telling of a part
+// that its host has lost, so that one view never speaks for another.
+type view int
+
+const (
+	viewNone    view = iota // judges, schedulers and people: they read no part
+	viewNetwork             // a switch, of itself
+	viewBoard               // the board controller
+	viewHost                // what runs on the server: its kernel, its drivers
+)
+
+// viewOf is the view of a collector.
+func viewOf(collector string) view {
+	switch collector {
+	case "", "slurm", "kubernetes", schemas.SourceRule, schemas.SourcePredict, schemas.SourceScheduler, "api":
+		return viewNone
+	case schemas.SourceIPMI, schemas.SourceRedfish:
+		return viewBoard
+	case schemas.SourceGNMI, schemas.SourceSNMP:
+		return viewNetwork
+	}
+	return viewHost
+}
+
+// viewOfAlert is the view of who saw what an alert tells. A rule has no eyes: it
+// names the collector whose readings it judged, or nobody.
+func viewOfAlert(a *schemas.Alert) view {
+	if a.Source == schemas.SourceRule || a.Source == schemas.SourceCollector {
+		return viewOf(a.Attrs["collector"])
+	}
+	return viewOf(a.Source)
+}
+
+// usualView is who reads a kind of part, where the evidence does not say.
+func usualView(kind string) view {
+	switch kind {
+	case schemas.KindPSU, schemas.KindFan, schemas.KindBMC:
+		return viewBoard
+	case schemas.KindPort, schemas.KindSwitch:
+		return viewNetwork
+	}
+	return viewHost
+}
+
+// vigil listens to a part while it is repaired.
+type vigil struct {
+	target, kind, server string
+	stop                 context.CancelFunc
+
+	// Of the climb alone, once evidence has been read.
+	from  view            // who saw the fault
+	types map[string]bool // of the events that told of it
+	known bool
+
+	mu    sync.Mutex
+	since time.Time // when the effect of the repair was seen; zero before
+	quiet time.Duration
+	lags  map[string]time.Duration // by collector: how far the device's clock was behind before the repair
+	runs  map[string]*reading      // by collector
+	signs map[signKey]time.Time    // when each was observed last
+}
+
+// reading is what one collector has read since the effect.
+type reading struct {
+	first, last time.Time // of the part, in a row
+	peers       time.Time // the last of another part of its kind
+}
+
+type signKey struct {
+	typ, code string
+	severity  schemas.Severity
+}
+
+func newVigil(server, target, kind string) *vigil {
+	return &vigil{
+		target: target, kind: kind, server: server, lags: map[string]time.Duration{}, runs: map[string]*reading{},
+		signs: map[signKey]time.Time{},
+	}
+}
+
+// repaired begins the quiet time: only what is later counts.
+func (v *vigil) repaired(at time.Time, quiet time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.since, v.quiet = at, quiet
+	clear(v.runs)
+	clear(v.signs)
+}
+
+// deaf forgets what was read, since something may have been missed.
+func (v *vigil) deaf() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.runs)
+}
+
+// speaks reports whether what was heard of a resource is said of the part. A
+// server speaks through all of its parts, a board controller through what it reads.
+func (v *vigil) speaks(h Heard) bool {
+	switch {
+	case h.Resource == v.target:
+		return true
+	case h.Event != nil:
+		return false
+	case v.kind == schemas.KindBMC:
+		return viewOf(h.Collector) == viewBoard
+	}
+	return v.target == v.server
+}
+
+func (v *vigil) hear(h Heard) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.since.IsZero() || !h.Observed.After(v.since) {
+		if lag, ok := v.lags[h.Collector]; h.Event == nil && (!ok || h.Observed.Sub(h.Time) < lag) {
+			v.lags[h.Collector] = h.Observed.Sub(h.Time)
+		}
+		return
+	}
+	if ev := h.Event; ev != nil {
+		// An old record that is read late delays the verdict, a new one whose clock
+		// is wrong must not be missed: observation alone counts.
+		if v.speaks(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
+			v.signs[signKey{ev.Type, ev.Code, ev.Severity}] = h.Observed
+		}
+		return
+	}
+	if !h.Time.Add(v.lags[h.Collector]).After(v.since) {
+		return // it was measured before, and read or sent late
+	}
+	r := v.runs[h.Collector]
+	if r == nil {
+		r = &reading{}
+		v.runs[h.Collector] = r
+	}
+	switch {
+	case v.speaks(h):
+		silent := h.Observed.Sub(r.last) > v.quiet && r.peers.After(r.last)
+		if r.first.IsZero() || silent {
+			r.first = h.Observed
+		}
+		if h.Observed.After(r.last) {
+			r.last = h.Observed
+		}
+	case h.Kind == v.kind && h.Observed.After(r.peers):
+		r.peers = h.Observed
+	}
+}
+
+// finding is what is known of a repaired part.
+type finding struct {
+	cured bool
+	sick  bool // it was heard of, or its like were: silence and signs are its own
+	quiet time.Duration
+	saw   schemas.Sentence
+}
+
+// tells reports whether an event of the part is a sign: of a type that told of the
+// fault, or bad enough by itself.
+func (v *vigil) tells(typ string, s schemas.Severity) bool {
+	return v.types[typ] || s.Rank() >= schemas.SeverityError.Rank()
+}
+
+// judge weighs what was heard since the effect, beside the alerts that fire on the
+// server now.
+func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string) bool) finding {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	best, by := reading{}, ""
+	var peers time.Time
+	var peersBy string
+	for name, r := range v.runs {
+		if viewOf(name) != v.from {
+			continue
+		}
+		gone, bestGone := now.Sub(r.last) > v.quiet, now.Sub(best.last) > v.quiet
+		if !r.first.IsZero() && (by == "" || bestGone && !gone || bestGone == gone && r.first.Before(best.first)) {
+			best, by = *r, name
+		}
+		if r.peers.After(peers) {
+			peers, peersBy = r.peers, name
+		}
+	}
+	var sign signKey
+	var signed time.Time
+	note := func(k signKey, at time.Time) {
+		if v.tells(k.typ, k.severity) && at.After(v.since) && at.After(signed) {
+			sign, signed = k, at
+		}
+	}
+	for k, at := range v.signs {
+		note(k, at)
+	}
+	var raised *schemas.Alert
+	for i := range firing {
+		a := &firing[i]
+		own := a.Resource == v.target && v.tells(a.Type, a.Severity)
+		if own {
+			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
+		}
+		if !own && !ours(a.ID) {
+			continue
+		}
+		// Many board controllers never write that a condition has ended: what one told
+		// before the repair is not held against what the host reads.
+		old := viewOfAlert(a) == viewBoard && v.from == viewHost && !a.Observed.After(v.since)
+		if a.State == schemas.StateRaised && !old {
+			raised = a
+		}
+	}
+	f := finding{sick: !best.first.IsZero() || !peers.IsZero() || !signed.IsZero()}
+	began := best.first
+	if signed.After(began) {
+		began = signed
+	}
+	if !best.first.IsZero() {
+		f.quiet = max(0, best.last.Sub(began))
+	}
+	args := messages.Args{"part": v.target, "server": v.server, "collector": by}
+	switch {
+	case best.first.IsZero() && !peers.IsZero():
+		args["collector"] = peersBy
+		f.saw = messages.Say(messages.PartSilent, args)
+	case best.first.IsZero():
+		f.saw = messages.Say(messages.SourceSilent, args)
+	case raised != nil:
+		f.quiet = 0
+		f.saw = messages.Say(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
+	case now.Sub(best.last) > v.quiet:
+		f.saw = messages.Say(messages.SilentAgain, args)
+	case f.quiet >= v.quiet:
+		f.cured = true
+		f.saw = messages.Say(messages.Lives, with(messages.Age(f.quiet), args))
+	case !signed.IsZero() && signed.Equal(began):
+		f.saw = messages.Say(messages.SignSince, messages.Args{
+			"part": v.target, "type": sign.typ, "code": sign.code, "time": signed.UTC().Format(time.TimeOnly),
+		})
+	default:
+		f.saw = messages.Say(messages.NotLong, with(messages.Age(f.quiet), args))
+	}
+	return f
+}
+
+func with(a, b messages.Args) messages.Args {
+	for k, v := range b {
+		a[k] = v
+	}
+	return a
+}
+
+// followAgain is the wait before a device is followed again.
+const followAgain = time.Second
+
+// attend begins to listen to the part that a case treats.
+func (c *Controller) attend(ctx context.Context, k *climb) *vigil {
+	if k.vigil != nil {
+		return k.vigil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	v := newVigil(k.Subject, k.Target, c.d.Inventory.Kind(k.Target))
+	v.stop = cancel
+	k.vigil = v
+	if c.d.Life == nil {
+		return v
+	}
+	c.wg.Go(func() {
+		for {
+			err := c.d.Life.Follow(ctx, k.Subject, v.hear)
+			if ctx.Err() != nil {
+				return
+			}
+			v.deaf()
+			c.d.Log.Warn("what is read of a server under repair was not followed; its quiet time begins anew", "server", v.server, "error", err)
+			if run.Sleep(ctx, followAgain) != nil {
+				return
+			}
+		}
+	})
+	return v
+}
+
+// dismiss ends the vigil of a case.
+func dismiss(k *climb) {
+	if k.vigil != nil {
+		k.vigil.stop()
+		k.vigil = nil
+	}
+}
+
+// examine judges the part that a case treats.
+func (c *Controller) examine(ctx context.Context, k *climb) (finding, error) {
+	v := k.vigil
+	inc, _, err := c.d.Records.Incident(ctx, k.Incident)
+	if err != nil {
+		return finding{}, err
+	}
+	ids := map[string]bool{}
+	for _, id := range inc.Events {
+		ids[id] = true
+	}
+	if !v.known {
+		if err := c.evidence(ctx, v, inc); err != nil {
+			return finding{}, err
+		}
+	}
+	firing, err := c.alerts(ctx, records.Filter{Server: k.Subject, Status: schemas.AlertFiring})
+	if err != nil {
+		return finding{}, err
+	}
+	return v.judge(c.d.Now(), firing, func(id string) bool { return ids[id] }), nil
+}
+
+// evidence finds who saw the fault of a part, and by which signs.
+func (c *Controller) evidence(ctx context.Context, v *vigil, inc schemas.Incident) error {
+	types, views := map[string]bool{}, map[view]bool{}
+	for _, id := range inc.Events {
+		a, found, err := c.d.Records.Alert(ctx, id)
+		if err != nil {
+			return err
+		}
+		if found && a.Resource == v.target && a.Attrs["external"] == "" {
+			types[a.Type] = true
+			views[viewOfAlert(&a)] = true
+		}
+	}
+	v.from = usualView(v.kind)
+	for _, closest := range []view{viewNetwork, viewBoard, viewHost} {
+		if views[closest] {
+			v.from = closest
+		}
+	}
+	v.types, v.known = types, true
+	return nil
+}
+
+// alerts lists all pages.
+func (c *Controller) alerts(ctx context.Context, f records.Filter) (all []schemas.Alert, err error) {
+	for f.Limit = 1000; ; {
+		page, next, err := c.d.Records.Alerts(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if next == "" {
+			return all, nil
+		}
+		f.After = next
+	}
+}

@@ -1,0 +1,9 @@
+package life
+
+import (
+	"auspex/control"
+	"auspex/schemas/auspexv1"
+)
+
+// Read reads a batch as Follow does.
+func Read(b Bus, w *auspexv1.Batch) { b.read(w, func(control.Heard) {}) }

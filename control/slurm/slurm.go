@@ -1,0 +1,97 @@
+// Package slurm registers the driver that drains nodes in Slurm and resumes them.
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/control"
+	"auspex/control/drain"
+	"auspex/internal/slurm"
+	"auspex/internal/trust"
+)
+
+// Name is the driver's key in the configuration.
+const Name = "slurm"
+
+func init() {
+	control.Register(Name, func() control.Driver { return &Config{} })
+}
+
+// Config is how control reaches Slurm. Without an address it does not.
+type Config struct {
+	URL       string    `yaml:"url"`        // of slurmrestd
+	TokenFile string    `yaml:"token_file"` // holds a JSON web token
+	User      string    `yaml:"user"`
+	TLS       trust.TLS `yaml:"tls"`
+	// Scontrol is a command that changes nodes where slurmrestd cannot (Slurm
+	// before 23.02); empty uses REST alone.
+	Scontrol []string `yaml:"scontrol"`
+}
+
+const timeout = 15 * time.Second
+
+// Remediators implements [control.Driver].
+func (c *Config) Remediators(control.Settings) (map[string]control.Remediator, error) {
+	trusted, err := c.TLS.Client()
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	if c.URL == "" {
+		return nil, nil
+	}
+	return drain.Remediators(scheduler{slurm.New(slurm.Options{
+		URL: c.URL, TokenFile: c.TokenFile, User: c.User, Scontrol: c.Scontrol, TLS: trusted, Timeout: timeout,
+	})}), nil
+}
+
+// scheduler is Slurm as a drain wants it.
+type scheduler struct{ c *slurm.Client }
+
+// Node implements drain.Scheduler. A node that Slurm does not know cannot be
+// drained, and is no node without jobs.
+func (s scheduler) Node(ctx context.Context, name string) (drain.Node, error) {
+	n, err := s.c.Node(ctx, name)
+	if errors.Is(err, slurm.ErrUnknownNode) {
+		return drain.Node{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
+	}
+	return nodeOf(n), err
+}
+
+// nodeOf reads a node's states (slurm.conf, "NodeState"; scontrol, "State"): DRAIN
+// is the administrator's wish, and UNDRAIN its end that is still to come.
+func nodeOf(n slurm.Node) drain.Node {
+	states := n.States()
+	has := func(any ...string) bool {
+		return slices.ContainsFunc(any, func(s string) bool { return slices.Contains(states, s) })
+	}
+	return drain.Node{
+		Cordoned: has("DRAIN") && !has("UNDRAIN"),
+		Busy:     has("ALLOCATED", "MIXED", "COMPLETING"),
+		Away:     has("DOWN", "NOT_RESPONDING"),
+		Reason:   n.Reason,
+		Says:     strings.Join(states, "+"),
+	}
+}
+
+// Drain implements drain.Scheduler.
+func (s scheduler) Drain(ctx context.Context, name, reason string) error {
+	return s.set(ctx, name, "DRAIN", reason)
+}
+
+// Return implements drain.Scheduler.
+func (s scheduler) Return(ctx context.Context, name string) error {
+	return s.set(ctx, name, "RESUME", "")
+}
+
+func (s scheduler) set(ctx context.Context, name, state, reason string) error {
+	err := s.c.SetNode(ctx, name, state, reason)
+	if errors.Is(err, slurm.ErrRefused) || errors.Is(err, slurm.ErrAuth) {
+		return fmt.Errorf("%w: %w", control.ErrRejected, err)
+	}
+	return err
+}

@@ -1,0 +1,510 @@
+package cmdb
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/schemas"
+)
+
+// DefaultSource is the source of what is imported without another name.
+const DefaultSource = "file"
+
+// Bounds say how much of what a source brought an import may take away, and how
+// many of its own records may be unusable: shares from 0 to 1, of resources, of
+// links, and for the latter of workloads, each.
+type Bounds struct {
+	MaxRemoved float64 `yaml:"max_removed"`
+	MaxSkipped float64 `yaml:"max_skipped"`
+}
+
+// DefaultBounds allow a tenth.
+func DefaultBounds() Bounds { return Bounds{MaxRemoved: .1, MaxSkipped: .1} }
+
+// NoBounds let everything pass.
+func NoBounds() Bounds { return Bounds{MaxRemoved: 1, MaxSkipped: 1} }
+
+// Validate names the key at fault.
+func (b Bounds) Validate() error {
+	for _, s := range []struct {
+		key   string
+		share float64
+	}{{"max_removed", b.MaxRemoved}, {"max_skipped", b.MaxSkipped}} {
+		if !(s.share >= 0 && s.share <= 1) {
+			return fmt.Errorf("%s is %g; it must be a share from 0 to 1", s.key, s.share)
+		}
+	}
+	return nil
+}
+
+// ImportOptions say whose records an import brings, and how far it may go.
+type ImportOptions struct {
+	// Source names who brings the records; empty is [DefaultSource]. An import
+	// takes away only what its own source brought before and no other brings.
+	Source string
+	// Origin is the file, for a person who reads the list of versions.
+	Origin string
+	Bounds Bounds
+	// DryRun changes nothing; the report says what would change.
+	DryRun bool
+}
+
+// Change is one difference that an import makes.
+type Change struct {
+	Verb   string // added, changed, removed
+	What   string // such as `server gpu-r01-03`
+	Detail string // of a change: what it was and what it is
+}
+
+// String is one line for people.
+func (c Change) String() string {
+	if c.Detail == "" {
+		return fmt.Sprintf("%-7s  %s", c.Verb, c.What)
+	}
+	return fmt.Sprintf("%-7s  %s: %s", c.Verb, c.What, c.Detail)
+}
+
+// Report says what an import changed, or would change.
+type Report struct {
+	Version   int64 // that was kept; 0 where nothing was written
+	Resources int   // in the inventory now
+	Links     int
+	Workloads int
+	Added     int // resources
+	Changed   int
+	Removed   int
+	Skipped   int // records of the import
+	// Held are resources that no source brings any more, and that stay because
+	// something that another source brings is a part of them or linked to them.
+	Held     []string
+	Changes  []Change
+	Problems []Problem
+}
+
+// RefusedError is an import that would take away more than it may.
+type RefusedError struct {
+	Source  string
+	Reasons []string
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("refused for source %q: %s", e.Source, strings.Join(e.Reasons, "; "))
+}
+
+// errStale says that another process has changed the inventory meanwhile.
+var errStale = errors.New("another process changes the inventory at the same time")
+
+// brought is what a source brings: resources and links.
+type brought struct {
+	source string
+	t      schemas.Topology
+}
+
+// Import makes the records of a draft what its source brings, and adds its
+// workloads or updates those of the same id. The inventory is what all sources
+// bring together: where two bring the same resource its attributes are joined, and
+// where they differ the later import wins. Bad records are left out and reported. An
+// import beyond its bounds is a [*RefusedError] and changes nothing. What is equal
+// already is not written.
+func (i *Inventory) Import(ctx context.Context, d Draft, o ImportOptions) (Report, error) {
+	o.Source = cmp.Or(o.Source, DefaultSource)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for attempt := 0; ; attempt++ {
+		r, err := i.importOnce(ctx, d, o)
+		if err == nil || i.db == nil || errors.As(err, new(*RefusedError)) {
+			return r, err
+		}
+		if ctx.Err() == nil { // memory goes back to what is stored
+			err = errors.Join(err, i.load(ctx))
+		}
+		if !errors.Is(err, errStale) || attempt == 4 || ctx.Err() != nil {
+			return r, fmt.Errorf("import inventory: %w", err)
+		}
+	}
+}
+
+// difference is what an import does to what is stored.
+type difference struct {
+	t         schemas.Topology // resources and links as they will be
+	sources   []brought        // likewise, the import's own last
+	before    brought          // what was there before sources were kept
+	adopted   bool             // there was something
+	put       []schemas.Resource
+	remove    []string
+	addLinks  []schemas.Link
+	dropLinks []schemas.Link
+	jobs      map[string]schemas.Workload
+	putJobs   []schemas.Workload
+	same      bool // the source brings what it brought
+}
+
+func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (Report, error) {
+	old := i.Snapshot()
+	diff, report, err := i.compare(ctx, old, d, o)
+	if !o.DryRun && err == nil {
+		i.problems.Add(float64(len(report.Problems)))
+	}
+	if err != nil || o.DryRun || diff.same && len(diff.putJobs) == 0 {
+		return report, err
+	}
+	if i.db != nil {
+		err := i.db.InTx(ctx, func(tx *sql.Tx) (err error) {
+			if err := i.bump(ctx, tx, !diff.same, len(diff.putJobs) > 0); err != nil {
+				return err
+			}
+			if err := writeWorkloads(ctx, tx, diff.putJobs); err != nil || diff.same {
+				return err
+			}
+			if err := writeResources(ctx, tx, diff.put, diff.remove); err != nil {
+				return err
+			}
+			if err := writeLinks(ctx, tx, diff.addLinks, diff.dropLinks); err != nil {
+				return err
+			}
+			report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions)
+			return err
+		})
+		if err != nil {
+			return report, err
+		}
+	}
+	i.sources = diff.sources
+	g, generation := old.graph, old.Generation
+	if !diff.same {
+		g, generation = newGraph(diff.t, i.cfg.Site), generation+1
+	}
+	i.publish(newSnapshot(g, diff.jobs, old.Version+1, generation))
+	return report, nil
+}
+
+// compare finds what an import would change, and whether it may.
+func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o ImportOptions) (diff difference, report Report, err error) {
+	sources := i.sources
+	if i.db != nil {
+		if sources, err = readSources(ctx, i.db); err != nil {
+			return diff, report, err
+		}
+	}
+	if len(sources) == 0 && len(old.resources) > 0 {
+		diff.before, diff.adopted = brought{DefaultSource, schemas.Topology{Resources: old.resources, Links: old.links}}, true
+		sources = []brought{diff.before}
+	}
+	var before brought
+	foreign := make(map[string]bool, len(old.nodes)) // what is there without this source
+	for id := range old.nodes {
+		foreign[id] = true
+	}
+	for _, s := range sources {
+		if s.source == o.Source {
+			before = s
+			for _, r := range s.t.Resources {
+				delete(foreign, r.ID)
+			}
+			continue
+		}
+		diff.sources = append(diff.sources, s)
+	}
+	for _, s := range diff.sources {
+		for _, r := range s.t.Resources {
+			foreign[r.ID] = true
+		}
+	}
+	t, problems := validate(d.Topology, d.at, foreign)
+	report.Problems = append(slices.Clip(d.Problems), problems...)
+	diff.sources = append(diff.sources, brought{o.Source, schemas.Topology{Resources: t.Resources, Links: t.Links}})
+	diff.same = before.source != "" && !diff.adopted && sameRecords(before.t, t)
+	if diff.same {
+		diff.sources = sources // and their order, which decides where they differ
+	}
+	var held []string
+	diff.t, held = join(diff.sources, old.graph)
+	report.Held = held
+	if _, problems := Validate(diff.t); len(problems) > 0 {
+		return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
+	}
+	report.Resources, report.Links = len(diff.t.Resources), len(diff.t.Links)
+	report.Skipped = d.records() - len(t.Resources) - len(t.Links) - len(t.Workloads)
+	diff.resources(old, &report)
+	diff.links(old, &report)
+	diff.workloads(old, t.Workloads)
+	report.Workloads = len(diff.jobs)
+	if !diff.same {
+		if reasons := beyond(o, before.t, &diff, d, t); len(reasons) > 0 {
+			return diff, report, &RefusedError{o.Source, reasons}
+		}
+	}
+	return diff, report, nil
+}
+
+func (diff *difference) resources(old *Snapshot, report *Report) {
+	keep := make(map[string]bool, len(diff.t.Resources))
+	for _, r := range diff.t.Resources {
+		keep[r.ID] = true
+		n := old.nodes[r.ID]
+		if n == nil {
+			report.Added++
+			report.Changes = append(report.Changes, Change{"added", r.Kind + " " + r.ID, ""})
+		} else if detail := differs(*n.Resource, r); detail != "" {
+			report.Changed++
+			report.Changes = append(report.Changes, Change{"changed", r.Kind + " " + r.ID, detail})
+		} else {
+			continue
+		}
+		diff.put = append(diff.put, r)
+	}
+	for _, r := range old.resources {
+		if !keep[r.ID] {
+			diff.remove = append(diff.remove, r.ID)
+			report.Changes = append(report.Changes, Change{"removed", r.Kind + " " + r.ID, ""})
+		}
+	}
+	report.Removed = len(diff.remove)
+}
+
+func (diff *difference) links(old *Snapshot, report *Report) {
+	diff.addLinks, diff.dropLinks = differ(old.links, diff.t.Links)
+	for _, l := range diff.addLinks {
+		report.Changes = append(report.Changes, Change{"added", nameLink(l), ""})
+	}
+	for _, l := range diff.dropLinks {
+		report.Changes = append(report.Changes, Change{"removed", nameLink(l), ""})
+	}
+}
+
+func (diff *difference) workloads(old *Snapshot, ws []schemas.Workload) {
+	diff.jobs = maps.Clone(old.workloads)
+	for _, w := range ws {
+		if have, ok := diff.jobs[w.ID]; !ok || !sameWorkload(have, w) {
+			diff.putJobs = append(diff.putJobs, w)
+			diff.jobs[w.ID] = w
+		}
+	}
+}
+
+func nameLink(l schemas.Link) string {
+	return fmt.Sprintf("link %s from %s to %s", l.Kind, l.From, l.To)
+}
+
+// differs says what is different of a resource, "" when nothing is.
+func differs(was, is schemas.Resource) string {
+	var all []string
+	note := func(what, was, is string) {
+		if was != is {
+			all = append(all, fmt.Sprintf("%s %q → %q", what, was, is))
+		}
+	}
+	note("kind", was.Kind, is.Kind)
+	note("parent", was.Parent, is.Parent)
+	both := maps.Clone(was.Attrs)
+	if both == nil {
+		both = map[string]string{}
+	}
+	maps.Copy(both, is.Attrs)
+	for _, k := range slices.Sorted(maps.Keys(both)) {
+		note(k, was.Attrs[k], is.Attrs[k])
+		if _, had := was.Attrs[k]; was.Attrs[k] == is.Attrs[k] && had != hasKey(is.Attrs, k) {
+			all = append(all, k+" is empty")
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
+
+// join is what sources bring together. A resource that none of them brings stays,
+// as it was, where a part or a link of another one hangs on it.
+func join(sources []brought, old *graph) (t schemas.Topology, held []string) {
+	t.Version = 1
+	at := map[string]int{}
+	for _, s := range sources {
+		for _, r := range s.t.Resources {
+			n, there := at[r.ID]
+			if !there {
+				at[r.ID] = len(t.Resources)
+				t.Resources = append(t.Resources, r)
+				continue
+			}
+			have := &t.Resources[n]
+			have.Kind, have.Parent = r.Kind, cmp.Or(r.Parent, have.Parent)
+			if len(r.Attrs) > 0 {
+				attrs := make(map[string]string, len(have.Attrs)+len(r.Attrs))
+				maps.Copy(attrs, have.Attrs)
+				maps.Copy(attrs, r.Attrs)
+				have.Attrs = attrs
+			}
+		}
+	}
+	hold := func(id string) bool {
+		for id != "" {
+			if _, there := at[id]; there {
+				return true
+			}
+			n := old.nodes[id]
+			if n == nil {
+				return false
+			}
+			at[id] = len(t.Resources)
+			t.Resources = append(t.Resources, *n.Resource)
+			held = append(held, id)
+			id = n.Parent
+		}
+		return true
+	}
+	for n := 0; n < len(t.Resources); n++ {
+		hold(t.Resources[n].Parent)
+	}
+	links := map[schemas.Link]bool{}
+	for _, s := range sources {
+		for _, l := range s.t.Links {
+			if !links[l] && hold(l.From) && hold(l.To) {
+				links[l] = true
+				t.Links = append(t.Links, l)
+			}
+		}
+	}
+	return t, held
+}
+
+// sameRecords tells whether a source brings what it brought, in whatever order.
+func sameRecords(a, b schemas.Topology) bool {
+	if len(a.Resources) != len(b.Resources) || len(a.Links) != len(b.Links) {
+		return false
+	}
+	had := make(map[string]schemas.Resource, len(a.Resources))
+	for _, r := range a.Resources {
+		had[r.ID] = r
+	}
+	for _, r := range b.Resources {
+		if was, ok := had[r.ID]; !ok || differs(was, r) != "" {
+			return false
+		}
+	}
+	add, drop := differ(a.Links, b.Links)
+	return len(add)+len(drop) == 0
+}
+
+// beyond says why an import may not pass.
+func beyond(o ImportOptions, before schemas.Topology, diff *difference, d Draft, t schemas.Topology) (reasons []string) {
+	check := func(n, of int, bound float64, format, things string) {
+		if n == 0 || float64(n) <= bound*float64(of) {
+			return
+		}
+		reasons = append(reasons, fmt.Sprintf(format, n, of, things, share(n, of), 100*bound))
+	}
+	had := make(map[string]bool, len(before.Resources))
+	for _, r := range before.Resources {
+		had[r.ID] = true
+	}
+	gone := 0
+	for _, id := range diff.remove {
+		if had[id] {
+			gone++
+		}
+	}
+	const removed = "%d of %d %s that it brought would be removed (%s; at most %.4g %% may be)"
+	check(gone, len(before.Resources), o.Bounds.MaxRemoved, removed, "resources")
+	hadLinks := make(map[schemas.Link]bool, len(before.Links))
+	for _, l := range before.Links {
+		hadLinks[l] = true
+	}
+	gone = 0
+	for _, l := range diff.dropLinks {
+		if hadLinks[l] {
+			gone++
+		}
+	}
+	check(gone, len(before.Links), o.Bounds.MaxRemoved, removed, "links")
+	const skipped = "%d of %d %s cannot be used (%s; at most %.4g %% may be)"
+	all := d.counts()
+	check(all[0]-len(t.Resources), all[0], o.Bounds.MaxSkipped, skipped, "resources")
+	check(all[1]-len(t.Links), all[1], o.Bounds.MaxSkipped, skipped, "links")
+	check(all[2]-len(t.Workloads), all[2], o.Bounds.MaxSkipped, skipped, "workloads")
+	return reasons
+}
+
+// share is a part of a whole in per cent; all of it is only said where it is all.
+func share(n, of int) string {
+	if n == of {
+		return "all"
+	}
+	return fmt.Sprintf("%.1f %%", min(99.9, 100*float64(n)/float64(of)))
+}
+
+// Version is one import that was kept.
+type Version struct {
+	Version int64
+	Source  string
+	Time    time.Time
+	Origin  string
+	// Resources and Links are what the source brought.
+	Resources, Links int
+	// Added, Changed and Removed are what that changed of the inventory's resources.
+	Added, Changed, Removed int
+	// Current tells the one that the source brings now.
+	Current bool
+}
+
+// ErrNoVersion is wrapped where there is no such version to restore.
+var ErrNoVersion = errors.New("no such version of the inventory")
+
+// Versions lists the imports that are kept, the latest first.
+func (i *Inventory) Versions(ctx context.Context) ([]Version, error) {
+	var out []Version
+	current := map[string]bool{}
+	err := scan(ctx, i.db, `SELECT version, source, time_ns, origin, resources, links, added, changed, removed
+FROM inventory_imports ORDER BY version DESC`, func(rows *sql.Rows) error {
+		var v Version
+		var ns int64
+		if err := rows.Scan(&v.Version, &v.Source, &ns, &v.Origin, &v.Resources, &v.Links, &v.Added, &v.Changed, &v.Removed); err != nil {
+			return err
+		}
+		v.Time, v.Current = fromNano(ns), !current[v.Source]
+		current[v.Source] = true
+		out = append(out, v)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list versions of the inventory: %w", err)
+	}
+	return out, nil
+}
+
+// Restore imports a version again, as the latest of its source; workloads stay as
+// they are. Version 0 is the one before the source's current one; the source is
+// asked for only then.
+func (i *Inventory) Restore(ctx context.Context, version int64, o ImportOptions) (Report, error) {
+	if version == 0 {
+		all, err := i.Versions(ctx)
+		if err != nil {
+			return Report{}, err
+		}
+		source := cmp.Or(o.Source, DefaultSource)
+		n := slices.IndexFunc(all, func(v Version) bool { return v.Source == source && !v.Current })
+		if n < 0 {
+			return Report{}, fmt.Errorf("%w: source %q has none before its current one", ErrNoVersion, source)
+		}
+		version = all[n].Version
+	}
+	var packed []byte
+	err := i.db.QueryRowContext(ctx, `SELECT source, topology FROM inventory_imports WHERE version=$1`, version).Scan(&o.Source, &packed)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Report{}, fmt.Errorf("%w: %d is not kept", ErrNoVersion, version)
+	} else if err != nil {
+		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
+	}
+	t, err := unpack(packed)
+	if err != nil {
+		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
+	}
+	o.Origin = fmt.Sprintf("version %d", version)
+	return i.Import(ctx, Draft{Topology: t}, o)
+}

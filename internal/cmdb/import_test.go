@@ -1,0 +1,374 @@
+package cmdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"auspex/internal/cmdb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/schemas"
+)
+
+func opened(t testing.TB) *cmdb.Inventory {
+	t.Helper()
+	i := cmdb.New(cmdb.DefaultConfig(), sqltest.Open(t), nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func bounded(source string) cmdb.ImportOptions {
+	return cmdb.ImportOptions{Source: source, Bounds: cmdb.DefaultBounds()}
+}
+
+func unbounded(source string) cmdb.ImportOptions {
+	return cmdb.ImportOptions{Source: source, Bounds: cmdb.NoBounds()}
+}
+
+func bring(t testing.TB, i *cmdb.Inventory, o cmdb.ImportOptions, top schemas.Topology) cmdb.Report {
+	t.Helper()
+	r, err := i.Import(t.Context(), cmdb.Draft{Topology: top}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func refused(t testing.TB, err error) *cmdb.RefusedError {
+	t.Helper()
+	var r *cmdb.RefusedError
+	if !errors.As(err, &r) {
+		t.Fatalf("not refused: %v", err)
+	}
+	return r
+}
+
+func ids(s *cmdb.Snapshot) []string {
+	var out []string
+	for _, r := range s.Resources() {
+		out = append(out, r.ID)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// racks is a site of n servers with a GPU and a link each.
+func racks(n int) schemas.Topology {
+	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: "site"}, {ID: "pdu", Kind: "pdu", Parent: "dc1"}}}
+	for i := range n {
+		s := fmt.Sprintf("s%03d", i)
+		t.Resources = append(t.Resources, schemas.Resource{ID: s, Kind: "server", Parent: "dc1"}, schemas.Resource{ID: s + "/gpu0", Kind: "gpu", Parent: s})
+		t.Links = append(t.Links, schemas.Link{From: "pdu", To: s, Kind: "powers"})
+	}
+	return t
+}
+
+func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
+	i := opened(t)
+	bring(t, i, bounded(""), racks(50))
+	version := i.Snapshot().Version
+
+	half, err := i.Import(t.Context(), cmdb.Draft{Topology: racks(25)}, bounded(""))
+	r := refused(t, err)
+	if want := "50 of 102 resources that it brought would be removed (49.0 %; at most 10 % may be)"; !slices.Contains(r.Reasons, want) || len(r.Reasons) != 2 {
+		t.Errorf("reasons %q, want %q and one of links", r.Reasons, want)
+	}
+	if half.Removed != 50 || half.Version != 0 {
+		t.Errorf("report of the refused import: %+v", half)
+	}
+	bare := racks(50)
+	bare.Links = nil
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: bare}, bounded("")); !strings.Contains(refused(t, err).Error(), "50 of 50 links that it brought would be removed (all") {
+		t.Error(err)
+	}
+	misspelt := racks(50)
+	for n := range misspelt.Resources {
+		if misspelt.Resources[n].Kind == "gpu" {
+			misspelt.Resources[n].Kind = "GPU"
+		}
+	}
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(refused(t, err).Error(), "50 of 102 resources cannot be used") {
+		t.Error(err)
+	}
+	if i.Snapshot().Version != version || len(i.Snapshot().Resources()) != 102 {
+		t.Error("a refused import has changed something")
+	}
+	if r := bring(t, i, bounded(""), racks(48)); r.Removed != 4 {
+		t.Errorf("a small loss: %+v", r)
+	}
+	if r := bring(t, i, unbounded(""), racks(3)); r.Removed != 90 {
+		t.Errorf("a great loss on demand: %+v", r)
+	}
+	empty := opened(t)
+	if _, err := empty.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(refused(t, err).Error(), "cannot be used") {
+		t.Error("the first import is refused for its bad records too:", err)
+	}
+}
+
+func TestADryRunNamesTheDifferenceAndWritesNothing(t *testing.T) {
+	i := opened(t)
+	bring(t, i, bounded(""), fleet())
+	version := i.Snapshot().Version
+	next := fleet()
+	next.Resources = append(next.Resources, schemas.Resource{ID: "s3", Kind: "server", Parent: "r01"})
+	next.Resources[4].Attrs = map[string]string{"serial": "S124"}
+	next.Links[0].From = "crac-1"
+	next.Resources = slices.DeleteFunc(next.Resources, func(r schemas.Resource) bool { return r.ID == "s1/fan3" })
+	o := unbounded("")
+	o.DryRun = true
+	r := bring(t, i, o, next)
+	var got []string
+	for _, c := range r.Changes {
+		got = append(got, c.String())
+	}
+	want := []string{
+		`changed  server s1: model "DGX H100" → "", serial "S123" → "S124"`,
+		"added    server s3",
+		"removed  fan s1/fan3",
+		"added    link powers from crac-1 to s1/psu0",
+		"removed  link powers from pdu-a to s1/psu0",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if i.Snapshot().Version != version {
+		t.Error("a dry run has changed the inventory")
+	}
+	if vs, err := i.Versions(t.Context()); err != nil || len(vs) != 1 {
+		t.Error(vs, err)
+	}
+}
+
+func TestVersionsAreBoundedAndCanBeRestored(t *testing.T) {
+	cfg := cmdb.DefaultConfig()
+	cfg.KeepVersions = 3
+	db := sqltest.Open(t)
+	i := cmdb.New(cfg, db, nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	bring(t, i, bounded("other"), schemas.Topology{Resources: []schemas.Resource{{ID: "crac-9", Kind: "crac"}}})
+	for n := range 5 {
+		bring(t, i, unbounded(""), racks(10+n))
+	}
+	vs, err := i.Versions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, v := range vs {
+		got = append(got, fmt.Sprint(v.Version, v.Source, v.Resources, v.Links, v.Added, v.Current))
+	}
+	if d := cmp.Diff([]string{"6 file 30 14 2 true", "5 file 28 13 2 false", "4 file 26 12 2 false", "1 other 1 0 1 true"}, trim(got)); d != "" {
+		t.Error(d)
+	}
+	if r, err := i.Restore(t.Context(), 0, unbounded("")); err != nil || r.Removed != 2 || r.Version != 7 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if r, err := i.Restore(t.Context(), 6, unbounded("")); err != nil || r.Added != 2 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	for _, v := range []int64{2, 99} {
+		if _, err := i.Restore(t.Context(), v, unbounded("")); !errors.Is(err, cmdb.ErrNoVersion) {
+			t.Errorf("version %d: %v", v, err)
+		}
+	}
+	if _, err := i.Restore(t.Context(), 0, unbounded("other")); !errors.Is(err, cmdb.ErrNoVersion) {
+		t.Error(err)
+	}
+	again := cmdb.New(cfg, db, nil, nil)
+	if err := again.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(ids(i.Snapshot()), ids(again.Snapshot())); d != "" || !slices.Contains(ids(again.Snapshot()), "crac-9") {
+		t.Error(d)
+	}
+}
+
+func trim(lines []string) []string { // fmt.Sprint leaves no space beside text
+	for i := range lines {
+		lines[i] = strings.NewReplacer("file", " file ", "other", " other ").Replace(lines[i])
+	}
+	return lines
+}
+
+func TestWhatWasThereBeforeSourcesCanBeRestored(t *testing.T) {
+	db := sqltest.Open(t)
+	for _, q := range []string{
+		`INSERT INTO inventory_resources (id, kind, parent, attrs) VALUES ('dc1', 'site', '', 'null')`,
+		`INSERT INTO inventory_resources (id, kind, parent, attrs) VALUES ('s1', 'server', 'dc1', '{"serial":"X"}')`,
+		`UPDATE inventory_version SET resources=1 WHERE id=1`,
+	} {
+		if _, err := db.ExecContext(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	one := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: "site"}}}
+	_, err := i.Import(t.Context(), cmdb.Draft{Topology: one}, bounded(""))
+	refused(t, err)
+	bring(t, i, unbounded(""), one)
+	if r, err := i.Restore(t.Context(), 0, unbounded("")); err != nil || r.Added != 1 || i.Snapshot().Model("s1") != "" || len(i.Snapshot().Resources()) != 2 {
+		t.Fatalf("%+v %v", r, err)
+	}
+}
+
+func TestSourcesAddUp(t *testing.T) {
+	i := opened(t)
+	bring(t, i, bounded("dcim"), racks(2))
+	parts := schemas.Topology{
+		Resources: []schemas.Resource{
+			{ID: "s000", Kind: "server", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S1"}},
+			{ID: "s001/fan1", Kind: "fan", Parent: "s001"},
+		},
+		Links: []schemas.Link{{From: "pdu", To: "s001/fan1", Kind: "powers"}},
+	}
+	if r := bring(t, i, bounded("discovery"), parts); r.Added != 1 || r.Changed != 1 || len(r.Problems) > 0 {
+		t.Errorf("%+v", r)
+	}
+	next := racks(1)
+	next.Resources[2].Attrs = map[string]string{"serial": "S2"}
+	r := bring(t, i, unbounded("dcim"), next)
+	if d := cmp.Diff([]string{"s001"}, r.Held); d != "" || r.Removed != 1 {
+		t.Errorf("what another source hangs on must stay: %s%+v", d, r)
+	}
+	s, _ := i.Snapshot().Resource("s000")
+	if d := cmp.Diff(schemas.Resource{ID: "s000", Kind: "server", Parent: "dc1", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S2"}}, s); d != "" {
+		t.Error(d)
+	}
+	if r := bring(t, i, bounded("discovery"), parts); len(r.Problems) > 0 || r.Removed > 0 || r.Version != 0 {
+		t.Errorf("what is held can be hung on: %+v", r)
+	}
+	r = bring(t, i, unbounded("discovery"), schemas.Topology{})
+	if d := cmp.Diff([]string{"dc1", "pdu", "s000", "s000/gpu0"}, ids(i.Snapshot())); d != "" || r.Removed != 2 {
+		t.Errorf("%s%+v", d, r)
+	}
+	if s, _ := i.Snapshot().Resource("s000"); s.Attrs["redfish_url"] != "" {
+		t.Error("an attribute stays that no source brings")
+	}
+	round := schemas.Topology{Resources: []schemas.Resource{{ID: "dc1", Kind: "site", Parent: "s000"}}}
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: round}, bounded("discovery")); !errors.Is(err, cmdb.ErrProblems) {
+		t.Errorf("two sources that make a circle: %v", err)
+	}
+}
+
+// TestImportsOfAnySourcesKeepTheirPromises draws imports of several sources, cut at
+// random, and holds the inventory against a model.
+func TestImportsOfAnySourcesKeepTheirPromises(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			i := opened(t)
+			whole := racks(12)
+			claims := map[string]schemas.Topology{}
+			for range 30 {
+				source := fmt.Sprint("source-", rng.IntN(3))
+				cut := whole
+				cut.Resources = sample(rng, whole.Resources)
+				cut.Links = sample(rng, whole.Links)
+				o := bounded(source)
+				if rng.IntN(3) == 0 {
+					o = unbounded(source)
+				}
+				before, had := ids(i.Snapshot()), claims[source]
+				r, err := i.Import(t.Context(), cmdb.Draft{Topology: cut}, o)
+				after := ids(i.Snapshot())
+				var no *cmdb.RefusedError
+				if errors.As(err, &no) {
+					if !slices.Equal(before, after) {
+						t.Fatal("a refused import has changed something")
+					}
+					continue
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				gone := slices.DeleteFunc(slices.Clone(before), func(id string) bool { return slices.Contains(after, id) })
+				if len(gone) != r.Removed {
+					t.Fatalf("%d are gone, %d are reported", len(gone), r.Removed)
+				}
+				others := map[string]bool{}
+				for name, c := range claims {
+					for _, res := range c.Resources {
+						others[res.ID] = others[res.ID] || name != source
+					}
+				}
+				fromIt := 0
+				for _, id := range gone {
+					if others[id] {
+						t.Fatalf("%s took %s away, which another source brings", source, id)
+					}
+					if slices.ContainsFunc(had.Resources, func(r schemas.Resource) bool { return r.ID == id }) {
+						fromIt++
+					}
+				}
+				if o.Bounds == cmdb.DefaultBounds() && float64(fromIt) > .1*float64(len(had.Resources)) {
+					t.Fatalf("%d of %d went without being asked for", fromIt, len(had.Resources))
+				}
+				if _, problems := cmdb.Validate(i.Snapshot().Topology()); len(problems) > 0 {
+					t.Fatal(problems)
+				}
+				kept := cut
+				kept.Resources = slices.DeleteFunc(slices.Clone(cut.Resources), func(r schemas.Resource) bool { return !slices.Contains(after, r.ID) })
+				claims[source] = kept
+			}
+			memory := i.Snapshot().Topology()
+			if err := i.Open(t.Context()); err != nil { // reads what is stored
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(memory, i.Snapshot().Topology(), sorted, cmpopts.EquateEmpty()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// sample is a random part of a list: all, most or some of it.
+func sample[T any](rng *rand.Rand, all []T) []T {
+	p := []float64{1, .95, .5, .1}[rng.IntN(4)]
+	return slices.DeleteFunc(slices.Clone(all), func(T) bool { return rng.Float64() > p })
+}
+
+func TestProcessesThatImportAtOnceLoseNothing(t *testing.T) {
+	db := sqltest.Open(t)
+	var wg sync.WaitGroup
+	want := map[string]bool{}
+	for n := range 6 {
+		want[fmt.Sprint("crac-", n)] = true
+		wg.Go(func() {
+			i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+			top := schemas.Topology{Resources: []schemas.Resource{{ID: fmt.Sprint("crac-", n), Kind: "crac"}}}
+			for {
+				_, err := i.Import(context.WithoutCancel(t.Context()), cmdb.Draft{Topology: top}, bounded(fmt.Sprint("source-", n)))
+				if err == nil {
+					return
+				}
+				if !strings.Contains(err.Error(), "at the same time") {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(slices.Sorted(maps.Keys(want)), ids(i.Snapshot())); d != "" {
+		t.Error(d)
+	}
+}
