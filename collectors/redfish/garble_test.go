@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,19 +40,16 @@ func (h *heard) Publish(_ context.Context, msgs ...bus.Message) error {
 	return nil
 }
 
-func (h *heard) await(t *testing.T, state string) schemas.Event {
+func (h *heard) await(t *testing.T, state string) (found schemas.Event) {
 	t.Helper()
-	var found schemas.Event
-	waittest.For(t, "an event "+state, func() bool {
+	waittest.For(t, collectors.LossBMC+" that is "+state, func() bool {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		for _, e := range h.events {
-			if e.Type == collectors.LossBMC && e.State == state {
-				found = e
-				return true
-			}
+		i := slices.IndexFunc(h.events, func(e schemas.Event) bool { return e.Type == collectors.LossBMC && e.State == state })
+		if i >= 0 {
+			found = h.events[i]
 		}
-		return false
+		return i >= 0
 	})
 	return found
 }
@@ -101,9 +99,7 @@ func TestAControllerThatGarblesForLongIsToldAsLost(t *testing.T) {
 				}
 			}()
 			<-ready
-			for before := tree.Requests.Load(); tree.Requests.Load() < before+100; {
-				time.Sleep(time.Millisecond) // discovered, and read a few times
-			}
+			waittest.For(t, "the controller is discovered, and read a few times", func() bool { return tree.Requests.Load() > 100 })
 			garble.Store(true)
 			ev := out.await(t, schemas.StateRaised)
 			if ev.Attrs["reason"] != "protocol" || !strings.HasPrefix(ev.Message, "answers, but not so that it can be understood: ") {
