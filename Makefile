@@ -8,7 +8,7 @@ FLAGS ?=
 DATA ?= .auspex
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test race lint generate bench e2e ui clean tools tidy-check
+.PHONY: help build run test race invariants lint generate bench e2e ui clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,11 +23,14 @@ run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)
 
 test: need-go ## run the tests
-	@$(GO) test -timeout 30m $(PKG)
+	@GO=$(GO) test/gotest.sh -timeout 30m -- $(PKG)
+	@$(MAKE) --no-print-directory invariants
+
+invariants: need-go # what `go list` shows escapes the cache of tests
 	@$(GO) test -count=1 ./internal/arch
 
 race: need-go ## run the tests under the race detector, without the browser (needs gcc)
-	@CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $(PKG)
+	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -timeout 30m -- $(PKG)
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api/access"
+	promapi "auspex/api/prometheus"
 	"auspex/api/stream"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
@@ -47,6 +48,8 @@ type Config struct {
 	// alone, and token elsewhere; health is open.
 	Metrics string `yaml:"metrics"`
 	Health  string `yaml:"health"`
+	// Query bounds what the Prometheus read API does for a caller.
+	Query promapi.Config `yaml:"query"`
 }
 
 // Who may read what a process says of itself.
@@ -85,7 +88,7 @@ func (c TLSConfig) Read() (tls.Certificate, error) {
 
 // DefaultConfig returns a console on loopback.
 func DefaultConfig() Config {
-	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64}
+	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64, Query: promapi.DefaultConfig()}
 }
 
 // Validate reports the first setting that cannot work.

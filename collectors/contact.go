@@ -191,7 +191,7 @@ func (w *watch) publish(since, state string, now time.Time, cause error) error {
 		w.r.mu.Unlock()
 	}
 	if state == schemas.StateRaised {
-		ev.Message = "no answer: " + shorten(cause.Error())
+		ev.Message = lossMessage(cause)
 		ev.Attrs["reason"] = errorKind(cause)
 	} else {
 		ev.Severity, ev.Message = schemas.SeverityInfo, "answers again"
@@ -200,6 +200,18 @@ func (w *watch) publish(since, state string, now time.Time, cause error) error {
 	b.Event(ev)
 	b.wire.Observed = now.UnixNano()
 	return w.em.publish(w.ctx, &b.wire)
+}
+
+// lossMessage says why there is no contact: a device may well answer.
+func lossMessage(cause error) string {
+	text := cause.Error()
+	switch errorKind(cause) {
+	case "protocol":
+		return "answers, but not so that it can be understood: " + shorten(strings.TrimPrefix(text, ErrProtocol.Error()+": "))
+	case "auth":
+		return "refuses the credentials: " + shorten(strings.TrimPrefix(text, ErrAuth.Error()+": "))
+	}
+	return "no answer: " + shorten(text)
 }
 
 // maxCause bounds the error in an event's message, in bytes.

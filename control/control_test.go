@@ -27,6 +27,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -239,23 +240,20 @@ func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...s
 	case <-time.After(2 * time.Minute):
 		b.t.Fatal("not ready")
 	}
-	deadline := time.Now().Add(2 * time.Minute)
-	for {
-		as, _, err := records.New(b.db).Actions(b.t.Context(), records.Filter{})
-		if err != nil {
+	var as []schemas.Action
+	waittest.Until(b.t, func() (err error) {
+		if as, _, err = records.New(b.db).Actions(b.t.Context(), records.Filter{}); err != nil {
 			b.t.Fatal(err)
 		}
 		if cond(as) {
-			return as
-		}
-		if time.Now().After(deadline) {
-			b.t.Fatalf("never came: %s", show(as))
+			return nil
 		}
 		if err := c.openDue(ctx); err != nil && ctx.Err() == nil {
 			b.t.Fatal(err)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return fmt.Errorf("never came: %s", show(as))
+	})
+	return as
 }
 
 func show(as []schemas.Action) []string {
@@ -367,18 +365,15 @@ func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
 			}
 			rename("control_away", "control_audit")
 			var as []schemas.Action
-			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-				var err error
+			waittest.Until(t, func() (err error) {
 				if as, _, err = records.New(b.db).Actions(t.Context(), records.Filter{}); err != nil {
 					t.Fatal(err)
 				}
 				if s := states(as); s["uncordon"] == schemas.ActionDone || s["ticket"] != "" {
-					break
+					return nil
 				}
-				if time.Now().After(end) {
-					t.Fatalf("it stands still for ever: %s", show(as))
-				}
-			}
+				return fmt.Errorf("it stands still for ever: %s", show(as))
+			})
 			b.w.mu.Lock()
 			defer b.w.mu.Unlock()
 			for id, n := range b.w.applied {
@@ -530,7 +525,7 @@ func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
 		}
 		return n == 3
 	}, incs...)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // in which more could be drained
 	if n := len(b.w.drained); n != 2 {
 		t.Errorf("%d servers are drained, the fleet's budget is 2", n)
 	}

@@ -22,6 +22,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -148,15 +149,14 @@ func (b *bench) alert(id, resource, typ, code string, sev schemas.Severity, stat
 
 func (b *bench) wait(what string, ok func(all []schemas.Incident) bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	waittest.Until(b.t, func() error {
 		b.mu.Lock()
-		good := ok(b.seen)
-		b.mu.Unlock()
-		if good {
-			return
+		defer b.mu.Unlock()
+		if ok(b.seen) {
+			return nil
 		}
-	}
-	b.t.Fatalf("timed out waiting for %s; got %d states", what, len(b.seen))
+		return fmt.Errorf("%s; got %d states", what, len(b.seen))
+	})
 }
 
 func TestAStormBecomesOneStoredIncidentThatSurvivesARestart(t *testing.T) {

@@ -12,20 +12,23 @@ import (
 // maxNotes bounds the warnings, and the infos, of an answer.
 const maxNotes = 10
 
-// encode writes an answer. Results of queries are written without reflection:
-// they may hold millions of points.
-func encode(res *result) []byte {
+// encode writes an answer, or stops where it has more than most bytes. Results of
+// queries are written without reflection: they may hold millions of points.
+func encode(res *result, most int) (answer []byte, ok bool) {
 	if res.err != nil {
 		b := append([]byte(`{"status":"error","errorType":"`), res.kind.name...)
 		b = append(b, `","error":`...)
 		b = appendString(b, res.err.Error())
-		return append(appendNotes(b, res), '}')
+		return append(appendNotes(b, res), '}'), true
 	}
 	b := []byte(`{"status":"success","data":`)
 	switch v := res.data.(type) {
 	case promql.Vector:
 		b = append(b, `{"resultType":"vector","result":[`...)
 		for i := range v {
+			if len(b) > most {
+				return nil, false
+			}
 			b = appendComma(b, i)
 			b = append(b, `{"metric":`...)
 			b = appendLabels(b, v[i].Metric)
@@ -36,6 +39,9 @@ func encode(res *result) []byte {
 	case promql.Matrix:
 		b = append(b, `{"resultType":"matrix","result":[`...)
 		for i := range v {
+			if len(b) > most {
+				return nil, false
+			}
 			b = appendComma(b, i)
 			b = append(b, `{"metric":`...)
 			b = appendLabels(b, v[i].Metric)
@@ -56,17 +62,21 @@ func encode(res *result) []byte {
 	case []labels.Labels:
 		b = append(b, '[')
 		for i := range v {
+			if len(b) > most {
+				return nil, false
+			}
 			b = appendLabels(appendComma(b, i), v[i])
 		}
 		b = append(b, ']')
 	default:
 		doc, err := json.Marshal(v)
 		if err != nil {
-			return encode(&result{err: err, kind: errInternal})
+			return encode(&result{err: err, kind: errInternal}, most)
 		}
 		b = append(b, doc...)
 	}
-	return append(appendNotes(b, res), '}')
+	b = append(appendNotes(b, res), '}')
+	return b, len(b) <= most
 }
 
 func appendNotes(b []byte, res *result) []byte {

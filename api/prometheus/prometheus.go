@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime"
 	"time"
@@ -19,8 +20,6 @@ import (
 	promrules "github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
-
-	"auspex/schemas"
 )
 
 // Prefix is where the handler expects its routes.
@@ -32,31 +31,55 @@ const version = "3.15.0"
 
 // Config bounds what a query may cost.
 type Config struct {
-	Timeout       time.Duration `yaml:"timeout"`        // of one query
+	Timeout       time.Duration `yaml:"timeout"`        // of one query, waiting included
 	MaxSamples    int           `yaml:"max_samples"`    // that one query may hold in memory
-	MaxConcurrent int           `yaml:"max_concurrent"` // queries at a time; more wait
+	MaxTouched    int64         `yaml:"max_touched"`    // samples that one query may look at
+	MaxSeries     int           `yaml:"max_series"`     // that one query may read
+	MaxBytes      int           `yaml:"max_bytes"`      // of an answer, before it is packed
+	MaxLength     int           `yaml:"max_length"`     // bytes of the text of a query
+	MaxConcurrent int           `yaml:"max_concurrent"` // queries at a time, half of them of one caller; more wait
+	MaxWaiting    int           `yaml:"max_waiting"`    // queries that wait, a quarter of them of one caller; more are refused
 	LookbackDelta time.Duration `yaml:"lookback_delta"` // how old a sample may be and still be current
 
 	// Rules returns the rule groups that the routes rules and alerts show; nil is none.
 	Rules func() []*promrules.Group `yaml:"-"`
+	// Caller names who sent a request, for the queue; nil makes all one.
+	Caller func(context.Context) string `yaml:"-"`
+	// Status answers below status/, by route; nil has none but buildinfo.
+	Status Status `yaml:"-"`
 }
 
-// DefaultConfig has Prometheus' own bounds, but fewer queries at a time.
+// DefaultConfig has bounds for a process that does other work beside.
 func DefaultConfig() Config {
-	return Config{Timeout: time.Minute, MaxSamples: 50_000_000, MaxConcurrent: 8, LookbackDelta: 5 * time.Minute}
+	return Config{
+		Timeout: 30 * time.Second, MaxSamples: 10_000_000, MaxTouched: 500_000_000, MaxSeries: 250_000, MaxBytes: 32 << 20, MaxLength: 64 << 10,
+		MaxConcurrent: 4, MaxWaiting: 256, LookbackDelta: 5 * time.Minute,
+	}
 }
 
 // Validate checks the configuration.
 func (c *Config) Validate() error {
-	switch {
-	case c.Timeout <= 0:
+	if c.Timeout <= 0 {
 		return fmt.Errorf("timeout: want more than 0s, got %s", c.Timeout)
-	case c.MaxSamples < 1:
-		return fmt.Errorf("max_samples: want at least 1, got %d", c.MaxSamples)
-	case c.MaxConcurrent < 1:
-		return fmt.Errorf("max_concurrent: want at least 1, got %d", c.MaxConcurrent)
-	case c.LookbackDelta < time.Second:
+	}
+	if c.LookbackDelta < time.Second {
 		return fmt.Errorf("lookback_delta: want at least 1s, got %s", c.LookbackDelta)
+	}
+	for _, n := range []struct {
+		key   string
+		value int64
+	}{
+		{"max_samples", int64(c.MaxSamples)},
+		{"max_touched", c.MaxTouched},
+		{"max_series", int64(c.MaxSeries)},
+		{"max_bytes", int64(c.MaxBytes)},
+		{"max_length", int64(c.MaxLength)},
+		{"max_concurrent", int64(c.MaxConcurrent)},
+		{"max_waiting", int64(c.MaxWaiting)},
+	} {
+		if n.value < 1 {
+			return fmt.Errorf("%s: want at least 1, got %d", n.key, n.value)
+		}
 	}
 	return nil
 }
@@ -67,7 +90,8 @@ type handler struct {
 	parser parser.Parser
 	log    *slog.Logger
 	now    func() time.Time
-	slots  chan struct{}
+	queue  *queue
+	cfg    Config
 
 	ruleGroups func() []*promrules.Group
 
@@ -75,8 +99,8 @@ type handler struct {
 }
 
 // New returns a handler of the routes below [Prefix]: query, query_range, series,
-// labels, label/NAME/values, metadata, format_query, rules, alerts and
-// status/buildinfo. Metrics are registered on reg where it is not nil.
+// labels, label/NAME/values, metadata, format_query, parse_query, rules, alerts and
+// status/buildinfo, config, flags, runtimeinfo and tsdb. Metrics are registered on reg where it is not nil.
 func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Registerer) (http.Handler, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("prometheus api: %w", err)
@@ -84,13 +108,13 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	p := parser.NewParser(parser.Options{})
+	p := boundedParser{parser.NewParser(parser.Options{}), cfg.MaxLength}
 	h := &handler{
-		store: store, parser: p, log: log, now: time.Now, slots: make(chan struct{}, cfg.MaxConcurrent), ruleGroups: cfg.Rules,
+		store: store, parser: p, log: log, now: time.Now, queue: newQueue(cfg.MaxConcurrent, cfg.MaxWaiting), cfg: cfg, ruleGroups: cfg.Rules,
 		engine: promql.NewEngine(promql.EngineOpts{
 			Logger: log, MaxSamples: cfg.MaxSamples, Timeout: cfg.Timeout, LookbackDelta: cfg.LookbackDelta,
 			EnableAtModifier: true, EnableNegativeOffset: true, Parser: p,
-			NoStepSubqueryIntervalFn: func(int64) int64 { return time.Minute.Milliseconds() },
+			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
 		}),
 		served: client.NewCounterVec(client.CounterOpts{Name: "auspex_api_prometheus_requests_total", Help: "Requests to the Prometheus read API by route and result."}, []string{"route", "result"}),
 	}
@@ -116,6 +140,11 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	route(both, "query_exemplars", "query_exemplars", func(*http.Request) result { return result{data: []string{}} })
 	route(get, "rules", "rules", h.rules)
 	route(get, "alerts", "alerts", h.alerts)
+	route(both, "parse_query", "parse_query", h.parseQuery)
+	route(get, "config", "status/config", h.configuration)
+	route(get, "flags", "status/flags", h.flags)
+	route(get, "runtimeinfo", "status/runtimeinfo", h.runtimeInfo)
+	route(get, "tsdb", "status/tsdb", h.tsdbStatus)
 	route(get, "buildinfo", "status/buildinfo", func(*http.Request) result {
 		return result{data: map[string]string{"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(), "application": "Auspex"}}
 	})
@@ -136,6 +165,7 @@ var (
 	errExecution = kind{"execution", http.StatusUnprocessableEntity}
 	errTimeout   = kind{"timeout", http.StatusServiceUnavailable}
 	errCanceled  = kind{"canceled", 499} // the client has gone
+	errBusyKind  = kind{"unavailable", http.StatusServiceUnavailable}
 	errInternal  = kind{"internal", http.StatusInternalServerError}
 	errNotFound  = kind{"not_found", http.StatusNotFound}
 )
@@ -161,7 +191,10 @@ func execution(err error) result {
 	var canceled promql.ErrQueryCanceled
 	var timeout promql.ErrQueryTimeout
 	var store promql.ErrStorage
+	var limit errLimit
 	switch {
+	case errors.As(err, &limit):
+		return fail(errExecution, limit)
 	case errors.As(err, &timeout), errors.Is(err, context.DeadlineExceeded):
 		return fail(errTimeout, err)
 	case errors.As(err, &canceled), errors.Is(err, context.Canceled):
@@ -173,28 +206,35 @@ func execution(err error) result {
 }
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, route string, f func(*http.Request) result) {
+	ctx, cancel := context.WithTimeout(r.Context(), h.cfg.Timeout)
+	defer cancel()
+	r = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<20)
 	var res result
 	if err := r.ParseForm(); err != nil {
 		res = fail(errBadData, fmt.Errorf("error parsing form values: %w", err))
+	} else if leave, err := h.queue.enter(ctx, h.caller(ctx)); errors.Is(err, errBusy) {
+		w.Header().Set("Retry-After", "1")
+		res = fail(errBusyKind, err)
+	} else if err != nil {
+		res = execution(err)
 	} else {
-		select {
-		case h.slots <- struct{}{}:
-			res = h.guard(r, f)
-			<-h.slots
-		case <-r.Context().Done():
-			res = fail(errCanceled, r.Context().Err())
-		}
+		defer leave() // the answer is built in its place, too
+		res = h.guard(r, f)
 	}
 	if res.done != nil {
 		defer res.done()
+	}
+	body, ok := encode(&res, h.cfg.MaxBytes)
+	if !ok {
+		res = fail(errExecution, overf("the answer has more than %d bytes; choose fewer series or a longer step", h.cfg.MaxBytes))
+		body, _ = encode(&res, math.MaxInt)
 	}
 	outcome := "success"
 	if res.err != nil {
 		outcome = res.kind.name
 	}
 	h.served.WithLabelValues(route, outcome).Inc()
-	body := encode(&res)
 	w.Header().Set("Content-Type", "application/json")
 	if res.err != nil {
 		w.WriteHeader(res.kind.status)
@@ -202,6 +242,13 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, route string, f 
 	if _, err := w.Write(body); err != nil {
 		h.log.Debug("answer not written", "route", route, "error", err)
 	}
+}
+
+func (h *handler) caller(ctx context.Context) string {
+	if h.cfg.Caller == nil {
+		return ""
+	}
+	return h.cfg.Caller(ctx)
 }
 
 // guard turns a panic of the engine into an answer; one query ends nobody else's.
@@ -213,14 +260,4 @@ func (h *handler) guard(r *http.Request, f func(*http.Request) result) (res resu
 		}
 	}()
 	return f(r)
-}
-
-// counters of GPU scrapes, by name.
-func isCounter(name string) bool {
-	for i := range schemas.GPUMetrics {
-		if schemas.GPUMetrics[i].Name == name {
-			return schemas.GPUMetrics[i].Counter
-		}
-	}
-	return len(name) > 6 && name[len(name)-6:] == "_total"
 }

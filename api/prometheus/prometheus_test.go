@@ -142,7 +142,7 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 			"metadata", "GET", "metadata",
 			url.Values{"metric": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}},
 			200,
-			`{"status":"success","data":{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":[{"type":"counter","help":"","unit":""}]}}`,
+			`{"status":"success","data":{"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION":[{"type":"counter","help":"Energy since the driver was loaded.","unit":"millijoules"}]}}`,
 		},
 		{"format", "GET", "format_query", url.Values{"query": {"foo/bar"}}, 200, `{"status":"success","data":"foo / bar"}`},
 		{"rules", "GET", "rules", nil, 200, `{"status":"success","data":{"groups":[]}}`},

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/timestamp"
 	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/util/annotations"
 )
@@ -22,16 +23,22 @@ import (
 // maxPoints bounds the points of a series in an answer.
 const maxPoints = 11_000
 
+// errShort is a duration below what the engine counts in.
+var errShort = errors.New("durations shorter than 1ms are not accepted")
+
 var errTruncated = errors.New("results truncated due to limit")
 
 // The times that stand for "since ever" and "for ever"; clients send them as text.
 var (
+	firstMoment = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastMoment  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
 	minTime = time.Unix(math.MinInt64/1000+62135596801, 0).UTC()
 	maxTime = time.Unix(math.MaxInt64/1000-62135596801, 999999999).UTC()
 )
 
 func parseTime(s string) (time.Time, error) {
-	if f, err := strconv.ParseFloat(s, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && math.Abs(f) <= math.MaxInt64/1000 {
 		sec, frac := math.Modf(f)
 		return time.Unix(int64(sec), int64(math.Round(frac*1000)*1e6)).UTC(), nil
 	}
@@ -84,6 +91,15 @@ func (p *parameters) time(name string, otherwise time.Time) time.Time {
 	return t
 }
 
+// moment is a time at which a query is evaluated.
+func (p *parameters) moment(name string, otherwise time.Time) time.Time {
+	t := p.time(name, otherwise)
+	if t.Before(firstMoment) || t.After(lastMoment) {
+		p.fail(name, errors.New("the time is not in the years 1 to 9999"))
+	}
+	return t
+}
+
 func (p *parameters) duration(name string) time.Duration {
 	s := p.r.FormValue(name)
 	if s == "" {
@@ -128,55 +144,79 @@ func (h *handler) matchers(p *parameters) [][]*labels.Matcher {
 
 func (h *handler) query(r *http.Request) result {
 	p := parameters{r: r}
-	limit, at := p.limit(), p.time("time", h.now())
+	limit, at := p.limit(), p.moment("time", h.now())
 	timeout, lookback := p.duration("timeout"), p.duration("lookback_delta")
+	if lookback != 0 && lookback < time.Millisecond {
+		p.fail("lookback_delta", errShort)
+	}
 	if p.bad != nil {
 		return *p.bad
 	}
 	text := r.FormValue("query")
-	q, err := h.engine.NewInstantQuery(r.Context(), h.store, promql.NewPrometheusQueryOpts(false, lookback), text, at)
-	return h.execute(r.Context(), q, err, text, timeout, limit)
+	b := h.budget(r.Context())
+	q, err := h.engine.NewInstantQuery(r.Context(), b.spend(h.store), promql.NewPrometheusQueryOpts(false, lookback), text, at)
+	return h.execute(b, q, err, text, timeout, limit)
 }
 
 func (h *handler) queryRange(r *http.Request) result {
 	p := parameters{r: r}
-	limit, start, end := p.limit(), p.time("start", time.Time{}), p.time("end", time.Time{})
+	limit, start, end := p.limit(), p.moment("start", time.Time{}), p.moment("end", time.Time{})
 	if p.bad == nil && end.Before(start) {
 		p.fail("end", errors.New("end timestamp must not be before start time"))
 	}
 	step, err := parseDuration(r.FormValue("step"))
-	if err == nil && step <= 0 {
+	switch {
+	case err != nil:
+	case step <= 0:
 		err = errors.New("zero or negative query resolution step widths are not accepted. Try a positive integer")
+	case step < time.Millisecond:
+		err = errShort
 	}
 	if err != nil {
 		p.fail("step", err)
 	}
 	timeout, lookback := p.duration("timeout"), p.duration("lookback_delta")
+	if lookback != 0 && lookback < time.Millisecond {
+		p.fail("lookback_delta", errShort)
+	}
 	switch {
 	case p.bad != nil:
 		return *p.bad
-	case end.Sub(start)/step > maxPoints:
+	case (end.UnixMilli()-start.UnixMilli())/step.Milliseconds() > maxPoints:
 		return fail(errBadData, errors.New("exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"))
 	}
 	text := r.FormValue("query")
-	q, err := h.engine.NewRangeQuery(r.Context(), h.store, promql.NewPrometheusQueryOpts(false, lookback), text, start, end, step)
-	return h.execute(r.Context(), q, err, text, timeout, limit)
+	b := h.budget(r.Context())
+	q, err := h.engine.NewRangeQuery(r.Context(), b.spend(h.store), promql.NewPrometheusQueryOpts(false, lookback), text, start, end, step)
+	return h.execute(b, q, err, text, timeout, limit)
 }
 
-func (h *handler) execute(ctx context.Context, q promql.Query, err error, text string, timeout time.Duration, limit int) result {
+func (h *handler) execute(b *budget, q promql.Query, err error, text string, timeout time.Duration, limit int) result {
 	if err != nil {
 		return badParameter("query", err)
+	}
+	ctx := b.ctx
+	if s, ok := q.Statement().(*parser.EvalStmt); ok {
+		at := span{1, s.End.Sub(s.Start)}
+		if s.Interval > 0 {
+			at.steps += float64(at.wide) / float64(s.Interval)
+		}
+		if b.windows, err = windows(s.Expr, at); err != nil {
+			q.Close()
+			return execution(err)
+		}
 	}
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
+	b.ctx = ctx
 	out := q.Exec(ctx)
 	res := result{warnings: out.Warnings, query: text, done: q.Close}
 	if out.Err != nil {
 		failed := execution(out.Err)
-		res.err, res.kind = out.Err, failed.kind
+		res.err, res.kind = failed.err, failed.kind
 		return res
 	}
 	truncated := false
@@ -205,6 +245,14 @@ func (h *handler) formatQuery(r *http.Request) result {
 	return result{data: e.Pretty(0)}
 }
 
+func (h *handler) parseQuery(r *http.Request) result {
+	e, err := h.parser.ParseExpr(r.FormValue("query"))
+	if err != nil {
+		return badParameter("query", err)
+	}
+	return result{data: tree(e)}
+}
+
 func (h *handler) series(r *http.Request) result {
 	if len(r.Form["match[]"]) == 0 {
 		return fail(errBadData, errors.New("no match[] parameter provided"))
@@ -215,7 +263,7 @@ func (h *handler) series(r *http.Request) result {
 		return *p.bad
 	}
 	hints := &storage.SelectHints{Start: timestamp.FromTime(start), End: timestamp.FromTime(end), Func: "series", Limit: hint(limit)}
-	q, err := h.store.Querier(hints.Start, hints.End)
+	q, err := h.budget(r.Context()).spend(h.store).Querier(hints.Start, hints.End)
 	if err != nil {
 		return execution(err)
 	}
@@ -310,7 +358,7 @@ func hint(limit int) int {
 	return limit
 }
 
-// metadata tells counters from gauges by name; the store keeps no metadata.
+// metadata describes the metrics that the store holds; it keeps no text of them.
 func (h *handler) metadata(r *http.Request) result {
 	p := parameters{r: r}
 	limit, metric := p.limit(), r.FormValue("metric")
@@ -326,21 +374,12 @@ func (h *handler) metadata(r *http.Request) result {
 	if err != nil {
 		return execution(err)
 	}
-	type meta struct {
-		Type string `json:"type"`
-		Help string `json:"help"`
-		Unit string `json:"unit"`
-	}
-	found := map[string][]meta{}
+	found := map[string][]Metadata{}
 	for _, n := range names {
 		if metric != "" && n != metric || limit > 0 && len(found) == limit {
 			continue
 		}
-		m := meta{Type: "gauge"}
-		if isCounter(n) {
-			m.Type = "counter"
-		}
-		found[strings.Clone(n)] = []meta{m}
+		found[strings.Clone(n)] = []Metadata{Describe(n)}
 	}
 	return result{data: found, warnings: warnings}
 }

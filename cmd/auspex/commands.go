@@ -19,6 +19,7 @@ import (
 	"auspex/correlator/replay"
 	"auspex/internal/cmdb"
 	"auspex/internal/config"
+	"auspex/internal/datafile"
 	"auspex/internal/usage"
 	"auspex/predictor/backtest"
 )
@@ -26,7 +27,7 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), backtestCommand(),
-		simulateCommand(), cmdbCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
+		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
 	}
 }
 
@@ -47,6 +48,7 @@ func (f *configFlags) add(c *cobra.Command) {
 }
 
 func (f *configFlags) load(std IO) (Config, error) {
+	datafile.Umask() // whoever reads the configuration writes our files, and none of the user's
 	set := slices.Clone(f.set)
 	for _, kv := range [][2]string{{"data", f.data}, {"api.listen", f.listen}, {"control.mode", f.mode}} {
 		if kv[1] != "" {
@@ -112,12 +114,13 @@ that it names, and puts in force what can change while the process runs.`,
 func configCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{Use: "config", Short: "Check, show or write a configuration", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	f := &configFlags{}
+	var connect bool
 	check := &cobra.Command{
 		Use: "check", Short: "Build every component of a configuration, and stop before it starts", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.load(std)
 			if err == nil {
-				err = Check(cmd.Context(), cfg, cmd.OutOrStdout())
+				err = Check(cmd.Context(), cfg, connect, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			if err != nil {
 				return lintError{err}
@@ -146,6 +149,8 @@ func configCommand(std IO) *cobra.Command {
 			return err
 		},
 	}
+	check.Flags().BoolVar(&connect, "connect", false, "also try every peer and every device of the roles once; nothing is written")
+	check.Flags().StringSliceVar(&f.roles, "role", nil, "roles that are checked (default: those of the configuration)")
 	f.add(check)
 	f.add(show)
 	parent.AddCommand(check, show, initCmd, keys)
@@ -184,6 +189,7 @@ func decodeCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339) that places dmesg's seconds")
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file` that resolves parts")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(DecodeFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -207,6 +213,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with time stamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`, - is standard output")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c
 }
 
@@ -228,6 +235,7 @@ func backtestCommand() *cobra.Command {
 	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
 	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
 	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
+	forecast.Flags().Var((*sizeFlag)(&fo.MaxSize), "max-size", maxSizeHelp)
 	ao := backtest.AnomalyOptions{}
 	anomaly := &cobra.Command{
 		Use: "anomaly", Short: "Score how unusual each row is, from the rows up to it", Args: noArgs,
@@ -245,6 +253,7 @@ func backtestCommand() *cobra.Command {
 	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` of the scores")
 	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "rows at the start that are learnt from and not tested (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
+	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
 	parent.AddCommand(forecast, anomaly)
 	return parent
 }
@@ -254,6 +263,7 @@ func simulateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			datafile.Umask()
 			return Simulate(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
@@ -262,6 +272,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1", "`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones")
 	return c
 }
 

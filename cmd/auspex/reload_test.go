@@ -17,13 +17,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"auspex/api/access"
 	"auspex/internal/certtest"
 	"auspex/internal/config"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/waittest"
 )
 
 // site is a folder with a configuration and the files that it names, and an
 // Auspex that runs on it.
 type site struct {
+	token    string // of an admin
 	dir, url string
 	hup      chan struct{}
 	client   http.Client
@@ -91,12 +95,18 @@ func (s *site) start(t *testing.T, text string) {
 			t.Error(err)
 		}
 	})
-	for { // the address is printed before the last parts run
-		if status, _ := s.get(t, "-/ready"); status == http.StatusOK {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
+	db, err := sqldb.Open(t.Context(), cfg.Store.SQL)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer func() { _ = db.Close() }()
+	if s.token, _, err = access.New(db, time.Hour).CreateToken(t.Context(), "reloads", access.RoleAdmin, 0); err != nil {
+		t.Fatal(err)
+	}
+	waittest.For(t, "it is ready", func() bool { // the address is printed before the last parts run
+		status, _ := s.get(t, "-/ready")
+		return status == http.StatusOK
+	})
 }
 
 func (s *site) ask(t *testing.T, method, path string) (status int, body []byte) {
@@ -105,6 +115,7 @@ func (s *site) ask(t *testing.T, method, path string) (status int, body []byte) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Authorization", "Bearer "+s.token)
 	res, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)

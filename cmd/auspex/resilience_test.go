@@ -25,6 +25,7 @@ import (
 	"auspex/collectors"
 	"auspex/internal/config"
 	"auspex/internal/run"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -300,16 +301,17 @@ func readAndEnd(t *testing.T, inventory string) time.Duration {
 	go func() { done <- Run(ctx, cfg, RunOptions{Out: out, Err: said, Grace: time.Minute}) }()
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		waittest.Until(t, func() error {
 			select {
 			case err := <-done:
 				t.Fatalf("it ended before %s: %v\n%s", what, err, said)
 			default:
 			}
-			if time.Now().After(end) {
-				t.Fatalf("waited 2 min for %s\n%s", what, said)
+			if !ok() {
+				return fmt.Errorf("%s\n%s", what, said)
 			}
-		}
+			return nil
+		})
 	}
 	var at *neturl.URL
 	until("the address", func() bool {

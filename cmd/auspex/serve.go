@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	promrules "github.com/prometheus/prometheus/rules"
@@ -21,7 +23,7 @@ const promPrefix = "/prometheus"
 // serve answers people: the REST API, the web UI and the Prometheus read API.
 func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	if !s.cfg.has(RoleAPI) {
-		return nil
+		return []run.Component{s.serveOwn()}
 	}
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
@@ -48,8 +50,10 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			deps.Admin = map[string]http.Handler{"/-/reload": s.reload}
 		}
 		if s.hot != nil {
-			cfg := prometheus.DefaultConfig()
+			cfg := s.cfg.API.Query
 			cfg.Rules = s.ruleGroups
+			cfg.Caller = func(ctx context.Context) string { return api.Caller(ctx).Name }
+			cfg.Status = prometheus.Status{Started: time.Now(), Retention: s.cfg.Store.HotWindow.Retention, Config: s.shownConfig}
 			read, err := prometheus.New(s.hot, cfg, s.log, s.reg)
 			if err != nil {
 				return nil, err
@@ -75,6 +79,16 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	})}
 }
 
+// serveOwn answers those who watch a process without an API.
+func (s *stack) serveOwn() run.Component {
+	return run.Func("metrics", func(ctx context.Context, ready func()) error {
+		return telemetry.Serve(ctx, s.cfg.Metrics, s.reg, s.health, s.log, func(addr net.Addr) {
+			s.own = "http://" + addr.String() + "/"
+			ready()
+		})
+	})
+}
+
 // historyView answers from ClickHouse where it is there, and is empty elsewhere.
 type historyView struct{ s *stack }
 
@@ -85,6 +99,13 @@ func (v historyView) Events(ctx context.Context, device string, since time.Time,
 		return nil, nil
 	}
 	return h.Events(ctx, device, since, limit)
+}
+
+// shownConfig is the configuration that this process began with.
+func (s *stack) shownConfig() (string, error) {
+	var text strings.Builder
+	err := ShowConfig(&text, s.cfg)
+	return text.String(), err
 }
 
 // ruleGroups are the rules that this process evaluates.

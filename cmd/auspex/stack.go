@@ -19,6 +19,7 @@ import (
 	"auspex/internal/bus/jetstream"
 	"auspex/internal/bus/kafka"
 	"auspex/internal/cmdb"
+	"auspex/internal/datafile"
 	"auspex/internal/reload"
 	"auspex/internal/run"
 	"auspex/internal/secrets"
@@ -58,6 +59,7 @@ type stack struct {
 	rateAt    time.Time // when the sample rate was computed last
 	rate      float64
 	rateTotal float64
+	own       string    // where a process without an API serves its metrics
 	gate      *bmc.Gate // one operation at a time on each board controller
 }
 
@@ -272,7 +274,11 @@ func (s *stack) openHot() run.Component {
 			return err
 		}
 		ready()
-		<-ctx.Done()
+		for run.Sleep(ctx, hot.BeatEvery) == nil {
+			if err := s.hot.Beat(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("contact with devices could not be noted", "error", err)
+			}
+		}
 		return s.hot.Close()
 	})
 }
@@ -299,6 +305,9 @@ func (p place) Place(resource string) (server, rack, site string, ok bool) {
 	return server, s.Rack(resource), s.Site(resource), true
 }
 
+// ours are the entries of a data folder that a process makes.
+var ours = []string{"lock", "run.json*", "auspex.db*", "spool.db*", "bus", "hot", "clickhouse", "sim", "predictor*", "cache"}
+
 // lockData makes sure that one process uses a data folder.
 func lockData(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -311,6 +320,10 @@ func lockData(dir string) (unlock func(), err error) {
 	if err := flock(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("another auspex uses the data folder %s; stop it, or choose another with --data", dir)
+	}
+	if err := datafile.Narrow(dir, ours...); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("data folder: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
 }

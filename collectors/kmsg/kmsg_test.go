@@ -18,6 +18,7 @@ import (
 
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -71,13 +72,14 @@ func (h *host) start(s collectors.Settings, out collectors.Emitter) (stop, end f
 
 func waitEvents(t *testing.T, rec *collectortest.Recorder, n int) []schemas.Event {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if ev := rec.Events(); len(ev) >= n {
-			return ev
+	var ev []schemas.Event
+	waittest.Until(t, func() error {
+		if ev = rec.Events(); len(ev) < n {
+			return fmt.Errorf("only %d of %d events", len(ev), n)
 		}
-	}
-	t.Fatalf("only %d of %d events", len(rec.Events()), n)
-	return nil
+		return nil
+	})
+	return ev
 }
 
 func TestFollowsLinesAndReboot(t *testing.T) {

@@ -12,395 +12,478 @@ import (
 	"auspex/schemas"
 )
 
-// series is where a sensor's readings go. Reported marks a sensor that a metric
-// report carries, so that it need not be read by itself.
-type series struct {
-	ref      collectors.Ref
-	scale    float64
-	reported bool
-	celsius  bool
-}
-
-// implausible is the magnitude of a temperature, in degrees Celsius, that no
-// part of a server survives; firmware is seen that reports thousandths.
-const implausible = 250
-
-func (s series) plausible(v float64) bool {
-	return !s.celsius || v <= implausible && v >= -implausible
-}
-
-// quantities maps ReadingType (DSP0268, Sensor) to what it measures.
-var quantities = map[string]sensor.Quantity{
-	"Temperature": sensor.Celsius, "Rotational": sensor.RPM, "Power": sensor.Watts, "Voltage": sensor.Volts, "Current": sensor.Amperes,
-	"Percent": sensor.Percent, "EnergyJoules": sensor.Joules, "Frequency": sensor.Hertz, "Altitude": sensor.Pascals, "PressurePa": sensor.Pascals,
-}
-
-// sensorSeries finds or makes the series of a sensor resource.
-func (r *reader) sensorSeries(ch string, o redfish.Object) (series, bool) {
-	path := o.ID()
-	if s, ok := r.found.sensors[path]; ok {
-		return s, true
-	}
-	kind := o.String("ReadingType")
-	q, ok := quantities[kind]
-	if !ok {
-		return series{}, false
-	}
-	name := o.String("Name")
-	if name == "" {
-		name = o.String("Id")
-	}
-	about := name
-	if k, _ := sensor.Part(about); k == "" {
-		about = o.String("Id") // vendors put the part into one of the two
-	}
-	c := sensor.Classify(about, strings.ReplaceAll(ch, "_", " ")+" "+o.String("PhysicalContext"), q)
-	// Names need not be unique, ids are within a chassis.
-	for _, alt := range []string{o.String("Id"), ch + " " + o.String("Id")} {
-		if owner, taken := r.found.names[[3]string{c.Metric, c.Part, name}]; taken && owner != path {
-			name = alt
-		}
-	}
-	r.found.names[[3]string{c.Metric, c.Part, name}] = path
-	s := series{celsius: q == sensor.Celsius, ref: r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", name), scale: c.Scale}
-	if q == sensor.Pascals && o.String("ReadingUnits") == "kPa" {
-		s.scale = 1000
-	}
-	r.found.sensors[path] = s
-	return s, true
-}
-
-func (r *reader) readSensors(ctx context.Context, now time.Time) error {
-	for i := range r.found.chassis {
-		ch := &r.found.chassis[i]
-		if ch.sensors == "" {
-			if err := r.readLegacy(ctx, ch, now); err != nil {
-				return err
-			}
-			continue
-		}
-		if r.allReported(ch) {
-			continue
-		}
-		list, bad, err := r.c.Members(ctx, ch.sensors)
-		r.bad.Add(float64(bad))
-		if err := r.tolerate(err); err != nil {
-			return err
-		}
-		ch.paths = ch.paths[:0]
-		for _, o := range list {
-			s, ok := r.sensorSeries(ch.id, o)
-			if !ok {
-				continue
-			}
-			ch.paths = append(ch.paths, o.ID())
-			switch v, ok := o.Number("Reading"); {
-			case !ok || s.reported:
-			case !s.plausible(v):
-				r.bad.Inc()
-			default:
-				r.batch.Sample(s.ref, now, v*s.scale)
-			}
-		}
-	}
-	return nil
-}
-
-func (r *reader) allReported(ch *chassis) bool {
-	for _, p := range ch.paths {
-		if !r.found.sensors[p].reported {
-			return false
-		}
-	}
-	return len(ch.paths) > 0
-}
-
-// readLegacy reads the resources Thermal and Power of services older than the
-// sensor model (DSP0268, deprecated there).
-func (r *reader) readLegacy(ctx context.Context, ch *chassis, now time.Time) error {
-	get := func(path string) (redfish.Object, error) {
-		if path == "" {
-			return nil, nil
-		}
-		o, err := r.c.Get(ctx, path)
-		return o, r.tolerate(err)
-	}
-	put := func(o redfish.Object, key string, q sensor.Quantity, suffix string) {
-		v, ok := o.Number(key)
-		if !ok {
-			return
-		}
-		name := o.String("Name")
-		if name == "" {
-			name = o.String("MemberId")
-		}
-		c := sensor.Classify(name+suffix, ch.id+" "+o.String("PhysicalContext"), q)
-		r.batch.Sample(r.batch.Series(c.Metric, c.Kind, c.Part, "sensor", name), now, v*c.Scale)
-	}
-	t, err := get(ch.thermal)
+// readSensors reads a collection of sensors. Where the service does not expand it, its
+// members become sources of their own, which the plan takes or leaves.
+func (r *reader) readSensors(ctx context.Context, src *source, now time.Time) error {
+	list, err := r.list(ctx, src.path)
 	if err != nil {
 		return err
 	}
-	for _, o := range t.Objects("Temperatures") {
-		put(o, "ReadingCelsius", sensor.Celsius, "")
-	}
-	for _, o := range t.Objects("Fans") {
-		q := sensor.RPM
-		if o.String("ReadingUnits") == "Percent" {
-			q = sensor.Percent
+	src.list = true
+	for _, o := range list {
+		if o.IsLink() {
+			r.child(src, o.ID(), rankSensor, (*reader).readSensor)
+			continue
 		}
-		put(o, "Reading", q, "")
+		r.sensor(src, o, now)
 	}
-	p, err := get(ch.power)
-	if err != nil {
+	return nil
+}
+
+// readSensor reads one sensor.
+func (r *reader) readSensor(ctx context.Context, src *source, now time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil || o == nil {
 		return err
 	}
-	for _, o := range p.Objects("PowerSupplies") {
-		put(o, "PowerInputWatts", sensor.Watts, " Input")
-		put(o, "PowerOutputWatts", sensor.Watts, " Output")
-		put(o, "LineInputVoltage", sensor.Volts, " Input")
-		r.supply(o, now)
+	if o.ID() == "" {
+		o["@odata.id"] = src.path
 	}
-	for _, o := range p.Objects("Voltages") {
-		put(o, "ReadingVolts", sensor.Volts, "")
-	}
-	for _, o := range p.Objects("PowerControl") {
-		put(o, "PowerConsumedWatts", sensor.Watts, "")
-	}
+	r.sensor(src, o, now)
 	return nil
 }
 
-// readSupplies reads what is not a number at a power supply: whether it has
-// input and works.
-func (r *reader) readSupplies(ctx context.Context, now time.Time) error {
-	for _, path := range r.found.supplies {
-		list, bad, err := r.c.Members(ctx, path)
-		r.bad.Add(float64(bad))
-		if err := r.tolerate(err); err != nil {
-			return err
-		}
-		for _, o := range list {
-			r.supply(o, now)
-		}
-	}
-	return nil
-}
-
-func (r *reader) supply(o redfish.Object, now time.Time) {
-	if o.Object("Status").String("State") == "Absent" {
+func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
+	id, name := o.ID(), nameOf(o)
+	if id == "" {
+		r.bad.Inc() // an error in place of a member
 		return
 	}
-	name := o.String("Name")
-	kind, part := sensor.Part(name)
-	if kind != schemas.KindPSU {
-		kind, part = sensor.Part(o.String("Id"))
+	m := measureOf(o, name)
+	if m.conflict && !r.told[id] {
+		r.told[id] = true
+		r.conflicts.Inc()
+		if !r.told["conflict"] { // the others are counted
+			r.told["conflict"] = true
+			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts", "sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
+		}
 	}
-	if kind != schemas.KindPSU {
-		if kind, part = sensor.Part(o.String("MemberId")); kind != schemas.KindPSU {
+	place := strings.ReplaceAll(src.chassis, "_", " ") + " " + o.String("PhysicalContext")
+	x := &reading{id: id, name: name, place: place, q: m.q}
+	if v, ok := o.Number("Reading"); ok && !silent(o) {
+		x.value, x.ok = v*m.scale+m.offset, true
+	}
+	if m.q == "" && !r.known(id) {
+		// Nothing says what it measures. Another place may, under the same name, which may
+		// still have to be read.
+		switch {
+		case r.found.called[strings.ToLower(name)] != nil:
 			return
+		case !r.told[id]:
+			r.told[id], src.again = true, true
+			return
+		case !x.ok || !r.room():
+			return
+		}
+	}
+	if m.q != "" {
+		x.bounds = bounds(o, m.scale, m.offset)
+	}
+	if src.rank == rankSensor { // at the cost of a request each
+		src.every = 0
+		switch {
+		case !x.ok, m.q == sensor.State, m.q == "":
+			src.every = 10 * r.cfg.SensorInterval
+		case m.q == sensor.Percent:
+			src.every = 4 * r.cfg.SensorInterval
+		}
+	}
+	r.put(src, x, now, now)
+	if src.rank == rankSensors && !silent(o) && (m.q == sensor.RPM || m.q == sensor.Percent) {
+		r.health(src, o, id, name, place, now)
+	}
+}
+
+// known reports whether something has a series.
+func (r *reader) known(id string) bool { return r.found.byID[id] != nil }
+
+// room reports whether the device may have one more series without a meaning.
+func (r *reader) room() bool {
+	if r.found.free >= r.cfg.MaxUnmapped {
+		r.unmapped.Inc()
+		return false
+	}
+	r.found.free++
+	return true
+}
+
+// health says of a fan whether it works.
+func (r *reader) health(src *source, o redfish.Object, id, name, place string, now time.Time) {
+	kind, part := sensor.Part(name)
+	if kind == "" {
+		kind, part = sensor.Part(lastPart(id))
+	}
+	if h := o.Object("Status").String("Health"); kind == schemas.KindFan && h != "" {
+		r.put(src, &reading{
+			id: id + " Health", name: name, place: place, sole: true, value: truth(h != "Critical"), ok: true,
+			metric: &sensor.Series{Metric: "auspex_fan_healthy", Kind: kind, Part: part, Scale: 1},
+		}, now, now)
+	}
+}
+
+// readThermal reads temperatures and fans of the resource Thermal (DSP0268, deprecated
+// there; the only one of older services, and of some the only one that has the fans).
+func (r *reader) readThermal(ctx context.Context, src *source, now time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil {
+		return err
+	}
+	for i, m := range o.Objects("Temperatures") {
+		r.member(src, m, i, "Temperatures", "ReadingCelsius", "Cel", now)
+	}
+	for i, m := range o.Objects("Fans") {
+		unit := m.String("ReadingUnits")
+		if q, _, _ := sensor.Unit(unit); q == "" {
+			unit = "RPM"
+		}
+		key := "Reading"
+		if _, ok := m.Number(key); !ok {
+			key = "ReadingRPM" // of the first version of the schema
+		}
+		r.member(src, m, i, "Fans", key, unit, now)
+		if !silent(m) {
+			r.health(src, m, src.path+"#/Fans/"+memberID(m, i), nameOf(m), "", now)
+		}
+	}
+	return nil
+}
+
+// readOlderPower reads the resource Power (DSP0268, deprecated there).
+func (r *reader) readOlderPower(ctx context.Context, src *source, now time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil {
+		return err
+	}
+	supplies := o.Objects("PowerSupplies")
+	parts := r.numbered(schemas.KindPSU, supplies)
+	for i, m := range supplies {
+		r.supply(src, m, parts[i], src.path+"#/PowerSupplies/"+memberID(m, i), now)
+	}
+	for i, m := range o.Objects("Voltages") {
+		r.member(src, m, i, "Voltages", "ReadingVolts", "V", now)
+	}
+	for i, m := range o.Objects("PowerControl") {
+		r.member(src, m, i, "PowerControl", "PowerConsumedWatts", "W", now)
+	}
+	return nil
+}
+
+// memberID is the place of a member in its array: what its id says, or where it stands.
+func memberID(o redfish.Object, i int) string {
+	if _, fragment, ok := strings.Cut(o.ID(), "#"); ok {
+		return lastPart(fragment)
+	}
+	return strconv.Itoa(i)
+}
+
+// member puts one number of a member of an array.
+func (r *reader) member(src *source, o redfish.Object, i int, array, key, unit string, now time.Time) {
+	q, scale, offset := sensor.Unit(unit)
+	name := nameOf(o)
+	if _, err := strconv.Atoi(name); err == nil {
+		name = array + " " + name
+	}
+	if q == sensor.Celsius && margin(o, name, unit) || q == sensor.Celsius && olderMargin(o) {
+		q, offset = sensor.Margin, 0
+	}
+	x := &reading{
+		id: src.path + "#/" + array + "/" + memberID(o, i) + "/" + key, name: name, array: array,
+		place: src.chassis + " " + o.String("PhysicalContext"), q: q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
+	}
+	if v, ok := o.Number(key); ok && !silent(o) {
+		x.value, x.ok = v*scale+offset, true
+	}
+	if _, there := o[key]; there {
+		r.put(src, x, now, now)
+	}
+}
+
+// olderMargin reports whether a temperature of Thermal has a range that ends at 0.
+func olderMargin(o redfish.Object) bool {
+	low, okLow := o.Number("MinReadingRangeTemp")
+	high, okHigh := o.Number("MaxReadingRangeTemp")
+	return okLow && okHigh && low < 0 && high <= 0
+}
+
+// supplyNumbers are the numbers of a power supply in Power (DSP0268).
+var supplyNumbers = []struct {
+	key, unit, metric string
+	q                 sensor.Quantity
+}{
+	{"PowerInputWatts", "W", "auspex_psu_input_power_watts", sensor.Watts},
+	{"PowerOutputWatts", "W", "auspex_psu_output_power_watts", sensor.Watts},
+	{"LastPowerOutputWatts", "W", "auspex_psu_output_power_watts", sensor.Watts},
+	{"LineInputVoltage", "V", "auspex_psu_input_voltage_volts", sensor.Volts},
+	{"InputCurrentAmps", "A", "auspex_psu_input_current_amperes", sensor.Amperes},
+}
+
+// supply reads a power supply: of Power, or a resource of its own.
+func (r *reader) supply(src *source, o redfish.Object, part, id string, now time.Time) {
+	name := nameOf(o)
+	if part == "" || o.Object("Status").String("State") == "Absent" {
+		return
+	}
+	put := func(key, metric string, q sensor.Quantity, v float64, bounds ...collectors.Threshold) {
+		r.put(src, &reading{
+			id: id + "/" + key, name: name, array: "PowerSupplies " + key, q: q, sole: true, value: v, ok: true, bounds: bounds,
+			metric: &sensor.Series{Metric: metric, Kind: schemas.KindPSU, Part: part, Scale: 1},
+		}, now, now)
+	}
+	had := make(map[string]bool)
+	for _, n := range supplyNumbers {
+		if v, ok := o.Number(n.key); ok && !had[n.metric] && !silent(o) {
+			had[n.metric] = true
+			put(n.key, n.metric, n.q, v, nominal(o, n.q, n.metric)...)
 		}
 	}
 	if line := o.String("LineInputStatus"); line != "" {
-		r.batch.Sample(r.batch.Series("auspex_psu_input_present", kind, part, "sensor", name), now, truth(line == "Normal"))
+		put("LineInputStatus", "auspex_psu_input_present", "", truth(line != "LossOfInput"))
 	}
 	if health := o.Object("Status").String("Health"); health != "" {
-		r.batch.Sample(r.batch.Series("auspex_psu_healthy", kind, part, "sensor", name), now, truth(health != "Critical"))
+		put("Health", "auspex_psu_healthy", "", truth(health != "Critical"))
 	}
 }
 
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// readReports reads every value of every metric report. A value that is the
-// reading of a sensor goes to the sensor's series; any other goes to a series
-// that its property names. Services are seen that leave the fragment of a
-// property out, so that several values have one name: those are told apart by
-// their order, which such services keep.
-func (r *reader) readReports(ctx context.Context, now time.Time) error {
-	if r.found.reports == "" {
-		return nil
-	}
-	if len(r.found.sensors) == 0 {
-		if err := r.learnSensors(ctx); err != nil {
-			return err
+// nominal reads what a power supply is made for (DSP0268, InputRanges): the range of its
+// input voltage, where it has one only, and its capacity.
+func nominal(o redfish.Object, q sensor.Quantity, metric string) []collectors.Threshold {
+	switch {
+	case q == sensor.Volts:
+		list := o.Objects("InputRanges")
+		if len(list) != 1 {
+			return nil
+		}
+		low, okLow := list[0].Number("MinimumVoltage")
+		high, okHigh := list[0].Number("MaximumVoltage")
+		if okLow && okHigh && low < high {
+			return []collectors.Threshold{{Bound: schemas.RangeMin, Value: low}, {Bound: schemas.RangeMax, Value: high}}
+		}
+	case strings.Contains(metric, "output_power"):
+		if v, ok := o.Number("PowerCapacityWatts"); ok && v > 0 {
+			return []collectors.Threshold{{Bound: schemas.RangeMax, Value: v}}
 		}
 	}
-	list, bad, err := r.c.Members(ctx, r.found.reports)
-	r.bad.Add(float64(bad))
-	if err := r.tolerate(err); err != nil {
+	return nil
+}
+
+// readSubsystem follows ThermalSubsystem and PowerSubsystem to what has the readings.
+func (r *reader) readSubsystem(ctx context.Context, src *source, _ time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil {
 		return err
 	}
-	seen := make(map[string]int)
-	for _, report := range list {
-		clear(seen)
-		id := report.String("Id")
-		for _, v := range report.Objects("MetricValues") {
-			if v.Object("Oem").Object("Nvidia").Bool("MetricValueStale") {
-				r.stale.Inc()
-				continue
-			}
-			prop := v.String("MetricProperty")
-			if prop == "" {
-				prop = v.String("MetricId")
-			}
-			value, text, ok := metricValue(v["MetricValue"])
-			if prop == "" || !ok {
-				r.bad.Inc()
-				continue
-			}
-			seen[prop]++
-			path, fragment, _ := strings.Cut(prop, "#")
-			if s, ok := r.found.sensors[path]; ok && (fragment == "" || fragment == "/Reading") && text == "" {
-				if !s.reported {
-					s.reported = true
-					r.found.sensors[path] = s
-				}
-				if s.plausible(value) {
-					r.batch.Sample(s.ref, now, value*s.scale)
-					continue
-				}
-				r.bad.Inc() // kept under the property's name, without a unit
-			}
-			ref, scale := r.reportSeries(id, prop, seen[prop], text)
-			r.batch.Sample(ref, now, value*scale)
+	r.child(src, o.Link("ThermalMetrics"), rankExcerpts, (*reader).readExcerpts)
+	r.child(src, o.Link("Fans"), rankExcerpts, (*reader).readFans)
+	r.child(src, o.Link("PowerSupplies"), rankExcerpts, (*reader).readSupplies)
+	return nil
+}
+
+// readFans reads the fans of a ThermalSubsystem.
+func (r *reader) readFans(ctx context.Context, src *source, now time.Time) error {
+	list, err := r.members(ctx, src.path)
+	parts := r.numbered(schemas.KindFan, list)
+	for i, o := range list {
+		speed := o.Object("SpeedPercent")
+		name, part := nameOf(o), parts[i]
+		if part == "" {
+			continue
 		}
+		for _, n := range []struct {
+			key, metric string
+			q           sensor.Quantity
+			scale       float64
+		}{
+			{"Reading", "auspex_fan_duty_ratio", sensor.Percent, 0.01}, {"SpeedRPM", "auspex_fan_speed_rpm", sensor.RPM, 1},
+		} {
+			v, ok := speed.Number(n.key)
+			if !ok || silent(o) {
+				continue
+			}
+			same := ""
+			if n.key == "SpeedRPM" || speed["SpeedRPM"] == nil {
+				same = speed.String("DataSourceUri")
+			}
+			r.put(src, &reading{
+				id: o.ID() + "#/SpeedPercent/" + n.key, same: same, name: name, q: n.q, sole: true, value: v, ok: true,
+				metric: &sensor.Series{Metric: n.metric, Kind: schemas.KindFan, Part: part, Scale: n.scale},
+			}, now, now)
+		}
+		if health := o.Object("Status").String("Health"); health != "" && !silent(o) {
+			r.put(src, &reading{
+				id: o.ID() + " Health", name: name, sole: true, value: truth(health != "Critical"), ok: true,
+				metric: &sensor.Series{Metric: "auspex_fan_healthy", Kind: schemas.KindFan, Part: part, Scale: 1},
+			}, now, now)
+		}
+	}
+	return err
+}
+
+// readSupplies reads the power supplies of a PowerSubsystem.
+func (r *reader) readSupplies(ctx context.Context, src *source, now time.Time) error {
+	list, err := r.members(ctx, src.path)
+	parts := r.numbered(schemas.KindPSU, list)
+	for i, o := range list {
+		r.supply(src, o, parts[i], o.ID(), now)
+		if c := r.child(src, o.Link("Metrics"), rankExcerpts, (*reader).readExcerpts); c != nil && parts[i] != "" && !silent(o) {
+			c.chassis = parts[i]
+		}
+	}
+	return err
+}
+
+// excerptUnits are the excerpts of EnvironmentMetrics, ThermalMetrics, PowerSupplyMetrics and
+// ProcessorMetrics (DSP0268), with the unit of each.
+var excerptUnits = [][2]string{
+	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"}, {"HumidityPercent", "%"}, {"CoreVoltage", "V"},
+	{"InputPowerWatts", "W"}, {"OutputPowerWatts", "W"}, {"InputVoltage", "V"}, {"InputCurrentAmps", "A"}, {"FrequencyHz", "Hz"},
+	{"FanSpeedPercent", "%"}, {"TemperatureReadingsCelsius", "Cel"}, {"FanSpeedsPercent", "%"},
+}
+
+// readExcerpts reads a resource of excerpts: readings of sensors, each with the sensor's
+// path where it has one.
+func (r *reader) readExcerpts(ctx context.Context, src *source, now time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil {
+		return err
+	}
+	r.excerpts(src, o, "", "#", now)
+	summary := o.Object("TemperatureSummaryCelsius")
+	for _, k := range []string{"Intake", "Exhaust"} {
+		r.excerpt(src, summary.Object(k), k, "Cel", "", "#/TemperatureSummaryCelsius/"+k, now)
 	}
 	return nil
 }
 
-// learnSensors reads the sensors once for their names, so that reports can be
-// joined with them.
-func (r *reader) learnSensors(ctx context.Context) error {
-	for i := range r.found.chassis {
-		ch := &r.found.chassis[i]
-		if ch.sensors == "" {
-			continue
+// excerpts puts the excerpts of an object; owner is the part that it speaks of.
+func (r *reader) excerpts(src *source, o redfish.Object, owner, at string, now time.Time) {
+	if owner == "" && sensorKind(src.chassis) != "" {
+		owner = src.chassis
+	}
+	for _, x := range excerptUnits {
+		key, unit := x[0], x[1]
+		if key == "EnergykWh" && o.Object("EnergyJoules") != nil {
+			continue // the same, rounded
 		}
-		list, bad, err := r.c.Members(ctx, ch.sensors)
-		r.bad.Add(float64(bad))
-		if err := r.tolerate(err); err != nil {
-			return err
+		if e := o.Object(key); e != nil {
+			name := strings.TrimSpace(owner + " " + key)
+			if o["TemperatureReadingsCelsius"] != nil && key == "PowerWatts" {
+				name = "Fans " + key // DSP0268, ThermalMetrics: of the whole thermal subsystem
+			}
+			r.excerpt(src, e, name, unit, owner, at+"/"+key, now)
 		}
-		for _, o := range list {
-			if _, ok := r.sensorSeries(ch.id, o); ok {
-				ch.paths = append(ch.paths, o.ID())
+		for i, e := range o.Objects(key) {
+			name := e.String("DeviceName")
+			if name == "" {
+				name = lastPart(e.String("DataSourceUri"))
+			}
+			if name != "" {
+				r.excerpt(src, e, name, unit, "", at+"/"+key+"/"+memberID(e, i), now)
 			}
 		}
 	}
-	return nil
 }
 
-// properties names the metrics of report values that have a place of their own,
-// by the property's path (DSP0268, ProcessorMetrics, MemoryMetrics, PortMetrics).
-var properties = map[string]struct {
-	metric string
-	scale  float64
-}{
-	"ProcessorMetrics#/OperatingSpeedMHz":                                     {"clock_hertz", 1e6},
-	"ProcessorMetrics#/BandwidthPercent":                                      {"utilization_ratio", 0.01},
-	"ProcessorMetrics#/CacheMetricsTotal/LifeTime/CorrectableECCErrorCount":   {"cache_ecc_correctable_errors_total", 1},
-	"ProcessorMetrics#/CacheMetricsTotal/LifeTime/UncorrectableECCErrorCount": {"cache_ecc_uncorrectable_errors_total", 1},
-	"ProcessorMetrics#/PCIeErrors/CorrectableErrorCount":                      {"pcie_correctable_errors_total", 1},
-	"ProcessorMetrics#/PCIeErrors/NonFatalErrorCount":                         {"pcie_nonfatal_errors_total", 1},
-	"ProcessorMetrics#/PCIeErrors/FatalErrorCount":                            {"pcie_fatal_errors_total", 1},
-	"ProcessorMetrics#/PCIeErrors/ReplayCount":                                {"pcie_replays_total", 1},
-	"ProcessorMetrics#/PCIeErrors/L0ToRecoveryCount":                          {"pcie_recoveries_total", 1},
-	"MemoryMetrics#/OperatingSpeedMHz":                                        {"memory_clock_hertz", 1e6},
-	"MemoryMetrics#/BandwidthPercent":                                         {"memory_utilization_ratio", 0.01},
-	"MemoryMetrics#/LifeTime/CorrectableECCErrorCount":                        {"memory_ecc_correctable_errors_total", 1},
-	"MemoryMetrics#/LifeTime/UncorrectableECCErrorCount":                      {"memory_ecc_uncorrectable_errors_total", 1},
-	"MemoryMetrics#/Oem/Nvidia/RowRemapping/CorrectableRowRemappingCount":     {"remapped_rows_total", 1},
-	"MemoryMetrics#/Oem/Nvidia/RowRemapping/UncorrectableRowRemappingCount":   {"uncorrectable_remapped_rows_total", 1},
+func sensorKind(text string) string {
+	kind, _ := sensor.Part(text)
+	return kind
 }
 
-// reportSeries finds the series of a report value that is not a sensor's, and
-// its factor.
-func (r *reader) reportSeries(report, prop string, nth int, text string) (ref collectors.Ref, scale float64) {
-	name := strings.TrimPrefix(prop, "/redfish/v1/")
-	kind, part := sensor.Part(strings.ReplaceAll(name, "/", " "))
-	owner := kind
-	if owner == "" {
-		owner = schemas.KindServer
+func (r *reader) excerpt(src *source, e redfish.Object, name, unit, owner, at string, now time.Time) {
+	if e == nil || silent(e) {
+		return
 	}
-	path, fragment, _ := strings.Cut(name, "#")
-	if p, ok := properties[lastPart(path)+"#"+fragment]; ok && text == "" && nth == 1 {
-		return r.batch.Series("auspex_"+owner+"_"+p.metric, kind, part, "sensor", path), p.scale
+	key := "Reading"
+	if _, ok := e.Number("SpeedRPM"); ok && e["Reading"] == nil {
+		key, unit = "SpeedRPM", "RPM"
 	}
-	labels := []string{"report", report, "property", name}
-	if nth > 1 {
-		labels = append(labels, "occurrence", strconv.Itoa(nth))
+	v, ok := e.Number(key)
+	if !ok {
+		return
 	}
-	if text != "" {
-		labels = append(labels, "state", text)
+	q, scale, offset := sensor.Unit(unit)
+	if strings.HasSuffix(at, "HumidityPercent") {
+		q = sensor.Humidity
 	}
-	return r.batch.Series("auspex_"+owner+"_report_value", kind, part, labels...), 1
+	same := e.String("DataSourceUri")
+	if s := r.found.sources[same]; s != nil && !r.known(same) && s.at.IsZero() && !r.waits(same, now) {
+		s.wanted, src.again = true, true // it has a better name for itself
+		return
+	}
+	if q == sensor.Celsius && sensor.MarginName(name) {
+		q = sensor.Margin
+	}
+	if same == "" && v == 0 && q == sensor.Celsius {
+		return // an excerpt has no status: services are seen that show absent parts as 0 °C
+	}
+	r.put(src, &reading{
+		id: src.path + at, same: same, name: name, place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
+		value: v*scale + offset, ok: true,
+	}, now, now)
 }
 
-// metricValue reads a MetricValue, which is text (DSP0268, MetricReport): a
-// number, a boolean, a duration in seconds, or a state, whose value is 1.
-func metricValue(v any) (value float64, text string, ok bool) {
-	switch v := v.(type) {
-	case float64:
-		return v, "", true
-	case bool:
-		return truth(v), "", true
-	case string:
-		if f, err := strconv.ParseFloat(v, 64); err == nil {
-			return f, "", true
+// readComponents follows a collection of processors or memory modules to their metrics.
+func (r *reader) readComponents(ctx context.Context, src *source, _ time.Time) error {
+	list, err := r.list(ctx, src.path)
+	src.list = true
+	for _, o := range list {
+		if o.IsLink() {
+			if o, err = r.get(ctx, o.ID()); err != nil {
+				return err
+			}
 		}
-		switch strings.ToLower(v) {
-		case "true":
-			return 1, "", true
-		case "false":
-			return 0, "", true
-		case "", "nan", "null":
-			return 0, "", false
-		}
-		if d, ok := duration(v); ok {
-			return d, "", true
-		}
-		return 1, v, true
-	}
-	return 0, "", false
-}
-
-// duration reads an ISO 8601 duration of days and smaller, in seconds.
-func duration(s string) (float64, bool) {
-	rest, ok := strings.CutPrefix(s, "P")
-	if !ok || rest == "" {
-		return 0, false
-	}
-	var total float64
-	inTime := false
-	for rest != "" {
-		if rest[0] == 'T' && !inTime {
-			inTime, rest = true, rest[1:]
+		if o == nil || silent(o) {
 			continue
 		}
-		i := strings.IndexFunc(rest, func(c rune) bool { return c != '.' && (c < '0' || c > '9') })
-		if i <= 0 {
-			return 0, false
+		kind := schemas.KindDIMM
+		if strings.HasSuffix(src.path, "Processors") {
+			if kind = schemas.KindCPU; o.String("ProcessorType") == "GPU" {
+				kind = schemas.KindGPU
+			}
 		}
-		n, err := strconv.ParseFloat(rest[:i], 64)
-		if err != nil {
-			return 0, false
+		_, part := sensor.Part(o.String("Id")) // the memory of a GPU is the GPU's
+		if part == "" {
+			part = partOf(kind, o.String("Id"), label(o), o.String("Name"), lastPart(o.ID()))
 		}
-		switch {
-		case rest[i] == 'D' && !inTime:
-			n *= 86400
-		case rest[i] == 'H' && inTime:
-			n *= 3600
-		case rest[i] == 'M' && inTime:
-			n *= 60
-		case rest[i] == 'S' && inTime:
-		default:
-			return 0, false
+		for _, link := range []string{"Metrics", "EnvironmentMetrics"} {
+			if c := r.child(src, o.Link(link), rankMetrics, (*reader).readMetrics); c != nil {
+				c.chassis = part
+				c.every = max(c.every, 10*r.cfg.SensorInterval)
+			}
 		}
-		total, rest = total+n, rest[i+1:]
 	}
-	return total, true
+	return err
+}
+
+// readMetrics reads the metrics of a processor or a memory module: counters of errors,
+// clocks, and excerpts.
+func (r *reader) readMetrics(ctx context.Context, src *source, now time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if err != nil || o == nil {
+		return err
+	}
+	part := src.chassis
+	kind := sensorKind(part)
+	if kind == "" {
+		return nil
+	}
+	for fragment, p := range properties {
+		resource, fragment, _ := strings.Cut(fragment, "#")
+		if !strings.HasPrefix(o.String("@odata.type"), "#"+resource+".") {
+			continue
+		}
+		at := o
+		steps := strings.Split(strings.TrimPrefix(fragment, "/"), "/")
+		for _, s := range steps[:len(steps)-1] {
+			at = at.Object(s)
+		}
+		if v, ok := at.Number(steps[len(steps)-1]); ok {
+			name := strings.TrimPrefix(src.path, "/redfish/v1/")
+			r.put(src, &reading{
+				id: src.path + "#" + fragment, name: name, sole: true, value: v, ok: true,
+				metric: &sensor.Series{Metric: "auspex_" + kind + "_" + p.metric, Kind: kind, Part: part, Scale: p.scale},
+			}, now, now)
+		}
+	}
+	r.excerpts(src, o, part, "#", now)
+	return nil
 }

@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/collectors"
+	"auspex/internal/bmc"
 	"auspex/internal/bmc/redfish"
 	"auspex/internal/trust"
 	"auspex/schemas"
@@ -44,7 +46,13 @@ type Config struct {
 	// Backlog is how much of a log that was never read before is of interest, by
 	// the service's own clock; 0 takes all of it.
 	Backlog time.Duration `yaml:"backlog"`
-	TLS     trust.TLS     `yaml:"tls"`
+	// MaxRequests bounds the requests of one round of readings. What a service cannot give
+	// within it is read in turn, a round later.
+	MaxRequests int `yaml:"max_requests"`
+	// MaxUnmapped bounds the series of a device whose meaning nothing says, such as values
+	// of metric reports without a metric of ours; what is beyond is counted.
+	MaxUnmapped int       `yaml:"max_unmapped"`
+	TLS         trust.TLS `yaml:"tls"`
 
 	tlsOnce func() (*tls.Config, error)
 }
@@ -54,6 +62,7 @@ func DefaultConfig() *Config {
 	c := &Config{
 		Interval: 10 * time.Second, SensorInterval: 30 * time.Second, DiscoveryInterval: 10 * time.Minute, Jitter: 0.1, Timeout: 10 * time.Second,
 		ExcludeLogs: []string{"PostCodes", "Dump", "DebugTokenService", "FDR", "Journal", "HostLogger", "Crashdump"}, Backlog: 24 * time.Hour,
+		MaxRequests: 60, MaxUnmapped: 200,
 	}
 	// All clients share one configuration, and with it one cache of sessions.
 	c.tlsOnce = sync.OnceValues(func() (*tls.Config, error) { return c.TLS.Client() })
@@ -67,6 +76,8 @@ func (c *Config) Validate() error {
 		return errors.New("interval, discovery_interval and timeout must be positive")
 	case c.SensorInterval < 0 || c.Backlog < 0:
 		return errors.New("sensor_interval and backlog must not be negative")
+	case c.MaxRequests < 1 || c.MaxUnmapped < 0:
+		return errors.New("max_requests must be positive, max_unmapped must not be negative")
 	case c.Jitter < 0 || c.Jitter > 1:
 		return errors.New("jitter must be between 0 and 1")
 	}
@@ -97,10 +108,19 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	r := &reader{
 		cfg: c, s: s, opt: opt, target: target, device: device, batch: collectors.NewBatch(device, Name),
-		bad:     counter("bad_resources_total", "Resources, log entries and metric values that could not be understood."),
-		rereads: counter("log_rereads_total", "Logs that were read in full because the last known entry was gone."),
-		skipped: counter("log_skipped_total", "Log entries left out because they are older than the backlog of interest."),
-		stale:   counter("stale_values_total", "Metric report values left out because the service marks them as stale."),
+		bad:       counter("bad_resources_total", "Resources, log entries and metric values that could not be understood."),
+		rereads:   counter("log_rereads_total", "Logs that were read in full because the last known entry was gone."),
+		skipped:   counter("log_skipped_total", "Log entries left out because they are older than the backlog of interest."),
+		stale:     counter("stale_values_total", "Metric report values left out because the service marks them as stale, or they are older than the backlog."),
+		unnamed:   counter("unnamed_values_total", "Metric report values left out because several share a name that says no property."),
+		unmapped:  counter("unmapped_values_total", "Values left out because nothing says what they are and max_unmapped series of that kind are kept."),
+		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type; the unit counts."),
+		requests:  counter("requests_total", "Requests to services."),
+		deferred:  counter("deferred_reads_total", "Reads put off to a later round because of max_requests."),
+		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "auspex_collectors_redfish_bad_resources", Help: "Resources that cannot be read now, the first of each device by name: 1.",
+		}, []string{"device", "resource"})),
+		failing: make(map[string]*failure), told: make(map[string]bool),
 	}
 	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
 	return r, nil
@@ -117,18 +137,24 @@ type reader struct {
 	batch  *collectors.Batch
 	loop   collectors.Collector
 
-	bad, rereads, skipped, stale prometheus.Counter
+	bad, rereads, skipped, stale, unnamed, unmapped, conflicts, requests, deferred prometheus.Counter
+	badNow                                                                         *prometheus.GaugeVec
 
 	found     *inventory // nil before discovery
 	foundAt   time.Time
 	sensorsAt time.Time
 	skew      time.Duration // the service's clock minus ours
+	on        string        // the power state
+	counted   int64         // requests that are in the counter
 	cursors   map[string]position
 	loaded    bool
-	kept      string          // cursors as they were last stored
-	sent      map[string]bool // ids of the events of this poll
-	good      int             // answers of this poll that were understood
-	failed    error           // the last one that was not
+	kept      string              // cursors as they were last stored
+	sent      map[string]bool     // ids of the events of this poll
+	good      int                 // answers of this poll that were understood
+	failed    error               // the last one that was not
+	hung      bool                // one of them did not come in time
+	failing   map[string]*failure // by path
+	told      map[string]bool     // what was said once
 }
 
 // Run implements [collectors.Collector].
@@ -156,6 +182,7 @@ func (r *reader) open(ctx context.Context) error {
 		return err
 	}
 	r.c, err = redfish.New(opt)
+	r.counted = 0
 	return err
 }
 
@@ -164,10 +191,14 @@ func (r *reader) open(ctx context.Context) error {
 // long.
 func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	r.batch.Discard()
+	defer func() {
+		r.requests.Add(float64(r.c.Requests() - r.counted))
+		r.counted = r.c.Requests()
+	}()
 	now := r.s.Now()
 	if r.found == nil || now.Sub(r.foundAt) >= r.cfg.DiscoveryInterval {
 		r.failed = nil
-		if err := r.turn(ctx, func() error { return r.discover(ctx) }); err != nil {
+		if err := r.turn(ctx, func() error { return r.discover(ctx, now) }); err != nil {
 			return mark(err)
 		}
 		r.foundAt = now
@@ -175,9 +206,9 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 			r.foundAt = now.Add(min(time.Minute, r.cfg.DiscoveryInterval) - r.cfg.DiscoveryInterval)
 		}
 	}
-	r.sent, r.good, r.failed = make(map[string]bool), 0, nil
-	for i := range r.found.logs {
-		if err := r.readLog(ctx, out, &r.found.logs[i]); err != nil {
+	r.sent, r.good, r.failed, r.hung = make(map[string]bool), 0, nil, false
+	for _, l := range r.found.logs {
+		if err := r.readLog(ctx, out, l); err != nil {
 			r.loaded = false // what was read and not sent is read again
 			return mark(err)
 		}
@@ -186,10 +217,12 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 		return mark(err)
 	}
 	if r.cfg.SensorInterval > 0 && now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2 {
-		for _, read := range []func(context.Context, time.Time) error{r.readReports, r.readSensors, r.readSupplies} {
-			if err := r.turn(ctx, func() error { return read(ctx, now) }); err != nil {
-				return mark(err)
-			}
+		understood := r.c.Understood()
+		if err := r.round(ctx, now); err != nil {
+			return mark(err)
+		}
+		if r.c.Understood() == understood && r.failed != nil {
+			return mark(r.failed) // it only makes sense where it says that nothing has changed
 		}
 		r.sensorsAt = now
 	}
@@ -210,40 +243,142 @@ func (r *reader) turn(ctx context.Context, f func() error) error {
 
 // mark gives the runner the kind of an error.
 func mark(err error) error {
-	switch {
+	switch kind := bmc.KindOf(err); {
 	case errors.Is(err, redfish.ErrAuth):
 		return fmt.Errorf("%w: %w", collectors.ErrAuth, err)
-	case errors.Is(err, redfish.ErrProtocol), errors.As(err, new(*redfish.StatusError)):
+	case kind == bmc.Garbled || kind == bmc.Missing:
 		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
 	}
 	return err
 }
 
-// tolerate counts the failure of one resource, and hands back what concerns the
-// whole service: no connection, no permission, no time.
-func (r *reader) tolerate(err error) error {
-	var st *redfish.StatusError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, redfish.ErrProtocol), errors.As(err, &st) && st.Status != 401 && st.Status < 500:
-		r.bad.Inc()
-		r.failed = err
+// failure is a resource that cannot be read: it is asked for again ever more seldom.
+type failure struct {
+	until time.Time
+	wait  time.Duration
+}
+
+// How long a resource that could not be read is left alone: twice as long each time. What
+// is not there at all will hardly come before the next discovery.
+const (
+	firstWait  = time.Minute
+	absentWait = 10 * time.Minute
+	longWait   = 24 * time.Hour
+	maxNamed   = 16 // resources of a device that are named in a metric
+)
+
+// waits reports whether a resource is one to be left alone for now.
+func (r *reader) waits(path string, now time.Time) bool {
+	f := r.failing[path]
+	return f != nil && now.Before(f.until)
+}
+
+// heal notes that a resource can be read.
+func (r *reader) heal(path string) {
+	if r.failing[path] != nil {
+		delete(r.failing, path)
+		r.badNow.DeleteLabelValues(r.device, path)
+	}
+}
+
+// tolerate counts the failure of one resource and names it, and hands back what
+// concerns the whole service: no connection, no permission, no time.
+func (r *reader) tolerate(path string, err error) error {
+	if err == nil {
 		return nil
 	}
-	return err
+	kind := bmc.KindOf(err)
+	switch {
+	case kind == bmc.Garbled, kind == bmc.Missing:
+	case errors.Is(err, context.DeadlineExceeded) && r.good > 0 && !r.hung:
+		r.hung = true // one resource that never comes is no loss of contact, a second one is
+	default:
+		return err
+	}
+	r.failed = err
+	f := r.failing[path]
+	if f == nil {
+		f = &failure{} // what makes no sense once may at the next poll
+		if kind == bmc.Missing {
+			f.wait = absentWait
+		}
+		if r.failing[path] = f; len(r.failing) <= maxNamed {
+			r.badNow.WithLabelValues(r.device, path).Set(1)
+			r.s.Log.Warn("resource cannot be read, will be tried again", "resource", path, "in", f.wait, "error", err)
+		}
+	}
+	r.bad.Inc()
+	f.until, f.wait = r.s.Now().Add(f.wait), min(max(2*f.wait, firstWait), longWait)
+	return nil
+}
+
+// get reads a resource, or nil where it cannot be read or is to be left alone.
+func (r *reader) get(ctx context.Context, path string) (redfish.Object, error) {
+	if path == "" || r.waits(path, r.s.Now()) {
+		return nil, nil
+	}
+	o, err := r.c.Get(ctx, path)
+	if err != nil {
+		return nil, r.tolerate(path, err)
+	}
+	r.heal(path)
+	r.good++
+	return o, nil
+}
+
+// list reads a collection in the order of its members' paths; some may be links only.
+func (r *reader) list(ctx context.Context, path string) ([]redfish.Object, error) {
+	if path == "" || r.waits(path, r.s.Now()) {
+		return nil, nil
+	}
+	list, err := r.c.List(ctx, path)
+	if err != nil {
+		return nil, r.tolerate(path, err)
+	}
+	r.heal(path)
+	r.good++
+	slices.SortStableFunc(list, func(a, b redfish.Object) int { return natural(a.ID(), b.ID()) })
+	return list, nil
+}
+
+// natural compares paths so that …/9 comes before …/10.
+func natural(a, b string) int {
+	if len(a) != len(b) && strings.TrimRight(a, "0123456789") == strings.TrimRight(b, "0123456789") {
+		return len(a) - len(b)
+	}
+	return strings.Compare(a, b)
+}
+
+// members reads a collection with its members in full.
+func (r *reader) members(ctx context.Context, path string) (out []redfish.Object, err error) {
+	list, err := r.list(ctx, path)
+	for _, m := range list {
+		if m.IsLink() {
+			if m, err = r.get(ctx, m.ID()); err != nil {
+				return nil, err
+			}
+		}
+		if m != nil {
+			out = append(out, m)
+		}
+	}
+	return out, err
 }
 
 func (r *reader) readPower(ctx context.Context, now time.Time) error {
 	if r.found.system == "" {
 		return nil
 	}
-	o, _, err := r.c.GetChanged(ctx, r.found.system)
+	o, err := r.c.GetChanged(ctx, r.found.system)
 	if err != nil {
-		return r.tolerate(err)
+		return r.tolerate(r.found.system, err)
 	}
+	r.heal(r.found.system)
 	r.good++
-	switch o.String("PowerState") {
+	if o != nil {
+		r.on = o.String("PowerState")
+	}
+	switch r.on {
 	case "On", "PoweringOff":
 		r.batch.Sample(r.batch.Series("auspex_server_power_on", "", ""), now, 1)
 	case "Off", "PoweringOn":
@@ -254,47 +389,40 @@ func (r *reader) readPower(ctx context.Context, now time.Time) error {
 
 // inventory is what discovery has found in a service.
 type inventory struct {
-	system   string // path of the system that has a power state
-	logs     []logService
-	chassis  []chassis
-	reports  string // path of the collection of metric reports
-	supplies []string
-	sensors  map[string]series    // by path
-	names    map[[3]string]string // metric, part and sensor label to path
+	system  string // path of the system that has a power state
+	logs    []*logService
+	sources map[string]*source        // of readings, by path
+	metrics map[string]redfish.Object // the definitions of the metrics of reports, by id
+	planned []*source
+	waiting int // resources that could not be read when that was planned
+	catalog
 }
 
-type chassis struct {
-	id      string
-	sensors string // path of the collection, "" where there is none
-	thermal string // the older resources, where there are no sensors
-	power   string
-	paths   []string // of the sensors with a reading
-}
-
-type logService struct {
-	id      string
-	chassis string // id of the chassis that keeps the log, or ""
-	entries string
-	broken  bool // was told that it cannot be read
-}
-
-// discover walks the service once. Reading what it found costs little after it.
-func (r *reader) discover(ctx context.Context) error {
+// discover walks the service. Reading what it found costs little after it.
+func (r *reader) discover(ctx context.Context, now time.Time) error {
 	root, err := r.c.Root(ctx)
 	if err != nil {
 		return err
 	}
-	inv := &inventory{sensors: make(map[string]series), names: make(map[[3]string]string)}
-	members := func(link string) ([]redfish.Object, error) {
-		if link == "" {
-			return nil, nil
-		}
-		list, bad, err := r.c.Members(ctx, link)
-		r.bad.Add(float64(bad))
-		return list, r.tolerate(err)
+	old := r.found
+	if old == nil {
+		old = &inventory{sources: make(map[string]*source), metrics: make(map[string]redfish.Object), catalog: newCatalog()}
 	}
+	inv := &inventory{sources: make(map[string]*source), metrics: old.metrics, catalog: old.catalog}
+	r.found = inv
+	add := func(path string, rank rank, ch string, read func(*reader, context.Context, *source, time.Time) error) {
+		if path == "" || inv.sources[path] != nil {
+			return
+		}
+		src := old.sources[path]
+		if src == nil {
+			src = &source{path: path, rank: rank, chassis: ch, read: read, gives: make(map[*series]int)}
+		}
+		src.keep(inv, old)
+	}
+	seen := make(map[string]bool) // logs, by the path of their entries
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {
-		list, err := members(root.Link(owner))
+		list, err := r.members(ctx, root.Link(owner))
 		if err != nil {
 			return err
 		}
@@ -306,55 +434,56 @@ func (r *reader) discover(ctx context.Context) error {
 			if t, ok := o.Time("DateTime"); ok && owner == "Managers" && t.Year() > 1970 {
 				r.skew = t.Sub(r.s.Now())
 			}
-			services, err := members(o.Link("LogServices"))
-			if err != nil {
-				return err
+			services := o.Link("LogServices")
+			var logs []redfish.Object
+			if services != "" && !seen[services] {
+				seen[services] = true
+				if logs, err = r.members(ctx, services); err != nil {
+					return err
+				}
 			}
-			for _, l := range services {
+			for _, l := range logs {
 				entries := l.Link("Entries")
-				if entries == "" || slices.Contains(r.cfg.ExcludeLogs, l.String("Id")) {
+				if entries == "" || seen[entries] || slices.Contains(r.cfg.ExcludeLogs, l.String("Id")) {
 					continue
 				}
-				svc := logService{id: l.String("Id"), entries: entries}
+				seen[entries] = true
+				i := slices.IndexFunc(old.logs, func(x *logService) bool { return x.entries == entries })
+				svc := &logService{id: l.String("Id"), entries: entries}
+				if i >= 0 {
+					svc = old.logs[i]
+				}
 				if owner == "Chassis" {
 					svc.chassis = o.String("Id")
 				}
 				inv.logs = append(inv.logs, svc)
 			}
-			if owner != "Chassis" {
-				continue
-			}
-			c := chassis{id: o.String("Id"), sensors: o.Link("Sensors")}
-			if c.sensors == "" {
-				c.thermal, c.power = o.Link("Thermal"), o.Link("Power")
-			}
-			if c.sensors != "" || c.thermal != "" || c.power != "" {
-				inv.chassis = append(inv.chassis, c)
-			}
-			if sub := o.Link("PowerSubsystem"); sub != "" {
-				ps, err := r.c.Get(ctx, sub)
-				if err := r.tolerate(err); err != nil {
-					return err
-				}
-				if link := ps.Link("PowerSupplies"); link != "" {
-					inv.supplies = append(inv.supplies, link)
-				}
+			id := o.String("Id")
+			switch owner {
+			case "Systems":
+				add(o.Link("Processors"), rankMetrics, "", (*reader).readComponents)
+				add(o.Link("Memory"), rankMetrics, "", (*reader).readComponents)
+			case "Chassis":
+				add(o.Link("Sensors"), rankSensors, id, (*reader).readSensors)
+				add(o.Link("Thermal"), rankThermal, id, (*reader).readThermal)
+				add(o.Link("Power"), rankPower, id, (*reader).readOlderPower)
+				add(o.Link("ThermalSubsystem"), rankWalk, id, (*reader).readSubsystem)
+				add(o.Link("PowerSubsystem"), rankWalk, id, (*reader).readSubsystem)
+				add(o.Link("EnvironmentMetrics"), rankExcerpts, id, (*reader).readExcerpts)
 			}
 		}
 	}
-	if link := root.Link("TelemetryService"); link != "" {
-		ts, err := r.c.Get(ctx, link)
-		if err := r.tolerate(err); err != nil {
-			return err
-		}
-		inv.reports = ts.Link("MetricReports")
-	}
-	r.found = inv
-	r.batch = collectors.NewBatch(r.device, Name)
+	add(root.Link("TelemetryService"), rankWalk, "", (*reader).readTelemetry)
+	inv.dirty = true
 	return nil
 }
 
 // Evidence implements [collectors.Witness].
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrRedfishURL}
+}
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.BMC, "tls", &c.TLS
 }

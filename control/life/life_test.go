@@ -15,7 +15,6 @@ import (
 	"auspex/control/life"
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
-	"auspex/internal/bus/wire"
 	"auspex/internal/cmdb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
@@ -212,7 +211,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(v)
 	f.Fuzz(func(_ *testing.T, in []byte) {
 		var w auspexv1.Batch
-		if wire.Decode(in, &w) == nil {
+		if w.UnmarshalVT(in) == nil {
 			life.Read(life.Bus{Placer: &placer{}}, &w)
 		}
 	})

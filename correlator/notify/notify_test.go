@@ -22,6 +22,7 @@ import (
 	"auspex/internal/certtest"
 	"auspex/internal/store/records"
 	"auspex/internal/trust"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -119,16 +120,6 @@ func publish(t *testing.T, b *mem.Bus, inc schemas.Incident) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatal("timed out waiting for " + what)
-}
-
 func incident(revision int, sev schemas.Severity) schemas.Incident {
 	return schemas.Incident{
 		ID: "i-1", Opened: time.Now().UTC(), Site: "dc1", Severity: sev, Revision: revision, Events: []string{"e1"},
@@ -147,11 +138,11 @@ func TestARevisionUpdatesTheSameAlert(t *testing.T) {
 	m := newManager(t)
 	b := start(t, config(m), nil)
 	publish(t, b, incident(1, schemas.SeverityError))
-	eventually(t, "the first alert", func() bool { return len(m.all()) == 1 })
+	waittest.For(t, "the first alert", func() bool { return len(m.all()) == 1 })
 	second := incident(2, schemas.SeverityError)
 	second.RootCause.Confidence = 0.97
 	publish(t, b, second)
-	eventually(t, "the second alert", func() bool { return len(m.all()) == 2 })
+	waittest.For(t, "the second alert", func() bool { return len(m.all()) == 2 })
 	a := m.all()
 	for k, v := range a[0].Labels {
 		if a[1].Labels[k] != v {
@@ -176,9 +167,9 @@ func TestARiseOfSeverityResolvesTheOldAlertInTheSamePost(t *testing.T) {
 	m := newManager(t)
 	b := start(t, config(m), nil)
 	publish(t, b, incident(1, schemas.SeverityWarning))
-	eventually(t, "the first alert", func() bool { return len(m.all()) == 1 })
+	waittest.For(t, "the first alert", func() bool { return len(m.all()) == 1 })
 	publish(t, b, incident(2, schemas.SeverityCritical))
-	eventually(t, "the rise", func() bool { return len(m.all()) >= 3 })
+	waittest.For(t, "the rise", func() bool { return len(m.all()) >= 3 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.posts[len(m.posts)-1]
@@ -193,7 +184,7 @@ func TestAClosedOrAbsorbedIncidentIsResolved(t *testing.T) {
 			m := newManager(t)
 			b := start(t, config(m), nil)
 			publish(t, b, incident(1, schemas.SeverityError))
-			eventually(t, "the alert", func() bool { return len(m.all()) == 1 })
+			waittest.For(t, "the alert", func() bool { return len(m.all()) == 1 })
 			last := incident(2, schemas.SeverityError)
 			if now := time.Now().UTC(); name == "closed" {
 				last.Closed = &now
@@ -201,7 +192,7 @@ func TestAClosedOrAbsorbedIncidentIsResolved(t *testing.T) {
 				last.MergedInto, last.Events, last.Explanation = "i-2", nil, ""
 			}
 			publish(t, b, last)
-			eventually(t, "the end", func() bool { return len(m.all()) == 2 })
+			waittest.For(t, "the end", func() bool { return len(m.all()) == 2 })
 			a := m.all()[1]
 			if a.EndsAt.After(time.Now()) || a.Labels["severity"] != "error" || a.Annotations["description"] != "Feed A lost power." {
 				t.Errorf("alert %+v", a)
@@ -214,15 +205,15 @@ func TestFailuresAreRetriedAndRefusalsAreNot(t *testing.T) {
 	m := newManager(t, http.StatusInternalServerError, http.StatusServiceUnavailable)
 	b := start(t, config(m), nil)
 	publish(t, b, incident(1, schemas.SeverityError))
-	eventually(t, "the alert after two failures", func() bool { return len(m.all()) == 1 })
+	waittest.For(t, "the alert after two failures", func() bool { return len(m.all()) == 1 })
 	m.mu.Lock()
 	m.answer = []int{http.StatusBadRequest}
 	requests := len(m.auth)
 	m.mu.Unlock()
 	publish(t, b, incident(2, schemas.SeverityError))
-	eventually(t, "the refusal", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.auth) == requests+1 })
+	waittest.For(t, "the refusal", func() bool { m.mu.Lock(); defer m.mu.Unlock(); return len(m.auth) == requests+1 })
 	publish(t, b, incident(3, schemas.SeverityError))
-	eventually(t, "the next revision", func() bool { return len(m.all()) == 2 })
+	waittest.For(t, "the next revision", func() bool { return len(m.all()) == 2 })
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.auth) != requests+2 {
@@ -246,7 +237,7 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 		}
 	}()
 	publish(t, b, incident(1, schemas.SeverityError))
-	eventually(t, "health to tell", func() bool { return n.Health() != nil })
+	waittest.For(t, "health to tell", func() bool { return n.Health() != nil })
 	if said := n.Health().Error(); !strings.Contains(said, m.URL) || !strings.Contains(said, "1 incidents wait") {
 		t.Errorf("health: %s", said)
 	}
@@ -259,7 +250,7 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 	publish(t, b, gone)
 	m.setAway(false)
 	state := map[string]string{}
-	eventually(t, "both incidents", func() bool {
+	waittest.For(t, "both incidents", func() bool {
 		for _, a := range m.all() {
 			state[a.Labels["incident"]] = "firing"
 			if !a.EndsAt.After(time.Now()) {
@@ -268,7 +259,7 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 		}
 		return len(state) == 2
 	})
-	eventually(t, "what closed meanwhile to be resolved", func() bool {
+	waittest.For(t, "what closed meanwhile to be resolved", func() bool {
 		for _, a := range m.all() {
 			if a.Labels["incident"] == "i-1" && !a.EndsAt.After(time.Now()) {
 				return true
@@ -279,7 +270,7 @@ func TestAnAlertmanagerThatWasAwayGetsWhatIsSoNow(t *testing.T) {
 	if state["i-2"] != "firing" {
 		t.Errorf("told: %v", state)
 	}
-	eventually(t, "health to be well", func() bool { return n.Health() == nil })
+	waittest.For(t, "health to be well", func() bool { return n.Health() == nil })
 }
 
 func TestWhichAlertmanagerIsTrusted(t *testing.T) {
@@ -306,7 +297,7 @@ func TestOpenIncidentsAreSentAfterARestartAndAgain(t *testing.T) {
 	c := config(m)
 	c.Resend = time.Second
 	start(t, c, openList{incident(7, schemas.SeverityError)})
-	eventually(t, "two sendings", func() bool { return len(m.all()) >= 2 })
+	waittest.For(t, "two sendings", func() bool { return len(m.all()) >= 2 })
 }
 
 func TestCredentialsComeFromFiles(t *testing.T) {
@@ -319,7 +310,7 @@ func TestCredentialsComeFromFiles(t *testing.T) {
 	c.Alertmanagers[0].BearerTokenFile = file
 	b := start(t, c, nil)
 	publish(t, b, incident(1, schemas.SeverityError))
-	eventually(t, "the alert", func() bool { return len(m.all()) == 1 })
+	waittest.For(t, "the alert", func() bool { return len(m.all()) == 1 })
 	if m.auth[0] != "Bearer s3cret" {
 		t.Errorf("authorization %q", m.auth[0])
 	}

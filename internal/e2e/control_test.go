@@ -98,7 +98,7 @@ func nodeStates(t *testing.T, dir, node string) []string {
 }
 
 func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
-	whole(t)
+	beside(t)
 	const server = "gpu-r03-04"
 	for _, protocol := range []string{"redfish", "ipmi"} {
 		t.Run(protocol, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
 }
 
 func TestABMCThatAnswersAndDoesNothingEndsInFailed(t *testing.T) {
-	whole(t)
+	beside(t)
 	const server = "gpu-r03-04"
 	dir := dataDir(t)
 	p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/deaf-bmc.yaml", "--seed", "3",

@@ -3,7 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,20 +11,20 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/openconfig/gnmic/pkg/api"
 
 	"auspex/internal/secrets"
 	"auspex/internal/sim"
 	"auspex/internal/sim/ledger"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
 // TestForeignClientsDriveTheSimulatedFleet is why the simulator may stand for real
 // devices: clients that others wrote use it.
 func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
-	whole(t)
+	beside(t)
 	root := dataDir(t)
 	dir := filepath.Join(root, "sim")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -42,14 +42,12 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 			t.Errorf("the simulator ended with %v:\n%s", err, stderr.String())
 		}
 	})
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(dir, sim.EndpointsFile)); err == nil {
-			break
+	waittest.Until(t, func() error {
+		if _, err := os.Stat(filepath.Join(dir, sim.EndpointsFile)); err != nil {
+			return fmt.Errorf("the simulator is not ready:\n%s", stderr.String())
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the simulator is not ready:\n%s", stderr.String())
-		}
-	}
+		return nil
+	})
 	var topology schemas.Topology
 	b, err := os.ReadFile(filepath.Join(dir, sim.TopologyFile))
 	if err == nil {
@@ -139,10 +137,10 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 // wait polls without a product that could die.
 func wait(t *testing.T, what string, check func() error) {
 	t.Helper()
-	err := errors.New("not looked at")
-	for end := time.Now().Add(patience); err != nil; time.Sleep(250 * time.Millisecond) {
-		if err = check(); err != nil && time.Now().After(end) {
-			t.Fatalf("%s: %v", what, err)
+	waittest.Until(t, func() error {
+		if err := check(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
-	}
+		return nil
+	})
 }

@@ -2,9 +2,18 @@ package e2e
 
 import (
 	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded/embeddedtest"
@@ -20,7 +29,6 @@ type row struct {
 // and an engine of our own.
 func openHistory(t *testing.T, dir string) *clickhouse.DB {
 	t.Helper()
-	t.Setenv("AUSPEX_REQUIRE_ENGINE", "1")
 	e := embeddedtest.StartIn(t, filepath.Join(dir, "clickhouse"))
 	t.Cleanup(e.Close)
 	cfg := clickhouse.DefaultConfig()
@@ -31,6 +39,62 @@ func openHistory(t *testing.T, dir string) *clickhouse.DB {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// stores waits until the history of a running product holds records of its ledger.
+func (p *product) stores(records map[string]int) {
+	p.t.Helper()
+	p.awaitFor(2*patience, "the history holds what the fleet has said", func() error {
+		rows, err := p.rows("source IN ('ipmi', 'redfish', 'kmsg')")
+		if err != nil {
+			return err
+		}
+		var missing []string
+		stored := rowCounts(rows)
+		for key := range records {
+			if stored[key] == 0 {
+				missing = append(missing, key)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("%d of %d records are missing: %.400q", len(missing), len(records), missing)
+		}
+		return nil
+	})
+}
+
+// rows reads the events table of a running product through the engine's socket, as
+// a person does.
+func (p *product) rows(where string) ([]row, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		sockets, err := filepath.Glob(filepath.Join(p.dir, "clickhouse", "sockets", "*"))
+		if err != nil || len(sockets) == 0 {
+			return nil, errors.Join(errors.New("the engine has no socket yet"), err)
+		}
+		return new(net.Dialer).DialContext(ctx, "unix", sockets[len(sockets)-1])
+	}
+	transport := &http.Transport{DialContext: dial}
+	defer transport.CloseIdleConnections()
+	query := "SELECT source, device, attrs FROM auspex.events WHERE " + where + " FORMAT JSONEachRow"
+	resp, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Post("http://engine/", "text/plain", strings.NewReader(query)) //nolint:noctx // it has a timeout
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		b, _ := io.ReadAll(resp.Body)
+		return nil, fmt.Errorf("%s: %.400s", resp.Status, b)
+	}
+	var all []row
+	for d := json.NewDecoder(resp.Body); ; {
+		var r row
+		if err := d.Decode(&r); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
 }
 
 // events reads rows of the events table, duplicates and all: without FINAL.

@@ -100,7 +100,7 @@ func engines(dir string) []int {
 // PostgreSQL, takes away the one, the other and the engine while the fleet has
 // much to say, and stops it while Kafka is away.
 func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func ipmitool(t *testing.T, address, user, password string, args ...string) stri
 }
 
 func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
-	whole(t)
+	beside(t)
 	addresses, consoles := bmcs(t)
 	address, con := addresses[0], consoles[0]
 	dir := dataDir(t)
@@ -131,7 +131,26 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 		}
 		return has(string(b), `"node-1/gpu0"`)
 	})
-	time.Sleep(10 * time.Second) // written to the history
+	records := func() map[string]int {
+		out := map[string]int{}
+		for line := range strings.Lines(ipmitool(t, address, "admin", "secret", "sel", "list")) {
+			id, _, ok := strings.Cut(line, "|")
+			if n := 0; ok {
+				if _, err := fmt.Sscanf(strings.TrimSpace(id), "%x", &n); err != nil {
+					t.Fatalf("line of the SEL: %s", line)
+				}
+				out[strconv.Itoa(n)] = 1
+			}
+		}
+		return out
+	}
+	p.await("the history holds the records of the SEL", func() error {
+		rows, err := p.rows("source = 'ipmi'")
+		if want := records(); err == nil && len(rows) < len(want) {
+			err = fmt.Errorf("%d rows of %d records", len(rows), len(want))
+		}
+		return err
+	})
 	p.interrupt()
 
 	db := openHistory(t, dir)
@@ -139,17 +158,7 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 	for _, r := range events(t, db, "source = 'ipmi'") {
 		got[r.Attrs["record"]]++
 	}
-	want := map[string]int{}
-	for line := range strings.Lines(ipmitool(t, address, "admin", "secret", "sel", "list")) {
-		id, _, ok := strings.Cut(line, "|")
-		if n := 0; ok {
-			if _, err := fmt.Sscanf(strings.TrimSpace(id), "%x", &n); err != nil {
-				t.Fatalf("line of the SEL: %s", line)
-			}
-			want[strconv.Itoa(n)] = 1
-		}
-	}
-	if d := cmp.Diff(want, got); d != "" {
+	if d := cmp.Diff(records(), got); d != "" {
 		t.Errorf("records of the SEL by ipmitool (-) and rows of the table (+):\n%s", d)
 	}
 	if n := entries(); n <= before+2 {
@@ -158,7 +167,7 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 }
 
 func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
-	whole(t)
+	beside(t)
 	addresses, _ := bmcs(t)
 	if len(addresses) < 2 {
 		t.Fatal("two BMCs are needed: ipmi.sh start DIR 2")
@@ -261,7 +270,7 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		t.Errorf("reason of the drain: %s", s)
 	}
 	// The job still runs: no power cycle before it has ended.
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * time.Second) // in which it could be sent wrongly
 	acts, err := p.actionsOn("gpu1")
 	if err != nil {
 		t.Fatal(err)

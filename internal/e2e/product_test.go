@@ -32,6 +32,9 @@ const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	embeddedtest.Main()
+	if os.Getenv("AUSPEX_E2E") == "1" {
+		_ = os.Setenv("AUSPEX_REQUIRE_ENGINE", "1")
+	}
 	code := m.Run()
 	if buildDir != "" {
 		_ = os.RemoveAll(buildDir)
@@ -45,6 +48,14 @@ func whole(t *testing.T) {
 	if os.Getenv("AUSPEX_E2E") != "1" {
 		t.Skip("AUSPEX_E2E is not 1: run `make e2e` for the tests of the whole product")
 	}
+}
+
+// beside is [whole] for a test that waits most of its time and measures none: it runs
+// beside others of its kind, when those that measure are done.
+func beside(t *testing.T) {
+	t.Helper()
+	whole(t)
+	t.Parallel()
 }
 
 // peer returns what test/e2e.sh says of a peer. Without it the test is skipped, or

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,7 +53,7 @@ func TestReloadBySignalAndByRequest(t *testing.T) {
 	hangUp()
 	p.await("the failure", reloads("failure", 1))
 	p.await("the place of the mistake", func() error { return has(p.err.String(), file+":2: unknown key") })
-	made, err := exec.Command(binary(t), "token", "create", "reloads", "--role", "admin", "--data", dir).Output()
+	made, err := command(t, "token", "create", "reloads", "--role", "admin", "--data", dir).Output()
 	if err != nil {
 		t.Fatal(err)
 	}

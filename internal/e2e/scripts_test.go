@@ -16,6 +16,7 @@ func TestOtherScriptsAndSeedsGiveTheirOwnIncidents(t *testing.T) {
 		{"switch-and-crash", "23"},
 	} {
 		t.Run(tc.script, func(t *testing.T) {
+			t.Parallel()
 			dir := dataDir(t)
 			p := startDemo(t, dir, "--script", "testdata/scripts/"+tc.script+".yaml", "--seed", tc.seed, "--set", "store.clickhouse=off")
 			want := expected(t, dir)

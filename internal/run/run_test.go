@@ -41,7 +41,7 @@ func (j *journal) part(name string, after time.Duration, fail error) run.Compone
 			}
 		}
 		<-ctx.Done()
-		time.Sleep(after)
+		time.Sleep(after) // it stops slowly; its tests are in bubbles of synctest
 		j.add("stop %s", name)
 		return nil
 	})

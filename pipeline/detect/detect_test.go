@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
 	"auspex/schemas"
@@ -271,7 +273,7 @@ func TestAlertsOfAnOutageOfTheStoreAreWrittenAfterIt(t *testing.T) {
 	alerts(t, b, 3) // the bus has them meanwhile
 	rec.away.Store(false)
 	want := map[string]string{"a": "resolved", "b": "resolved", "c": "resolved"} // the end, and the end of the moment
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	waittest.Until(t, func() error {
 		got := map[string]string{}
 		as, _, err := rec.Alerts(t.Context(), records.Filter{})
 		if err != nil {
@@ -280,14 +282,11 @@ func TestAlertsOfAnOutageOfTheStoreAreWrittenAfterIt(t *testing.T) {
 		for _, a := range as {
 			got[a.ID] = a.Status
 		}
-		d := cmp.Diff(want, got)
-		if d == "" {
-			return
+		if d := cmp.Diff(want, got); d != "" {
+			return errors.New(d)
 		}
-		if time.Now().After(end) {
-			t.Fatal(d)
-		}
-	}
+		return nil
+	})
 }
 
 func TestMomentsStopFiringAfterAWhile(t *testing.T) {
@@ -299,15 +298,13 @@ func TestMomentsStopFiringAfterAWhile(t *testing.T) {
 	send(t, b, batch("s1", schemas.Event{ID: "a", Resource: "s1", Type: "host.oom", Severity: "error"},
 		schemas.Event{ID: "b", Resource: "s1", Type: "psu.failure", Severity: "error", State: "raised"}))
 	alerts(t, b, 2)
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	waittest.Until(t, func() error {
 		a, _, err := rec.Alert(t.Context(), "a")
-		if err == nil && a.Status == "resolved" {
-			break
+		if err == nil && a.Status != "resolved" {
+			err = fmt.Errorf("still %s", a.Status)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still %s, %v", a.Status, err)
-		}
-	}
+		return err
+	})
 	if a, _, _ := rec.Alert(t.Context(), "b"); a.Status != "firing" {
 		t.Errorf("a condition without an end is %s", a.Status)
 	}

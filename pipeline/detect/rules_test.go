@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/util/teststorage"
 
 	"auspex/internal/bus/mem"
+	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
 	"auspex/schemas"
@@ -65,11 +66,7 @@ func TestARuleThatFiresBecomesAnAlertAndEnds(t *testing.T) {
 	stop()
 	again := detect.NewRules(cfg, store, nil, b, e, rec, nil, nil)
 	stop = start(t, again)
-	for deadline := time.Now().Add(2 * time.Minute); again.Groups()[0].GetLastEvaluation().IsZero(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the rule is not evaluated")
-		}
-	}
+	waittest.For(t, "the rule is evaluated", func() bool { return !again.Groups()[0].GetLastEvaluation().IsZero() })
 	sample(2000)
 	if a := alerts(t, b, 2)[1]; a.Status != "resolved" || a.State != "cleared" || a.Resource != "s1/psu0" {
 		t.Errorf("%+v", a)

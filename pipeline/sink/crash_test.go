@@ -83,7 +83,7 @@ func victim(dir string, last bool) error {
 			if n%50 == 0 {
 				writeCursor(dir, n)
 			}
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // a collector has its rhythm
 		}
 	}
 	// What was acknowledged after the cursor is known by reading on from it.
@@ -101,7 +101,7 @@ func victim(dir string, last bool) error {
 		return err
 	}
 	var events, ids, rows, readings uint64
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) { // a condition, in a process that is no test
 		if err := db.Conn().QueryRow(ctx, "SELECT count(), uniqExact(id) FROM events").Scan(&events, &ids); err != nil {
 			return err
 		}
@@ -215,7 +215,7 @@ func TestKillingTheProcessLosesAndDoublesNothing(t *testing.T) {
 		if !out.Scan() {
 			t.Fatal(cmd.Wait(), stderr)
 		}
-		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond) // the moment of the kill
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}

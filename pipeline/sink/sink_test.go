@@ -19,6 +19,7 @@ import (
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/waittest"
 	"auspex/pipeline/enrich"
 	"auspex/pipeline/sink"
 	"auspex/schemas"
@@ -99,15 +100,15 @@ func publish(t testing.TB, b bus.Bus, topic, key string, v any) {
 func eventually(t testing.TB, db *clickhouse.DB, want uint64, query string) {
 	t.Helper()
 	var got uint64
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	waittest.Until(t, func() error {
 		if err := db.Conn().QueryRow(context.Background(), query).Scan(&got); err != nil {
 			t.Fatal(err)
 		}
-		if got == want {
-			return
+		if got != want {
+			return fmt.Errorf("%s: got %d, want %d", query, got, want)
 		}
-	}
-	t.Fatalf("%s: got %d, want %d", query, got, want)
+		return nil
+	})
 }
 
 func event(id string, at time.Time) *auspexv1.Event {
@@ -281,17 +282,13 @@ func TestLostAnswersAndAnOutageCostNothing(t *testing.T) {
 	eventually(t, db.DB, 10, "SELECT count() FROM events")
 	db.set(true)
 	send()
-	for s.Health() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.For(t, "health tells of it", func() bool { return s.Health() != nil })
 	if err := s.Health(); !errors.Is(err, errLost) {
 		t.Error(err)
 	}
 	db.set(false)
 	eventually(t, db.DB, 20, "SELECT count() FROM events")
-	for s.Health() != nil {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.Until(t, s.Health)
 	eventually(t, db.DB, 20, "SELECT count(DISTINCT id) FROM events")
 	eventually(t, db.DB, 20, "SELECT count() FROM events")
 }
@@ -354,7 +351,7 @@ func BenchmarkTelemetry(b *testing.B) {
 	}
 	b.ResetTimer()
 	_, stop := start(b, fast(), on, db)
-	for n := uint64(0); n < uint64(8*b.N); time.Sleep(5 * time.Millisecond) {
+	for n := uint64(0); n < uint64(8*b.N); time.Sleep(5 * time.Millisecond) { // asking costs time of what is measured
 		if err := db.Conn().QueryRow(b.Context(), "SELECT count() FROM gpu").Scan(&n); err != nil {
 			b.Fatal(err)
 		}

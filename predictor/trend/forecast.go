@@ -140,11 +140,19 @@ func (s *Series) forecast(limit float64, horizon time.Duration, load *peaks) (Fo
 	from := lastStep(y, have[:closed])
 	y, live := y[from:], have[from:closed]
 	noise, n := scale(y, live)
+	if n == 0 {
+		return f, false
+	}
 	if n < minBuckets { // too little since the step: what was said before it is void
 		f.Horizon = horizon
-		last, _, _ := middle(y, live, len(y)-3)
+		end := len(y)
+		for !live[end-1] {
+			end--
+		}
+		last, _, _ := middle(y[:end], live, end-3)
 		f.Level, f.Noise = (last+lim)*float64(s.sign), noise
-		f.Crossed = last >= 0 && load == nil
+		// What was read before an outage says nothing of now.
+		f.Crossed = last >= 0 && load == nil && end == len(y)
 		if f.Crossed {
 			f.Probability = 1
 		}

@@ -12,6 +12,23 @@ const Alarm = 0.5
 // that a forecast near it does not flap.
 const release = 0.35
 
+// step is how far the log-odds of a crossing move before that is worth telling: a bit, the
+// unit of the weight of evidence (Good, Probability and the Weighing of Evidence, 1950), by
+// which odds double. What stands is then off by at most step/4 = .17 in probability where it
+// is undecided, and by less the surer it is, since dp = p(1-p) d(log-odds); in expected
+// log score it costs at most step²/8 = .06 nats.
+const step = math.Ln2
+
+// rare is the probability below which nothing is said of a part: about that of a failure within
+// a week of a part of which a quarter fails within a year, 1-.75^(1/52).
+const rare = 0.005
+
+// logOdds of a probability; all that are rare are one, and so are all that are sure.
+func logOdds(p float64) float64 {
+	p = min(1-rare, max(rare, p))
+	return math.Log(p / (1 - p))
+}
+
 // Teller decides which forecasts are worth telling: the first alarm, its end,
 // and what changes the picture. Its zero value has told nothing.
 type Teller struct {
@@ -41,7 +58,8 @@ func (t *Teller) Tell(f Forecast) (Forecast, bool) {
 	}
 	switch {
 	case !t.told, t.alarm != was, f.Crossed != t.last.Crossed:
-	case math.Abs(f.Probability-t.last.Probability) >= 0.08:
+	case math.Abs(logOdds(f.Probability)-logOdds(t.last.Probability)) >= step:
+	case f.Probability <= rare && t.last.Probability > rare: // its end
 	case t.alarm && !f.Crossed && moved(t.last, f):
 	default:
 		return f, false

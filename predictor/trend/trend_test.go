@@ -167,8 +167,8 @@ func TestTellerTellsWhatMatters(t *testing.T) {
 	}{
 		{"the first", 0.2, 0, true, false},
 		{"nothing new", 0.21, 0, false, false},
-		{"an alarm", 0.6, 0, true, true},
-		{"time passes as was said", 0.6, 0, false, true},
+		{"an alarm", 0.7, 0, true, true},
+		{"time passes as was said", 0.7, 0, false, true},
 		{"falls, but not far", 0.45, 0, true, true},
 		{"the crossing moves", 0.5, 2 * time.Hour, true, true},
 		{"the end", 0.1, 2 * time.Hour, true, false},
@@ -242,5 +242,26 @@ func BenchmarkForecast(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Forecast(80, 168*time.Hour)
+	}
+}
+
+// TestSmallProbabilitiesEnd lets what is said of a series that has become quiet fall to
+// nothing: it must not stand at a few percent for ever.
+func TestSmallProbabilitiesEnd(t *testing.T) {
+	var teller Teller
+	said := -1.0
+	told := 0
+	for i := range 400 {
+		p := 0.07 * math.Exp(-float64(i)/40)
+		if f, material := teller.Tell(Forecast{At: start.Add(time.Duration(i) * time.Hour), Probability: p}); material {
+			said = f.Probability
+			told++
+		}
+		if off := math.Abs(logOdds(said) - logOdds(p)); off > step {
+			t.Fatalf("%.4f stands while it is %.4f", said, p)
+		}
+	}
+	if said > rare || told > 6 {
+		t.Errorf("%.4f stands after %d changes", said, told)
 	}
 }

@@ -15,9 +15,12 @@ die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 need() {
   PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null && return
   [ "$(id -u)" = 0 ] || die "$1 is missing; as root: apt-get install $(printf '%s ' "${@:2}")"
-  apt-get update -qq >/dev/null || true
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}" >"$cache/apt.log" 2>&1 ||
-    { tail -5 "$cache/apt.log" >&2; die "apt-get install ${*:2}"; }
+  ( # one after the other; the lists of packages are fetched once an hour
+    flock 9
+    [ -n "$(find "$cache/apt.updated" -mmin -60 2>/dev/null)" ] || { apt-get update -qq >/dev/null && touch "$cache/apt.updated"; } || true
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${@:2}" >"$cache/apt.log" 2>&1 ||
+      { tail -5 "$cache/apt.log" >&2; die "apt-get install ${*:2}"; }
+  ) 9>"$cache/apt.lock"
 }
 
 # bound udp|tcp PORT: something listens there. Never probe by connecting: ipmi_sim dies of it.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"maps"
 	"net"
@@ -81,26 +82,34 @@ const maxPages = 1000
 // Client is a service that keeps one connection and one session. One caller at
 // a time; not safe for concurrent use.
 type Client struct {
-	opt     Options
-	base    *url.URL
-	http    *http.Client
-	tr      *http.Transport
-	token   string
-	session string // path of the session to delete
-	basic   bool   // the service knows no sessions, or has none left
-	etags   map[string]cached
-	root    *Root
-	read    int64 // bytes of all answers
+	opt        Options
+	base       *url.URL
+	http       *http.Client
+	tr         *http.Transport
+	token      string
+	session    string // path of the session to delete
+	basic      bool   // the service knows no sessions, or has none left
+	seen       map[string]answer
+	flat       map[string]bool // collections that leave $expand unheeded
+	root       *Root
+	read       int64 // bytes of all answers
+	asked      int64 // requests
+	sum        maphash.Seed
+	understood int // answers that could be read
 }
 
 // Read returns the bytes of all answers so far.
 func (c *Client) Read() int64 { return c.read }
 
-// cached is the last answer for a resource; path is the whole of it, with query.
-type cached struct {
+// Requests returns the number of requests so far, sessions included.
+func (c *Client) Requests() int64 { return c.asked }
+
+// answer is what is kept of the last answer for a resource, so that the next one can
+// be known for the same; path is the whole of it, with query.
+type answer struct {
 	path string
 	tag  string
-	body []byte
+	sum  uint64
 }
 
 // New checks the options; it performs no I/O.
@@ -117,7 +126,7 @@ func New(opt Options) (*Client, error) {
 		TLSClientConfig: opt.TLS, TLSHandshakeTimeout: 10 * time.Second, MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1,
 		IdleConnTimeout: 5 * time.Minute, ResponseHeaderTimeout: opt.Timeout, DisableCompression: false,
 	}
-	c := &Client{opt: opt, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, tr: tr, etags: make(map[string]cached)}
+	c := &Client{opt: opt, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, tr: tr, seen: make(map[string]answer), flat: make(map[string]bool), sum: maphash.MakeSeed()}
 	c.http = &http.Client{
 		Transport: tr, Timeout: opt.Timeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -171,6 +180,7 @@ func (c *Client) once(ctx context.Context, method, path string, body any, header
 	case c.basic && c.opt.User != "":
 		req.SetBasicAuth(c.opt.User, c.opt.Password)
 	}
+	c.asked++
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, nil, err
@@ -256,45 +266,50 @@ func (c *Client) do(ctx context.Context, method, path string, body any, header h
 
 // Get reads a resource.
 func (c *Client) Get(ctx context.Context, path string) (Object, error) {
-	o, _, err := c.get(ctx, path, false)
-	return o, err
+	raw, _, err := c.do(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.parse(path, raw)
 }
 
-// GetChanged reads a resource and reports whether it differs from what the last
-// call for this path has read; a service with ETags sends it only then.
-func (c *Client) GetChanged(ctx context.Context, path string) (Object, bool, error) {
-	return c.get(ctx, path, true)
-}
+// Understood returns how many answers with a body could be read: what a service
+// says of what has not changed tells little of its health.
+func (c *Client) Understood() int { return c.understood }
 
-func (c *Client) get(ctx context.Context, path string, cond bool) (Object, bool, error) {
+// GetChanged reads a resource, and returns nil where it is what the last call for this
+// path has read; a service with ETags does not even send it then.
+func (c *Client) GetChanged(ctx context.Context, path string) (Object, error) {
 	var header http.Header
-	resource, _, _ := strings.Cut(path, "?") // one answer a resource, so that paging does not fill the cache
-	old, have := c.etags[resource]
+	resource, _, _ := strings.Cut(path, "?") // one answer a resource, so that paging keeps no more
+	old, have := c.seen[resource]
 	have = have && old.path == path
-	if cond && have && old.tag != "" {
+	if have && old.tag != "" {
 		header = http.Header{"If-None-Match": {old.tag}}
 	}
 	raw, resp, err := c.do(ctx, http.MethodGet, path, nil, header)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if resp.StatusCode == http.StatusNotModified && have {
-		o, err := parse(path, old.body)
-		return o, false, err
+	sum := maphash.Bytes(c.sum, raw)
+	if have && (resp.StatusCode == http.StatusNotModified || sum == old.sum) {
+		return nil, nil
 	}
-	o, err := parse(path, raw)
+	o, err := c.parse(path, raw)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	changed := true
-	if cond {
-		changed = !have || !bytes.Equal(old.body, raw)
-		c.etags[resource] = cached{path, resp.Header.Get("ETag"), raw}
-	}
-	return o, changed, nil
+	c.seen[resource] = answer{path, resp.Header.Get("ETag"), sum}
+	return o, nil
 }
 
-func parse(path string, raw []byte) (Object, error) {
+// Forget lets the next GetChanged of a resource read it whatever it read before.
+func (c *Client) Forget(path string) {
+	resource, _, _ := strings.Cut(path, "?")
+	delete(c.seen, resource)
+}
+
+func (c *Client) parse(path string, raw []byte) (Object, error) {
 	if n := bytes.Count(raw, []byte{','}); n > maxValues {
 		return nil, fmt.Errorf("%w: %s has more than %d values", ErrProtocol, path, maxValues)
 	}
@@ -305,14 +320,76 @@ func parse(path string, raw []byte) (Object, error) {
 	if o == nil {
 		return nil, fmt.Errorf("%w: %s is not a JSON object", ErrProtocol, path)
 	}
+	if base, err := url.Parse(path); err == nil {
+		c.resolve(base, map[string]any(o))
+	}
+	if o.ID() == "" && o["error"] != nil { // some services send their errors with status 200
+		return nil, fmt.Errorf("%w: %s: %s", ErrProtocol, path, errorMessage(raw))
+	}
+	c.understood++
 	return o, nil
+}
+
+// resolve makes all links of a document absolute paths in one spelling (RFC 3986,
+// section 5): services are seen that give whole URLs, relative ones or a slash at the end.
+func (c *Client) resolve(base *url.URL, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			s, isText := x.(string)
+			switch {
+			case isText && (k == "@odata.id" || k == "DataSourceUri" || strings.HasSuffix(k, "@odata.nextLink")):
+				v[k] = c.canonical(base, s)
+			case !isText:
+				c.resolve(base, x)
+			}
+		}
+	case []any:
+		for _, x := range v {
+			c.resolve(base, x)
+		}
+	}
+}
+
+// Canonical returns a link of this service as an absolute path in one spelling.
+func (c *Client) Canonical(link string) string { return c.canonical(&url.URL{Path: "/"}, link) }
+
+func (c *Client) canonical(base *url.URL, link string) string {
+	if plain(link) {
+		return link
+	}
+	u, err := url.Parse(link)
+	if err != nil || link == "" || u.IsAbs() && u.Host != c.base.Host {
+		return link // refused where it is followed
+	}
+	if u.Host == c.base.Host {
+		u.Scheme, u.Host, u.User = "", "", nil
+	}
+	u = base.ResolveReference(u)
+	if u.Path != "/redfish/v1/" {
+		u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
+	}
+	return u.String()
+}
+
+// plain reports whether a link needs no rewriting, as nearly all do.
+func plain(s string) bool {
+	if !strings.HasPrefix(s, "/") || strings.HasSuffix(s, "/") {
+		return false
+	}
+	for i := range len(s) - 1 {
+		if s[i] == '/' && (s[i+1] == '/' || s[i+1] == '.') || s[i] == '?' || s[i] == '#' {
+			return s[i] == '?' || s[i] == '#' && s[i-1] != '/'
+		}
+	}
+	return true
 }
 
 // Root is the service root and what the service can do.
 type Root struct {
 	Object
-	Expand  bool // takes ?$expand=.($levels=1)
-	TopSkip bool // takes ?$skip and $top
+	Expand bool // takes ?$expand=.($levels=1)
+	said   bool // says, or has shown, whether it does
 }
 
 // Root reads the service root once a session.
@@ -324,80 +401,103 @@ func (c *Client) Root(ctx context.Context) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read service root of %s: %w", c.base.Host, err)
 	}
-	pf := o.Object("ProtocolFeaturesSupported")
-	c.root = &Root{Object: o, Expand: pf.Object("ExpandQuery").Bool("NoLinks"), TopSkip: pf.Bool("TopSkipQuery")}
+	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
+	c.root = &Root{Object: o, Expand: eq.Bool("NoLinks"), said: eq != nil}
 	return c.root, nil
 }
 
-// Page is a piece of a collection: its members as they stand there, which may
-// be links only.
-type Page struct {
-	Members []Object
-	Count   int // of the collection, -1 when it does not say
-	Next    string
-}
+// expandQuery asks a collection for its members in full (DSP0266, section 7.3).
+const expandQuery = "?$expand=.($levels=1)"
 
-// Page reads one page of a collection.
-func (c *Client) Page(ctx context.Context, path string) (Page, error) {
-	o, err := c.Get(ctx, path)
-	if err != nil {
-		return Page{}, err
-	}
-	return pageOf(o), nil
-}
+// worthAsking is the number of links in a collection from which on a service that says
+// nothing of $expand is asked for it.
+const worthAsking = 8
 
-func pageOf(o Object) Page {
-	p := Page{Members: o.Objects("Members"), Count: -1, Next: o.String("Members@odata.nextLink")}
-	if n, ok := o.Number("Members@odata.count"); ok {
-		p.Count = int(n)
-	}
-	return p
-}
-
-// Members reads all members of a collection in full, with one request a page
-// where the service expands and one a member where it does not. A member that
-// cannot be read is left out and counted in bad.
-func (c *Client) Members(ctx context.Context, path string) (out []Object, bad int, err error) {
+// List reads a collection, page by page: its members as they stand there, each once. Where
+// the service expands they are whole, else some or all of them are only links ([Object.IsLink]).
+func (c *Client) List(ctx context.Context, path string) ([]Object, error) {
 	root, err := c.Root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ask := root.Expand && !c.flat[path]
+	out, err := c.list(ctx, path, ask)
+	if refused := new(StatusError); ask && errors.As(err, &refused) && refused.cannot() {
+		root.Expand, ask = false, false
+		out, err = c.list(ctx, path, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	links := 0
+	for _, m := range out {
+		if m.IsLink() {
+			links++
+		}
+	}
+	switch {
+	case ask:
+		c.flat[path] = links > 0 && links == len(out)
+	case !root.said && links >= worthAsking:
+		root.said = true
+		if full, err := c.list(ctx, path, true); err == nil && len(full) == len(out) && !full[0].IsLink() {
+			root.Expand = true
+			return full, nil
+		}
+	}
+	return out, nil
+}
+
+func (c *Client) list(ctx context.Context, path string, expand bool) (out []Object, err error) {
+	next := path
+	if expand {
+		next += expandQuery
+	}
+	began, pages, members := c.read, make(map[string]bool), make(map[string]bool)
+	for next != "" {
+		if pages[next] || len(pages) >= maxPages || c.read-began > MaxListing {
+			return nil, fmt.Errorf("%w: %s goes in circles, or has more than %d pages or %d bytes", ErrProtocol, path, maxPages, MaxListing)
+		}
+		pages[next] = true
+		o, err := c.Get(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range o.Objects("Members") {
+			if id := m.ID(); id == "" || !members[id] {
+				members[id] = true
+				out = append(out, m)
+			}
+		}
+		next = o.Next()
+	}
+	return out, nil
+}
+
+// cannot reports whether a status says that a query option is not there (DSP0266, 7.3).
+func (e *StatusError) cannot() bool {
+	return e.Status == http.StatusNotImplemented || e.Status == http.StatusBadRequest
+}
+
+// Members reads all members of a collection in full, with one request a page where the
+// service expands and one a member where it does not. A member that cannot be read is
+// left out and counted in bad.
+func (c *Client) Members(ctx context.Context, path string) (out []Object, bad int, err error) {
+	list, err := c.List(ctx, path)
 	if err != nil {
 		return nil, 0, err
 	}
-	next := path
-	if root.Expand {
-		next += "?$expand=.($levels=1)"
-	}
-	for began, pages := c.read, 0; pages < maxPages && c.read-began <= MaxListing; pages++ {
-		p, err := c.Page(ctx, next)
-		var st *StatusError
-		if errors.As(err, &st) && next != path && len(out) == 0 && (st.Status == http.StatusNotImplemented || st.Status == http.StatusBadRequest) {
-			root.Expand = false
-			p, err = c.Page(ctx, path)
-		}
-		if err != nil {
-			return nil, bad, err
-		}
-		for _, m := range p.Members {
-			if c.read-began > MaxListing {
-				break
-			}
-			if !m.isLink() {
-				out = append(out, m)
-				continue
-			}
-			full, err := c.Get(ctx, m.ID())
-			switch {
-			case err == nil:
-				out = append(out, full)
-			case errors.Is(err, ErrProtocol), errors.As(err, &st):
+	for _, m := range list {
+		if m.IsLink() {
+			switch m, err = c.Get(ctx, m.ID()); {
+			case errors.Is(err, ErrProtocol), errors.As(err, new(*StatusError)):
 				bad++
-			default:
+				continue
+			case err != nil:
 				return nil, bad, err
 			}
 		}
-		if p.Next == "" && c.read-began <= MaxListing {
-			return out, bad, nil
-		}
-		next = p.Next
+		out = append(out, m)
 	}
-	return nil, bad, fmt.Errorf("%w: %s has more than %d pages or %d bytes", ErrProtocol, path, maxPages, MaxListing)
+	return out, bad, nil
 }

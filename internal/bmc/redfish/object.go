@@ -1,6 +1,7 @@
 package redfish
 
 import (
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -13,8 +14,24 @@ type Object map[string]any
 // ID returns @odata.id, the path of the resource.
 func (o Object) ID() string { return o.String("@odata.id") }
 
-// isLink reports whether the object only refers to a resource.
-func (o Object) isLink() bool { return len(o) == 1 && o.ID() != "" }
+// IsLink reports whether the object only refers to a resource: it has a path and nothing
+// else but annotations.
+func (o Object) IsLink() bool {
+	for k := range o {
+		if !strings.HasPrefix(k, "@") {
+			return false
+		}
+	}
+	return o.ID() != ""
+}
+
+// Next returns the path of the page behind a page of a collection, or "".
+func (o Object) Next() string {
+	if s := o.String("Members@odata.nextLink"); s != "" {
+		return s
+	}
+	return o.String("@odata.nextLink")
+}
 
 // Object returns the named object, or an empty one.
 func (o Object) Object(key string) Object {
@@ -74,7 +91,7 @@ func number(v any) (float64, bool) {
 		return v, true
 	case string:
 		f, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
-		return f, err == nil
+		return f, err == nil && !math.IsNaN(f) && !math.IsInf(f, 0)
 	}
 	return 0, false
 }

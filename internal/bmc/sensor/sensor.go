@@ -24,6 +24,14 @@ const (
 	Joules  Quantity = "joules"
 	Hertz   Quantity = "hertz"
 	Pascals Quantity = "pascals"
+
+	AirFlow    Quantity = "air_flow"    // in cubic metres a second
+	LiquidFlow Quantity = "liquid_flow" // in cubic metres a second
+	Humidity   Quantity = "humidity"    // relative, in percent; becomes a ratio
+	// Margin is a temperature's distance to a limit, in °C; negative or falling is hotter.
+	Margin Quantity = "margin"
+	// State is what a discrete sensor says: a number that measures nothing.
+	State Quantity = "state"
 )
 
 // Series says where a reading belongs.
@@ -34,26 +42,44 @@ type Series struct {
 	Scale  float64
 }
 
-var partName = regexp.MustCompile(`(?i)(psu|gpu|fan|dimm|nvswitch)(?:[ .#-]*slot)?[ .#-]*([a-p]?[0-9]+[a-z]?)\b|\b(ps|cpu|nic|disk|drive|nvme|power supply)[ #-]*([0-9]+)`)
+var partName = regexp.MustCompile(`(?i)(psu|gpu|fan|dimm|nvswitch)(?:[ .#-]*slot)?[ .#-]*([a-p]?[0-9]+[a-z]?)\b|\b(ps|p/s|cpu|nic|disk|drive|nvme|nv switch|power supply|powersupply)[ #-]*([0-9]+)`)
+
+// group is what stands behind the first number of several, as in "DIMM 1-6".
+var group = regexp.MustCompile(`^ ?- ?[0-9]+\b`)
 
 var kinds = map[string]string{
-	"psu": schemas.KindPSU, "ps": schemas.KindPSU, "power supply": schemas.KindPSU, "gpu": schemas.KindGPU, "fan": schemas.KindFan,
-	"dimm": schemas.KindDIMM, "nvswitch": schemas.KindNVSwitch, "cpu": schemas.KindCPU, "nic": schemas.KindNIC,
+	"psu": schemas.KindPSU, "ps": schemas.KindPSU, "p/s": schemas.KindPSU, "power supply": schemas.KindPSU, "powersupply": schemas.KindPSU, "gpu": schemas.KindGPU, "fan": schemas.KindFan,
+	"dimm": schemas.KindDIMM, "nvswitch": schemas.KindNVSwitch, "nv switch": schemas.KindNVSwitch, "cpu": schemas.KindCPU, "nic": schemas.KindNIC,
 	"disk": schemas.KindDisk, "drive": schemas.KindDisk, "nvme": schemas.KindDisk,
+}
+
+// sums are names of what all parts of a kind draw together.
+var sums = []struct {
+	words *regexp.Regexp
+	kind  string
+}{
+	{regexp.MustCompile(`(?i)\bcpus?\b|\bprocessors?\b`), schemas.KindCPU},
+	{regexp.MustCompile(`(?i)\bmem(ory)?\b|\bdimms?\b|\bdram\b`), schemas.KindDIMM},
+	{regexp.MustCompile(`(?i)\bfans?\b`), schemas.KindFan},
 }
 
 // Part finds the part that a name speaks of: kind and the kind with its number,
 // such as "psu" and "psu0" for "PSU0 Input" or "PS0 Status". Both are "" when
-// the name speaks of the server, or of a part that has no kind of its own.
+// the name speaks of the server, of several parts at once ("DIMM 1-6"), or of a part that
+// has no kind of its own.
 func Part(name string) (kind, part string) {
-	m := partName.FindStringSubmatch(strings.ReplaceAll(name, "_", " "))
-	if m == nil {
+	name = strings.ReplaceAll(name, "_", " ")
+	at := partName.FindStringSubmatchIndex(name)
+	if at == nil || at[4] > 0 && name[at[4]-1] == ' ' && group.MatchString(name[at[1]:]) {
 		return "", ""
 	}
-	word, num := m[1], m[2]
-	if word == "" {
-		word, num = m[3], m[4]
+	sub := func(i int) string {
+		if at[2*i] < 0 {
+			return ""
+		}
+		return name[at[2*i]:at[2*i+1]]
 	}
+	word, num := sub(1)+sub(3), sub(2)+sub(4)
 	kind = kinds[strings.ToLower(word)]
 	return kind, kind + strings.ToLower(num)
 }
@@ -110,6 +136,14 @@ func Classify(name, context string, q Quantity) Series {
 		}
 	case Watts:
 		s.Metric = side + "power_watts"
+		if s.Kind == "" { // of all parts of a kind together
+			for _, k := range sums {
+				if k.words.MatchString(name) {
+					owner = k.kind
+					break
+				}
+			}
+		}
 	case Volts:
 		s.Metric = side + "voltage_volts"
 	case Amperes:
@@ -120,6 +154,16 @@ func Classify(name, context string, q Quantity) Series {
 		s.Metric = "frequency_hertz"
 	case Pascals:
 		s.Metric = "air_pressure_pascals"
+	case AirFlow:
+		s.Metric = "air_flow_cubic_meters_per_second"
+	case LiquidFlow:
+		s.Metric = "liquid_flow_cubic_meters_per_second"
+	case Humidity:
+		s.Scale, s.Metric = 0.01, "humidity_ratio"
+	case Margin:
+		s.Metric = "temperature_margin_celsius"
+	case State:
+		s.Metric = "sensor_state"
 	default:
 		s.Metric = "sensor_value"
 	}

@@ -15,6 +15,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/jetstream"
+	"auspex/internal/waittest"
 )
 
 // The server gives a stream up for good when a write of it has failed. A limit on
@@ -49,14 +50,7 @@ func TestAFullDiskStopsTheBusOnlyWhileItIsFull(t *testing.T) {
 		}
 	}
 	set(was.Cur)
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if err = b.Publish(t.Context(), value(n)); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("2 min after the disk has space: %v", err)
-		}
-	}
+	waittest.Until(t, func() error { return b.Publish(t.Context(), value(n)) }) // the disk has space again
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	want := 0

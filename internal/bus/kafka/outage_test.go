@@ -14,6 +14,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/kafka"
+	"auspex/internal/waittest"
 )
 
 // dialer connects while allowed says nil.
@@ -70,16 +71,6 @@ func (c *cable) set(cut bool) {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatal("timed out waiting for " + what)
-}
-
 func TestAnOutageLosesNothingAndIsTold(t *testing.T) {
 	c := config(t)
 	var way cable
@@ -118,7 +109,7 @@ func TestAnOutageLosesNothingAndIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the first messages", arrived(20))
+	waittest.For(t, "the first messages", arrived(20))
 	if err := b.Health(); err != nil {
 		t.Errorf("healthy, and says %v", err)
 	}
@@ -134,7 +125,7 @@ func TestAnOutageLosesNothingAndIsTold(t *testing.T) {
 			sent <- err
 		}()
 	}
-	eventually(t, "health to tell", func() bool { return b.Health() != nil })
+	waittest.For(t, "health to tell", func() bool { return b.Health() != nil })
 	said := b.Health().Error()
 	if !strings.Contains(said, c.Brokers[0]) || !strings.Contains(said, " since ") || strings.Contains(said, "\n") {
 		t.Errorf("health: %q", said)
@@ -145,8 +136,8 @@ func TestAnOutageLosesNothingAndIsTold(t *testing.T) {
 			t.Errorf("a message of the outage: %v", err)
 		}
 	}
-	eventually(t, "the messages of the outage", arrived(40))
-	eventually(t, "health to be well", func() bool { return b.Health() == nil })
+	waittest.For(t, "the messages of the outage", arrived(40))
+	waittest.For(t, "health to be well", func() bool { return b.Health() == nil })
 	cancel()
 	if err := <-read; err != nil {
 		t.Errorf("the reader ended with %v", err)
@@ -182,7 +173,7 @@ func TestCloseDoesNotWaitForBrokersThatAreAway(t *testing.T) {
 	for i := range ends {
 		wg.Go(func() { ends[i] = b.Publish(ctx, bus.Message{Topic: "t", Value: []byte("meanwhile")}) })
 	}
-	eventually(t, "the publishers to be refused", func() bool { return b.Health() != nil })
+	waittest.For(t, "the publishers to be refused", func() bool { return b.Health() != nil })
 	cancel()
 	wg.Wait()
 	if slices.Contains(ends, nil) {

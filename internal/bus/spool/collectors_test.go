@@ -11,6 +11,7 @@ import (
 	"auspex/collectors"
 	"auspex/internal/bus"
 	"auspex/internal/bus/spool"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -83,12 +84,7 @@ func TestCollectorsReadOnWhileTheBusIsAway(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = r.Run(ctx, func() {}) })
 		reached := func() bool { n, _ := s.Waiting(); return until(int(n)) }
-		for end := time.Now().Add(2 * time.Minute); !reached(); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Error("waited 2 min")
-				break
-			}
-		}
+		waittest.For(t, "so many events wait", reached)
 		cancel()
 		wg.Wait()
 		stop()

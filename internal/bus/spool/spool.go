@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	_ "modernc.org/sqlite" // driver "sqlite"
 
 	"auspex/internal/bus"
+	"auspex/internal/datafile"
 	"auspex/internal/run"
 )
 
@@ -82,9 +82,6 @@ func Open(ctx context.Context, file, topic string, cfg Config, pub bus.Publisher
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return nil, fmt.Errorf("open spool: %w", err)
-	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_bus_spool_" + name, Help: help})
 	}
@@ -131,6 +128,9 @@ func damaged(file string, err error) bool {
 }
 
 func (s *Spool) open(ctx context.Context, file string) error {
+	if err := datafile.Reserve(file); err != nil {
+		return err
+	}
 	q := url.Values{"_txlock": {"immediate"}}
 	for _, p := range []string{"journal_mode(WAL)", "synchronous(FULL)", "busy_timeout(1000)", "auto_vacuum(INCREMENTAL)"} {
 		q.Add("_pragma", p)

@@ -20,6 +20,7 @@ import (
 
 	"auspex/internal/bus"
 	"auspex/internal/bus/spool"
+	"auspex/internal/waittest"
 )
 
 // fake is a bus that takes messages, or is away.
@@ -88,15 +89,6 @@ func start(t *testing.T, file string, cfg spool.Config, pub bus.Publisher, reg p
 	return s, stop
 }
 
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited 2 min for %s", what)
-		}
-	}
-}
-
 func TestEventsWaitForTheBusInOrderAlsoOverARestart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spool.db")
 	pub := &fake{}
@@ -128,7 +120,7 @@ func TestEventsWaitForTheBusInOrderAlsoOverARestart(t *testing.T) {
 		t.Errorf("samples while events wait: %v, want ErrAway", err)
 	}
 	pub.set(false)
-	until(t, "the spool to be empty", func() bool { n, _ := s.Waiting(); return n == 0 })
+	waittest.For(t, "the spool to be empty", func() bool { n, _ := s.Waiting(); return n == 0 })
 	publish(4)
 	if d := cmp.Diff(want, pub.taken()); d != "" {
 		t.Errorf("messages on the bus (-want +got):\n%s", d)
@@ -160,7 +152,7 @@ func TestAFullSpoolMakesCollectorsWaitAndLosesNothing(t *testing.T) {
 		}
 		return false
 	}
-	until(t, "the spool to refuse", refused)
+	waittest.For(t, "the spool to refuse", refused)
 	select {
 	case err := <-second:
 		t.Fatalf("Publish to a full spool returned %v, want it to wait", err)
@@ -170,7 +162,7 @@ func TestAFullSpoolMakesCollectorsWaitAndLosesNothing(t *testing.T) {
 	if err := <-second; err != nil {
 		t.Fatal(err)
 	}
-	until(t, "both messages", func() bool { return len(pub.taken()) == 2 })
+	waittest.For(t, "both messages", func() bool { return len(pub.taken()) == 2 })
 	for i, m := range pub.taken() {
 		if want := "events k " + strconv.Itoa(i+1) + " "; !strings.HasPrefix(m, want) {
 			t.Errorf("message %d begins %q, want %q", i, m[:20], want)
@@ -264,7 +256,7 @@ func TestWhatWasAcknowledgedSurvivesKill(t *testing.T) {
 	}
 	pub := &fake{}
 	s, _ := start(t, file, spool.DefaultConfig(), pub, nil)
-	until(t, "the spool to be empty", func() bool { n, _ := s.Waiting(); return n == 0 })
+	waittest.For(t, "the spool to be empty", func() bool { n, _ := s.Waiting(); return n == 0 })
 	want := 0
 	for _, m := range pub.taken() {
 		// One that was on its way when the process died may be there twice.

@@ -68,7 +68,7 @@ func (l *Log) Boot(at time.Time, first uint64) error {
 	if err := replace(l.path+BootIDSuffix, []byte(id+"\n")); err != nil {
 		return fmt.Errorf("write boot id: %w", err)
 	}
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("create kernel log: %w", err)
 	}
@@ -117,7 +117,7 @@ func (l *Log) Resume(id string, at time.Time) (bool, error) {
 	if err := os.Truncate(l.path, int64(whole)); err != nil { // half a line, of a process that was killed
 		return false, fmt.Errorf("mend kernel log: %w", err)
 	}
-	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return false, fmt.Errorf("open kernel log: %w", err)
 	}
@@ -175,7 +175,7 @@ func (l *Log) Close() error {
 
 func replace(path string, data []byte) error {
 	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)

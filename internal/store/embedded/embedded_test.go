@@ -19,6 +19,7 @@ import (
 
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/waittest"
 )
 
 func TestMain(m *testing.M) {
@@ -98,9 +99,7 @@ func TestAnEngineThatDiesIsStartedAgainWithItsData(t *testing.T) {
 	for _, pid := range children(t) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for deadline := time.Now().Add(time.Minute); e.Health() == nil && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	waittest.For(t, "the engine is missed", func() bool { return e.Health() != nil })
 	if _, got := q("SELECT a FROM t", nil, ""); got != "7" {
 		t.Errorf("after the restart: %q", got)
 	}

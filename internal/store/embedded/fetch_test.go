@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"auspex/internal/waittest"
 )
 
 func archive(t *testing.T, name, content string) (path, digest string) {
@@ -110,14 +112,12 @@ func TestAFetchThatHangsEndsWithItsContext(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Fetch(ctx, nil) }()
 	var pid int
-	for end := time.Now().Add(2 * time.Minute); pid == 0; time.Sleep(10 * time.Millisecond) {
+	waittest.For(t, "npm starts", func() bool {
 		if b, err := os.ReadFile(pids); err == nil {
 			pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
 		}
-		if time.Now().After(end) {
-			t.Fatal("npm did not start")
-		}
-	}
+		return pid != 0
+	})
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
 	cancel()
 	select {
@@ -128,11 +128,7 @@ func TestAFetchThatHangsEndsWithItsContext(t *testing.T) {
 	case <-time.After(2 * time.Minute): // npm would go on for hours
 		t.Fatal("Fetch does not return")
 	}
-	for end := time.Now().Add(2 * time.Minute); syscall.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("process %d that npm had started lives on", pid)
-		}
-	}
+	waittest.For(t, "the process that npm had started ends", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
 	if left, _ := filepath.Glob(filepath.Join(cache, "auspex", "libchdb", "*", "fetch-*")); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
 	}

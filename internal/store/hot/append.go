@@ -38,6 +38,7 @@ type device struct {
 	name, collector string
 
 	mu         sync.Mutex
+	contact    contact
 	generation uint64
 	series     map[uint64]storage.SeriesRef // by the hash of their names
 	gpus       map[uint32]*gpu

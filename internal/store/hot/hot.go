@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
 
@@ -139,6 +140,10 @@ func (w *Window) Querier(mint, maxt int64) (storage.Querier, error) { return w.d
 // Appender implements [storage.Appendable], for the series that rules make.
 func (w *Window) Appender(ctx context.Context) storage.Appender { return w.db.Appender(ctx) }
 
+// Stats tells which names and labels the series in memory have most of, at most
+// limit of each kind.
+func (w *Window) Stats(limit int) *tsdb.Stats { return w.db.Head().Stats(model.MetricNameLabel, limit) }
+
 // Series returns the number of series in memory.
 func (w *Window) Series() int { return int(w.db.Head().NumSeries()) }
 
@@ -156,6 +161,7 @@ func (w *Window) Append(ctx context.Context, batches ...*auspexv1.Batch) error {
 		if d.generation != generation {
 			d.reset(generation)
 		}
+		d.contact.heard(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
 		t.samples(d, b)
 		t.gpus(d, b)
 		d.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,6 +33,17 @@ type Tree struct {
 	NoSessions bool
 	// NoExpand leaves $expand out of what the service says that it can do.
 	NoExpand bool
+	// Bytes counts what was sent.
+	Bytes atomic.Int64
+	// Ignores names the query options that are left unheeded, whatever the service says:
+	// "$expand", "$skip", "$top", "$filter".
+	Ignores []string
+	// PageSize is how many members a page of a collection has; 0 is all.
+	PageSize int
+	// Rewrite changes each answer before it goes out; it owns the document.
+	Rewrite func(path string, doc map[string]any)
+	// Hang says which paths are never answered, until the caller leaves.
+	Hang func(path string) bool
 	// Posted holds the bodies of POST and PATCH by path, with the X-Request-Id.
 	posted []Post
 }
@@ -130,9 +142,13 @@ func (t *Tree) Posts() []Post {
 // ServeHTTP implements [http.Handler]: user admin, password secret.
 func (t *Tree) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.Requests.Add(1)
+	p := strings.TrimSuffix(r.URL.Path, "/")
+	if t.Hang != nil && t.Hang(p) {
+		<-r.Context().Done()
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := strings.TrimSuffix(r.URL.Path, "/")
 	user, password, basic := r.BasicAuth()
 	authorised := basic && user == "admin" && password == "secret" || r.Header.Get("X-Auth-Token") == "token"
 	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
@@ -180,11 +196,27 @@ func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
 		delete(out, "ProtocolFeaturesSupported")
 	}
 	q := r.URL.Query()
+	for _, k := range t.Ignores {
+		q.Del(k)
+	}
 	if members, ok := out["Members"].([]any); ok {
-		if n, err := strconv.Atoi(q.Get("$skip")); err == nil {
-			members = members[min(n, len(members)):]
+		list := t.filter(members, q.Get("$filter"))
+		from, err := strconv.Atoi(q.Get("$skip"))
+		if err != nil || from < 0 {
+			from = 0
 		}
-		list := append([]any(nil), members...)
+		to := len(list)
+		if n, err := strconv.Atoi(q.Get("$top")); err == nil {
+			to = min(to, from+n)
+		} else if t.PageSize > 0 && to > from+t.PageSize {
+			to = from + t.PageSize
+			next := url.Values{"$skip": {strconv.Itoa(to)}}
+			if q.Has("$expand") {
+				next.Set("$expand", q.Get("$expand"))
+			}
+			out["Members@odata.nextLink"] = r.URL.Path + "?" + next.Encode()
+		}
+		list = append([]any(nil), list[min(from, len(list)):max(to, min(from, len(list)))]...)
 		if q.Has("$expand") && !t.NoExpand {
 			for i, m := range list {
 				if o, ok := m.(map[string]any); ok {
@@ -195,6 +227,14 @@ func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
 			}
 		}
 		out["Members"] = list
+	}
+	if t.Rewrite != nil {
+		raw, err := json.Marshal(out)
+		if err != nil || json.Unmarshal(raw, &out) != nil {
+			http.Error(w, "{}", http.StatusInternalServerError)
+			return
+		}
+		t.Rewrite(p, out)
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {
@@ -210,5 +250,22 @@ func (t *Tree) get(w http.ResponseWriter, r *http.Request, p string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(raw)
+	n, _ := w.Write(raw)
+	t.Bytes.Add(int64(n))
+}
+
+// filter understands what log entries are asked for: Created ge 'TIME'.
+func (*Tree) filter(members []any, expr string) []any {
+	at, ok := strings.CutPrefix(expr, "Created ge '")
+	if !ok {
+		return members
+	}
+	var out []any
+	for _, m := range members {
+		o, _ := m.(map[string]any)
+		if s, _ := o["Created"].(string); s >= strings.TrimSuffix(at, "'") {
+			out = append(out, m)
+		}
+	}
+	return out
 }

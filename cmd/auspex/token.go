@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"auspex/api/access"
+	"auspex/internal/store/sqldb"
+)
+
+// tokenCommand works on the relational store itself: it needs no server, and one
+// that runs sees at once what it did.
+func tokenCommand(std IO) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "token", Short: "Make, list or revoke tokens of the API", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Long: `Make, list or revoke tokens of the API, whether a server runs or not. A token is shown once and kept as a hash; who revokes one
+ends the sessions that came from it.`,
+		Example: `  auspex token create grafana --role viewer --expires 8760h --config auspex.yaml >grafana.token
+  auspex token list --config auspex.yaml
+  auspex token revoke grafana --config auspex.yaml`,
+	}
+	f := &configFlags{}
+	on := func(cmd *cobra.Command, do func(context.Context, *access.Store) error) (err error) {
+		cfg, err := f.load(std)
+		if err != nil {
+			return usageError{err}
+		}
+		db, err := sqldb.Open(cmd.Context(), cfg.Store.SQL)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+		return do(cmd.Context(), access.New(db, cfg.API.SessionLifetime))
+	}
+	var role, format string
+	var expires time.Duration
+	create := &cobra.Command{
+		Use: "create NAME", Short: "Make a token and print it, this once", Args: exactArgs(1, "a name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if expires < 0 {
+				return usagef("--expires must not be negative")
+			}
+			return on(cmd, func(ctx context.Context, s *access.Store) error {
+				plain, t, err := s.CreateToken(ctx, args[0], role, expires)
+				if errors.Is(err, access.ErrRole) || errors.Is(err, access.ErrName) {
+					return usageError{err}
+				}
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "auspex: token %s, role %s, expires %s; it is not shown again\n", t.Name, t.Role, moment(t.Expires))
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), plain)
+				return err
+			})
+		},
+	}
+	create.Flags().StringVar(&role, "role", access.RoleViewer, strings.Join(access.Roles(), ", "))
+	create.Flags().DurationVar(&expires, "expires", 0, "how long it works (default: without end)")
+	_ = create.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(access.Roles(), cobra.ShellCompDirectiveNoFileComp))
+	list := &cobra.Command{
+		Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "table" && format != "json" {
+				return usagef("--output: want table or json, got %q", format)
+			}
+			return on(cmd, func(ctx context.Context, s *access.Store) error { return listTokens(ctx, s, format, cmd.OutOrStdout()) })
+		},
+	}
+	list.Flags().StringVarP(&format, "output", "o", "table", "table, or json: one object a line")
+	revoke := &cobra.Command{
+		Use: "revoke NAME", Short: "End a token and the sessions that came from it", Args: exactArgs(1, "a name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return on(cmd, func(ctx context.Context, s *access.Store) error { return s.RevokeToken(ctx, args[0]) })
+		},
+	}
+	for _, c := range []*cobra.Command{create, list, revoke} {
+		f.add(c)
+	}
+	parent.AddCommand(create, list, revoke)
+	return parent
+}
+
+const tokenPage = 500
+
+func listTokens(ctx context.Context, s *access.Store, format string, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	lines := json.NewEncoder(out)
+	if format == "table" {
+		fmt.Fprintln(w, "NAME\tROLE\tCREATED\tEXPIRES\tLAST USED")
+	}
+	for after := ""; ; {
+		page, err := s.Tokens(ctx, after, tokenPage)
+		if err != nil {
+			return err
+		}
+		for _, t := range page {
+			after = t.Name
+			if format == "table" {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Role, moment(t.Created), moment(t.Expires), moment(t.Used))
+				continue
+			}
+			if err := lines.Encode(struct {
+				Name     string    `json:"name"`
+				Role     string    `json:"role"`
+				Created  time.Time `json:"created"`
+				Expires  time.Time `json:"expires,omitzero"`
+				LastUsed time.Time `json:"last_used,omitzero"`
+			}{t.Name, t.Role, t.Created, t.Expires, t.Used}); err != nil {
+				return err
+			}
+		}
+		if len(page) < tokenPage {
+			return w.Flush()
+		}
+	}
+}
+
+// moment is a time to the second, or never.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
