@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -185,10 +187,51 @@ func TestRolesApartRepairAServerAndKeepADeadOneOut(t *testing.T) {
 	}
 }
 
-// apartPeers returns the addresses of a Kafka and of a PostgreSQL that end with the test.
+// apartPeers returns the addresses of a Kafka and of a PostgreSQL that end with the
+// test: in containers where a daemon answers, else from test/peers.
 func apartPeers(t *testing.T, dir string) (brokers, dsn string) {
 	t.Helper()
+	if exec.Command("docker", "info").Run() == nil {
+		vars := containers(t)
+		return vars["KAFKA_BROKERS"], vars["POSTGRES_DSN"]
+	}
 	_, kafka := startPeer(t, "kafka", dir)
 	_, postgres := startPeer(t, "postgres", dir)
 	return kafka["KAFKA_BROKERS"], postgres["POSTGRES_DSN"]
+}
+
+// containers starts the peers of test/containers, which end when their standard
+// input does, and returns what it prints.
+func containers(t *testing.T) map[string]string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "containers")
+	build := exec.Command("go", "build", "-o", bin, ".")
+	build.Dir = filepath.Join("..", "..", "test", "containers")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build test/containers: %v\n%s", err, out)
+	}
+	cmd := exec.Command(bin)
+	var failed buffer
+	cmd.Stderr = &failed
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	vars := map[string]string{}
+	for lines := bufio.NewScanner(out); vars["READY"] == "" && lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), "=")
+		vars[key] = strings.Trim(value, "'")
+	}
+	if vars["READY"] == "" {
+		t.Fatalf("containers did not start: %s", failed.String())
+	}
+	return vars
 }
