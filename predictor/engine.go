@@ -432,6 +432,9 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	x := r.V
 	if r.Peers > 0 {
 		x /= r.Peers
+	} else if t.limit.Share && t.source != schemas.LimitOfDevice {
+		e.skipped.Inc() // there is nothing that it could be a share of
+		return
 	}
 	t.oddness += 0.3 * (t.odd.Score(r.At, x) - t.oddness)
 	crossed := t.follower.Crossed()
@@ -489,7 +492,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
 	p.ETAP10, p.ETAP50, p.ETAP90 = &p10, &p50, &p90
-	p.Limit, p.LimitSource, p.Below, p.Value, p.SlopePerHour = t.follower.Limit(), t.source, below, f.Level, f.Slope
+	p.Limit, p.LimitSource, p.Below, p.Value, p.SlopePerHour = t.shownLimit(), t.source, below, f.Level, f.Slope
 	p.Model, p.Evidence = model, evidence(d, t, f)
 	id := messages.Rises
 	if below {
@@ -630,6 +633,16 @@ func (t *tracked) state() []byte {
 	}
 	b = t.follower.AppendBinary(t.odd.AppendBinary(b))
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+// shownLimit is the limit as people are told it: one that moves with the peers to three digits.
+func (t *tracked) shownLimit() float64 {
+	v := t.follower.Limit()
+	if t.source == schemas.LimitOfDevice || !t.limit.Share || v == 0 {
+		return v
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2)
+	return math.Round(v/unit) * unit
 }
 
 // deviceLimit is the limit if the device gives it, NaN if it is ours.

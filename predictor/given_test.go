@@ -192,3 +192,26 @@ func TestThresholdOfAPartHoldsForAllItsReadings(t *testing.T) {
 		t.Errorf("%d series followed, thresholds among them", n)
 	}
 }
+
+// A fan that has no neighbours is held against the device's limit, or none.
+func TestLoneFanNeedsTheDevicesLimit(t *testing.T) {
+	for _, given := range []bool{false, true} {
+		b := newBench(t, nil)
+		for d := time.Duration(0); d < 10*time.Minute; d += 10 * time.Second {
+			batch := fans("s", "ipmi", d, 9000-5*d.Seconds()+float64(int(d.Seconds())/10%4))
+			if given {
+				thresholds(batch, "fan1", map[schemas.Bound]float64{schemas.LowerCritical: 4000})
+			}
+			b.e.Batch(batch)
+		}
+		n := 0
+		for _, p := range b.e.changed {
+			if n++; p.Limit != 4000 || p.LimitSource != schemas.LimitOfDevice {
+				t.Errorf("said %q", p.Explanation)
+			}
+		}
+		if (n > 0) != given {
+			t.Errorf("%d predictions with a limit of the device: %v", n, given)
+		}
+	}
+}

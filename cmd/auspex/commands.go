@@ -114,12 +114,13 @@ that it names, and puts in force what can change while the process runs.`,
 func configCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{Use: "config", Short: "Check, show or write a configuration", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	f := &configFlags{}
+	var connect bool
 	check := &cobra.Command{
 		Use: "check", Short: "Build every component of a configuration, and stop before it starts", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.load(std)
 			if err == nil {
-				err = Check(cmd.Context(), cfg, cmd.OutOrStdout())
+				err = Check(cmd.Context(), cfg, connect, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			if err != nil {
 				return lintError{err}
@@ -148,6 +149,8 @@ func configCommand(std IO) *cobra.Command {
 			return err
 		},
 	}
+	check.Flags().BoolVar(&connect, "connect", false, "also try every peer and every device of the roles once; nothing is written")
+	check.Flags().StringSliceVar(&f.roles, "role", nil, "roles that are checked (default: those of the configuration)")
 	f.add(check)
 	f.add(show)
 	parent.AddCommand(check, show, initCmd, keys)
@@ -269,6 +272,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1", "`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones")
 	return c
 }
 

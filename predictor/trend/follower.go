@@ -28,6 +28,7 @@ const (
 // Target says toward which limit a series is followed.
 type Target struct {
 	Limit      float64
+	Share      bool          // the limit is a share of what like parts read
 	Below      bool          // the limit is crossed downwards
 	Horizon    time.Duration // how far ahead a crossing counts
 	MinHistory time.Duration // how long a series is watched before anything is said of it
@@ -65,6 +66,7 @@ const (
 type Follower struct {
 	target      *Target
 	limit       float64
+	share       bool // the limit is a share of what like parts read
 	slow, quick Series
 	drivers     *Drivers // nil: no other metrics are read
 	others      []*Follower
@@ -95,7 +97,7 @@ type standing struct {
 // NewFollower returns what follows a series toward a target, which it keeps.
 func NewFollower(t *Target) *Follower {
 	f := &Follower{
-		target: t, limit: t.Limit,
+		target: t, limit: t.Limit, share: t.Share,
 		slow:  *New(Config{MaxWidth: slowest, Below: t.Below}),
 		quick: *New(Config{MaxWidth: quickest, Below: t.Below}),
 	}
@@ -105,21 +107,35 @@ func NewFollower(t *Target) *Follower {
 	return f
 }
 
-// Limit returns the limit toward which the series is followed.
-func (f *Follower) Limit() float64 { return f.limit }
-
-// Retarget sets another limit on the same side. What was concluded of the one before is void;
-// what was read stays.
-func (f *Follower) Retarget(limit float64) {
-	if limit == f.limit {
-		return
+// Limit returns the limit toward which the series is followed, in its unit.
+func (f *Follower) Limit() float64 {
+	if f.share {
+		return f.limit * f.unit()
 	}
-	f.limit, f.teller, f.long = limit, Teller{}, Forecast{}
-	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
+	return f.limit
 }
 
-// Adopt sets the limit of which a state that was decoded speaks.
-func (f *Follower) Adopt(limit float64) { f.limit = limit }
+// bar is the limit in what the series is followed in.
+func (f *Follower) bar() float64 {
+	if f.share {
+		return f.limit
+	}
+	return f.limit / f.unit()
+}
+
+// Aim sets another limit on the same side, and tells whether it is another. What was concluded
+// of the one before is void; what was read stays.
+func (f *Follower) Aim(limit float64, share bool) bool {
+	if limit == f.limit && share == f.share {
+		return false
+	}
+	f.limit, f.share, f.teller, f.long = limit, share, Teller{}, Forecast{}
+	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
+	return true
+}
+
+// Adopt sets the limit, in the unit of the series, of which a state that was decoded speaks.
+func (f *Follower) Adopt(limit float64) { f.limit, f.share = limit, false }
 
 // Alarmed tells whether a crossing is expected now, or has come.
 func (f *Follower) Alarmed() bool { return f.teller.Alarmed() }
@@ -169,7 +185,11 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 	}
 	f.Now = x
 	f.watch(x)
-	f.count(t, r.V)
+	if f.share {
+		f.count(t, x)
+	} else {
+		f.count(t, r.V)
+	}
 	if f.drivers != nil {
 		f.drivers.Add(r.At, x, r.Others)
 	}
@@ -198,7 +218,7 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 	return Forecast{}, Same
 }
 
-// count counts the readings in a row beyond and within the limit.
+// count counts the readings in a row beyond and within the limit, in the limit's unit.
 func (f *Follower) count(t int64, v float64) {
 	dist := v - f.limit
 	if f.target.Below {
@@ -234,7 +254,7 @@ func (f *Follower) exchanged(t int64, closed bool) bool {
 	if !closed {
 		return false
 	}
-	now := f.ahead(f.limit / f.unit())
+	now := f.ahead(f.bar())
 	return !now.At.IsZero() && now.Probability < release
 }
 
@@ -252,7 +272,7 @@ func (f *Follower) restart() {
 // cameBack tells whether a level is about as far from the limit as when the alarm
 // began, and by much of the way.
 func (f *Follower) cameBack(level float64) bool {
-	limit := f.limit / f.unit()
+	limit := f.bar()
 	from := func(level float64) float64 {
 		if f.target.Below {
 			return level - limit
@@ -284,7 +304,7 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	if f.slow.Span() < f.target.MinHistory {
 		return Forecast{}, Same
 	}
-	limit := f.limit / f.unit()
+	limit := f.bar()
 	fine := f.quick.dense()
 	if fine && f.quick.width == f.slow.width && f.quick.origin == f.slow.origin { // both hold the same
 		slow, f.long = false, Forecast{}

@@ -72,7 +72,7 @@ func (f *Follower) sign() float64 {
 func (f *Follower) watch(x float64) {
 	for i, o := range f.others {
 		if o.drivers.engaged() && !o.standing.Crossed {
-			f.holds[i].learn(x*f.sign(), o.Now*o.sign(), o.limit*o.sign(), o.drivers)
+			f.holds[i].learn(x*f.sign(), o.Now*o.sign(), o.bar()*o.sign(), o.drivers)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func (f *Follower) unheld(limit float64, horizon time.Duration) (Forecast, bool)
 		}
 		// The demand on the controller grows with how far it keeps the series down.
 		floor := o.drivers.Low
-		demand := floor + (o.limit*o.sign()-floor)*(limit-h.Free)/(h.Held-h.Free)
+		demand := floor + (o.bar()*o.sign()-floor)*(limit-h.Free)/(h.Held-h.Free)
 		f.computed++
 		if by, ok := o.drivers.Forecast(demand*o.sign(), horizon); ok {
 			by.Level, by.Slope, by.Noise = h.Held*f.sign(), 0, h.Dev

@@ -66,11 +66,17 @@ export const en = {
 
   // why
   'say.psus_lost': ({ n: k, feed, rack, within }) => `${n(k, 'power supply', 'power supplies')} on feed ${feed} of rack ${rack} lost input within ${within} s.`,
+  'say.common_alone': 'All of them hang on {resource}. No supply on another feed reports a loss.',
+  'say.common_dark': 'All of them hang on {resource}. {n} of {of} supplies on other feeds could not report; the rest report no loss.',
+  'say.common_blind': 'All of them hang on {resource}. None of the {of} supplies on other feeds could report.',
+  'say.feed_blind': '{n} of {of} supplies on {resource} could not report.',
+  'say.no_supply_left': ({ n: k }) => `${n(k, 'device', 'servers and switches')} went out that had no other supply left.`,
   'say.common_supplier': 'All of them hang on {resource}. No supply on feed {feed} reports a loss.',
   'say.common': 'All of them hang on {resource}.',
   'say.nvswitches': ({ switches }) => `${n(switches, 'NVSwitch reports', 'NVSwitches report')} dead links to it, as they must.`,
   'say.breaker_open': '{resource} itself reports its main breaker open.',
   'say.repeats': ({ n: k, a, b }) => `${n(k, 'record', 'records')} from ${a} repeat what ${b} said. They count once.`,
+  'say.brake_only': ({ gpus, servers }) => `${n(gpus, 'GPU lowers its clock', 'GPUs lower their clocks')} on ${n(servers, 'server', 'servers')}.`,
   'say.brake': ({ gpus, servers, feed }) => `${n(gpus, 'GPU lowers its clock', 'GPUs lower their clocks')} on ${n(servers, 'server', 'servers')}, since feed ${feed} carries them alone.`,
   'say.overload': '{resource} reports an overload.',
   'say.off_bus': 'GPU {gpu} of {server} no longer answers on PCIe.',
@@ -98,6 +104,9 @@ export const en = {
   // predictions in a sentence
   'predict.falls': ({ part, server, limit, unit, seconds }, f) => `${part} of ${server} falls below ${f.num(limit)} ${unit} in about ${f.dur(seconds)}.`,
   'predict.rises': ({ part, server, limit, unit, seconds }, f) => `${part} of ${server} rises above ${f.num(limit)} ${unit} in about ${f.dur(seconds)}.`,
+  'predict.falls_default': ({ part, server, limit, unit, seconds }, f) => `${part} of ${server} falls below ${f.num(limit)} ${unit} (a default: the device gives no limit) in about ${f.dur(seconds)}.`,
+  'predict.rises_default': ({ part, server, limit, unit, seconds }, f) => `${part} of ${server} rises above ${f.num(limit)} ${unit} (a default: the device gives no limit) in about ${f.dur(seconds)}.`,
+  'predict.below_default': '{part} of {server} fell below {limit} {unit} (a default: the device gives no limit).', 'predict.above_default': '{part} of {server} rose above {limit} {unit} (a default: the device gives no limit).',
   'predict.below': '{part} of {server} fell below {limit} {unit}.', 'predict.above': '{part} of {server} rose above {limit} {unit}.', 'predict.averted': '{part} of {server} has moved away from {limit} {unit} again.', 'predict.expired': '{part} of {server} no longer runs towards {limit} {unit}.',
 
   // faults
@@ -177,7 +186,8 @@ export const en = {
   'check.lease_others': 'Somebody else holds the lease of {server}.',
 
   // device
-  'dev.forecast': 'Forecast', 'dev.will_fall': '{part} falls below {limit} {unit} in about {age}.', 'dev.will_rise': '{part} rises above {limit} {unit} in about {age}.', 'dev.probability': 'Chance within {age}', 'dev.signals': 'What speaks for it', 'dev.model': 'Model {name}, version {version}', 'dev.log': 'Log', 'dev.inventory': 'Inventory', 'dev.parts': 'Parts', 'dev.open': 'Open here', 'dev.contact': 'Last contact', 'dev.allocated': '{job} of {tenant}', 'dev.limit': 'Limit', 'dev.now': 'now', 'dev.peers': 'peers, median', 'dev.range': 'Range', 'dev.event_lane': 'Events', 'dev.no_forecast': 'No part of this device is expected to fail soon.', 'dev.filter': 'Filter the log', 'dev.no_log': 'Nothing was reported.', 'dev.no_plots': 'Nothing was measured in this range.', 'dev.no_plots_hint': 'Numbers appear when a collector has read the device.',
+  'dev.forecast': 'Forecast', 'dev.will_fall': '{part} falls below {limit} {unit} in about {age}.', 'dev.will_rise': '{part} rises above {limit} {unit} in about {age}.', 'dev.probability': 'Chance within {age}', 'dev.signals': 'What speaks for it', 'dev.model': 'Model {name}, version {version}', 'dev.log': 'Log', 'dev.inventory': 'Inventory', 'dev.parts': 'Parts', 'dev.open': 'Open here', 'dev.contact': 'Last contact', 'dev.allocated': '{job} of {tenant}', 'dev.limit': 'Limit', 'dev.limit_default': 'Default limit', 'dev.default_hint': 'The limit is a default: the device gives none.', 'dev.now': 'now', 'dev.peers': 'peers, median', 'dev.range': 'Range', 'dev.event_lane': 'Events', 'dev.no_forecast': 'No part of this device is expected to fail soon.', 'dev.filter': 'Filter the log', 'dev.no_log': 'Nothing was reported.', 'dev.no_plots': 'Nothing was measured in this range.', 'dev.no_plots_hint': 'Numbers appear when a collector has read the device.',
+  'bound.upper_fatal': 'Fatal', 'bound.upper_critical': 'Critical', 'bound.upper_caution': 'Caution', 'bound.lower_caution': 'Caution', 'bound.lower_critical': 'Critical', 'bound.lower_fatal': 'Fatal', 'bound.range_max': 'Greatest', 'bound.range_min': 'Least',
   'plot.auspex_fan_speed_rpm': 'Fan speed', 'plot.auspex_fan_duty_ratio': 'Fan duty', 'plot.DCGM_FI_DEV_GPU_TEMP': 'GPU temperature', 'plot.DCGM_FI_DEV_MEMORY_TEMP': 'GPU memory temperature', 'plot.DCGM_FI_DEV_GPU_UTIL': 'GPU load', 'plot.DCGM_FI_DEV_POWER_USAGE': 'GPU power', 'plot.DCGM_FI_DEV_SM_CLOCK': 'GPU clock', 'plot.auspex_psu_input_power_watts': 'Supply input', 'plot.auspex_server_power_watts': 'Power', 'plot.auspex_server_inlet_temperature_celsius': 'Inlet temperature', 'plot.auspex_port_in_octets_total': 'Received', 'plot.auspex_port_out_octets_total': 'Sent', 'plot.auspex_port_rx_power_dbm': 'Received light', 'plot.auspex_port_pre_fec_ber_ratio': 'Bit errors before correction', 'plot.auspex_switch_temperature_celsius': 'Temperature',
   'part.server': 'Server', 'part.switch': 'Switch', 'part.pdu': 'PDU', 'part.rack': 'Rack', 'part.crac': 'CRAC', 'part.workload': 'Job', 'part.gpu': 'GPU', 'part.fan': 'Fan', 'part.psu': 'PSU', 'part.nic': 'NIC', 'part.port': 'Port', 'part.nvswitch': 'NVSwitch', 'part.dimm': 'DIMM', 'part.disk': 'Disk', 'part.cpu': 'CPU', 'part.bmc': 'BMC', 'part.pcie_switch': 'PCIe switch',
 
