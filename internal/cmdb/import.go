@@ -293,7 +293,9 @@ func (diff *difference) workloads(old *Snapshot, ws []schemas.Workload) {
 	}
 }
 
-func nameLink(l schemas.Link) string { return fmt.Sprintf("link %s from %s to %s", l.Kind, l.From, l.To) }
+func nameLink(l schemas.Link) string {
+	return fmt.Sprintf("link %s from %s to %s", l.Kind, l.From, l.To)
+}
 
 // differs says what is different of a resource, "" when nothing is.
 func differs(was, is schemas.Resource) string {
