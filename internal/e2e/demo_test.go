@@ -90,7 +90,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 		p.awaitFor(time.Minute, "a storm of at least 60 events, most of them in the incident", func() error {
 			feed := faults["feed_loss"][0]
 			rack, storm := strings.Split(feed.Resource, "-")[1], 0 // pdu-r06-b
-			for _, e := range said(t, dir) { // what the rack's controllers have logged since
+			for _, e := range said(t, dir) {                       // what the rack's controllers have logged since
 				if e.Kind == ledger.KindRecord && e.Protocol != "kmsg" && strings.HasPrefix(e.Device, "gpu-"+rack+"-") && !e.Time.Before(feed.At) {
 					storm++
 				}
