@@ -32,6 +32,10 @@ const (
 	bounceCount = 3
 	lateRead    = 2 * time.Minute // a record whose clock is older was read late, or the clock is wrong
 	unknownHold = time.Minute     // a critical sign that nothing explains is shown after
+	againWithin = 30 * time.Minute
+	againApart  = time.Minute // reports of one type that are nearer say the same
+	lossTold    = time.Minute // a device is told to be out of contact so long after it was lost, at most
+	backAgain   = 2 * time.Minute
 )
 
 // CloseAfter says how long an incident about which nothing new is heard stays
@@ -100,9 +104,12 @@ type sign struct {
 	up        bool // raised and not cleared
 	said      bool // something other than an all-clear was heard
 	brief     bool // every episode ended before it counted
+	lasted    bool // one episode went on for long
 	loose     bool // a record that may have been read long after it was written
 	worst     schemas.Severity
 	raises    []time.Time
+	reports   []report // of the last half an hour
+	often     int      // most reports within half an hour
 	facts     []fact
 	room      int  // facts before they are thinned
 	count     int  // of events
@@ -116,6 +123,12 @@ type sign struct {
 	mark  uint32
 	owner *suspect
 	class int
+}
+
+// report is one of those that count when a sign comes again and again.
+type report struct {
+	typ string
+	at  time.Time
 }
 
 type link struct {
@@ -143,11 +156,15 @@ type suspect struct {
 	score    float64
 	accepted bool
 	folded   []*suspect
+	lift     float64   // what speaks for it only because it explains the folded
+	mutes    uint64    // state of contact that mute was counted in
+	mutedAt  time.Time // when
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
 	n     int
+	mute  int // of them say nothing and could not
 	signs []*sign
 	// scratch of the solver: signs assigned and their weight
 	k       int
@@ -203,7 +220,12 @@ type Engine struct {
 
 	seen, seenOld map[uint64]struct{}
 	seed          maphash.Seed
-	contact       map[node]contact
+
+	contact  map[node]contact  // of servers and switches that are or were lost
+	unfed    map[node]*suspect // suppliers that are blamed
+	contacts uint64            // changes with contact and unfed
+	backing  map[node][]node   // suppliers of a server or switch
+	showing  map[string][]int  // signs by which a part shows that it is in a state
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -237,7 +259,11 @@ type Stats struct {
 
 type laneKey struct{ typ, code string }
 
-type contact struct{ from, to time.Time }
+// contact is since when a device was not heard, and when it was again: through
+// its own system and through its board controller.
+type contact [2]outage
+
+type outage struct{ from, to time.Time }
 
 // NewEngine returns an engine over an inventory. ids names a new incident from
 // the id of its first event; with nil they are i1, i2 and so on.
@@ -245,7 +271,16 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	e := &Engine{
 		model: model, ids: ids, wait: DefaultCloseAfter(), signs: map[signKey]*sign{}, unknown: map[laneKey]int{}, suspects: map[suspectKey]*suspect{},
 		byJob: map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: map[node]contact{},
-		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{},
+		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
+		showing: map[string][]int{}, contacts: 1,
+	}
+	for f := range model.Faults {
+		fault := &model.Faults[f]
+		for c := fault.Own(); fault.Is != "" && c < len(fault.Classes); c++ {
+			if len(fault.Classes[c].Path) == 0 {
+				e.showing[fault.Is] = append(e.showing[fault.Is], fault.Classes[c].Sign)
+			}
+		}
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
@@ -270,6 +305,8 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	}
 	e.g = newGraph(t, keep)
 	e.g.grow()
+	clear(e.backing)
+	e.contacts++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]
@@ -430,11 +467,11 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	n := e.g.ensure(ev.Resource)
 	about := n
 	at, loose := e.happened(ev, n, obs)
-	e.trackContact(ev, n, obs, state)
 	if kind >= 0 {
+		e.trackContact(e.model.Signs[kind].Contact, n, obs, state)
 		n = e.place(ev, n, kind, at)
 		if e.g.kind[n] == 0 { // what the inventory does not know is what only such a part can say
-			e.g.kind[n] = e.g.kinds.of(e.model.Signs[kind].On)
+			e.g.setKind(n, e.model.Signs[kind].On)
 		}
 	} else {
 		kind = e.unknownKind(ev)
@@ -501,14 +538,17 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
 				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
-				if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 {
-					heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
-				}
 			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
 				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 			}
+			if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 && s.up {
+				heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
+			}
 		}
 		e.bounce(s, at)
+		if e.repeat(s, ev.Type, at) {
+			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
+		}
 	}
 	if isNew || fresh {
 		e.relate(s)
@@ -560,9 +600,28 @@ func (e *Engine) Repaired(id string, t time.Time) {
 
 // ended notes whether an episode that is over has lasted.
 func (e *Engine) ended(s *sign) {
-	if hold := e.hold(s); hold == 0 || s.clearedAt.Sub(s.raisedAt) >= hold {
+	lasted := s.clearedAt.Sub(s.raisedAt)
+	if hold := e.hold(s); hold == 0 || lasted >= hold {
 		s.brief = false
 	}
+	if s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Long > 0 && lasted >= e.model.Signs[s.kind].Long {
+		s.lasted = true
+	}
+}
+
+// repeat counts the reports of a sign that comes again and again, and reports
+// whether this one counts beside others.
+func (e *Engine) repeat(s *sign, typ string, at time.Time) bool {
+	if s.kind >= len(e.model.Signs) || e.model.Signs[s.kind].Again == 1 {
+		return false
+	}
+	s.reports = slices.DeleteFunc(s.reports, func(r report) bool { return at.Sub(r.at) > againWithin })
+	if slices.ContainsFunc(s.reports, func(r report) bool { return r.typ == typ && at.Sub(r.at).Abs() < againApart }) {
+		return false
+	}
+	s.reports = append(s.reports, report{typ, at})
+	s.often = max(s.often, len(s.reports))
+	return s.often > 1
 }
 
 // stale says whether an event opens a new sign in place of an old one.
@@ -593,11 +652,11 @@ func (e *Engine) hold(s *sign) time.Duration {
 // leak is the chance that the sign is there by itself, now.
 func (e *Engine) leak(s *sign) float64 {
 	m := &e.model.Signs[s.kind]
-	if m.Hold == 0 {
-		return m.Leak
-	}
 	if e.lasting(s) {
 		return m.Rare
+	}
+	if m.Hold == 0 {
+		return m.Leak
 	}
 	if s.stateful {
 		if m.Twin && s.up && e.twinUp(s) {
@@ -617,10 +676,10 @@ func (e *Engine) leak(s *sign) float64 {
 // lasting says whether a condition is there for so long that it hardly ever is by itself.
 func (e *Engine) lasting(s *sign) bool {
 	if s.kind >= len(e.model.Signs) || !s.up {
-		return false
+		return s.lasted
 	}
 	long := e.model.Signs[s.kind].Long
-	return long > 0 && e.now.Sub(s.raisedAt) >= long
+	return s.lasted || long > 0 && e.now.Sub(s.raisedAt) >= long
 }
 
 // twinUp says whether the other end of a link has lost the sign at once,
@@ -676,10 +735,14 @@ func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Tim
 	late := obs.Sub(ev.Time)
 	switch ev.Source {
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
-		c, ok := e.contact[e.g.server(n)]
-		lost := ok && (c.to.IsZero() || obs.Sub(c.to) < 10*time.Minute)
-		if lost && late >= lateRead && late < forget && !ev.Time.Before(c.from.Add(-5*time.Minute)) {
-			return ev.Time, false
+		lost := false
+		for _, c := range e.contact[e.g.server(n)] {
+			if c.from.IsZero() || !c.to.IsZero() && obs.Sub(c.to) >= 10*time.Minute {
+				continue
+			}
+			if lost = true; late >= lateRead && late < forget && !ev.Time.Before(c.from.Add(-5*time.Minute)) {
+				return ev.Time, false
+			}
 		}
 		return obs, lost
 	}
@@ -689,21 +752,27 @@ func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Tim
 	return ev.Time, false
 }
 
-func (e *Engine) trackContact(ev *schemas.Event, n node, obs time.Time, state uint8) {
-	switch ev.Type {
-	case "bmc.unreachable", "host.unreachable", "agent.unreachable":
-	default:
+// trackContact notes which ways to a device are lost.
+func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, state uint8) {
+	if ways == 0 {
 		return
 	}
-	s := e.g.server(n)
-	c := e.contact[s]
-	switch {
-	case state == cleared:
-		c.to = obs
-	case c.from.IsZero() || !c.to.IsZero():
-		c = contact{from: obs}
+	dev := e.g.server(n)
+	if dev == none {
+		dev = n
 	}
-	e.contact[s] = c
+	c := e.contact[dev]
+	for i := range c {
+		switch o := &c[i]; {
+		case ways&(1<<i) == 0:
+		case state == cleared:
+			o.to = obs
+		case o.from.IsZero() || !o.to.IsZero():
+			*o = outage{from: obs}
+		}
+	}
+	e.contact[dev] = c
+	e.contacts++
 }
 
 // place moves a sign to where the model expects it: a report about a job to
@@ -741,7 +810,7 @@ func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 func (e *Engine) job(id string) node {
 	n := e.g.ensure(id)
 	if e.g.kind[n] == 0 {
-		e.g.kind[n] = e.g.kinds.of(propagation.KindWorkload)
+		e.g.setKind(n, propagation.KindWorkload)
 	}
 	return n
 }
@@ -823,7 +892,12 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 		for c := range fault.Classes {
 			cl := &fault.Classes[c]
 			at := because.at
-			nodes := e.walk.forward(e.g, key.node, cl.Path, at)
+			var nodes []node
+			if cl.Jobs {
+				nodes = e.walk.forward(e.g, key.node, cl.Path, at)
+			} else {
+				nodes = e.walk.reach(e.g, key.node, cl)
+			}
 			h.classes[c].n = len(nodes)
 			if cl.Jobs && pass == 1 {
 				for _, n := range nodes {
@@ -909,6 +983,7 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 
 func (e *Engine) bury(h *suspect) {
 	h.dead = true
+	e.blame(h, false)
 	if e.suspects[h.key] == h {
 		delete(e.suspects, h.key)
 	}
@@ -993,7 +1068,11 @@ func (e *Engine) forgetOld() {
 		}
 	}
 	for n, c := range e.contact {
-		if !c.to.IsZero() && e.now.Sub(c.to) > forget {
+		over := true
+		for _, o := range c {
+			over = over && (o.from.IsZero() || !o.to.IsZero() && e.now.Sub(o.to) > forget)
+		}
+		if over {
 			delete(e.contact, n)
 		}
 	}

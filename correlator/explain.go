@@ -291,18 +291,46 @@ func number(name string) any {
 	return name
 }
 
-func (e *Engine) feedOf(n node) (feed, other, rack string) {
+// feedOf returns the feed and the rack of a PDU, and the PDUs beside it.
+func (e *Engine) feedOf(n node) (feed, rack string, others []node) {
 	feed = "?"
 	if f := e.g.attrs[n][schemas.AttrFeed]; f != "" {
 		feed = f
 	}
-	if other = "B"; feed == "B" {
-		other = "A"
-	}
 	if r := e.g.ancestor(n, schemas.KindRack); r != none {
 		rack = e.g.name[r]
+		for _, p := range e.g.children[r] {
+			if p != n && e.g.kindOf(p) == schemas.KindPDU {
+				others = append(others, p)
+			}
+		}
 	}
-	return feed, other, rack
+	return feed, rack, others
+}
+
+// supplies says how many power supplies hang on PDUs, how many of them report
+// that their input is lost, and how many are silent and could not report.
+func (e *Engine) supplies(of []node, root *suspect) (all, lost, mute int) {
+	kind := e.model.SignNamed("psu_input")
+	if kind < 0 || root == nil {
+		return 0, 0, 0
+	}
+	due := e.onset(root).Add(time.Minute)
+	for _, p := range of {
+		for _, psu := range e.g.links[linkPowers].out[p] {
+			dev := e.g.server(psu)
+			if dev == none || e.g.kindOf(psu) != schemas.KindPSU || e.g.kindOf(dev) != schemas.KindServer {
+				continue
+			}
+			all++
+			if s := e.signs[signKey{psu, int32(kind)}]; s != nil && s.said && s.up {
+				lost++
+			} else if e.mute(dev, e.model.Signs[kind].By, due, root) {
+				mute++
+			}
+		}
+	}
+	return all, lost, mute
 }
 
 func (g *group) within() float64 { return seconds(g.to.Sub(g.from)) }
@@ -340,7 +368,7 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 	args := summary.Args
 	switch e.g.kindOf(v.root) {
 	case schemas.KindPDU:
-		feed, _, rack := e.feedOf(v.root)
+		feed, rack, _ := e.feedOf(v.root)
 		args["feed"], args["rack"], args["resource"] = feed, rack, root
 	case schemas.KindGPU:
 		args["gpu"], args["server"] = number(part), server
@@ -382,12 +410,28 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 		out = append(out, s)
 	}
 	name := func(n node) string { return e.g.name[n] }
+	if fault == "power.feed_loss" && v.group("psu_input") == nil {
+		if all, _, mute := e.supplies([]node{v.root}, inc.root); mute > 0 {
+			add("say.feed_blind", nil, map[string]any{"resource": root, "n": mute, "of": all})
+		}
+		if n := e.leftWithout(inc.root); n > 0 {
+			add("say.no_supply_left", nil, map[string]any{"n": n})
+		}
+	}
 	if g := v.group("psu_input"); g != nil && fault == "power.feed_loss" {
-		feed, other, rack := e.feedOf(v.root)
+		feed, rack, others := e.feedOf(v.root)
 		add("say.psus_lost", g, map[string]any{"n": g.nodes, "feed": feed, "rack": rack, "within": g.within()})
-		if e.othersLost(v.root) {
+		switch all, lost, mute := e.supplies(others, inc.root); {
+		case lost > 0 || all == 0:
 			add("say.common", nil, map[string]any{"resource": root})
-		} else {
+		case mute == all:
+			add("say.common_blind", nil, map[string]any{"resource": root, "of": all})
+		case mute > 0:
+			add("say.common_dark", nil, map[string]any{"resource": root, "n": mute, "of": all})
+		case len(others) > 1:
+			add("say.common_alone", nil, map[string]any{"resource": root})
+		default:
+			other, _, _ := e.feedOf(others[0])
 			add("say.common_supplier", nil, map[string]any{"resource": root, "feed": other})
 		}
 		if n, a, b := e.repeats(g); n > 0 {
@@ -449,7 +493,6 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 		add("say.servers_silent", g, map[string]any{"n": g.nodes})
 	}
 	if g := v.group("power_brake"); g != nil && fault == "power.feed_loss" {
-		_, other, _ := e.feedOf(v.root)
 		hosts, gpus := map[node]bool{}, 0
 		for _, s := range g.signs {
 			hosts[e.g.server(s.node)] = true
@@ -457,7 +500,12 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 				gpus++
 			}
 		}
-		add("say.brake", g, map[string]any{"gpus": gpus, "servers": len(hosts), "feed": other})
+		if _, _, others := e.feedOf(v.root); len(others) == 1 && e.unfed[others[0]] == nil {
+			other, _, _ := e.feedOf(others[0])
+			add("say.brake", g, map[string]any{"gpus": gpus, "servers": len(hosts), "feed": other})
+		} else {
+			add("say.brake_only", g, map[string]any{"gpus": gpus, "servers": len(hosts)})
+		}
 	}
 	if g := v.group("pdu_overload"); g != nil {
 		add("say.overload", g, map[string]any{"resource": name(g.signs[0].node)})
@@ -505,24 +553,16 @@ func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Senten
 	return summary, out
 }
 
-// othersLost says whether supplies on another feed of the rack lost input too.
-func (e *Engine) othersLost(pdu node) bool {
-	kind := e.model.SignNamed("psu_input")
-	rack := e.g.ancestor(pdu, schemas.KindRack)
-	if rack == none || kind < 0 {
-		return false
-	}
-	for _, p := range e.g.children[rack] {
-		if p == pdu || e.g.kindOf(p) != schemas.KindPDU {
-			continue
-		}
-		for _, psu := range e.g.links[linkPowers].out[p] {
-			if s := e.signs[signKey{psu, int32(kind)}]; s != nil && s.up {
-				return true
-			}
+// leftWithout counts the servers and switches that a fault took along since
+// nothing else feeds them.
+func (e *Engine) leftWithout(h *suspect) int {
+	seen := map[node]bool{}
+	for _, f := range h.folded {
+		if e.without(f.node, h) {
+			seen[e.g.server(f.node)] = true
 		}
 	}
-	return false
+	return len(seen)
 }
 
 func raises(s *sign) int {

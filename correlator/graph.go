@@ -75,7 +75,23 @@ type graph struct {
 	jobs     map[node]*workload
 	jobsAt   map[node][]*workload // of a resource and of the server that holds it, by start
 	whole    map[node][]*workload // of servers that a workload names as a whole
+
+	device  []node // the server or switch that a node is or is part of; unset: look
+	reached map[reachKey][]node
+	held    int // nodes in reached
 }
+
+// reachKey names the nodes that a way reaches from a node.
+type reachKey struct {
+	from node
+	way  int32
+}
+
+const (
+	maxReached = 1 << 21 // nodes that are remembered as reached, 8 MiB
+	maxChain   = 8       // suppliers one behind the other
+	unset      = none - 1
+)
 
 const (
 	linkPowers = iota
@@ -94,7 +110,10 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	if keep == nil {
 		keep = &names{number: make(map[string]node, len(t.Resources))}
 	}
-	g := &graph{names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{}}
+	g := &graph{
+		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
+		reached: map[reachKey][]node{},
+	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
 	g.kinds.of(propagation.KindWorkload)
@@ -143,6 +162,7 @@ func (g *graph) grow() {
 		g.parent = append(g.parent, none)
 		g.children = append(g.children, nil)
 		g.attrs = append(g.attrs, nil)
+		g.device = append(g.device, unset)
 	}
 	for i := range g.links {
 		g.links[i].grow(len(g.name))
@@ -233,13 +253,43 @@ func (g *graph) up(n node, kind uint8) node {
 
 // server returns the server or switch that n is or is part of, or none.
 func (g *graph) server(n node) node {
-	for i := 0; n != none && i < 64; i++ {
-		if k := g.kindOf(n); k == schemas.KindServer || k == schemas.KindSwitch {
-			return n
-		}
-		n = g.parent[n]
+	if n == none {
+		return none
 	}
-	return none
+	if d := g.device[n]; d != unset {
+		return d
+	}
+	d := none
+	for p, i := n, 0; p != none && i < 64; i++ {
+		if k := g.kindOf(p); k == schemas.KindServer || k == schemas.KindSwitch {
+			d = p
+			break
+		}
+		p = g.parent[p]
+	}
+	g.device[n] = d
+	return d
+}
+
+// setKind says what a resource is that the inventory does not know.
+func (g *graph) setKind(n node, kind string) {
+	g.kind[n], g.device[n] = g.kinds.of(kind), unset
+}
+
+// suppliers returns what feeds a server or switch directly: itself, one of its
+// power supplies, or else what it stands in.
+func (g *graph) suppliers(dev node) []node {
+	in := g.links[linkPowers].in
+	out := slices.Clone(in[dev])
+	for _, c := range g.children[dev] {
+		out = append(out, in[c]...)
+	}
+	for p, i := g.parent[dev], 0; len(out) == 0 && p != none && i < maxChain; i++ {
+		out = append(out, in[p]...)
+		p = g.parent[p]
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (g *graph) ancestor(n node, kind string) node {
@@ -311,6 +361,25 @@ func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time)
 	return w.a
 }
 
+// reach is forward for a way that ends in no workload, remembered.
+func (w *walker) reach(g *graph, n node, c *propagation.Class) []node {
+	if len(c.Path) == 0 || c.Jobs {
+		return w.forward(g, n, c.Path, time.Time{})
+	}
+	k := reachKey{n, int32(c.Way)}
+	out, ok := g.reached[k]
+	if !ok {
+		if g.held > maxReached {
+			clear(g.reached)
+			g.held = 0
+		}
+		out = slices.Clone(w.forward(g, n, c.Path, time.Time{}))
+		g.reached[k] = out
+		g.held += len(out) + 8
+	}
+	return out
+}
+
 // backward returns the nodes of one of kinds from which the path reaches n.
 // Paths that end in workloads cannot be walked backward.
 func (w *walker) backward(g *graph, n node, path []propagation.Step, kinds []uint8) []node {
@@ -354,6 +423,7 @@ var inverse = [...]propagation.Op{
 	propagation.Cools: propagation.Cooled, propagation.Cooled: propagation.Cools,
 	propagation.Net: propagation.Net, propagation.NVLink: propagation.NVLink, propagation.PCIe: propagation.PCIe,
 	propagation.Jobs: propagation.Jobs, propagation.Loose: propagation.Up,
+	propagation.Feeds: propagation.Fed, propagation.Fed: propagation.Feeds,
 }
 
 func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
@@ -374,9 +444,18 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 		case propagation.Powered:
 			w.linked(g, g.links[linkPowers].in[n], kind)
 		case propagation.Cools:
-			w.linked(g, g.links[linkCools].out[n], kind)
+			for _, t := range g.links[linkCools].out[n] {
+				w.within(g, t, kind)
+			}
 		case propagation.Cooled:
-			w.linked(g, g.links[linkCools].in[n], kind)
+			for p, i := n, 0; p != none && i < 64; i++ {
+				w.linked(g, g.links[linkCools].in[p], kind)
+				p = g.parent[p]
+			}
+		case propagation.Feeds:
+			w.feeds(g, n, kind, 0)
+		case propagation.Fed:
+			w.fed(g, n, kind)
 		case propagation.Net:
 			w.linked(g, g.links[linkNet].out[n], kind)
 			w.linked(g, g.links[linkNet].in[n], kind)
@@ -408,6 +487,49 @@ func (w *walker) below(g *graph, n node, kind uint8) {
 			w.below(g, c, kind)
 		}
 	}
+}
+
+// within adds n, or what is in it.
+func (w *walker) within(g *graph, n node, kind uint8) {
+	if g.kind[n] == kind {
+		w.add(n)
+	} else {
+		w.below(g, n, kind)
+	}
+}
+
+// feeds adds the servers or switches that a supplier powers, also through
+// power supplies, through what they stand in, and through other suppliers.
+func (w *walker) feeds(g *graph, n node, kind uint8, depth int) {
+	for _, t := range g.links[linkPowers].out[n] {
+		switch d := g.server(t); {
+		case d != none && g.kind[d] == kind:
+			w.add(d)
+		case d == none && len(g.links[linkPowers].out[t]) > 0:
+			if depth < maxChain {
+				w.feeds(g, t, kind, depth+1)
+			}
+		case d == none:
+			w.below(g, t, kind)
+		}
+	}
+}
+
+// fed adds the suppliers of a kind that stand behind a server or switch.
+func (w *walker) fed(g *graph, n node, kind uint8) {
+	from := len(w.b)
+	for _, p := range g.suppliers(n) {
+		w.add(p)
+	}
+	for i, depth := from, 0; i < len(w.b) && depth < maxChain*16; i, depth = i+1, depth+1 {
+		for _, p := range g.links[linkPowers].in[w.b[i]] {
+			if !slices.Contains(w.b[from:], p) {
+				w.add(p)
+			}
+		}
+	}
+	behind := slices.DeleteFunc(slices.Clone(w.b[from:]), func(p node) bool { return g.kind[p] != kind })
+	w.b = append(w.b[:from], behind...)
 }
 
 func (w *walker) linked(g *graph, to []node, kind uint8) {

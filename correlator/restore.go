@@ -90,7 +90,7 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	e.dirty = all
 	e.solve()
 	for _, inc := range e.open {
-		inc.told.signs = len(inc.signs)
+		inc.told.signs, inc.told.mute = len(inc.signs), e.state(inc).mute
 	}
 	e.emitDue(false)
 }

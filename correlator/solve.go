@@ -21,7 +21,12 @@ const (
 	certainty  = 0.97 // never surer than the knowledge is complete
 	spread     = 2.0  // the log-odds of different explanations are this much too far apart
 	suspectMin = 0.005
-	unheard    = 0.05 // chance that a sign was there and no event of it came through
+	// A state on the way of a fault that is known, soon after it, is hardly ever one
+	// of its own: servers crash about once a year.
+	coincidence = 2.0
+	badFit      = -6.0 // log-likelihood of the shares below which several faults are tried for one
+	sharing     = 1.0  // concentration where something else may carry the load: it does for all or for none
+	unheard     = 0.05 // chance that a sign was there and no event of it came through
 
 	unknownConfidence = 0.1
 	unknownNear       = 5 * time.Minute
@@ -60,6 +65,7 @@ type told struct {
 	severity        schemas.Severity
 	confidence      float64
 	signs, facts    int
+	mute            int // witnesses that cannot report, of whom the sentences speak
 	closed, gone    bool
 }
 
@@ -161,10 +167,20 @@ func (e *Engine) weight(s *sign) float64 {
 	if e.lasting(s) {
 		return e.weights[s.kind][2]
 	}
-	if m := &e.model.Signs[s.kind]; e.leak(s) == m.Leak {
-		return e.weights[s.kind][0]
+	m := &e.model.Signs[s.kind]
+	if e.leak(s) != m.Leak {
+		return e.weights[s.kind][1]
 	}
-	return e.weights[s.kind][1]
+	w := e.weights[s.kind][0]
+	if s.often > 1 {
+		w = max(w, min(w-float64(s.often-1)*math.Log(m.Again), e.weights[s.kind][2]))
+	}
+	return w
+}
+
+// surely says whether a sign is hardly ever there by itself.
+func (e *Engine) surely(s *sign) bool {
+	return s.kind >= len(e.model.Signs) || e.weight(s) >= -math.Log(0.0011)
 }
 
 // outcome is k of k+rest parts that show a class of signs, when late/lateSteps
@@ -181,16 +197,8 @@ const lateSteps = 16
 func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
 	o := outcome{class: cl, k: int32(k)}
-	if rest := r.n - k; rest > 0 {
-		// Signs that have not come yet are missed more the longer they are due.
-		onset := h.onset
-		if onset.IsZero() {
-			onset = h.lo
-		}
-		o.rest, o.late = int32(rest), lateSteps
-		if due := e.now.Sub(onset).Seconds() / (cl.Soon.Seconds() + 1); due < 4 {
-			o.late = uint8(math.Round(lateSteps * (1 - math.Exp(-max(due, 0)))))
-		}
+	if rest := r.n - r.mute - k; rest > 0 {
+		o.rest, o.late = int32(rest), e.late(e.onset(h), cl.Soon)
 	}
 	v, ok := e.fits[o]
 	if !ok {
@@ -208,6 +216,15 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 		e.fits[o] = v
 	}
 	return v + w
+}
+
+// late says how much of what has not come since onset is due: signs are missed
+// more the longer they are.
+func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
+	if due := e.now.Sub(onset).Seconds() / (soon.Seconds() + 1); due < 4 {
+		return uint8(math.Round(lateSteps * (1 - math.Exp(-max(due, 0)))))
+	}
+	return lateSteps
 }
 
 func logBeta(a, b float64) float64 {
@@ -232,6 +249,7 @@ func distance(h *suspect, s *sign) float64 {
 // score weighs a suspect by the signs that pick lets through and says which of
 // its classes it explains.
 func (e *Engine) score(h *suspect, pick func(*sign) bool) float64 {
+	e.witness(h)
 	total := h.prior
 	if h.inc != nil && !h.inc.gone {
 		total += keepBonus
@@ -290,7 +308,8 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 	}
 	var queue ranking
 	for _, h := range suspects {
-		h.accepted, h.folded = false, nil
+		h.folded, h.lift = nil, 0
+		e.blame(h, false)
 		if h.weighed.IsZero() || e.now.Sub(h.weighed) >= settle {
 			h.base, h.weighed = e.score(h, unowned), e.now
 		}
@@ -311,12 +330,12 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 			heap.Push(&queue, h)
 			continue
 		}
-		h.accepted = true
+		e.blame(h, true)
 		accepted = append(accepted, h)
 		e.claim(h, unowned)
 	}
 	if len(accepted) > 0 {
-		accepted = e.contest(accepted, contenders)
+		accepted = e.contest(e.split(accepted), contenders)
 		accepted = e.fold(accepted, suspects)
 		e.attach(signs)
 	}
@@ -363,6 +382,86 @@ func (e *Engine) recount(h *suspect) float64 {
 	return total
 }
 
+// split replaces a fault that fits badly by several that fit better together:
+// three servers that crashed are no switch of which thirteen ports are still up.
+func (e *Engine) split(accepted []*suspect) []*suspect {
+	for _, h := range slices.Clone(accepted) {
+		owned := e.owned(h)
+		whole, bad := e.recount(h), 0.0
+		for c := range h.classes {
+			if r := &h.classes[c]; r.k > 0 && !h.fault.Classes[c].Derived {
+				bad += e.fit(h, c, r.k, 0)
+			}
+		}
+		if bad > badFit || len(owned) < 2 {
+			continue
+		}
+		class := make([]int, len(owned))
+		seen := map[*suspect]bool{h: true}
+		var others ranking
+		for i, s := range owned {
+			s.owner, class[i] = nil, s.class
+		}
+		for _, s := range owned {
+			for _, l := range s.links {
+				if o := l.to; !seen[o] && !o.accepted && !o.dead {
+					seen[o] = true
+					if o.score = e.score(o, unowned); o.score > 0 {
+						others = append(others, o)
+					}
+				}
+			}
+		}
+		heap.Init(&others)
+		sum := 0.0
+		var parts []*suspect
+		for len(others) > 0 {
+			o := heap.Pop(&others).(*suspect)
+			if o.score = e.score(o, unowned); o.score <= 0 {
+				continue
+			}
+			if len(others) > 0 && others[0].score > o.score {
+				heap.Push(&others, o)
+				continue
+			}
+			parts = append(parts, o)
+			sum += o.score
+			e.claim(o, unowned)
+		}
+		if sum > whole {
+			e.blame(h, false)
+			for _, o := range parts {
+				e.blame(o, true)
+			}
+			accepted = append(slices.DeleteFunc(accepted, func(o *suspect) bool { return o == h }), parts...)
+			continue
+		}
+		for _, o := range parts {
+			for _, s := range e.owned(o) {
+				s.owner = nil
+			}
+		}
+		for i, s := range owned {
+			s.owner, s.class = h, class[i]
+		}
+		e.recount(h)
+	}
+	return accepted
+}
+
+// owned returns the signs that h explains.
+func (e *Engine) owned(h *suspect) []*sign {
+	var out []*sign
+	for c := range h.classes {
+		for _, s := range h.classes[c].signs {
+			if s.owner == h {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
 // contest lets faults that were not needed take over signs that they explain
 // better, and moves signs between the faults that were.
 func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
@@ -374,10 +473,14 @@ func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
 		if full <= stealGain {
 			continue
 		}
-		if full-e.loss(h) <= stealGain {
+		loss, follows := e.loss(h)
+		if follows {
+			loss += coincidence
+		}
+		if full-loss <= stealGain {
 			continue
 		}
-		h.accepted = true
+		e.blame(h, true)
 		e.claim(h, all)
 		accepted = append(accepted, h)
 	}
@@ -419,7 +522,7 @@ func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
 			kept = append(kept, h)
 			continue
 		}
-		h.accepted = false
+		e.blame(h, false)
 		for c := range h.classes {
 			for _, s := range h.classes[c].signs {
 				if s.owner == h {
@@ -457,6 +560,18 @@ func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
 			states = append(states, h)
 		}
 	}
+	// Who could bring a state about is linked with what the state shows.
+	could := map[*suspect]bool{}
+	for _, h := range states {
+		for c := range h.classes {
+			for _, s := range h.classes[c].signs {
+				for _, l := range s.links {
+					could[l.to] = could[l.to] || slices.ContainsFunc(l.to.fault.Effects, func(f propagation.Effect) bool { return f.State == h.fault.Is && f.State != l.to.fault.Is })
+				}
+			}
+		}
+	}
+	suspects = slices.DeleteFunc(slices.Clone(suspects), func(g *suspect) bool { return !could[g] || g.dead || g.fault.Harmless })
 	for {
 		states = slices.DeleteFunc(states, func(h *suspect) bool { return !h.accepted })
 		if len(states) == 0 {
@@ -466,17 +581,7 @@ func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
 		var parts []*suspect
 		value := 0.0
 		for _, g := range suspects {
-			if g.dead || g.fault.Harmless || !slices.ContainsFunc(g.fault.Effects, func(f propagation.Effect) bool { return f.State != g.fault.Is }) {
-				continue
-			}
-			folds, gain := e.foldable(g, states)
-			if len(folds) == 0 {
-				continue
-			}
-			if !g.accepted {
-				gain += e.score(g, unowned)
-			}
-			if gain > value {
+			if folds, gain := e.foldable(g, states); gain > value {
 				best, parts, value = g, folds, gain
 			}
 		}
@@ -484,7 +589,8 @@ func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
 			return slices.DeleteFunc(accepted, func(h *suspect) bool { return !h.accepted })
 		}
 		if !best.accepted {
-			best.accepted = true
+			best.lift = value
+			e.blame(best, true)
 			e.score(best, unowned)
 			e.claim(best, unowned)
 			accepted = append(accepted, best)
@@ -501,60 +607,169 @@ func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
 // foldable returns the faults that are states which g brings about, and what
 // is gained when g alone is blamed.
 func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain float64) {
+	var silent float64 // what it costs that g's other effects do not show
 	for i := range g.fault.Effects {
 		f := &g.fault.Effects[i]
 		if f.State == g.fault.Is {
 			continue
 		}
-		var in []node
-		n := 0
-		sum := 0.0
+		onset := g.onset
 		var list []*suspect
 		for _, h := range states {
 			if h == g || !h.accepted || h.fault.Is != f.State || h.onset.IsZero() || slices.Contains(folds, h) {
 				continue
 			}
-			onset := g.onset
-			if onset.IsZero() {
+			if !g.onset.IsZero() {
+				if d := h.onset.Sub(g.onset); d < -time.Minute || d > f.Delay+5*time.Minute {
+					continue
+				}
+			} else if onset.IsZero() || h.onset.Before(onset) {
 				onset = h.onset
 			}
-			if d := h.onset.Sub(onset); d < -time.Minute || d > f.Delay+5*time.Minute {
-				continue
-			}
-			if in == nil {
-				in = slices.Clone(e.walk.forward(e.g, g.node, f.Path, onset))
-				n = len(in)
-			}
-			if !slices.Contains(in, h.node) {
-				continue
-			}
-			w := -h.prior
-			if h.inc != nil && !h.inc.gone && h.inc != g.inc {
-				w -= keepBonus
-			}
-			for c := range h.classes[:h.fault.Own()] { // what g does not explain
-				r := &h.classes[c]
-				if r.k > 0 && !slices.ContainsFunc(r.signs, func(s *sign) bool { return s.owner == h && linked(s, g) }) {
-					w -= e.fit(h, c, r.k, r.w) - e.fit(h, c, 0, 0)
-				}
-			}
-			if w > 0 {
-				sum += w
-				list = append(list, h)
-			}
+			list = append(list, h)
 		}
-		if len(list) == 0 {
+		if len(list) == 0 && (g.accepted || f.SharedShows == 0) {
 			continue
 		}
-		a, b := f.Share*concentration, (1-f.Share)*concentration+1e-3
-		k := float64(len(list))
-		p := math.Exp(logBeta(k+a, float64(n)-k+b) - logBeta(a, b))
-		none := f.Shows*math.Exp(logBeta(a, float64(n)+b)-logBeta(a, b)) + 1 - f.Shows + 1e-9
-		if v := math.Log(f.Shows*p+1e-300) - math.Log(none) + sum; v > 0 {
-			folds, gain = append(folds, list...), gain+v
+		in := slices.Clone(e.walk.forward(e.g, g.node, f.Path, onset))
+		list = slices.DeleteFunc(list, func(h *suspect) bool { return !slices.Contains(in, h.node) })
+		// Parts that nothing else feeds, and those that something does.
+		for _, alone := range [2]bool{true, false} {
+			share, shows, c := f.Share, f.Shows, concentration
+			if !alone {
+				if f.SharedShows == 0 {
+					break
+				}
+				share, shows, c = f.SharedShare, f.SharedShows, sharing
+			}
+			mine := func(n node) bool { return f.SharedShows == 0 || alone == e.without(n, g) }
+			n, pending := 0, 0
+			for _, m := range in {
+				if mine(m) {
+					if n++; e.shows(m, f.State) {
+						pending++
+					}
+				}
+			}
+			k, sum := 0, 0.0
+			from := len(folds)
+			for _, h := range list {
+				if !mine(h.node) {
+					continue
+				}
+				if w := e.asEffect(h, g); w > 0 {
+					sum += w
+					k++
+					folds = append(folds, h)
+				}
+			}
+			if n == 0 {
+				continue
+			}
+			rest := float64(max(0, n-max(k, pending)))
+			if g.accepted { // else nothing speaks for it but what shows already
+				rest *= float64(e.late(onset, time.Minute)) / lateSteps
+			}
+			a, b := share*c, (1-share)*c+1e-3
+			none := shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2
+			if k == 0 {
+				if !g.accepted {
+					silent += math.Log(none)
+				}
+				continue
+			}
+			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
+			v := math.Log(shows*p+1e-300) + sum
+			if g.accepted {
+				v -= math.Log(none)
+			}
+			if v > 0 {
+				gain += v
+			} else {
+				folds = folds[:from]
+			}
 		}
 	}
+	var left []*incident // what was decided earlier has a bonus
+	for _, h := range folds {
+		if h.inc != nil && !h.inc.gone && h.inc != g.inc && !slices.Contains(left, h.inc) {
+			left = append(left, h.inc)
+			gain -= keepBonus
+		}
+	}
+	if len(folds) > 0 && !g.accepted {
+		gain += e.score(g, unowned) + silent + e.together(g)
+	}
 	return folds, gain
+}
+
+// asEffect is what is saved when h is no fault of its own but brought about by g.
+func (e *Engine) asEffect(h, g *suspect) float64 {
+	w := -h.prior
+	if g.accepted || e.together(g) > 0 {
+		w += coincidence
+	}
+	for c := range h.classes[:h.fault.Own()] { // what g does not explain
+		r := &h.classes[c]
+		if r.k > 0 && !slices.ContainsFunc(r.signs, func(s *sign) bool { return s.owner == h && linked(s, g) }) {
+			w -= e.fit(h, c, r.k, r.w) - e.fit(h, c, 0, 0)
+		}
+	}
+	for c := h.fault.Own(); c < len(h.classes); c++ { // what h had to explain by luck, and g explains in any case
+		r := &h.classes[c]
+		if r.k > 0 && len(h.fault.Classes[c].Path) > 0 && e.surelyShows(g, h.fault.Classes[c].Sign, r.signs[0].node) {
+			w -= e.fit(h, c, r.k, 0)
+		}
+	}
+	return w
+}
+
+// surelyShows says whether g takes a part into a state that shows itself by a
+// sign, and nothing holds the part up.
+func (e *Engine) surelyShows(g *suspect, kind int, n node) bool {
+	for i := range g.fault.Effects {
+		f := &g.fault.Effects[i]
+		if f.State != g.fault.Is && f.SharedShows > 0 && slices.Contains(e.showing[f.State], kind) {
+			return e.without(n, g)
+		}
+	}
+	return false
+}
+
+// without says whether a part has no power once g is lost: the last of its
+// suppliers takes it along.
+func (e *Engine) without(n node, g *suspect) bool {
+	dev := e.g.server(n)
+	if dev == none || !e.powerless(dev, g.node) {
+		return false
+	}
+	for _, p := range e.backing[dev] {
+		if o := e.unfed[p]; o != nil && o != g && !g.onset.IsZero() && o.onset.After(g.onset) {
+			return false
+		}
+	}
+	return true
+}
+
+// shows says whether a part shows one of the signs of a state.
+func (e *Engine) shows(n node, state string) bool {
+	for _, kind := range e.showing[state] {
+		if s := e.signs[signKey{n, int32(kind)}]; s != nil && s.said && s.up {
+			return true
+		}
+	}
+	return false
+}
+
+// together is how much likelier a fault is since an equal that stands in for
+// it has it too.
+func (e *Engine) together(g *suspect) float64 {
+	for n, o := range e.unfed {
+		if n != g.node && o.fault == g.fault && e.g.parent[n] == e.g.parent[g.node] {
+			return max(0, math.Log(g.fault.Together)-g.prior)
+		}
+	}
+	return 0
 }
 
 // shadowed returns the faults whose signs g may show too and that came as their
@@ -593,7 +808,7 @@ func linked(s *sign, h *suspect) bool {
 }
 
 func (e *Engine) handOver(h, to *suspect) {
-	h.accepted = false
+	e.blame(h, false)
 	for c := range h.classes {
 		for _, s := range h.classes[c].signs {
 			if s.owner == h {
@@ -608,8 +823,10 @@ type slot struct {
 	c int
 }
 
-// loss is what the present owners would lose to h.
-func (e *Engine) loss(h *suspect) float64 {
+// loss is what the present owners would lose to h, and whether all of it is
+// what follows from them in any case.
+func (e *Engine) loss(h *suspect) (loss float64, follows bool) {
+	follows = true
 	taken := map[slot][]*sign{}
 	var order []slot
 	for c := range h.classes {
@@ -623,10 +840,11 @@ func (e *Engine) loss(h *suspect) float64 {
 					order = append(order, k)
 				}
 				taken[k] = append(taken[k], s)
+				follows = follows && s.class >= 0 && s.owner.fault.Classes[s.class].Later
 			}
 		}
 	}
-	return e.lossOf(taken, order)
+	return e.lossOf(taken, order), follows && len(order) > 0
 }
 
 func (e *Engine) classLoss(h *suspect, c int) float64 {
@@ -729,36 +947,36 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	// Critical signs that nothing explains are told as unknown, and contact that does not come back.
 	for _, s := range signs {
-		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical && !e.lasting(s) {
+		again := s.often > 1 && e.surely(s)
+		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical && !e.lasting(s) && !again || !e.surely(s) {
 			continue
 		}
-		if s.kind < len(e.model.Signs) && e.leak(s) > 0.0011 {
+		if e.now.Sub(s.raisedAt) < unknownHold || s.stateful && !s.up && s.brief && !again {
 			continue
 		}
-		if e.now.Sub(s.raisedAt) < unknownHold || s.stateful && !s.up && s.brief {
-			continue
-		}
-		where := e.g.server(s.node)
-		if where == none {
-			where = s.node
-		}
+		where := e.whole(s.node)
 		// What comes with a fault of the same server most likely belongs to it.
 		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
 		if i < 0 {
 			if o := slices.IndexFunc(e.open, func(o *incident) bool {
-				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && o.where == where)
+				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && e.whole(o.where) == where)
 			}); o >= 0 {
+				if e.open[o].root == nil && e.open[o].where != s.node {
+					e.open[o].where = where
+				}
 				e.open[o].signs = append(e.open[o].signs, s)
 				s.inc, s.mark = e.open[o], 0
 				joined = append(joined, s)
 				e.change(e.open[o])
 				continue
 			}
-			i = slices.IndexFunc(list, func(g group) bool { return g.root == nil && g.where == where })
+			i = slices.IndexFunc(list, func(g group) bool { return g.root == nil && e.whole(g.where) == where })
 		}
 		if i < 0 {
 			i = len(list)
-			list = append(list, group{nil, where, nil})
+			list = append(list, group{nil, s.node, nil})
+		} else if list[i].root == nil && list[i].where != s.node {
+			list[i].where = where
 		}
 		list[i].signs = append(list[i].signs, s)
 	}
@@ -843,6 +1061,14 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 }
 
+// whole returns the server or switch of a part, or what is part of none.
+func (e *Engine) whole(n node) node {
+	if d := e.g.server(n); d != none {
+		return d
+	}
+	return n
+}
+
 // near says whether a sign that nothing explains goes with a fault on the same server.
 func (e *Engine) near(h *suspect, server node, s *sign) bool {
 	return !h.onset.IsZero() && s.at.Sub(h.onset).Abs() <= unknownNear && e.g.server(h.node) == server
@@ -897,6 +1123,9 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 		seen[f] = true
 		own += max(e.score(f, mine), 0)
 	}
+	if h.lift > 0 { // or they are faults of their own and h is none
+		rivals = append(rivals, rival{h.folded[0], own - h.lift})
+	}
 	for _, s := range signs {
 		for _, l := range s.links {
 			if o := l.to; !seen[o] && !o.dead {
@@ -913,7 +1142,23 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 		top = max(top, r.score)
 	}
 	p := func(s float64) float64 { return math.Exp((s - top) / spread) }
-	right, sum := p(own), p(own)+p(0)
+	// Equals of which nothing is known but that there are as many share what one
+	// of them would have: how many there are says nothing.
+	type equal struct {
+		fault  int32
+		parent node
+		score  int64
+	}
+	alike := func(r rival) equal {
+		return equal{r.h.key.fault, e.g.parent[r.h.node], int64(math.Round(r.score * 1e6))}
+	}
+	equals := map[equal]int{alike(rival{h, own}): 1}
+	for _, r := range rivals {
+		equals[alike(r)]++
+	}
+	part := func(r rival) float64 { return p(r.score) / float64(equals[alike(r)]) }
+	right := part(rival{h, own})
+	sum := right + p(0)
 	slices.SortStableFunc(rivals, func(a, b rival) int {
 		if a.score != b.score {
 			return cmp.Compare(b.score, a.score)
@@ -922,14 +1167,14 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 	})
 	var alternatives []schemas.Cause
 	for _, r := range rivals {
-		v := p(r.score)
+		v := part(r)
 		sum += v
 		if r.h.node == h.node && !r.h.fault.Harmless || h.fault.End && e.joined(h.node, r.h.node) {
 			right += v
 		}
 	}
 	for _, r := range rivals {
-		share := certainty * p(r.score) / sum
+		share := certainty * part(r) / sum
 		if share < suspectMin || len(alternatives) == 3 {
 			break
 		}
@@ -996,6 +1241,10 @@ func (e *Engine) state(inc *incident) told {
 	t.signs, t.facts, t.severity = len(inc.signs), e.facts(inc), schemas.SeverityWarning
 	if inc.gone {
 		t.severity = inc.told.severity
+	}
+	if inc.root != nil && inc.root.fault.Together > 0 && !inc.gone {
+		_, _, others := e.feedOf(inc.root.node)
+		_, _, t.mute = e.supplies(others, inc.root)
 	}
 	for _, s := range inc.signs {
 		if s.worst.Rank() > t.severity.Rank() {

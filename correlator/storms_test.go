@@ -3,6 +3,7 @@ package correlator
 import (
 	"compress/gzip"
 	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -36,6 +37,8 @@ type tally struct {
 	covered, events            float64
 	falses, noise              int
 	confident, right, incident float64
+	brier                      float64
+	bins                       [10]struct{ n, confident, right float64 } // by confidence
 }
 
 func unpack(t *testing.T, path string, read func(*json.Decoder) error) {
@@ -191,14 +194,19 @@ func (y *tally) add(tr *truth, final []schemas.Incident) {
 		}
 		y.incident++
 		y.confident += inc.RootCause.Confidence
+		right := 0.0
 		if lead >= 0 {
 			for _, a := range tr.Incidents[lead].Accept {
 				if a.Resource == inc.RootCause.Resource {
-					y.right++
-					break
+					right = 1
 				}
 			}
 		}
+		p := inc.RootCause.Confidence
+		y.right += right
+		y.brier += (p - right) * (p - right)
+		b := &y.bins[min(9, int(p*10))]
+		b.n, b.confident, b.right = b.n+1, b.confident+p, b.right+right
 	}
 	for k, f := range tr.Incidents {
 		y.events += float64(size[k])
@@ -247,8 +255,8 @@ func TestRecordedStorms(t *testing.T) {
 			top1, f1 := float64(y.hit)/float64(y.scored), y.f1()
 			falses := 1000 * float64(y.falses) / float64(y.noise)
 			off := (y.confident - y.right) / y.incident
-			t.Logf("root %.3f, root and fault %.3f, B-cubed F1 %.3f, false incidents per 1000 noise events %.2f, confidence less share right %+.3f",
-				top1, float64(y.class)/float64(y.scored), f1, falses, off)
+			t.Logf("root %.3f, root and fault %.3f, B-cubed F1 %.3f, false incidents per 1000 noise events %.2f, confidence less share right %+.3f, calibration error %.3f, Brier %.3f",
+				top1, float64(y.class)/float64(y.scored), f1, falses, off, y.ece(), y.brier/y.incident)
 			if top1 < c.top1 {
 				t.Errorf("the root cause is right in %.3f of faults", top1)
 			}
@@ -263,6 +271,15 @@ func TestRecordedStorms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ece is the expected calibration error in ten bins of confidence.
+func (y *tally) ece() float64 {
+	off := 0.0
+	for _, b := range y.bins {
+		off += math.Abs(b.confident-b.right) / y.incident
+	}
+	return off
 }
 
 // f1 is the B-cubed F1 of the grouping.

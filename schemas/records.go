@@ -182,7 +182,7 @@ type Prediction struct {
 	Limit          float64    `json:"limit"`
 	LimitSource    string     `json:"limit_source,omitempty"` // who says so: LimitOf…
 	Below          bool       `json:"below,omitempty"`        // the limit is crossed downwards
-	Value          float64    `json:"value"`           // robust level now
+	Value          float64    `json:"value"`                  // robust level now
 	SlopePerHour   float64    `json:"slope_per_hour"`
 	Evidence       []Evidence `json:"evidence,omitempty"`
 	Model          Model      `json:"model"`

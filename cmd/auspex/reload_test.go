@@ -27,7 +27,7 @@ import (
 // site is a folder with a configuration and the files that it names, and an
 // Auspex that runs on it.
 type site struct {
-	token  string // of an admin
+	token    string // of an admin
 	dir, url string
 	hup      chan struct{}
 	client   http.Client

@@ -477,3 +477,8 @@ func (x *scraper) condition(now time.Time, index uint32, k *known, typ, code str
 	x.table.batch.Event(ev)
 	x.changed = true
 }
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Exporter, "tls", &c.TLS
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,8 @@ type state struct {
 	mem     memory
 	changed bool
 	sync    bool
+	// subnets tells over which port a neighbour is reached.
+	subnets map[netip.Prefix]string
 }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
@@ -218,6 +221,12 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	if p.leaf == leafBootTime {
 		if x, ok := number(v); ok {
 			st.booted(int64(x), v.GetUintVal())
+		}
+		return
+	}
+	if p.leaf == leafPrefixLength {
+		if bits, ok := number(v); ok {
+			st.address(p, int(bits))
 		}
 		return
 	}
@@ -518,6 +527,39 @@ func (st *state) session(neighbor, s string, at time.Time) {
 	}
 	st.mem.BGP[strings.Clone(neighbor)], st.changed = s, true
 	if up || known && wasUp {
-		st.condition("bgp.session_down", neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), "neighbor", neighbor)
+		attrs := []string{"neighbor", neighbor}
+		if port := st.portOf(neighbor); port != "" {
+			attrs = append(attrs, "port", port, "part", port)
+		}
+		st.condition("bgp.session_down", neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), attrs...)
 	}
+}
+
+// address notes the subnet of a port.
+func (st *state) address(p place, bits int) {
+	addr, err := netip.ParseAddr(p.lane)
+	if err != nil || bits < 1 || len(st.subnets) > maxThings {
+		return
+	}
+	if prefix, err := addr.Prefix(bits); err == nil {
+		if st.subnets == nil {
+			st.subnets = map[netip.Prefix]string{}
+		}
+		st.subnets[prefix] = strings.Clone(p.name)
+	}
+}
+
+// portOf returns the port whose subnet holds a neighbour, or "": a neighbour that is
+// not next door, or a switch that does not tell its addresses.
+func (st *state) portOf(neighbor string) string {
+	addr, err := netip.ParseAddr(neighbor)
+	if err != nil {
+		return ""
+	}
+	for bits := addr.BitLen(); bits > 0; bits-- {
+		if prefix, err := addr.Prefix(bits); err == nil && st.subnets[prefix] != "" {
+			return st.subnets[prefix]
+		}
+	}
+	return ""
 }

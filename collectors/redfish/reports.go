@@ -43,15 +43,24 @@ func (r *reader) readTelemetry(ctx context.Context, src *source, _ time.Time) er
 	return nil
 }
 
-// readDefinitions reads what the metrics of reports are (DSP0268, MetricDefinition), where
-// one request says it of all.
+// readDefinitions reads what the metrics of reports are (DSP0268, MetricDefinition). Where the
+// service does not expand them, those that a report asks for are read one by one.
 func (r *reader) readDefinitions(ctx context.Context, src *source, _ time.Time) error {
 	list, err := r.list(ctx, src.path)
 	for _, o := range list {
-		if q, _, _ := sensor.Unit(o.String("Units")); q != "" {
-			r.found.metrics[o.String("Id")] = o
+		if id := cmp.Or(o.String("Id"), lastPart(o.ID())); r.found.metrics[id] == nil || !o.IsLink() {
+			r.found.metrics[id] = o
 		}
 	}
+	return err
+}
+
+func (r *reader) readDefinition(ctx context.Context, src *source, _ time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if o == nil {
+		o = redfish.Object{}
+	}
+	r.found.metrics[lastPart(src.path)] = o
 	return err
 }
 
@@ -277,6 +286,13 @@ func (r *reader) reportSeries(src *source, key [2]string, several bool, list []v
 			metric: &sensor.Series{Metric: "auspex_" + owner + "_" + p.metric, Kind: kind, Part: part, Scale: p.scale},
 		})
 	}
+	if def := r.found.metrics[id]; def != nil && def.IsLink() {
+		if r.child(src, def.ID(), rankDefinitions, (*reader).readDefinition); !r.waits(def.ID(), r.s.Now()) {
+			src.again = true
+			r.c.Forget(src.path)
+			return nil
+		}
+	}
 	if def := r.found.metrics[id]; def != nil && text == "" && !statistic.MatchString(id) && !extreme(def) {
 		// The definition says its unit, and its name or the property's what part it is of. Of
 		// the server as a whole that is not enough: a power cap has watts as well.
@@ -347,7 +363,7 @@ func clash(list []value, named bool) bool {
 		}
 		shortest, longest = min(shortest, gap), max(longest, gap)
 	}
-	return !named && (len(list) == 2 || len(list) > 2 && longest > 3*shortest)
+	return !named && len(list) > 1 && (len(list) < 4 || 2*longest > 3*shortest)
 }
 
 // ownerOf names the part that a path speaks of.

@@ -435,3 +435,8 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignJobs}}
 }
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Scheduler, "tls", &c.TLS
+}

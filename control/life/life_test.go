@@ -15,6 +15,7 @@ import (
 	"auspex/control/life"
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -27,21 +28,21 @@ type placer struct {
 	asked int
 }
 
-func (p *placer) Part(device, kind, part string) life.Part {
+func (p *placer) Part(device, kind, part string) cmdb.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked++
 	if part == "" {
-		return life.Part{Resource: device, Kind: schemas.KindServer}
+		return cmdb.Placement{Resource: device, Kind: schemas.KindServer}
 	}
-	return life.Part{Resource: device + "/" + part, Kind: kind}
+	return cmdb.Placement{Resource: device + "/" + part, Kind: kind}
 }
 
-func (p *placer) GPU(device string, index uint32, _, _ string) life.Part {
+func (p *placer) GPU(device string, index uint32, _, _ string) cmdb.Placement {
 	return p.Part(device, schemas.KindGPU, "gpu"+strconv.Itoa(int(index)))
 }
 
-func (p *placer) Event(ev *schemas.Event) life.Part {
+func (p *placer) Event(ev *schemas.Event) cmdb.Placement {
 	return p.Part(ev.Resource, schemas.KindGPU, ev.Attrs["part"])
 }
 
@@ -120,7 +121,7 @@ func TestWhatIsReadOfADeviceIsHeardOnceAPartAndBatch(t *testing.T) {
 			Series: []*auspexv1.Series{
 				{Metric: 1, PartKind: 2, Part: 3}, {Metric: 4, PartKind: 2, Part: 5}, {Metric: 1, PartKind: 2, Part: 6},
 			},
-			Ref: []uint32{0, 0, 1, 2, 77}, BaseTime: 3000, Delta: []int64{5, 9, 1, 1, 1}, Value: []float64{4000, 4001, 900, nan, 1},
+			Ref: []uint32{0, 0, 1, 2}, BaseTime: 3000, Delta: []int64{5, 9, 1, 1}, Value: []float64{4000, 4001, 900, nan},
 		},
 	})
 	publish(t, b, schemas.TopicEvents, &auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: 6000, Events: []*auspexv1.Event{

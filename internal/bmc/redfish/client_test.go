@@ -1,10 +1,12 @@
 package redfish_test
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"testing"
 	"time"
 
@@ -32,4 +34,27 @@ func TestWhichControllerIsTrusted(t *testing.T) {
 		_, err = c.Root(t.Context())
 		return err
 	})
+}
+
+// An answer that unpacks to a gigabyte is given up once it is larger than any
+// answer may be.
+func TestAPackedAnswerIsBoundedUnpacked(t *testing.T) {
+	bomb := certtest.Bomb(t, 1<<30)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb)
+	}))
+	defer s.Close()
+	c, err := redfish.New(redfish.Options{URL: s.URL, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(t.Context())
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = c.Root(t.Context())
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, redfish.ErrProtocol) || used > 256<<20 {
+		t.Errorf("%v, %d MiB", err, used>>20)
+	}
 }

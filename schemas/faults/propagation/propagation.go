@@ -41,15 +41,31 @@ type Sign struct {
 	// Leak is the probability that the sign is there although no fault that is
 	// known explains it. Young replaces it until the sign has lasted for Hold,
 	// and for good when it cleared before that. Rare replaces it once the sign
-	// has lasted for Long without a break; with 0 it never does.
-	Leak, Young, Rare float64
-	Hold, Long        time.Duration
+	// has lasted for Long without a break; with 0 it never does. Each further
+	// report within a while multiplies Leak by Again, down to Rare; 1 is no change.
+	Leak, Young, Rare, Again float64
+	Hold, Long               time.Duration
+
+	By      Contact // through which a server tells of it; 0: its silence needs no way
+	Contact Contact // that it says is lost; 0 is none
 
 	Bounce int  // sign to derive when this one is raised again and again; -1 is none
 	Twin   bool // both ends of a link show it and lose it together
 	Job    bool // all reports of one workload are one sign
 	Info   bool // speaks although its severity is info
 }
+
+// Contact is a set of ways in which a server is heard: through its own system
+// or through its board controller. A switch has one way, Host.
+type Contact uint8
+
+// The ways.
+const (
+	Host Contact = 1 << iota
+	BMC
+)
+
+var contacts = map[string]Contact{"host": Host, "bmc": BMC, "any": Host | BMC, "": 0}
 
 // Fault is a cause that may be blamed, or a harmless explanation.
 type Fault struct {
@@ -60,6 +76,9 @@ type Fault struct {
 	Reset    bool    // over when the server has booted again
 	Harmless bool
 	End      bool // either end of a link may be named
+	// Together is the share of failures that take a redundant equal along: the
+	// beta factor of IEC 61508-6, annex D. 0: nothing stands in for the part.
+	Together float64
 	Action   string
 	Target   string // self or server
 	Classes  []Class
@@ -73,7 +92,10 @@ type Effect struct {
 	Path  []Step // to the parts that come to be in the state; empty: the part itself
 	Share float64
 	Shows float64
-	Delay time.Duration
+	// SharedShare and SharedShows replace Share and Shows for parts that have
+	// another supplier left; with 0 it makes no difference.
+	SharedShare, SharedShows float64
+	Delay                    time.Duration
 }
 
 // Own returns how many of the classes, the first ones, are the fault's own
@@ -91,6 +113,7 @@ type Class struct {
 	Soon           time.Duration // after the onset its absence begins to speak
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
+	Way            int           // the same number for the same Path
 	// Derived classes are not weighed: they tie signs to the fault that follow
 	// from a state, for which a fault of its own stands, or go down with it.
 	Derived bool
@@ -106,8 +129,11 @@ type Step struct {
 type Op uint8
 
 // The moves. Up and Down follow "is part of"; Powers and Cools go from the
-// supplier to the supplied; Jobs goes to the workloads that run there; Loose goes
-// down to the parts whose power or network link the inventory lacks.
+// supplier to the supplied, Cools also to what is in it; Feeds goes to the servers
+// or switches that a supplier powers, whether the link names them, a power supply
+// of theirs, what they stand in, or another supplier between; Jobs goes to the
+// workloads that run there; Loose goes down to the parts whose power or network
+// link the inventory lacks.
 const (
 	Up Op = iota
 	Down
@@ -120,11 +146,13 @@ const (
 	PCIe
 	Jobs
 	Loose
+	Feeds
+	Fed
 )
 
 var ops = map[string]Op{
 	"up": Up, "down": Down, "powers": Powers, "powered": Powered, "cools": Cools, "cooled": Cooled,
-	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose,
+	"net": Net, "nvlink": NVLink, "pcie": PCIe, "jobs": Jobs, "loose": Loose, "feeds": Feeds, "fed": Fed,
 }
 
 type pattern struct {
@@ -143,6 +171,9 @@ type fileSign struct {
 	Hold   time.Duration `yaml:"hold"`
 	Long   time.Duration `yaml:"long"`
 	Rare   float64       `yaml:"rare"`
+	Again  float64       `yaml:"again"`
+	By     string        `yaml:"by"`
+	Lost   string        `yaml:"lost"`
 	Bounce string        `yaml:"bounce"`
 	Twin   bool          `yaml:"twin"`
 	Job    bool          `yaml:"job"`
@@ -168,6 +199,10 @@ type fileEffect struct {
 	M      float64       `yaml:"m"`
 	Delay  time.Duration `yaml:"delay"`
 	Later  bool          `yaml:"later"`
+	Shared struct {
+		P float64 `yaml:"p"`
+		M float64 `yaml:"m"`
+	} `yaml:"shared"`
 }
 
 type fileFault struct {
@@ -177,7 +212,10 @@ type fileFault struct {
 	Prior float64  `yaml:"prior"`
 	End   bool     `yaml:"end"`
 	Reset bool     `yaml:"reset"`
-	Do    struct {
+
+	Together float64 `yaml:"together"`
+
+	Do struct {
 		Action string `yaml:"action"`
 		Target string `yaml:"target"`
 	} `yaml:"do"`
@@ -250,15 +288,26 @@ func Parse(doc []byte) (*Model, error) {
 		if !probability(s.v.Leak) || s.v.Leak == 0 {
 			return nil, fmt.Errorf("line %d: sign %s: leak %v is no probability above 0", s.line, s.name, s.v.Leak)
 		}
-		sign := Sign{Name: s.name, Leak: s.v.Leak, Young: s.v.Young, Rare: s.v.Rare, Hold: s.v.Hold, Long: s.v.Long, Job: s.v.Job, Info: s.v.Info, Twin: s.v.Twin, Bounce: -1}
+		sign := Sign{
+			Name: s.name, Leak: s.v.Leak, Young: s.v.Young, Rare: s.v.Rare, Again: s.v.Again, Hold: s.v.Hold, Long: s.v.Long,
+			By: contacts[s.v.By], Contact: contacts[s.v.Lost], Job: s.v.Job, Info: s.v.Info, Twin: s.v.Twin, Bounce: -1,
+		}
+		for key, v := range map[string]string{"by": s.v.By, "lost": s.v.Lost} {
+			if _, ok := contacts[v]; !ok {
+				return nil, fmt.Errorf("line %d: sign %s: %s: no way %q", s.line, s.name, key, v)
+			}
+		}
+		if sign.Again == 0 {
+			sign.Again = 1
+		}
 		if sign.Young == 0 {
 			sign.Young = sign.Leak
 		}
 		if sign.Rare == 0 {
 			sign.Rare = sign.Leak
 		}
-		if !probability(sign.Young) || !probability(sign.Rare) {
-			return nil, fmt.Errorf("line %d: sign %s: young %v or rare %v is no probability", s.line, s.name, sign.Young, sign.Rare)
+		if !probability(sign.Young) || !probability(sign.Rare) || !probability(sign.Again) {
+			return nil, fmt.Errorf("line %d: sign %s: young %v, rare %v or again %v is no probability", s.line, s.name, sign.Young, sign.Rare, sign.Again)
 		}
 		if s.v.Bounce != "" {
 			b, ok := index[s.v.Bounce]
@@ -321,6 +370,17 @@ func Parse(doc []byte) (*Model, error) {
 	for i := range m.Signs {
 		m.Signs[i].On = m.shownBy(i)
 	}
+	ways := map[string]int{}
+	for f := range m.Faults {
+		for c := range m.Faults[f].Classes {
+			cl := &m.Faults[f].Classes[c]
+			key := fmt.Sprint(cl.Path)
+			if _, ok := ways[key]; !ok {
+				ways[key] = len(ways)
+			}
+			cl.Way = ways[key]
+		}
+	}
 	return m, nil
 }
 
@@ -343,7 +403,12 @@ func (m *Model) shownBy(sign int) string {
 func probability(p float64) bool { return p >= 0 && p <= 1 && !math.IsNaN(p) }
 
 func compile(name string, f fileFault, effects map[string][]fileClass, signs map[string]int, states map[string]bool) (Fault, error) {
-	out := Fault{Name: name, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Action: f.Do.Action, Target: f.Do.Target}
+	out := Fault{
+		Name: name, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Together: f.Together, Action: f.Do.Action, Target: f.Do.Target,
+	}
+	if !probability(f.Together) {
+		return out, fmt.Errorf("together %v is no probability", f.Together)
+	}
 	if f.Fault != "" {
 		out.Name = f.Fault
 	}
@@ -391,7 +456,10 @@ func compile(name string, f fileFault, effects map[string][]fileClass, signs map
 		if err != nil {
 			return out, err
 		}
-		out.Effects = append(out.Effects, Effect{e.Effect, prefix, orOne(e.P), orOne(e.M), e.Delay})
+		if !probability(e.Shared.P) || !probability(e.Shared.M) {
+			return out, fmt.Errorf("effect %s: a probability is outside of [0,1]", e.Effect)
+		}
+		out.Effects = append(out.Effects, Effect{e.Effect, prefix, orOne(e.P), orOne(e.M), e.Shared.P, e.Shared.M, e.Delay})
 		for _, c := range classes {
 			if err := add(prefix, c, orOne(e.P), orOne(e.M), e.Delay, e.Later, states[e.Effect] && f.Is != e.Effect); err != nil {
 				return out, err

@@ -66,11 +66,17 @@ export const en = {
 
   // why
   'say.psus_lost': ({ n: k, feed, rack, within }) => `${n(k, 'power supply', 'power supplies')} on feed ${feed} of rack ${rack} lost input within ${within} s.`,
+  'say.common_alone': 'All of them hang on {resource}. No supply on another feed reports a loss.',
+  'say.common_dark': 'All of them hang on {resource}. {n} of {of} supplies on other feeds could not report; the rest report no loss.',
+  'say.common_blind': 'All of them hang on {resource}. None of the {of} supplies on other feeds could report.',
+  'say.feed_blind': '{n} of {of} supplies on {resource} could not report.',
+  'say.no_supply_left': ({ n: k }) => `${n(k, 'device', 'servers and switches')} went out that had no other supply left.`,
   'say.common_supplier': 'All of them hang on {resource}. No supply on feed {feed} reports a loss.',
   'say.common': 'All of them hang on {resource}.',
   'say.nvswitches': ({ switches }) => `${n(switches, 'NVSwitch reports', 'NVSwitches report')} dead links to it, as they must.`,
   'say.breaker_open': '{resource} itself reports its main breaker open.',
   'say.repeats': ({ n: k, a, b }) => `${n(k, 'record', 'records')} from ${a} repeat what ${b} said. They count once.`,
+  'say.brake_only': ({ gpus, servers }) => `${n(gpus, 'GPU lowers its clock', 'GPUs lower their clocks')} on ${n(servers, 'server', 'servers')}.`,
   'say.brake': ({ gpus, servers, feed }) => `${n(gpus, 'GPU lowers its clock', 'GPUs lower their clocks')} on ${n(servers, 'server', 'servers')}, since feed ${feed} carries them alone.`,
   'say.overload': '{resource} reports an overload.',
   'say.off_bus': 'GPU {gpu} of {server} no longer answers on PCIe.',

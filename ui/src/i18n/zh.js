@@ -64,11 +64,17 @@ export const zh = {
 
   // why
   'say.psus_lost': '机柜 {rack} {feed} 路上的 {n} 个电源在 {within} 秒内失去输入。',
+  'say.common_alone': '它们都接在 {resource} 上；其他各路没有一个电源报告中断。',
+  'say.common_dark': '它们都接在 {resource} 上；其他各路的 {of} 个电源中有 {n} 个无法上报，其余的没有报告中断。',
+  'say.common_blind': '它们都接在 {resource} 上；其他各路的 {of} 个电源都无法上报。',
+  'say.feed_blind': '接在 {resource} 上的 {of} 个电源中有 {n} 个无法上报。',
+  'say.no_supply_left': '{n} 台再无其他供电的服务器和交换机断电。',
   'say.common_supplier': '它们都接在 {resource} 上；{feed} 路没有一个电源报告中断。',
   'say.common': '它们都接在 {resource} 上。',
   'say.nvswitches': '{switches} 个 NVSwitch 报告与它的链路中断，这是必然结果。',
   'say.breaker_open': '{resource} 自己报告主断路器已断开。',
   'say.repeats': '{a} 的 {n} 条记录与 {b} 所报相同，只计一次。',
+  'say.brake_only': '{servers} 台服务器上的 {gpus} 张 GPU 降频。',
   'say.brake': '{servers} 台服务器上的 {gpus} 张 GPU 降频，因为只靠 {feed} 路供电。',
   'say.overload': '{resource} 报告过载。',
   'say.off_bus': '{server} 的 GPU {gpu} 在 PCIe 上不再应答。',

@@ -1,0 +1,467 @@
+package correlator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"auspex/schemas"
+)
+
+const (
+	warned   = schemas.SeverityWarning
+	failed   = schemas.SeverityError
+	critical = schemas.SeverityCritical
+	up       = schemas.StateRaised
+	down     = schemas.StateCleared
+)
+
+// dark plays a server that goes out: its ports, then contact with it.
+func (s *scene) dark(w *site, sec float64, r, h int, bmc bool) {
+	for k := range w.nics {
+		if w.leaves > 0 {
+			s.at(sec+0.5, "gnmi", w.portOf(r, h, k), "port.down", failed, up)
+		}
+	}
+	s.at(sec+16, "collector", w.host(r, h), "agent.unreachable", failed, up)
+	s.at(sec+22, "collector", w.host(r, h), "host.unreachable", failed, up)
+	if bmc {
+		s.at(sec+28, "collector", w.id("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
+	}
+}
+
+// unfeed plays what the supplies of a rack say when one feed goes.
+func (s *scene) unfeed(w *site, sec float64, r, feed int) {
+	for h := range w.servers {
+		for k := feed; k < w.psus; k += w.feeds {
+			s.at(sec+0.1*float64(h), "redfish", w.id("s%d.%d/psu%d", r, h, k), "psu.input_lost", failed, up)
+		}
+	}
+	for l := range w.leaves {
+		s.at(sec+0.4, "gnmi", w.id("leaf%d.%d/psu%d", r, l, feed), "switch.psu", warned, up)
+	}
+}
+
+// blackrack plays a rack without any power: its servers, controllers and
+// switches, and the ports of the spines that led there.
+func (s *scene) blackrack(w *site, sec float64, r int) {
+	for h := range w.servers {
+		s.at(sec+14+0.3*float64(h), "collector", w.host(r, h), "agent.unreachable", failed, up)
+		s.at(sec+20+0.3*float64(h), "collector", w.host(r, h), "host.unreachable", failed, up)
+		s.at(sec+24+0.5*float64(h), "collector", w.id("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
+	}
+	for l := range w.leaves {
+		for k := range w.spines {
+			s.at(sec+0.3, "gnmi", w.id("spine%d/d%d.%d", k, r, l), "port.down", failed, up)
+		}
+		s.at(sec+26, "collector", w.id("leaf%d.%d", r, l), "switch.unreachable", critical, up)
+	}
+	if w.mgmt {
+		s.at(sec+27, "collector", w.id("mgmt%d", r), "switch.unreachable", critical, up)
+	}
+}
+
+// sorted puts a scene in order of time.
+func (s *scene) sorted() *scene {
+	s.arrive(inOrder)
+	return s
+}
+
+// Whichever feeds go, each is a cause once something speaks for it, and silence
+// of what has no power is nothing.
+func TestAllFeedsOfARack(t *testing.T) {
+	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build()} {
+		for _, gap := range []float64{0.5, 2, 45} {
+			t.Run(fmt.Sprintf("%s/%gs apart", w.name, gap), func(t *testing.T) {
+				s := &scene{}
+				var want []string
+				for f := range w.feeds {
+					sec := gap * float64(f)
+					want = append(want, w.id("pdu0.%d", f)+" power.feed_loss")
+					if f+1 < w.feeds {
+						s.unfeed(w, sec, 0, f)
+					} else { // nobody is left to say so
+						s.blackrack(w, sec, 0)
+					}
+				}
+				got := final(w.Topology, s.sorted(), 5*time.Minute)
+				if !sameSet(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+				for _, inc := range got {
+					if strings.Contains(inc.Explanation, "reports a loss") {
+						t.Errorf("silence of dark witnesses is told as evidence: %s", inc.Explanation)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestOneFeedOfARack(t *testing.T) {
+	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build(), oneFeed.build()} {
+		cases := map[string]func(s *scene){
+			"everything else goes on": func(*scene) {},
+			"one server has no other supply left": func(s *scene) {
+				s.dark(w, 1, 0, 2, true)
+			},
+			"two servers go, hours after one lost a supply": func(s *scene) {
+				s.dark(w, 1, 0, 2, false)
+				s.dark(w, 1, 0, 3, false)
+			},
+			"a server goes five minutes later, when the other feed is full": func(s *scene) {
+				s.dark(w, 300, 0, 1, false)
+			},
+		}
+		if w.feeds == 1 {
+			cases = map[string]func(s *scene){"all servers go": func(s *scene) {
+				s.events = nil
+				s.blackrack(w, 0, 0)
+			}}
+		}
+		for name, play := range cases {
+			t.Run(w.name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				s.unfeed(w, 0, 0, 0)
+				play(s)
+				got := final(w.Topology, s.sorted(), 5*time.Minute)
+				if want := []string{w.id("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+					t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
+				}
+			})
+		}
+	}
+}
+
+// A management switch that goes with its feed takes contact along, not servers:
+// the other feed is alive, as the ports of the servers and the leaf show.
+func TestContactThatGoesWithItsSwitchIsNoOtherFeed(t *testing.T) {
+	for _, w := range []*site{hall.build(), four.build(), lean.build()} {
+		t.Run(w.name, func(t *testing.T) {
+			s := &scene{}
+			s.at(0, "snmp", w.id("pdu0.0"), "pdu.breaker", critical, up)
+			s.at(0.5, "gnmi", w.id("leaf0.0/psu0"), "switch.psu", warned, up)
+			for h := range w.servers {
+				s.at(14+float64(h), "collector", w.host(0, h), "agent.unreachable", failed, up)
+				s.at(20+float64(h), "collector", w.host(0, h), "host.unreachable", failed, up)
+				s.at(24+float64(h), "collector", w.id("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+			}
+			s.at(33, "collector", w.id("mgmt0"), "switch.unreachable", critical, up)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			if want := []string{w.id("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) {
+				t.Errorf("got\n%swant %q", verdict(got), want)
+			}
+		})
+	}
+}
+
+// A switch that goes takes contact with what hangs on it along.
+func TestContactThatGoesWithItsSwitch(t *testing.T) {
+	for _, w := range []*site{hall.build(), four.build()} {
+		t.Run(w.name, func(t *testing.T) {
+			s := &scene{}
+			for h := range w.servers {
+				s.at(14+float64(h), "collector", w.host(0, h), "agent.unreachable", failed, up)
+				s.at(20+float64(h), "collector", w.host(0, h), "host.unreachable", failed, up)
+				s.at(24+float64(h), "collector", w.id("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+			}
+			s.at(33, "collector", w.id("mgmt0"), "switch.unreachable", critical, up)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			if want := []string{w.id("mgmt0") + " network.switch_failure"}; !sameSet(causes(got), want) {
+				t.Errorf("got\n%swant %q", verdict(got), want)
+			}
+		})
+	}
+}
+
+func (s *scene) hotAir(w *site, sec float64, unit int, alarm bool) {
+	if alarm {
+		s.at(sec, "snmp", w.id("air%d", unit), "crac.failure", critical, up)
+	}
+	i := 0
+	for r := unit * w.row; r < min((unit+1)*w.row, w.racks); r++ {
+		for h := range w.servers {
+			if i++; i%7 == 3 { // cold corner
+				continue
+			}
+			at := sec + 120 + float64(i*37%600)
+			s.at(at, "ipmi", w.host(r, h), "temp.inlet_high/Inlet Temp", warned, up)
+			if i%5 == 0 && w.gpus > 0 {
+				s.at(at+120, "dcgm", w.id("s%d.%d/gpu%d", r, h, i%w.gpus), "gpu.thermal/HW_THERMAL", warned, up)
+			}
+		}
+	}
+}
+
+func TestServersThatGoWithTheirAir(t *testing.T) {
+	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build(), unfed.build(), oneFeed.build()} {
+		for name, play := range map[string]func(s *scene){
+			"with an alarm": func(s *scene) { s.hotAir(w, 0, 0, true) },
+			"without an alarm": func(s *scene) {
+				s.hotAir(w, 0, 0, false)
+			},
+			"one server shuts down hot": func(s *scene) {
+				s.hotAir(w, 0, 0, true)
+				s.dark(w, 1500, 0, 2, false)
+			},
+			"one server shuts down, forty minutes later and says why": func(s *scene) {
+				s.hotAir(w, 0, 0, false)
+				s.at(2400, "ipmi", w.id("s0.2/cpu1"), "bmc.sel/07/01", critical, up)
+				s.dark(w, 2412, 0, 2, false)
+			},
+			"three servers shut down, one after the other": func(s *scene) {
+				s.hotAir(w, 0, 0, true)
+				s.dark(w, 1100, 0, 1, false)
+				s.dark(w, 1600, 0, 2, false)
+				s.dark(w, 2500, 0, 4, false)
+			},
+		} {
+			t.Run(w.name+"/"+name, func(t *testing.T) {
+				if w.servers < 5 && strings.HasPrefix(name, "three") {
+					t.Skip("too few servers")
+				}
+				s := &scene{}
+				play(s)
+				got := final(w.Topology, s.sorted(), 5*time.Minute)
+				// One rack on one unit of its own: either of the two may be named.
+				want := []string{w.id("air0") + " cooling.air_supply"}
+				if w.racks == 1 && len(got) == 1 && got[0].RootCause.Resource == w.id("r0") {
+					want = []string{w.id("r0") + " cooling.air_supply"}
+				}
+				if !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+					t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
+				}
+			})
+		}
+	}
+}
+
+// A crash that says itself what it is, is one of its own, also in hot air and
+// beside a feed that is lost.
+func TestACrashOfItsOwnBesideAnOutage(t *testing.T) {
+	for _, w := range []*site{small.build(), demo.build(), hall.build()} {
+		for name, play := range map[string]func(s *scene){
+			w.id("air0") + " cooling.air_supply": func(s *scene) { s.hotAir(w, 0, 0, true) },
+			w.id("pdu0.0") + " power.feed_loss":  func(s *scene) { s.unfeed(w, 500, 0, 0) },
+		} {
+			t.Run(w.name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				play(s)
+				s.at(900, "kmsg", w.host(0, 3), "host.panic", critical)
+				s.dark(w, 901, 0, 3, false)
+				got := final(w.Topology, s.sorted(), 5*time.Minute)
+				if want := []string{name, w.host(0, 3) + " host.crash"}; !sameSet(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+	}
+}
+
+// A GPU that is hot and held back for a while is an incident; once is nothing.
+func TestWeakSignsThatRepeat(t *testing.T) {
+	for _, w := range []*site{small.build(), hall.build(), unfed.build()} {
+		gpu, fan, dimm, port := w.id("s0.1/gpu3"), w.id("s0.1/fan2"), w.id("s0.1/dimm5"), w.portOf(0, 1, 0)
+		for _, c := range []struct {
+			name string
+			play func(s *scene)
+			want []string
+		}{
+			{"a GPU is hot once", func(s *scene) { s.at(0, "dcgm", gpu, "gpu.thermal/HW_THERMAL", warned) }, nil},
+			{"a GPU is held back for a moment", func(s *scene) {
+				s.at(0, "dcgm", gpu, "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned, up)
+				s.at(20, "dcgm", gpu, "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", schemas.SeverityInfo, down)
+			}, nil},
+			{"the same read twice", func(s *scene) {
+				s.at(0, "dcgm", gpu, "gpu.thermal/HW_THERMAL", warned, up)
+				s.at(5, "nvml", gpu, "gpu.thermal/HW_THERMAL", warned, up)
+				s.at(50, "dcgm", gpu, "gpu.thermal/HW_THERMAL", schemas.SeverityInfo, down)
+			}, nil},
+			{"a GPU is hot and held back", func(s *scene) {
+				s.at(0, "dcgm", gpu, "gpu.thermal/HW_THERMAL", warned, up)
+				s.at(70, "dcgm", gpu, "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned)
+			}, []string{gpu + " gpu.overheating"}},
+			{"a GPU is hot for a quarter of an hour", func(s *scene) {
+				s.at(0, "dcgm", gpu, "gpu.thermal/HW_THERMAL", warned, up)
+				s.at(900, "dcgm", gpu, "gpu.thermal/HW_THERMAL", schemas.SeverityInfo, down)
+			}, []string{gpu + " gpu.overheating"}},
+			{"a GPU is held back again and again", func(s *scene) {
+				for i := range 4 {
+					s.at(200*float64(i), "dcgm", gpu, "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned)
+				}
+			}, []string{gpu + " gpu.overheating"}},
+			{"a GPU is hot once a day", func(s *scene) {
+				for i := range 4 {
+					s.at(86400*float64(i), "dcgm", gpu, "gpu.thermal/HW_THERMAL", warned)
+				}
+			}, nil},
+			{"a fan is slow for a moment", func(s *scene) {
+				s.at(0, "ipmi", fan, "fan.slow/FAN3", warned, up)
+				s.at(30, "ipmi", fan, "fan.slow/FAN3", schemas.SeverityInfo, down)
+			}, nil},
+			{"a fan is slow again and again", func(s *scene) {
+				for i := range 6 {
+					s.at(150*float64(i), "ipmi", fan, "fan.slow/FAN3", warned, up)
+					s.at(150*float64(i)+60, "ipmi", fan, "fan.slow/FAN3", schemas.SeverityInfo, down)
+				}
+			}, []string{fan + " cooling.fan_failure"}},
+			{"a fan stays slow", func(s *scene) {
+				s.at(0, "ipmi", fan, "fan.slow/FAN3", warned, up)
+				s.at(1200, "ipmi", fan, "fan.slow/FAN3", schemas.SeverityInfo, down)
+			}, []string{fan + " cooling.fan_failure"}},
+			{"a memory module corrects an error", func(s *scene) { s.at(0, "rule", dimm, "dimm.ecc_ce", warned) }, nil},
+			{"a memory module corrects errors all the time", func(s *scene) {
+				for i := range 8 {
+					s.at(120*float64(i), "rule", dimm, "dimm.ecc_ce", warned)
+				}
+			}, []string{dimm + " unknown"}},
+			{"a port counts errors twice", func(s *scene) {
+				s.at(0, "rule", port, "port.errors", warned)
+				s.at(600, "rule", port, "port.errors", warned)
+			}, nil},
+			{"a port counts errors all the time", func(s *scene) {
+				for i := range 12 {
+					s.at(100*float64(i), "rule", port, "port.errors", warned)
+				}
+			}, []string{port + " unknown"}},
+			{"a network card is hot for half an hour", func(s *scene) {
+				s.at(0, "ipmi", w.host(0, 1), "temp.high/NIC Temp", warned, up)
+				s.at(1800, "ipmi", w.host(0, 1), "temp.high/NIC Temp", schemas.SeverityInfo, down)
+			}, nil},
+		} {
+			t.Run(w.name+"/"+c.name, func(t *testing.T) {
+				s := &scene{}
+				c.play(s)
+				got := final(w.Topology, s.sorted(), 2*time.Minute)
+				if !sameSet(causes(got), c.want) {
+					t.Errorf("got\n%swant %q", verdict(got), c.want)
+				}
+			})
+		}
+	}
+}
+
+// What a part's silent equals are, and how many, says nothing about it.
+func TestSilentSiblingsDoNotMatter(t *testing.T) {
+	type played struct {
+		name string
+		play func(w *site, s *scene)
+	}
+	var all []played
+	add := func(name string, play func(w *site, s *scene)) { all = append(all, played{name, play}) }
+	add("a crash without a word", func(w *site, s *scene) { s.dark(w, 0, 0, 1, false) })
+	add("a crash with a panic", func(w *site, s *scene) {
+		s.at(0, "kmsg", w.host(0, 1), "host.panic", critical)
+		s.dark(w, 1, 0, 1, false)
+	})
+	add("contact lost for good", func(w *site, s *scene) {
+		s.at(0, "collector", w.host(0, 1), "host.unreachable", failed, up)
+		s.at(900, "collector", w.host(0, 2), "agent.unreachable", failed, up)
+		s.at(905, "collector", w.host(0, 2), "agent.unreachable", schemas.SeverityInfo, down)
+	})
+	add("a memory error that names no module", func(w *site, s *scene) {
+		s.at(0, "kmsg", w.host(0, 1), "host.mce/memory", failed)
+		s.dark(w, 5, 0, 1, false)
+	})
+	add("a machine check that names no processor", func(w *site, s *scene) {
+		s.at(0, "kmsg", w.host(0, 1), "host.mce/cpu", failed)
+		s.dark(w, 5, 0, 1, false)
+	})
+	add("a supply failed, which is not said", func(w *site, s *scene) {
+		s.at(0, "ipmi", w.host(0, 1), "psu.failure", failed, up)
+	})
+	add("a file system that fails", func(w *site, s *scene) {
+		s.at(0, "kmsg", w.host(0, 1), "host.fs_error", failed)
+		s.at(60, "kmsg", w.host(0, 1), "host.fs_error", failed)
+	})
+	add("a crash after a module corrected an error", func(w *site, s *scene) {
+		if w.dimms > 0 {
+			s.at(0, "rule", w.id("s0.1/dimm0"), "dimm.ecc_ce", warned)
+		}
+		s.dark(w, 1500, 0, 1, false)
+	})
+	add("a GPU off the bus", func(w *site, s *scene) { gpuLost(s, 0, w.id("s0.1/gpu0")) })
+	add("NVLink of one GPU", func(w *site, s *scene) {
+		s.at(0, "kmsg", w.id("s0.1/gpu0"), "gpu.xid/74", critical)
+	})
+	add("a fan failed", func(w *site, s *scene) {
+		if w.fans > 0 {
+			s.at(0, "ipmi", w.id("s0.1/fan0"), "fan.failure", failed, up)
+		}
+	})
+	add("fans lost redundancy and a GPU is hot", func(w *site, s *scene) {
+		s.at(0, "ipmi", w.host(0, 1), "bmc.sel/04/01", warned, up)
+		s.at(60, "dcgm", w.id("s0.1/gpu0"), "gpu.thermal", warned, up)
+		s.at(160, "dcgm", w.id("s0.1/gpu0"), "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned, up)
+	})
+	base := shape{racks: 2, servers: 4, feeds: 2, psus: 4, dimms: 8, disks: 2, fans: 4, gpus: 4, nvswitches: 2, nics: 2, leaves: 1, spines: 1, row: 2}
+	grown := map[string]func(w *shape, n int){
+		"DIMMs":      func(w *shape, n int) { w.dimms *= n },
+		"disks":      func(w *shape, n int) { w.disks *= n },
+		"fans":       func(w *shape, n int) { w.fans *= n },
+		"supplies":   func(w *shape, n int) { w.psus *= n },
+		"NVSwitches": func(w *shape, n int) { w.nvswitches *= n },
+		"GPUs":       func(w *shape, n int) { w.gpus = max(1, w.gpus*n) }, // one speaks
+	}
+	tell := func(w *site, p played) []schemas.Incident {
+		s := &scene{}
+		p.play(w, s)
+		return final(w.Topology, s.sorted(), 15*time.Minute)
+	}
+	for _, p := range all {
+		want := tell(base.build(), p)
+		for part, grow := range grown {
+			for _, n := range []int{0, 2, 3} {
+				named := func(what string) bool { return strings.Contains(p.name, what) }
+				if n == 0 && (part == "supplies" && named("supply") || part == "fans" && named("fan") || part == "DIMMs" && named("module") || part == "disks" && named("file") ||
+					named("NVLink") && (part == "NVSwitches" || part == "GPUs")) {
+					continue // it is the part that speaks
+				}
+				t.Run(fmt.Sprintf("%s/%d x %s", p.name, n, part), func(t *testing.T) {
+					w := base
+					grow(&w, n)
+					got := tell(w.build(), p)
+					if !slices.Equal(causes(got), causes(want)) {
+						t.Fatalf("got\n%swant\n%s", verdict(got), verdict(want))
+					}
+					for i := range got {
+						if d := got[i].RootCause.Confidence - want[i].RootCause.Confidence; d < -0.03 || d > 0.03 {
+							t.Errorf("got\n%swant\n%s", verdict(got), verdict(want))
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Nothing that has not spoken is named for sure.
+func TestASilentPartIsNotBlamed(t *testing.T) {
+	for _, sh := range shapes {
+		w := sh.build()
+		for name, play := range map[string]func(s *scene){
+			"a crash without a word": func(s *scene) { s.dark(w, 0, 0, 1, false) },
+			"a crash with a watchdog": func(s *scene) {
+				s.dark(w, 0, 0, 1, false)
+				s.at(40, "ipmi", w.host(0, 1), "bmc.sel/23/01", critical)
+			},
+			"contact lost":                          func(s *scene) { s.at(0, "collector", w.host(0, 1), "host.unreachable", critical, up) },
+			"a supply failed, which is not said":    func(s *scene) { s.at(0, "ipmi", w.host(0, 1), "psu.failure", failed, up) },
+			"a memory error that names no module":   func(s *scene) { s.at(0, "kmsg", w.host(0, 1), "host.mce/memory", failed) },
+			"an uncorrectable one, of no module":    func(s *scene) { s.at(0, "ipmi", w.host(0, 1), "bmc.sel/0c/01", critical) },
+			"a file system that fails on some disk": func(s *scene) { s.at(0, "kmsg", w.host(0, 1), "host.fs_error", failed) },
+		} {
+			t.Run(w.name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				play(s)
+				for _, inc := range final(w.Topology, s.sorted(), 15*time.Minute) {
+					if r := inc.RootCause.Resource; r != w.host(0, 1) && inc.RootCause.Confidence > 0.6 {
+						t.Errorf("%s", verdict([]schemas.Incident{inc}))
+					}
+				}
+			})
+		}
+	}
+}
