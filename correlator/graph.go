@@ -77,7 +77,7 @@ type graph struct {
 	whole    map[node][]*workload // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
-	reached map[reachKey][]node
+	reached map[reachKey]*reached
 	held    int // nodes in reached
 }
 
@@ -85,6 +85,26 @@ type graph struct {
 type reachKey struct {
 	from node
 	way  int32
+}
+
+// reached is what a way reaches: the nodes in the order of the walk and sorted,
+// and the devices that they are part of, sorted, with how many are.
+type reached struct {
+	nodes, sorted []node
+	devices       []node
+	parts         []int32
+}
+
+func (r *reached) has(n node) bool {
+	return contains(r.sorted, n)
+}
+
+// of returns how many of the nodes are part of a device.
+func (r *reached) of(dev node) int {
+	if i, ok := slices.BinarySearch(r.devices, dev); ok {
+		return int(r.parts[i])
+	}
+	return 0
 }
 
 const (
@@ -112,7 +132,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
-		reached: map[reachKey][]node{},
+		reached: map[reachKey]*reached{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -362,22 +382,36 @@ func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time)
 }
 
 // reach is forward for a way that ends in no workload, remembered.
-func (w *walker) reach(g *graph, n node, c *propagation.Class) []node {
-	if len(c.Path) == 0 || c.Jobs {
-		return w.forward(g, n, c.Path, time.Time{})
-	}
+func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 	k := reachKey{n, int32(c.Way)}
-	out, ok := g.reached[k]
-	if !ok {
-		if g.held > maxReached {
-			clear(g.reached)
-			g.held = 0
-		}
-		out = slices.Clone(w.forward(g, n, c.Path, time.Time{}))
-		g.reached[k] = out
-		g.held += len(out) + 8
+	r := g.reached[k]
+	if r != nil {
+		return r
 	}
-	return out
+	if g.held > maxReached {
+		clear(g.reached)
+		g.held = 0
+	}
+	r = &reached{nodes: slices.Clone(w.forward(g, n, c.Path, time.Time{}))}
+	r.sorted = slices.Sorted(slices.Values(r.nodes))
+	for _, x := range r.nodes {
+		if d := g.server(x); d != none {
+			r.devices = append(r.devices, d)
+		}
+	}
+	slices.Sort(r.devices)
+	kept := r.devices[:0]
+	for i, d := range r.devices {
+		if i > 0 && d == kept[len(kept)-1] {
+			r.parts[len(r.parts)-1]++
+			continue
+		}
+		kept, r.parts = append(kept, d), append(r.parts, 1)
+	}
+	r.devices = slices.Clip(kept)
+	g.reached[k] = r
+	g.held += 3*len(r.nodes) + 16
+	return r
 }
 
 // backward returns the nodes of one of kinds from which the path reaches n.
