@@ -87,20 +87,53 @@ type reachKey struct {
 	way  int32
 }
 
-// reached is what a way reaches: the nodes in the order of the walk and sorted,
-// and the devices that they are part of, sorted, with how many are.
+// reached is what a way reaches, in the order of the walk. What else is known of
+// it is laid out when it is asked for.
 type reached struct {
-	nodes, sorted []node
-	devices       []node
-	parts         []int32
+	nodes   []node
+	sorted  []node
+	devices []node // that the nodes are part of, sorted; with how many are
+	parts   []int32
 }
 
+// few nodes are looked through faster than sorted.
+const few = 16
+
 func (r *reached) has(n node) bool {
+	if len(r.nodes) <= few {
+		return slices.Contains(r.nodes, n)
+	}
+	if r.sorted == nil {
+		r.sorted = slices.Sorted(slices.Values(r.nodes))
+	}
 	return contains(r.sorted, n)
 }
 
 // of returns how many of the nodes are part of a device.
-func (r *reached) of(dev node) int {
+func (r *reached) of(g *graph, dev node) (n int) {
+	if len(r.nodes) <= few {
+		for _, x := range r.nodes {
+			if g.server(x) == dev {
+				n++
+			}
+		}
+		return n
+	}
+	if r.devices == nil {
+		all := make([]node, 0, len(r.nodes))
+		for _, x := range r.nodes {
+			all = append(all, g.server(x)) // none is before all devices
+		}
+		slices.Sort(all)
+		r.devices = []node{}
+		for i, d := range all {
+			if i > 0 && d == all[i-1] {
+				r.parts[len(r.parts)-1]++
+				continue
+			}
+			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
+		}
+	}
 	if i, ok := slices.BinarySearch(r.devices, dev); ok {
 		return int(r.parts[i])
 	}
@@ -393,22 +426,6 @@ func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 		g.held = 0
 	}
 	r = &reached{nodes: slices.Clone(w.forward(g, n, c.Path, time.Time{}))}
-	r.sorted = slices.Sorted(slices.Values(r.nodes))
-	for _, x := range r.nodes {
-		if d := g.server(x); d != none {
-			r.devices = append(r.devices, d)
-		}
-	}
-	slices.Sort(r.devices)
-	kept := r.devices[:0]
-	for i, d := range r.devices {
-		if i > 0 && d == kept[len(kept)-1] {
-			r.parts[len(r.parts)-1]++
-			continue
-		}
-		kept, r.parts = append(kept, d), append(r.parts, 1)
-	}
-	r.devices = slices.Clip(kept)
 	g.reached[k] = r
 	g.held += 3*len(r.nodes) + 16
 	return r

@@ -155,7 +155,7 @@ func (e *Engine) witness(h *suspect) {
 		}
 		to := e.walk.reach(e.g, h.node, cl)
 		for _, dev := range lost {
-			if n := to.of(dev); n > 0 && e.mute(dev, m.By, due, h) {
+			if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
 				r.mute += n
 			}
 		}
