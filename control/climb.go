@@ -359,7 +359,9 @@ func gist(s schemas.Sentence) string {
 // decideAndCommit checks the rails, beside those that were seen in the world, and,
 // when the step may go, commits its intent: no other case can take the same budget
 // in between.
-func (c *Controller) decideAndCommit(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool, seen []schemas.Rail) (goes, wait bool, err error) {
+func (c *Controller) decideAndCommit(
+	ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung, approved bool, seen []schemas.Rail,
+) (goes, wait bool, err error) {
 	c.decide.Lock()
 	defer c.decide.Unlock()
 	if a.Rails, err = c.check(ctx, k, p, a.Rung, false); err != nil {
@@ -539,8 +541,9 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 		server = k.Subject
 	}
 	return schemas.Action{
-		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site, Server: server, Target: k.Target,
-		Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary, Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt,
+		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site,
+		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary,
+		Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt,
 	}
 }
 

@@ -95,7 +95,9 @@ type Config struct {
 
 // DefaultConfig observes: it proposes, and sends nothing.
 func DefaultConfig() Config {
-	return Config{Mode: schemas.ModeObserve, LeaseTTL: 2 * time.Minute, Poll: time.Second, CallTime: 30 * time.Second, ApproveWithin: 30 * time.Minute}
+	return Config{
+		Mode: schemas.ModeObserve, LeaseTTL: 2 * time.Minute, Poll: time.Second, CallTime: 30 * time.Second, ApproveWithin: 30 * time.Minute,
+	}
 }
 
 var modes = []string{schemas.ModeObserve, schemas.ModeDryRun, schemas.ModeApprove, schemas.ModeEnforce}
@@ -171,8 +173,12 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
 		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), afterStep: func(string) {},
-		actions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached."}, []string{"kind", "mode", "state"}),
-		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic."}, []string{"topic"}),
+		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached.",
+		}, []string{"kind", "mode", "state"}),
+		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic.",
+		}, []string{"topic"}),
 	}
 	if d.Metrics != nil {
 		d.Metrics.MustRegister(c.actions, c.ignored)
@@ -416,8 +422,9 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 		mode = p.Mode
 	}
 	k := &climb{
-		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject, Target: i.RootCause.Resource, Fault: i.RootCause.Fault,
-		Confidence: i.RootCause.Confidence, Why: i.Explanation, Summary: i.Summary, Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
+		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
+		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Confidence, Why: i.Explanation, Summary: i.Summary,
+		Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
 	ok, err := c.store.openCase(ctx, k)
 	if err != nil || !ok {

@@ -64,24 +64,72 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		sick   bool
 		saw    string
 	}{
-		"the part is read for the quiet time":                        {gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 40) }, nil, 41, true, true, messages.Lives},
-		"and not yet for long enough":                                {gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 25) }, nil, 26, false, true, messages.NotLong},
-		"nothing is read":                                            {gpu(), func(ward) {}, nil, 100, false, false, messages.SourceSilent},
-		"siblings are read":                                          {gpu(), func(w ward) { w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 90) }, nil, 91, false, true, messages.PartSilent},
-		"the agent of the server is read":                            {gpu(), func(w ward) { w.reads("agent", server, "server", 5, 90) }, nil, 91, false, false, messages.SourceSilent},
-		"the board controller tells of a GPU that its host has lost": {gpu(), func(w ward) { w.reads("redfish", part, "gpu", 5, 90) }, nil, 91, false, false, messages.SourceSilent},
-		"a rule's series":                                            {gpu(), func(w ward) { w.reads("rule", part, "gpu", 5, 90) }, nil, 91, false, false, messages.SourceSilent},
-		"what the host cannot see of a supply":                       {newWard(server+"/psu0", schemas.KindPSU, viewBoard), func(w ward) { w.reads("dcgmexporter", server+"/psu0", "psu", 5, 90) }, nil, 91, false, false, messages.SourceSilent},
-		"a supply that its controller reads":                         {newWard(server+"/psu0", schemas.KindPSU, viewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 90) }, nil, 91, true, true, messages.Lives},
-		"a DIMM that nobody reads":                                   {newWard(server+"/dimm4", schemas.KindDIMM, viewHost), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) }, nil, 91, false, false, messages.SourceSilent},
-		"a server speaks through its parts":                          {newWard(server, schemas.KindServer, viewHost), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) }, nil, 91, true, true, messages.Lives},
-		"a controller through what it reads":                         {newWard(server+"/bmc", schemas.KindBMC, viewBoard), func(w ward) { w.reads("ipmi", server+"/fan1", "fan", 5, 90) }, nil, 91, true, true, messages.Lives},
+		"the part is read for the quiet time": {
+			gpu(),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 40) },
+			nil, 41, true, true, messages.Lives,
+		},
+		"and not yet for long enough": {
+			gpu(),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 25) },
+			nil, 26, false, true, messages.NotLong,
+		},
+		"nothing is read": {gpu(), func(ward) {}, nil, 100, false, false, messages.SourceSilent},
+		"siblings are read": {
+			gpu(),
+			func(w ward) { w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 90) },
+			nil, 91, false, true, messages.PartSilent,
+		},
+		"the agent of the server is read": {
+			gpu(),
+			func(w ward) { w.reads("agent", server, "server", 5, 90) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
+		"the board controller tells of a GPU that its host has lost": {
+			gpu(),
+			func(w ward) { w.reads("redfish", part, "gpu", 5, 90) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
+		"a rule's series": {
+			gpu(),
+			func(w ward) { w.reads("rule", part, "gpu", 5, 90) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
+		"what the host cannot see of a supply": {
+			newWard(server+"/psu0", schemas.KindPSU, viewBoard),
+			func(w ward) { w.reads("dcgmexporter", server+"/psu0", "psu", 5, 90) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
+		"a supply that its controller reads": {
+			newWard(server+"/psu0", schemas.KindPSU, viewBoard),
+			func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 90) },
+			nil, 91, true, true, messages.Lives,
+		},
+		"a DIMM that nobody reads": {
+			newWard(server+"/dimm4", schemas.KindDIMM, viewHost),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
+		"a server speaks through its parts": {
+			newWard(server, schemas.KindServer, viewHost),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) },
+			nil, 91, true, true, messages.Lives,
+		},
+		"a controller through what it reads": {
+			newWard(server+"/bmc", schemas.KindBMC, viewBoard),
+			func(w ward) { w.reads("ipmi", server+"/fan1", "fan", 5, 90) },
+			nil, 91, true, true, messages.Lives,
+		},
 		"readings of before, sent late": {gpu(), func(w ward) {
 			for s := 5.0; s < 90; s += 10 {
 				w.hear(Heard{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s)})
 			}
 		}, nil, 91, false, false, messages.SourceSilent},
-		"readings of before, replayed with their observation": {gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", -90, 0) }, nil, 91, false, false, messages.SourceSilent},
+		"readings of before, replayed with their observation": {
+			gpu(),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", -90, 0) },
+			nil, 91, false, false, messages.SourceSilent,
+		},
 		"an XID in between begins it anew": {gpu(), func(w ward) {
 			w.reads("dcgmexporter", part, "gpu", 5, 50)
 			w.event(part, "kmsg", "gpu.xid", schemas.SeverityCritical, "", 35)
@@ -141,7 +189,11 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			[]schemas.Alert{told("incident", server+"/psu0", "psu.failure", "ipmi", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, false, true, messages.StillRaised,
 		},
-		"it answers and falls silent": {gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 45) }, nil, 90, false, true, messages.SilentAgain},
+		"it answers and falls silent": {
+			gpu(),
+			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 45) },
+			nil, 90, false, true, messages.SilentAgain,
+		},
 		"it drops out while others are read": {gpu(), func(w ward) {
 			w.reads("dcgmexporter", part, "gpu", 5, 25)
 			w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 95)
@@ -246,12 +298,30 @@ func TestWhoSawTheFaultIsReadFromTheEvidence(t *testing.T) {
 		kind   string
 		want   view
 	}{
-		"a kernel log":                 {[]schemas.Alert{told("e1", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)}, schemas.KindGPU, viewHost},
-		"a controller":                 {[]schemas.Alert{told("e1", part, "temp.high", "redfish", "", schemas.SeverityCritical, effect)}, schemas.KindGPU, viewBoard},
-		"both: the closest":            {[]schemas.Alert{told("e1", part, "bmc.sel", "ipmi", "", schemas.SeverityCritical, effect), told("e2", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)}, schemas.KindGPU, viewHost},
-		"a rule over its readings":     {[]schemas.Alert{told("e1", part, "gpu.stalled", "rule", schemas.StateRaised, schemas.SeverityError, effect)}, schemas.KindGPU, viewHost},
-		"only of others on the server": {[]schemas.Alert{told("e1", server, "host.panic", "kmsg", "", schemas.SeverityCritical, effect)}, schemas.KindPSU, viewBoard},
-		"nobody":                       {nil, schemas.KindPort, viewNetwork},
+		"a kernel log": {
+			[]schemas.Alert{told("e1", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)},
+			schemas.KindGPU, viewHost,
+		},
+		"a controller": {
+			[]schemas.Alert{told("e1", part, "temp.high", "redfish", "", schemas.SeverityCritical, effect)},
+			schemas.KindGPU, viewBoard,
+		},
+		"both: the closest": {
+			[]schemas.Alert{
+				told("e1", part, "bmc.sel", "ipmi", "", schemas.SeverityCritical, effect),
+				told("e2", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect),
+			},
+			schemas.KindGPU, viewHost,
+		},
+		"a rule over its readings": {
+			[]schemas.Alert{told("e1", part, "gpu.stalled", "rule", schemas.StateRaised, schemas.SeverityError, effect)},
+			schemas.KindGPU, viewHost,
+		},
+		"only of others on the server": {
+			[]schemas.Alert{told("e1", server, "host.panic", "kmsg", "", schemas.SeverityCritical, effect)},
+			schemas.KindPSU, viewBoard,
+		},
+		"nobody": {nil, schemas.KindPort, viewNetwork},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
