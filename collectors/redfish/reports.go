@@ -203,10 +203,17 @@ func (r *reader) take(s *series, list []value, skew time.Duration, given map[*se
 	newest := list[len(list)-1]
 	if newest.at.IsZero() {
 		given[s] = true
-		r.sampleOf(s, newest, now, now)
+		if !s.read.Equal(now) {
+			s.read = now
+			r.sampleOf(s, newest, now)
+		}
 		return
 	}
 	since := s.at
+	if s.read.Equal(now) && newest.at.After(since) && s.text == nil { // another source has said it in this round
+		given[s], s.at = true, newest.at
+		return
+	}
 	for _, v := range list {
 		if !v.at.After(since) || v.at.Before(newest.at) && (s.at.IsZero() || newest.at.Sub(v.at) > recent) {
 			continue
@@ -220,12 +227,15 @@ func (r *reader) take(s *series, list []value, skew time.Duration, given map[*se
 			continue
 		}
 		given[s] = true
-		r.sampleOf(s, v, at, now)
+		r.sampleOf(s, v, at)
 	}
 	s.at = newest.at
+	if given[s] {
+		s.read = now
+	}
 }
 
-func (r *reader) sampleOf(s *series, v value, at, now time.Time) {
+func (r *reader) sampleOf(s *series, v value, at time.Time) {
 	switch {
 	case s.celsius && math.Abs(v.number*s.scale) > implausible:
 		r.bad.Inc()
@@ -233,11 +243,7 @@ func (r *reader) sampleOf(s *series, v value, at, now time.Time) {
 		for text, ref := range s.text {
 			r.batch.Sample(ref, at, truth(text == v.text))
 		}
-	case s.read.Equal(now) && at.Equal(now): // another source has said it
 	default:
-		if at.Equal(now) {
-			s.read = now
-		}
 		r.batch.Sample(s.ref, at, v.number*s.scale)
 	}
 }

@@ -178,6 +178,24 @@ func TestReadingsDoNotDependOnHowTheyAreShown(t *testing.T) {
 				})
 			}
 		},
+		"properties of other types": func(tree *redfishtest.Tree) {
+			tree.Rewrite = func(_ string, doc map[string]any) {
+				walk(doc, func(o map[string]any) {
+					for k, v := range map[string]any{"SensorNumber": "0x1F", "Links": []any{}, "Precision": "none", "Oem": 7.0, "Redundancy": "yes"} {
+						if _, ok := o[k]; ok {
+							o[k] = v
+						}
+					}
+				})
+			}
+		},
+		"collections whose next link is their own": func(tree *redfishtest.Tree) {
+			tree.Rewrite = func(path string, doc map[string]any) {
+				if doc["Members"] != nil && !strings.HasSuffix(path, "/Entries") {
+					doc["Members@odata.nextLink"] = path
+				}
+			}
+		},
 		"properties that are null": func(tree *redfishtest.Tree) {
 			tree.Rewrite = func(_ string, doc map[string]any) {
 				walk(doc, func(o map[string]any) {
