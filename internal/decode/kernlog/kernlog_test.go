@@ -200,6 +200,26 @@ func TestMessage(t *testing.T) {
 			want{"host.pcie_aer", "dpc", "critical", "", map[string]string{"pci": "0000:2e:01.0", "action": "CONTACT_SUPPORT"}},
 		},
 		{
+			"device that did not come back", "", "pcieport 0000:2e:01.0: AER: device recovery failed",
+			want{"host.pcie_aer", "recovery_failed", "error", "", map[string]string{"pci": "0000:2e:01.0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"fatal error of a newer kernel", "", "pcieport 0000:2e:01.0: AER: Uncorrectable (Fatal) error message received from 0000:2f:00.0",
+			want{"host.pcie_aer", "fatal", "critical", "", map[string]string{"pci": "0000:2f:00.0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"journal that lost data", "", "JBD2: Detected IO errors while flushing file data on dm-1-8",
+			want{"host.fs_error", "ext4", "error", "", map[string]string{"disk": "dm-1-8", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"sector of an NVMe disk", "", "nvme0n1: Read(0x2) @ LBA 123, 8 blocks, Unrecovered Read Error (sct 0x2 / sc 0x81) DNR",
+			want{"host.fs_error", "io", "error", "", map[string]string{"disk": "nvme0n1", "action": "CONTACT_SUPPORT"}},
+		},
+		{
+			"uncorrectable memory error", "", "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x1)",
+			want{"dimm.ecc_ue", "DIMM", "critical", "", map[string]string{"slot": "CPU_SrcID#0_MC#0_Chan#1_DIMM#0", "action": "CONTACT_SUPPORT"}},
+		},
+		{
 			"disk of an array", "", "md/raid1:md0: Disk failure on nvme1n1p1, disabling device.",
 			want{"host.fs_error", "raid", "error", "", map[string]string{"disk": "nvme1n1p1", "action": "CONTACT_SUPPORT"}},
 		},

@@ -184,6 +184,8 @@ func aer(text string) (schemas.Event, bool) {
 		}
 	}
 	switch {
+	case strings.Contains(low, "device recovery failed"), strings.Contains(low, "can't recover"):
+		return event(schemas.EventHostPCIeAER, "recovery_failed", schemas.SeverityError, "pci", pci)
 	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") && !strings.Contains(low, "non-fatal"):
 		return event(schemas.EventHostPCIeAER, "fatal", schemas.SeverityCritical, "pci", pci)
 	case strings.Contains(low, "non-fatal"):
@@ -207,8 +209,7 @@ func disk(text string) (schemas.Event, bool) {
 		return event(schemas.EventHostFSError, "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
 	case has("Remounting filesystem read-only"):
 		return event(schemas.EventHostFSError, "read_only", schemas.SeverityError)
-	case strings.HasPrefix(text, "EXT4-fs (") && (has("I/O error") || has("block allocation failed") || has("Remounting filesystem read-only")),
-		strings.HasPrefix(text, "JBD2: ") && has("IO error"):
+	case strings.HasPrefix(text, "JBD2: ") && has("IO error"):
 		return event(schemas.EventHostFSError, "ext4", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", " on ", " "), "."))
 	case strings.HasPrefix(text, "BTRFS: error"):
 		return event(schemas.EventHostFSError, "btrfs", schemas.SeverityError, "disk", strings.TrimRight(between(text, "(device ", ")"), ":"))
