@@ -168,16 +168,22 @@ func runDemo(t *testing.T, seed uint64, cfg fleet.Config, length time.Duration) 
 }
 
 func sensors(name, collector string, ss []device.Sensor, now time.Time, seq uint64, step float64) *auspexv1.Batch {
-	c := &auspexv1.SampleColumns{Symbols: []string{"", "auspex_fan_speed_rpm", "fan"}, BaseTime: now.UnixNano()}
+	c := &auspexv1.SampleColumns{
+		Symbols:  []string{"", "auspex_fan_speed_rpm", "fan", schemas.ThresholdMetric("auspex_fan_speed_rpm"), schemas.LabelBound, string(schemas.LowerCritical)},
+		BaseTime: now.UnixNano(),
+	}
 	for _, s := range ss {
 		if s.Kind != device.SensorFan {
 			continue
 		}
-		c.Series = append(c.Series, &auspexv1.Series{Metric: 1, PartKind: 2, Part: uint32(len(c.Symbols))})
+		part, ref := uint32(len(c.Symbols)), uint32(len(c.Ref))
 		c.Symbols = append(c.Symbols, s.Part)
-		c.Ref = append(c.Ref, uint32(len(c.Ref)))
-		c.Delta = append(c.Delta, 0)
-		c.Value = append(c.Value, math.Round(s.Value/step)*step)
+		c.Series = append(c.Series,
+			&auspexv1.Series{Metric: 1, PartKind: 2, Part: part},
+			&auspexv1.Series{Metric: 3, PartKind: 2, Part: part, Labels: []uint32{4, 5}}) // the device's own limit
+		c.Ref = append(c.Ref, ref, ref+1)
+		c.Delta = append(c.Delta, 0, 0)
+		c.Value = append(c.Value, math.Round(s.Value/step)*step, s.LC)
 	}
 	return &auspexv1.Batch{Device: name, Collector: collector, Epoch: 1, Sequence: seq, Observed: now.UnixNano(), Samples: c}
 }

@@ -61,8 +61,8 @@ type model struct {
 // several times the noise in one, as wear is that matters.
 //
 // The weights are chosen, not derived: six in ten for no trend, on 96 nodes of recorded degradation,
-// and held on 160 others. Equal ones for all trends foretell .68 of the crossings of the latter
-// instead of .61, at half again the false alarms.
+// and held on 159 others. Equal ones for all trends foretell .68 of the crossings of the latter
+// instead of .61, at two thirds more false alarms.
 var models = []model{
 	{0.02, 0, 0, 3},
 	{0.30, 0, 0, 3},
