@@ -55,7 +55,8 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		r.conflicts.Inc()
 		if !r.told["conflict"] { // the others are counted
 			r.told["conflict"] = true
-			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts", "sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
+			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts",
+				"sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
 		}
 	}
 	place := strings.ReplaceAll(src.chassis, "_", " ") + " " + o.String("PhysicalContext")

@@ -327,7 +327,7 @@ func abandonedQueries(t *testing.T, a *attacker) {
 		if time.Since(began) > 5*time.Second {
 			t.Fatalf("5 s after their callers had left, %v of %d queries had ended for it", a.metric(left)-before, n)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // asks again: how long it takes is what counts
 	}
 }
 
@@ -337,7 +337,7 @@ func greedyCaller(t *testing.T, a *attacker) {
 	for range 60 {
 		all.Go(func() { a.heavy(ctx, a.viewer) })
 	}
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(500 * time.Millisecond) // all of them are at work or wait
 	r := a.send("POST", "prometheus/api/v1/query", a.admin, promQL("1+1"), "Content-Type", form)
 	leave()
 	all.Wait()

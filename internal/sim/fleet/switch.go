@@ -10,6 +10,7 @@ import (
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 const (
@@ -252,13 +253,13 @@ func (f *Fleet) link(p *port) {
 		p.OperUp = up
 		p.LastChange = f.now
 		p.Carrier++
-		f.state(p.sw, p.Name, "port.down", map[bool]string{true: "UP", false: "DOWN"}[up])
+		f.state(p.sw, p.Name, schemas.EventPortDown, map[bool]string{true: "UP", false: "DOWN"}[up])
 		if s := p.server; s != nil {
 			n := &s.nics[p.nic]
 			if up {
-				f.event(s, kmsg.Info, "nic.down", "up", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link up", n.pci, n.netif))
+				f.event(s, kmsg.Info, schemas.EventNICDown, "up", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link up", n.pci, n.netif))
 			} else {
-				f.event(s, kmsg.Info, "nic.down", "", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link down", n.pci, n.netif))
+				f.event(s, kmsg.Info, schemas.EventNICDown, "", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link down", n.pci, n.netif))
 				if p.sw.down {
 					f.change(Change{Kind: NICDown, Server: s.name})
 				}
@@ -277,7 +278,7 @@ func (f *Fleet) session(p *port, up bool) {
 	if up {
 		p.established++
 	}
-	f.state(p.sw, p.Name, "bgp.session_down", p.sessionState())
+	f.state(p.sw, p.Name, schemas.EventBGPSessionDown, p.sessionState())
 	p.sw.notify()
 }
 
@@ -334,7 +335,7 @@ func (f *Fleet) setSwitchPSU(sw *netSwitch, i int, change func(p *psu)) {
 	after := p.input && !p.failed
 	f.switchPower(sw)
 	if before != after {
-		f.state(sw, fmt.Sprintf("psu%d", i+1), "switch.psu", map[bool]string{true: "ACTIVE", false: "INACTIVE"}[after])
+		f.state(sw, fmt.Sprintf("psu%d", i+1), schemas.EventSwitchPSU, map[bool]string{true: "ACTIVE", false: "INACTIVE"}[after])
 	}
 }
 
