@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"auspex/collectors"
-	"auspex/internal/bmc"
 	"auspex/internal/bmc/redfish"
 	"auspex/internal/bmc/sensor"
 	"auspex/internal/decode/redfishevent"
@@ -159,7 +158,9 @@ func (r *reader) findTwin(l *logService) {
 
 // newEntries returns the entries after a position, in the order in which they
 // were made.
-func (r *reader) newEntries(ctx context.Context, l *logService, pos position, known bool) (fresh []redfish.Object, next position, changed bool, err error) {
+func (r *reader) newEntries(
+	ctx context.Context, l *logService, pos position, known bool,
+) (fresh []redfish.Object, next position, changed bool, err error) {
 	if l.twin != "" {
 		l.due = r.s.Now().Add(twinEvery)
 	}
@@ -221,12 +222,15 @@ const (
 	heeded
 )
 
+// notTheQuery are refusals of anything that is asked for.
+var notTheQuery = []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable}
+
 // ask asks for the end of a log that holds the newest known entry, and returns what
 // comes after it. An answer that holds it counts, whatever else it holds.
 func (r *reader) ask(ctx context.Context, l *logService, pos position, query string) ([]redfish.Object, int, error) {
 	o, err := r.c.GetChanged(ctx, l.entries+"?"+query)
 	switch st := new(redfish.StatusError); {
-	case errors.As(err, &st) && st.Status == http.StatusBadRequest, bmc.KindOf(err) == bmc.Missing:
+	case errors.As(err, &st) && !slices.Contains(notTheQuery, st.Status):
 		return nil, unheeded, nil
 	case err != nil:
 		return nil, unheeded, err

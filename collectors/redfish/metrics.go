@@ -189,7 +189,8 @@ func (r *reader) member(src *source, o redfish.Object, i int, array, key, unit s
 	}
 	x := &reading{
 		id: src.path + "#/" + array + "/" + memberID(o, i) + "/" + key, name: name, array: array,
-		place: src.chassis + " " + o.String("PhysicalContext"), q: q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
+		place: src.chassis + " " + o.String("PhysicalContext"),
+		q:     q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
 	}
 	if v, ok := o.Number(key); ok && !silent(o) {
 		x.value, x.ok = v*scale+offset, true
@@ -335,7 +336,8 @@ func (r *reader) readSupplies(ctx context.Context, src *source, now time.Time) e
 // excerptUnits are the excerpts of EnvironmentMetrics, ThermalMetrics, PowerSupplyMetrics and
 // ProcessorMetrics (DSP0268), with the unit of each.
 var excerptUnits = [][2]string{
-	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"}, {"HumidityPercent", "%"}, {"CoreVoltage", "V"},
+	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"},
+	{"HumidityPercent", "%"}, {"CoreVoltage", "V"},
 	{"InputPowerWatts", "W"}, {"OutputPowerWatts", "W"}, {"InputVoltage", "V"}, {"InputCurrentAmps", "A"}, {"FrequencyHz", "Hz"},
 	{"FanSpeedPercent", "%"}, {"TemperatureReadingsCelsius", "Cel"}, {"FanSpeedsPercent", "%"},
 }
