@@ -496,6 +496,13 @@ func TestOfTheHistoryInAReportOnlyWhatIsNewIsTaken(t *testing.T) {
 	if len(d.got[util]) != 4 {
 		t.Errorf("an unchanged report gave %v", d.got[util][4:])
 	}
+	add(now.Add(20*time.Second), 3) // the three before it stand beside it
+	d.tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
+	d.now = d.now.Add(time.Hour)
+	d.poll()
+	if diff := cmp.Diff([]float64{1, 0, 1, 2, 3}, d.got[util]); diff != "" {
+		t.Errorf("values after one more (-want +got):\n%s", diff)
+	}
 }
 
 func TestValuesUnderANameThatSaysNoPropertyAreNobodys(t *testing.T) {
