@@ -425,8 +425,8 @@ func (y *tally) figures() string {
 
 func BenchmarkLargeSite(b *testing.B) {
 	sh := hall
-	sh.racks, sh.servers, sh.row, sh.spines = 250, 8, 25, 8
-	st := drawn(sh, 1, 400, 20_000, 24)
+	sh.racks, sh.servers, sh.row, sh.spines, sh.dimms, sh.fans, sh.disks = 250, 8, 25, 8, 4, 2, 1
+	st := drawn(sh, 1, 60, 4_000, 24)
 	b.ReportAllocs()
 	for b.Loop() {
 		st.replay()

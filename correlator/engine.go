@@ -36,6 +36,7 @@ const (
 	againApart  = time.Minute // reports of one type that are nearer say the same
 	lossTold    = time.Minute // a device is told to be out of contact so long after it was lost, at most
 	backAgain   = 2 * time.Minute
+	contactKept = 30 * time.Minute // longer than any sign of a fault is waited for
 )
 
 // CloseAfter says how long an incident about which nothing new is heard stays
@@ -157,7 +158,7 @@ type suspect struct {
 	accepted bool
 	folded   []*suspect
 	lift     float64   // what speaks for it only because it explains the folded
-	mutes    uint64    // state of contact that mute was counted in
+	mutes    [2]uint64 // state of contact and supply that mute was counted in
 	mutedAt  time.Time // when
 }
 
@@ -211,6 +212,7 @@ type Engine struct {
 	owner     map[string]*incident // of an event, while restoring
 
 	signs    map[signKey]*sign
+	ofKind   [][]*sign       // the same by kind, and some that are gone
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
@@ -223,7 +225,9 @@ type Engine struct {
 
 	contact  map[node]contact  // of servers and switches that are or were lost
 	unfed    map[node]*suspect // suppliers that are blamed
-	contacts uint64            // changes with contact and unfed
+	contacts uint64            // changes with contact
+	cuts     uint64            // the suppliers that are blamed, in one number
+	devices  []node            // scratch
 	backing  map[node][]node   // suppliers of a server or switch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 
@@ -272,7 +276,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), signs: map[signKey]*sign{}, unknown: map[laneKey]int{}, suspects: map[suspectKey]*suspect{},
 		byJob: map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: map[node]contact{},
 		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
-		showing: map[string][]int{}, contacts: 1,
+		showing: map[string][]int{}, contacts: 1, ofKind: make([][]*sign, len(model.Signs)),
 	}
 	for f := range model.Faults {
 		fault := &model.Faults[f]
@@ -494,7 +498,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		e.seq++
 		s = &sign{seq: e.seq, kind: kind, node: n, at: at, brief: true, loose: loose}
-		e.signs[key] = s
+		e.remember(s)
 	}
 	if at.Before(s.at) {
 		s.at = at
@@ -716,7 +720,7 @@ func (e *Engine) bounce(s *sign, at time.Time) {
 	if b == nil {
 		e.seq++
 		b = &sign{seq: e.seq, kind: to, node: s.node, at: s.at, said: true, raisedAt: e.now}
-		e.signs[key] = b
+		e.remember(b)
 		e.relate(b)
 	}
 	b.heard = e.now
@@ -892,14 +896,25 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 		for c := range fault.Classes {
 			cl := &fault.Classes[c]
 			at := because.at
-			var nodes []node
-			if cl.Jobs {
-				nodes = e.walk.forward(e.g, key.node, cl.Path, at)
-			} else {
-				nodes = e.walk.reach(e.g, key.node, cl)
+			if !cl.Jobs {
+				r := e.walk.reach(e.g, key.node, cl)
+				h.classes[c].n = len(r.nodes)
+				if pass == 0 {
+					if because.kind == cl.Sign && r.has(because.node) {
+						e.link(h, c, because)
+					}
+					continue
+				}
+				e.there(r, cl.Sign, func(s *sign) {
+					if s != because {
+						e.link(h, c, s)
+					}
+				})
+				continue
 			}
+			nodes := e.walk.forward(e.g, key.node, cl.Path, at)
 			h.classes[c].n = len(nodes)
-			if cl.Jobs && pass == 1 {
+			if pass == 1 {
 				for _, n := range nodes {
 					e.byJob[n] = append(e.byJob[n], jobLink{h, c})
 				}
@@ -914,6 +929,37 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			}
 		}
 	}
+}
+
+// there visits the signs of a kind on what a way reaches: by the parts where
+// they are few, else by the signs.
+func (e *Engine) there(r *reached, kind int, visit func(*sign)) {
+	if len(r.nodes) <= 8 || len(r.nodes) <= len(e.ofKind[kind]) {
+		for _, n := range r.nodes {
+			if s := e.signs[signKey{n, int32(kind)}]; s != nil {
+				visit(s)
+			}
+		}
+		return
+	}
+	for _, s := range e.ofKind[kind] {
+		if !s.gone && e.signs[signKey{s.node, int32(kind)}] == s && r.has(s.node) {
+			visit(s)
+		}
+	}
+}
+
+// remember adds a sign to those that are there.
+func (e *Engine) remember(s *sign) {
+	e.signs[signKey{s.node, int32(s.kind)}] = s
+	if s.kind >= len(e.ofKind) {
+		return // nothing is reached by what the model does not know
+	}
+	l := e.ofKind[s.kind]
+	if len(l) == cap(l) { // before it grows
+		l = slices.DeleteFunc(l, func(o *sign) bool { return o.gone })
+	}
+	e.ofKind[s.kind] = append(l, s)
 }
 
 // link ties a sign to a suspect, when the times agree.
@@ -1070,7 +1116,7 @@ func (e *Engine) forgetOld() {
 	for n, c := range e.contact {
 		over := true
 		for _, o := range c {
-			over = over && (o.from.IsZero() || !o.to.IsZero() && e.now.Sub(o.to) > forget)
+			over = over && (o.from.IsZero() || !o.to.IsZero() && e.now.Sub(o.to) > contactKept)
 		}
 		if over {
 			delete(e.contact, n)

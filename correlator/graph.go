@@ -77,7 +77,7 @@ type graph struct {
 	whole    map[node][]*workload // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
-	reached map[reachKey][]node
+	reached map[reachKey]*reached
 	held    int // nodes in reached
 }
 
@@ -85,6 +85,59 @@ type graph struct {
 type reachKey struct {
 	from node
 	way  int32
+}
+
+// reached is what a way reaches, in the order of the walk. What else is known of
+// it is laid out when it is asked for.
+type reached struct {
+	nodes   []node
+	sorted  []node
+	devices []node // that the nodes are part of, sorted; with how many are
+	parts   []int32
+}
+
+// few nodes are looked through faster than sorted.
+const few = 16
+
+func (r *reached) has(n node) bool {
+	if len(r.nodes) <= few {
+		return slices.Contains(r.nodes, n)
+	}
+	if r.sorted == nil {
+		r.sorted = slices.Sorted(slices.Values(r.nodes))
+	}
+	return contains(r.sorted, n)
+}
+
+// of returns how many of the nodes are part of a device.
+func (r *reached) of(g *graph, dev node) (n int) {
+	if len(r.nodes) <= few {
+		for _, x := range r.nodes {
+			if g.server(x) == dev {
+				n++
+			}
+		}
+		return n
+	}
+	if r.devices == nil {
+		all := make([]node, 0, len(r.nodes))
+		for _, x := range r.nodes {
+			all = append(all, g.server(x)) // none is before all devices
+		}
+		slices.Sort(all)
+		r.devices = []node{}
+		for i, d := range all {
+			if i > 0 && d == all[i-1] {
+				r.parts[len(r.parts)-1]++
+				continue
+			}
+			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
+		}
+	}
+	if i, ok := slices.BinarySearch(r.devices, dev); ok {
+		return int(r.parts[i])
+	}
+	return 0
 }
 
 const (
@@ -112,7 +165,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
-		reached: map[reachKey][]node{},
+		reached: map[reachKey]*reached{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -362,22 +415,20 @@ func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time)
 }
 
 // reach is forward for a way that ends in no workload, remembered.
-func (w *walker) reach(g *graph, n node, c *propagation.Class) []node {
-	if len(c.Path) == 0 || c.Jobs {
-		return w.forward(g, n, c.Path, time.Time{})
-	}
+func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 	k := reachKey{n, int32(c.Way)}
-	out, ok := g.reached[k]
-	if !ok {
-		if g.held > maxReached {
-			clear(g.reached)
-			g.held = 0
-		}
-		out = slices.Clone(w.forward(g, n, c.Path, time.Time{}))
-		g.reached[k] = out
-		g.held += len(out) + 8
+	r := g.reached[k]
+	if r != nil {
+		return r
 	}
-	return out
+	if g.held > maxReached {
+		clear(g.reached)
+		g.held = 0
+	}
+	r = &reached{nodes: slices.Clone(w.forward(g, n, c.Path, time.Time{}))}
+	g.reached[k] = r
+	g.held += 3*len(r.nodes) + 16
+	return r
 }
 
 // backward returns the nodes of one of kinds from which the path reaches n.

@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"slices"
 	"time"
 
 	"auspex/schemas"
@@ -22,7 +23,7 @@ func (e *Engine) blame(h *suspect, yes bool) {
 	default:
 		return
 	}
-	e.contacts++
+	e.cuts ^= (uint64(h.node) + 1) * 0x9e3779b97f4a7c15 //nolint:gosec // the same set gives the same number
 }
 
 // powerless says whether a device has no power left once also is lost beside
@@ -120,42 +121,58 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
-	if h.mutes == e.contacts && (len(e.contact) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	state := [2]uint64{e.contacts, e.cuts}
+	if h.mutes == state && (len(e.contact) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
 	}
-	h.mutes, h.mutedAt = e.contacts, e.now
-	var own node = none // a device that the fault itself puts to silence: its probabilities hold that
+	h.mutes, h.mutedAt = state, e.now
+	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences(h.fault) {
 		own = e.g.server(h.node)
 	}
-	quiet := len(e.contact) == 0 && len(e.unfed) == 0 && h.fault.Together == 0
+	onset := e.onset(h)
+	lost := e.devices[:0]
+	for dev, c := range e.contact {
+		for _, o := range c {
+			if dev != own && !o.from.IsZero() && (o.to.IsZero() || e.now.Sub(o.to) < backAgain || o.to.After(onset)) {
+				lost = append(lost, dev)
+				break
+			}
+		}
+	}
+	slices.Sort(lost) // not in the order of a map
+	e.devices = lost
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
 		r.mute = 0
 		m := &e.model.Signs[cl.Sign]
-		if quiet || cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
+		if len(lost) == 0 || cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
 		}
-		due := e.onset(h).Add(cl.Soon)
+		due := onset.Add(cl.Soon)
 		if cl.Before > cl.Within { // it comes first
-			due = e.onset(h).Add(-cl.Before)
+			due = onset.Add(-cl.Before)
 		}
-		dev, mute := none, false
-		for _, n := range e.walk.reach(e.g, h.node, cl) {
-			d := e.g.server(n)
-			if d == none || d == own {
-				continue
+		to := e.walk.reach(e.g, h.node, cl)
+		for _, dev := range lost {
+			if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
+				r.mute += n
 			}
-			if d != dev {
-				dev, mute = d, e.mute(d, m.By, due, h)
-			}
-			if mute {
-				if s := e.signs[signKey{n, int32(cl.Sign)}]; s == nil || !s.said {
-					r.mute++
-				}
+		}
+		if r.mute == 0 {
+			continue
+		}
+		for _, s := range r.signs { // who speaks all the same is no silent witness
+			if dev := e.g.server(s.node); s.said && dev != none && contains(lost, dev) && e.mute(dev, m.By, due, h) {
+				r.mute--
 			}
 		}
 	}
+}
+
+func contains(sorted []node, n node) bool {
+	_, ok := slices.BinarySearch(sorted, n)
+	return ok
 }
 
 // onset is when a suspect's fault began, as well as can be told.

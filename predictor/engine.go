@@ -25,8 +25,9 @@ import (
 var model = schemas.Model{Name: "trend", Version: "1"}
 
 const (
-	minPeers = 3   // parts beside which a part is held against their median
-	odd      = 4.0 // anomaly from which on another metric speaks for a prediction
+	minPeers = 3   // parts beside which a part is held against their median: one of them may be bad
+	odd      = 4.0 // anomaly, in deviations, from which on another metric speaks for a prediction
+	evened   = 0.3 // weight of the newest anomaly: one odd reading speaks for nothing
 )
 
 type openKey struct{ resource, metric string }
@@ -343,7 +344,8 @@ func (e *engine) companionsOf(d *device, kind, part string) *companions {
 
 func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at cmdb.Placement, part string) *tracked {
 	t := &tracked{
-		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part, follower: trend.NewFollower(l.target),
+		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part,
+		follower: trend.NewFollower(l.target),
 	}
 	if b, ok := e.saved[t.id]; ok {
 		t.restore(b)
@@ -436,7 +438,7 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 		e.skipped.Inc() // there is nothing that it could be a share of
 		return
 	}
-	t.oddness += 0.3 * (t.odd.Score(r.At, x) - t.oddness)
+	t.oddness += evened * (t.odd.Score(r.At, x) - t.oddness)
 	crossed := t.follower.Crossed()
 	f, change := t.follower.Add(r)
 	if change == trend.Same {
@@ -473,7 +475,9 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 		if !t.speaks { // else what was read before a crash is read again
 			t.opened = at.UnixNano()
 		}
-		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability)}
+		o.prediction = schemas.Prediction{
+			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability),
+		}
 		e.open[key] = o
 	case o.by == nil:
 		o.by = t
@@ -628,7 +632,9 @@ func (t *tracked) state() []byte {
 			b[len(b)-1] = 1
 		}
 	}
-	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened), math.Float64bits(t.deviceLimit())} {
+	for _, v := range []uint64{
+		hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened), math.Float64bits(t.deviceLimit()),
+	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = t.follower.AppendBinary(t.odd.AppendBinary(b))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,7 +405,7 @@ func benchPeerCommand() *cobra.Command {
 }
 
 func healthcheckCommand() *cobra.Command {
-	var url string
+	var url, tokenFile string
 	c := &cobra.Command{
 		Use: "healthcheck", Short: "Ask a running Auspex whether it is ready; exit 0 when it is", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -413,6 +414,13 @@ func healthcheckCommand() *cobra.Command {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/-/ready", nil)
 			if err != nil {
 				return usageError{err}
+			}
+			if tokenFile != "" {
+				b, err := os.ReadFile(tokenFile)
+				if err != nil {
+					return fmt.Errorf("healthcheck: %w", err)
+				}
+				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
 			}
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
@@ -427,6 +435,7 @@ func healthcheckCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "`address` of the running Auspex")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "`file` that holds a token, where health needs one (api.health)")
 	return c
 }
 

@@ -449,7 +449,7 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 				if change == trend.CameTrue {
 					rel.crossed(&m.watched, r.at)
 				}
-				m.stand.probability, m.stand.alarm = f.Probability, m.follower.Alarmed()
+				m.stand.said, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
 				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
 				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
 				if f.Crossed || m.follower.Alarmed() {

@@ -7,10 +7,11 @@ import (
 
 const (
 	// quieter is how much less noise, as a share, a series must have under the usual
-	// load: what drifts along with a fault explains it away and is no driver.
+	// load: what drifts along with a fault explains it away and is no driver. It is below one by
+	// two errors of a deviation that is taken from a full summary, 2/sqrt(2*64) = .18.
 	quieter = 0.8
 	// proven is how many forecasts under the usual load it takes to trust that load
-	// when it says what became of a part.
+	// when it says what became of a part: two days of the slow summary.
 	proven = 8
 
 	// slowest and quickest are the widest buckets of the two summaries: sixteen days
@@ -18,11 +19,19 @@ const (
 	slowest  = 6 * time.Hour
 	quickest = 30 * time.Second
 
-	confirm = 2    // quick forecasts in a row that make an alarm
-	beyond  = 3    // readings in a row beyond the limit that are a crossing
-	back    = 5    // readings in a row within the limit that make it another life
-	margin  = 0.01 // and by how much, as a share of the limit
-	settled = 12   // readings in a row by which a series has come back
+	// Readings err alone more often than in a row. What is claimed grows with what it takes back:
+	// a forecast is revised with the next one, a crossing ends the life of a part, and that it is
+	// another part, or was repaired, voids all that was read.
+	confirm = 2  // quick forecasts in a row that make an alarm
+	beyond  = 3  // readings in a row beyond the limit that are a crossing
+	back    = 5  // readings in a row within the limit that make it another life
+	settled = 12 // readings in a row by which a series has come back
+
+	margin = 0.01 // how far within the limit, as a share of it: the accuracy of good sensors
+
+	smooth = 0.3  // weight of the newest median of the peers: a few polls even out when each fan was read
+	whole  = 0.98 // share of the way to where the alarm began that counts as all of it
+	much   = 0.05 // share of that way that a series must have gone back, more than noise does
 )
 
 // Target says toward which limit a series is followed.
@@ -180,7 +189,7 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 		if f.Unit == 0 {
 			f.Unit = r.Peers
 		}
-		f.Unit += 0.3 * (r.Peers - f.Unit)
+		f.Unit += smooth * (r.Peers - f.Unit)
 		x = r.V / r.Peers
 	}
 	f.Now = x
@@ -280,7 +289,7 @@ func (f *Follower) cameBack(level float64) bool {
 		return limit - level
 	}
 	now := from(level)
-	return now > 0.98*from(f.Start) && now-from(f.Near) > 0.05*now
+	return now > whole*from(f.Start) && now-from(f.Near) > much*now
 }
 
 // stays tells whether the series has come back for so long that it was repaired:
