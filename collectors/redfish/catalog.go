@@ -28,7 +28,10 @@ type catalog struct {
 }
 
 func newCatalog() catalog {
-	return catalog{byID: make(map[string]*series), byName: make(map[[3]string]*series), byPart: make(map[[2]string]*series), byLeaf: make(map[[3]string]*series), called: make(map[string]*series)}
+	return catalog{
+		byID: make(map[string]*series), byName: make(map[[3]string]*series), byPart: make(map[[2]string]*series),
+		byLeaf: make(map[[3]string]*series), called: make(map[string]*series),
+	}
 }
 
 // series is one reading of the device.
@@ -266,8 +269,9 @@ var thresholds = map[string]schemas.Bound{
 
 // olderThresholds are the same in Thermal and Power (DSP0268, deprecated there).
 var olderThresholds = map[string]schemas.Bound{
-	"UpperThresholdFatal": schemas.UpperFatal, "UpperThresholdCritical": schemas.UpperCritical, "UpperThresholdNonCritical": schemas.UpperCaution,
-	"LowerThresholdNonCritical": schemas.LowerCaution, "LowerThresholdCritical": schemas.LowerCritical, "LowerThresholdFatal": schemas.LowerFatal,
+	"UpperThresholdFatal": schemas.UpperFatal, "UpperThresholdCritical": schemas.UpperCritical,
+	"UpperThresholdNonCritical": schemas.UpperCaution, "LowerThresholdNonCritical": schemas.LowerCaution,
+	"LowerThresholdCritical": schemas.LowerCritical, "LowerThresholdFatal": schemas.LowerFatal,
 }
 
 // bounds reads the thresholds and the range of a sensor or of a member of Thermal and
@@ -288,7 +292,9 @@ func bounds(o redfish.Object, scale, offset float64) (out []collectors.Threshold
 		v, ok := o.Number(k)
 		put(b, v, ok)
 	}
-	for _, k := range [][2]string{{"ReadingRangeMin", "ReadingRangeMax"}, {"MinReadingRange", "MaxReadingRange"}, {"MinReadingRangeTemp", "MaxReadingRangeTemp"}} {
+	for _, k := range [][2]string{
+		{"ReadingRangeMin", "ReadingRangeMax"}, {"MinReadingRange", "MaxReadingRange"}, {"MinReadingRangeTemp", "MaxReadingRangeTemp"},
+	} {
 		low, okLow := o.Number(k[0])
 		high, okHigh := o.Number(k[1])
 		if !okLow || !okHigh || low < high {

@@ -148,7 +148,8 @@ func (r *reader) findTwin(l *logService) {
 	}
 	for _, other := range r.found.logs {
 		n := min(len(l.recent), len(other.recent))
-		if other != l && other.twin == "" && n >= 5 && slices.Equal(l.recent[len(l.recent)-n:], other.recent[len(other.recent)-n:]) {
+		same := n >= 5 && slices.Equal(l.recent[len(l.recent)-n:], other.recent[len(other.recent)-n:])
+		if same && other != l && other.twin == "" {
 			l.twin, l.due = other.entries, r.s.Now().Add(twinEvery)
 			return
 		}
@@ -157,7 +158,9 @@ func (r *reader) findTwin(l *logService) {
 
 // newEntries returns the entries after a position, in the order in which they
 // were made.
-func (r *reader) newEntries(ctx context.Context, l *logService, pos position, known bool) (fresh []redfish.Object, next position, changed bool, err error) {
+func (r *reader) newEntries(
+	ctx context.Context, l *logService, pos position, known bool,
+) (fresh []redfish.Object, next position, changed bool, err error) {
 	if l.twin != "" {
 		l.due = r.s.Now().Add(twinEvery)
 	}
@@ -219,12 +222,15 @@ const (
 	heeded
 )
 
+// notTheQuery are refusals of anything that is asked for.
+var notTheQuery = []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable}
+
 // ask asks for the end of a log that holds the newest known entry, and returns what
 // comes after it. An answer that holds it counts, whatever else it holds.
 func (r *reader) ask(ctx context.Context, l *logService, pos position, query string) ([]redfish.Object, int, error) {
 	o, err := r.c.GetChanged(ctx, l.entries+"?"+query)
 	switch st := new(redfish.StatusError); {
-	case errors.As(err, &st) && (st.Status == http.StatusNotImplemented || st.Status/100 == 4 && st.Status != http.StatusUnauthorized && st.Status != http.StatusTooManyRequests):
+	case errors.As(err, &st) && !slices.Contains(notTheQuery, st.Status):
 		return nil, unheeded, nil
 	case err != nil:
 		return nil, unheeded, err
@@ -248,7 +254,9 @@ func (r *reader) ask(ctx context.Context, l *logService, pos position, query str
 // whole reads a page and those behind it up to the newest known entry, and returns what
 // comes after that in the order in which it was made, and how many entries there are.
 // Of a log that is newest first, the pages behind it are not asked for.
-func (r *reader) whole(ctx context.Context, l *logService, o redfish.Object, pos position, first bool) (fresh []redfish.Object, found bool, total int, err error) {
+func (r *reader) whole(
+	ctx context.Context, l *logService, o redfish.Object, pos position, first bool,
+) (fresh []redfish.Object, found bool, total int, err error) {
 	path, began, seen := o.ID(), r.c.Read(), map[string]bool{}
 	var list []redfish.Object
 	var cutoff time.Time
@@ -292,7 +300,8 @@ func (r *reader) whole(ctx context.Context, l *logService, o redfish.Object, pos
 			break
 		}
 		if seen[link] || len(seen) >= maxPages || r.c.Read()-began > redfish.MaxListing {
-			return nil, false, 0, fmt.Errorf("%w: log %s goes in circles, or has more than %d pages or %d bytes", redfish.ErrProtocol, path, maxPages, redfish.MaxListing)
+			return nil, false, 0, fmt.Errorf("%w: log %s goes in circles, or has more than %d pages or %d bytes",
+				redfish.ErrProtocol, path, maxPages, redfish.MaxListing)
 		}
 		seen[link] = true
 		if o, err = r.c.Get(ctx, link); err != nil {

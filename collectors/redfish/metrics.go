@@ -55,7 +55,8 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		r.conflicts.Inc()
 		if !r.told["conflict"] { // the others are counted
 			r.told["conflict"] = true
-			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts", "sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
+			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts",
+				"sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
 		}
 	}
 	place := strings.ReplaceAll(src.chassis, "_", " ") + " " + o.String("PhysicalContext")
@@ -188,7 +189,8 @@ func (r *reader) member(src *source, o redfish.Object, i int, array, key, unit s
 	}
 	x := &reading{
 		id: src.path + "#/" + array + "/" + memberID(o, i) + "/" + key, name: name, array: array,
-		place: src.chassis + " " + o.String("PhysicalContext"), q: q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
+		place: src.chassis + " " + o.String("PhysicalContext"),
+		q:     q, sole: q == sensor.RPM || q == sensor.Percent, bounds: bounds(o, scale, offset),
 	}
 	if v, ok := o.Number(key); ok && !silent(o) {
 		x.value, x.ok = v*scale+offset, true
@@ -334,7 +336,8 @@ func (r *reader) readSupplies(ctx context.Context, src *source, now time.Time) e
 // excerptUnits are the excerpts of EnvironmentMetrics, ThermalMetrics, PowerSupplyMetrics and
 // ProcessorMetrics (DSP0268), with the unit of each.
 var excerptUnits = [][2]string{
-	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"}, {"HumidityPercent", "%"}, {"CoreVoltage", "V"},
+	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"},
+	{"HumidityPercent", "%"}, {"CoreVoltage", "V"},
 	{"InputPowerWatts", "W"}, {"OutputPowerWatts", "W"}, {"InputVoltage", "V"}, {"InputCurrentAmps", "A"}, {"FrequencyHz", "Hz"},
 	{"FanSpeedPercent", "%"}, {"TemperatureReadingsCelsius", "Cel"}, {"FanSpeedsPercent", "%"},
 }

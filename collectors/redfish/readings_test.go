@@ -113,7 +113,8 @@ func (d *device) want(want map[string]float64, prefixes ...string) {
 func service(chassis doc, more map[string]doc) *redfishtest.Tree {
 	docs := map[string]map[string]any{
 		"/redfish/v1": {
-			"Chassis": link("/redfish/v1/Chassis"), "Managers": link("/redfish/v1/Managers"), "TelemetryService": link("/redfish/v1/TelemetryService"),
+			"Chassis": link("/redfish/v1/Chassis"), "Managers": link("/redfish/v1/Managers"),
+			"TelemetryService":          link("/redfish/v1/TelemetryService"),
 			"ProtocolFeaturesSupported": doc{"ExpandQuery": doc{"NoLinks": true}},
 		},
 		"/redfish/v1/Chassis":    {"Members": []any{link("/redfish/v1/Chassis/1")}},
@@ -129,7 +130,8 @@ func service(chassis doc, more map[string]doc) *redfishtest.Tree {
 		// A collection gets what lies right below it.
 	}
 	for p, d := range docs {
-		if _, ok := d["Members"]; ok || !strings.HasSuffix(p, "s") && !strings.HasSuffix(p, "Memory") || strings.HasSuffix(p, "Metrics") || strings.HasSuffix(p, "v1") {
+		if _, ok := d["Members"]; ok || !strings.HasSuffix(p, "s") && !strings.HasSuffix(p, "Memory") || strings.HasSuffix(p,
+			"Metrics") || strings.HasSuffix(p, "v1") {
 			continue
 		}
 		var members []any
@@ -167,24 +169,71 @@ func TestWhatASensorMeasures(t *testing.T) {
 		value    float64
 		conflict bool
 	}{
-		"the unit wins over the type":              {doc{"ReadingType": "Current", "ReadingUnits": "Watts", "Reading": 110.0}, sensor.Watts, 110, true},
-		"also for a fan that says air flow":        {doc{"ReadingType": "AirFlow", "ReadingUnits": "RPM", "Reading": 4602.0}, sensor.RPM, 4602, true},
-		"the type where no unit is said":           {doc{"ReadingType": "Temperature", "Reading": 40.0}, sensor.Celsius, 40, false},
-		"the type where the unit is unknown":       {doc{"ReadingType": "Temperature", "ReadingUnits": "Degree", "Reading": 40.0}, sensor.Celsius, 40, false},
-		"the unit where no type is said":           {doc{"ReadingUnits": "CFM", "Reading": 100.0}, sensor.AirFlow, 0.0471947443, false},
-		"a state has no unit and no range":         {doc{"ReadingType": "Power", "ReadingUnits": "", "Reading": 0.0, "Name": "PSU1 IN Failure"}, sensor.State, 0, false},
-		"a state by its name":                      {doc{"ReadingType": "Temperature", "Reading": 0.0, "Name": "CPU 1 Overtemp"}, sensor.State, 0, false},
-		"a margin ends at 0 and has no unit":       {with(range0(-51, 0), doc{"ReadingType": "Temperature", "ReadingUnits": "", "Reading": -51.0}), sensor.Margin, -51, false},
-		"a margin says so":                         {doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "ReadingBasis": "Headroom", "Reading": 12.0}, sensor.Margin, 12, false},
-		"a margin by its name":                     {doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Name": "CPU0 Thermal Margin", "Reading": 12.0}, sensor.Margin, 12, false},
-		"a margin by its thresholds":               {doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 54.0, "Thresholds": doc{"LowerCaution": doc{"Reading": 0.0}, "LowerFatal": doc{"Reading": -8.0}}}, sensor.Margin, 54, false},
-		"cold air is no margin":                    {doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 25.0, "Thresholds": doc{"LowerCritical": doc{"Reading": -7.0}, "UpperCritical": doc{"Reading": 42.0}}}, sensor.Celsius, 25, false},
-		"a range makes a number without a unit":    {with(range0(0, 255), doc{"ReadingType": "Temperature", "ReadingUnits": "", "Reading": 40.0}), sensor.Celsius, 40, false},
-		"degrees of Fahrenheit":                    {doc{"ReadingType": "Temperature", "ReadingUnits": "[degF]", "Reading": 212.0}, sensor.Celsius, 100, false},
-		"kilowatts":                                {doc{"ReadingType": "Power", "ReadingUnits": "kW", "Reading": 1.5}, sensor.Watts, 1500, false},
-		"millivolts":                               {doc{"ReadingType": "Voltage", "ReadingUnits": "mV", "Reading": 12050.0}, sensor.Volts, 12.05, false},
-		"kilowatt-hours by their type":             {doc{"ReadingType": "EnergykWh", "Reading": 2.0}, sensor.Joules, 7.2e6, false},
-		"humidity is a percentage":                 {doc{"ReadingType": "Humidity", "ReadingUnits": "%", "Reading": 40.0}, sensor.Humidity, 40, false},
+		"the unit wins over the type": {
+			doc{"ReadingType": "Current", "ReadingUnits": "Watts", "Reading": 110.0},
+			sensor.Watts, 110, true,
+		},
+		"also for a fan that says air flow": {
+			doc{"ReadingType": "AirFlow", "ReadingUnits": "RPM", "Reading": 4602.0},
+			sensor.RPM, 4602, true,
+		},
+		"the type where no unit is said": {doc{"ReadingType": "Temperature", "Reading": 40.0}, sensor.Celsius, 40, false},
+		"the type where the unit is unknown": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "Degree", "Reading": 40.0},
+			sensor.Celsius, 40, false,
+		},
+		"the unit where no type is said": {doc{"ReadingUnits": "CFM", "Reading": 100.0}, sensor.AirFlow, 0.0471947443, false},
+		"a state has no unit and no range": {
+			doc{"ReadingType": "Power", "ReadingUnits": "", "Reading": 0.0, "Name": "PSU1 IN Failure"},
+			sensor.State, 0, false,
+		},
+		"a state by its name": {
+			doc{"ReadingType": "Temperature", "Reading": 0.0, "Name": "CPU 1 Overtemp"},
+			sensor.State, 0, false,
+		},
+		"a margin ends at 0 and has no unit": {
+			with(range0(-51, 0), doc{"ReadingType": "Temperature", "ReadingUnits": "", "Reading": -51.0}),
+			sensor.Margin, -51, false,
+		},
+		"a margin says so": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "ReadingBasis": "Headroom", "Reading": 12.0},
+			sensor.Margin, 12, false,
+		},
+		"a margin by its name": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Name": "CPU0 Thermal Margin", "Reading": 12.0},
+			sensor.Margin, 12, false,
+		},
+		"a margin by its thresholds": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 54.0,
+				"Thresholds": doc{"LowerCaution": doc{"Reading": 0.0}, "LowerFatal": doc{"Reading": -8.0}}},
+			sensor.Margin, 54, false,
+		},
+		"cold air is no margin": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 25.0,
+				"Thresholds": doc{"LowerCritical": doc{"Reading": -7.0}, "UpperCritical": doc{"Reading": 42.0}}},
+			sensor.Celsius, 25, false,
+		},
+		"a range makes a number without a unit": {
+			with(range0(0, 255), doc{"ReadingType": "Temperature", "ReadingUnits": "", "Reading": 40.0}),
+			sensor.Celsius, 40, false,
+		},
+		"degrees of Fahrenheit": {
+			doc{"ReadingType": "Temperature", "ReadingUnits": "[degF]", "Reading": 212.0},
+			sensor.Celsius, 100, false,
+		},
+		"kilowatts": {
+			doc{"ReadingType": "Power", "ReadingUnits": "kW", "Reading": 1.5},
+			sensor.Watts, 1500, false,
+		},
+		"millivolts": {
+			doc{"ReadingType": "Voltage", "ReadingUnits": "mV", "Reading": 12050.0},
+			sensor.Volts, 12.05, false,
+		},
+		"kilowatt-hours by their type": {doc{"ReadingType": "EnergykWh", "Reading": 2.0}, sensor.Joules, 7.2e6, false},
+		"humidity is a percentage": {
+			doc{"ReadingType": "Humidity", "ReadingUnits": "%", "Reading": 40.0},
+			sensor.Humidity, 40, false,
+		},
 		"altitude in metres is no pressure":        {doc{"ReadingType": "Altitude", "ReadingUnits": "m", "Reading": 120.0}, "", 0, false},
 		"nothing is guessed where nothing is said": {doc{"Reading": 24.0}, "", 0, false},
 	} {
@@ -269,15 +318,17 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 	fans := board + "/ThermalSubsystem/Fans"
 	tree := service(doc{
 		"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"), "Power": link(board + "/Power"),
-		"ThermalSubsystem": link(board + "/ThermalSubsystem"), "PowerSubsystem": link(board + "/PowerSubsystem"), "EnvironmentMetrics": link(board + "/EnvironmentMetrics"),
+		"ThermalSubsystem": link(board + "/ThermalSubsystem"), "PowerSubsystem": link(board + "/PowerSubsystem"),
+		"EnvironmentMetrics": link(board + "/EnvironmentMetrics"),
 	}, map[string]doc{
 		board + "/Sensors":    {},
 		board + "/Sensors/F1": {"Id": "F1", "Name": "Fan1 Speed", "ReadingType": "Rotational", "ReadingUnits": "RPM", "Reading": 9000},
 		board + "/Sensors/T1": {"Id": "T1", "Name": "Inlet Temp", "ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 22},
 		board + "/Sensors/P1": {"Id": "P1", "Name": "PSU1 Input", "ReadingType": "Power", "ReadingUnits": "W", "Reading": 300},
 		board + "/Thermal": {
-			"Fans":         []any{doc{"MemberId": "0", "Name": "Fan 1", "Reading": 9000, "ReadingUnits": "RPM"}},
-			"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet Temp", "ReadingCelsius": 22}, doc{"MemberId": "1", "Name": "Only Here", "ReadingCelsius": 33}},
+			"Fans": []any{doc{"MemberId": "0", "Name": "Fan 1", "Reading": 9000, "ReadingUnits": "RPM"}},
+			"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet Temp", "ReadingCelsius": 22}, doc{"MemberId": "1",
+				"Name": "Only Here", "ReadingCelsius": 33}},
 		},
 		board + "/Power": {"PowerSupplies": []any{doc{"MemberId": "0", "Name": "PSU1", "PowerInputWatts": 300, "LineInputVoltage": 230}}},
 		board + "/ThermalSubsystem": {
@@ -286,13 +337,16 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 		fans:        {},
 		fans + "/1": {"Id": "1", "Name": "Fan 1", "SpeedPercent": doc{"DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000}},
 		board + "/ThermalSubsystem/ThermalMetrics": {
-			"TemperatureReadingsCelsius": []any{doc{"DeviceName": "Front air", "DataSourceUri": board + "/Sensors/T1", "Reading": 22}, doc{"DeviceName": "gone", "Reading": 0}},
+			"TemperatureReadingsCelsius": []any{doc{"DeviceName": "Front air", "DataSourceUri": board + "/Sensors/T1", "Reading": 22},
+				doc{"DeviceName": "gone", "Reading": 0}},
 		},
-		board + "/PowerSubsystem":                            {"PowerSupplies": link(board + "/PowerSubsystem/PowerSupplies")},
-		board + "/PowerSubsystem/PowerSupplies":              {},
-		board + "/PowerSubsystem/PowerSupplies/Bay1":         {"Id": "Bay1", "Name": "Power Supply Bay 1", "Metrics": link(board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics")},
+		board + "/PowerSubsystem":               {"PowerSupplies": link(board + "/PowerSubsystem/PowerSupplies")},
+		board + "/PowerSubsystem/PowerSupplies": {},
+		board + "/PowerSubsystem/PowerSupplies/Bay1": {"Id": "Bay1", "Name": "Power Supply Bay 1",
+			"Metrics": link(board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics")},
 		board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics": {"InputPowerWatts": doc{"Reading": 300}},
-		board + "/EnvironmentMetrics":                        {"FanSpeedsPercent": []any{doc{"DeviceName": "F1", "DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000}}},
+		board + "/EnvironmentMetrics": {"FanSpeedsPercent": []any{doc{"DeviceName": "F1",
+			"DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000}}},
 	})
 	delete(tree.Doc(board+"/PowerSubsystem/PowerSupplies"), "Members")
 	tree.Doc(board + "/PowerSubsystem/PowerSupplies")["Members"] = []any{link(board + "/PowerSubsystem/PowerSupplies/Bay1")}
@@ -318,18 +372,22 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 }
 
 func TestPartsThatOnlyTheOlderResourcesHaveAreRead(t *testing.T) {
-	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"), "Power": link(board + "/Power")}, map[string]doc{
+	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
+		"Power": link(board + "/Power")}, map[string]doc{
 		board + "/Sensors":    {},
 		board + "/Sensors/T0": {"Id": "T0", "Name": "02-CPU 1 PkgTmp", "PhysicalContext": "CPU", "Reading": 61}, // neither type nor unit
 		board + "/Sensors/T1": {"Id": "T1", "Name": "Nobody knows", "Reading": 7},
 		board + "/Thermal": {
-			"Fans":         []any{doc{"MemberId": "0", "FanName": "Fan 1", "Reading": 23, "ReadingUnits": "Percent"}, doc{"MemberId": "1", "FanName": "Fan 2", "Reading": 5000}},
-			"Temperatures": []any{doc{"MemberId": "0", "Name": "02-CPU 1 PkgTmp", "ReadingCelsius": 61}, doc{"MemberId": "1", "Name": "22-P/S 2", "ReadingCelsius": 41}, doc{"MemberId": "2", "Name": "04-P1 DIMM 1-6", "ReadingCelsius": 42}},
+			"Fans": []any{doc{"MemberId": "0", "FanName": "Fan 1", "Reading": 23, "ReadingUnits": "Percent"}, doc{"MemberId": "1",
+				"FanName": "Fan 2", "Reading": 5000}},
+			"Temperatures": []any{doc{"MemberId": "0", "Name": "02-CPU 1 PkgTmp", "ReadingCelsius": 61}, doc{"MemberId": "1",
+				"Name": "22-P/S 2", "ReadingCelsius": 41}, doc{"MemberId": "2", "Name": "04-P1 DIMM 1-6", "ReadingCelsius": 42}},
 		},
 		board + "/Power": {
-			"PowerControl":  []any{doc{"MemberId": "0", "PowerConsumedWatts": 565}},
-			"PowerSupplies": []any{doc{"MemberId": "0", "Name": "Supply", "LastPowerOutputWatts": 222}, doc{"MemberId": "1", "Name": "Supply", "LastPowerOutputWatts": 200, "Status": doc{"State": "UnavailableOffline", "Health": "Critical"}}},
-			"Voltages":      []any{doc{"MemberId": "0", "Name": "12V", "ReadingVolts": "12.1"}},
+			"PowerControl": []any{doc{"MemberId": "0", "PowerConsumedWatts": 565}},
+			"PowerSupplies": []any{doc{"MemberId": "0", "Name": "Supply", "LastPowerOutputWatts": 222}, doc{"MemberId": "1",
+				"Name": "Supply", "LastPowerOutputWatts": 200, "Status": doc{"State": "UnavailableOffline", "Health": "Critical"}}},
+			"Voltages": []any{doc{"MemberId": "0", "Name": "12V", "ReadingVolts": "12.1"}},
 		},
 	}))
 	d.poll()
@@ -348,13 +406,17 @@ func TestPartsThatOnlyTheOlderResourcesHaveAreRead(t *testing.T) {
 }
 
 func TestThresholdsComeWithTheReadings(t *testing.T) {
-	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"), "Power": link(board + "/Power")}, map[string]doc{
+	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
+		"Power": link(board + "/Power")}, map[string]doc{
 		board + "/Sensors": {},
-		board + "/Sensors/F": {"Id": "F", "Name": "Fan 1 Duty", "ReadingUnits": "%", "Reading": 30, "ReadingRangeMin": 0, "ReadingRangeMax": 100, "Thresholds": doc{
-			"LowerCritical": doc{"Reading": 10, "Activation": "Decreasing"}, "UpperCaution": doc{"Reading": nil}, "UpperFatal": doc{},
-		}},
-		board + "/Sensors/E": {"Id": "E", "Name": "Exhaust Temp", "ReadingUnits": "C", "Reading": 79, "ReadingRangeMin": 255, "ReadingRangeMax": 255},
-		board + "/Thermal":   {"Temperatures": []any{doc{"MemberId": "0", "Name": "Board", "ReadingCelsius": 30, "UpperThresholdNonCritical": 60, "UpperThresholdCritical": 70, "LowerThresholdFatal": -5}}},
+		board + "/Sensors/F": {"Id": "F", "Name": "Fan 1 Duty", "ReadingUnits": "%", "Reading": 30, "ReadingRangeMin": 0,
+			"ReadingRangeMax": 100, "Thresholds": doc{
+				"LowerCritical": doc{"Reading": 10, "Activation": "Decreasing"}, "UpperCaution": doc{"Reading": nil}, "UpperFatal": doc{},
+			}},
+		board + "/Sensors/E": {"Id": "E", "Name": "Exhaust Temp", "ReadingUnits": "C", "Reading": 79, "ReadingRangeMin": 255,
+			"ReadingRangeMax": 255},
+		board + "/Thermal": {"Temperatures": []any{doc{"MemberId": "0", "Name": "Board", "ReadingCelsius": 30,
+			"UpperThresholdNonCritical": 60, "UpperThresholdCritical": 70, "LowerThresholdFatal": -5}}},
 		board + "/Power": {"PowerSupplies": []any{doc{
 			"MemberId": "1", "Name": "PSU1", "LineInputVoltage": 230, "PowerOutputWatts": 500, "PowerCapacityWatts": 2400,
 			"InputRanges": []any{doc{"MinimumVoltage": 200, "MaximumVoltage": 240}},
@@ -371,14 +433,17 @@ func TestThresholdsComeWithTheReadings(t *testing.T) {
 		"auspex_psu_input_voltage_volts_threshold psu1 sensor=PSU1 bound=range_min":     200,
 		"auspex_psu_input_voltage_volts_threshold psu1 sensor=PSU1 bound=range_max":     240,
 		"auspex_psu_output_power_watts_threshold psu1 sensor=PSU1 bound=range_max":      2400,
-	}, "auspex_fan_duty_ratio_threshold", "auspex_server_temperature_celsius_threshold", "auspex_psu_input_voltage_volts_threshold", "auspex_psu_output_power_watts_threshold")
+	}, "auspex_fan_duty_ratio_threshold", "auspex_server_temperature_celsius_threshold", "auspex_psu_input_voltage_volts_threshold",
+		"auspex_psu_output_power_watts_threshold")
 }
 
 // report makes a service with sensors and one report.
 func reportOf(values []any, list ...doc) *redfishtest.Tree {
 	t := sensors(list...)
-	t.Set("/redfish/v1/TelemetryService", doc{"@odata.id": "/redfish/v1/TelemetryService", "MetricReports": link("/redfish/v1/TelemetryService/MetricReports")})
-	t.Set("/redfish/v1/TelemetryService/MetricReports", doc{"@odata.id": "/redfish/v1/TelemetryService/MetricReports", "Members": []any{link(oneReport)}})
+	t.Set("/redfish/v1/TelemetryService", doc{"@odata.id": "/redfish/v1/TelemetryService",
+		"MetricReports": link("/redfish/v1/TelemetryService/MetricReports")})
+	t.Set("/redfish/v1/TelemetryService/MetricReports", doc{"@odata.id": "/redfish/v1/TelemetryService/MetricReports",
+		"Members": []any{link(oneReport)}})
 	t.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
 	return t
 }
@@ -399,14 +464,16 @@ func valueAt(id, prop string, v any, at time.Time) any {
 func TestOfTheHistoryInAReportOnlyWhatIsNewIsTaken(t *testing.T) {
 	var values []any
 	add := func(at time.Time, v float64) {
-		values = append(values, valueAt("CPUUtil", "", fmt.Sprint(v), at), valueAt("", "/redfish/v1/Systems/1/Processors/2/ProcessorMetrics#/TemperatureCelsius", fmt.Sprint(v+20), at))
+		values = append(values, valueAt("CPUUtil", "", fmt.Sprint(v), at), valueAt("",
+			"/redfish/v1/Systems/1/Processors/2/ProcessorMetrics#/TemperatureCelsius", fmt.Sprint(v+20), at))
 	}
 	for at := collectortest.Now.Add(-24 * time.Hour); !at.After(collectortest.Now); at = at.Add(30 * time.Second) {
 		add(at, 1)
 	}
 	d := newDevice(t, reportOf(values), func(c *Config) { c.Backlog = 48 * time.Hour })
 	d.poll()
-	const util, temp = "auspex_server_report_value metric=CPUUtil", "auspex_cpu_temperature_celsius cpu2 sensor=Systems/1/Processors/2/ProcessorMetrics"
+	const util, temp = "auspex_server_report_value metric=CPUUtil",
+		"auspex_cpu_temperature_celsius cpu2 sensor=Systems/1/Processors/2/ProcessorMetrics"
 	if len(d.got) != 2 || len(d.got[util]) != 1 || len(d.got[temp]) != 1 {
 		t.Fatalf("%d series, %d and %d samples of a day of history, want 2 series of one sample", len(d.got), len(d.got[util]), len(d.got[temp]))
 	}
@@ -428,6 +495,13 @@ func TestOfTheHistoryInAReportOnlyWhatIsNewIsTaken(t *testing.T) {
 	d.poll()
 	if len(d.got[util]) != 4 {
 		t.Errorf("an unchanged report gave %v", d.got[util][4:])
+	}
+	add(now.Add(20*time.Second), 3) // the three before it stand beside it
+	d.tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
+	d.now = d.now.Add(time.Hour)
+	d.poll()
+	if diff := cmp.Diff([]float64{1, 0, 1, 2, 3}, d.got[util]); diff != "" {
+		t.Errorf("values after one more (-want +got):\n%s", diff)
 	}
 }
 
@@ -473,7 +547,8 @@ func TestAReportHidesNoSensor(t *testing.T) {
 func TestAReportThatIsRenewedStandsForItsSensors(t *testing.T) {
 	var list []doc
 	for i := range 3 {
-		list = append(list, doc{"Id": fmt.Sprint("T", i), "Name": fmt.Sprintf("CPU%d Temp", i), "ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 50})
+		list = append(list, doc{"Id": fmt.Sprint("T", i), "Name": fmt.Sprintf("CPU%d Temp", i), "ReadingType": "Temperature",
+			"ReadingUnits": "Cel", "Reading": 50})
 	}
 	tree := reportOf(nil, list...)
 	tree.Ignores = []string{"$expand"}
@@ -510,9 +585,10 @@ func TestWhatNothingSaysTheMeaningOfIsBounded(t *testing.T) {
 }
 
 func TestWhatIsAbsentIsAskedForSeldomAndNamed(t *testing.T) {
-	tree := service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"), "Power": link(board + "/Power")}, map[string]doc{
-		board + "/Thermal": {"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet", "ReadingCelsius": 20}}},
-	})
+	tree := service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"), "Power": link(board + "/Power")},
+		map[string]doc{
+			board + "/Thermal": {"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet", "ReadingCelsius": 20}}},
+		})
 	d := newDevice(t, tree)
 	d.poll()
 	count := func(rounds int) (n int64) {
@@ -573,7 +649,8 @@ func TestARoundIsBoundedWhereExpandIsPromisedAndIgnored(t *testing.T) {
 func TestManySingleSensorsTakeTurns(t *testing.T) {
 	var list []doc
 	for i := range 100 {
-		list = append(list, doc{"Id": fmt.Sprint("S", i), "Name": fmt.Sprintf("Spot %d Temp", i), "ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": i})
+		list = append(list, doc{"Id": fmt.Sprint("S", i), "Name": fmt.Sprintf("Spot %d Temp", i), "ReadingType": "Temperature",
+			"ReadingUnits": "Cel", "Reading": i})
 	}
 	tree := sensors(list...)
 	tree.Ignores = []string{"$expand"}

@@ -104,16 +104,19 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	device := collectors.DeviceOf(target)
 	counter := func(name, help string) prometheus.Counter {
-		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_redfish_" + name, Help: help}))
+		opts := prometheus.CounterOpts{Name: "auspex_collectors_redfish_" + name, Help: help}
+		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(opts))
 	}
 	r := &reader{
 		cfg: c, s: s, opt: opt, target: target, device: device, batch: collectors.NewBatch(device, Name),
-		bad:       counter("bad_resources_total", "Resources, log entries and metric values that could not be understood."),
-		rereads:   counter("log_rereads_total", "Logs that were read in full because the last known entry was gone."),
-		skipped:   counter("log_skipped_total", "Log entries left out because they are older than the backlog of interest."),
-		stale:     counter("stale_values_total", "Metric report values left out because the service marks them as stale, or they are older than the backlog."),
-		unnamed:   counter("unnamed_values_total", "Metric report values left out because several share a name that says no property."),
-		unmapped:  counter("unmapped_values_total", "Values left out because nothing says what they are and max_unmapped series of that kind are kept."),
+		bad:     counter("bad_resources_total", "Resources, log entries and metric values that could not be understood."),
+		rereads: counter("log_rereads_total", "Logs that were read in full because the last known entry was gone."),
+		skipped: counter("log_skipped_total", "Log entries left out because they are older than the backlog of interest."),
+		stale: counter("stale_values_total",
+			"Metric report values left out because the service marks them as stale or they are older than the backlog."),
+		unnamed: counter("unnamed_values_total", "Metric report values left out because several share a name that says no property."),
+		unmapped: counter("unmapped_values_total",
+			"Values left out because nothing says what they are and max_unmapped series of that kind are kept."),
 		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type; the unit counts."),
 		requests:  counter("requests_total", "Requests to services."),
 		deferred:  counter("deferred_reads_total", "Reads put off to a later round because of max_requests."),
@@ -428,7 +431,8 @@ func (r *reader) discover(ctx context.Context, now time.Time) error {
 		}
 		for _, o := range list {
 			// A baseboard of accelerators is a system too; the one to watch has a reset.
-			if owner == "Systems" && o.String("PowerState") != "" && (inv.system == "" || o.Object("Actions").Object("#ComputerSystem.Reset") != nil) {
+			reset := o.Object("Actions").Object("#ComputerSystem.Reset") != nil
+			if owner == "Systems" && o.String("PowerState") != "" && (inv.system == "" || reset) {
 				inv.system = o.ID()
 			}
 			if t, ok := o.Time("DateTime"); ok && owner == "Managers" && t.Year() > 1970 {

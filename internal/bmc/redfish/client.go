@@ -126,7 +126,10 @@ func New(opt Options) (*Client, error) {
 		TLSClientConfig: opt.TLS, TLSHandshakeTimeout: 10 * time.Second, MaxConnsPerHost: 1, MaxIdleConnsPerHost: 1,
 		IdleConnTimeout: 5 * time.Minute, ResponseHeaderTimeout: opt.Timeout, DisableCompression: false,
 	}
-	c := &Client{opt: opt, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, tr: tr, seen: make(map[string]answer), flat: make(map[string]bool), sum: maphash.MakeSeed()}
+	c := &Client{
+		opt: opt, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, tr: tr,
+		seen: make(map[string]answer), flat: make(map[string]bool), sum: maphash.MakeSeed(),
+	}
 	c.http = &http.Client{
 		Transport: tr, Timeout: opt.Timeout,
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {

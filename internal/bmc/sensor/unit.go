@@ -73,7 +73,8 @@ var unitCodes = map[string]struct {
 var prefixes = map[string]float64{"u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 // stateWords are in the names of sensors that say a state and no quantity.
-var stateWords = regexp.MustCompile(`(?i)fail|fault|\bstatus\b|\bstate\b|presen(t|ce)\b|mismatch|over ?temp|therm ?trip|\berr(or)?\b|redundan|detect|\blost\b|proc ?hot`)
+var stateWords = regexp.MustCompile(`(?i)fail|fault|\bstatus\b|\bstate\b|presen(t|ce)\b|mismatch|over ?temp|therm ?trip|` +
+	`\berr(or)?\b|redundan|detect|\blost\b|proc ?hot`)
 
 // StateName reports whether a name speaks of a state, such as "PSU1 IN Failure".
 func StateName(name string) bool { return stateWords.MatchString(strings.ReplaceAll(name, "_", " ")) }
