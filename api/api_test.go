@@ -469,6 +469,10 @@ func TestDeviceShowsItsForecast(t *testing.T) {
 	if p.Metric != "auspex_fan_speed_rpm" || p.Subject != "fan3" || p.Unit != "rpm" || len(p.Times) != len(p.Avg) || len(p.Peer) != len(p.Times) || *p.Limit.Below != 6000 {
 		t.Fatalf("%+v", p)
 	}
+	want := []apigen.Threshold{{Bound: "lower_caution", Value: 6300}, {Bound: "lower_critical", Value: 6000}}
+	if diff := cmp.Diff(want, p.Thresholds); diff != "" || p.Limit.Source != schemas.LimitOfDevice {
+		t.Errorf("limit of %q; thresholds of the device: %s", p.Limit.Source, diff)
+	}
 	// The lines cross the limit at the quantiles of the prediction.
 	for name, line := range map[string]struct {
 		values []*float64

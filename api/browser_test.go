@@ -199,17 +199,28 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 	}
 }
 
+// tooWide names what sticks out of a screen of so many pixels, if the page does.
+const tooWide = `(() => {
+  const screen = %d, root = document.documentElement;
+  if (Math.max(root.scrollWidth, document.body.scrollWidth, innerWidth) <= screen) return '';
+  const inside = (e) => { for (let p = e.parentElement; p; p = p.parentElement) if (getComputedStyle(p).overflowX !== 'visible') return true; return false; };
+  const out = [...document.querySelectorAll('body *')].filter((e) => e.getBoundingClientRect().right + scrollX > screen + 0.5 && !inside(e));
+  const box = (e) => e.tagName + '.' + (e.getAttribute('class') ?? '') + ' to ' + Math.round(e.getBoundingClientRect().right);
+  return root.scrollWidth + ' px; ' + out.slice(0, 8).map(box).join(', ');
+})()`
+
 // TestPagesFitTheScreen finds no sideways scroll on a phone, a tablet and a
 // laptop, and the decision of an incident in the first screen of a phone.
 func TestPagesFitTheScreen(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
-	for _, v := range some([]view{{390, 844, "dark", "en"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
+	for _, v := range some([]view{{390, 844, "dark", "en"}, {390, 844, "light", "zh"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
 		p := open(browser, t, w, access.RoleOperator, v)
-		for _, path := range paths {
+		for _, path := range append(slices.Clone(paths), "servers/not-there", "incidents/not-there") {
 			p.visit(w.base + path)
-			if wide := p.eval(`String(document.documentElement.scrollWidth - innerWidth)`); wide != "0" && !strings.HasPrefix(wide, "-") {
-				t.Errorf("%s at %d: %s px too wide", path, v.width, wide)
+			// A phone widens its viewport for a page that does not fit: the screen is the measure.
+			if wide := p.eval(fmt.Sprintf(tooWide, v.width)); wide != "" {
+				t.Errorf("%s at %d is too wide: %s", path, v.width, wide)
 			}
 			if v.width == 390 {
 				p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-phone")
@@ -219,6 +230,25 @@ func TestPagesFitTheScreen(t *testing.T) {
 			p.visit(w.base + "incidents/i-1043")
 			if below := p.eval(`const box = document.querySelector('.decide .primary').getBoundingClientRect(); String(box.bottom > innerHeight)`); below != "false" {
 				t.Error("the approve button is not in the first screen of a phone")
+			}
+		}
+	}
+}
+
+// A page that is not there has a title and a heading, in words, whatever stands
+// in its address.
+func TestAPageNotFoundHasATitle(t *testing.T) {
+	browser := browsertest.Chromium(t)
+	w := start(t, true)
+	for _, v := range []view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}} {
+		p := open(browser, t, w, access.RoleOperator, v)
+		want := map[string]string{"en": "There is no such page", "zh": "没有这个页面"}[v.language]
+		for _, path := range []string{"nowhere", "nowhere/else", "%E0%A4%A", "servers"} {
+			p.visit(w.base + path)
+			title := p.eval(`document.title.replace(/^\(\d+\) /, '')`)
+			heading := p.eval(`document.querySelector('h1')?.textContent ?? ''`)
+			if title != want+" · Auspex" || heading != want {
+				t.Errorf("%s %s: title %q, heading %q", path, v.language, title, heading)
 			}
 		}
 	}

@@ -234,6 +234,9 @@ func (s *Server) contact(ctx context.Context, id string, now time.Time) []apigen
 	metric := make(map[string]string)
 	for _, n := range names {
 		c, m := n.Labels["collector"], n.Labels["__name__"]
+		if _, is := schemas.ThresholdOf(m); is {
+			continue // those come seldom
+		}
 		if have, ok := metric[c]; !ok || m < have {
 			metric[c] = m
 		}
@@ -421,7 +424,32 @@ func (w window) plot(ctx context.Context, c chart, selector, peers string) (apig
 		}
 		*line.to = values
 	}
-	return plot, some, nil
+	if !some {
+		return plot, false, nil
+	}
+	var err error
+	plot.Thresholds, err = w.thresholds(ctx, c.metric, selector)
+	return plot, true, err
+}
+
+// thresholds are the bounds that the device gives for what is plotted: of several parts the
+// tightest.
+func (w window) thresholds(ctx context.Context, metric, selector string) ([]apigen.Threshold, error) {
+	of := func(fn, side string) string {
+		return fmt.Sprintf(`%s by (%s) (%s%s,%s=~%q})`, fn, schemas.LabelBound, schemas.ThresholdMetric(metric), strings.TrimSuffix(selector, "}"), schemas.LabelBound, side)
+	}
+	series, err := w.q.Instant(ctx, of("min", "upper_.+|"+string(schemas.RangeMax))+" or "+of("max", "lower_.+|"+string(schemas.RangeMin)), w.end)
+	if err != nil {
+		return nil, err
+	}
+	var out []apigen.Threshold
+	for _, s := range series {
+		if b := s.Labels[schemas.LabelBound]; len(s.Points) == 1 && number(s.Points[0].V) != nil {
+			out = append(out, apigen.Threshold{Bound: b, Value: s.Points[0].V})
+		}
+	}
+	slices.SortFunc(out, func(a, b apigen.Threshold) int { return cmp.Compare(b.Value, a.Value) })
+	return out, nil
 }
 
 // predicted is the plot of what a prediction speaks of, with its forecast.

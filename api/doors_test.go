@@ -18,6 +18,7 @@ import (
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/certtest"
 )
 
 // pack packs a text n times over.
@@ -40,25 +41,6 @@ func pack(t testing.TB, text []byte, n int) []byte {
 	return text
 }
 
-// bomb is n bytes of spaces packed once, without holding them.
-func bomb(t testing.TB, n int) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for block := bytes.Repeat([]byte(" "), 1<<16); n > 0; n -= len(block) {
-		if _, err := z.Write(block); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 func coded(coding string, payload []byte) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(payload)), int64(len(payload))
@@ -73,7 +55,7 @@ func coded(coding string, payload []byte) func(*http.Request) {
 // known makes this machine unpack anything.
 func TestPackedBodiesCostLittle(t *testing.T) {
 	w := start(t, false)
-	once := bomb(t, 256<<20)
+	once := certtest.Bomb(t, 256<<20)
 	twice := pack(t, once, 1)
 	named := pack(t, []byte(`{"name":"packed","role":"viewer"}`), 1)
 	for _, tc := range []struct {

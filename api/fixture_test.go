@@ -126,6 +126,10 @@ func (querier) Instant(_ context.Context, expr string, at time.Time) ([]api.Seri
 		for _, c := range []string{"dcgmexporter", "ipmi", "kmsg", "redfish"} {
 			out = append(out, api.Series{Labels: map[string]string{"collector": c, "__name__": "auspex_" + c}, Points: point(1)})
 		}
+	case strings.Contains(expr, "auspex_fan_speed_rpm_threshold"):
+		out = append(out, api.Series{Labels: map[string]string{"bound": "lower_critical"}, Points: point(6000)}, api.Series{Labels: map[string]string{"bound": "lower_caution"}, Points: point(6300)})
+	case strings.Contains(expr, "DCGM_FI_DEV_GPU_TEMP_threshold"):
+		out = append(out, api.Series{Labels: map[string]string{"bound": "upper_critical"}, Points: point(87)})
 	case strings.HasPrefix(expr, "max(timestamp("):
 		out = append(out, api.Series{Points: point(float64(at.UnixMilli())/1000 - float64(len(expr)%9+1))})
 	case strings.Contains(expr, "by (server)"):
@@ -506,7 +510,7 @@ func (w *world) seed(t *testing.T) {
 	// predictions
 	eta := func(d time.Duration) *time.Time { at := now.Add(d); return &at }
 	must(w.records.PutPrediction(ctx, schemas.Prediction{
-		ID: "p-71", Time: now.Add(-40 * time.Second), Resource: "gpu-r05-02/fan3", Server: "gpu-r05-02", Metric: "auspex_fan_speed_rpm", Failure: "cooling.fan_failure", Probability: 0.71, HorizonSeconds: 7 * 86400,
+		ID: "p-71", Time: now.Add(-40 * time.Second), Resource: "gpu-r05-02/fan3", Server: "gpu-r05-02", Metric: "auspex_fan_speed_rpm", Failure: "cooling.fan_failure", LimitSource: schemas.LimitOfDevice, Probability: 0.71, HorizonSeconds: 7 * 86400,
 		ETAP10: eta(14 * time.Minute), ETAP50: eta(21 * time.Minute), ETAP90: eta(34 * time.Minute), Limit: 6000, Below: true, Value: 6350, SlopePerHour: -1000,
 		Evidence: []schemas.Evidence{{Metric: "auspex_fan_speed_rpm", Share: 0.72}, {Metric: "DCGM_FI_DEV_GPU_TEMP", Share: 0.19}}, Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionOpen,
 		Explanation: "fan3 of gpu-r05-02 falls below 6,000 rpm in about 21 min.",

@@ -405,9 +405,9 @@ func prediction(p schemas.Prediction, index *fleet.Index, running map[string]sch
 func limitOf(p schemas.Prediction) apigen.Limit {
 	v := p.Limit
 	if p.Below {
-		return apigen.Limit{Below: &v}
+		return apigen.Limit{Below: &v, Source: p.LimitSource}
 	}
-	return apigen.Limit{Above: &v}
+	return apigen.Limit{Above: &v, Source: p.LimitSource}
 }
 
 // ListActions implements the operation listActions.

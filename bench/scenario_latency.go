@@ -196,7 +196,7 @@ func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
 	observed := map[string]time.Time{} // by the collector; under the lock of seen
 	stop := seen.watch(ctx, h.s.Parts().Bus, schemas.TopicAlerts, func(doc []byte) []string {
 		var a schemas.Alert
-		if json.Unmarshal(doc, &a) != nil || a.Type != "gpu.xid" {
+		if json.Unmarshal(doc, &a) != nil || a.Type != schemas.EventGPUXID {
 			return nil
 		}
 		observed[a.Resource] = a.Observed
@@ -279,7 +279,7 @@ func (b *bencher) burst(ctx context.Context) (res Result, err error) {
 	resources := sync.Map{} // of event ids
 	stopAlerts := (&arrivals{at: map[string]time.Time{}}).watch(ctx, h.s.Parts().Bus, schemas.TopicAlerts, func(doc []byte) []string {
 		var a schemas.Alert
-		if json.Unmarshal(doc, &a) == nil && a.Type == "gpu.xid" {
+		if json.Unmarshal(doc, &a) == nil && a.Type == schemas.EventGPUXID {
 			resources.Store(a.ID, a.Resource)
 		}
 		return nil

@@ -69,9 +69,9 @@ type LossTyper interface{ LossType() string }
 
 // Types of the events that tell loss and return of contact.
 const (
-	LossHost   = "host.unreachable"
-	LossBMC    = "bmc.unreachable"
-	LossSwitch = "switch.unreachable"
+	LossHost   = schemas.EventHostUnreachable
+	LossBMC    = schemas.EventBMCUnreachable
+	LossSwitch = schemas.EventSwitchUnreachable
 )
 
 // Runner keeps one collector running for each target of each configuration,

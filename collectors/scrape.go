@@ -28,7 +28,9 @@ func (s *scraper) Run(ctx context.Context, out Emitter) error {
 	var wait time.Duration
 	if !s.started {
 		s.started = true
-		wait = rand.N(max(s.every, 1))
+		if ctx.Value(atOnce{}) == nil {
+			wait = rand.N(max(s.every, 1))
+		}
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

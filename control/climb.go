@@ -297,8 +297,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if approved {
 			said = blockedBy(a.Rails)
 		}
-		if detail := messages.Text(said); detail != shown { // tell once, not at each look
-			shown = detail
+		if now := gist(said); now != shown { // tell once, not at each look with another age
+			shown = now
 			c.asks(k, !approved, r.Destructive)
 			if tried != nil {
 				said = messages.Say(messages.Both, messages.Args{"first": said, "second": *tried})
@@ -347,6 +347,13 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 	}
 	become(a, schemas.ActionVerifying, said)
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
+}
+
+// gist is what a sentence says, but for its numbers: the check that holds a step.
+func gist(s schemas.Sentence) string {
+	rail, _ := s.Args["rail"].(string)
+	why, _ := s.Args["why"].(schemas.Sentence)
+	return s.ID + " " + rail + " " + why.ID
 }
 
 // decideAndCommit checks the rails, beside those that were seen in the world, and,

@@ -239,7 +239,7 @@ func TestAServerWhosePartFailsAgainBeforeItsReturnStaysOut(t *testing.T) {
 			}
 			approved[a.ID] = true
 			if a.Kind == "uncordon" { // the part has been silent for longer than the quiet time
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(50 * time.Millisecond) // that silence
 			}
 			b.say(c, "approve", a)
 		}

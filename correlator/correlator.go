@@ -278,7 +278,7 @@ func planned(a *schemas.Action) (schemas.Event, bool) {
 	}
 	return schemas.Event{
 		ID: schemas.EventID("action", a.ID, strconv.Itoa(a.Attempt)), Time: a.Time, Observed: a.Time, Source: schemas.SourceAgent,
-		Resource: a.Server, Type: "host.reboot", Code: "planned", Severity: schemas.SeverityInfo, Message: a.Kind + " by action " + a.ID,
+		Resource: a.Server, Type: schemas.EventHostReboot, Code: "planned", Severity: schemas.SeverityInfo, Message: a.Kind + " by action " + a.ID,
 	}, true
 }
 

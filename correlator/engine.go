@@ -459,7 +459,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	case schemas.StateCleared:
 		state, severity = cleared, schemas.SeverityCritical // whatever was raised is what ends
 	}
-	if ev.Type == "host.reboot" && ev.Code != "planned" && state != cleared && e.booted(ev.Resource, obs) {
+	if ev.Type == schemas.EventHostReboot && ev.Code != "planned" && state != cleared && e.booted(ev.Resource, obs) {
 		e.stats.Harmless++ // somebody did what the incident asked for
 		return nil
 	}
@@ -506,7 +506,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	s.heard = e.now
 	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
 	s.count++
-	s.spoken = s.spoken || ev.Type != "bmc.sel" && ev.Type != "bmc.event"
+	s.spoken = s.spoken || ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent
 	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) {
 		s.facts = thinned(s.facts)
 		s.room = len(s.facts) * 3 / 2
@@ -789,7 +789,7 @@ func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 		if e.g.kindOf(n) == propagation.KindWorkload {
 			return n
 		}
-		if ev.Type == "workload.failed" {
+		if ev.Type == schemas.EventWorkloadFailed {
 			return e.job(ev.Resource)
 		}
 		if w := e.g.jobAt(n, at); w != nil {
@@ -797,7 +797,7 @@ func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 		}
 		return n
 	}
-	if e.g.kindOf(n) == schemas.KindBMC && ev.Type != "bmc.unreachable" && e.g.parent[n] != none {
+	if e.g.kindOf(n) == schemas.KindBMC && ev.Type != schemas.EventBMCUnreachable && e.g.parent[n] != none {
 		return e.g.parent[n] // the controller speaks of its server
 	}
 	if p := ev.Attr("port"); p != "" {

@@ -209,7 +209,7 @@ func (v *view) group(name string) *group {
 // laneID is a lane's key: types whose code says what happened keep it.
 func (e *Engine) laneID(lane int32) string {
 	k := e.lanes[lane]
-	if k.code != "" && (k.typ == "gpu.xid" || k.typ == "nvswitch.sxid" || k.typ == "bmc.sel") {
+	if k.code != "" && (k.typ == schemas.EventGPUXID || k.typ == schemas.EventNVSwitchSXid || k.typ == schemas.EventBMCSEL) {
 		return k.typ + "/" + k.code
 	}
 	return k.typ

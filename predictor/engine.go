@@ -25,8 +25,9 @@ import (
 var model = schemas.Model{Name: "trend", Version: "1"}
 
 const (
-	minPeers = 3   // parts beside which a part is held against their median
-	odd      = 4.0 // anomaly from which on another metric speaks for a prediction
+	minPeers = 3   // parts beside which a part is held against their median: one of them may be bad
+	odd      = 4.0 // anomaly, in deviations, from which on another metric speaks for a prediction
+	evened   = 0.3 // weight of the newest anomaly: one odd reading speaks for nothing
 )
 
 type openKey struct{ resource, metric string }
@@ -343,7 +344,8 @@ func (e *engine) companionsOf(d *device, kind, part string) *companions {
 
 func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at cmdb.Placement, part string) *tracked {
 	t := &tracked{
-		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part, follower: trend.NewFollower(l.target),
+		id: k.device + "/" + k.collector + "/" + strconv.FormatUint(h, 16), limit: l, place: at, part: part,
+		follower: trend.NewFollower(l.target),
 	}
 	if b, ok := e.saved[t.id]; ok {
 		t.restore(b)
@@ -432,8 +434,11 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	x := r.V
 	if r.Peers > 0 {
 		x /= r.Peers
+	} else if t.limit.Share && t.source != schemas.LimitOfDevice {
+		e.skipped.Inc() // there is nothing that it could be a share of
+		return
 	}
-	t.oddness += 0.3 * (t.odd.Score(r.At, x) - t.oddness)
+	t.oddness += evened * (t.odd.Score(r.At, x) - t.oddness)
 	crossed := t.follower.Crossed()
 	f, change := t.follower.Add(r)
 	if change == trend.Same {
@@ -470,7 +475,9 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 		if !t.speaks { // else what was read before a crash is read again
 			t.opened = at.UnixNano()
 		}
-		o.prediction = schemas.Prediction{ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability)}
+		o.prediction = schemas.Prediction{
+			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability),
+		}
 		e.open[key] = o
 	case o.by == nil:
 		o.by = t
@@ -489,7 +496,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 	p.Probability, p.HorizonSeconds = rounded(f.Probability), math.Round(f.Horizon.Seconds())
 	p.Horizon = f.Horizon.Round(time.Second).String()
 	p.ETAP10, p.ETAP50, p.ETAP90 = &p10, &p50, &p90
-	p.Limit, p.LimitSource, p.Below, p.Value, p.SlopePerHour = t.follower.Limit(), t.source, below, f.Level, f.Slope
+	p.Limit, p.LimitSource, p.Below, p.Value, p.SlopePerHour = t.shownLimit(), t.source, below, f.Level, f.Slope
 	p.Model, p.Evidence = model, evidence(d, t, f)
 	id := messages.Rises
 	if below {
@@ -625,11 +632,23 @@ func (t *tracked) state() []byte {
 			b[len(b)-1] = 1
 		}
 	}
-	for _, v := range []uint64{hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened), math.Float64bits(t.deviceLimit())} {
+	for _, v := range []uint64{
+		hashOf(t.limit.Drivers...), math.Float64bits(t.now), math.Float64bits(t.oddness), uint64(t.opened), math.Float64bits(t.deviceLimit()),
+	} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	b = t.follower.AppendBinary(t.odd.AppendBinary(b))
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+// shownLimit is the limit as people are told it: one that moves with the peers to three digits.
+func (t *tracked) shownLimit() float64 {
+	v := t.follower.Limit()
+	if t.source == schemas.LimitOfDevice || !t.limit.Share || v == 0 {
+		return v
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-2)
+	return math.Round(v/unit) * unit
 }
 
 // deviceLimit is the limit if the device gives it, NaN if it is ours.

@@ -102,7 +102,7 @@ func symbol(symbols []string, i uint32) string {
 // what another collector reads of the same part, else ours. It reports whether it has changed.
 func (e *engine) aim(t *tracked, at time.Time) bool {
 	limit, below := t.limit.value()
-	source, now := schemas.LimitDefault, at.UnixNano()
+	source, share, now := schemas.LimitDefault, t.limit.Share, at.UnixNano()
 	switch {
 	case t.limit.Fixed:
 		source = schemas.LimitOfSite
@@ -117,16 +117,12 @@ func (e *engine) aim(t *tracked, at time.Time) bool {
 			if !ok {
 				continue
 			}
-			if limit, source = v, schemas.LimitOfDevice; i < 2 {
+			if limit, share, source = v, false, schemas.LimitOfDevice; i < 2 {
 				e.given[key] = g
 			}
 			break
 		}
 	}
 	t.source = source
-	if limit == t.follower.Limit() {
-		return false
-	}
-	t.follower.Retarget(limit)
-	return true
+	return t.follower.Aim(limit, share)
 }

@@ -8,6 +8,9 @@ import (
 	"auspex/schemas/auspexv1"
 )
 
+// limitsOf is what a device gives for a fan.
+type limitsOf map[schemas.Bound]float64
+
 // bench runs an engine over readings of one server.
 type bench struct {
 	t  *testing.T
@@ -29,8 +32,8 @@ func newBench(t *testing.T, edit func(l *Limit)) *bench {
 	return &bench{t: t, e: newEngine(DefaultConfig(), limits, placer{})}
 }
 
-// limits adds thresholds of fan 3, with labels of the reading that it has none of.
-func thresholds(b *auspexv1.Batch, part string, bounds map[schemas.Bound]float64) *auspexv1.Batch {
+// thresholds adds those of a fan to a batch of its readings.
+func thresholds(b *auspexv1.Batch, part string, bounds limitsOf) *auspexv1.Batch {
 	c := b.Samples
 	sym := func(s string) uint32 {
 		c.Symbols = append(c.Symbols, s)
@@ -39,7 +42,8 @@ func thresholds(b *auspexv1.Batch, part string, bounds map[schemas.Bound]float64
 	for k, v := range bounds {
 		c.Ref, c.Delta, c.Value = append(c.Ref, uint32(len(c.Series))), append(c.Delta, 0), append(c.Value, v)
 		c.Series = append(c.Series, &auspexv1.Series{
-			Metric: sym(schemas.ThresholdMetric("auspex_fan_speed_rpm")), PartKind: 2, Part: sym(part), Labels: []uint32{sym(schemas.LabelBound), sym(string(k))},
+			Metric: sym(schemas.ThresholdMetric("auspex_fan_speed_rpm")), PartKind: 2, Part: sym(part),
+			Labels: []uint32{sym(schemas.LabelBound), sym(string(k))},
 		})
 	}
 	return b
@@ -47,7 +51,7 @@ func thresholds(b *auspexv1.Batch, part string, bounds map[schemas.Bound]float64
 
 // wear lets fan 3 of eight lose speed from one value to another, while thresholds are said
 // every two minutes.
-func (b *bench) wear(collector string, from, to float64, over time.Duration, bounds map[schemas.Bound]float64) {
+func (b *bench) wear(collector string, from, to float64, over time.Duration, bounds limitsOf) {
 	b.t.Helper()
 	for end, begun := b.at+over, b.at; b.at < end; b.at += 10 * time.Second {
 		rpm := make([]float64, 8)
@@ -77,20 +81,26 @@ func (b *bench) said() schemas.Prediction {
 func TestLimitOfTheDeviceIsTakenOverOurs(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		bounds map[schemas.Bound]float64
+		bounds limitsOf
 		edit   func(*Limit)
 		to     float64 // speed in the end; 3,000: from the start
 		limit  float64 // of the prediction; 0: none
 		source string
 	}{
-		{"a server fan that is fine at 3,000", map[schemas.Bound]float64{schemas.LowerCritical: 480}, nil, 3000, 0, ""},
-		{"and runs toward its own limit", map[schemas.Bound]float64{schemas.LowerCritical: 2400}, nil, 3500, 2400, schemas.LimitOfDevice},
-		{"the critical one of three", map[schemas.Bound]float64{schemas.LowerCaution: 5500, schemas.LowerCritical: 2400, schemas.LowerFatal: 500}, nil, 3500, 2400, schemas.LimitOfDevice},
-		{"no critical one", map[schemas.Bound]float64{schemas.LowerFatal: 2400, schemas.LowerCaution: 5500}, nil, 3500, 2400, schemas.LimitOfDevice},
-		{"a caution alone", map[schemas.Bound]float64{schemas.LowerCaution: 2400}, nil, 3500, 2400, schemas.LimitOfDevice},
-		{"bounds of the other side and of the range are no limit", map[schemas.Bound]float64{schemas.UpperCritical: 2400, schemas.RangeMin: 100}, nil, 7000, 6000, schemas.LimitDefault},
+		{"a server fan that is fine at 3,000", limitsOf{schemas.LowerCritical: 480}, nil, 3000, 0, ""},
+		{"and runs toward its own limit", limitsOf{schemas.LowerCritical: 2400}, nil, 3500, 2400, schemas.LimitOfDevice},
+		{
+			"the critical one of three", limitsOf{schemas.LowerCaution: 5500, schemas.LowerCritical: 2400, schemas.LowerFatal: 500}, nil,
+			3500, 2400, schemas.LimitOfDevice,
+		},
+		{"no critical one", limitsOf{schemas.LowerFatal: 2400, schemas.LowerCaution: 5500}, nil, 3500, 2400, schemas.LimitOfDevice},
+		{"a caution alone", limitsOf{schemas.LowerCaution: 2400}, nil, 3500, 2400, schemas.LimitOfDevice},
+		{
+			"bounds of the other side and of the range are no limit", limitsOf{schemas.UpperCritical: 2400, schemas.RangeMin: 100}, nil,
+			7000, 6000, schemas.LimitDefault,
+		},
 		{"nothing given", nil, nil, 7000, 6000, schemas.LimitDefault},
-		{"a site that fixes its own", map[schemas.Bound]float64{schemas.LowerCritical: 480}, func(l *Limit) { l.Fixed = true }, 7000, 6000, schemas.LimitOfSite},
+		{"a site that fixes its own", limitsOf{schemas.LowerCritical: 480}, func(l *Limit) { l.Fixed = true }, 7000, 6000, schemas.LimitOfSite},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t, tc.edit)
@@ -116,7 +126,7 @@ func TestLimitOfTheDeviceIsTakenOverOurs(t *testing.T) {
 
 func TestAnotherCollectorsLimitHoldsForTheSamePart(t *testing.T) {
 	b := newBench(t, nil)
-	b.wear("ipmi", 3000, 3000, time.Minute, map[schemas.Bound]float64{schemas.LowerCritical: 480})
+	b.wear("ipmi", 3000, 3000, time.Minute, limitsOf{schemas.LowerCritical: 480})
 	b.wear("redfish", 3000, 3000, 8*time.Minute, nil)
 	if p := b.said(); p.ID != "" || len(b.e.past) > 0 {
 		t.Errorf("crossed, or said %q, of a fan whose limit IPMI has", p.Explanation)
@@ -125,7 +135,7 @@ func TestAnotherCollectorsLimitHoldsForTheSamePart(t *testing.T) {
 
 func TestLimitThatTheDeviceTakesBackIsOurs(t *testing.T) {
 	b := newBench(t, nil)
-	b.wear("ipmi", 10000, 10000, time.Minute, map[schemas.Bound]float64{schemas.LowerCritical: 480})
+	b.wear("ipmi", 10000, 10000, time.Minute, limitsOf{schemas.LowerCritical: 480})
 	b.wear("ipmi", 10000, 10000, forgotten, nil)
 	b.wear("ipmi", 10000, 7000, 8*time.Minute, nil)
 	if p := b.said(); p.Limit != 6000 || p.LimitSource != schemas.LimitDefault {
@@ -140,7 +150,7 @@ func TestPredictionEndsWhenItsLimitMoves(t *testing.T) {
 	if p.State != schemas.PredictionOpen || p.Limit != 6000 {
 		t.Fatalf("said %q", p.Explanation)
 	}
-	b.wear("ipmi", 7500, 7500, time.Minute, map[schemas.Bound]float64{schemas.LowerCritical: 480})
+	b.wear("ipmi", 7500, 7500, time.Minute, limitsOf{schemas.LowerCritical: 480})
 	if now := b.e.changed[p.ID]; now.State != schemas.PredictionExpired {
 		t.Errorf("the prediction of a limit that is none is %s", now.State)
 	}
@@ -149,7 +159,7 @@ func TestPredictionEndsWhenItsLimitMoves(t *testing.T) {
 // A process that begins again knows the device's limit before the device says it again.
 func TestLimitOfTheDeviceOutlivesARestart(t *testing.T) {
 	b := newBench(t, nil)
-	limit := map[schemas.Bound]float64{schemas.LowerCritical: 480}
+	limit := limitsOf{schemas.LowerCritical: 480}
 	b.wear("ipmi", 4000, 4000, 5*time.Minute, limit)
 	next := newBench(t, nil)
 	next.at, next.e.saved = b.at+time.Hour, map[string][]byte{}
@@ -167,8 +177,10 @@ func TestThresholdOfAPartHoldsForAllItsReadings(t *testing.T) {
 	b := newBench(t, nil)
 	at := func(d time.Duration, dbm float64, bounds bool) *auspexv1.Batch {
 		c := &auspexv1.SampleColumns{
-			Symbols: []string{"", "auspex_port_rx_power_dbm", "port", "Ethernet1", "lane", "0", "auspex_port_rx_power_dbm_threshold", "bound", "lower_critical"},
-			Series:  []*auspexv1.Series{{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}}, BaseTime: began.Add(d).UnixNano(),
+			Symbols: []string{
+				"", "auspex_port_rx_power_dbm", "port", "Ethernet1", "lane", "0", "auspex_port_rx_power_dbm_threshold", "bound", "lower_critical",
+			},
+			Series: []*auspexv1.Series{{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}}, BaseTime: began.Add(d).UnixNano(),
 			Ref: []uint32{0}, Delta: []int64{0}, Value: []float64{dbm},
 		}
 		if bounds {
@@ -190,5 +202,28 @@ func TestThresholdOfAPartHoldsForAllItsReadings(t *testing.T) {
 	}
 	if n := len(b.e.devices[deviceKey{"leaf", "gnmi"}].all); n != 1 {
 		t.Errorf("%d series followed, thresholds among them", n)
+	}
+}
+
+// A fan that has no neighbours is held against the device's limit, or none.
+func TestLoneFanNeedsTheDevicesLimit(t *testing.T) {
+	for _, given := range []bool{false, true} {
+		b := newBench(t, nil)
+		for d := time.Duration(0); d < 10*time.Minute; d += 10 * time.Second {
+			batch := fans("s", "ipmi", d, 9000-5*d.Seconds()+float64(int(d.Seconds())/10%4))
+			if given {
+				thresholds(batch, "fan1", limitsOf{schemas.LowerCritical: 4000})
+			}
+			b.e.Batch(batch)
+		}
+		n := 0
+		for _, p := range b.e.changed {
+			if n++; p.Limit != 4000 || p.LimitSource != schemas.LimitOfDevice {
+				t.Errorf("said %q", p.Explanation)
+			}
+		}
+		if (n > 0) != given {
+			t.Errorf("%d predictions with a limit of the device: %v", n, given)
+		}
 	}
 }

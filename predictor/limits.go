@@ -28,7 +28,10 @@ type Limit struct {
 	Unit  string `yaml:"unit"`
 	// Peers is set where parts of one device share what drives the metric, as
 	// fans share a duty: a part is then held against the median of the others.
-	Peers   bool   `yaml:"peers"`
+	Peers bool `yaml:"peers"`
+	// Share says that the number is a share of that median. Parts that have too few peers for one
+	// are followed only where the device gives a limit.
+	Share   bool   `yaml:"share"`
 	Failure string `yaml:"failure"`
 	// Drivers are metrics of the same part, read by the same collector, that may
 	// explain this one, as power explains a temperature: it is then followed under
@@ -45,7 +48,7 @@ type Limit struct {
 // aim is the limit as followers take it.
 func (l *Limit) aim() *trend.Target {
 	v, below := l.value()
-	return &trend.Target{Limit: v, Below: below, Horizon: l.Horizon, MinHistory: l.MinHistory, Drivers: len(l.Drivers)}
+	return &trend.Target{Limit: v, Share: l.Share, Below: below, Horizon: l.Horizon, MinHistory: l.MinHistory, Drivers: len(l.Drivers)}
 }
 
 // value returns the limit, and whether it is crossed downwards.
@@ -95,6 +98,8 @@ func parseLimits(b []byte) ([]Limit, error) {
 			errs = append(errs, fmt.Errorf("limit %d, %s: min_history must not be negative", i+1, l.Metric))
 		case len(l.Drivers) > trend.MaxDrivers:
 			errs = append(errs, fmt.Errorf("limit %d, %s: has %d drivers, and at most %d are read", i+1, l.Metric, len(l.Drivers), trend.MaxDrivers))
+		case l.Share && !l.Peers:
+			errs = append(errs, fmt.Errorf("limit %d, %s: share is of what the peers read, and peers is not set", i+1, l.Metric))
 		case l.Peers && (l.Below != nil && *l.Below <= 0 || l.Above != nil && *l.Above <= 0):
 			errs = append(errs, fmt.Errorf("limit %d, %s: with peers the limit must be positive", i+1, l.Metric))
 		}

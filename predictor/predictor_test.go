@@ -220,13 +220,14 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	s.start(s.recs)
 	s.wear(0, 4*time.Minute)
 	p := s.await(schemas.PredictionOpen)
-	if p.Resource != "gpu-r01-01/fan3" || p.Metric != "auspex_fan_speed_rpm" || p.Failure != "cooling.fan_failure" || !p.Below || p.Limit != 6000 {
+	if p.Resource != "gpu-r01-01/fan3" || p.Metric != "auspex_fan_speed_rpm" || p.Failure != "cooling.fan_failure" || !p.Below || p.Limit < 5400 || p.Limit > 6310 {
 		t.Errorf("prediction %+v", p)
 	}
 	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
 		t.Errorf("prediction %+v", p)
 	}
-	const sentence = "fan3 of gpu-r01-01 falls below 6,000 rpm (a default: the device gives no limit) in about "
+	// Six tenths of what its neighbours turn at.
+	sentence := fmt.Sprintf("fan3 of gpu-r01-01 falls below %s rpm (a default: the device gives no limit) in about ", messages.Number(p.Limit))
 	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) || p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q", p.Explanation)
 	}

@@ -54,8 +54,8 @@ case ${SUITES:-} in
   '') suites=(./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/...
     ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...
     ./pipeline/detect ./correlator ./predictor ./control/... ./api/...) ;;
-  all) mapfile -t suites < <(go list ./... | grep -v /internal/e2e) ;;
+  all) PKG=$(go list ./... | grep -v /internal/e2e | paste -sd' ') make test; suites=() ;;
   *) read -ra suites <<<"$SUITES" ;;
 esac
-test/gotest.sh -count=1 -timeout 30m -- "${suites[@]}"
+[ ${#suites[@]} = 0 ] || test/gotest.sh -count=1 -timeout 30m -- "${suites[@]}"
 echo "e2e: all passed in $((SECONDS - began)) s"

@@ -501,6 +501,9 @@ type IncidentList struct {
 type Limit struct {
 	Above *float64 `json:"above,omitempty"`
 	Below *float64 `json:"below,omitempty"`
+
+	// Source device: it gives this limit itself; default: ours, the device gives none; site: fixed in the site's file of limits
+	Source string `json:"source,omitempty,omitzero"`
 }
 
 // LoginCode defines model for LoginCode.
@@ -562,6 +565,9 @@ type Plot struct {
 
 	// Subject The parts that the numbers speak of
 	Subject string `json:"subject"`
+
+	// Thresholds Bounds that the device itself gives, the tightest of the parts shown
+	Thresholds []Threshold `json:"thresholds,omitempty,omitzero"`
 
 	// Times s since 1970
 	Times []float64 `json:"times"`
@@ -739,6 +745,13 @@ type ServerParts struct {
 
 	// States One digit a part
 	States string `json:"states"`
+}
+
+// Threshold defines model for Threshold.
+type Threshold struct {
+	// Bound upper_fatal, upper_critical, upper_caution, lower_caution, lower_critical, lower_fatal, range_max, range_min
+	Bound string  `json:"bound"`
+	Value float64 `json:"value"`
 }
 
 // Token defines model for Token.

@@ -49,11 +49,15 @@ type countedQuerier struct {
 	b *budget
 }
 
+// stepCost is how many samples could be looked at in the time that it takes to
+// find the one that is current at a step, whether there is one or not.
+const stepCost = 10
+
 // Select implements storage.Querier.
 func (q countedQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	set := &countedSet{SeriesSet: q.Querier.Select(ctx, sorted, hints, matchers...), b: q.b, weight: 1, steps: 1}
 	if hints != nil && hints.Step > 0 {
-		set.steps += (hints.End - hints.Start) / hints.Step
+		set.steps += stepCost * ((hints.End - hints.Start) / hints.Step)
 		set.weight = max(1, hints.Range/hints.Step) // a sample is in so many windows
 	}
 	set.steps += int64(min(q.b.windows, 1e15))

@@ -119,8 +119,12 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 		served: client.NewCounterVec(client.CounterOpts{Name: "auspex_api_prometheus_requests_total", Help: "Requests to the Prometheus read API by route and result."}, []string{"route", "result"}),
 	}
 	if reg != nil {
-		if err := reg.Register(h.served); err != nil {
-			return nil, fmt.Errorf("prometheus api: %w", err)
+		running := client.NewGaugeFunc(client.GaugeOpts{Name: "auspex_api_prometheus_queries_running", Help: "Queries of the Prometheus read API that are at work."}, func() float64 { n, _ := h.queue.counts(); return float64(n) })
+		waiting := client.NewGaugeFunc(client.GaugeOpts{Name: "auspex_api_prometheus_queries_waiting", Help: "Queries of the Prometheus read API that wait for their turn."}, func() float64 { _, n := h.queue.counts(); return float64(n) })
+		for _, c := range []client.Collector{h.served, running, waiting} {
+			if err := reg.Register(c); err != nil {
+				return nil, fmt.Errorf("prometheus api: %w", err)
+			}
 		}
 	}
 	mux := http.NewServeMux()

@@ -65,6 +65,16 @@ func (q *queue) enter(ctx context.Context, caller string) (leave func(), err err
 	return nil, ctx.Err()
 }
 
+// counts returns how many are inside and how many wait.
+func (q *queue) counts() (inside, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, n := range q.inside {
+		inside += n
+	}
+	return inside, q.waits
+}
+
 func (q *queue) take(caller string) {
 	q.free--
 	q.inside[caller]++

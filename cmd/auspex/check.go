@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"text/tabwriter"
 
@@ -18,7 +19,9 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/config"
 	"auspex/internal/secrets"
+	"auspex/internal/store/sqldb"
 	"auspex/pipeline/detect"
+	"auspex/schemas"
 )
 
 // StarterConfig is what `auspex config init` prints.
@@ -27,8 +30,9 @@ import (
 var StarterConfig []byte
 
 // Check builds every component of a configuration without starting it, and says
-// what would run.
-func Check(ctx context.Context, cfg Config, out io.Writer) error {
+// what would run and which signs of the servers nobody would see. With connect it
+// also tries every peer and device once.
+func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) error {
 	var errs []error
 	note := func(err error) { errs = append(errs, err) }
 	s := newStack(cfg, out, io.Discard)
@@ -51,19 +55,13 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	note(cfg.Notify.CheckFiles())
 	_, err = control.New(cfg.Control.Config, control.Deps{})
 	note(err)
+	t, err := s.checkInventory(ctx, connect, note)
 	targets := map[string]int{}
-	if cfg.Inventory.File != "" {
-		t, problems, err := cmdb.ReadFile(cfg.Inventory.File, os.Stdin)
-		note(err)
-		for _, p := range problems {
-			note(errors.New(p.In(cfg.Inventory.File)))
-		}
-		if err == nil {
-			r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
-			note(r.Reconcile(t.Resources))
-			targets = r.Targets()
-			note(s.checkCredentials(ctx, t.Resources))
-		}
+	if err == nil {
+		r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
+		note(r.Reconcile(t.Resources))
+		targets = r.Targets()
+		note(s.checkCredentials(ctx, t.Resources))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -72,7 +70,41 @@ func Check(ctx context.Context, cfg Config, out io.Writer) error {
 	for _, name := range cfg.Collectors.Keys() {
 		fmt.Fprintf(out, "collector %s: %d targets\n", name, targets[name])
 	}
+	if cfg.has(RoleCollect) {
+		for _, b := range collectors.BlindSpots(cfg.Collectors.m, t) {
+			fmt.Fprintln(out, b)
+		}
+	}
+	for _, w := range cfg.Trust.Differences(cfg.clients()) {
+		fmt.Fprintln(out, "warning:", w)
+	}
+	if connect {
+		return s.connect(ctx, t, out, errw)
+	}
 	return nil
+}
+
+// checkInventory returns the inventory that the process would start with: that of
+// the file or, without one, what the store holds, as far as that can be read.
+func (s *stack) checkInventory(ctx context.Context, connect bool, note func(error)) (t schemas.Topology, err error) {
+	file := s.cfg.Inventory.File
+	if file == "" {
+		if sqldb.IsPostgres(s.cfg.Store.SQL) && !connect {
+			return t, nil // a check without --connect asks nobody
+		}
+		t, err = s.stored(ctx)
+		if errors.Is(err, fs.ErrNotExist) || sqldb.Away(err) { // nothing was imported yet; --connect says who is away
+			return t, nil
+		}
+		note(err)
+		return t, err
+	}
+	t, problems, err := cmdb.ReadFile(file, os.Stdin)
+	note(err)
+	for _, p := range problems {
+		note(errors.New(p.In(file)))
+	}
+	return t, err
 }
 
 // ShowConfig prints the effective configuration. Secrets are in a file of their

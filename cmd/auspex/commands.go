@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,12 +115,13 @@ that it names, and puts in force what can change while the process runs.`,
 func configCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{Use: "config", Short: "Check, show or write a configuration", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	f := &configFlags{}
+	var connect bool
 	check := &cobra.Command{
 		Use: "check", Short: "Build every component of a configuration, and stop before it starts", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.load(std)
 			if err == nil {
-				err = Check(cmd.Context(), cfg, cmd.OutOrStdout())
+				err = Check(cmd.Context(), cfg, connect, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			if err != nil {
 				return lintError{err}
@@ -148,6 +150,8 @@ func configCommand(std IO) *cobra.Command {
 			return err
 		},
 	}
+	check.Flags().BoolVar(&connect, "connect", false, "also try every peer and every device of the roles once; nothing is written")
+	check.Flags().StringSliceVar(&f.roles, "role", nil, "roles that are checked (default: those of the configuration)")
 	f.add(check)
 	f.add(show)
 	parent.AddCommand(check, show, initCmd, keys)
@@ -186,6 +190,7 @@ func decodeCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339) that places dmesg's seconds")
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file` that resolves parts")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(DecodeFormats(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -209,6 +214,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with time stamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`, - is standard output")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c
 }
 
@@ -230,6 +236,7 @@ func backtestCommand() *cobra.Command {
 	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
 	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
 	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
+	forecast.Flags().Var((*sizeFlag)(&fo.MaxSize), "max-size", maxSizeHelp)
 	ao := backtest.AnomalyOptions{}
 	anomaly := &cobra.Command{
 		Use: "anomaly", Short: "Score how unusual each row is, from the rows up to it", Args: noArgs,
@@ -247,6 +254,7 @@ func backtestCommand() *cobra.Command {
 	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` of the scores")
 	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "rows at the start that are learnt from and not tested (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
+	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
 	parent.AddCommand(forecast, anomaly)
 	return parent
 }
@@ -265,6 +273,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1", "`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones")
 	return c
 }
 
@@ -396,7 +405,7 @@ func benchPeerCommand() *cobra.Command {
 }
 
 func healthcheckCommand() *cobra.Command {
-	var url string
+	var url, tokenFile string
 	c := &cobra.Command{
 		Use: "healthcheck", Short: "Ask a running Auspex whether it is ready; exit 0 when it is", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -405,6 +414,13 @@ func healthcheckCommand() *cobra.Command {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(url, "/")+"/-/ready", nil)
 			if err != nil {
 				return usageError{err}
+			}
+			if tokenFile != "" {
+				b, err := os.ReadFile(tokenFile)
+				if err != nil {
+					return fmt.Errorf("healthcheck: %w", err)
+				}
+				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(b)))
 			}
 			resp, err := http.DefaultClient.Do(req)
 			if err != nil {
@@ -419,6 +435,7 @@ func healthcheckCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "`address` of the running Auspex")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "`file` that holds a token, where health needs one (api.health)")
 	return c
 }
 

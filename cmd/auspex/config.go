@@ -20,6 +20,7 @@ import (
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/hot"
 	"auspex/internal/telemetry"
+	"auspex/internal/trust"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/sink"
 	"auspex/predictor"
@@ -47,10 +48,16 @@ type Config struct {
 	Site    string   `yaml:"site"`    // the name of this place; ids of resources follow from it
 	Secrets string   `yaml:"secrets"` // file of credentials, mode 0600
 
-	Log       telemetry.LogConfig `yaml:"log"`
-	Inventory InventoryConfig     `yaml:"inventory"`
-	Bus       BusConfig           `yaml:"bus"`
-	Store     StoreConfig         `yaml:"store"`
+	// Trust is whom all trust who reach the same kind of device; tls of a collector or
+	// of control goes before it, and config check warns where they differ.
+	Trust trust.Peers `yaml:"trust"`
+
+	Log telemetry.LogConfig `yaml:"log"`
+	// Metrics is where a process without the role api serves its metrics and health.
+	Metrics   telemetry.ServeConfig `yaml:"metrics"`
+	Inventory InventoryConfig       `yaml:"inventory"`
+	Bus       BusConfig             `yaml:"bus"`
+	Store     StoreConfig           `yaml:"store"`
 
 	Collect    CollectConfig     `yaml:"collect"`
 	Collectors Collectors        `yaml:"collectors"`
@@ -126,6 +133,7 @@ func DefaultConfig() Config {
 	return Config{
 		Data:      ".auspex",
 		Log:       telemetry.LogConfig{Level: "warn", Format: "text"},
+		Metrics:   telemetry.DefaultServeConfig(),
 		Inventory: InventoryConfig{Config: cmdb.DefaultConfig()},
 		Bus:       BusConfig{Type: "jetstream", JetStream: jetstream.DefaultConfig(), Kafka: kafka.DefaultConfig()},
 		Store: StoreConfig{
@@ -159,6 +167,22 @@ func (c *Config) Complete() {
 	if len(c.Roles) == 0 {
 		c.Roles = Roles()
 	}
+	c.Trust.Share(c.clients())
+}
+
+// clients are all parts that reach devices by TLS settings of their own.
+func (c *Config) clients() (out []trust.Use) {
+	for _, name := range c.Collectors.Keys() {
+		if u, ok := c.Collectors.m[name].(trust.Client); ok {
+			out = append(out, trust.Use{Key: "collectors." + name, Client: u})
+		}
+	}
+	for _, name := range c.Control.Drivers.Keys() {
+		if u, ok := c.Control.Drivers[name].(trust.Client); ok {
+			out = append(out, trust.Use{Key: "control." + name, Client: u})
+		}
+	}
+	return out
 }
 
 // Validate names the key at fault.

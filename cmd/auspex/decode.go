@@ -25,6 +25,7 @@ type DecodeOptions struct {
 	Topology string // inventory, formats section 1; empty resolves nothing
 	File     string // "-" or empty is the standard input
 	Strict   bool   // a bad line stops the command
+	MaxSize  int64  // bytes of text, unpacked; 0 is textfile.MaxUnpacked for a packed one
 }
 
 // DecodeFormats lists the formats that Decode reads.
@@ -36,7 +37,7 @@ func Decode(ctx context.Context, o DecodeOptions, in io.Reader, out, errw io.Wri
 	if !slices.Contains(DecodeFormats(), o.Format) {
 		return fmt.Errorf("%w: %w: %q; known are %s", usage.Err, decode.ErrUnknownFormat, o.Format, strings.Join(DecodeFormats(), ", "))
 	}
-	opts := decode.Options{Format: o.Format, Name: textfile.Name(o.File), Host: o.Host, Strict: o.Strict}
+	opts := decode.Options{Format: o.Format, Name: textfile.Name(o.File), Host: o.Host, Strict: o.Strict, MaxSize: o.MaxSize}
 	if o.Boot != "" {
 		t, err := time.Parse(time.RFC3339Nano, o.Boot)
 		if err != nil {

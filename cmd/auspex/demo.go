@@ -29,11 +29,11 @@ func DemoConfig(c *Config, data string) error {
 	return config.Load(config.Source{Set: []string{
 		"site=dc1", "api.name=Demo",
 		"inventory.file=" + filepath.Join(dir, sim.TopologyFile), "secrets=" + filepath.Join(dir, sim.SecretsFile),
-		"control.mode=" + schemas.ModeDryRun, "control.bmc.ca_file=" + ca,
+		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca,
 		"collectors.kmsg={}", "collectors.dcgmexporter.interval=5s",
 		"collectors.ipmi={interval: 5s, sensor_interval: 30s}",
-		"collectors.redfish={interval: 5s, sensor_interval: 10s}", "collectors.redfish.tls.ca_file=" + ca,
-		"collectors.gnmi.sample_interval=10s", "collectors.gnmi.tls.ca_file=" + ca,
+		"collectors.redfish={interval: 5s, sensor_interval: 10s}",
+		"collectors.gnmi.sample_interval=10s",
 		"detect.rules.settle=1m",
 		"correlator.close_after={cleared: 10s, repaired: 15s, silent: 90s}",
 	}}, c)
@@ -64,11 +64,12 @@ type runFile struct {
 	PID       int               `json:"pid"`
 	Pids      map[string]int    `json:"pids"`
 	Started   time.Time         `json:"started"`
+	Roles     []string          `json:"roles"`
 	URL       string            `json:"url"`
 	Addresses map[string]string `json:"addresses"`
 	Data      string            `json:"data"`
 	Mode      string            `json:"mode"`
-	Token     string            `json:"token"` // for scripts; role operator
+	Token     string            `json:"token,omitempty"` // for scripts; role operator; of a process with an API
 	Inventory string            `json:"inventory,omitempty"`
 	Devices   map[string]any    `json:"devices,omitempty"` // endpoints by device, as the inventory has them
 }
@@ -80,18 +81,37 @@ func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Flee
 		s.log.Error("token for scripts was not made", "error", err)
 	}
 	url := srv.URL()
-	f := runFile{
-		PID: os.Getpid(), Pids: map[string]int{"auspex": os.Getpid()}, Started: time.Now().UTC(), URL: url, Mode: s.cfg.Control.Mode, Token: token,
-		Addresses: map[string]string{"api": url + "api/v1", "prometheus": url + "prometheus", "metrics": url + "metrics"}, Inventory: s.cfg.Inventory.File, Devices: map[string]any{},
-	}
-	if f.Data, err = filepath.Abs(s.cfg.Data); err != nil {
-		f.Data = s.cfg.Data
-	}
+	f := s.runFile(url)
+	f.Token = token
+	f.Addresses["api"], f.Addresses["prometheus"] = url+"api/v1", url+"prometheus"
 	if fleet != nil {
 		f.Pids["simulator"] = fleet.PID
 		if c, ok := s.cfg.Control.Drivers[slurm.Name].(*slurm.Config); ok {
 			f.Addresses["slurm"] = c.URL
 		}
+	}
+	s.keepRunFile(f)
+	fmt.Fprintf(s.out, "ready %s\n", srv.LoginURL("operator", access.RoleOperator))
+}
+
+// announceRoles is announce for a process without an API.
+func (s *stack) announceRoles() {
+	if s.own == "" {
+		return
+	}
+	s.keepRunFile(s.runFile(s.own))
+	fmt.Fprintf(s.out, "ready %s\n", s.own)
+}
+
+// runFile is what every process says of itself; url is where it serves its metrics.
+func (s *stack) runFile(url string) runFile {
+	f := runFile{
+		PID: os.Getpid(), Pids: map[string]int{"auspex": os.Getpid()}, Started: time.Now().UTC(), Roles: s.cfg.Roles, URL: url, Mode: s.cfg.Control.Mode,
+		Addresses: map[string]string{"metrics": url + "metrics"}, Inventory: s.cfg.Inventory.File, Devices: map[string]any{},
+	}
+	var err error
+	if f.Data, err = filepath.Abs(s.cfg.Data); err != nil {
+		f.Data = s.cfg.Data
 	}
 	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath}
 	for _, r := range s.inv.Snapshot().Resources() {
@@ -105,10 +125,13 @@ func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Flee
 			f.Devices[r.ID] = at
 		}
 	}
+	return f
+}
+
+func (s *stack) keepRunFile(f runFile) {
 	if err := writeRunFile(filepath.Join(s.cfg.Data, "run.json"), f); err != nil {
 		s.log.Error("run.json was not written", "error", err)
 	}
-	fmt.Fprintf(s.out, "ready %s\n", srv.LoginURL("operator", access.RoleOperator))
 }
 
 func writeRunFile(name string, f runFile) error {

@@ -93,6 +93,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	}
 	comps = append(comps, run.Func("ready", func(ctx context.Context, ready func()) error {
 		s.health.SetReady(true)
+		s.announceRoles()
 		defer s.health.SetReady(false)
 		return s.reload.Follow(ctx, ready, o.Reload)
 	}))

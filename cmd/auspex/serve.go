@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ const promPrefix = "/prometheus"
 // serve answers people: the REST API, the web UI and the Prometheus read API.
 func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	if !s.cfg.has(RoleAPI) {
-		return nil
+		return []run.Component{s.serveOwn()}
 	}
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
@@ -76,6 +77,16 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			})
 		}), nil
 	})}
+}
+
+// serveOwn answers those who watch a process without an API.
+func (s *stack) serveOwn() run.Component {
+	return run.Func("metrics", func(ctx context.Context, ready func()) error {
+		return telemetry.Serve(ctx, s.cfg.Metrics, s.reg, s.health, s.log, func(addr net.Addr) {
+			s.own = "http://" + addr.String() + "/"
+			ready()
+		})
+	})
 }
 
 // historyView answers from ClickHouse where it is there, and is empty elsewhere.

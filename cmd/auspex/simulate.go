@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"auspex/internal/sim"
+	"auspex/internal/usage"
 )
 
 // SimulateOptions says what `auspex simulate` simulates.
@@ -16,8 +18,9 @@ type SimulateOptions struct {
 	Dir     string
 	Script  string // a file; empty plays the demo's script, "none" nothing
 	Seed    uint64
-	Racks   int // 0 is the demo's
-	Servers int // a rack
+	Racks   int    // 0 is the demo's
+	Servers int    // a rack
+	Listen  string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
 }
 
 // Simulate runs the simulated fleet until ctx is done.
@@ -30,6 +33,16 @@ func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	}
 	if o.Servers > 0 {
 		cfg.Fleet.ServersPerRack = o.Servers
+	}
+	if o.Listen != "" {
+		cfg.Listen = o.Listen
+		if host, port, err := net.SplitHostPort(o.Listen); err == nil {
+			n, err := strconv.Atoi(port)
+			if err != nil {
+				return fmt.Errorf("%w: port %q of --listen is no number", usage.Err, port)
+			}
+			cfg.Listen, cfg.Port = host, n
+		}
 	}
 	switch o.Script {
 	case "":

@@ -59,6 +59,7 @@ type stack struct {
 	rateAt    time.Time // when the sample rate was computed last
 	rate      float64
 	rateTotal float64
+	own       string    // where a process without an API serves its metrics
 	gate      *bmc.Gate // one operation at a time on each board controller
 }
 

@@ -380,11 +380,11 @@ func (x *scraper) compare(now time.Time) {
 	for index, k := range x.mem.GPUs {
 		if k.present {
 			k.misses = 0
-			x.condition(now, index, k, "gpu.missing", "STALE", schemas.SeverityError, false, "GPU answers again", faults.ActionIgnore)
+			x.condition(now, index, k, schemas.EventGPUMissing, "STALE", schemas.SeverityError, false, "GPU answers again", faults.ActionIgnore)
 			continue
 		}
 		if k.misses++; k.misses >= x.cfg.MissingAfter {
-			x.condition(now, index, k, "gpu.missing", "STALE", schemas.SeverityError, true,
+			x.condition(now, index, k, schemas.EventGPUMissing, "STALE", schemas.SeverityError, true,
 				"no values in "+strconv.Itoa(k.misses)+" scrapes while the exporter answers", faults.ActionResetGPU)
 		}
 	}
@@ -406,16 +406,16 @@ func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
 	if v := value(columnReasons); v >= 0 && v < 1<<53 {
 		for _, r := range reasons {
 			on := uint64(v)&r.bit != 0
-			x.condition(now, g.index, k, "gpu.clocks_throttled", r.name, schemas.SeverityWarning, on,
+			x.condition(now, g.index, k, schemas.EventGPUClocksThrottled, r.name, schemas.SeverityWarning, on,
 				fmt.Sprintf("clocks event reasons %#016x: %s", uint64(v), r.name), faults.ActionCheckMechanicals)
 		}
 	}
 	if !math.IsNaN(g.pending) {
-		x.condition(now, g.index, k, "gpu.row_remap", "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset", faults.ActionResetGPU)
+		x.condition(now, g.index, k, schemas.EventGPURowRemap, "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset", faults.ActionResetGPU)
 	}
 	if v := value(columnDBE); !math.IsNaN(v) && (k.DBE == nil || v != *k.DBE) {
 		if k.DBE != nil && v > *k.DBE {
-			ev := x.event(now, g.index, k, "gpu.ecc_ue", "DRAM", schemas.SeverityCritical, faults.ActionResetGPU)
+			ev := x.event(now, g.index, k, schemas.EventGPUECCUE, "DRAM", schemas.SeverityCritical, faults.ActionResetGPU)
 			ev.Message = fmt.Sprintf("volatile uncorrected errors: %g to %g", *k.DBE, v)
 			ev.ID = schemas.EventID(x.device, k.UUID, "dbe", strconv.FormatFloat(v, 'g', -1, 64), now.UTC().Format("2006-01-02T15"))
 			x.table.batch.Event(ev)
@@ -426,7 +426,7 @@ func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
 		if code := int(v); x.xids && k.XID != nil && code > 0 && code < 100000 {
 			k.XIDs++
 			e := faults.XID(code)
-			ev := x.event(now, g.index, k, "gpu.xid", strconv.Itoa(code), e.Severity, e.Action)
+			ev := x.event(now, g.index, k, schemas.EventGPUXID, strconv.Itoa(code), e.Severity, e.Action)
 			ev.Message = fmt.Sprintf("the last XID is now %d, was %g (DCGM_FI_DEV_XID_ERRORS)", code, *k.XID)
 			ev.ID = schemas.EventID(x.device, k.UUID, "xid", strconv.Itoa(code), strconv.Itoa(k.XIDs))
 			x.table.batch.Event(ev)
@@ -469,11 +469,16 @@ func (x *scraper) condition(now time.Time, index uint32, k *known, typ, code str
 		ev.Severity, ev.State = schemas.SeverityInfo, schemas.StateCleared
 		ev.SetAttr("action", faults.ActionIgnore)
 		ev.Message = strings.TrimSuffix(message, "; ended") + "; ended"
-		if typ == "gpu.missing" {
+		if typ == schemas.EventGPUMissing {
 			ev.Message = message
 		}
 	}
 	ev.ID = schemas.EventID(x.device, since, "gpu"+strconv.FormatUint(uint64(index), 10), key, ev.State)
 	x.table.batch.Event(ev)
 	x.changed = true
+}
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Exporter, "tls", &c.TLS
 }

@@ -315,6 +315,9 @@ func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest
 		add(gpb.SubscriptionMode_SAMPLE, "components/component[name=*]/state/temperature", "components/component[name=*]/transceiver",
 			"components/component[name=*]/fan/state", "components/component[name=*]/power-supply/state")
 		if supports(caps, "openconfig-network-instance") {
+			if supports(caps, "openconfig-if-ip") { // names the port of a session
+				add(gpb.SubscriptionMode_ON_CHANGE, "interfaces/interface[name=*]/subinterfaces/subinterface[index=*]/ipv4/addresses/address[ip=*]/state/prefix-length")
+			}
 			add(gpb.SubscriptionMode_ON_CHANGE, "network-instances/network-instance[name=*]/protocols/protocol[name=*]/bgp/neighbors/neighbor[neighbor-address=*]/state/session-state")
 		}
 	}
@@ -352,4 +355,9 @@ func parsePath(s string) *gpb.Path {
 // Evidence implements [collectors.Witness].
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignNetwork}, Attr: schemas.AttrGNMIAddress}
+}
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Switch, "tls", &c.TLS.TLS
 }

@@ -261,11 +261,29 @@ func TestPathsAreLocatedByPosition(t *testing.T) {
 		"components/component[name=O1]/transceiver/thresholds/threshold[severity=CRITICAL]/state/input-power-lower":                              {leaf: leafThreshold, owner: ownComponent, name: "O1", lane: "CRITICAL", of: leafRxPower},
 		"components/component[name=O1]/transceiver/thresholds/threshold[severity=oc:WARNING]/state/module-temperature-upper":                     {leaf: leafThreshold, owner: ownComponent, name: "O1", lane: "oc:WARNING", of: leafTemperature, upper: true},
 		"components/component[name=O1]/transceiver/thresholds/threshold[severity=WARNING]/state/severity":                                        {owner: ownComponent, name: "O1", lane: "WARNING"},
+		"interfaces/interface[name=Ethernet1]/subinterfaces/subinterface[index=0]/ipv4/addresses/address[ip=10.0.0.1]/state/prefix-length":       {leaf: leafPrefixLength, owner: ownPort, name: "Ethernet1", lane: "10.0.0.1"},
 		"interfaces/interface[name=Ethernet1]/config/description":                                                                                {},
 		"components": {},
 	} {
 		if d := cmp.Diff(want, locate(path(s)), cmp.AllowUnexported(place{})); d != "" {
 			t.Errorf("%s: %s", s, d)
+		}
+	}
+}
+
+// A session is told at the port over which it goes, where the switch says its addresses.
+func TestSessionStandsAtItsPort(t *testing.T) {
+	st, err := newState(t.Context(), &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.address(place{name: "Ethernet49", lane: "10.254.0.0"}, 31)
+	st.address(place{name: "Ethernet50", lane: "10.0.0.1"}, 8)
+	st.address(place{name: "Ethernet51", lane: "2001:db8::1"}, 64)
+	st.address(place{name: "Ethernet52", lane: "no address"}, 64)
+	for neighbor, port := range map[string]string{"10.254.0.1": "Ethernet49", "10.254.0.2": "Ethernet50", "2001:db8::7": "Ethernet51", "192.0.2.1": "", "x": ""} {
+		if got := st.portOf(neighbor); got != port {
+			t.Errorf("%s is reached over %q, want %q", neighbor, got, port)
 		}
 	}
 }

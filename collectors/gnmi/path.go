@@ -42,7 +42,8 @@ const (
 	leafComponentOper
 	leafBootTime
 	leafSessionState
-	leafThreshold // of an optic: the bound of a metric
+	leafPrefixLength // of an interface's address, which is the lane
+	leafThreshold    // of an optic: the bound of a metric
 )
 
 // owner says which kind of thing a name belongs to.
@@ -101,6 +102,10 @@ func locate(e *elems) place {
 			return place{}
 		}
 		p := place{owner: ownPort, name: e.at(1).GetKey()["name"]}
+		if n := e.len(); n > 6 && e.name(2) == "subinterfaces" && e.name(n-1) == "prefix-length" && e.name(n-3) == "address" {
+			p.leaf, p.lane = leafPrefixLength, e.at(n - 3).GetKey()["ip"]
+			return p
+		}
 		if e.name(2) != "state" {
 			return place{}
 		}

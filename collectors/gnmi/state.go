@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -106,6 +107,8 @@ type state struct {
 	mem     memory
 	changed bool
 	sync    bool
+	// subnets tells over which port a neighbour is reached.
+	subnets map[netip.Prefix]string
 }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
@@ -218,6 +221,12 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	if p.leaf == leafBootTime {
 		if x, ok := number(v); ok {
 			st.booted(int64(x), v.GetUintVal())
+		}
+		return
+	}
+	if p.leaf == leafPrefixLength {
+		if bits, ok := number(v); ok {
+			st.address(p, int(bits))
 		}
 		return
 	}
@@ -416,13 +425,13 @@ func (st *state) oper(t *thing, s string, at time.Time) {
 	attrs := []string{"port", t.name, "part", t.name}
 	switch {
 	case s == "UP":
-		st.condition("port.down", t.name, "", schemas.SeverityError, false, at, fmt.Sprintf("%s: %s to UP", t.name, was), attrs...)
+		st.condition(schemas.EventPortDown, t.name, "", schemas.SeverityError, false, at, fmt.Sprintf("%s: %s to UP", t.name, was), attrs...)
 	case known && was == "UP":
 		severity, code := schemas.SeverityError, ""
 		if t.admin == "DOWN" {
 			severity, code = schemas.SeverityInfo, "admin"
 		}
-		st.condition("port.down", t.name, code, severity, true, at, fmt.Sprintf("%s: UP to %s", t.name, s), attrs...)
+		st.condition(schemas.EventPortDown, t.name, code, severity, true, at, fmt.Sprintf("%s: UP to %s", t.name, s), attrs...)
 	}
 }
 
@@ -439,7 +448,7 @@ func (st *state) flapping(t *thing, at time.Time) {
 		t.flaps = t.flaps[len(t.flaps)-1000:]
 	}
 	if n := len(t.flaps); n >= st.s.cfg.FlapTransitions {
-		st.condition("port.flap", t.name, "", schemas.SeverityWarning, true, at,
+		st.condition(schemas.EventPortFlap, t.name, "", schemas.SeverityWarning, true, at,
 			fmt.Sprintf("%d link transitions in %s", n, window), "port", t.name, "part", t.name, "transitions", strconv.Itoa(n))
 	}
 }
@@ -457,7 +466,7 @@ func (st *state) expire(now time.Time) {
 		}
 		if n := len(t.flaps); n == 0 || now.Sub(t.flaps[n-1]) > st.s.cfg.FlapWindow {
 			t.flaps = nil
-			st.condition("port.flap", name, "", schemas.SeverityWarning, false, now, "no link transition in "+st.s.cfg.FlapWindow.String(), "port", name, "part", name)
+			st.condition(schemas.EventPortFlap, name, "", schemas.SeverityWarning, false, now, "no link transition in "+st.s.cfg.FlapWindow.String(), "port", name, "part", name)
 		}
 	}
 }
@@ -466,11 +475,11 @@ func (st *state) expire(now time.Time) {
 func (st *state) part(t *thing, at time.Time) {
 	class := st.class(t)
 	bad := t.oper != "" && t.oper != "ACTIVE"
-	typ, word := "switch.psu", "oper-status "+t.oper
+	typ, word := schemas.EventSwitchPSU, "oper-status "+t.oper
 	switch class {
 	case schemas.KindPSU:
 	case schemas.KindFan:
-		typ = "switch.fan"
+		typ = schemas.EventSwitchFan
 		if t.fanRPM == 0 {
 			bad, word = true, "stands still"
 		}
@@ -498,9 +507,9 @@ func (st *state) booted(approx int64, exact uint64) {
 	if was == 0 || ns < was {
 		return
 	}
-	ev := st.event("switch.reboot", "unplanned", schemas.SeverityError, time.Unix(0, ns))
+	ev := st.event(schemas.EventSwitchReboot, "unplanned", schemas.SeverityError, time.Unix(0, ns))
 	ev.Message = "restarted at " + time.Unix(0, ns).UTC().Format(time.RFC3339)
-	ev.ID = schemas.EventID(st.s.device, strconv.FormatInt(ns, 10), "switch.reboot")
+	ev.ID = schemas.EventID(st.s.device, strconv.FormatInt(ns, 10), schemas.EventSwitchReboot)
 	st.batch.Event(ev)
 }
 
@@ -518,6 +527,39 @@ func (st *state) session(neighbor, s string, at time.Time) {
 	}
 	st.mem.BGP[strings.Clone(neighbor)], st.changed = s, true
 	if up || known && wasUp {
-		st.condition("bgp.session_down", neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), "neighbor", neighbor)
+		attrs := []string{"neighbor", neighbor}
+		if port := st.portOf(neighbor); port != "" {
+			attrs = append(attrs, "port", port, "part", port)
+		}
+		st.condition(schemas.EventBGPSessionDown, neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), attrs...)
 	}
+}
+
+// address notes the subnet of a port.
+func (st *state) address(p place, bits int) {
+	addr, err := netip.ParseAddr(p.lane)
+	if err != nil || bits < 1 || len(st.subnets) > maxThings {
+		return
+	}
+	if prefix, err := addr.Prefix(bits); err == nil {
+		if st.subnets == nil {
+			st.subnets = map[netip.Prefix]string{}
+		}
+		st.subnets[prefix] = strings.Clone(p.name)
+	}
+}
+
+// portOf returns the port whose subnet holds a neighbour, or "": a neighbour that is
+// not next door, or a switch that does not tell its addresses.
+func (st *state) portOf(neighbor string) string {
+	addr, err := netip.ParseAddr(neighbor)
+	if err != nil {
+		return ""
+	}
+	for bits := addr.BitLen(); bits > 0; bits-- {
+		if prefix, err := addr.Prefix(bits); err == nil && st.subnets[prefix] != "" {
+			return st.subnets[prefix]
+		}
+	}
+	return ""
 }

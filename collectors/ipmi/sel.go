@@ -171,7 +171,7 @@ func (r *reader) event(erase uint32, rec ipmi.SELRecord) (schemas.Event, bool) {
 	if err != nil {
 		r.badRecords.Inc()
 		ev = schemas.Event{
-			Time: now, Source: schemas.SourceIPMI, Type: "bmc.sel", Severity: schemas.SeverityInfo,
+			Time: now, Source: schemas.SourceIPMI, Type: schemas.EventBMCSEL, Severity: schemas.SeverityInfo,
 			Code: fmt.Sprintf("record/%02x", rec.Raw[2]), Message: err.Error(),
 		}
 		ev.SetAttr("record", strconv.Itoa(int(rec.ID)))

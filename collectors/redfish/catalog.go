@@ -74,14 +74,14 @@ type reading struct {
 const implausible = 250
 
 // put takes a reading of a source: it finds or makes the series, and adds the value where no
-// other source has given one in this round. The time is the device's where it says one.
-func (r *reader) put(src *source, x *reading, at, now time.Time) {
+// other source has given one in this round.
+func (r *reader) put(src *source, x *reading, now time.Time) {
 	s := r.resolve(src, x)
 	if s == nil {
 		return
 	}
 	src.give(r.found, s)
-	if !x.ok || s.read.Equal(now) && at.Equal(now) {
+	if !x.ok || s.read.Equal(now) {
 		return
 	}
 	if s.celsius && math.Abs(x.value) > implausible {
@@ -89,7 +89,7 @@ func (r *reader) put(src *source, x *reading, at, now time.Time) {
 		return
 	}
 	s.read = now
-	r.batch.Sample(s.ref, at, x.value*s.scale)
+	r.batch.Sample(s.ref, now, x.value*s.scale)
 	for i := range x.bounds {
 		x.bounds[i].Value *= s.scale
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
 	"auspex/internal/bus"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
 )
@@ -38,20 +40,18 @@ func (h *heard) Publish(_ context.Context, msgs ...bus.Message) error {
 	return nil
 }
 
-func (h *heard) await(t *testing.T, state string) schemas.Event {
+func (h *heard) await(t *testing.T, state string) (found schemas.Event) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	waittest.For(t, collectors.LossBMC+" that is "+state, func() bool {
 		h.mu.Lock()
-		for _, e := range h.events {
-			if e.Type == collectors.LossBMC && e.State == state {
-				h.mu.Unlock()
-				return e
-			}
+		defer h.mu.Unlock()
+		i := slices.IndexFunc(h.events, func(e schemas.Event) bool { return e.Type == collectors.LossBMC && e.State == state })
+		if i >= 0 {
+			found = h.events[i]
 		}
-		h.mu.Unlock()
-	}
-	t.Fatalf("no %s that is %s", collectors.LossBMC, state)
-	return schemas.Event{}
+		return i >= 0
+	})
+	return found
 }
 
 // A controller whose answers are cut, while it says truly of what has not changed
@@ -99,9 +99,7 @@ func TestAControllerThatGarblesForLongIsToldAsLost(t *testing.T) {
 				}
 			}()
 			<-ready
-			for before := tree.Requests.Load(); tree.Requests.Load() < before+100; {
-				time.Sleep(time.Millisecond) // discovered, and read a few times
-			}
+			waittest.For(t, "the controller is discovered, and read a few times", func() bool { return tree.Requests.Load() > 100 })
 			garble.Store(true)
 			ev := out.await(t, schemas.StateRaised)
 			if ev.Attrs["reason"] != "protocol" || !strings.HasPrefix(ev.Message, "answers, but not so that it can be understood: ") {

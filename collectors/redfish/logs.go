@@ -257,7 +257,7 @@ func (r *reader) whole(ctx context.Context, l *logService, o redfish.Object, pos
 	}
 	for {
 		members := o.Objects("Members")
-		if n := len(members); n > 2 && members[n-1].IsLink() && !l.links && !strings.Contains(path, "?") {
+		if n := len(members); n > few && members[n-1].IsLink() && !l.links {
 			// A request for all of them in place of one for each.
 			x, err := r.c.Get(ctx, l.entries+"?$expand=.($levels=1)")
 			if full := x.Objects("Members"); err == nil && len(full) >= n && !full[n-1].IsLink() {
@@ -366,37 +366,51 @@ func number(o redfish.Object) (int, bool) {
 	return n, err == nil
 }
 
-// newestFirst tells the order of a log by the numbers of its entries, and by the times
-// of its ends where they have none.
+// newestFirst tells whether a log shows its entries newest first, by their times, and by
+// their numbers where these do not fall.
 func (r *reader) newestFirst(ctx context.Context, list []redfish.Object) (bool, error) {
 	if len(list) < 2 {
 		return false, nil
 	}
-	a, b := list[0], list[len(list)-1]
-	na, okA := number(a)
-	nb, okB := number(b)
-	ta, timeA := a.Time("Created")
-	tb, timeB := b.Time("Created")
-	if timeA && timeB && !ta.Equal(tb) {
-		return ta.After(tb), nil
+	byTime := func(a, b redfish.Object) (int, bool) {
+		ta, okA := a.Time("Created")
+		tb, okB := b.Time("Created")
+		return ta.Compare(tb), okA && okB
 	}
-	if okA && okB {
-		return na > nb, nil
+	byNumber := func(a, b redfish.Object) (int, bool) {
+		na, okA := number(a)
+		nb, okB := number(b)
+		return na - nb, okA && okB
 	}
-	if !a.IsLink() || !b.IsLink() {
+	if falls(list, byTime) || falls(list, byNumber) {
+		return true, nil
+	}
+	first, last := list[0], list[len(list)-1]
+	if _, numbers := byNumber(first, last); numbers || !first.IsLink() || !last.IsLink() {
 		return false, nil
 	}
 	var ends []redfish.Object
-	for _, m := range []redfish.Object{a, b} {
+	for _, m := range []redfish.Object{first, last} {
 		o, err := r.c.Get(ctx, m.ID())
 		if err := r.tolerate(m.ID(), err); err != nil {
 			return false, err
 		}
 		ends = append(ends, o)
 	}
-	ta, timeA = ends[0].Time("Created")
-	tb, timeB = ends[1].Time("Created")
-	return timeA && timeB && ta.After(tb), nil
+	return falls(ends, byTime), nil
+}
+
+// falls reports whether a list never rises, and falls somewhere.
+func falls(list []redfish.Object, compare func(a, b redfish.Object) (int, bool)) bool {
+	down := false
+	for i := range list[1:] {
+		c, ok := compare(list[i], list[i+1])
+		if !ok || c < 0 {
+			return false
+		}
+		down = down || c > 0
+	}
+	return down
 }
 
 // order puts entries into the order in which they were made. Where they are in no order

@@ -3,7 +3,9 @@ package redfish
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
@@ -30,6 +32,9 @@ type log struct {
 	s       collectors.Settings
 	members []any
 	reverse bool
+	shuffle bool
+	asLinks bool
+	made    int // entries so far
 }
 
 func link(p string) map[string]any { return map[string]any{"@odata.id": p} }
@@ -76,15 +81,25 @@ func (l *log) publish() {
 	if l.reverse {
 		slices.Reverse(m)
 	}
-	l.tree.Set(entries, map[string]any{"Members": m, "Members@odata.count": len(m)})
+	if l.shuffle {
+		rand.Shuffle(len(m), func(i, j int) { m[i], m[j] = m[j], m[i] })
+	}
+	for i := range m {
+		if o, ok := m[i].(map[string]any); ok && l.asLinks {
+			l.tree.Set(o["@odata.id"].(string), o)
+			m[i] = link(o["@odata.id"].(string))
+		}
+	}
+	l.tree.Set(entries, map[string]any{"@odata.id": entries, "Members": m, "Members@odata.count": len(m)})
 }
 
 func (l *log) add(ids ...int) {
 	for _, id := range ids {
 		l.members = append(l.members, map[string]any{
 			"@odata.id": fmt.Sprint(entries, "/", id), "Id": strconv.Itoa(id), "Message": fmt.Sprint("message ", id),
-			"Created": collectortest.Now.Add(time.Duration(len(l.members)) * time.Second).Format(time.RFC3339),
+			"Created": collectortest.Now.Add(time.Duration(l.made) * time.Second).Format(time.RFC3339),
 		})
+		l.made++
 	}
 	l.publish()
 }
@@ -263,5 +278,138 @@ func TestALogWhosePagesGoInCirclesHidesNothingElse(t *testing.T) {
 				t.Errorf("entries when it makes sense again (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+func TestALogIsAskedForWhatIsNew(t *testing.T) {
+	for name, c := range map[string]struct {
+		vary func(*log)
+		dear bool // only the whole of it can be had
+	}{
+		"all queries honoured":      {vary: func(*log) {}},
+		"newest first":              {vary: func(l *log) { l.reverse = true }},
+		"$skip and $top ignored":    {vary: func(l *log) { l.tree.Ignores = []string{"$skip", "$top"} }},
+		"newest first, the same":    {vary: func(l *log) { l.reverse, l.tree.Ignores = true, []string{"$skip", "$top"} }},
+		"all queries ignored":       {vary: func(l *log) { l.tree.Ignores = []string{"$skip", "$top", "$filter", "$expand"} }, dear: true},
+		"pages":                     {vary: func(l *log) { l.tree.PageSize = 20 }},
+		"pages, newest first":       {vary: func(l *log) { l.tree.PageSize, l.reverse = 20, true }},
+		"links, not expanded":       {vary: func(l *log) { l.links(); l.tree.Ignores = []string{"$expand", "$filter"} }},
+		"links, newest first":       {vary: func(l *log) { l.links(); l.reverse, l.tree.Ignores = true, []string{"$expand", "$filter"} }},
+		"links, queries ignored":    {vary: func(l *log) { l.links(); l.tree.Ignores = []string{"$skip", "$top", "$filter", "$expand"} }},
+		"links that expand":         {vary: func(l *log) { l.links() }},
+		"in no order":               {vary: func(l *log) { l.shuffle = true; l.tree.Ignores = []string{"$skip", "$top", "$filter"} }, dear: true},
+		"links and no order, paged": {vary: func(l *log) { l.links(); l.shuffle = true; l.tree.Ignores = []string{"$skip", "$top", "$filter"} }, dear: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLog(t, false)
+			c.vary(l)
+			l.publish()
+			now := collectortest.Now
+			l.s.Now = func() time.Time { return now }
+			l.restart()
+			var want []string
+			for id := range 200 {
+				l.add(id + 1)
+				want = append(want, strconv.Itoa(id+1))
+			}
+			if d := cmp.Diff(want, l.poll()); d != "" {
+				t.Fatalf("first poll (-want +got):\n%s", d)
+			}
+			for range 8 { // what is tried once is tried
+				now = now.Add(15 * time.Minute)
+				l.poll()
+			}
+			for id := 201; id < 210; id += 3 {
+				now = now.Add(15 * time.Minute)
+				l.add(id, id+1, id+2)
+				before := l.tree.Bytes.Load()
+				if d := cmp.Diff([]string{strconv.Itoa(id), strconv.Itoa(id + 1), strconv.Itoa(id + 2)}, l.poll()); d != "" {
+					t.Errorf("new entries (-want +got):\n%s", d)
+				}
+				if n := l.tree.Bytes.Load() - before; n > 16<<10 && !c.dear {
+					t.Errorf("%d bytes for three new entries of a log of 200", n)
+				}
+			}
+			// A full log drops its oldest entries for new ones.
+			for id := 210; id < 216; id += 2 {
+				now = now.Add(15 * time.Minute)
+				l.members = l.members[2:]
+				l.add(id, id+1)
+				if d := cmp.Diff([]string{strconv.Itoa(id), strconv.Itoa(id + 1)}, l.poll()); d != "" {
+					t.Errorf("new entries of a full log (-want +got):\n%s", d)
+				}
+			}
+		})
+	}
+}
+
+// links shows the entries as resources of their own.
+func (l *log) links() { l.asLinks = true }
+
+func TestALogThatOnlyComesWholeIsReadAtABoundedPace(t *testing.T) {
+	l := newLog(t, false)
+	l.tree.Ignores = []string{"$skip", "$top", "$filter"}
+	now := collectortest.Now
+	l.s.Now = func() time.Time { return now }
+	l.restart()
+	for id := range 2000 {
+		l.add(id + 1)
+	}
+	l.poll()
+	size := l.tree.Bytes.Load()
+	for id := range 120 { // twenty minutes of a log that changes all the time
+		now = now.Add(10 * time.Second)
+		l.add(2001 + id)
+		l.poll()
+	}
+	if read := l.tree.Bytes.Load() - size; read > 20*60*pace+4*size {
+		t.Errorf("%d bytes in twenty minutes of a log of %d", read, size)
+	}
+}
+
+func TestALogShownAtSeveralPathsIsReadOnce(t *testing.T) {
+	l := newLog(t, true)
+	const other = "/redfish/v1/Managers/1/LogServices/SEL"
+	l.tree.Set("/redfish/v1", map[string]any{"Systems": link("/redfish/v1/Systems"), "Managers": link("/redfish/v1/Managers"), "Chassis": link("/redfish/v1/Chassis")})
+	l.tree.Set("/redfish/v1/Managers", map[string]any{"Members": []any{link("/redfish/v1/Managers/1")}})
+	l.tree.Set("/redfish/v1/Managers/1", map[string]any{"@odata.id": "/redfish/v1/Managers/1", "LogServices": link("/redfish/v1/Managers/1/LogServices/")})
+	l.tree.Set("/redfish/v1/Managers/1/LogServices", map[string]any{"Members": []any{link(other), link("/redfish/v1/Systems/1/LogServices/SEL/")}})
+	l.tree.Set(other, map[string]any{"@odata.id": other, "Id": "SEL", "Entries": link(other + "/Entries")})
+	l.tree.Set("/redfish/v1/Chassis", map[string]any{"Members": []any{link("/redfish/v1/Chassis/1")}})
+	l.tree.Set("/redfish/v1/Chassis/1", map[string]any{"@odata.id": "/redfish/v1/Chassis/1", "LogServices": link("/redfish/v1/Systems/1/LogServices")})
+	now := collectortest.Now
+	l.s.Now = func() time.Time { return now }
+	l.restart()
+	both := func() { // the manager's log says what the system's does, under paths of its own
+		var m []any
+		for _, e := range l.members {
+			o := maps.Clone(e.(map[string]any))
+			o["@odata.id"] = other + "/Entries/" + o["Id"].(string)
+			m = append(m, o)
+		}
+		l.tree.Set(other+"/Entries", map[string]any{"Members": m})
+	}
+	l.add(1, 2, 3, 4, 5, 6)
+	both()
+	if d := cmp.Diff([]string{"1", "2", "3", "4", "5", "6"}, l.poll()); d != "" {
+		t.Errorf("entries (-want +got):\n%s", d)
+	}
+	for id := 7; id < 12; id++ {
+		now = now.Add(10 * time.Second)
+		l.add(id)
+		both()
+		before := l.tree.Requests.Load()
+		if d := cmp.Diff([]string{strconv.Itoa(id)}, l.poll()); d != "" {
+			t.Errorf("entries (-want +got):\n%s", d)
+		}
+		if n := l.tree.Requests.Load() - before; n > 3 && id > 8 {
+			t.Errorf("%d requests in a poll, want one for the log and one for the power state", n)
+		}
+	}
+	// What only the other path shows is not lost.
+	l.tree.Set(other+"/Entries", map[string]any{"Members": []any{map[string]any{"@odata.id": other + "/Entries/1", "Id": "1", "Message": "of its own", "Created": now.Format(time.RFC3339)}}})
+	now = now.Add(twinEvery)
+	if got := l.poll(); len(got) != 1 {
+		t.Errorf("entries %v, want the one of the other path", got)
 	}
 }

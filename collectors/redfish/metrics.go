@@ -88,8 +88,8 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 			src.every = 4 * r.cfg.SensorInterval
 		}
 	}
-	r.put(src, x, now, now)
-	if src.rank == rankSensors && !silent(o) && (m.q == sensor.RPM || m.q == sensor.Percent) {
+	r.put(src, x, now)
+	if src.rank == rankSensors && !silent(o) && m.q == sensor.RPM {
 		r.health(src, o, id, name, place, now)
 	}
 }
@@ -117,7 +117,7 @@ func (r *reader) health(src *source, o redfish.Object, id, name, place string, n
 		r.put(src, &reading{
 			id: id + " Health", name: name, place: place, sole: true, value: truth(h != "Critical"), ok: true,
 			metric: &sensor.Series{Metric: "auspex_fan_healthy", Kind: kind, Part: part, Scale: 1},
-		}, now, now)
+		}, now)
 	}
 }
 
@@ -194,7 +194,7 @@ func (r *reader) member(src *source, o redfish.Object, i int, array, key, unit s
 		x.value, x.ok = v*scale+offset, true
 	}
 	if _, there := o[key]; there {
-		r.put(src, x, now, now)
+		r.put(src, x, now)
 	}
 }
 
@@ -227,7 +227,7 @@ func (r *reader) supply(src *source, o redfish.Object, part, id string, now time
 		r.put(src, &reading{
 			id: id + "/" + key, name: name, array: "PowerSupplies " + key, q: q, sole: true, value: v, ok: true, bounds: bounds,
 			metric: &sensor.Series{Metric: metric, Kind: schemas.KindPSU, Part: part, Scale: 1},
-		}, now, now)
+		}, now)
 	}
 	had := make(map[string]bool)
 	for _, n := range supplyNumbers {
@@ -306,13 +306,13 @@ func (r *reader) readFans(ctx context.Context, src *source, now time.Time) error
 			r.put(src, &reading{
 				id: o.ID() + "#/SpeedPercent/" + n.key, same: same, name: name, q: n.q, sole: true, value: v, ok: true,
 				metric: &sensor.Series{Metric: n.metric, Kind: schemas.KindFan, Part: part, Scale: n.scale},
-			}, now, now)
+			}, now)
 		}
 		if health := o.Object("Status").String("Health"); health != "" && !silent(o) {
 			r.put(src, &reading{
 				id: o.ID() + " Health", name: name, sole: true, value: truth(health != "Critical"), ok: true,
 				metric: &sensor.Series{Metric: "auspex_fan_healthy", Kind: schemas.KindFan, Part: part, Scale: 1},
-			}, now, now)
+			}, now)
 		}
 	}
 	return err
@@ -418,7 +418,7 @@ func (r *reader) excerpt(src *source, e redfish.Object, name, unit, owner, at st
 	r.put(src, &reading{
 		id: src.path + at, same: same, name: name, place: src.chassis + " " + owner + " " + e.String("PhysicalContext"), q: q, sole: owner != "",
 		value: v*scale + offset, ok: true,
-	}, now, now)
+	}, now)
 }
 
 // readComponents follows a collection of processors or memory modules to their metrics.
@@ -481,7 +481,7 @@ func (r *reader) readMetrics(ctx context.Context, src *source, now time.Time) er
 			r.put(src, &reading{
 				id: src.path + "#" + fragment, name: name, sole: true, value: v, ok: true,
 				metric: &sensor.Series{Metric: "auspex_" + kind + "_" + p.metric, Kind: kind, Part: part, Scale: p.scale},
-			}, now, now)
+			}, now)
 		}
 	}
 	r.excerpts(src, o, part, "#", now)

@@ -88,9 +88,9 @@ func (r *reader) child(from *source, path string, k rank, read func(*reader, con
 // give notes that a source has a reading.
 func (s *source) give(inv *inventory, x *series) {
 	if _, ok := s.gives[x]; !ok {
+		s.gives[x] = 0
 		inv.dirty = true
 	}
-	s.gives[x] = 0
 }
 
 // idle notes that a report has had nothing new of its series. What others have as well is
@@ -98,6 +98,7 @@ func (s *source) give(inv *inventory, x *series) {
 func (s *source) idle(inv *inventory, given map[*series]bool) {
 	for x := range s.gives {
 		if given[x] {
+			s.gives[x] = 0
 			continue
 		}
 		if s.gives[x]++; s.gives[x] < 2 {
@@ -105,12 +106,21 @@ func (s *source) idle(inv *inventory, given map[*series]bool) {
 		}
 		for _, other := range inv.sources {
 			if _, ok := other.gives[x]; ok && other.rank.family() != rankReports {
-				delete(s.gives, x)
-				inv.dirty = true
+				inv.leave(x)
 				break
 			}
 		}
 	}
+}
+
+// leave takes a series from all reports.
+func (inv *inventory) leave(x *series) {
+	for _, s := range inv.sources {
+		if s.rank.family() == rankReports {
+			delete(s.gives, x)
+		}
+	}
+	inv.dirty = true
 }
 
 // plan chooses sources that together have every series, at least cost: again and again the
@@ -235,7 +245,7 @@ func before(a, b *source) bool {
 func (s *source) order() int {
 	switch {
 	case s.again:
-		return 3*int(rankExcerpts) + 2
+		return max(3*int(rankExcerpts)+2, 3*int(s.rank))
 	case s.wanted:
 		return 3*int(rankExcerpts) + 1
 	}

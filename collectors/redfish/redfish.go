@@ -482,3 +482,8 @@ func (r *reader) discover(ctx context.Context, now time.Time) error {
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignSEL, collectors.SignSensors}, Attr: schemas.AttrRedfishURL}
 }
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.BMC, "tls", &c.TLS
+}

@@ -43,15 +43,24 @@ func (r *reader) readTelemetry(ctx context.Context, src *source, _ time.Time) er
 	return nil
 }
 
-// readDefinitions reads what the metrics of reports are (DSP0268, MetricDefinition), where
-// one request says it of all.
+// readDefinitions reads what the metrics of reports are (DSP0268, MetricDefinition). Where the
+// service does not expand them, those that a report asks for are read one by one.
 func (r *reader) readDefinitions(ctx context.Context, src *source, _ time.Time) error {
 	list, err := r.list(ctx, src.path)
 	for _, o := range list {
-		if q, _, _ := sensor.Unit(o.String("Units")); q != "" {
-			r.found.metrics[o.String("Id")] = o
+		if id := cmp.Or(o.String("Id"), lastPart(o.ID())); r.found.metrics[id] == nil || !o.IsLink() {
+			r.found.metrics[id] = o
 		}
 	}
+	return err
+}
+
+func (r *reader) readDefinition(ctx context.Context, src *source, _ time.Time) error {
+	o, err := r.get(ctx, src.path)
+	if o == nil {
+		o = redfish.Object{}
+	}
+	r.found.metrics[lastPart(src.path)] = o
 	return err
 }
 
@@ -194,10 +203,17 @@ func (r *reader) take(s *series, list []value, skew time.Duration, given map[*se
 	newest := list[len(list)-1]
 	if newest.at.IsZero() {
 		given[s] = true
-		r.sampleOf(s, newest, now, now)
+		if !s.read.Equal(now) {
+			s.read = now
+			r.sampleOf(s, newest, now)
+		}
 		return
 	}
 	since := s.at
+	if s.read.Equal(now) && newest.at.After(since) && s.text == nil { // another source has said it in this round
+		given[s], s.at = true, newest.at
+		return
+	}
 	for _, v := range list {
 		if !v.at.After(since) || v.at.Before(newest.at) && (s.at.IsZero() || newest.at.Sub(v.at) > recent) {
 			continue
@@ -211,12 +227,15 @@ func (r *reader) take(s *series, list []value, skew time.Duration, given map[*se
 			continue
 		}
 		given[s] = true
-		r.sampleOf(s, v, at, now)
+		r.sampleOf(s, v, at)
 	}
 	s.at = newest.at
+	if given[s] {
+		s.read = now
+	}
 }
 
-func (r *reader) sampleOf(s *series, v value, at, now time.Time) {
+func (r *reader) sampleOf(s *series, v value, at time.Time) {
 	switch {
 	case s.celsius && math.Abs(v.number*s.scale) > implausible:
 		r.bad.Inc()
@@ -224,11 +243,7 @@ func (r *reader) sampleOf(s *series, v value, at, now time.Time) {
 		for text, ref := range s.text {
 			r.batch.Sample(ref, at, truth(text == v.text))
 		}
-	case s.read.Equal(now) && at.Equal(now): // another source has said it
 	default:
-		if at.Equal(now) {
-			s.read = now
-		}
 		r.batch.Sample(s.ref, at, v.number*s.scale)
 	}
 }
@@ -276,6 +291,13 @@ func (r *reader) reportSeries(src *source, key [2]string, several bool, list []v
 			id: own, name: strings.TrimPrefix(path, "/redfish/v1/"), sole: !statistic.MatchString(id), q: p.q,
 			metric: &sensor.Series{Metric: "auspex_" + owner + "_" + p.metric, Kind: kind, Part: part, Scale: p.scale},
 		})
+	}
+	if def := r.found.metrics[id]; def != nil && def.IsLink() {
+		if r.child(src, def.ID(), rankDefinitions, (*reader).readDefinition); !r.waits(def.ID(), r.s.Now()) {
+			src.again = true
+			r.c.Forget(src.path)
+			return nil
+		}
 	}
 	if def := r.found.metrics[id]; def != nil && text == "" && !statistic.MatchString(id) && !extreme(def) {
 		// The definition says its unit, and its name or the property's what part it is of. Of
@@ -347,7 +369,7 @@ func clash(list []value, named bool) bool {
 		}
 		shortest, longest = min(shortest, gap), max(longest, gap)
 	}
-	return !named && (len(list) == 2 || len(list) > 2 && longest > 3*shortest)
+	return !named && len(list) > 1 && (len(list) < 4 || 2*longest > 3*shortest)
 }
 
 // ownerOf names the part that a path speaks of.

@@ -28,13 +28,6 @@ import (
 // Name is the collector's key in the configuration.
 const Name = "slurm"
 
-// Types of the events that the inventory and the correlator read.
-const (
-	TypeWorkloadState  = "workload.state"
-	TypeWorkloadFailed = "workload.failed"
-	TypeNodeState      = "node.state"
-)
-
 func init() {
 	collectors.Register(Name, func() collectors.Config { return Default() })
 }
@@ -309,7 +302,7 @@ func (p *poller) jobs(list []json.RawMessage, now time.Time) {
 		p.changed = true
 		if !t.ended {
 			name := workload(id)
-			ev := p.event(name, TypeWorkloadState, "UNKNOWN", now)
+			ev := p.event(name, schemas.EventWorkloadState, "UNKNOWN", now)
 			ev.Message = name + " is not listed any more"
 			ev.SetAttr("workload", name)
 			ev.SetAttr("end", now.Format(time.RFC3339))
@@ -353,7 +346,7 @@ func (p *poller) job(j *job, now time.Time) {
 		p.metrics.malformed.Inc()
 		p.log.Warn("node list of a job is not understood", "job", name, "error", err)
 	}
-	ev := p.event(name, TypeWorkloadState, state, at)
+	ev := p.event(name, schemas.EventWorkloadState, state, at)
 	for _, a := range [][2]string{
 		{"workload", name},
 		{"owner", j.User},
@@ -380,7 +373,7 @@ func (p *poller) job(j *job, now time.Time) {
 	if !failed(state) {
 		return
 	}
-	f := p.event(name, TypeWorkloadFailed, strconv.FormatInt(j.Exit.status(), 10), at)
+	f := p.event(name, schemas.EventWorkloadFailed, strconv.FormatInt(j.Exit.status(), 10), at)
 	f.Severity, f.Attrs = schemas.SeverityError, make(map[string]string, len(ev.Attrs)+2)
 	maps.Copy(f.Attrs, ev.Attrs)
 	f.SetAttr("state", state)
@@ -388,7 +381,7 @@ func (p *poller) job(j *job, now time.Time) {
 		f.SetAttr("signal", strconv.FormatInt(j.Exit.signal, 10))
 	}
 	f.Message = fmt.Sprintf("%s (%s of %s) %s on %d nodes: exit code %d", name, j.Name, j.User, state, len(hosts), j.Exit.status())
-	f.ID = schemas.EventID(p.device, epoch, name, TypeWorkloadFailed, strconv.FormatInt(at.Unix(), 10))
+	f.ID = schemas.EventID(p.device, epoch, name, schemas.EventWorkloadFailed, strconv.FormatInt(at.Unix(), 10))
 	p.batch.Event(f)
 }
 
@@ -411,7 +404,7 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 		if changed := n.Changed.Time(); (c == "DOWN" || c == "DRAIN") && !changed.IsZero() && now.Sub(changed) < p.cfg.Interval+time.Minute && changed.Before(now) {
 			at = changed
 		}
-		ev := p.event(n.Name, TypeNodeState, c, at)
+		ev := p.event(n.Name, schemas.EventNodeState, c, at)
 		ev.Message = n.Name + " is " + all
 		ev.SetAttr("state", all)
 		if n.Reason != "" && (c == "DOWN" || c == "DRAIN") { // an old reason outlives its state
@@ -434,4 +427,9 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 // Evidence implements [collectors.Witness].
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{Signs: []collectors.Sign{collectors.SignJobs}}
+}
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Scheduler, "tls", &c.TLS
 }

@@ -123,3 +123,8 @@ func (b controller) LastReset(ctx context.Context) (t time.Time, skew time.Durat
 
 // Close implements power.BMC.
 func (b controller) Close(ctx context.Context) error { return b.c.Close(ctx) }
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.BMC, "", &c.TLS
+}

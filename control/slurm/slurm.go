@@ -95,3 +95,8 @@ func (s scheduler) set(ctx context.Context, name, state, reason string) error {
 	}
 	return err
 }
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Scheduler, "tls", &c.TLS
+}

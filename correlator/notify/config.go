@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -104,6 +105,31 @@ func (c Config) CheckFiles() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Try asks an Alertmanager for its state (API v2, GET /status), and changes nothing.
+func (t Target) Try(ctx context.Context) error {
+	c, err := t.client()
+	if err != nil {
+		return err
+	}
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(t.URL, "/")+"/api/v2/status", nil)
+	if err != nil {
+		return err
+	}
+	if err := t.authorize(req); err != nil {
+		return err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %s", resp.Status)
+	}
+	return nil
 }
 
 // client builds the HTTP client of a target; it reads the TLS files.

@@ -27,6 +27,7 @@ type Options struct {
 	Metrics  string // OpenMetrics text with time stamps; empty is none
 	Out      string // incidents.jsonl, formats section 5
 	Strict   bool   // a bad line stops the command
+	MaxSize  int64  // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
 
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -62,7 +63,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		return res, err
 	}
 	res.Bad += bad
-	in, err := textfile.Open(o.Events, o.Stdin)
+	in, err := textfile.Open(o.Events, o.Stdin, o.MaxSize)
 	if err != nil {
 		return res, fmt.Errorf("read events: %w", err)
 	}
@@ -168,7 +169,7 @@ func readMetrics(ctx context.Context, o Options, p *textfile.Progress) ([]schema
 	if o.Metrics == "" {
 		return nil, 0, nil
 	}
-	in, err := textfile.Open(o.Metrics, o.Stdin)
+	in, err := textfile.Open(o.Metrics, o.Stdin, o.MaxSize)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read metrics: %w", err)
 	}

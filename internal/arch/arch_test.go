@@ -7,9 +7,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"auspex/schemas"
 )
 
 const module = "auspex/"
@@ -120,6 +123,23 @@ func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
 		for call, where := range only {
 			if strings.Contains(text, call) && !slices.ContainsFunc(where, func(p string) bool { return strings.HasPrefix(path, p) }) {
 				t.Errorf("%s calls %s: use internal/bus/wire to decode and bus.Follow to read", path, strings.Trim(call, ".("))
+			}
+		}
+	})
+}
+
+// TestEventTypesAreConstants: a type that is spelt by hand may be spelt wrongly, and
+// then nobody reads it.
+func TestEventTypesAreConstants(t *testing.T) {
+	types := schemas.EventTypes()
+	quoted := regexp.MustCompile(`"([a-z]+\.[a-z_]+)"`)
+	sources(t, func(path, text string) {
+		if path == "schemas/event_types.go" {
+			return
+		}
+		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+			if slices.Contains(types, m[1]) {
+				t.Errorf("%s spells %s: use the constant in schemas", path, m[1])
 			}
 		}
 	})

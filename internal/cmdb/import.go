@@ -17,11 +17,14 @@ import (
 // DefaultSource is the source of what is imported without another name.
 const DefaultSource = "file"
 
-// Bounds say how much of what a source brought an import may take away, and how
-// many of its own records may be unusable: shares from 0 to 1, of resources, of
-// links, and for the latter of workloads, each.
+// Bounds say when an import is refused. Resources, links and workloads are held
+// against them each for themselves.
 type Bounds struct {
+	// MaxRemoved is the share, from 0 to 1, of the resources or of the links that a
+	// source brought that an import may take away.
 	MaxRemoved float64 `yaml:"max_removed"`
+	// MaxSkipped is the share of an import's resources, links or workloads that may be
+	// unusable.
 	MaxSkipped float64 `yaml:"max_skipped"`
 }
 

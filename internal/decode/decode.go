@@ -47,6 +47,9 @@ type Options struct {
 	Boot time.Time
 	// Strict stops at the first bad line.
 	Strict bool
+	// MaxSize is how many bytes the text may hold, unpacked; 0 is
+	// [textfile.MaxUnpacked] for a packed one.
+	MaxSize int64
 	// Resolve names the resource that an event speaks of; nil leaves the host.
 	Resolve func(ev *schemas.Event) string
 	// Now supplies the year that syslog leaves out; nil is the clock.
@@ -69,7 +72,7 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	text, err := textfile.NewReader(in)
+	text, err := textfile.NewReader(in, o.MaxSize)
 	if err != nil {
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}

@@ -271,10 +271,9 @@ func (p *product) kill() {
 	<-p.done
 }
 
-// interrupt is Ctrl-C; it returns how long the product took to end.
-func (p *product) interrupt() time.Duration {
+// interrupt is Ctrl-C, and waits for the product's end.
+func (p *product) interrupt() {
 	p.t.Helper()
-	began := time.Now()
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		p.t.Fatalf("interrupt: %v", err)
 	}
@@ -286,7 +285,6 @@ func (p *product) interrupt() time.Duration {
 	if *p.exit != nil {
 		p.t.Errorf("after an interrupt the product ended with %v", *p.exit)
 	}
-	return time.Since(began)
 }
 
 // get reads a route of the API into v.

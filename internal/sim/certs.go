@@ -27,9 +27,9 @@ const (
 
 // certificate loads the certificate that all listeners share, or makes it and
 // the authority that signs it. The authority's key is not kept.
-func certificate(dir string, now time.Time) (tls.Certificate, error) {
+func certificate(dir string, ip net.IP, now time.Time) (tls.Certificate, error) {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, certFile), filepath.Join(dir, keyFile))
-	if err == nil && cert.Leaf != nil && cert.Leaf.NotAfter.After(now.AddDate(0, 1, 0)) {
+	if err == nil && cert.Leaf != nil && cert.Leaf.NotAfter.After(now.AddDate(0, 1, 0)) && cert.Leaf.VerifyHostname(ip.String()) == nil {
 		return cert, nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +50,7 @@ func certificate(dir string, now time.Time) (tls.Certificate, error) {
 	}
 	leaf := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, ip},
 		NotBefore:   now.Add(-time.Hour), NotAfter: now.AddDate(5, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}

@@ -55,10 +55,11 @@ const (
 	LedgerFile    = "ledger.jsonl"
 	EndpointsFile = "endpoints.json"
 
-	tokenFile = "slurm.token"
-	stateFile = "state.json"
-	lockFile  = "lock"
-	kmsgDir   = "kmsg"
+	tokenFile    = "slurm.token"
+	passwordFile = "password"
+	stateFile    = "state.json"
+	lockFile     = "lock"
+	kmsgDir      = "kmsg"
 )
 
 // maxWait bounds how late the model does what a request has planned.
@@ -82,7 +83,8 @@ type Config struct {
 	Dir    string
 	Script []byte // YAML; empty plays nothing
 	Seed   uint64
-	Listen string // the address, without a port, of all endpoints
+	Listen string // the address, without a port, of all endpoints; beyond loopback the fleet's password is drawn
+	Port   int    // of the first endpoint, the others follow one by one; 0 takes free ones, and the same again the next time
 	Fleet  fleet.Config
 	Log    *slog.Logger
 	Tell   func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
@@ -99,8 +101,11 @@ func (c Config) Validate() error {
 	if c.Dir == "" {
 		return errors.New("dir is empty")
 	}
-	if ip := net.ParseIP(c.Listen); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("listen is %q; it must be a loopback address, for the passwords of the fleet are public", c.Listen)
+	if ip := net.ParseIP(c.Listen); ip == nil || ip.IsUnspecified() || ip.IsMulticast() {
+		return fmt.Errorf("listen is %q; it must be one IP address that clients can reach, for it stands in the inventory", c.Listen)
+	}
+	if c.Port < 0 || c.Port > 65535 {
+		return fmt.Errorf("port is %d; want 0 (free ones) to 65535", c.Port)
 	}
 	if err := c.Fleet.Validate(); err != nil {
 		return fmt.Errorf("fleet: %w", err)
@@ -190,12 +195,18 @@ func (s *simulator) run(parent context.Context) (err error) {
 		return err
 	}
 	now := time.Now()
-	if s.tls, err = certificate(dir, now); err != nil {
+	if s.tls, err = certificate(dir, net.ParseIP(s.cfg.Listen), now); err != nil {
 		return err
 	}
-	token, err := s.token()
+	token, err := s.secret(tokenFile)
 	if err != nil {
 		return err
+	}
+	if !net.ParseIP(s.cfg.Listen).IsLoopback() {
+		if s.cfg.Fleet.Password, err = s.secret(passwordFile); err != nil {
+			return err
+		}
+		s.cfg.Fleet.Password = s.cfg.Fleet.Password[:16] // what IPMI 1.5 clients take as well
 	}
 	led, err := ledger.Open(s.path(LedgerFile), s.cfg.Tell)
 	if err != nil {
@@ -420,35 +431,43 @@ func (s *simulator) fail(err error) {
 	}
 }
 
-// tcp opens a listener on the port of the last time, or on a free one.
+// tcp opens a listener on the port that the configuration gives, else on that of
+// the last time, or on a free one.
 func (s *simulator) tcp(key string) (net.Listener, error) {
-	if port := s.known[key]; port != 0 {
-		if l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(s.cfg.Listen), Port: port}); err == nil {
-			s.ports[key] = port
-			return l, nil
+	var l *net.TCPListener
+	port, err := s.open(key, func(ip net.IP, port int) (n int, err error) {
+		if l, err = net.ListenTCP("tcp", &net.TCPAddr{IP: ip, Port: port}); err == nil {
+			n = l.Addr().(*net.TCPAddr).Port
 		}
-	}
-	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.ParseIP(s.cfg.Listen)})
-	if err != nil {
-		return nil, err
-	}
-	s.ports[key] = l.Addr().(*net.TCPAddr).Port
-	return l, nil
+		return n, err
+	})
+	s.ports[key] = port
+	return l, err
 }
 
 func (s *simulator) udp(key string) (net.PacketConn, error) {
+	var c *net.UDPConn
+	port, err := s.open(key, func(ip net.IP, port int) (n int, err error) {
+		if c, err = net.ListenUDP("udp", &net.UDPAddr{IP: ip, Port: port}); err == nil {
+			n = c.LocalAddr().(*net.UDPAddr).Port
+		}
+		return n, err
+	})
+	s.ports[key] = port
+	return c, err
+}
+
+func (s *simulator) open(key string, listen func(ip net.IP, port int) (int, error)) (int, error) {
+	ip := net.ParseIP(s.cfg.Listen)
+	if s.cfg.Port > 0 {
+		return listen(ip, s.cfg.Port+len(s.ports))
+	}
 	if port := s.known[key]; port != 0 {
-		if c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(s.cfg.Listen), Port: port}); err == nil {
-			s.ports[key] = port
-			return c, nil
+		if n, err := listen(ip, port); err == nil {
+			return n, nil
 		}
 	}
-	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(s.cfg.Listen)})
-	if err != nil {
-		return nil, err
-	}
-	s.ports[key] = c.LocalAddr().(*net.UDPAddr).Port
-	return c, nil
+	return listen(ip, 0)
 }
 
 // publish writes what a client needs to find the fleet.
@@ -456,7 +475,7 @@ func (s *simulator) publish(t schemas.Topology) error {
 	if err := writeJSON(s.path(TopologyFile), t, 0o600); err != nil {
 		return err
 	}
-	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, fleet.Password)
+	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, s.fleet.Password())
 	if err := writeFile(s.path(SecretsFile), []byte(secrets), 0o600); err != nil {
 		return err
 	}
@@ -465,16 +484,17 @@ func (s *simulator) publish(t schemas.Topology) error {
 	}, 0o600)
 }
 
-// token returns the scheduler's token, which stays the same over restarts.
-func (s *simulator) token() (string, error) {
-	data, err := os.ReadFile(s.path(tokenFile))
+// secret returns what a file holds, drawn the first time; it stays the same over
+// restarts.
+func (s *simulator) secret(file string) (string, error) {
+	data, err := os.ReadFile(s.path(file))
 	if err == nil && len(data) >= 32 {
 		return string(data), nil
 	}
 	var b [24]byte
 	_, _ = rand.Read(b[:])
 	token := hex.EncodeToString(b[:])
-	return token, writeFile(s.path(tokenFile), []byte(token), 0o600)
+	return token, writeFile(s.path(file), []byte(token), 0o600)
 }
 
 // lock makes sure that one simulator uses a directory.

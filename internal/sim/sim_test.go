@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -311,6 +312,62 @@ func TestFaultsComeAtTheirTimeAndAreWrittenDown(t *testing.T) {
 	}
 }
 
+// Another address with ports one after the other, all of it in the inventory.
+func TestAddressAndPortsAreTheOperators(t *testing.T) {
+	cfg := small(t.TempDir())
+	cfg.Listen = "127.0.0.9"
+	l, err := net.Listen("tcp", "127.0.0.9:0")
+	if err != nil {
+		t.Skip("this machine has one loopback address:", err)
+	}
+	cfg.Port = l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eps, stop := begin(t, cfg)
+	seen := map[int]bool{}
+	for key, port := range eps.Ports {
+		if port < cfg.Port || port >= cfg.Port+len(eps.Ports) || seen[port] {
+			t.Errorf("%s is on port %d of %d to %d", key, port, cfg.Port, cfg.Port+len(eps.Ports)-1)
+		}
+		seen[port] = true
+	}
+	text, err := os.ReadFile(filepath.Join(cfg.Dir, TopologyFile))
+	if err != nil || !bytes.Contains(text, []byte("https://127.0.0.9:")) || bytes.Contains(text, []byte("127.0.0.1:")) {
+		t.Errorf("inventory without the address, or with another: %v", err)
+	}
+	pool := x509.NewCertPool()
+	ca, err := os.ReadFile(filepath.Join(cfg.Dir, CAFile))
+	if err != nil || !pool.AppendCertsFromPEM(ca) {
+		t.Fatal("no authority:", err)
+	}
+	conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.9:%d", eps.Ports["gpu-r01-01/redfish"]), &tls.Config{RootCAs: pool})
+	if err != nil {
+		t.Fatal("the certificate does not cover the address:", err)
+	}
+	_ = conn.Close()
+	stop()
+}
+
+// Beyond loopback nobody knows the password who cannot read the simulator's files.
+func TestPasswordBeyondLoopbackIsDrawn(t *testing.T) {
+	s := newSimulator(Config{Dir: t.TempDir()})
+	a, err := s.secret(passwordFile)
+	b, err2 := s.secret(passwordFile)
+	if err != nil || err2 != nil || a != b || len(a) < 32 {
+		t.Errorf("drawn %q, then %q: %v %v", a, b, err, err2)
+	}
+	if info, err := os.Stat(filepath.Join(s.cfg.Dir, passwordFile)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	cfg := fleet.DefaultConfig()
+	cfg.Password = a[:16]
+	f := fleet.New(cfg, 1, t.TempDir(), nil, time.Now())
+	if got, ok := f.BMC("gpu-r01-01").Password(fleet.User); !ok || got != a[:16] {
+		t.Errorf("the controllers take %q", got)
+	}
+}
+
 func TestBadConfigurationIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	for _, tc := range []struct {
@@ -319,7 +376,9 @@ func TestBadConfigurationIsRefusedBeforeAnythingIsTouched(t *testing.T) {
 		want string
 	}{
 		{"no directory", func(c *Config) { c.Dir = "" }, "dir is empty"},
-		{"an open address", func(c *Config) { c.Listen = "0.0.0.0" }, "loopback"},
+		{"an open address", func(c *Config) { c.Listen = "0.0.0.0" }, "one IP address"},
+		{"a name", func(c *Config) { c.Listen = "localhost" }, "one IP address"},
+		{"a port that none is", func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{"no racks", func(c *Config) { c.Fleet.Racks = 0 }, "racks is 0"},
 		{"a bad script", func(c *Config) { c.Script = []byte("faults: [{kind: x}]") }, "unknown kind"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -137,4 +138,28 @@ func TestWhichDaemonIsTrusted(t *testing.T) {
 		defer c.Close()
 		return c.Get(t.Context(), "nodes", &struct{}{})
 	})
+}
+
+// An answer that unpacks to a gigabyte is given up once it is larger than any
+// answer may be.
+func TestAPackedAnswerIsBoundedUnpacked(t *testing.T) {
+	bomb := certtest.Bomb(t, 1<<30)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = w.Write(bomb)
+	}))
+	defer s.Close()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("t"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := New(Options{URL: s.URL, Version: "v0.0.42", TokenFile: token, Timeout: time.Minute, MaxBody: 8 << 20})
+	defer c.Close()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := c.Node(t.Context(), "n1")
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrProtocol) || used > 128<<20 {
+		t.Errorf("%v, %d MiB", err, used>>20)
+	}
 }

@@ -44,6 +44,14 @@ func (p *Progress) Reading(name string, in io.Reader) io.Reader {
 	return &countedInput{in: in, name: name, p: p}
 }
 
+// Count tells how many of how many are done.
+func (p *Progress) Count(what string, done, of int) {
+	if now := time.Now(); p.w != nil && now.Sub(p.last) >= p.every {
+		p.last, p.shown = now, true
+		fmt.Fprintf(p.w, "\r\x1b[K%d of %d %s", done, of, what)
+	}
+}
+
 // Clear leaves the line to other words.
 func (p *Progress) Clear() {
 	if p.shown {

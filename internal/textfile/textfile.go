@@ -6,6 +6,7 @@ package textfile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
@@ -36,17 +37,32 @@ func Name(path string) string {
 	return path
 }
 
-// Open opens a file, or stdin where the path is "-". The caller closes it; that
-// leaves stdin open.
-func Open(path string, stdin io.Reader) (io.ReadCloser, error) {
+// Bounds of what a packed file may hold. A few kilobytes can unpack to terabytes.
+const (
+	// MaxUnpacked is what a packed text read line by line may hold, in bytes, where
+	// nothing else is asked for. Plain text has no bound: it is as large as it is.
+	MaxUnpacked = 64 << 30
+	// MaxWhole is what a file may hold that is read into memory as a whole.
+	MaxWhole = 512 << 20
+	// maxWindow is how far back Zstandard may refer; it is what `zstd -d` takes.
+	maxWindow = 128 << 20
+)
+
+// ErrTooLarge is a text that holds more than it may.
+var ErrTooLarge = errors.New("the text is too large")
+
+// Open opens a file, or stdin where the path is "-", whose text has at most most
+// bytes; 0 is [MaxUnpacked] for a packed one. The caller closes it; that leaves
+// stdin open.
+func Open(path string, stdin io.Reader, most int64) (io.ReadCloser, error) {
 	if path == Stdin || path == "" {
-		return NewReader(stdin)
+		return NewReader(stdin, most)
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	r, err := NewReader(f)
+	r, err := NewReader(f, most)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
@@ -54,9 +70,11 @@ func Open(path string, stdin io.Reader) (io.ReadCloser, error) {
 	return r, nil
 }
 
-// ReadFile returns the whole text of a small file.
-func ReadFile(path string, stdin io.Reader) ([]byte, error) {
-	f, err := Open(path, stdin)
+// ReadFile returns the whole text of a file, which has at most [MaxWhole] bytes.
+func ReadFile(path string, stdin io.Reader) ([]byte, error) { return readFile(path, stdin, MaxWhole) }
+
+func readFile(path string, stdin io.Reader, most int64) ([]byte, error) {
+	f, err := Open(path, stdin, most)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +107,8 @@ func (r *Reader) Close() error {
 const bufferBytes = 64 << 10
 
 // NewReader sees through gzip and Zstandard by their first bytes, whatever a file
-// is called.
-func NewReader(in io.Reader) (*Reader, error) {
+// is called. The bound is that of [Open].
+func NewReader(in io.Reader, most int64) (*Reader, error) {
 	r := &Reader{Reader: bufio.NewReaderSize(in, bufferBytes)}
 	head, err := r.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -102,13 +120,15 @@ func NewReader(in io.Reader) (*Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Reader, r.unpack = bufio.NewReaderSize(z, bufferBytes), z.Close
+		r.Reader, r.unpack = bufio.NewReaderSize(bound(z, cmp.Or(most, MaxUnpacked)), bufferBytes), z.Close
 	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(r.Reader)
+		z, err := zstd.NewReader(r.Reader, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, err
 		}
-		r.Reader, r.unpack = bufio.NewReaderSize(z, bufferBytes), func() error { z.Close(); return nil }
+		r.Reader, r.unpack = bufio.NewReaderSize(bound(z, cmp.Or(most, MaxUnpacked)), bufferBytes), func() error { z.Close(); return nil }
+	case most > 0:
+		r.Reader = bufio.NewReaderSize(bound(r.Reader, most), bufferBytes)
 	}
 	head, _ = r.Peek(4) // an error comes again with the first line
 	switch {
@@ -163,6 +183,29 @@ func (u *utf16Reader) unit() (rune, error) {
 		return 0, err
 	}
 	return rune(u.order.Uint16(b[:])), nil
+}
+
+// bounded reads at most left bytes; more are an error, and no end.
+type bounded struct {
+	io.Reader
+	left, most int64
+}
+
+func bound(r io.Reader, most int64) io.Reader { return &bounded{r, most, most} }
+
+// Read implements io.Reader.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, b.most)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1]
+	}
+	n, err := b.Reader.Read(p)
+	if b.left -= int64(n); b.left < 0 { // one byte more than there may be
+		return n - 1, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, b.most)
+	}
+	return n, err
 }
 
 // Reason says what is wrong with a piece of JSON in the words of the format, and

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -61,6 +62,44 @@ func TestTornFileIsAnErrorWithItsName(t *testing.T) {
 	}
 	if got, err := ReadFile(Stdin, strings.NewReader("")); err != nil || len(got) != 0 {
 		t.Errorf("empty input: %q, %v", got, err)
+	}
+}
+
+// A text ends with an error, and not with an end, where it holds more than it may;
+// what is packed is counted unpacked.
+func TestATextHoldsNoMoreThanItMay(t *testing.T) {
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("a line\n", 1000)
+	for name, b := range map[string][]byte{"plain": []byte(text), "gzip": gzipped(t, text), "zstandard": z.EncodeAll([]byte(text), nil)} {
+		for most, fits := range map[int64]bool{0: true, 1: false, 6999: false, 7000: true, 7001: true} {
+			r, err := NewReader(bytes.NewReader(b), most)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r)
+			if fits && (err != nil || len(got) != len(text)) || !fits && (!errors.Is(err, ErrTooLarge) || int64(len(got)) != most) {
+				t.Errorf("%s, at most %d: %d bytes, %v", name, most, len(got), err)
+			}
+			_ = r.Close()
+		}
+	}
+}
+
+// A file that is read as a whole is bounded by itself.
+func TestABombIsNotReadWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bomb.json.gz")
+	block := gzipped(t, strings.Repeat(" ", 1<<20))
+	if err := os.WriteFile(path, bytes.Repeat(block, 64), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := readFile(path, nil, 32<<20); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "bomb.json.gz") || len(b) > 32<<20 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	if b, err := ReadFile(path, nil); err != nil || len(b) != 64<<20 {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }
 

@@ -28,7 +28,7 @@ var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "c
 func fingerprint(ev *schemas.Event, resource string) string {
 	detail := make([]string, 0, 2+len(distinguishing))
 	code := ev.Code
-	if ev.State != "" && ev.Type != "bmc.sel" && ev.Type != "bmc.event" {
+	if ev.State != "" && ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent {
 		code = ""
 	}
 	detail = append(detail, code, ev.Source)

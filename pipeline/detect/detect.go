@@ -45,18 +45,12 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		MinSeverity: schemas.SeverityWarning,
-		Admit:       []string{"host.reboot", "switch.reboot"},
-		Ignore:      []string{TypeWorkloadState, TypeNodeState},
+		Admit:       []string{schemas.EventHostReboot, schemas.EventSwitchReboot},
+		Ignore:      []string{schemas.EventWorkloadState, schemas.EventNodeState},
 		Remember:    24 * time.Hour,
 		MomentTTL:   time.Hour,
 	}
 }
-
-// Types of events that describe the scheduler's state; they are no trouble.
-const (
-	TypeWorkloadState = "workload.state"
-	TypeNodeState     = "node.state"
-)
 
 // Validate reports the first setting that cannot work.
 func (c Config) Validate() error {

@@ -67,7 +67,7 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 			continue
 		}
 		for _, e := range b.GetEvents() {
-			if e.GetType() != TypeWorkloadState {
+			if e.GetType() != schemas.EventWorkloadState {
 				continue
 			}
 			ev := schemas.EventFromWire(e)

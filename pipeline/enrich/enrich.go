@@ -236,9 +236,9 @@ func findDevice(s *cmdb.Snapshot, device string) (string, bool) {
 // kindOf says which kind of part a type of event speaks of; "" is any.
 func kindOf(eventType string) string {
 	switch eventType {
-	case "switch.psu":
+	case schemas.EventSwitchPSU:
 		return schemas.KindPSU
-	case "switch.fan":
+	case schemas.EventSwitchFan:
 		return schemas.KindFan
 	}
 	switch prefix, _, _ := strings.Cut(eventType, "."); prefix {
@@ -298,7 +298,7 @@ func (e *Enricher) Event(ev *schemas.Event) cmdb.Placement {
 	if r.Kind != schemas.KindServer && r.Kind != schemas.KindSwitch {
 		return place(s, device, ev.Resource) // the collector knew the part
 	}
-	if ev.Type == "bmc.unreachable" {
+	if ev.Type == schemas.EventBMCUnreachable {
 		for _, c := range s.Children(device) {
 			if part, _ := s.Resource(c); part.Kind == schemas.KindBMC {
 				return place(s, c, device)

@@ -62,6 +62,8 @@ func (s *Series) Score(at time.Time, x float64) float64 {
 		return min(8, max(0, long-1))
 	}
 	s.gaps += (float32(s.gap) - s.gaps) * 0.01
+	// What has changed while nothing was read has changed over all of that time.
+	steps := float64(s.gap) + 1
 	s.gap = 0
 	if s.n == 0 {
 		s.level, s.now, s.last, s.low, s.high = x, x, x, x, x
@@ -79,7 +81,8 @@ func (s *Series) Score(at time.Time, x float64) float64 {
 	if d, r, ok := s.season(at, x, a, floor); ok {
 		dev, shift = d, r
 	}
-	jump := (x - s.last) / max(float64(s.diff)*1.25, floor) * 0.5
+	change := (x - s.last) / steps
+	jump := change / max(float64(s.diff)*1.25, floor) * 0.5
 	raw := math.Log1p(max(math.Abs(dev), 1.6*math.Abs(shift), math.Abs(jump)))
 	if beyond := max(x-s.high, s.low-x, 0); beyond > 0 && s.n > 100 {
 		raw += 0.3 * math.Log1p(beyond/max(floor, 0.05*(s.high-s.low)))
@@ -96,7 +99,7 @@ func (s *Series) Score(at time.Time, x float64) float64 {
 	e := min(clip, max(-clip, x-s.level))
 	s.level += a * e
 	toward(&s.scale, math.Abs(e), a)
-	toward(&s.diff, min(math.Abs(x-s.last), 10*max(float64(s.diff), floor)), a)
+	toward(&s.diff, min(math.Abs(change), 10*max(float64(s.diff), floor)), a)
 	off := min(math.Abs(raw-float64(s.tail)-b*(raw-float64(s.tail))), 4)
 	toward(&s.tail, raw, b)
 	toward(&s.tailDev, off, b)

@@ -150,3 +150,28 @@ func BenchmarkScore(b *testing.B) {
 		i++
 	}
 }
+
+// TestWhatWentOnDuringAnOutageIsNoJump takes readings of days and nights away: what has changed
+// meanwhile did not change in one step.
+func TestWhatWentOnDuringAnOutageIsNoJump(t *testing.T) {
+	const from = 6000
+	after := func(outage int) float64 {
+		var s Series
+		for i := range from + outage + 1 {
+			x := 50 + 20*math.Sin(float64(i)/1440*2*math.Pi) + 0.01*float64(i%7)
+			if i >= from && i < from+outage {
+				x = math.NaN()
+			}
+			if score := s.Score(time.Date(2026, 1, 1, 0, i, 0, 0, time.UTC), x); i == from+outage {
+				return score
+			}
+		}
+		return 0
+	}
+	usual := after(0)
+	for _, outage := range []int{3, 30, 120, 300} {
+		if got := after(outage); got > usual+1 {
+			t.Errorf("score %.1f after an outage of %d readings, %.1f without one", got, outage, usual)
+		}
+	}
+}

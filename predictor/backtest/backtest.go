@@ -33,6 +33,7 @@ type ForecastOptions struct {
 	Horizon           time.Duration
 	Reliability       string // a CSV file that says how often what was forecast came; empty: none
 	Strict            bool   // a bad line stops the command
+	MaxSize           int64  // bytes that a file may hold, unpacked; 0 is textfile.MaxUnpacked for packed ones
 }
 
 // AnomalyOptions says what Anomaly reads and writes.
@@ -40,6 +41,7 @@ type AnomalyOptions struct {
 	Data, Out string // folders
 	Warmup    int    // rows learnt from and not tested; negative is 15 %, at most 750
 	Strict    bool   // a bad line stops the command
+	MaxSize   int64  // bytes that a file may hold, unpacked; 0 is textfile.MaxUnpacked for packed ones
 }
 
 var (
@@ -86,7 +88,8 @@ func wideFiles(dir string) (files []wideFile, train map[string]string, err error
 // leaves files that cannot be read behind; with strict each is the error.
 type wideReader struct {
 	strict    bool
-	dated     bool // times have to be dates
+	most      int64 // bytes of a file
+	dated     bool  // times have to be dates
 	stderr    io.Writer
 	progress  *textfile.Progress
 	rows, bad int
@@ -94,9 +97,9 @@ type wideReader struct {
 	failed    []string
 }
 
-func newWideReader(strict bool, stderr, stdout io.Writer) *wideReader {
+func newWideReader(strict bool, most int64, stderr, stdout io.Writer) *wideReader {
 	p := textfile.NewProgress(stderr, stdout)
-	return &wideReader{strict: strict, stderr: p.Words(stderr), progress: p}
+	return &wideReader{strict: strict, most: most, stderr: p.Words(stderr), progress: p}
 }
 
 // badRow tells of a row; its error ends the command.
@@ -154,7 +157,7 @@ type wideRow struct {
 // read hands each row of a file on. A bad row is told to bad; its error ends the
 // reading.
 func (w *wideReader) read(ctx context.Context, path string, header func(metrics []string) error, bad func(error) error, row func(*wideRow) error) error {
-	in, err := textfile.Open(path, nil)
+	in, err := textfile.Open(path, nil, w.most)
 	if err != nil {
 		return &unreadableError{fmt.Errorf("read data: %w", err)}
 	}
@@ -385,7 +388,7 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 		}
 	}()
 	enc := json.NewEncoder(out)
-	in := newWideReader(o.Strict, stderr, stdout)
+	in := newWideReader(o.Strict, o.MaxSize, stderr, stdout)
 	in.dated = true
 	defer in.progress.Clear()
 	seen := map[string]bool{}
@@ -446,7 +449,7 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 				if change == trend.CameTrue {
 					rel.crossed(&m.watched, r.at)
 				}
-				m.stand.probability, m.stand.alarm = f.Probability, m.follower.Alarmed()
+				m.stand.said, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
 				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
 				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
 				if f.Crossed || m.follower.Alarmed() {
@@ -493,7 +496,7 @@ func Anomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Writer) er
 	if textfile.SameFile(o.Data, o.Out) {
 		return fmt.Errorf("%w: the scores would overwrite the data in %s", usage.Err, o.Out)
 	}
-	in := newWideReader(o.Strict, stderr, stdout)
+	in := newWideReader(o.Strict, o.MaxSize, stderr, stdout)
 	defer in.progress.Clear()
 	for _, file := range files {
 		if err := in.file(file.path, scoreFile(ctx, o, file, train[file.name], in)); err != nil {

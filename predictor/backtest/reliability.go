@@ -49,7 +49,7 @@ func newReliability(horizon time.Duration) *reliability {
 type stand struct {
 	at, p10, p90 time.Time
 	probability  float64
-	alarm        bool
+	alarm, said  bool
 }
 
 // watched is a series whose forecasts are held against what came; it keeps those
@@ -66,7 +66,8 @@ func (r *reliability) look(w *watched, now stand) {
 		r.probability(w.metric, w.past[0], false)
 		w.past = w.past[1:]
 	}
-	if now.at.Before(w.next) {
+	// Before the first forecast nothing stands, which is not a forecast of nothing.
+	if now.at.Before(w.next) || !now.said {
 		return
 	}
 	if !w.next.IsZero() { // nothing is said of the first reading

@@ -7,13 +7,13 @@ import (
 )
 
 // TestReliabilityCountsWhatCame holds a forecast that stands for two days against
-// one series that crosses then and one that never does.
+// one series that crosses then and one that never does; of a third nothing is ever said.
 func TestReliabilityCountsWhatCame(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	r := newReliability(72 * time.Hour)
-	worn, well := watched{metric: "worn"}, watched{metric: "well"}
+	worn, well, mute := watched{metric: "worn"}, watched{metric: "well"}, watched{metric: "mute"}
 	for at := time.Duration(0); at < 120*time.Hour; at += time.Hour {
-		now := stand{at: start.Add(at), p10: start.Add(40 * time.Hour), p90: start.Add(60 * time.Hour), probability: 0.9, alarm: true}
+		now := stand{at: start.Add(at), p10: start.Add(40 * time.Hour), p90: start.Add(60 * time.Hour), probability: 0.9, alarm: true, said: true}
 		if at < 48*time.Hour {
 			r.look(&worn, now)
 		}
@@ -22,6 +22,7 @@ func TestReliabilityCountsWhatCame(t *testing.T) {
 		}
 		now.probability, now.alarm = 0.1, false
 		r.look(&well, now)
+		r.look(&mute, stand{at: now.at})
 	}
 	var out strings.Builder
 	if err := r.write(&out); err != nil {

@@ -10,14 +10,31 @@ import (
 const MaxDrivers = 8
 
 const (
-	settle   = 4.0  // widest buckets over which a level is taken out before metrics are compared
-	remember = 40.0 // widest buckets for which their relation is remembered
-	learnt   = 16.0 // widest buckets of readings before it is trusted
-	explains = 0.7  // share of the variance that drivers must explain
-	kindred  = 0.85 // share of the variance from which on two metrics may be one
-	apart    = 0.2  // share of what the series leaves open that two of its causes tell of each other
+	// In widest buckets, four a day: a level is taken out over a day, so that wear, which takes
+	// longer, is not learnt as load; the relation is remembered for ten days, which holds a week
+	// with its weekend, and trusted after four, of which two at least are of the same kind.
+	settle   = 4.0
+	remember = 40.0
+	learnt   = 16.0
+	// Shares of variance, squares of correlations: of .84 for drivers together, of .92 for what
+	// may be the same thing twice, of .45 for causes that know of each other.
+	explains = 0.7  // what drivers must explain
+	kindred  = 0.85 // from which on two metrics may be one
+	apart    = 0.2  // of what the series leaves open, that two of its causes tell of each other
 	swings   = 10   // how often a driver has risen, and fallen, from window to window
+	oneWay   = 20   // times more often one way than the other is a counter with resets
 	stale    = 16   // windows for which the last reading of a driver holds, or for which it may stay the same
+
+	// ridge is added to each variance (Hoerl and Kennard, Ridge Regression, Technometrics 12,
+	// 1970): metrics that say the same share the effect.
+	ridge = 0.003
+
+	// The end away from the limit is the 2 % quantile of the readings, by stochastic approximation:
+	// it falls by lower deviations for a reading below it and rises by raise for one above, and
+	// rests where lower/raise = .98/.02.
+	lower, raise = 0.049, 0.001
+	usually      = 0.01 // weight of a reading in the mean deviation
+	resting      = 0.15 // share of the way from that end to the mean within which there is no load
 
 	windowsOfBucket = 24 // how finely metrics are compared: a quarter of an hour where a bucket has six
 )
@@ -156,11 +173,11 @@ func (d *Drivers) close(at time.Time) {
 	if d.Weight == 0 {
 		d.Low = y
 	}
-	d.Dev += 0.01 * (math.Abs(y-d.Mean[d.k]) - d.Dev)
+	d.Dev += usually * (math.Abs(y-d.Mean[d.k]) - d.Dev)
 	if y < d.Low {
-		d.Low -= 0.049 * d.Dev
+		d.Low -= lower * d.Dev
 	} else {
-		d.Low += 0.001 * d.Dev
+		d.Low += raise * d.Dev
 	}
 	if d.Weight == 0 || !d.idle(y) {
 		d.learn(y, min(step, d.memory()))
@@ -172,7 +189,7 @@ func (d *Drivers) close(at time.Time) {
 
 // idle tells whether the series stands at its end away from the limit, where it
 // shows no load.
-func (d *Drivers) idle(y float64) bool { return y < d.Low+0.15*(d.Mean[d.k]-d.Low) }
+func (d *Drivers) idle(y float64) bool { return y < d.Low+resting*(d.Mean[d.k]-d.Low) }
 
 func (d *Drivers) learn(y, step float64) {
 	k := d.k
@@ -266,7 +283,7 @@ func (d *Drivers) drives(j int) bool {
 // swings tells whether metric j goes up and down: it is constant else, or a counter.
 func (d *Drivers) swings(j int) bool {
 	up, down := d.Ups[j], d.Down[j]
-	return d.cell(j, j) > 0 && min(up, down) >= swings && max(up, down) < 20*min(up, down)
+	return d.cell(j, j) > 0 && min(up, down) >= swings && max(up, down) < oneWay*min(up, down)
 }
 
 // fit finds how the series depends on its drivers, and whether that says much.
@@ -288,7 +305,7 @@ func (d *Drivers) fit() {
 		for b := range n {
 			m[a][b] = d.cell(idx[a], idx[b])
 		}
-		m[a][a] *= 1.003 // metrics that say the same share the effect
+		m[a][a] *= 1 + ridge
 		m[a][n] = d.cell(idx[a], k)
 	}
 	for a := range n { // positive definite: no exchange of rows

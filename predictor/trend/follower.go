@@ -7,10 +7,11 @@ import (
 
 const (
 	// quieter is how much less noise, as a share, a series must have under the usual
-	// load: what drifts along with a fault explains it away and is no driver.
+	// load: what drifts along with a fault explains it away and is no driver. It is below one by
+	// two errors of a deviation that is taken from a full summary, 2/sqrt(2*64) = .18.
 	quieter = 0.8
 	// proven is how many forecasts under the usual load it takes to trust that load
-	// when it says what became of a part.
+	// when it says what became of a part: two days of the slow summary.
 	proven = 8
 
 	// slowest and quickest are the widest buckets of the two summaries: sixteen days
@@ -18,16 +19,25 @@ const (
 	slowest  = 6 * time.Hour
 	quickest = 30 * time.Second
 
-	confirm = 2    // quick forecasts in a row that make an alarm
-	beyond  = 3    // readings in a row beyond the limit that are a crossing
-	back    = 5    // readings in a row within the limit that make it another life
-	margin  = 0.01 // and by how much, as a share of the limit
-	settled = 12   // readings in a row by which a series has come back
+	// Readings err alone more often than in a row. What is claimed grows with what it takes back:
+	// a forecast is revised with the next one, a crossing ends the life of a part, and that it is
+	// another part, or was repaired, voids all that was read.
+	confirm = 2  // quick forecasts in a row that make an alarm
+	beyond  = 3  // readings in a row beyond the limit that are a crossing
+	back    = 5  // readings in a row within the limit that make it another life
+	settled = 12 // readings in a row by which a series has come back
+
+	margin = 0.01 // how far within the limit, as a share of it: the accuracy of good sensors
+
+	smooth = 0.3  // weight of the newest median of the peers: a few polls even out when each fan was read
+	whole  = 0.98 // share of the way to where the alarm began that counts as all of it
+	much   = 0.05 // share of that way that a series must have gone back, more than noise does
 )
 
 // Target says toward which limit a series is followed.
 type Target struct {
 	Limit      float64
+	Share      bool          // the limit is a share of what like parts read
 	Below      bool          // the limit is crossed downwards
 	Horizon    time.Duration // how far ahead a crossing counts
 	MinHistory time.Duration // how long a series is watched before anything is said of it
@@ -65,6 +75,7 @@ const (
 type Follower struct {
 	target      *Target
 	limit       float64
+	share       bool // the limit is a share of what like parts read
 	slow, quick Series
 	drivers     *Drivers // nil: no other metrics are read
 	others      []*Follower
@@ -95,7 +106,7 @@ type standing struct {
 // NewFollower returns what follows a series toward a target, which it keeps.
 func NewFollower(t *Target) *Follower {
 	f := &Follower{
-		target: t, limit: t.Limit,
+		target: t, limit: t.Limit, share: t.Share,
 		slow:  *New(Config{MaxWidth: slowest, Below: t.Below}),
 		quick: *New(Config{MaxWidth: quickest, Below: t.Below}),
 	}
@@ -105,21 +116,35 @@ func NewFollower(t *Target) *Follower {
 	return f
 }
 
-// Limit returns the limit toward which the series is followed.
-func (f *Follower) Limit() float64 { return f.limit }
-
-// Retarget sets another limit on the same side. What was concluded of the one before is void;
-// what was read stays.
-func (f *Follower) Retarget(limit float64) {
-	if limit == f.limit {
-		return
+// Limit returns the limit toward which the series is followed, in its unit.
+func (f *Follower) Limit() float64 {
+	if f.share {
+		return f.limit * f.unit()
 	}
-	f.limit, f.teller, f.long = limit, Teller{}, Forecast{}
-	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
+	return f.limit
 }
 
-// Adopt sets the limit of which a state that was decoded speaks.
-func (f *Follower) Adopt(limit float64) { f.limit = limit }
+// bar is the limit in what the series is followed in.
+func (f *Follower) bar() float64 {
+	if f.share {
+		return f.limit
+	}
+	return f.limit / f.unit()
+}
+
+// Aim sets another limit on the same side, and tells whether it is another. What was concluded
+// of the one before is void; what was read stays.
+func (f *Follower) Aim(limit float64, share bool) bool {
+	if limit == f.limit && share == f.share {
+		return false
+	}
+	f.limit, f.share, f.teller, f.long = limit, share, Teller{}, Forecast{}
+	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
+	return true
+}
+
+// Adopt sets the limit, in the unit of the series, of which a state that was decoded speaks.
+func (f *Follower) Adopt(limit float64) { f.limit, f.share = limit, false }
 
 // Alarmed tells whether a crossing is expected now, or has come.
 func (f *Follower) Alarmed() bool { return f.teller.Alarmed() }
@@ -164,12 +189,16 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 		if f.Unit == 0 {
 			f.Unit = r.Peers
 		}
-		f.Unit += 0.3 * (r.Peers - f.Unit)
+		f.Unit += smooth * (r.Peers - f.Unit)
 		x = r.V / r.Peers
 	}
 	f.Now = x
 	f.watch(x)
-	f.count(t, r.V)
+	if f.share {
+		f.count(t, x)
+	} else {
+		f.count(t, r.V)
+	}
 	if f.drivers != nil {
 		f.drivers.Add(r.At, x, r.Others)
 	}
@@ -198,7 +227,7 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 	return Forecast{}, Same
 }
 
-// count counts the readings in a row beyond and within the limit.
+// count counts the readings in a row beyond and within the limit, in the limit's unit.
 func (f *Follower) count(t int64, v float64) {
 	dist := v - f.limit
 	if f.target.Below {
@@ -234,7 +263,7 @@ func (f *Follower) exchanged(t int64, closed bool) bool {
 	if !closed {
 		return false
 	}
-	now := f.ahead(f.limit / f.unit())
+	now := f.ahead(f.bar())
 	return !now.At.IsZero() && now.Probability < release
 }
 
@@ -252,7 +281,7 @@ func (f *Follower) restart() {
 // cameBack tells whether a level is about as far from the limit as when the alarm
 // began, and by much of the way.
 func (f *Follower) cameBack(level float64) bool {
-	limit := f.limit / f.unit()
+	limit := f.bar()
 	from := func(level float64) float64 {
 		if f.target.Below {
 			return level - limit
@@ -260,7 +289,7 @@ func (f *Follower) cameBack(level float64) bool {
 		return limit - level
 	}
 	now := from(level)
-	return now > 0.98*from(f.Start) && now-from(f.Near) > 0.05*now
+	return now > whole*from(f.Start) && now-from(f.Near) > much*now
 }
 
 // stays tells whether the series has come back for so long that it was repaired:
@@ -284,7 +313,7 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	if f.slow.Span() < f.target.MinHistory {
 		return Forecast{}, Same
 	}
-	limit := f.limit / f.unit()
+	limit := f.bar()
 	fine := f.quick.dense()
 	if fine && f.quick.width == f.slow.width && f.quick.origin == f.slow.origin { // both hold the same
 		slow, f.long = false, Forecast{}

@@ -6,11 +6,21 @@ import (
 )
 
 const (
-	heldRows = 100      // readings under control before it is believed
-	freeRows = 20       // readings without it
-	lifts    = 0.3      // share of the way to the limit that the load makes up until the control begins
-	steady   = 0.1      // deviation under control, as a share of what is left to the limit
-	fading   = 1. / 500 // weight of a reading among those before
+	// Means and deviations that decide: of 100 readings a mean is known to a tenth of the
+	// deviation, of 20 to a quarter, which does for the larger distance to the level at rest.
+	heldRows = 100 // readings under control before it is believed
+	freeRows = 20  // readings without it
+	// A controller shows itself by its effect: the load lifts the series by a good part of the
+	// way to the limit until the control begins, and hardly moves it from then on.
+	lifts  = 0.3      // share of the way to the limit that the load makes up until the control begins
+	steady = 0.1      // deviation under control, as a share of what is left to the limit: ten to the limit
+	fading = 1. / 500 // weight of a reading among those before: five days at a quarter of an hour
+
+	// Where the controller works: well above its rest, and not yet at its end, beyond which it
+	// holds nothing. In between it may be either.
+	working = 0.3  // from the floor to the usual
+	ending  = 0.05 // from the end to the floor
+	outlier = 3    // deviations by which one reading counts at most
 )
 
 // hold is what is known of whether a controller holds a series: a metric of the
@@ -32,11 +42,11 @@ func (h *hold) learn(x, by, end float64, d *Drivers) {
 	case d.idle(by):
 		h.Frees = min(h.Frees+1, 1/fading)
 		h.Free += (x - h.Free) / h.Frees
-	case by > floor+0.3*(usual-floor) && by < end-0.05*(end-floor):
+	case by > floor+working*(usual-floor) && by < end-ending*(end-floor):
 		h.Helds = min(h.Helds+1, 1/fading)
 		e := x - h.Held
 		if h.Helds > heldRows/4 { // the control may lag behind the load for a while
-			e = min(3*h.Dev, max(-3*h.Dev, e))
+			e = min(outlier*h.Dev, max(-outlier*h.Dev, e))
 		}
 		h.Held += e / h.Helds
 		h.Dev += (math.Abs(e) - h.Dev) / h.Helds
@@ -72,7 +82,7 @@ func (f *Follower) sign() float64 {
 func (f *Follower) watch(x float64) {
 	for i, o := range f.others {
 		if o.drivers.engaged() && !o.standing.Crossed {
-			f.holds[i].learn(x*f.sign(), o.Now*o.sign(), o.limit*o.sign(), o.drivers)
+			f.holds[i].learn(x*f.sign(), o.Now*o.sign(), o.bar()*o.sign(), o.drivers)
 		}
 	}
 }
@@ -87,7 +97,7 @@ func (f *Follower) unheld(limit float64, horizon time.Duration) (Forecast, bool)
 		}
 		// The demand on the controller grows with how far it keeps the series down.
 		floor := o.drivers.Low
-		demand := floor + (o.limit*o.sign()-floor)*(limit-h.Free)/(h.Held-h.Free)
+		demand := floor + (o.bar()*o.sign()-floor)*(limit-h.Free)/(h.Held-h.Free)
 		f.computed++
 		if by, ok := o.drivers.Forecast(demand*o.sign(), horizon); ok {
 			by.Level, by.Slope, by.Noise = h.Held*f.sign(), 0, h.Dev

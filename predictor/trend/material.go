@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Alarm is the probability from which on a crossing is expected.
+// Alarm is the probability from which on a crossing is expected: it is then likelier than not.
 const Alarm = 0.5
 
-// release is the probability below which an alarm ends: lower than [Alarm], so
-// that a forecast near it does not flap.
+// release is the probability below which an alarm ends: lower than [Alarm] by nearly a bit of
+// log-odds, so that a forecast near it does not flap.
 const release = 0.35
 
 // step is how far the log-odds of a crossing move before that is worth telling: a bit, the
@@ -71,6 +71,7 @@ func (t *Teller) Tell(f Forecast) (Forecast, bool) {
 // moved tells whether the crossing time has moved by a good part of its interval.
 func moved(a, b Forecast) bool {
 	at := func(f Forecast, d time.Duration) time.Time { return f.At.Add(d) }
+	// Of a normal distribution, a third of that interval is .85 of its deviation, and half 1.3.
 	width := min(a.P90-a.P10, b.P90-b.P10)
 	shift := func(x, y time.Duration) time.Duration { return at(a, x).Sub(at(b, y)).Abs() }
 	return shift(a.P50, b.P50) > width/3 || max(shift(a.P10, b.P10), shift(a.P90, b.P90)) > width/2

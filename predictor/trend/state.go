@@ -107,7 +107,7 @@ func (f *Follower) DecodeBinary(b []byte) error {
 		return ErrState
 	}
 	next := NewFollower(f.target)
-	next.limit = f.limit
+	next.limit, next.share = f.limit, f.share
 	n, err := binary.Decode(b[1:], binary.LittleEndian, &next.standing)
 	if err != nil {
 		return ErrState

@@ -24,7 +24,7 @@ type SELEntry struct {
 	Sensor    string // the sensor type's name
 	Text      string
 	Severity  schemas.Severity
-	EventType string // type of the event (formats, section 2), or "bmc.sel"
+	EventType string // type of the event (formats, section 2), or schemas.EventBMCSEL
 	Known     bool
 }
 
@@ -95,7 +95,7 @@ func SEL(sensorType, eventType, offset byte) SELEntry {
 		e.EventType, e.Severity = thresholdEvent(sensorType, offset, e.Severity)
 	}
 	if e.EventType == "" {
-		e.EventType = "bmc.sel"
+		e.EventType = schemas.EventBMCSEL
 	}
 	return e
 }
@@ -112,13 +112,13 @@ func thresholdEvent(sensorType, offset byte, s schemas.Severity) (string, schema
 		if s == schemas.SeverityError {
 			s = schemas.SeverityCritical
 		}
-		return "temp.high", s
+		return schemas.EventTempHigh, s
 	case sensorType == 0x02:
-		return "voltage.out_of_range", s
+		return schemas.EventVoltageOutOfRange, s
 	case sensorType == 0x04 && lower && s == schemas.SeverityWarning:
-		return "fan.slow", s
+		return schemas.EventFanSlow, s
 	case sensorType == 0x04 && lower:
-		return "fan.failure", schemas.SeverityError
+		return schemas.EventFanFailure, schemas.SeverityError
 	}
 	return "", s
 }
@@ -143,7 +143,7 @@ func SELText(sensorType byte, text string) (eventType, offset byte, ok bool) {
 
 // RedfishEntry is what a Redfish MessageId means.
 type RedfishEntry struct {
-	EventType string // type of the event (formats, section 2), or "bmc.event"
+	EventType string // type of the event (formats, section 2), or schemas.EventBMCEvent
 	Severity  schemas.Severity
 	State     string // raised, cleared or ""
 	Meaning   string
@@ -153,7 +153,7 @@ type RedfishEntry struct {
 func (c *catalogue) addRedfish(r []string) error {
 	e := RedfishEntry{EventType: r[1], Severity: schemas.Severity(r[2]), State: r[3], Meaning: r[4], Known: true}
 	if e.EventType == "" {
-		e.EventType = "bmc.event"
+		e.EventType = schemas.EventBMCEvent
 	}
 	if e.Severity.Rank() < 0 {
 		return fmt.Errorf("severity %q", r[2])
@@ -171,5 +171,5 @@ func RedfishMessage(id string) RedfishEntry {
 	if e, ok := load().redfish[key]; ok {
 		return e
 	}
-	return RedfishEntry{EventType: "bmc.event", Severity: schemas.SeverityWarning}
+	return RedfishEntry{EventType: schemas.EventBMCEvent, Severity: schemas.SeverityWarning}
 }

@@ -8,7 +8,6 @@ import { captureLinks, go, href, useRoute } from './lib/router.js';
 import { toggleTheme, useTheme } from './lib/theme.js';
 import { Mark } from './parts/bits.js';
 import { Palette } from './parts/palette.js';
-import { Note } from './parts/panel.js';
 import { ActionsPage } from './pages/actions.js';
 import { DevicePage } from './pages/device.js';
 import { ExplorePage } from './pages/explore.js';
@@ -33,7 +32,7 @@ function page({ parts, query }) {
   if (name === 'predictions') return html`<${PredictionsPage} />`;
   if (name === 'actions') return html`<${ActionsPage} />`;
   if (name === 'explore') return html`<${ExplorePage} query=${query} />`;
-  return html`<${Note} title=${t('missing.title')} hint=${t('missing.hint')} />`;
+  return html`<h1>${t('missing.title')}</h1><p>${t('missing.hint')}</p>`;
 }
 
 const ICONS = {
@@ -78,8 +77,9 @@ function App() {
   ], [language]);
   const palette = () => setOver('palette');
   useKeys({ '/': palette, 'mod+k': palette, '?': () => setOver('keys'), u: () => history.back(), ...Object.fromEntries(PAGES.map(([name, key]) => [`g ${key}`, () => go(name)])) });
-  const current = route.parts[0] === 'servers' ? 'fleet' : route.parts[0] ?? 'fleet';
-  useEffect(() => { document.title = `${open ? `(${open}) ` : ''}${t(`nav.${current}`)} · Auspex`; }, [current, open, language]);
+  const current = route.parts[0] === 'servers' && route.parts[1] ? 'fleet' : route.parts[0] ?? 'fleet';
+  const title = PAGES.some(([name]) => name === current) ? `nav.${current}` : 'missing.title';
+  useEffect(() => { document.title = `${open ? `(${open}) ` : ''}${t(title)} · Auspex`; }, [title, open, language]);
 
   if (!inside) return html`<main id="main" tabindex="-1"><${LoginPage} /></main>`;
   const count = { incidents: open, actions: waiting };

@@ -1,6 +1,6 @@
 // Package redfish speaks Redfish (DMTF DSP0266) to a board controller. It works
 // on raw JSON: one property of an unexpected type must not lose a resource, and
-// vendors are not strict about types.
+// vendors are not strict about types (docs/adr/0009-clients.md).
 package redfish
 
 import (
@@ -454,9 +454,9 @@ func (c *Client) list(ctx context.Context, path string, expand bool) (out []Obje
 		next += expandQuery
 	}
 	began, pages, members := c.read, make(map[string]bool), make(map[string]bool)
-	for next != "" {
-		if pages[next] || len(pages) >= maxPages || c.read-began > MaxListing {
-			return nil, fmt.Errorf("%w: %s goes in circles, or has more than %d pages or %d bytes", ErrProtocol, path, maxPages, MaxListing)
+	for next != "" && !pages[next] { // some go in circles
+		if len(pages) >= maxPages || c.read-began > MaxListing {
+			return nil, fmt.Errorf("%w: %s has more than %d pages or %d bytes", ErrProtocol, path, maxPages, MaxListing)
 		}
 		pages[next] = true
 		o, err := c.Get(ctx, next)

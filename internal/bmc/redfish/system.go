@@ -109,7 +109,7 @@ func (c *Client) Reset(ctx context.Context, kind, requestID string) error {
 		}
 	}
 	if len(allowed) > 0 && !slices.Contains(allowed, kind) {
-		return fmt.Errorf("reset %s is not among those of %s: %v", kind, s.ID(), allowed)
+		return fmt.Errorf("%w: reset %s is not among those of %s: %v", ErrNotFound, kind, s.ID(), allowed)
 	}
 	return c.post(ctx, target, map[string]string{"ResetType": kind}, requestID)
 }

@@ -20,7 +20,7 @@ func fabricError(text string) (schemas.Event, bool) {
 		return schemas.Event{}, false
 	}
 	severity, action := faults.SXIDSeverity(code, fatal, nonFatal)
-	ev, ok := event("nvswitch.sxid", strconv.Itoa(code), severity,
+	ev, ok := event(schemas.EventNVSwitchSXid, strconv.Itoa(code), severity,
 		"pci", PCI(firstWord(between(text, "pci bus id ", " "))), "nvswitch", digitsOf(between(text, "physical id ", " ")),
 		"link", digitsOf(between(text, " port ", " ")), "fatal", strconv.FormatBool(fatal), "action", action)
 	if e := faults.SXID(code); e.Known {
@@ -55,7 +55,7 @@ func (p *Parser) FabricManager(line string) (ev schemas.Event, t time.Time, ok b
 			return schemas.Event{}, t, false
 		case strings.Contains(low, "aborting fabric manager"), strings.Contains(low, "fabric manager") && (strings.Contains(low, "exit") || strings.Contains(low, "terminat")),
 			strings.Contains(low, "failed to initialize"), strings.Contains(low, "failed to start"):
-			ev, _ = event("service.failed", "nvidia-fabricmanager", schemas.SeverityError, "action", "RESTART_FM")
+			ev, _ = event(schemas.EventServiceFailed, "nvidia-fabricmanager", schemas.SeverityError, "action", "RESTART_FM")
 		default:
 			return schemas.Event{}, t, false
 		}

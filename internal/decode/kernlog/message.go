@@ -77,9 +77,9 @@ func firstLine(text string) (line, rest string) {
 
 func defaultAction(ev *schemas.Event) string {
 	switch ev.Type {
-	case "host.oom":
+	case schemas.EventHostOOM:
 		return faults.ActionRestartApp
-	case "host.panic", "host.hung_task":
+	case schemas.EventHostPanic, schemas.EventHostHungTask:
 		return faults.ActionRestartHost
 	}
 	if ev.Severity == schemas.SeverityInfo {
@@ -142,13 +142,13 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 		if pci == "" {
 			return schemas.Event{}, false
 		}
-		return event("gpu.missing", "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
+		return event(schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
 	case strings.Contains(body, "RmInitAdapter failed"):
 		pci := ""
 		if rest, ok := strings.CutPrefix(body, "GPU "); ok {
 			pci = PCI(strings.TrimRight(firstWord(rest), ":"))
 		}
-		return event("gpu.missing", "INIT_FAILED", schemas.SeverityError, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionResetGPU)
+		return event(schemas.EventGPUMissing, "INIT_FAILED", schemas.SeverityError, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionResetGPU)
 	case strings.HasPrefix(body, "The NVIDIA GPU "):
 		p.sentence = body
 		return p.probed()
@@ -172,7 +172,7 @@ func (p *Parser) probed() (schemas.Event, bool) {
 	}
 	p.sentence = ""
 	pci := PCI(firstWord(strings.TrimPrefix(s, "The NVIDIA GPU ")))
-	ev, ok := event("gpu.missing", "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
+	ev, ok := event(schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
 	ev.Message = driver + " " + s
 	return ev, ok
 }
@@ -207,7 +207,7 @@ func (p *Parser) xid(body string) (schemas.Event, bool) {
 	}
 	detail = strings.TrimSpace(detail)
 	entry := faults.XID(code)
-	ev, _ := event("gpu.xid", strconv.Itoa(code), entry.Severity, "action", entry.Action)
+	ev, _ := event(schemas.EventGPUXID, strconv.Itoa(code), entry.Severity, "action", entry.Action)
 	place := strings.FieldsSeq(strings.TrimSpace(where))
 	for w := range place {
 		switch {
@@ -343,7 +343,7 @@ func sxid(text string, at int) (schemas.Event, bool) {
 	nonFatal := strings.HasPrefix(low, "non-fatal") || strings.HasPrefix(low, "nonfatal")
 	fatal := !nonFatal && strings.HasPrefix(low, "fatal")
 	severity, action := faults.SXIDSeverity(code, fatal, nonFatal)
-	ev, ok := event("nvswitch.sxid", strconv.Itoa(code), severity, "pci", pci, "action", action)
+	ev, ok := event(schemas.EventNVSwitchSXid, strconv.Itoa(code), severity, "pci", pci, "action", action)
 	if i := strings.LastIndex(text[:at], "nvswitch"); i >= 0 {
 		if n := digitsOf(text[i+len("nvswitch"):]); n != "" {
 			ev.SetAttr("nvswitch", n)

@@ -50,26 +50,26 @@ func mlx5(text string) (schemas.Event, bool) {
 	case has("mlx5_cmd_out_err"), has("mlx5_cmd_check"), has("failed, status ") && has("syndrome"):
 		return refused(text, pci)
 	case has("health compromised"):
-		return ev("nic.error", "health_compromised", schemas.SeverityCritical)
+		return ev(schemas.EventNICError, "health_compromised", schemas.SeverityCritical)
 	case has("fatal error") && has("poll_health"), has("fatal error") && has("detected"):
-		return ev("nic.error", "fatal", schemas.SeverityCritical)
+		return ev(schemas.EventNICError, "fatal", schemas.SeverityCritical)
 	case has("high temperature"), has("over-temperature"), has("overheat"), has("temperature warning"), has("temp_warn"):
-		return ev("nic.overheating", "temperature", schemas.SeverityWarning)
+		return ev(schemas.EventNICOverheating, "temperature", schemas.SeverityWarning)
 	}
 	for _, h := range health {
 		if has(h.text) {
-			return ev("nic.error", h.code, healthSeverity(low))
+			return ev(schemas.EventNICError, h.code, healthSeverity(low))
 		}
 	}
 	switch {
 	case has("cable error"), has("port module event[error]"), has("port module event") && has("error"):
-		return ev("nic.error", "module", schemas.SeverityError)
+		return ev(schemas.EventNICError, "module", schemas.SeverityError)
 	case has("cable unplugged"):
-		e, ok := ev("nic.down", "unplugged", schemas.SeverityWarning)
+		e, ok := ev(schemas.EventNICDown, "unplugged", schemas.SeverityWarning)
 		e.State = schemas.StateRaised
 		return e, ok
 	case has("cable plugged"):
-		e, ok := ev("nic.down", "unplugged", schemas.SeverityInfo)
+		e, ok := ev(schemas.EventNICDown, "unplugged", schemas.SeverityInfo)
 		e.State = schemas.StateCleared
 		return e, ok
 	case has("link down"):
@@ -77,17 +77,17 @@ func mlx5(text string) (schemas.Event, bool) {
 	case has("link up"):
 		return link(text, false)
 	case has("insufficient power on the pcie slot"), has("detected insufficient power"):
-		return ev("nic.error", "slot_power", schemas.SeverityError)
+		return ev(schemas.EventNICError, "slot_power", schemas.SeverityError)
 	case has("tx timeout"):
-		return ev("nic.error", "tx_timeout", schemas.SeverityError)
+		return ev(schemas.EventNICError, "tx_timeout", schemas.SeverityError)
 	case has("cqe error"), has("error cqe"):
-		return ev("nic.error", "cqe", schemas.SeverityError)
+		return ev(schemas.EventNICError, "cqe", schemas.SeverityError)
 	case has("command timeout"), has("wait_func") && has("timeout"), has("cause a leak of a command resource"):
-		return ev("nic.error", "command_timeout", schemas.SeverityError)
+		return ev(schemas.EventNICError, "command_timeout", schemas.SeverityError)
 	case has("health recovery failed"), has("failed recovery"), has("failed to recover"), has("recovery flow aborted"), has("handling bad device"):
-		return ev("nic.error", "recovery", schemas.SeverityError)
+		return ev(schemas.EventNICError, "recovery", schemas.SeverityError)
 	case has("synd_") || has("syndrome") && has("err"), has("leaking"), has("firmware over"), has("device's health"), has("aborting"):
-		return ev("nic.error", "driver", schemas.SeverityError)
+		return ev(schemas.EventNICError, "driver", schemas.SeverityError)
 	}
 	return schemas.Event{}, false
 }
@@ -122,7 +122,7 @@ func refused(text, pci string) (schemas.Event, bool) {
 	case command == "ACCESS_REG":
 		s, action = schemas.SeverityInfo, faults.ActionIgnore
 	}
-	return event("nic.error", "command", s, "pci", pci, "command", command, "status", status,
+	return event(schemas.EventNICError, "command", s, "pci", pci, "command", command, "status", status,
 		"syndrome", between(text, "syndrome (", ")"), "action", action)
 }
 
@@ -151,7 +151,7 @@ func otherAdapter(text string) (schemas.Event, bool) {
 	} {
 		for _, s := range w.any {
 			if strings.Contains(low, s) && !strings.Contains(low, "non-fatal") {
-				return event("nic.error", w.code, w.s, "pci", address(text), "port", netName(text))
+				return event(schemas.EventNICError, w.code, w.s, "pci", address(text), "port", netName(text))
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func netdev(text string) (schemas.Event, bool) {
 		if i > 0 {
 			port = firstWord(text)
 		}
-		return event("nic.error", "tx_timeout", schemas.SeverityError, "port", strings.Trim(port, " :"))
+		return event(schemas.EventNICError, "tx_timeout", schemas.SeverityError, "port", strings.Trim(port, " :"))
 	}
 	if strings.Contains(low, "nic link is down") {
 		return link(text, true)
@@ -184,7 +184,7 @@ func link(text string, down bool) (schemas.Event, bool) {
 	if down {
 		s, state = schemas.SeverityError, schemas.StateRaised
 	}
-	ev, ok := event("nic.down", "link", s, "port", netName(text), "pci", address(text))
+	ev, ok := event(schemas.EventNICDown, "link", s, "port", netName(text), "pci", address(text))
 	ev.State = state
 	return ev, ok
 }

@@ -21,15 +21,15 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 		return schemas.Event{}, false
 	case begins("Kernel panic - not syncing"):
 		p.panicked = true
-		return event("host.panic", "panic", schemas.SeverityCritical)
+		return event(schemas.EventHostPanic, "panic", schemas.SeverityCritical)
 	case begins("BUG: unable to handle"), begins("BUG: kernel NULL pointer"), begins("general protection fault"), begins("Oops: "), begins("Internal error: Oops"):
-		return event("host.panic", "oops", schemas.SeverityCritical)
+		return event(schemas.EventHostPanic, "oops", schemas.SeverityCritical)
 	case begins("watchdog: BUG: soft lockup"), has("soft lockup - CPU#"):
-		return event("host.hung_task", "soft_lockup", schemas.SeverityError)
+		return event(schemas.EventHostHungTask, "soft_lockup", schemas.SeverityError)
 	case has("hard LOCKUP on cpu"):
-		return event("host.panic", "hard_lockup", schemas.SeverityCritical)
+		return event(schemas.EventHostPanic, "hard_lockup", schemas.SeverityCritical)
 	case has("INFO: task ") && has(" blocked for more than "):
-		ev, ok := event("host.hung_task", digitsOf(between(text, "blocked for more than ", " ")), schemas.SeverityError)
+		ev, ok := event(schemas.EventHostHungTask, digitsOf(between(text, "blocked for more than ", " ")), schemas.SeverityError)
 		task := between(text, "INFO: task ", " blocked")
 		if i := strings.LastIndexByte(task, ':'); i > 0 {
 			ev.SetAttr("name", task[:i])
@@ -37,7 +37,7 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 		}
 		return ev, ok
 	case has("self-detected stall on CPU"), has("detected stalls on CPUs/tasks"), has("detected expedited stalls on CPUs/tasks"):
-		return event("host.hung_task", "rcu_stall", schemas.SeverityError)
+		return event(schemas.EventHostHungTask, "rcu_stall", schemas.SeverityError)
 	}
 	if ev, ok := p.oom.read(text); ok {
 		return ev, true
@@ -49,13 +49,13 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 		return ev, true
 	}
 	if has("DPC: containment event") || has("DPC: unmasked uncorrectable error detected") {
-		return event("host.pcie_aer", "dpc", schemas.SeverityCritical, "pci", address(text))
+		return event(schemas.EventHostPCIeAER, "dpc", schemas.SeverityCritical, "pci", address(text))
 	}
 	if has("AER:") || has("PCIe Bus Error: severity=") {
 		return aer(text)
 	}
 	if has("pciehp") && has("Link Down") {
-		return event("host.pcie_aer", "link_down", schemas.SeverityWarning, "pci", address(text))
+		return event(schemas.EventHostPCIeAER, "link_down", schemas.SeverityWarning, "pci", address(text))
 	}
 	if ev, ok := disk(text); ok {
 		return ev, true
@@ -99,7 +99,7 @@ func oomEvent(cgroup bool, pid, name string) (schemas.Event, bool) {
 	if cgroup {
 		code, s = "cgroup", schemas.SeverityWarning
 	}
-	return event("host.oom", code, s, "pid", pid, "name", name, "action", faults.ActionRestartApp)
+	return event(schemas.EventHostOOM, code, s, "pid", pid, "name", name, "action", faults.ActionRestartApp)
 }
 
 func (p *Parser) booted() (schemas.Event, bool) {
@@ -113,7 +113,7 @@ func (p *Parser) booted() (schemas.Event, bool) {
 		code, s = "unclean", schemas.SeverityWarning
 	}
 	*p = Parser{lines: p.lines}
-	return event("host.reboot", code, s)
+	return event(schemas.EventHostReboot, code, s)
 }
 
 // down notes that the host goes down in order, and not by a crash.
@@ -130,13 +130,13 @@ const mciUncorrected = 1 << 61
 func mce(text string) (schemas.Event, bool) {
 	switch {
 	case strings.HasPrefix(text, "EDAC ") && strings.Contains(text, " UE "):
-		return event("dimm.ecc_ue", "DIMM", schemas.SeverityCritical, "slot", edacSlot(text))
+		return event(schemas.EventDIMMECCUE, "DIMM", schemas.SeverityCritical, "slot", edacSlot(text))
 	case strings.HasPrefix(text, "EDAC ") && strings.Contains(text, " CE "):
-		return event("dimm.ecc_ce", "DIMM", schemas.SeverityWarning, "slot", edacSlot(text))
+		return event(schemas.EventDIMMECCCE, "DIMM", schemas.SeverityWarning, "slot", edacSlot(text))
 	case strings.Contains(text, "Machine Check Exception"), strings.Contains(text, "Machine check events logged"), strings.Contains(text, "Machine Check: "),
 		strings.Contains(text, "Fatal machine check"):
 		if strings.Contains(text, "events logged") {
-			return event("host.mce", "logged", schemas.SeverityWarning)
+			return event(schemas.EventHostMCE, "logged", schemas.SeverityWarning)
 		}
 		code, s := "exception", schemas.SeverityCritical
 		_, bank, _ := strings.Cut(text, "Bank ")
@@ -147,19 +147,19 @@ func mce(text string) (schemas.Event, bool) {
 		if v, err := strconv.ParseUint(firstWord(status), 16, 64); err == nil && v&mciUncorrected == 0 {
 			s = schemas.SeverityWarning
 		}
-		return event("host.mce", code, s, "cpu", digitsOf(between(text, "CPU ", ":")))
+		return event(schemas.EventHostMCE, code, s, "cpu", digitsOf(between(text, "CPU ", ":")))
 	case strings.Contains(text, "[Hardware Error]: System Fatal error."):
-		return event("host.mce", "fatal", schemas.SeverityCritical)
+		return event(schemas.EventHostMCE, "fatal", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: Uncorrected, software"):
-		return event("host.mce", "uncorrected", schemas.SeverityError)
+		return event(schemas.EventHostMCE, "uncorrected", schemas.SeverityError)
 	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") && strings.Contains(text, "due to hardware memory corruption"):
-		return event("host.mce", "memory", schemas.SeverityCritical)
+		return event(schemas.EventHostMCE, "memory", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: event severity: fatal"):
-		return event("host.mce", "ghes_fatal", schemas.SeverityCritical)
+		return event(schemas.EventHostMCE, "ghes_fatal", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: event severity: recoverable"):
-		return event("host.mce", "ghes_recoverable", schemas.SeverityError)
+		return event(schemas.EventHostMCE, "ghes_recoverable", schemas.SeverityError)
 	case strings.Contains(text, "[Hardware Error]: event severity: corrected"):
-		return event("host.mce", "ghes_corrected", schemas.SeverityInfo)
+		return event(schemas.EventHostMCE, "ghes_corrected", schemas.SeverityInfo)
 	}
 	return schemas.Event{}, false
 }
@@ -185,11 +185,11 @@ func aer(text string) (schemas.Event, bool) {
 	}
 	switch {
 	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") && !strings.Contains(low, "non-fatal"):
-		return event("host.pcie_aer", "fatal", schemas.SeverityCritical, "pci", pci)
+		return event(schemas.EventHostPCIeAER, "fatal", schemas.SeverityCritical, "pci", pci)
 	case strings.Contains(low, "non-fatal"):
-		return event("host.pcie_aer", "nonfatal", schemas.SeverityError, "pci", pci)
+		return event(schemas.EventHostPCIeAER, "nonfatal", schemas.SeverityError, "pci", pci)
 	case strings.Contains(low, "corrected"):
-		return event("host.pcie_aer", "corrected", schemas.SeverityInfo, "pci", pci)
+		return event(schemas.EventHostPCIeAER, "corrected", schemas.SeverityInfo, "pci", pci)
 	}
 	return schemas.Event{}, false
 }
@@ -198,32 +198,32 @@ func disk(text string) (schemas.Event, bool) {
 	has := func(s string) bool { return strings.Contains(text, s) }
 	switch {
 	case strings.HasPrefix(text, "EXT4-fs error"), strings.HasPrefix(text, "EXT4-fs (") && has("error"):
-		return event("host.fs_error", "ext4", schemas.SeverityError, "disk", between(text, "(device ", ")"))
+		return event(schemas.EventHostFSError, "ext4", schemas.SeverityError, "disk", between(text, "(device ", ")"))
 	case strings.HasPrefix(text, "XFS (") && xfsError(strings.ToLower(text)):
-		return event("host.fs_error", "xfs", schemas.SeverityError, "disk", between(text, "XFS (", ")"))
+		return event(schemas.EventHostFSError, "xfs", schemas.SeverityError, "disk", between(text, "XFS (", ")"))
 	case strings.HasPrefix(text, "BTRFS error"), strings.HasPrefix(text, "BTRFS critical"):
-		return event("host.fs_error", "btrfs", schemas.SeverityError, "disk", between(text, "(device ", ")"))
+		return event(schemas.EventHostFSError, "btrfs", schemas.SeverityError, "disk", between(text, "(device ", ")"))
 	case strings.HasPrefix(text, "Aborting journal on device "):
-		return event("host.fs_error", "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
+		return event(schemas.EventHostFSError, "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
 	case has("Remounting filesystem read-only"):
-		return event("host.fs_error", "read_only", schemas.SeverityError)
+		return event(schemas.EventHostFSError, "read_only", schemas.SeverityError)
 	case strings.HasPrefix(text, "EXT4-fs (") && (has("I/O error") || has("block allocation failed") || has("Remounting filesystem read-only")),
 		strings.HasPrefix(text, "JBD2: ") && has("IO error"):
-		return event("host.fs_error", "ext4", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", " on ", " "), "."))
+		return event(schemas.EventHostFSError, "ext4", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", " on ", " "), "."))
 	case strings.HasPrefix(text, "BTRFS: error"):
-		return event("host.fs_error", "btrfs", schemas.SeverityError, "disk", strings.TrimRight(between(text, "(device ", ")"), ":"))
+		return event(schemas.EventHostFSError, "btrfs", schemas.SeverityError, "disk", strings.TrimRight(between(text, "(device ", ")"), ":"))
 	case strings.HasPrefix(text, "md") && (has(": Disk failure on ") || has("unrecoverable I/O read error") || has("read error not correctable")):
-		return event("host.fs_error", "raid", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", "Disk failure on ", " "), ",:"))
+		return event(schemas.EventHostFSError, "raid", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", "Disk failure on ", " "), ",:"))
 	case strings.HasPrefix(text, "nvme") && has("Unrecovered Read Error"):
-		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text), ":"))
+		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text), ":"))
 	case strings.HasPrefix(text, "nvme ") && (has("frozen state error") || has("failure state") || has("Disabling device") || has("controller is dead")),
 		strings.HasPrefix(text, "nvme ") && (has("timeout, aborting") || has("timeout, reset controller") || has("timeout, disable controller") ||
 			has("controller is down") || has("after probe failure") || has("after reset failure") || has("Device not ready;")):
-		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
+		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
 	case has("I/O error, dev "), has("critical medium error, dev "), has("critical target error, dev "):
-		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, " error, dev ", " "), ","))
+		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, " error, dev ", " "), ","))
 	case strings.HasPrefix(text, "Buffer I/O error on dev"):
-		return event("host.fs_error", "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "on dev ", " "), ","))
+		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(between(text, "on dev ", " "), ","))
 	}
 	return schemas.Event{}, false
 }
@@ -281,5 +281,5 @@ func failed(name string) (schemas.Event, bool) {
 	case "nvidia-fabricmanager", "nvidia-persistenced", "nvidia-dcgm", "nvlsm", "nvidia-imex", "slurmd", "kubelet", "containerd":
 		s = schemas.SeverityError
 	}
-	return event("service.failed", name, s)
+	return event(schemas.EventServiceFailed, name, s)
 }

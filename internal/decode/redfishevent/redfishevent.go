@@ -203,7 +203,7 @@ func (e *Entry) Event() schemas.Event {
 	e.refine(&ev, sensor)
 	if xid := xidOf(e.MessageID+" "+e.Message, args); xid >= 0 {
 		x := faults.XID(xid)
-		ev.Type, ev.Code, ev.Severity, ev.State = "gpu.xid", strconv.Itoa(xid), x.Severity, ""
+		ev.Type, ev.Code, ev.Severity, ev.State = schemas.EventGPUXID, strconv.Itoa(xid), x.Severity, ""
 		ev.SetAttr("message_id", e.MessageID)
 		ev.SetAttr("action", x.Action)
 	}
@@ -216,10 +216,10 @@ func (e *Entry) Event() schemas.Event {
 // refine narrows threshold messages, which are the same for every sensor, by
 // the sensor that they name.
 func (e *Entry) refine(ev *schemas.Event, sensor string) {
-	if ev.Type == "temp.high" && sel.Inlet(sensor) {
-		ev.Type = "temp.inlet_high"
+	if ev.Type == schemas.EventTempHigh && sel.Inlet(sensor) {
+		ev.Type = schemas.EventTempInletHigh
 	}
-	if ev.Type != "bmc.event" {
+	if ev.Type != schemas.EventBMCEvent {
 		return
 	}
 	key := strings.ToLower(e.MessageID[strings.LastIndexByte(e.MessageID, '.')+1:])
@@ -230,19 +230,19 @@ func (e *Entry) refine(ev *schemas.Event, sensor string) {
 	name := strings.ToLower(sensor + " " + e.origin())
 	switch {
 	case strings.Contains(name, "temp") && !low && sel.Inlet(sensor):
-		ev.Type = "temp.inlet_high"
+		ev.Type = schemas.EventTempInletHigh
 	case strings.Contains(name, "temp") && !low:
-		ev.Type = "temp.high"
+		ev.Type = schemas.EventTempHigh
 	case strings.Contains(name, "fan") && low && ev.Severity == schemas.SeverityWarning:
-		ev.Type = "fan.slow"
+		ev.Type = schemas.EventFanSlow
 	case strings.Contains(name, "fan") && low && ev.Severity.Rank() >= schemas.SeverityError.Rank():
-		ev.Type = "fan.failure"
+		ev.Type = schemas.EventFanFailure
 	case strings.Contains(name, "fan") && low && ev.State == schemas.StateCleared && strings.Contains(key, "critical"):
-		ev.Type = "fan.failure"
+		ev.Type = schemas.EventFanFailure
 	case strings.Contains(name, "fan") && low && ev.State == schemas.StateCleared:
-		ev.Type = "fan.slow"
+		ev.Type = schemas.EventFanSlow
 	case strings.Contains(name, "volt"):
-		ev.Type = "voltage.out_of_range"
+		ev.Type = schemas.EventVoltageOutOfRange
 	}
 }
 
@@ -264,7 +264,7 @@ func action(ev *schemas.Event) string {
 	switch {
 	case ev.Severity == schemas.SeverityInfo:
 		return faults.ActionIgnore
-	case ev.Type == "psu.input_lost":
+	case ev.Type == schemas.EventPSUInputLost:
 		return faults.ActionCheckMechanicals
 	}
 	return faults.ActionContactSupport

@@ -262,7 +262,7 @@ func (r *Record) Event(sensor string) schemas.Event {
 	if sensor == "" {
 		sensor = r.Sensor
 	}
-	ev := schemas.Event{Time: r.Time, Source: schemas.SourceIPMI, Type: "bmc.sel"}
+	ev := schemas.Event{Time: r.Time, Source: schemas.SourceIPMI, Type: schemas.EventBMCSEL}
 	ev.SetAttr("record", strconv.Itoa(int(r.ID)))
 	if r.PreInit {
 		ev.SetAttr("clock", "unset")
@@ -281,11 +281,11 @@ func (r *Record) Event(sensor string) schemas.Event {
 	}
 	e := faults.SEL(r.SensorType, r.EventType, r.Offset())
 	if r.EventType == 0 {
-		e = faults.SELEntry{Sensor: faults.SensorType(r.SensorType), Text: r.Text, Severity: schemas.SeverityWarning, EventType: "bmc.sel"}
+		e = faults.SELEntry{Sensor: faults.SensorType(r.SensorType), Text: r.Text, Severity: schemas.SeverityWarning, EventType: schemas.EventBMCSEL}
 	}
 	ev.Type, ev.Code, ev.Severity = e.EventType, r.Code(), e.Severity
-	if ev.Type == "temp.high" && Inlet(sensor) {
-		ev.Type = "temp.inlet_high"
+	if ev.Type == schemas.EventTempHigh && Inlet(sensor) {
+		ev.Type = schemas.EventTempInletHigh
 	}
 	ev.SetAttr("sel", r.Code())
 	if sensor != "" {
@@ -294,7 +294,7 @@ func (r *Record) Event(sensor string) schemas.Event {
 	if r.Type == 0x02 && r.SensorNumber != 0 {
 		ev.SetAttr("sensor_number", fmt.Sprintf("0x%02x", r.SensorNumber))
 	}
-	if ev.Type != "bmc.sel" && sensor != "" {
+	if ev.Type != schemas.EventBMCSEL && sensor != "" {
 		ev.Code = sensor
 	}
 	if r.Detail != "" && r.SensorType == typeMemory {
@@ -316,7 +316,7 @@ func (r *Record) Event(sensor string) schemas.Event {
 	case ev.Severity != schemas.SeverityInfo:
 		ev.State = schemas.StateRaised
 	}
-	if ev.Type == "dimm.ecc_ce" {
+	if ev.Type == schemas.EventDIMMECCCE {
 		ev.State = ""
 	}
 	parts := []string{strings.TrimSpace(e.Sensor + " " + sensor), e.Text}
@@ -342,7 +342,7 @@ func action(ev *schemas.Event) string {
 	switch {
 	case ev.Severity == schemas.SeverityInfo:
 		return faults.ActionIgnore
-	case ev.Type == "psu.input_lost":
+	case ev.Type == schemas.EventPSUInputLost:
 		return faults.ActionCheckMechanicals
 	}
 	return faults.ActionContactSupport

@@ -53,6 +53,7 @@ type Info struct {
 	UUID         string
 	Firmware     string
 	MACs         []string
+	Users        []string // who may log in
 }
 
 // SensorKind says what a sensor measures.
@@ -192,6 +193,19 @@ type Component struct {
 	InputVolts  float64
 }
 
+// Session is a BGP session of a switch (openconfig-bgp, neighbor state).
+type Session struct {
+	Neighbor    string // address
+	Description string // who it is
+	Local, Peer uint32 // AS numbers
+	State       string // IDLE, ACTIVE or ESTABLISHED
+	Since       time.Time
+	Established uint64 // transitions
+	Port        string // over which it goes
+	Address     string // of that port
+	PrefixBits  int
+}
+
 // Switch is a network switch. Methods may be called at the same time.
 type Switch interface {
 	Info() Info
@@ -199,6 +213,7 @@ type Switch interface {
 	BootTime() time.Time
 	Ports() []Port
 	Components() []Component
+	Sessions() []Session
 	// Watch signals that a state, not a counter, has changed, until cancel.
 	Watch() (changed <-chan struct{}, cancel func())
 	Now() time.Time

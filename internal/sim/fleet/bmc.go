@@ -30,7 +30,7 @@ type bmc struct {
 func (b *bmc) Info() device.Info {
 	return device.Info{
 		Name: b.s.name, Manufacturer: "Auspex Simulations", Model: b.s.model, Serial: b.s.serial, UUID: b.s.uuid,
-		Firmware: "1.14.2", MACs: slices.Clone(b.s.macs),
+		Firmware: "1.14.2", MACs: slices.Clone(b.s.macs), Users: []string{User},
 	}
 }
 
@@ -38,7 +38,7 @@ func (b *bmc) Password(user string) (string, bool) {
 	if user != User {
 		return "", false
 	}
-	return Password, true
+	return b.f.Password(), true
 }
 
 func (b *bmc) Power() device.PowerState {

@@ -9,6 +9,7 @@ import (
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // SetFeed takes the power from what hangs on a PDU, or gives it back. The
@@ -106,13 +107,13 @@ func (f *Fleet) LoseGPU(id string, dead bool) error {
 		return nil
 	}
 	part := fmt.Sprintf("gpu%d", g.index)
-	f.event(s, kmsg.Info, "host.pcie_aer", "link_down", part, fmt.Sprintf("pcieport %s: pciehp: Slot(%d): Link Down", strings.Replace(g.pci, ":00.0", ":01.0", 1), g.index+1))
+	f.event(s, kmsg.Info, schemas.EventHostPCIeAER, "link_down", part, fmt.Sprintf("pcieport %s: pciehp: Slot(%d): Link Down", strings.Replace(g.pci, ":00.0", ":01.0", 1), g.index+1))
 	f.print(s, kmsg.Info, kmsg.GPUAt(g.pci, g.uuid))
 	f.print(s, kmsg.Info, "NVRM: GPU Board Serial Number: "+g.serial)
 	f.xid(s, g, 79, kmsg.Process{}, "GPU has fallen off the bus.")
 	g.lost = true
 	f.later(s, f.jitter(20*time.Millisecond, 80*time.Millisecond), func() {
-		f.event(s, kmsg.Err, "gpu.missing", "", part, fmt.Sprintf("NVRM: GPU %s: GPU has fallen off the bus.", g.pci))
+		f.event(s, kmsg.Err, schemas.EventGPUMissing, "", part, fmt.Sprintf("NVRM: GPU %s: GPU has fallen off the bus.", g.pci))
 		f.print(s, kmsg.Err, fmt.Sprintf("NVRM: GPU %s: GPU serial number is %s.", g.pci, g.serial))
 		f.xid(s, g, 154, kmsg.Process{}, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")
 		f.print(s, kmsg.Err, "NVRM: A GPU crash dump has been created. If possible, please run")
@@ -243,7 +244,7 @@ func (f *Fleet) BreakNVLink(id string, rate float64) error {
 		f.xid(s, g, 74, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf("NVLink: fatal error detected on link %d(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", nvlink))
 		n := g.index % nvswitchCount
 		text := kmsg.SXid(n, nvswitchPCI(n), 20034, fmt.Sprintf("Fatal, Link %02d LTSSM Fault Up", 30+g.index))
-		f.event(s, kmsg.Err, "nvswitch.sxid", "20034", fmt.Sprintf("nvswitch%d", n), text)
+		f.event(s, kmsg.Err, schemas.EventNVSwitchSXid, "20034", fmt.Sprintf("nvswitch%d", n), text)
 	})
 	return nil
 }
@@ -268,7 +269,7 @@ func (f *Fleet) WearFan(id string, crossing time.Duration) (time.Time, error) {
 	at := f.now.Add(crossing)
 	f.led.Write(ledger.Entry{
 		Time: f.now, Kind: ledger.KindCrossing, Type: "expected", Device: s.name, Part: fmt.Sprintf("fan%d", i+1),
-		Code: "fan.slow", At: &at, Limit: fanLowRPM, Value: math.Round(fn.rpm),
+		Code: schemas.EventFanSlow, At: &at, Limit: fanLowRPM, Value: math.Round(fn.rpm),
 	})
 	return at, nil
 }
@@ -415,7 +416,7 @@ func (f *Fleet) CrashHost(name string, dimm int) error {
 	if dimm >= dimmCount {
 		return fmt.Errorf("dimm %d of %q: %w", dimm, name, ErrUnknown)
 	}
-	f.event(s, kmsg.Emergency, "host.mce", "", fmt.Sprintf("dimm%d", dimm), fmt.Sprintf(
+	f.event(s, kmsg.Emergency, schemas.EventHostMCE, "", fmt.Sprintf("dimm%d", dimm), fmt.Sprintf(
 		"mce: Uncorrected hardware memory error in user-access at %x", 0x1f4a2c0000+dimm<<30))
 	f.selAdd(s, recMemory(dimm, true))
 	f.panicHost(s, "Fatal machine check")

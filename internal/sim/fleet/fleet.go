@@ -7,6 +7,7 @@
 package fleet
 
 import (
+	"cmp"
 	"container/heap"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Config struct {
 	GPUs           int    `yaml:"gpus"` // of a server
 	Spines         int    `yaml:"spines"`
 	CRACs          int    `yaml:"cracs"`
+	// Password of its controllers and switches; empty is [Password].
+	Password string `yaml:"password"`
 }
 
 // DefaultConfig returns the fleet of the demo: 64 servers with 512 GPUs.
@@ -60,7 +63,11 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Password and user of every simulated board controller and switch.
+// Password returns what opens the fleet's controllers and switches.
+func (f *Fleet) Password() string { return cmp.Or(f.cfg.Password, Password) }
+
+// Password and user of every simulated board controller and switch, where the
+// configuration says nothing else. They are public.
 const (
 	User     = "admin"
 	Password = "auspex-demo"

@@ -446,6 +446,53 @@ func TestASwitchThatDiesTakesItsLinksDown(t *testing.T) {
 	}
 }
 
+// A session goes when its link goes, at both ends, and comes back a while after it;
+// ports of servers have none.
+func TestSessionsFollowTheirLinks(t *testing.T) {
+	w := newWorld(t, 14)
+	leaf, spine := w.Switch("leaf-r02"), w.Switch("spine-01")
+	w.pass(10 * time.Second)
+	states := func() (out []string) {
+		a, b := leaf.Sessions(), spine.Sessions()
+		if len(a) != 2 || len(b) != 2 || a[0].Neighbor != b[1].Address || b[1].Neighbor != a[0].Address || a[0].Peer != b[1].Local || a[0].Local == b[0].Peer {
+			t.Fatalf("the ends do not fit: %+v and %+v", a, b)
+		}
+		return []string{a[0].State, b[1].State, a[1].State, b[0].State}
+	}
+	const up = "ESTABLISHED"
+	for _, step := range []struct {
+		broken bool
+		pass   time.Duration
+		want   []string
+	}{
+		{false, 0, []string{up, up, up, up}},
+		{true, 0, []string{"IDLE", "IDLE", up, up}},
+		{true, time.Minute, []string{"IDLE", "IDLE", up, up}},
+		{false, time.Second, []string{"ACTIVE", "ACTIVE", up, up}},
+		{false, 10 * time.Second, []string{up, up, up, up}},
+	} {
+		if err := w.SetLink("leaf-r02/Ethernet49", step.broken); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(step.pass)
+		if d := cmp.Diff(step.want, states()); d != "" {
+			t.Errorf("broken %t, %s later: %s", step.broken, step.pass, d)
+		}
+	}
+	if n := leaf.Sessions()[0].Established; n != 2 {
+		t.Errorf("%d times established, want 2", n)
+	}
+	told := 0
+	for _, e := range w.entries {
+		if e.Kind == ledger.KindState && e.Type == "bgp.session_down" && e.Device == "leaf-r02" {
+			told++
+		}
+	}
+	if told != 2 {
+		t.Errorf("the ledger has %d changes of the leaf's session, want 2", told)
+	}
+}
+
 func TestCountersOfPortsGrowAndOpticsFade(t *testing.T) {
 	w := newWorld(t, 13)
 	w.work("gpu-r01-01")

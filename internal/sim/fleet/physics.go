@@ -7,6 +7,7 @@ import (
 
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // Constants of the model. The GPU is of the class of an H100 SXM: 700 W, 1980
@@ -259,7 +260,7 @@ func (f *Fleet) stepFans(s *server, dt float64, on bool) {
 			fn.crossed = true
 			f.led.Write(ledger.Entry{
 				Time: f.now, Kind: ledger.KindCrossing, Type: "crossed", Device: s.name, Part: fmt.Sprintf("fan%d", i+1),
-				Code: "fan.slow", Limit: fanLowRPM, Value: math.Round(clean),
+				Code: schemas.EventFanSlow, Limit: fanLowRPM, Value: math.Round(clean),
 			})
 		}
 		switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"auspex/internal/sim/device"
+	"auspex/schemas"
 )
 
 // A record is an entry of the event log and the type of event that it means.
@@ -56,71 +57,71 @@ func recInput(i int, lost bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 3, lost)}
 	if lost {
-		return r.say(part, "psu.input_lost", "Critical", "Power.1.0.PowerSupplyInputLost", fmt.Sprintf("Power supply 'PSU%d' has lost its input power.", i), fmt.Sprintf("PSU%d", i))
+		return r.say(part, schemas.EventPSUInputLost, "Critical", "Power.1.0.PowerSupplyInputLost", fmt.Sprintf("Power supply 'PSU%d' has lost its input power.", i), fmt.Sprintf("PSU%d", i))
 	}
-	return r.say(part, "psu.input_lost", "OK", "Power.1.0.PowerSupplyInputRestored", fmt.Sprintf("Input power of power supply 'PSU%d' is back.", i), fmt.Sprintf("PSU%d", i))
+	return r.say(part, schemas.EventPSUInputLost, "OK", "Power.1.0.PowerSupplyInputRestored", fmt.Sprintf("Input power of power supply 'PSU%d' is back.", i), fmt.Sprintf("PSU%d", i))
 }
 
 func recPSUFailed(i int, failed bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 1, failed)}
 	if failed {
-		return r.say(part, "psu.failure", "Critical", "Power.1.0.PowerSupplyFailed", fmt.Sprintf("Power supply 'PSU%d' has failed.", i), fmt.Sprintf("PSU%d", i))
+		return r.say(part, schemas.EventPSUFailure, "Critical", "Power.1.0.PowerSupplyFailed", fmt.Sprintf("Power supply 'PSU%d' has failed.", i), fmt.Sprintf("PSU%d", i))
 	}
-	return r.say(part, "psu.failure", "OK", "Power.1.0.PowerSupplyRestored", fmt.Sprintf("Power supply 'PSU%d' works again.", i), fmt.Sprintf("PSU%d", i))
+	return r.say(part, schemas.EventPSUFailure, "OK", "Power.1.0.PowerSupplyRestored", fmt.Sprintf("Power supply 'PSU%d' works again.", i), fmt.Sprintf("PSU%d", i))
 }
 
 func recRedundancy(lost bool) record {
 	r := record{LogRecord: discrete(typePowerUnit, numUnit, readRedundancy, 1, lost)}
 	if lost {
-		return r.say("", "bmc.sel", "Warning", "Redundancy.1.0.RedundancyLost", "Redundancy of 'Power Supplies' is lost.", "Power Supplies")
+		return r.say("", schemas.EventBMCSEL, "Warning", "Redundancy.1.0.RedundancyLost", "Redundancy of 'Power Supplies' is lost.", "Power Supplies")
 	}
-	return r.say("", "bmc.sel", "OK", "Redundancy.1.0.RedundancyRestored", "Redundancy of 'Power Supplies' is restored.", "Power Supplies")
+	return r.say("", schemas.EventBMCSEL, "OK", "Redundancy.1.0.RedundancyRestored", "Redundancy of 'Power Supplies' is restored.", "Power Supplies")
 }
 
 func recThrottled(on bool) record {
 	r := record{LogRecord: discrete(typeProcessor, numTotal, readSpecific, 0x0a, on)}
 	if on {
-		return r.say("", "bmc.sel", "Warning", "Platform.1.0.PowerBrakeAsserted", "The power brake holds the accelerators back.")
+		return r.say("", schemas.EventBMCSEL, "Warning", "Platform.1.0.PowerBrakeAsserted", "The power brake holds the accelerators back.")
 	}
-	return r.say("", "bmc.sel", "OK", "Platform.1.0.PowerBrakeReleased", "The power brake is released.")
+	return r.say("", schemas.EventBMCSEL, "OK", "Platform.1.0.PowerBrakeReleased", "The power brake is released.")
 }
 
 func recFanLow(i int, rpm float64, on bool) record {
 	part, name := fmt.Sprintf("fan%d", i+1), fmt.Sprintf("FAN%d", i+1)
 	r := record{LogRecord: threshold(typeFan, byte(numFan+i), 2, byte(rpm/80), byte(fanLowRPM/80), on)}
 	if on {
-		return r.say(part, "fan.failure", "Critical", "Environmental.1.0.FanSpeedCritical",
+		return r.say(part, schemas.EventFanFailure, "Critical", "Environmental.1.0.FanSpeedCritical",
 			fmt.Sprintf("Speed of fan '%s' is %.0f RPM, below the lower critical threshold of %.0f RPM.", name, rpm, fanLowRPM), name, fmt.Sprintf("%.0f", rpm), fmt.Sprintf("%.0f", fanLowRPM))
 	}
-	return r.say(part, "fan.failure", "OK", "Environmental.1.0.FanRestored", fmt.Sprintf("Speed of fan '%s' is in its normal range.", name), name)
+	return r.say(part, schemas.EventFanFailure, "OK", "Environmental.1.0.FanRestored", fmt.Sprintf("Speed of fan '%s' is in its normal range.", name), name)
 }
 
 func recInletHigh(celsius float64, on bool) record {
 	r := record{LogRecord: threshold(typeTemperature, numInlet, 7, byte(celsius*2), byte(inletHighC*2), on)}
 	if on {
-		return r.say("", "temp.inlet_high", "Warning", "Environmental.1.0.InletTemperatureHigh",
+		return r.say("", schemas.EventTempInletHigh, "Warning", "Environmental.1.0.InletTemperatureHigh",
 			fmt.Sprintf("Temperature 'Inlet Temp' is %.0f degrees Celsius, above the upper caution threshold of %.0f.", celsius, inletHighC), "Inlet Temp", fmt.Sprintf("%.0f", celsius), fmt.Sprintf("%.0f", inletHighC))
 	}
-	return r.say("", "temp.inlet_high", "OK", "Environmental.1.0.InletTemperatureNormal", "Temperature 'Inlet Temp' is in its normal range.", "Inlet Temp")
+	return r.say("", schemas.EventTempInletHigh, "OK", "Environmental.1.0.InletTemperatureNormal", "Temperature 'Inlet Temp' is in its normal range.", "Inlet Temp")
 }
 
 func recPowerOff(off bool) record {
 	r := record{LogRecord: discrete(typePowerUnit, numUnit, readSpecific, 0, off)}
 	if off {
-		return r.say("", "bmc.sel", "OK", "ResourceEvent.1.3.ResourcePoweredOff", "The resource 'System' is powered off.", "System")
+		return r.say("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOff", "The resource 'System' is powered off.", "System")
 	}
-	return r.say("", "bmc.sel", "OK", "ResourceEvent.1.3.ResourcePoweredOn", "The resource 'System' is powered on.", "System")
+	return r.say("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOn", "The resource 'System' is powered on.", "System")
 }
 
 func recOSStop() record {
 	r := record{LogRecord: discrete(typeOSStop, numEventLog, readSpecific, 1, true)}
-	return r.say("", "host.panic", "Critical", "Platform.1.0.OperatingSystemCrash", "The operating system stopped: run-time critical stop.")
+	return r.say("", schemas.EventHostPanic, "Critical", "Platform.1.0.OperatingSystemCrash", "The operating system stopped: run-time critical stop.")
 }
 
 func recGPULost(i int) record {
 	r := record{LogRecord: discrete(typeCritical, byte(numGPUTemp+i), readSpecific, 0x0a, true)}
-	return r.say(fmt.Sprintf("gpu%d", i), "bmc.sel", "Critical", "Platform.1.0.PCIeFatalError",
+	return r.say(fmt.Sprintf("gpu%d", i), schemas.EventBMCSEL, "Critical", "Platform.1.0.PCIeFatalError",
 		fmt.Sprintf("Fatal PCI Express error on accelerator 'GPU%d'.", i), fmt.Sprintf("GPU%d", i))
 }
 
@@ -129,11 +130,11 @@ func recMemory(i int, uncorrectable bool) record {
 	if uncorrectable {
 		r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 1, true)}
 		r.module(i)
-		return r.say(part, "dimm.ecc_ue", "Critical", "Memory.1.0.MemoryECCUncorrectableError", fmt.Sprintf("Uncorrectable ECC error in 'DIMM%d'.", i), fmt.Sprintf("DIMM%d", i))
+		return r.say(part, schemas.EventDIMMECCUE, "Critical", "Memory.1.0.MemoryECCUncorrectableError", fmt.Sprintf("Uncorrectable ECC error in 'DIMM%d'.", i), fmt.Sprintf("DIMM%d", i))
 	}
 	r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 0, true)}
 	r.module(i)
-	return r.say(part, "dimm.ecc_ce", "Warning", "Memory.1.0.MemoryECCCorrectableError", fmt.Sprintf("Correctable ECC errors in 'DIMM%d' reached the limit.", i), fmt.Sprintf("DIMM%d", i))
+	return r.say(part, schemas.EventDIMMECCCE, "Warning", "Memory.1.0.MemoryECCCorrectableError", fmt.Sprintf("Correctable ECC errors in 'DIMM%d' reached the limit.", i), fmt.Sprintf("DIMM%d", i))
 }
 
 // module names the memory module in event data 3, and says so in event data 1

@@ -11,6 +11,7 @@ import (
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // Parts of a server, beside its GPUs.
@@ -251,7 +252,7 @@ func (f *Fleet) event(s *server, priority int, typ, code, part, text string) {
 
 func (f *Fleet) xid(s *server, g *gpu, code int, p kmsg.Process, detail string) {
 	g.xid = code
-	f.event(s, kmsg.Err, "gpu.xid", strconv.Itoa(code), fmt.Sprintf("gpu%d", g.index), kmsg.Xid(g.pci, code, p, detail))
+	f.event(s, kmsg.Err, schemas.EventGPUXID, strconv.Itoa(code), fmt.Sprintf("gpu%d", g.index), kmsg.Xid(g.pci, code, p, detail))
 }
 
 // setPower changes the power state and notes it.
@@ -417,7 +418,7 @@ func (f *Fleet) panicHost(s *server, why string) {
 	}
 	s.life++
 	f.print(s, kmsg.Warning, "CPU: 37 PID: 0 Comm: swapper/37 Tainted: G           OE      6.8.0-1029-nvidia #32-Ubuntu")
-	f.event(s, kmsg.Emergency, "host.panic", "", "", "Kernel panic - not syncing: "+why)
+	f.event(s, kmsg.Emergency, schemas.EventHostPanic, "", "", "Kernel panic - not syncing: "+why)
 	s.host = hostDead
 	for i := range s.gpus {
 		s.gpus[i].load = Load{}

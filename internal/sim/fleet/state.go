@@ -7,6 +7,7 @@ import (
 
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
+	"auspex/schemas"
 )
 
 // recordGap is by how many numbers a system event log is moved on when records
@@ -349,7 +350,7 @@ func (f *Fleet) renew(s *server) {
 
 // bootLines prints how a kernel starts.
 func (f *Fleet) bootLines(s *server) {
-	f.event(s, kmsg.Notice, "host.reboot", "", "", "Linux version 6.8.0-1029-nvidia (buildd@lcy02-amd64-066) (x86_64-linux-gnu-gcc-13) #32-Ubuntu SMP PREEMPT_DYNAMIC")
+	f.event(s, kmsg.Notice, schemas.EventHostReboot, "", "", "Linux version 6.8.0-1029-nvidia (buildd@lcy02-amd64-066) (x86_64-linux-gnu-gcc-13) #32-Ubuntu SMP PREEMPT_DYNAMIC")
 	f.print(s, kmsg.Info, "Command line: BOOT_IMAGE=/boot/vmlinuz-6.8.0-1029-nvidia root=/dev/md0 ro console=ttyS0,115200n8")
 	f.print(s, kmsg.Info, fmt.Sprintf("DMI: %s/%s, BIOS 1.6.7 02/21/2026", s.model, s.serial))
 }

@@ -3,12 +3,14 @@ package fleet
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"time"
 
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 const (
@@ -44,7 +46,21 @@ type port struct {
 	in, out  float64 // octets, with fractions
 	rate     float64 // share of the line rate
 	bad      float64
+
+	// Of a BGP session over the port, which goes when the link goes and comes back
+	// a while after it.
+	bgp         bool
+	bgpSince    time.Time
+	established uint64
+	address     netip.Addr
 }
+
+// bgpDelay is how long a session takes to be established over a link that is up.
+const bgpDelay = 3 * time.Second
+
+// firstAS is the number of the spines; each leaf has one of its own (RFC 7938,
+// section 5.2.1).
+const firstAS = 4200000000
 
 func (f *Fleet) newSwitches() {
 	add := func(name, tier string, rk *rack, n int) *netSwitch {
@@ -92,6 +108,11 @@ func (f *Fleet) newSwitches() {
 			a, b := rk.leaf.ports[firstUplink-1+i], spine.ports[r]
 			a.peer, b.peer = b, a
 			a.OperUp, b.OperUp = true, true
+			a.bgp, b.bgp, a.established, b.established = true, true, 1, 1
+			n := uint16(r*f.cfg.Spines + i)
+			a.address = netip.AddrFrom4([4]byte{10, 254, byte(n >> 7), byte(n << 1)}) // a /31 each (RFC 3021)
+			b.address = a.address.Next()
+			a.bgpSince, b.bgpSince = a.LastChange.Add(bgpDelay), b.LastChange.Add(bgpDelay)
 			a.Neighbor, a.NeighborPort = spine.name, b.Name
 			b.Neighbor, b.NeighborPort = rk.leaf.name, a.Name
 			optic(a)
@@ -129,6 +150,9 @@ func (f *Fleet) stepSwitch(sw *netSwitch, dt float64) {
 		return
 	}
 	for _, p := range sw.ports {
+		if p.peer != nil && p.OperUp && !p.bgp && f.now.Sub(p.LastChange) >= bgpDelay {
+			f.session(p, true)
+		}
 		if !p.OperUp {
 			p.RxPowerDBm = -40
 			if p.peerLaser() {
@@ -229,20 +253,51 @@ func (f *Fleet) link(p *port) {
 		p.OperUp = up
 		p.LastChange = f.now
 		p.Carrier++
-		f.state(p.sw, p.Name, "port.down", map[bool]string{true: "UP", false: "DOWN"}[up])
+		f.state(p.sw, p.Name, schemas.EventPortDown, map[bool]string{true: "UP", false: "DOWN"}[up])
 		if s := p.server; s != nil {
 			n := &s.nics[p.nic]
 			if up {
-				f.event(s, kmsg.Info, "nic.down", "up", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link up", n.pci, n.netif))
+				f.event(s, kmsg.Info, schemas.EventNICDown, "up", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link up", n.pci, n.netif))
 			} else {
-				f.event(s, kmsg.Info, "nic.down", "", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link down", n.pci, n.netif))
+				f.event(s, kmsg.Info, schemas.EventNICDown, "", fmt.Sprintf("nic%d", p.nic), fmt.Sprintf("mlx5_core %s %s: Link down", n.pci, n.netif))
 				if p.sw.down {
 					f.change(Change{Kind: NICDown, Server: s.name})
 				}
 			}
 		}
+		if p.peer != nil && !up && p.bgp {
+			f.session(p, false)
+		}
 		p.sw.notify()
 	}
+}
+
+// session changes the BGP session over a port.
+func (f *Fleet) session(p *port, up bool) {
+	p.bgp, p.bgpSince = up, f.now
+	if up {
+		p.established++
+	}
+	f.state(p.sw, p.Name, schemas.EventBGPSessionDown, p.sessionState())
+	p.sw.notify()
+}
+
+func (p *port) sessionState() string {
+	switch {
+	case p.bgp:
+		return "ESTABLISHED"
+	case p.OperUp:
+		return "ACTIVE"
+	}
+	return "IDLE"
+}
+
+// as is the switch's AS number.
+func (sw *netSwitch) as() uint32 {
+	if sw.rack == nil {
+		return firstAS
+	}
+	return firstAS + 1 + uint32(sw.rack.index)
 }
 
 // nicLinks follows a change of a server's power on the switch's side.
@@ -280,7 +335,7 @@ func (f *Fleet) setSwitchPSU(sw *netSwitch, i int, change func(p *psu)) {
 	after := p.input && !p.failed
 	f.switchPower(sw)
 	if before != after {
-		f.state(sw, fmt.Sprintf("psu%d", i+1), "switch.psu", map[bool]string{true: "ACTIVE", false: "INACTIVE"}[after])
+		f.state(sw, fmt.Sprintf("psu%d", i+1), schemas.EventSwitchPSU, map[bool]string{true: "ACTIVE", false: "INACTIVE"}[after])
 	}
 }
 
@@ -330,7 +385,7 @@ func (v *swView) Password(user string) (string, bool) {
 	if user != User {
 		return "", false
 	}
-	return Password, true
+	return v.f.Password(), true
 }
 
 func (v *swView) BootTime() time.Time {
@@ -374,6 +429,22 @@ func (v *swView) Components() []device.Component {
 		device.Component{Name: "CPU0", Type: "CPU", Oper: "ACTIVE", Temperature: tenth(sw.temp + 12)},
 		device.Component{Name: "Ambient", Type: "SENSOR", Oper: "ACTIVE", Temperature: tenth(sw.temp - 12)},
 	)
+}
+
+func (v *swView) Sessions() []device.Session {
+	v.f.mu.Lock()
+	defer v.f.mu.Unlock()
+	var out []device.Session
+	for _, p := range v.sw.ports {
+		if p.peer == nil {
+			continue
+		}
+		out = append(out, device.Session{
+			Neighbor: p.peer.address.String(), Description: p.peer.sw.name + " " + p.peer.Name, Local: v.sw.as(), Peer: p.peer.sw.as(),
+			State: p.sessionState(), Since: p.bgpSince, Established: p.established, Port: p.Name, Address: p.address.String(), PrefixBits: 31,
+		})
+	}
+	return out
 }
 
 func (v *swView) Watch() (<-chan struct{}, func()) {

@@ -63,6 +63,26 @@ func TestGnmicReadsTheSwitch(t *testing.T) {
 	if len(got) != 2 || got[oper1] != `"UP"` {
 		t.Errorf("get: %v", got)
 	}
+	// The origin may stand in the prefix, as the specification wants it for several paths.
+	const session = "/network-instances/network-instance[name=default]/protocols/protocol[identifier=BGP][name=BGP]/bgp/neighbors/neighbor[neighbor-address=10.254.0.1]/state/session-state"
+	get, err = api.NewGetRequest(api.Prefix("openconfig:/network-instances"), api.EncodingJSON_IETF(),
+		api.Path("network-instance[name=*]/protocols/protocol[name=*]/bgp/neighbors/neighbor[neighbor-address=*]/state/session-state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if values, err = target.Get(ctx, get); err != nil {
+		t.Fatal(err)
+	}
+	clear(got)
+	for _, n := range values.GetNotification() {
+		if o := n.GetPrefix().GetOrigin(); o != "openconfig" {
+			t.Errorf("origin of the answer is %q", o)
+		}
+		collect(got, n)
+	}
+	if len(got) != 1 || got[session] != `"ESTABLISHED"` {
+		t.Errorf("sessions: %v", got)
+	}
 	once, err := api.NewSubscribeRequest(api.SubscriptionListModeONCE(), api.EncodingPROTO(), api.Subscription(api.Path("/components")), api.Subscription(api.Path("/interfaces")))
 	if err != nil {
 		t.Fatal(err)

@@ -97,6 +97,9 @@ func (s *Server) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*g
 	return &gpb.CapabilityResponse{
 		SupportedModels: []*gpb.ModelData{
 			model("openconfig-interfaces", "3.7.1"),
+			model("openconfig-if-ip", "3.7.0"),
+			model("openconfig-network-instance", "4.4.0"),
+			model("openconfig-bgp", "9.8.0"),
 			model("openconfig-if-ethernet", "2.13.0"),
 			model("openconfig-platform", "0.24.0"),
 			model("openconfig-platform-transceiver", "0.14.0"),

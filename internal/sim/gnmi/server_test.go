@@ -34,6 +34,7 @@ type fakeSwitch struct {
 	fault   device.Fault
 	watches map[chan struct{}]bool
 	octets  uint64
+	bgp     []device.Session
 }
 
 func newFake(ports int) *fakeSwitch {
@@ -49,7 +50,19 @@ func newFake(ports int) *fakeSwitch {
 		{Name: "PSU1", Type: "POWER_SUPPLY", Oper: "ACTIVE", InputVolts: 230, PowerWatts: 400},
 		{Name: "FAN1", Type: "FAN", Oper: "ACTIVE", FanRPM: 9000},
 	}
+	for i := range min(ports, 1) {
+		f.bgp = append(f.bgp, device.Session{
+			Neighbor: "10.254.0.1", Description: "spine-01 Ethernet1", Local: 4200000001, Peer: 4200000000, State: "ESTABLISHED", Established: 1,
+			Since: time.Unix(1700000000, 0), Port: f.ports[i].Name, Address: "10.254.0.0", PrefixBits: 31,
+		})
+	}
 	return f
+}
+
+func (f *fakeSwitch) Sessions() []device.Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]device.Session(nil), f.bgp...)
 }
 
 func (f *fakeSwitch) Info() device.Info {

@@ -77,10 +77,13 @@ type snapshot struct {
 	boot  time.Time
 	ports []device.Port
 	comps []device.Component
+	bgp   []device.Session
 }
 
 func (s *Server) snapshot() *snapshot {
-	return &snapshot{at: s.sw.Now().UnixNano(), info: s.sw.Info(), boot: s.sw.BootTime(), ports: s.sw.Ports(), comps: s.sw.Components()}
+	return &snapshot{
+		at: s.sw.Now().UnixNano(), info: s.sw.Info(), boot: s.sw.BootTime(), ports: s.sw.Ports(), comps: s.sw.Components(), bgp: s.sw.Sessions(),
+	}
 }
 
 // leaf is one kind of leaf below an object.
@@ -281,6 +284,39 @@ var neighborLeaves = []leaf{
 	}),
 }
 
+func bgpLeaf(path string, get func(n *device.Session) value) leaf {
+	return leaf{rel: elems(path), state: true, get: func(s *snapshot, i int) value {
+		if i >= len(s.bgp) {
+			return value{}
+		}
+		return get(&s.bgp[i])
+	}}
+}
+
+// The leaves of a BGP neighbour (openconfig-bgp-neighbor).
+var sessionLeaves = []leaf{
+	bgpLeaf("state/neighbor-address", func(n *device.Session) value { return stringv(n.Neighbor) }),
+	bgpLeaf("state/description", func(n *device.Session) value { return stringv(n.Description) }),
+	bgpLeaf("state/enabled", func(*device.Session) value { return boolv(true) }),
+	bgpLeaf("state/local-as", func(n *device.Session) value { return uint32v(uint64(n.Local)) }),
+	bgpLeaf("state/peer-as", func(n *device.Session) value { return uint32v(uint64(n.Peer)) }),
+	bgpLeaf("state/peer-type", func(*device.Session) value { return stringv("EXTERNAL") }),
+	bgpLeaf("state/session-state", func(n *device.Session) value { return stringv(n.State) }),
+	bgpLeaf("state/established-transitions", func(n *device.Session) value { return uintv(n.Established) }),
+	bgpLeaf("state/last-established", func(n *device.Session) value {
+		if n.State != "ESTABLISHED" || n.Since.IsZero() {
+			return value{}
+		}
+		return uintv(uint64(n.Since.UnixNano()))
+	}),
+}
+
+// The leaves of an interface's address (openconfig-if-ip).
+var addressLeaves = []leaf{
+	bgpLeaf("state/ip", func(n *device.Session) value { return stringv(n.Address) }),
+	bgpLeaf("state/prefix-length", func(n *device.Session) value { return uint32v(uint64(n.PrefixBits)) }),
+}
+
 // object is a list entry of the tree, with its leaves.
 type object struct {
 	base   []*gpb.PathElem
@@ -290,22 +326,28 @@ type object struct {
 
 // tree is all objects of a switch; it is immutable.
 type tree struct {
-	names   []string // of ports and components: what the tree was made for
+	names   []string // of ports, components and sessions: what the tree was made for
 	objects []object
 }
 
 func (s *Server) tree(snap *snapshot) *tree {
 	fits := func(t *tree) bool {
-		if t == nil || len(t.names) != len(snap.ports)+len(snap.comps) {
+		if t == nil || len(t.names) != len(snap.ports)+len(snap.comps)+len(snap.bgp) {
 			return false
 		}
+		names := t.names
 		for i := range snap.ports {
-			if t.names[i] != snap.ports[i].Name {
+			if names[i] != snap.ports[i].Name {
 				return false
 			}
 		}
-		for i := range snap.comps {
-			if t.names[len(snap.ports)+i] != snap.comps[i].Name {
+		for i, names := 0, names[len(snap.ports):]; i < len(snap.comps); i++ {
+			if names[i] != snap.comps[i].Name {
+				return false
+			}
+		}
+		for i, names := 0, names[len(snap.ports)+len(snap.comps):]; i < len(snap.bgp); i++ {
+			if names[i] != snap.bgp[i].Neighbor {
 				return false
 			}
 		}
@@ -341,6 +383,18 @@ func newTree(snap *snapshot) *tree {
 		name := snap.comps[i].Name
 		t.names = append(t.names, name)
 		t.objects = append(t.objects, object{base: named("components", "component", name), index: i, leaves: componentLeaves})
+	}
+	for i := range snap.bgp {
+		n := &snap.bgp[i]
+		t.names = append(t.names, n.Neighbor)
+		protocol := &gpb.PathElem{Name: "protocol", Key: map[string]string{"identifier": "BGP", "name": "BGP"}}
+		base := append(named("network-instances", "network-instance", "default"), &gpb.PathElem{Name: "protocols"}, protocol)
+		neighbor := &gpb.PathElem{Name: "neighbor", Key: map[string]string{"neighbor-address": n.Neighbor}}
+		address := append(named("interfaces", "interface", n.Port),
+			&gpb.PathElem{Name: "subinterfaces"}, &gpb.PathElem{Name: "subinterface", Key: map[string]string{"index": "0"}})
+		t.objects = append(t.objects,
+			object{base: append(base, elems("bgp/neighbors", neighbor)...), index: i, leaves: sessionLeaves},
+			object{base: append(address, elems("ipv4/addresses", &gpb.PathElem{Name: "address", Key: map[string]string{"ip": n.Address}})...), index: i, leaves: addressLeaves})
 	}
 	return t
 }

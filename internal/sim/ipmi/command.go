@@ -32,6 +32,8 @@ const (
 	netSensor  = 0x04
 	netApp     = 0x06
 	netStorage = 0x0a
+	netLAN     = 0x0c
+	netGroup   = 0x2c // its first byte names the group
 )
 
 // request is a command with its session, which is nil outside of one.
@@ -59,6 +61,13 @@ var commands = map[[2]byte]command{
 	{netApp, 0x42}: {1, privilegeUser, (*Server).channelInfo},
 	{netApp, 0x54}: {3, 0, (*Server).cipherSuites},
 
+	{netApp, 0x44}: {2, privilegeOperator, (*Server).userAccess},
+	{netApp, 0x46}: {1, privilegeOperator, (*Server).userName},
+
+	{netLAN, 0x02}:   {4, privilegeOperator, (*Server).lanParameter},
+	{netGroup, 0x01}: {2, privilegeUser, (*Server).dcmiCapabilities},
+	{netGroup, 0x02}: {4, privilegeUser, (*Server).dcmiPower},
+
 	{netChassis, 0x00}: {0, privilegeUser, func(*Server, request) ([]byte, byte) { return []byte{0, 0x20, 0x20, 0x20, 0x20}, ccOK }},
 	{netChassis, 0x01}: {0, privilegeUser, (*Server).chassisStatus},
 	{netChassis, 0x02}: {1, privilegeOperator, (*Server).chassisControl},
@@ -70,6 +79,8 @@ var commands = map[[2]byte]command{
 	{netSensor, 0x2d}: {1, privilegeUser, (*Server).sensorReading},
 	{netSensor, 0x2f}: {1, privilegeUser, (*Server).sensorType},
 
+	{netStorage, 0x10}: {1, privilegeUser, (*Server).fruInfo},
+	{netStorage, 0x11}: {4, privilegeUser, (*Server).fruRead},
 	{netStorage, 0x20}: {0, privilegeUser, (*Server).sdrInfo},
 	{netStorage, 0x22}: {0, privilegeUser, (*Server).sdrReserve},
 	{netStorage, 0x23}: {6, privilegeUser, (*Server).sdrGet},
@@ -148,7 +159,7 @@ func (s *Server) deviceID(request) ([]byte, byte) {
 	return []byte{
 		0x20, 0x81, // device, revision 1 with sensor data records
 		byte(hi & 0x7f), byte(lo/10<<4 | lo%10), 0x02, // firmware, IPMI 2.0
-		0x87,             // chassis, event log, record repository, sensors
+		0x8f,             // chassis, inventory, event log, record repository, sensors
 		0xb3, 0x0f, 0x00, // manufacturer: a private number
 		0x01, 0x00, // product
 		0, 0, 0, 0,

@@ -39,6 +39,8 @@ type Server struct {
 	sdr            repository
 	selReservation uint16
 	bootParams     map[byte][]byte // what is only stored and told again
+	local          net.IP          // where it answers
+	power          draw
 }
 
 // NewServer returns the interface of a controller; it does nothing before Serve.
@@ -54,6 +56,11 @@ func (s *Server) Dropped() uint64 { return s.dropped.Load() }
 // Serve answers datagrams of a connection, which the caller closes afterwards. It
 // returns nil when the context ends.
 func (s *Server) Serve(ctx context.Context, conn net.PacketConn) error {
+	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
+		s.mu.Lock()
+		s.local = a.IP
+		s.mu.Unlock()
+	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var waiting sync.WaitGroup

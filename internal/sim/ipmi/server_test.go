@@ -52,7 +52,8 @@ func newFake() *fakeBMC {
 func (f *fakeBMC) lock() func() { f.mu.Lock(); return f.mu.Unlock }
 
 func (f *fakeBMC) Info() device.Info {
-	return device.Info{Name: "gpu-r01-01", UUID: "21ec4218-bd70-4a73-a476-990523953642", Firmware: "1.23.4"}
+	return device.Info{Name: "gpu-r01-01", UUID: "21ec4218-bd70-4a73-a476-990523953642", Firmware: "1.23.4",
+		Manufacturer: "Example", Model: "AX-8", Serial: "S", MACs: []string{"b8:3f:d2:01:02:03"}, Users: []string{"admin", "watcher"}}
 }
 
 func (f *fakeBMC) Password(u string) (string, bool) { return "secret", u == "admin" }
@@ -389,6 +390,12 @@ func TestIPMItoolDrivesTheController(t *testing.T) {
 		{"sel elist", []string{"Power Supply PSU0 Status", "Fan FAN1", "Lower Critical going low"}},
 		{"sensor list", []string{"Inlet Temp       | 24.500", "Outside Temp     | -12.000", "FAN1             | 5200.000   | RPM        | cr", "GPU3 Temp        | na", "FAN PWM          | 60.000     | percent", "PSU0 Input Power | 800.000    | Watts"}},
 		{"sdr elist", []string{"FAN1             | 30h | lcr | 29.2 | 5200 RPM", "PSU0 Status      | 40h | ok  | 10.1 | Presence detected, Power Supply AC lost"}},
+		{"fru print", []string{"Chassis Serial        : S", "Board Mfg             : Example", "Product Manufacturer  : Example", "Product Name          : AX-8", "Product Version       : 1.23.4", "Product Asset Tag     : gpu-r01-01"}},
+		{"lan print 1", []string{"IP Address Source       : Static Address", "IP Address              : 127.0.0.1", "MAC Address             : b8:3f:d2:01:02:03", "RMCP+ Cipher Suites     : 3,17"}},
+		{"lan print", []string{"IP Address              : 127.0.0.1"}},
+		{"user list 1", []string{"2   admin            true    true       true       ADMINISTRATOR", "3   watcher"}},
+		{"dcmi power reading", []string{"Instantaneous power reading:                   800 Watts", "Minimum during sampling period:                800 Watts", "Power reading state is:                   activated"}},
+		{"dcmi discover", []string{"Power management available"}},
 		{"power off", []string{"Down/Off"}},
 		{"power status", []string{"Chassis Power is off"}},
 		{"power on", []string{"Up/On"}},

@@ -10,7 +10,6 @@ import (
 	"hash/fnv"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,6 +236,10 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, path string) {
 		h.missing(w, path)
 		return
 	}
+	if err := q.page(doc); err != nil {
+		h.fail(w, err)
+		return
+	}
 	if q.levels > 0 {
 		v.expand(doc, path, q, q.levels, true)
 	}
@@ -263,72 +266,6 @@ func matchTag(header, tag string) bool {
 		}
 	}
 	return false
-}
-
-// query is what a GET asks for beside the resource (DSP0266, section 7.3).
-type query struct {
-	levels      int  // of $expand; 0 is none
-	links       bool // expand what stands in Links
-	subordinate bool // expand the rest
-	skip        int
-	top         int // -1 is all
-}
-
-func parseQuery(raw string) (query, *problem) {
-	q := query{top: -1}
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return q, &problem{status: http.StatusBadRequest, id: "QueryParameterValueFormatError", text: "The query of the request cannot be parsed."}
-	}
-	format := func(name, value string) *problem {
-		return &problem{
-			status: http.StatusBadRequest, id: "QueryParameterValueFormatError",
-			text: "The value " + value + " of the query parameter " + name + " is not of a format that is accepted.", args: []string{value, name},
-		}
-	}
-	for name, vs := range values {
-		value := vs[0]
-		switch name {
-		case "$skip", "$top":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 0 {
-				return q, format(name, value)
-			}
-			if name == "$skip" {
-				q.skip = n
-			} else {
-				q.top = n
-			}
-		case "$expand":
-			kind, rest, levels := value, "", 1
-			if i := strings.IndexByte(value, '('); i >= 0 {
-				kind, rest = value[:i], value[i:]
-				n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(rest, "($levels="), ")"))
-				if err != nil || n < 1 || n > MaxExpand {
-					return q, format(name, value)
-				}
-				levels = n
-			}
-			switch kind {
-			case "*":
-				q.links, q.subordinate = true, true
-			case ".":
-				q.subordinate = true
-			case "~":
-				q.links = true
-			default:
-				return q, format(name, value)
-			}
-			q.levels = levels
-		default:
-			if strings.HasPrefix(name, "$") || name == "only" || name == "excerpt" {
-				return q, &problem{
-					status: http.StatusNotImplemented, id: "QueryNotSupported", text: "The query parameter " + name + " is not supported by the implementation.",
-				}
-			}
-		}
-	}
-	return q, nil
 }
 
 // expand puts the resources that a document links to in the place of the links.

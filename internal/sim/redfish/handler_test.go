@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -349,7 +350,7 @@ func TestErrorsNameTheirMessage(t *testing.T) {
 		{"read-only property", "PATCH", systemPath, `{"PowerState":"Off"}`, nil, 400, "PropertyNotWritable"},
 		{"old entity tag", "PATCH", systemPath, `{"Boot":{}}`, []string{"If-Match", `W/"0"`}, 412, "PreconditionFailed"},
 		{"bad clock", "PATCH", managerPath, `{"DateTime":"noon"}`, nil, 400, "PropertyValueFormatError"},
-		{"filter", "GET", "/redfish/v1/Systems?$filter=a", "", nil, 501, "QueryNotSupported"},
+		{"select", "GET", "/redfish/v1/Systems?$select=Id", "", nil, 501, "QueryNotSupported"},
 		{"bad skip", "GET", "/redfish/v1/Systems?$skip=-1", "", nil, 400, "QueryParameterValueFormatError"},
 	}
 	for _, tc := range tests {
@@ -454,6 +455,76 @@ func TestLogPages(t *testing.T) {
 	var p page
 	if err := json.Unmarshal([]byte(call(t, s, "GET", selPath+"/Entries?$skip=118&$top=1", "").body), &p); err != nil || len(p.Members) != 1 || p.Members[0].ID != "119" {
 		t.Errorf("%v %v", p, err)
+	}
+}
+
+// What a reader of long logs asks for: the last ones, those after a time, and pages of
+// both; and collections of links are paged as well.
+func TestTopSkipAndFilter(t *testing.T) {
+	b := newFake(120)
+	for i := range b.log {
+		b.log[i].Time = b.log[0].Time.Add(time.Duration(i) * time.Second)
+	}
+	s := serve(t, b)
+	type page struct {
+		Count   int    `json:"Members@odata.count"`
+		Next    string `json:"Members@odata.nextLink"`
+		Members []struct {
+			ID      string `json:"Id"`
+			Link    string `json:"@odata.id"`
+			Created string
+		}
+	}
+	get := func(path string) (p page, status int) {
+		t.Helper()
+		a := call(t, s, "GET", path, "")
+		if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+			t.Fatal(err)
+		}
+		return p, a.status
+	}
+	all, _ := get(selPath + "/Entries?$skip=0&$top=120")
+	if len(all.Members) != 120 {
+		t.Fatalf("%d of 120 records", len(all.Members))
+	}
+	at := url.QueryEscape(all.Members[60].Created)
+	for _, tc := range []struct {
+		query          string
+		count, members int
+		first          string
+		status         int
+		more           bool
+	}{
+		{"$skip=118", 120, 2, "119", 200, false},
+		{"$skip=500", 120, 0, "", 200, false},
+		{"$top=0", 120, 0, "", 200, false},
+		{"$top=3&$skip=7", 120, 3, "8", 200, false},
+		{"$filter=Created%20ge%20'" + at + "'&$top=5", 60, 5, "61", 200, false},
+		{"$filter=Created%20gt%20" + at, 59, PageSize, "62", 200, true},
+		{"$filter=Created%20ge%20'" + at + "'%20and%20Id%20lt%20'70'", 9, 9, "61", 200, false},
+		{"$filter=Id%20eq%20'7'", 1, 1, "7", 200, false},
+		{"$filter=Created%20lt%20'1999-01-01T00:00:00Z'", 0, 0, "", 200, false},
+		{"$filter=nonsense", 0, 0, "", 400, false},
+	} {
+		p, status := get(selPath + "/Entries?" + tc.query)
+		first := ""
+		if len(p.Members) > 0 {
+			first = p.Members[0].ID
+		}
+		if status != tc.status || p.Count != tc.count || len(p.Members) != tc.members || first != tc.first || (p.Next != "") != tc.more {
+			t.Errorf("%s: status %d, %d of %d from %q, next %q", tc.query, status, len(p.Members), p.Count, first, p.Next)
+		}
+		if tc.more {
+			if p, _ = get(p.Next); len(p.Members) != tc.count-tc.members || p.Count != tc.count {
+				t.Errorf("%s: the next page has %d of %d", tc.query, len(p.Members), p.Count)
+			}
+		}
+	}
+	if p, _ := get("/redfish/v1/Chassis/Chassis_0/Sensors?$top=2&$skip=1"); len(p.Members) != 2 || p.Count <= 3 {
+		t.Errorf("sensors: %d of %d", len(p.Members), p.Count)
+	}
+	if _, status := get("/redfish/v1/Chassis?$filter=Id%20eq%20'x'"); status != 501 {
+		t.Errorf("a filter on links is answered with %d", status)
 	}
 }
 

@@ -171,7 +171,7 @@ func (v *view) root() object {
 		"RedfishVersion": "1.20.0", "UUID": v.info.UUID, "Vendor": v.info.Manufacturer, "Product": v.info.Model,
 		"ProtocolFeaturesSupported": object{
 			"DeepOperations": object{"DeepPATCH": false, "DeepPOST": false},
-			"ExcerptQuery":   false, "FilterQuery": false, "OnlyMemberQuery": false, "SelectQuery": false, "TopSkipQuery": true,
+			"ExcerptQuery":   false, "FilterQuery": true, "OnlyMemberQuery": false, "SelectQuery": false, "TopSkipQuery": true,
 			"ExpandQuery": object{"ExpandAll": true, "Levels": true, "Links": true, "NoLinks": true, "MaxLevels": MaxExpand},
 		},
 		"Systems": link(root + "/Systems"), "Chassis": link(root + "/Chassis"), "Managers": link(root + "/Managers"),
@@ -387,23 +387,21 @@ func (v *view) logs(path string, seg []string, q query) object {
 		}
 		return nil
 	}
-	from := min(q.skip, len(records))
-	size := PageSize
-	if q.top >= 0 {
-		size = q.top
-	}
-	to := min(from+size, len(records))
-	members := make([]object, 0, to-from)
-	for i := from; i < to; i++ {
-		members = append(members, v.entry(&records[i]))
+	members := make([]object, 0, len(records))
+	for i := range records {
+		if e := v.entry(&records[i]); q.filter.matches(e) {
+			members = append(members, e)
+		}
 	}
 	doc := object{
 		"@odata.id": path, "@odata.type": "#LogEntryCollection.LogEntryCollection", "Name": "SEL Log Entries",
-		"Members": members, "Members@odata.count": len(records),
+		"Members": members, "Members@odata.count": len(members),
 	}
-	if to < len(records) && q.top < 0 {
-		doc["Members@odata.nextLink"] = path + "?$skip=" + strconv.Itoa(to)
+	if to := q.skip + PageSize; to < len(members) && q.top < 0 {
+		members = members[:to]
+		doc["Members@odata.nextLink"] = path + "?" + q.after(to)
 	}
+	doc["Members"] = members
 	return doc
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // Versions of the data parser that the interface answers to.
@@ -414,7 +415,7 @@ func (c *Controller) Update(name string, states []string, reason *string) error 
 
 func (c *Controller) noteNode(n *node) {
 	c.led.Write(ledger.Entry{
-		Time: c.now, Kind: ledger.KindNode, Device: n.name, Protocol: "slurm", Type: "node.state", Code: strings.Join(n.state(), "+"), Message: n.reason,
+		Time: c.now, Kind: ledger.KindNode, Device: n.name, Protocol: "slurm", Type: schemas.EventNodeState, Code: strings.Join(n.state(), "+"), Message: n.reason,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"auspex/internal/sim/fleet"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 // Times of the scheduler.
@@ -257,7 +258,7 @@ func (c *Controller) note(j *Job) {
 		msg += fmt.Sprintf(", exit code %d:%d", j.Exit, j.Signal)
 	}
 	c.led.Write(ledger.Entry{
-		Time: c.now, Kind: ledger.KindJob, Device: j.Key(), Protocol: "slurm", Record: uint64(j.ID), Type: "workload.state", Code: j.State,
+		Time: c.now, Kind: ledger.KindJob, Device: j.Key(), Protocol: "slurm", Record: uint64(j.ID), Type: schemas.EventWorkloadState, Code: j.State,
 		Message: msg, Targets: j.Nodes,
 	})
 }

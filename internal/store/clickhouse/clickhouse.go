@@ -136,6 +136,16 @@ func options(cfg Config) (*driver.Options, error) {
 	return opts, nil
 }
 
+// Try asks a server whether it answers, and changes nothing.
+func Try(ctx context.Context, cfg Config) error {
+	opts, err := options(cfg)
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	opts.Auth.Database = "default"
+	return once(ctx, opts, "SELECT 1")
+}
+
 func once(ctx context.Context, opts *driver.Options, statement string) error {
 	conn, err := driver.Open(opts)
 	if err != nil {

@@ -8,16 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"auspex/internal/cmdb"
 	"auspex/schemas/auspexv1"
@@ -142,33 +139,6 @@ func (w *Window) Querier(mint, maxt int64) (storage.Querier, error) { return w.d
 
 // Appender implements [storage.Appendable], for the series that rules make.
 func (w *Window) Appender(ctx context.Context) storage.Appender { return w.db.Appender(ctx) }
-
-// LastSeen returns the time of the newest sample that the host reported of a part
-// since a time. Readings of the board controller do not count: it answers for a
-// part that its host has lost.
-func (w *Window) LastSeen(ctx context.Context, part string, since time.Time) (at time.Time, ok bool, err error) {
-	q, err := w.db.Querier(since.UnixMilli(), math.MaxInt64)
-	if err != nil {
-		return at, false, err
-	}
-	defer func() { err = errors.Join(err, q.Close()) }()
-	set := q.Select(ctx, false, nil,
-		labels.MustNewMatcher(labels.MatchEqual, "resource", part),
-		labels.MustNewMatcher(labels.MatchNotRegexp, "collector", "ipmi|redfish"))
-	var it chunkenc.Iterator
-	for set.Next() {
-		it = set.At().Iterator(it)
-		for it.Next() != chunkenc.ValNone {
-			if t := time.UnixMilli(it.AtT()); t.After(at) {
-				at, ok = t, true
-			}
-		}
-		if err := it.Err(); err != nil {
-			return at, false, err
-		}
-	}
-	return at, ok, set.Err()
-}
 
 // Stats tells which names and labels the series in memory have most of, at most
 // limit of each kind.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -36,16 +37,55 @@ func IsPostgres(dsn string) bool {
 	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://") || strings.Contains(dsn, "host=")
 }
 
+// Connect opens a store that is there as it is: nothing is made and nothing is
+// migrated. A SQLite file that is not there is fs.ErrNotExist.
+func Connect(ctx context.Context, dsn string) (*DB, error) {
+	if !IsPostgres(dsn) {
+		if _, err := os.Stat(dsn); err != nil {
+			return nil, fmt.Errorf("open relational store: %w", err)
+		}
+	}
+	db, err := open(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open relational store: %w", err), db.Close())
+	}
+	return db, nil
+}
+
 // Open opens the store of a DSN, of PostgreSQL or the path of a SQLite file, and
 // applies the migrations that it lacks; processes that start at once take turns.
 func Open(ctx context.Context, dsn string) (*DB, error) {
+	if !IsPostgres(dsn) {
+		if err := datafile.Reserve(dsn); err != nil {
+			return nil, fmt.Errorf("open relational store: %w", err)
+		}
+	}
+	db, err := open(dsn)
+	if err != nil {
+		return nil, err
+	}
+	up := func() error { return migrate(ctx, db.DB, db.Dialect) }
+	if db.Dialect == database.DialectPostgres {
+		err = lockedPostgres(ctx, db.DB, up)
+	} else {
+		err = lockedFile(ctx, dsn, up)
+	}
+	if err != nil {
+		_ = db.Close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// open connects nobody yet.
+func open(dsn string) (*DB, error) {
 	driver, dialect, source := "sqlite", database.DialectSQLite3, dsn
 	if IsPostgres(dsn) {
 		driver, dialect = "pgx", database.DialectPostgres
 	} else {
-		if err := datafile.Reserve(dsn); err != nil {
-			return nil, fmt.Errorf("open relational store: %w", err)
-		}
 		q := url.Values{}
 		for _, p := range []string{"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "foreign_keys(ON)"} {
 			q.Add("_pragma", p)
@@ -58,16 +98,6 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 		return nil, fmt.Errorf("open relational store: %w", err)
 	}
 	db.SetMaxOpenConns(8)
-	up := func() error { return migrate(ctx, db, dialect) }
-	if dialect == database.DialectPostgres {
-		err = lockedPostgres(ctx, db, up)
-	} else {
-		err = lockedFile(ctx, dsn, up)
-	}
-	if err != nil {
-		_ = db.Close()
-		return nil, err
-	}
 	return &DB{DB: db, Dialect: dialect}, nil
 }
 

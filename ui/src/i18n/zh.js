@@ -102,6 +102,9 @@ export const zh = {
   // predictions in a sentence
   'predict.falls': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后降到 ${f.num(limit)} ${unit} 以下。`,
   'predict.rises': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后升到 ${f.num(limit)} ${unit} 以上。`,
+  'predict.falls_default': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后降到 ${f.num(limit)} ${unit} 以下（默认限值：设备未给出）。`,
+  'predict.rises_default': ({ part, server, limit, unit, seconds }, f) => `${server} 的 ${part} 预计约 ${f.dur(seconds)}后升到 ${f.num(limit)} ${unit} 以上（默认限值：设备未给出）。`,
+  'predict.below_default': '{server} 的 {part} 已降到 {limit} {unit} 以下（默认限值：设备未给出）。', 'predict.above_default': '{server} 的 {part} 已升到 {limit} {unit} 以上（默认限值：设备未给出）。',
   'predict.below': '{server} 的 {part} 已降到 {limit} {unit} 以下。', 'predict.above': '{server} 的 {part} 已升到 {limit} {unit} 以上。', 'predict.averted': '{server} 的 {part} 已重新远离 {limit} {unit}。', 'predict.expired': '{server} 的 {part} 不再趋向 {limit} {unit}。',
 
   // faults
@@ -181,7 +184,8 @@ export const zh = {
   'check.lease_others': '{server} 的租约由他人持有。',
 
   // device
-  'dev.forecast': '预测', 'dev.will_fall': '{part} 预计约 {age}后降到 {limit} {unit} 以下。', 'dev.will_rise': '{part} 预计约 {age}后升到 {limit} {unit} 以上。', 'dev.probability': '{age}内的概率', 'dev.signals': '依据', 'dev.model': '模型 {name}，版本 {version}', 'dev.log': '日志', 'dev.inventory': '资产', 'dev.parts': '部件', 'dev.open': '此处未结', 'dev.contact': '最近联系', 'dev.allocated': '{tenant} 的 {job}', 'dev.limit': '限值', 'dev.now': '现在', 'dev.peers': '同类中位数', 'dev.range': '时间范围', 'dev.event_lane': '日志', 'dev.no_forecast': '近期预计没有部件故障。', 'dev.filter': '筛选日志', 'dev.no_log': '没有任何上报。', 'dev.no_plots': '此范围内没有测量值。', 'dev.no_plots_hint': '采集器读到该设备后，这里会出现数值。',
+  'dev.forecast': '预测', 'dev.will_fall': '{part} 预计约 {age}后降到 {limit} {unit} 以下。', 'dev.will_rise': '{part} 预计约 {age}后升到 {limit} {unit} 以上。', 'dev.probability': '{age}内的概率', 'dev.signals': '依据', 'dev.model': '模型 {name}，版本 {version}', 'dev.log': '日志', 'dev.inventory': '资产', 'dev.parts': '部件', 'dev.open': '此处未结', 'dev.contact': '最近联系', 'dev.allocated': '{tenant} 的 {job}', 'dev.limit': '限值', 'dev.limit_default': '默认限值', 'dev.default_hint': '限值为默认值：设备未给出。', 'dev.now': '现在', 'dev.peers': '同类中位数', 'dev.range': '时间范围', 'dev.event_lane': '日志', 'dev.no_forecast': '近期预计没有部件故障。', 'dev.filter': '筛选日志', 'dev.no_log': '没有任何上报。', 'dev.no_plots': '此范围内没有测量值。', 'dev.no_plots_hint': '采集器读到该设备后，这里会出现数值。',
+  'bound.upper_fatal': '致命', 'bound.upper_critical': '严重', 'bound.upper_caution': '警告', 'bound.lower_caution': '警告', 'bound.lower_critical': '严重', 'bound.lower_fatal': '致命', 'bound.range_max': '最大', 'bound.range_min': '最小',
   'plot.auspex_fan_speed_rpm': '风扇转速', 'plot.auspex_fan_duty_ratio': '风扇占空比', 'plot.DCGM_FI_DEV_GPU_TEMP': 'GPU 温度', 'plot.DCGM_FI_DEV_MEMORY_TEMP': '显存温度', 'plot.DCGM_FI_DEV_GPU_UTIL': 'GPU 负载', 'plot.DCGM_FI_DEV_POWER_USAGE': 'GPU 功率', 'plot.DCGM_FI_DEV_SM_CLOCK': 'GPU 频率', 'plot.auspex_psu_input_power_watts': '电源输入', 'plot.auspex_server_power_watts': '功率', 'plot.auspex_server_inlet_temperature_celsius': '进风温度', 'plot.auspex_port_in_octets_total': '接收', 'plot.auspex_port_out_octets_total': '发送', 'plot.auspex_port_rx_power_dbm': '接收光功率', 'plot.auspex_port_pre_fec_ber_ratio': '纠错前误码率', 'plot.auspex_switch_temperature_celsius': '温度',
   'part.server': '服务器', 'part.switch': '交换机', 'part.pdu': 'PDU', 'part.rack': '机柜', 'part.crac': '空调', 'part.workload': '作业', 'part.gpu': 'GPU', 'part.fan': '风扇', 'part.psu': '电源', 'part.nic': '网卡', 'part.port': '端口', 'part.nvswitch': 'NVSwitch', 'part.dimm': '内存条', 'part.disk': '硬盘', 'part.cpu': 'CPU', 'part.bmc': 'BMC', 'part.pcie_switch': 'PCIe 交换芯片',
 

@@ -35,6 +35,7 @@ function Forecast({ prediction }) {
     : say(prediction.sentence, prediction.explanation) || failureOf(prediction);
   return html`<${Panel} title=${t('dev.forecast')} id="forecast" class="forecast">
     <p class="lead"><${Shape} kind="predicted" size=${15} />${words}</p>
+    ${prediction.limit.source === 'default' && html`<p class="dim">${t('dev.default_hint')}</p>`}
     <dl class="pairs"><dt>p10 – p90</dt><dd class="num">${at(prediction.eta_p10)} – ${prediction.eta_p90 ? at(prediction.eta_p90) : '∞'}</dd><dt>${t('dev.probability', { age: fmt.dur(prediction.horizon_seconds) })}</dt><dd class="num">${fmt.prob(prediction.probability)}</dd><dt>${t('pre.now')}</dt><dd class="num">${round(prediction.value)} ${prediction.unit}</dd></dl>
     ${prediction.evidence.length > 0 && html`<h3>${t('dev.signals')}</h3>
     <ul class="signals">${prediction.evidence.map((e) => html`<li><span class="mono">${e.metric}</span><span class="bar"><i style=${{ width: `${e.share * 100}%` }}></i></span><b class="num">${fmt.pct(e.share)}</b></li>`)}</ul>`}

@@ -60,7 +60,7 @@ export function PredictionsPage() {
         <tbody>${items.map((p, k) => html`<tr class=${cls('row', k === at && 'selected')} onClick=${() => go(pageOf(p))}>
           <td><${Shape} kind="predicted" label=${t('state.predicted')} /></td><td><a class="mono" href=${href(pageOf(p))} title=${say(p.sentence, p.explanation)}>${p.resource}</a></td><td>${failureOf(p)}</td>
           <td class="when"><${Interval} from=${p.eta_p10} mid=${p.eta_p50} to=${p.eta_p90} now=${clock.now()} horizon=${horizon} /></td><td class="r num">${age(p.eta_p50)}</td><td class="r num dim">${age(p.eta_p10)} – ${p.eta_p90 ? age(p.eta_p90) : '∞'}</td><td class="r num"><b>${fmt.prob(p.probability)}</b></td>
-          <td class="r num">${round(p.value)} ${p.unit}</td><td class="r num">${limitOf(p)}</td><td class="mono dim signal" title=${p.evidence.map((e) => `${e.metric} ${fmt.pct(e.share)}`).join(', ')}>${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
+          <td class="r num">${round(p.value)} ${p.unit}</td><td class=${cls('r num', p.limit?.source === 'default' && 'dim')} title=${p.limit?.source === 'default' ? t('dev.default_hint') : ''}>${limitOf(p)}${p.limit?.source === 'default' ? '*' : ''}</td><td class="mono dim signal" title=${p.evidence.map((e) => `${e.metric} ${fmt.pct(e.share)}`).join(', ')}>${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
       <div class="predictions-past"><${Trust} now=${clock.now()} />${past.length > 0 && html`<${Past} items=${past} />`}</div>
     </div>`}<//>`;
 }

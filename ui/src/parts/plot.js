@@ -17,14 +17,20 @@ function columns({ times, min, avg, max, peer, forecast }) {
   return [times.concat(ahead), past(min), past(max), past(avg), past(peer), future(forecast?.p10), future(forecast?.p90), future(forecast?.p50)];
 }
 
-/** The span of values to show; a limit is included when it is near or when a forecast runs to it. */
+/** The bounds that the device itself gives, without the one that is the limit. */
+const others = (plot, limit) => (plot.thresholds ?? []).filter((b) => !(plot.limit?.source === 'device' && b.value === limit));
+
+/** The span of values to show; a limit is included when a forecast runs to it, and like any bound when it is near. */
 function valueRange(plot, limit) {
   const values = [...plot.min, ...plot.max, ...(plot.peer ?? []), ...(plot.forecast?.p50.slice(0, 1) ?? [])].filter((v) => v !== null);
   if (values.length === 0) return [0, 1];
   let [low, high] = [Math.min(...values), Math.max(...values)];
   const span = high - low || Math.abs(high) * 0.04 || 1;
   if (high === low) { high += span / 2; low -= span / 2; }
-  if (limit !== undefined && (plot.forecast || (limit < high + span && limit > low - span))) { low = Math.min(low, limit - span * 0.12); high = Math.max(high, limit + span * 0.12); }
+  const near = (v) => v < high + span && v > low - span;
+  const shown = others(plot, limit).map((b) => b.value).filter(near);
+  if (limit !== undefined && (plot.forecast || near(limit))) shown.push(limit);
+  for (const v of shown) { low = Math.min(low, v - span * 0.12); high = Math.max(high, v + span * 0.12); }
   return [low - span * 0.06, high + span * 0.06];
 }
 
@@ -57,9 +63,9 @@ function options({ plot, width, height, now, range, last, sync }) {
       ctx.fillRect(nowX, top, ratio, h);
       if (plot.forecast && !narrow) { ctx.fillStyle = token('text-3'); ctx.fillText(t('dev.now'), nowX + 5 * ratio, top + 12 * ratio); }
     }
-    if (bound !== undefined) {
-      const y = Math.round(u.valToPos(bound, 'y', true));
-      ctx.strokeStyle = token('critical');
+    const level = (value, label, colour) => {
+      const y = Math.round(u.valToPos(value, 'y', true));
+      ctx.strokeStyle = colour;
       ctx.lineWidth = ratio;
       ctx.setLineDash([5 * ratio, 4 * ratio]);
       ctx.beginPath();
@@ -67,8 +73,13 @@ function options({ plot, width, height, now, range, last, sync }) {
       ctx.lineTo(left + w, y);
       ctx.stroke();
       ctx.setLineDash([]);
-      ctx.fillStyle = token('critical');
-      ctx.fillText(`${t('dev.limit')} ${fmt.num(bound)} ${plot.unit}`, left + 6 * ratio, y - top < 16 * ratio ? y + 13 * ratio : y - 5 * ratio);
+      ctx.fillStyle = colour;
+      ctx.fillText(`${label} ${fmt.num(value)} ${plot.unit}`, left + 6 * ratio, y - top < 16 * ratio ? y + 13 * ratio : y - 5 * ratio);
+      return y;
+    };
+    for (const b of others(plot, bound)) level(b.value, name('bound', b.bound), token(b.bound.endsWith('_caution') ? 'warning' : b.bound.startsWith('range_') ? 'text-3' : 'critical'));
+    if (bound !== undefined) {
+      const y = level(bound, t(limit.source === 'default' ? 'dev.limit_default' : 'dev.limit'), token('critical'));
       if (plot.forecast) crossings(ctx, u, x, y, ratio);
     }
     ctx.restore();

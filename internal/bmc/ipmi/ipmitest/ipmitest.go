@@ -150,6 +150,13 @@ func (b *BMC) Clear(at uint32) {
 	b.sel, b.state.Erased = nil, at
 }
 
+// SetPower turns the server on or off, as somebody at its button would.
+func (b *BMC) SetPower(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.state.Power = on
+}
+
 // Controls returns the chassis control commands that came.
 func (b *BMC) Controls() []byte {
 	b.mu.Lock()

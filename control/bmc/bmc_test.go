@@ -1,0 +1,159 @@
+package bmc
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"auspex/control"
+	"auspex/control/controltest"
+	"auspex/internal/bmc"
+	"auspex/internal/bmc/ipmi/ipmitest"
+	"auspex/internal/bmc/redfish/redfishtest"
+	"auspex/schemas"
+)
+
+type secret struct{}
+
+func (secret) Secret(context.Context, string) (user, password string, err error) {
+	return "admin", "secret", nil
+}
+
+// settings knows one server with the given addresses.
+func settings(redfishURL, ipmiAddr string) control.Settings {
+	return control.Settings{
+		Secrets: secret{}, Gate: bmc.NewGate(),
+		Resource: func(id string) (schemas.Resource, bool) {
+			return schemas.Resource{ID: "s1", Kind: schemas.KindServer, Attrs: map[string]string{
+				schemas.AttrRedfishURL: redfishURL, schemas.AttrIPMIIP: ipmiAddr, schemas.AttrCredential: "bmc",
+			}}, id == "s1"
+		},
+	}
+}
+
+func link(p string) map[string]any { return map[string]any{"@odata.id": p} }
+
+const system = "/redfish/v1/Systems/1"
+
+func systemDoc(power string, reset time.Time) map[string]any {
+	return map[string]any{
+		"@odata.id": system, "PowerState": power, "LastResetTime": reset.UTC().Format(time.RFC3339),
+		"Links": map[string]any{"ManagedBy": []any{link("/redfish/v1/Managers/1")}},
+		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
+			"target": system + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []any{"On", "ForceOff", "PowerCycle"},
+		}},
+	}
+}
+
+// tree is a service whose clock is off.
+func tree(off time.Duration) *redfishtest.Tree {
+	t := redfishtest.New(map[string]map[string]any{
+		"/redfish/v1":            {"Systems": link("/redfish/v1/Systems"), "Managers": link("/redfish/v1/Managers")},
+		"/redfish/v1/Systems":    {"Members": []any{link(system)}},
+		"/redfish/v1/Managers":   {"Members": []any{link("/redfish/v1/Managers/1")}},
+		"/redfish/v1/Managers/1": {"@odata.id": "/redfish/v1/Managers/1", "DateTime": time.Now().Add(off).UTC().Format(time.RFC3339)},
+	})
+	t.Set(system, systemDoc("On", time.Now().Add(off-48*time.Hour)))
+	return t
+}
+
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodDelete && !strings.HasSuffix(r.URL.Path, "/Sessions")
+}
+
+func TestConformanceOverRedfish(t *testing.T) {
+	for name, off := range map[string]time.Duration{"clock is right": 0, "clock in another zone": -8 * time.Hour} {
+		for how, effects := range map[string]func(s *redfishtest.Tree) []func(){
+			"power is seen off": func(s *redfishtest.Tree) []func() {
+				old := time.Now().Add(off - 48*time.Hour)
+				return []func(){func() { s.Set(system, systemDoc("Off", old)) }, func() { s.Set(system, systemDoc("On", old)) }}
+			},
+			"a reset time is seen": func(s *redfishtest.Tree) []func() {
+				return []func(){func() { s.Set(system, systemDoc("On", time.Now().Add(off+time.Second))) }}
+			},
+		} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				controltest.Run(t, controltest.Harness{
+					Kinds: []string{"power_cycle"},
+					World: func(t *testing.T, m controltest.Manner) controltest.World {
+						peer := tree(off)
+						srv := httptest.NewServer(controltest.Behave(m, peer, changes))
+						if m == controltest.Gone {
+							srv.Close()
+						} else {
+							t.Cleanup(srv.Close)
+						}
+						return controltest.World{
+							Driver: Default(), Settings: settings(srv.URL, ""), Server: "s1",
+							Asked:   func() int { return len(peer.Posts()) },
+							Effects: map[string][]func(){"power_cycle": effects(peer)},
+						}
+					},
+				})
+			})
+		}
+	}
+}
+
+func TestConformanceOverIPMI(t *testing.T) {
+	controltest.Run(t, controltest.Harness{
+		Kinds: []string{"power_cycle"},
+		World: func(t *testing.T, m controltest.Manner) controltest.World {
+			w := controltest.World{Driver: Default(), Server: "s1", Asked: func() int { return 0 }}
+			switch m {
+			case controltest.Mute, controltest.Gone:
+				conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m == controltest.Gone {
+					_ = conn.Close()
+				} else {
+					t.Cleanup(func() { _ = conn.Close() })
+				}
+				w.Settings = settings("", conn.LocalAddr().String())
+			case controltest.Refusing, controltest.Lossy:
+				t.Skip("the recorded controller takes what it is asked and answers")
+			default:
+				b := ipmitest.Start(t, ipmitest.State{Power: true})
+				w.Settings, w.Asked = settings("", b.Addr), func() int { return len(b.Controls()) }
+				w.Effects = map[string][]func(){"power_cycle": {func() { b.SetPower(false) }, func() { b.SetPower(true) }}}
+			}
+			return w
+		},
+	})
+}
+
+func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {
+	peer := tree(0)
+	doc := systemDoc("On", time.Now())
+	doc["Actions"] = map[string]any{"#ComputerSystem.Reset": map[string]any{
+		"target": system + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []any{"On", "ForceOff", "ForceRestart"},
+	}}
+	peer.Set(system, doc)
+	srv := httptest.NewServer(peer)
+	t.Cleanup(srv.Close)
+	all, err := Default().Remediators(settings(srv.URL, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := all["power_cycle"].Apply(t.Context(), control.Step{ID: "a", Server: "s1"}); !errors.Is(err, control.ErrRejected) || len(peer.Posts()) != 0 {
+		t.Errorf("%v, asked %v", err, peer.Posts())
+	}
+}
+
+func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
+	for protocol, want := range map[string]bool{"redfish": true, "ipmi": false, "auto": true} {
+		c := Default()
+		c.Protocol = protocol
+		_, err := c.target(t.Context(), settings("http://127.0.0.1:1", ""), "s1")
+		if (err == nil) != want {
+			t.Errorf("%s: %v", protocol, err)
+		}
+	}
+}

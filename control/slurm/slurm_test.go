@@ -1,0 +1,108 @@
+package slurm
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"auspex/control"
+	"auspex/control/controltest"
+	"auspex/control/drain"
+	"auspex/internal/slurm"
+)
+
+// controller is a slurmrestd of one node. What it is asked takes place when the
+// test lets it.
+type controller struct {
+	mu     sync.Mutex
+	states []string
+	reason string
+	asked  int
+}
+
+const api = "v0.0.42"
+
+func (c *controller) become(states ...string) func() {
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.states = states
+	}
+}
+
+func changes(r *http.Request) bool { return r.Method == http.MethodPost }
+
+func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	node, ok := strings.CutPrefix(r.URL.Path, "/slurm/"+api+"/node/")
+	switch {
+	case strings.HasPrefix(r.URL.Path, "/openapi"):
+		_, _ = w.Write([]byte(`{"paths":{"/slurm/` + api + `/jobs/":{}}}`))
+	case !ok:
+		http.NotFound(w, r)
+	case changes(r):
+		var ask struct{ Reason string }
+		_ = json.NewDecoder(r.Body).Decode(&ask)
+		c.asked++
+		c.reason = ask.Reason
+		_, _ = w.Write([]byte(`{"errors":[]}`))
+	case node != "n1":
+		_, _ = w.Write([]byte(`{"nodes":[],"errors":[]}`))
+	default:
+		_ = json.NewEncoder(w).Encode(map[string]any{"nodes": []any{map[string]any{"name": "n1", "state": c.states, "reason": c.reason}}, "errors": []any{}})
+	}
+}
+
+func TestConformance(t *testing.T) {
+	controltest.Run(t, controltest.Harness{
+		Kinds: []string{"drain", "uncordon"},
+		World: func(t *testing.T, m controltest.Manner) controltest.World {
+			c := &controller{states: []string{"MIXED"}}
+			srv := httptest.NewServer(controltest.Behave(m, c, changes))
+			if m == controltest.Gone {
+				srv.Close()
+			} else {
+				t.Cleanup(srv.Close)
+			}
+			return controltest.World{
+				Driver: &Config{URL: srv.URL}, Server: "n1",
+				Asked: func() int { c.mu.Lock(); defer c.mu.Unlock(); return c.asked },
+				Effects: map[string][]func(){
+					"drain":    {c.become("MIXED", "DRAIN"), c.become("IDLE", "DRAIN", "COMPLETING"), c.become("IDLE", "DRAIN")},
+					"uncordon": {c.become("DOWN"), c.become("IDLE", "NOT_RESPONDING"), c.become("IDLE")},
+				},
+			}
+		},
+	})
+}
+
+func TestStatesAreReadAsSlurmMeansThem(t *testing.T) {
+	for states, want := range map[string]drain.Node{
+		"IDLE":                  {},
+		"IDLE DRAIN":            {Cordoned: true},
+		"ALLOCATED DRAIN":       {Cordoned: true, Busy: true},
+		"MIXED DRAIN":           {Cordoned: true, Busy: true},
+		"IDLE DRAIN COMPLETING": {Cordoned: true, Busy: true},
+		"DOWN DRAIN":            {Cordoned: true, Away: true},
+		"IDLE DRAIN UNDRAIN":    {},
+		"DOWN* NOT_RESPONDING":  {Away: true},
+		"idle+drain":            {Cordoned: true},
+	} {
+		got := nodeOf(slurm.Node{State: slurm.Names(strings.Fields(states))})
+		got.Says = ""
+		if got != want {
+			t.Errorf("%s: %+v, want %+v", states, got, want)
+		}
+	}
+}
+
+func TestWithoutAnAddressThereIsNoDriver(t *testing.T) {
+	all, err := (&Config{}).Remediators(control.Settings{})
+	if err != nil || len(all) != 0 {
+		t.Error(all, err)
+	}
+}
