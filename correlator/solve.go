@@ -594,7 +594,8 @@ func (e *Engine) fold(accepted []*suspect) []*suspect {
 				for _, l := range s.links {
 					if g := l.to; !known[g] {
 						known[g] = true
-						if !g.dead && !g.fault.Harmless && slices.ContainsFunc(g.fault.Effects, func(f propagation.Effect) bool { return f.State != g.fault.Is }) {
+						other := func(f propagation.Effect) bool { return f.State != g.fault.Is }
+						if !g.dead && !g.fault.Harmless && slices.ContainsFunc(g.fault.Effects, other) {
 							could = append(could, g)
 						}
 					}
