@@ -413,14 +413,19 @@ func TestDrawnStorms(t *testing.T) {
 		t.Logf("%-32s %s", sh.name, y.figures())
 	}
 	t.Logf("%-32s %s", "all", total.figures())
-	if top1 := float64(total.hit) / float64(total.scored); top1 < 0.9 {
+	if top1 := float64(total.hit) / float64(total.scored); top1 < 0.96 {
 		t.Errorf("the root cause is right in %.3f of faults", top1)
+	}
+	if f1, ece := total.f1(), total.ece(); f1 < 0.97 || ece > 0.08 {
+		t.Errorf("B-cubed F1 of the grouping is %.3f, the calibration error %.3f", f1, ece)
 	}
 }
 
 func (y *tally) figures() string {
-	return fmt.Sprintf("root %.3f of %d, B-cubed F1 %.3f, false incidents per 1000 noise events %.1f, confidence less share right %+.3f, calibration error %.3f, Brier %.3f",
-		float64(y.hit)/float64(y.scored), y.scored, y.f1(), 1000*float64(y.falses)/float64(y.noise), (y.confident-y.right)/y.incident, y.ece(), y.brier/y.incident)
+	return fmt.Sprintf("root %.3f of %d, B-cubed F1 %.3f, false incidents per 1000 noise events %.1f, "+
+		"confidence less share right %+.3f, calibration error %.3f, Brier %.3f",
+		float64(y.hit)/float64(y.scored), y.scored, y.f1(), 1000*float64(y.falses)/float64(y.noise),
+		(y.confident-y.right)/y.incident, y.ece(), y.brier/y.incident)
 }
 
 func BenchmarkLargeSite(b *testing.B) {

@@ -158,16 +158,34 @@ func (sh shape) build() *site {
 func (s *site) portOf(r, h, nic int) string { return s.id("leaf%d.%d/e%d.%d", r, nic%s.leaves, h, nic) }
 
 var (
-	small = shape{name: "8 servers in one rack", racks: 1, servers: 8, feeds: 2, psus: 2, dimms: 8, disks: 2, fans: 4, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, row: 1}
-	demo  = shape{name: "64 servers", racks: 8, servers: 8, feeds: 2, psus: 6, dimms: 16, disks: 4, fans: 8, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, spines: 2, row: 4}
-	hall  = shape{
+	small = shape{
+		name: "8 servers in one rack", racks: 1, servers: 8, feeds: 2, psus: 2,
+		dimms: 8, disks: 2, fans: 4, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, row: 1,
+	}
+	demo = shape{
+		name: "64 servers", racks: 8, servers: 8, feeds: 2, psus: 6,
+		dimms: 16, disks: 4, fans: 8, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, spines: 2, row: 4,
+	}
+	hall = shape{
 		name: "a hall of opaque ids", opaque: true, racks: 24, servers: 4, feeds: 2, psus: 4, dimms: 16, disks: 4, fans: 6, gpus: 8, nvswitches: 4,
 		nics: 8, leaves: 2, spines: 4, mgmt: true, row: 8, rowAir: true,
 	}
-	four    = shape{name: "four feeds", racks: 4, servers: 6, feeds: 4, psus: 4, dimms: 32, disks: 2, fans: 10, gpus: 4, nics: 4, leaves: 2, spines: 2, mgmt: true, row: 2}
-	lean    = shape{name: "a management network on one feed", racks: 6, servers: 4, feeds: 2, psus: 2, dimms: 16, fans: 4, gpus: 8, nics: 4, leaves: 2, spines: 2, mgmt: true, oneFeed: true, row: 3}
-	unfed   = shape{name: "no power links", racks: 4, servers: 8, psus: 2, dimms: 16, fans: 4, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, spines: 2, row: 4}
-	oneFeed = shape{name: "one feed", racks: 3, servers: 10, feeds: 1, psus: 1, dimms: 12, fans: 4, gpus: 8, nics: 1, leaves: 1, spines: 1, row: 3}
+	four = shape{
+		name: "four feeds", racks: 4, servers: 6, feeds: 4, psus: 4,
+		dimms: 32, disks: 2, fans: 10, gpus: 4, nics: 4, leaves: 2, spines: 2, mgmt: true, row: 2,
+	}
+	lean = shape{
+		name: "a management network on one feed", racks: 6, servers: 4, feeds: 2, psus: 2,
+		dimms: 16, fans: 4, gpus: 8, nics: 4, leaves: 2, spines: 2, mgmt: true, oneFeed: true, row: 3,
+	}
+	unfed = shape{
+		name: "no power links", racks: 4, servers: 8, psus: 2,
+		dimms: 16, fans: 4, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, spines: 2, row: 4,
+	}
+	oneFeed = shape{
+		name: "one feed", racks: 3, servers: 10, feeds: 1, psus: 1,
+		dimms: 12, fans: 4, gpus: 8, nics: 1, leaves: 1, spines: 1, row: 3,
+	}
 )
 
 var shapes = []shape{small, demo, hall, four, lean, unfed, oneFeed}
@@ -184,7 +202,8 @@ func causes(list []schemas.Incident) (out []string) {
 func verdict(list []schemas.Incident) string {
 	var b strings.Builder
 	for _, inc := range list {
-		fmt.Fprintf(&b, "%s %s %.2f (%d events) %s %v\n", inc.RootCause.Resource, inc.RootCause.Fault, inc.RootCause.Confidence, len(inc.Events), inc.Explanation, inc.Alternatives)
+		fmt.Fprintf(&b, "%s %s %.2f (%d events) %s %v\n", inc.RootCause.Resource, inc.RootCause.Fault, inc.RootCause.Confidence,
+			len(inc.Events), inc.Explanation, inc.Alternatives)
 	}
 	return b.String()
 }

@@ -335,8 +335,8 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 		e.claim(h, unowned)
 	}
 	if len(accepted) > 0 {
-		accepted = e.contest(e.split(accepted), contenders)
-		accepted = e.fold(accepted, suspects)
+		accepted = e.contest(e.split(accepted, contenders), contenders)
+		accepted = e.fold(accepted)
 		e.attach(signs)
 	}
 	e.settle(signs, accepted, suspects)
@@ -384,10 +384,32 @@ func (e *Engine) recount(h *suspect) float64 {
 
 // split replaces a fault that fits badly by several that fit better together:
 // three servers that crashed are no switch of which thirteen ports are still up.
-func (e *Engine) split(accepted []*suspect) []*suspect {
+func (e *Engine) split(accepted, contenders []*suspect) []*suspect {
+	// What others could make of its signs at most.
+	most := map[*suspect]float64{}
+	for _, o := range contenders {
+		if o.accepted {
+			continue
+		}
+		var last *suspect
+		for c := range o.classes {
+			for _, s := range o.classes[c].signs {
+				if s.owner != nil && s.owner != last && !o.fault.Classes[c].Derived {
+					last = s.owner
+					most[last] += o.base
+				}
+			}
+		}
+	}
 	for _, h := range slices.Clone(accepted) {
-		owned := e.owned(h)
+		if most[h] == 0 {
+			continue
+		}
 		whole, bad := e.recount(h), 0.0
+		if most[h] <= whole {
+			continue
+		}
+		owned := e.owned(h)
 		for c := range h.classes {
 			if r := &h.classes[c]; r.k > 0 && !h.fault.Classes[c].Derived {
 				bad += e.fit(h, c, r.k, 0)
@@ -553,34 +575,44 @@ func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
 // fold lets a fault that brings parts into a state take over the faults that
 // are no more than this state: servers without power are not crashed servers,
 // unless something says so that the state does not.
-func (e *Engine) fold(accepted, suspects []*suspect) []*suspect {
+func (e *Engine) fold(accepted []*suspect) []*suspect {
 	var states []*suspect
 	for _, h := range accepted {
 		if h.fault.Is != "" {
 			states = append(states, h)
 		}
 	}
+	if len(states) == 0 {
+		return accepted
+	}
 	// Who could bring a state about is linked with what the state shows.
-	could := map[*suspect]bool{}
+	known := map[*suspect]bool{}
+	var could []*suspect
 	for _, h := range states {
 		for c := range h.classes {
 			for _, s := range h.classes[c].signs {
 				for _, l := range s.links {
-					could[l.to] = could[l.to] || slices.ContainsFunc(l.to.fault.Effects, func(f propagation.Effect) bool { return f.State == h.fault.Is && f.State != l.to.fault.Is })
+					if g := l.to; !known[g] {
+						known[g] = true
+						other := func(f propagation.Effect) bool { return f.State != g.fault.Is }
+						if !g.dead && !g.fault.Harmless && slices.ContainsFunc(g.fault.Effects, other) {
+							could = append(could, g)
+						}
+					}
 				}
 			}
 		}
 	}
-	suspects = slices.DeleteFunc(slices.Clone(suspects), func(g *suspect) bool { return !could[g] || g.dead || g.fault.Harmless })
+	slices.SortFunc(could, func(a, b *suspect) int { return a.seq - b.seq })
 	for {
 		states = slices.DeleteFunc(states, func(h *suspect) bool { return !h.accepted })
-		if len(states) == 0 {
+		if len(states) == 0 || len(could) == 0 {
 			return slices.DeleteFunc(accepted, func(h *suspect) bool { return !h.accepted })
 		}
 		var best *suspect
 		var parts []*suspect
 		value := 0.0
-		for _, g := range suspects {
+		for _, g := range could {
 			if folds, gain := e.foldable(g, states); gain > value {
 				best, parts, value = g, folds, gain
 			}

@@ -121,6 +121,9 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
+	if len(e.contact) == 0 && h.mutes == [2]uint64{} {
+		return
+	}
 	state := [2]uint64{e.contacts, e.cuts}
 	if h.mutes == state && (len(e.contact) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
