@@ -45,7 +45,7 @@ func coded(coding string, payload []byte) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(payload)), int64(len(payload))
 		r.Header.Set("Content-Type", "application/json")
-		for _, c := range strings.Split(coding, "|") {
+		for c := range strings.SplitSeq(coding, "|") {
 			r.Header.Add("Content-Encoding", c)
 		}
 	}

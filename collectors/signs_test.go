@@ -105,12 +105,16 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 		Resources: []schemas.Resource{
 			server("s1", "exporter", "log"), server("s2", "exporter"), server("s3"), server("s4", "log", "exporter"), server("s5", "log", "exporter"),
 			{ID: "s1/nic0", Kind: schemas.KindNIC, Parent: "s1"},
-			{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{"gnmi": "x"}}, {ID: "leaf/1", Kind: schemas.KindPort, Parent: "leaf"},
-			{ID: "mute", Kind: schemas.KindSwitch}, {ID: "mute/1", Kind: schemas.KindPort, Parent: "mute"},
+			{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{"gnmi": "x"}},
+			{ID: "leaf/1", Kind: schemas.KindPort, Parent: "leaf"},
+			{ID: "mute", Kind: schemas.KindSwitch},
+			{ID: "mute/1", Kind: schemas.KindPort, Parent: "mute"},
 		},
 		Links: []schemas.Link{
-			{From: "leaf/1", To: "s1/nic0", Kind: schemas.LinkNetwork}, {From: "s2", To: "leaf/1", Kind: schemas.LinkNetwork},
-			{From: "s3", To: "leaf", Kind: schemas.LinkNetwork}, {From: "mute/1", To: "s4", Kind: schemas.LinkNetwork},
+			{From: "leaf/1", To: "s1/nic0", Kind: schemas.LinkNetwork},
+			{From: "s2", To: "leaf/1", Kind: schemas.LinkNetwork},
+			{From: "s3", To: "leaf", Kind: schemas.LinkNetwork},
+			{From: "mute/1", To: "s4", Kind: schemas.LinkNetwork},
 		},
 	}
 	var got []string

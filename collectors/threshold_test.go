@@ -31,9 +31,11 @@ func (r *recorder) Emit(_ context.Context, b *auspexv1.Batch) error {
 	for i, ref := range c.GetRef() {
 		s := c.Series[ref]
 		line := c.Symbols[s.Metric] + " " + c.Symbols[s.PartKind] + " " + c.Symbols[s.Part]
+		var lineSb34 strings.Builder
 		for _, l := range s.Labels {
-			line += " " + c.Symbols[l]
+			lineSb34.WriteString(" " + c.Symbols[l])
 		}
+		line += lineSb34.String()
 		r.lines = append(r.lines, fmt.Sprintf("%s = %g", line, c.Value[i]))
 	}
 	return nil

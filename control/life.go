@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -274,9 +275,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 }
 
 func with(a, b messages.Args) messages.Args {
-	for k, v := range b {
-		a[k] = v
-	}
+	maps.Copy(a, b)
 	return a
 }
 

@@ -22,7 +22,6 @@ type draw struct {
 	// record that names the cause is there
 	sure, lag, tell float64
 	truth           truth
-	busy            map[string]float64 // until when a place is taken
 }
 
 func (d *draw) p(p float64) bool { return d.rng.Float64() < p }

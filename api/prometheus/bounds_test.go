@@ -78,7 +78,7 @@ func cpu(t testing.TB) time.Duration {
 // No text of a query costs more than a moment, whatever it asks for.
 func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 	h := over(t, fleet(t, 200), nil)
-	at := func(s int64) string { return fmt.Sprint(t0.Unix() + s) }
+	at := func(s int64) string { return strconv.FormatInt(t0.Unix()+s, 10) }
 	rng := func(query, step string) url.Values {
 		return url.Values{"query": {query}, "start": {at(-3600)}, "end": {at(0)}, "step": {step}}
 	}

@@ -13,7 +13,7 @@ import (
 type Collectors struct{ m map[string]collectors.Config }
 
 // Section implements config.Sections.
-func (c *Collectors) Section(name string) (any, error) {
+func (c *Collectors) Section(name string) (any, error) { //nolint:unparam // the interface asks for it
 	if cfg, ok := c.m[name]; ok {
 		return cfg, nil
 	}
@@ -32,4 +32,4 @@ func (c *Collectors) Section(name string) (any, error) {
 func (c *Collectors) Keys() []string { return slices.Sorted(maps.Keys(c.m)) }
 
 // MarshalYAML shows the sections that are set.
-func (c Collectors) MarshalYAML() (any, error) { return c.m, nil }
+func (c Collectors) MarshalYAML() (any, error) { return c.m, nil } //nolint:unparam // the interface asks for it

@@ -2,6 +2,7 @@ package redfish
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -71,9 +72,7 @@ func TestAControllerThatGarblesForLongIsToldAsLost(t *testing.T) {
 				if garble.Load() && r.Method == http.MethodGet {
 					body = body[:len(body)/2]
 				}
-				for k, v := range rec.Header() {
-					w.Header()[k] = v
-				}
+				maps.Copy(w.Header(), rec.Header())
 				w.WriteHeader(rec.Code)
 				_, _ = w.Write(body)
 			}))

@@ -301,8 +301,10 @@ func TestALogIsAskedForWhatIsNew(t *testing.T) {
 		"links and no order, paged": {vary: func(l *log) {
 			l.links()
 			l.shuffle = true
-			l.tree.Ignores = []string{"$skip", "$top",
-				"$filter"}
+			l.tree.Ignores = []string{
+				"$skip", "$top",
+				"$filter",
+			}
 		}, dear: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -375,17 +377,25 @@ func TestALogThatOnlyComesWholeIsReadAtABoundedPace(t *testing.T) {
 func TestALogShownAtSeveralPathsIsReadOnce(t *testing.T) {
 	l := newLog(t, true)
 	const other = "/redfish/v1/Managers/1/LogServices/SEL"
-	l.tree.Set("/redfish/v1", map[string]any{"Systems": link("/redfish/v1/Systems"), "Managers": link("/redfish/v1/Managers"),
-		"Chassis": link("/redfish/v1/Chassis")})
+	l.tree.Set("/redfish/v1", map[string]any{
+		"Systems": link("/redfish/v1/Systems"), "Managers": link("/redfish/v1/Managers"),
+		"Chassis": link("/redfish/v1/Chassis"),
+	})
 	l.tree.Set("/redfish/v1/Managers", map[string]any{"Members": []any{link("/redfish/v1/Managers/1")}})
-	l.tree.Set("/redfish/v1/Managers/1", map[string]any{"@odata.id": "/redfish/v1/Managers/1",
-		"LogServices": link("/redfish/v1/Managers/1/LogServices/")})
-	l.tree.Set("/redfish/v1/Managers/1/LogServices", map[string]any{"Members": []any{link(other),
-		link("/redfish/v1/Systems/1/LogServices/SEL/")}})
+	l.tree.Set("/redfish/v1/Managers/1", map[string]any{
+		"@odata.id":   "/redfish/v1/Managers/1",
+		"LogServices": link("/redfish/v1/Managers/1/LogServices/"),
+	})
+	l.tree.Set("/redfish/v1/Managers/1/LogServices", map[string]any{"Members": []any{
+		link(other),
+		link("/redfish/v1/Systems/1/LogServices/SEL/"),
+	}})
 	l.tree.Set(other, map[string]any{"@odata.id": other, "Id": "SEL", "Entries": link(other + "/Entries")})
 	l.tree.Set("/redfish/v1/Chassis", map[string]any{"Members": []any{link("/redfish/v1/Chassis/1")}})
-	l.tree.Set("/redfish/v1/Chassis/1", map[string]any{"@odata.id": "/redfish/v1/Chassis/1",
-		"LogServices": link("/redfish/v1/Systems/1/LogServices")})
+	l.tree.Set("/redfish/v1/Chassis/1", map[string]any{
+		"@odata.id":   "/redfish/v1/Chassis/1",
+		"LogServices": link("/redfish/v1/Systems/1/LogServices"),
+	})
 	now := collectortest.Now
 	l.s.Now = func() time.Time { return now }
 	l.restart()
@@ -416,8 +426,10 @@ func TestALogShownAtSeveralPathsIsReadOnce(t *testing.T) {
 		}
 	}
 	// What only the other path shows is not lost.
-	l.tree.Set(other+"/Entries", map[string]any{"Members": []any{map[string]any{"@odata.id": other + "/Entries/1", "Id": "1",
-		"Message": "of its own", "Created": now.Format(time.RFC3339)}}})
+	l.tree.Set(other+"/Entries", map[string]any{"Members": []any{map[string]any{
+		"@odata.id": other + "/Entries/1", "Id": "1",
+		"Message": "of its own", "Created": now.Format(time.RFC3339),
+	}}})
 	now = now.Add(twinEvery)
 	if got := l.poll(); len(got) != 1 {
 		t.Errorf("entries %v, want the one of the other path", got)

@@ -336,10 +336,20 @@ func (r *reader) readSupplies(ctx context.Context, src *source, now time.Time) e
 // excerptUnits are the excerpts of EnvironmentMetrics, ThermalMetrics, PowerSupplyMetrics and
 // ProcessorMetrics (DSP0268), with the unit of each.
 var excerptUnits = [][2]string{
-	{"TemperatureCelsius", "Cel"}, {"PowerWatts", "W"}, {"EnergyJoules", "J"}, {"EnergykWh", "kW.h"},
-	{"HumidityPercent", "%"}, {"CoreVoltage", "V"},
-	{"InputPowerWatts", "W"}, {"OutputPowerWatts", "W"}, {"InputVoltage", "V"}, {"InputCurrentAmps", "A"}, {"FrequencyHz", "Hz"},
-	{"FanSpeedPercent", "%"}, {"TemperatureReadingsCelsius", "Cel"}, {"FanSpeedsPercent", "%"},
+	{"TemperatureCelsius", "Cel"},
+	{"PowerWatts", "W"},
+	{"EnergyJoules", "J"},
+	{"EnergykWh", "kW.h"},
+	{"HumidityPercent", "%"},
+	{"CoreVoltage", "V"},
+	{"InputPowerWatts", "W"},
+	{"OutputPowerWatts", "W"},
+	{"InputVoltage", "V"},
+	{"InputCurrentAmps", "A"},
+	{"FrequencyHz", "Hz"},
+	{"FanSpeedPercent", "%"},
+	{"TemperatureReadingsCelsius", "Cel"},
+	{"FanSpeedsPercent", "%"},
 }
 
 // readExcerpts reads a resource of excerpts: readings of sensors, each with the sensor's

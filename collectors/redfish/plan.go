@@ -51,7 +51,6 @@ type source struct {
 	cost     float64   // of the last reading
 	at       time.Time // of the last reading
 	size     int64     // of the last reading, in bytes
-	whole    bool      // asks for all reports at once
 }
 
 // byteCost is how many bytes cost as much as a request.
@@ -61,13 +60,13 @@ const byteCost = 32 << 10
 const relearn = 6 * time.Hour
 
 // keep takes a source, and all that it led to, into a new inventory.
-func (s *source) keep(inv, old *inventory) {
+func (s *source) keep(inv *inventory) {
 	if inv.sources[s.path] != nil {
 		return
 	}
 	inv.sources[s.path] = s
 	for _, c := range s.children {
-		c.keep(inv, old)
+		c.keep(inv)
 	}
 }
 

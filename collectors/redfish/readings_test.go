@@ -43,9 +43,11 @@ func (d *device) Emit(_ context.Context, b *auspexv1.Batch) error {
 		if p := c.GetSymbols()[s.GetPart()]; p != "" {
 			name += " " + p
 		}
+		var nameSb46 strings.Builder
 		for j := 0; j+1 < len(s.GetLabels()); j += 2 {
-			name += fmt.Sprintf(" %s=%s", c.GetSymbols()[s.GetLabels()[j]], c.GetSymbols()[s.GetLabels()[j+1]])
+			nameSb46.WriteString(fmt.Sprintf(" %s=%s", c.GetSymbols()[s.GetLabels()[j]], c.GetSymbols()[s.GetLabels()[j+1]]))
 		}
+		name += nameSb46.String()
 		d.got[name] = append(d.got[name], c.GetValue()[i])
 		d.at[name] = append(d.at[name], time.Unix(0, c.GetBaseTime()+c.GetDelta()[i]).UTC())
 	}
@@ -204,13 +206,17 @@ func TestWhatASensorMeasures(t *testing.T) {
 			sensor.Margin, 12, false,
 		},
 		"a margin by its thresholds": {
-			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 54.0,
-				"Thresholds": doc{"LowerCaution": doc{"Reading": 0.0}, "LowerFatal": doc{"Reading": -8.0}}},
+			doc{
+				"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 54.0,
+				"Thresholds": doc{"LowerCaution": doc{"Reading": 0.0}, "LowerFatal": doc{"Reading": -8.0}},
+			},
 			sensor.Margin, 54, false,
 		},
 		"cold air is no margin": {
-			doc{"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 25.0,
-				"Thresholds": doc{"LowerCritical": doc{"Reading": -7.0}, "UpperCritical": doc{"Reading": 42.0}}},
+			doc{
+				"ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": 25.0,
+				"Thresholds": doc{"LowerCritical": doc{"Reading": -7.0}, "UpperCritical": doc{"Reading": 42.0}},
+			},
 			sensor.Celsius, 25, false,
 		},
 		"a range makes a number without a unit": {
@@ -327,8 +333,10 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 		board + "/Sensors/P1": {"Id": "P1", "Name": "PSU1 Input", "ReadingType": "Power", "ReadingUnits": "W", "Reading": 300},
 		board + "/Thermal": {
 			"Fans": []any{doc{"MemberId": "0", "Name": "Fan 1", "Reading": 9000, "ReadingUnits": "RPM"}},
-			"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet Temp", "ReadingCelsius": 22}, doc{"MemberId": "1",
-				"Name": "Only Here", "ReadingCelsius": 33}},
+			"Temperatures": []any{doc{"MemberId": "0", "Name": "Inlet Temp", "ReadingCelsius": 22}, doc{
+				"MemberId": "1",
+				"Name":     "Only Here", "ReadingCelsius": 33,
+			}},
 		},
 		board + "/Power": {"PowerSupplies": []any{doc{"MemberId": "0", "Name": "PSU1", "PowerInputWatts": 300, "LineInputVoltage": 230}}},
 		board + "/ThermalSubsystem": {
@@ -337,16 +345,22 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 		fans:        {},
 		fans + "/1": {"Id": "1", "Name": "Fan 1", "SpeedPercent": doc{"DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000}},
 		board + "/ThermalSubsystem/ThermalMetrics": {
-			"TemperatureReadingsCelsius": []any{doc{"DeviceName": "Front air", "DataSourceUri": board + "/Sensors/T1", "Reading": 22},
-				doc{"DeviceName": "gone", "Reading": 0}},
+			"TemperatureReadingsCelsius": []any{
+				doc{"DeviceName": "Front air", "DataSourceUri": board + "/Sensors/T1", "Reading": 22},
+				doc{"DeviceName": "gone", "Reading": 0},
+			},
 		},
 		board + "/PowerSubsystem":               {"PowerSupplies": link(board + "/PowerSubsystem/PowerSupplies")},
 		board + "/PowerSubsystem/PowerSupplies": {},
-		board + "/PowerSubsystem/PowerSupplies/Bay1": {"Id": "Bay1", "Name": "Power Supply Bay 1",
-			"Metrics": link(board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics")},
+		board + "/PowerSubsystem/PowerSupplies/Bay1": {
+			"Id": "Bay1", "Name": "Power Supply Bay 1",
+			"Metrics": link(board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics"),
+		},
 		board + "/PowerSubsystem/PowerSupplies/Bay1/Metrics": {"InputPowerWatts": doc{"Reading": 300}},
-		board + "/EnvironmentMetrics": {"FanSpeedsPercent": []any{doc{"DeviceName": "F1",
-			"DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000}}},
+		board + "/EnvironmentMetrics": {"FanSpeedsPercent": []any{doc{
+			"DeviceName":    "F1",
+			"DataSourceUri": board + "/Sensors/F1", "SpeedRPM": 9000,
+		}}},
 	})
 	delete(tree.Doc(board+"/PowerSubsystem/PowerSupplies"), "Members")
 	tree.Doc(board + "/PowerSubsystem/PowerSupplies")["Members"] = []any{link(board + "/PowerSubsystem/PowerSupplies/Bay1")}
@@ -372,21 +386,29 @@ func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 }
 
 func TestPartsThatOnlyTheOlderResourcesHaveAreRead(t *testing.T) {
-	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
-		"Power": link(board + "/Power")}, map[string]doc{
+	d := newDevice(t, service(doc{
+		"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
+		"Power": link(board + "/Power"),
+	}, map[string]doc{
 		board + "/Sensors":    {},
 		board + "/Sensors/T0": {"Id": "T0", "Name": "02-CPU 1 PkgTmp", "PhysicalContext": "CPU", "Reading": 61}, // neither type nor unit
 		board + "/Sensors/T1": {"Id": "T1", "Name": "Nobody knows", "Reading": 7},
 		board + "/Thermal": {
-			"Fans": []any{doc{"MemberId": "0", "FanName": "Fan 1", "Reading": 23, "ReadingUnits": "Percent"}, doc{"MemberId": "1",
-				"FanName": "Fan 2", "Reading": 5000}},
-			"Temperatures": []any{doc{"MemberId": "0", "Name": "02-CPU 1 PkgTmp", "ReadingCelsius": 61}, doc{"MemberId": "1",
-				"Name": "22-P/S 2", "ReadingCelsius": 41}, doc{"MemberId": "2", "Name": "04-P1 DIMM 1-6", "ReadingCelsius": 42}},
+			"Fans": []any{doc{"MemberId": "0", "FanName": "Fan 1", "Reading": 23, "ReadingUnits": "Percent"}, doc{
+				"MemberId": "1",
+				"FanName":  "Fan 2", "Reading": 5000,
+			}},
+			"Temperatures": []any{doc{"MemberId": "0", "Name": "02-CPU 1 PkgTmp", "ReadingCelsius": 61}, doc{
+				"MemberId": "1",
+				"Name":     "22-P/S 2", "ReadingCelsius": 41,
+			}, doc{"MemberId": "2", "Name": "04-P1 DIMM 1-6", "ReadingCelsius": 42}},
 		},
 		board + "/Power": {
 			"PowerControl": []any{doc{"MemberId": "0", "PowerConsumedWatts": 565}},
-			"PowerSupplies": []any{doc{"MemberId": "0", "Name": "Supply", "LastPowerOutputWatts": 222}, doc{"MemberId": "1",
-				"Name": "Supply", "LastPowerOutputWatts": 200, "Status": doc{"State": "UnavailableOffline", "Health": "Critical"}}},
+			"PowerSupplies": []any{doc{"MemberId": "0", "Name": "Supply", "LastPowerOutputWatts": 222}, doc{
+				"MemberId": "1",
+				"Name":     "Supply", "LastPowerOutputWatts": 200, "Status": doc{"State": "UnavailableOffline", "Health": "Critical"},
+			}},
 			"Voltages": []any{doc{"MemberId": "0", "Name": "12V", "ReadingVolts": "12.1"}},
 		},
 	}))
@@ -406,17 +428,25 @@ func TestPartsThatOnlyTheOlderResourcesHaveAreRead(t *testing.T) {
 }
 
 func TestThresholdsComeWithTheReadings(t *testing.T) {
-	d := newDevice(t, service(doc{"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
-		"Power": link(board + "/Power")}, map[string]doc{
+	d := newDevice(t, service(doc{
+		"Sensors": link(board + "/Sensors"), "Thermal": link(board + "/Thermal"),
+		"Power": link(board + "/Power"),
+	}, map[string]doc{
 		board + "/Sensors": {},
-		board + "/Sensors/F": {"Id": "F", "Name": "Fan 1 Duty", "ReadingUnits": "%", "Reading": 30, "ReadingRangeMin": 0,
+		board + "/Sensors/F": {
+			"Id": "F", "Name": "Fan 1 Duty", "ReadingUnits": "%", "Reading": 30, "ReadingRangeMin": 0,
 			"ReadingRangeMax": 100, "Thresholds": doc{
 				"LowerCritical": doc{"Reading": 10, "Activation": "Decreasing"}, "UpperCaution": doc{"Reading": nil}, "UpperFatal": doc{},
-			}},
-		board + "/Sensors/E": {"Id": "E", "Name": "Exhaust Temp", "ReadingUnits": "C", "Reading": 79, "ReadingRangeMin": 255,
-			"ReadingRangeMax": 255},
-		board + "/Thermal": {"Temperatures": []any{doc{"MemberId": "0", "Name": "Board", "ReadingCelsius": 30,
-			"UpperThresholdNonCritical": 60, "UpperThresholdCritical": 70, "LowerThresholdFatal": -5}}},
+			},
+		},
+		board + "/Sensors/E": {
+			"Id": "E", "Name": "Exhaust Temp", "ReadingUnits": "C", "Reading": 79, "ReadingRangeMin": 255,
+			"ReadingRangeMax": 255,
+		},
+		board + "/Thermal": {"Temperatures": []any{doc{
+			"MemberId": "0", "Name": "Board", "ReadingCelsius": 30,
+			"UpperThresholdNonCritical": 60, "UpperThresholdCritical": 70, "LowerThresholdFatal": -5,
+		}}},
 		board + "/Power": {"PowerSupplies": []any{doc{
 			"MemberId": "1", "Name": "PSU1", "LineInputVoltage": 230, "PowerOutputWatts": 500, "PowerCapacityWatts": 2400,
 			"InputRanges": []any{doc{"MinimumVoltage": 200, "MaximumVoltage": 240}},
@@ -440,10 +470,14 @@ func TestThresholdsComeWithTheReadings(t *testing.T) {
 // report makes a service with sensors and one report.
 func reportOf(values []any, list ...doc) *redfishtest.Tree {
 	t := sensors(list...)
-	t.Set("/redfish/v1/TelemetryService", doc{"@odata.id": "/redfish/v1/TelemetryService",
-		"MetricReports": link("/redfish/v1/TelemetryService/MetricReports")})
-	t.Set("/redfish/v1/TelemetryService/MetricReports", doc{"@odata.id": "/redfish/v1/TelemetryService/MetricReports",
-		"Members": []any{link(oneReport)}})
+	t.Set("/redfish/v1/TelemetryService", doc{
+		"@odata.id":     "/redfish/v1/TelemetryService",
+		"MetricReports": link("/redfish/v1/TelemetryService/MetricReports"),
+	})
+	t.Set("/redfish/v1/TelemetryService/MetricReports", doc{
+		"@odata.id": "/redfish/v1/TelemetryService/MetricReports",
+		"Members":   []any{link(oneReport)},
+	})
 	t.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
 	return t
 }
@@ -547,8 +581,10 @@ func TestAReportHidesNoSensor(t *testing.T) {
 func TestAReportThatIsRenewedStandsForItsSensors(t *testing.T) {
 	var list []doc
 	for i := range 3 {
-		list = append(list, doc{"Id": fmt.Sprint("T", i), "Name": fmt.Sprintf("CPU%d Temp", i), "ReadingType": "Temperature",
-			"ReadingUnits": "Cel", "Reading": 50})
+		list = append(list, doc{
+			"Id": fmt.Sprint("T", i), "Name": fmt.Sprintf("CPU%d Temp", i), "ReadingType": "Temperature",
+			"ReadingUnits": "Cel", "Reading": 50,
+		})
 	}
 	tree := reportOf(nil, list...)
 	tree.Ignores = []string{"$expand"}
@@ -557,7 +593,7 @@ func TestAReportThatIsRenewedStandsForItsSensors(t *testing.T) {
 	for i := range 6 {
 		var values []any
 		for n := range 3 {
-			values = append(values, valueAt("", fmt.Sprint(board, "/Sensors/T", n), fmt.Sprint(50+i), d.now))
+			values = append(values, valueAt("", fmt.Sprint(board, "/Sensors/T", n), strconv.Itoa(50+i), d.now))
 		}
 		tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
 		last = d.poll()
@@ -622,7 +658,7 @@ func TestARoundIsBoundedWhereExpandIsPromisedAndIgnored(t *testing.T) {
 		name := fmt.Sprintf("Spot %d Temp", i)
 		list = append(list, doc{"Id": fmt.Sprint("S", i), "Name": name, "ReadingType": "Temperature", "ReadingUnits": "Cel", "Reading": i})
 		if i < 200 {
-			temps = append(temps, doc{"MemberId": fmt.Sprint(i), "Name": name, "ReadingCelsius": i})
+			temps = append(temps, doc{"MemberId": strconv.Itoa(i), "Name": name, "ReadingCelsius": i})
 		}
 	}
 	tree := sensors(list...)
@@ -649,8 +685,10 @@ func TestARoundIsBoundedWhereExpandIsPromisedAndIgnored(t *testing.T) {
 func TestManySingleSensorsTakeTurns(t *testing.T) {
 	var list []doc
 	for i := range 100 {
-		list = append(list, doc{"Id": fmt.Sprint("S", i), "Name": fmt.Sprintf("Spot %d Temp", i), "ReadingType": "Temperature",
-			"ReadingUnits": "Cel", "Reading": i})
+		list = append(list, doc{
+			"Id": fmt.Sprint("S", i), "Name": fmt.Sprintf("Spot %d Temp", i), "ReadingType": "Temperature",
+			"ReadingUnits": "Cel", "Reading": i,
+		})
 	}
 	tree := sensors(list...)
 	tree.Ignores = []string{"$expand"}

@@ -201,7 +201,7 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	now := r.s.Now()
 	if r.found == nil || now.Sub(r.foundAt) >= r.cfg.DiscoveryInterval {
 		r.failed = nil
-		if err := r.turn(ctx, func() error { return r.discover(ctx, now) }); err != nil {
+		if err := r.turn(ctx, func() error { return r.discover(ctx) }); err != nil {
 			return mark(err)
 		}
 		r.foundAt = now
@@ -402,7 +402,7 @@ type inventory struct {
 }
 
 // discover walks the service. Reading what it found costs little after it.
-func (r *reader) discover(ctx context.Context, now time.Time) error {
+func (r *reader) discover(ctx context.Context) error {
 	root, err := r.c.Root(ctx)
 	if err != nil {
 		return err
@@ -421,7 +421,7 @@ func (r *reader) discover(ctx context.Context, now time.Time) error {
 		if src == nil {
 			src = &source{path: path, rank: rank, chassis: ch, read: read, gives: make(map[*series]int)}
 		}
-		src.keep(inv, old)
+		src.keep(inv)
 	}
 	seen := make(map[string]bool) // logs, by the path of their entries
 	for _, owner := range []string{"Systems", "Managers", "Chassis"} {

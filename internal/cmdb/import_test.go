@@ -270,7 +270,7 @@ func TestSourcesAddUp(t *testing.T) {
 // random, and holds the inventory against a model.
 func TestImportsOfAnySourcesKeepTheirPromises(t *testing.T) {
 	for seed := range uint64(8) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			i := opened(t)
 			whole := racks(12)

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,10 +140,8 @@ func (a *attacker) send(method, path, token string, body io.Reader, header ...st
 
 func (a *attacker) want(r reply, statuses ...int) {
 	a.t.Helper()
-	for _, s := range statuses {
-		if r.status == s {
-			return
-		}
+	if slices.Contains(statuses, r.status) {
+		return
 	}
 	a.t.Errorf("status %d, want %v: %.200s", r.status, statuses, r.body)
 }

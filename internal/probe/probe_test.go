@@ -61,7 +61,7 @@ func TestTriesAreBoundedInNumberAndEndWithTheirCaller(t *testing.T) {
 		var now, most atomic.Int64
 		var probes []probe.Probe
 		for i := range 50 {
-			probes = append(probes, probe.Probe{Group: "g", Target: fmt.Sprint(i), Try: func(ctx context.Context) error {
+			probes = append(probes, probe.Probe{Group: "g", Target: strconv.Itoa(i), Try: func(ctx context.Context) error {
 				most.Store(max(most.Load(), now.Add(1)))
 				defer now.Add(-1)
 				<-ctx.Done()

@@ -151,7 +151,7 @@ func TestAfterAKillNoRecordNumberIsUsedTwice(t *testing.T) {
 	stop()
 	st := saved(t, dir)
 	st.Clean = false // as if the last words had not been written
-	if err := writeJSON(filepath.Join(dir, stateFile), &st, 0o600); err != nil {
+	if err := writeJSON(filepath.Join(dir, stateFile), &st); err != nil {
 		t.Fatal(err)
 	}
 	log := filepath.Join(dir, kmsgDir, "gpu-r01-01.kmsg")

@@ -283,7 +283,7 @@ func (s *simulator) loop(ctx context.Context, led *ledger.Writer) error {
 			eps.Faults = append(eps.Faults, Planned{start.Add(p.At).UTC(), p.Kind, p.Resource})
 		}
 	}
-	if err := writeJSON(s.path(EndpointsFile), eps, 0o600); err != nil {
+	if err := writeJSON(s.path(EndpointsFile), eps); err != nil {
 		return err
 	}
 	if s.cfg.Ready != nil {
@@ -472,7 +472,7 @@ func (s *simulator) open(key string, listen func(ip net.IP, port int) (int, erro
 
 // publish writes what a client needs to find the fleet.
 func (s *simulator) publish(t schemas.Topology) error {
-	if err := writeJSON(s.path(TopologyFile), t, 0o600); err != nil {
+	if err := writeJSON(s.path(TopologyFile), t); err != nil {
 		return err
 	}
 	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, s.fleet.Password())
@@ -481,7 +481,7 @@ func (s *simulator) publish(t schemas.Topology) error {
 	}
 	return writeJSON(s.path(SlurmFile), map[string]string{
 		"url": "http://" + net.JoinHostPort(s.cfg.Listen, strconv.Itoa(s.ports["slurm"])), "token_file": s.path(tokenFile),
-	}, 0o600)
+	})
 }
 
 // secret returns what a file holds, drawn the first time; it stays the same over
@@ -521,10 +521,10 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-func writeJSON(path string, v any, mode os.FileMode) error {
+func writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
 	}
-	return writeFile(path, append(data, '\n'), mode)
+	return writeFile(path, append(data, '\n'), 0o600)
 }

@@ -55,5 +55,5 @@ func (s *simulator) save(clean bool) error {
 	if s.in != nil {
 		st.Faults = s.in.Active()
 	}
-	return writeJSON(s.path(stateFile), &st, 0o600)
+	return writeJSON(s.path(stateFile), &st)
 }

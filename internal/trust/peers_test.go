@@ -46,7 +46,8 @@ func TestAllWhoReachADeviceTrustTheSame(t *testing.T) {
 			slurm := trust.TLS{CAFile: "slurm.pem"}
 			p := trust.Peers{BMC: tc.shared}
 			uses := []trust.Use{
-				{"collectors.redfish", client{trust.BMC, "tls", &tc.collector}}, {"control.bmc", client{trust.BMC, "", &tc.driver}},
+				{"collectors.redfish", client{trust.BMC, "tls", &tc.collector}},
+				{"control.bmc", client{trust.BMC, "", &tc.driver}},
 				{"control.slurm", client{trust.Scheduler, "tls", &slurm}},
 			}
 			for range 2 { // as when a configuration is completed again

@@ -85,7 +85,7 @@ func TestThresholdsOfTheRecord(t *testing.T) {
 				copy(raw[36:], all)
 				raw[19-1] = 0x10
 			},
-			given(schemas.UpperCritical, math.Pow(2*240, 2)),
+			given(schemas.UpperCritical, float64(2*240*2*240)),
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

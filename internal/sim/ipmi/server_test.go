@@ -52,8 +52,10 @@ func newFake() *fakeBMC {
 func (f *fakeBMC) lock() func() { f.mu.Lock(); return f.mu.Unlock }
 
 func (f *fakeBMC) Info() device.Info {
-	return device.Info{Name: "gpu-r01-01", UUID: "21ec4218-bd70-4a73-a476-990523953642", Firmware: "1.23.4",
-		Manufacturer: "Example", Model: "AX-8", Serial: "S", MACs: []string{"b8:3f:d2:01:02:03"}, Users: []string{"admin", "watcher"}}
+	return device.Info{
+		Name: "gpu-r01-01", UUID: "21ec4218-bd70-4a73-a476-990523953642", Firmware: "1.23.4",
+		Manufacturer: "Example", Model: "AX-8", Serial: "S", MACs: []string{"b8:3f:d2:01:02:03"}, Users: []string{"admin", "watcher"},
+	}
 }
 
 func (f *fakeBMC) Password(u string) (string, bool) { return "secret", u == "admin" }

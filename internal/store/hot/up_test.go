@@ -19,6 +19,7 @@ func (anywhere) Part(device, _, _ string) cmdb.Placement {
 	}
 	return cmdb.Placement{Resource: device, Server: device}
 }
+
 func (anywhere) GPU(device string, _ uint32, _, _ string) cmdb.Placement {
 	return cmdb.Placement{Server: device}
 }
