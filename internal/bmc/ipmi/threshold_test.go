@@ -2,7 +2,6 @@ package ipmi
 
 import (
 	"encoding/hex"
-	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
