@@ -98,7 +98,8 @@ func (c Config) Validate() error {
 	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 		return fmt.Errorf("listen: %q is no port", port)
 	}
-	if c.BasePath != "" && (!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/") || strings.ContainsAny(c.BasePath, `"<>?#%:*`)) {
+	if c.BasePath != "" &&
+		(!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/") || strings.ContainsAny(c.BasePath, `"<>?#%:*`)) {
 		return fmt.Errorf("base_path: %q must be empty or like /auspex", c.BasePath)
 	}
 	if c.SessionLifetime < time.Minute {
@@ -305,7 +306,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 			_ = ln.Close()
 			return err
 		}
-		ln = tls.NewListener(ln, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil }})
+		ln = tls.NewListener(ln, &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
+		})
 	} else if a, ok := ln.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 		s.log.Warn("console listens without TLS beyond loopback", "address", ln.Addr().String())
 	}

@@ -109,10 +109,12 @@ func TestOneTimeCodeBecomesASessionOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" || cookie.Expires.Before(time.Now().Add(time.Hour)) {
+	if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || cookie.Path != "/" ||
+		cookie.Expires.Before(time.Now().Add(time.Hour)) {
 		t.Errorf("cookie: %+v", cookie)
 	}
-	if again := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`)); again.status != http.StatusUnauthorized || again.problem(t).Code != "bad_credential" {
+	if again := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`)); again.status != http.StatusUnauthorized ||
+		again.problem(t).Code != "bad_credential" {
 		t.Errorf("a code worked twice: %d %s", again.status, again.body)
 	}
 	with := func(r *http.Request) { r.AddCookie(cookie) }
@@ -121,7 +123,9 @@ func TestOneTimeCodeBecomesASessionOnce(t *testing.T) {
 	}
 
 	// A write with a session comes from our own pages.
-	for name, header := range map[string][2]string{"no origin": {}, "other origin": {"Origin", "https://evil.example"}, "other site": {"Sec-Fetch-Site", "cross-site"}} {
+	for name, header := range map[string][2]string{
+		"no origin": {}, "other origin": {"Origin", "https://evil.example"}, "other site": {"Sec-Fetch-Site", "cross-site"},
+	} {
 		a := w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", "", func(r *http.Request) {
 			with(r)
 			if header[0] != "" {
@@ -153,8 +157,14 @@ func TestWhoMayAsk(t *testing.T) {
 		code                     string
 	}{
 		{"nobody", http.MethodGet, "api/v1/fleet", "", nil, 401, "login_needed"},
-		{"a wrong token", http.MethodGet, "api/v1/fleet", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, 401, "login_needed"},
-		{"a token as password", http.MethodGet, "prometheus/api/v1/label/__name__/values", "", func(r *http.Request) { r.SetBasicAuth("any", w.tokens[access.RoleViewer]) }, 200, ""},
+		{
+			"a wrong token", http.MethodGet, "api/v1/fleet", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer x") }, 401,
+			"login_needed",
+		},
+		{
+			"a token as password", http.MethodGet, "prometheus/api/v1/label/__name__/values", "",
+			func(r *http.Request) { r.SetBasicAuth("any", w.tokens[access.RoleViewer]) }, 200, "",
+		},
 		{"prometheus without", http.MethodGet, "prometheus/api/v1/query?query=up", "", nil, 401, "login_needed"},
 		{"the description is open", http.MethodGet, "api/v1/openapi.yaml", "", nil, 200, ""},
 		{"health is open", http.MethodGet, "-/healthy", "", nil, 200, ""},
@@ -165,8 +175,14 @@ func TestWhoMayAsk(t *testing.T) {
 		{"an operator reads the audit", http.MethodGet, "api/v1/audit", access.RoleOperator, nil, 200, ""},
 		{"an operator invites", http.MethodPost, "api/v1/login-codes", access.RoleOperator, nil, 403, "no_permission"},
 		{"an admin invites", http.MethodPost, "api/v1/login-codes", access.RoleAdmin, nil, 201, ""},
-		{"another name", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "rebound.example" }, 421, "unknown_host"},
-		{"a forwarded name", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "rebound.example"; r.Header.Set("X-Forwarded-Host", "localhost") }, 421, "unknown_host"},
+		{
+			"another name", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "rebound.example" }, 421,
+			"unknown_host",
+		},
+		{
+			"a forwarded name", http.MethodGet, "api/v1/me", access.RoleViewer,
+			func(r *http.Request) { r.Host = "rebound.example"; r.Header.Set("X-Forwarded-Host", "localhost") }, 421, "unknown_host",
+		},
 		{"localhost", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "localhost:1" }, 200, ""},
 		{"an address", http.MethodGet, "api/v1/me", access.RoleViewer, func(r *http.Request) { r.Host = "[::1]:1" }, 200, ""},
 	} {
@@ -259,14 +275,18 @@ func TestDecisionsBecomeIntents(t *testing.T) {
 	intents := w.intents(t)
 	var ids []string
 	for _, key := range []string{"k1", "k1", "k2"} {
-		a := w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, func(r *http.Request) { r.Header.Set("Idempotency-Key", key) })
+		a := w.send(
+			t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, func(r *http.Request) { r.Header.Set("Idempotency-Key", key) },
+		)
 		if a.status != http.StatusAccepted {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 		i := <-intents
 		ids = append(ids, i.ID)
 		i.ID, i.Time = "", time.Time{}
-		if d := cmp.Diff(schemas.Intent{Verb: "approve", Action: "a-314", Server: "gpu-r03-06", Kind: "power_cycle", Reason: "i-1043", Actor: "operator"}, i); d != "" {
+		if d := cmp.Diff(schemas.Intent{
+			Verb: "approve", Action: "a-314", Server: "gpu-r03-06", Kind: "power_cycle", Reason: "i-1043", Actor: "operator",
+		}, i); d != "" {
 			t.Error(d)
 		}
 	}
@@ -298,7 +318,8 @@ func TestFleetSaysWhatIsWrong(t *testing.T) {
 	if d := cmp.Diff([]int{2, 0}, f.Racks[0].Feeds); d != "" {
 		t.Errorf("feeds of r01: %s", d)
 	}
-	if f.Summary.Servers != 64 || f.Summary.Gpus.Total != 512 || f.Summary.Gpus.Out != 25 || f.Summary.PowerKw == nil || *f.Servers.Temp[0] < 40 {
+	if f.Summary.Servers != 64 || f.Summary.Gpus.Total != 512 || f.Summary.Gpus.Out != 25 || f.Summary.PowerKw == nil ||
+		*f.Servers.Temp[0] < 40 {
 		t.Errorf("summary: %+v", f.Summary)
 	}
 	if job := f.Jobs[f.Servers.Job[at("gpu-r06-01")]]; job.ID != "job-140" || job.Tenant != "robotics" {
@@ -361,7 +382,8 @@ func TestAuditComesInPagesWithTheStateOfItsChain(t *testing.T) {
 		t.Error(d)
 	}
 	page := rows("api/v1/audit")
-	if top := page.Items[0]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" || top.Actor != "auspex" || len(top.Hash) != 64 {
+	if top := page.Items[0]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" ||
+		top.Actor != "auspex" || len(top.Hash) != 64 {
 		t.Errorf("newest row: %+v", top)
 	}
 	if !page.Chain.Holds || page.Chain.Rows != 9 {
@@ -386,7 +408,11 @@ func TestBudgetsAreThoseThatControlCounted(t *testing.T) {
 	if b.RackLimit != 1 || b.Time.IsZero() || b.Breaker.Limit != 6 {
 		t.Errorf("%+v", b)
 	}
-	want := []schemas.Budget{{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1}, {Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1}, {Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1}, {Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1}, {Scope: "hour", Limit: 6, Used: 2, Reserved: 1}}
+	want := []schemas.Budget{
+		{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1}, {Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1},
+		{Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1}, {Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1},
+		{Scope: "hour", Limit: 6, Used: 2, Reserved: 1},
+	}
 	if d := cmp.Diff(want, b.Levels); d != "" {
 		t.Error(d)
 	}
@@ -401,7 +427,8 @@ func TestRecordCountsHowPredictionsEnded(t *testing.T) {
 		return read[apigen.PredictionRecord](t, w, path)
 	}
 	r := record("api/v1/predictions/record")
-	if r.CameTrue != 5 || r.Expired != 2 || r.Averted != 1 || r.Open != 2 || r.Missed != 1 || r.LeadSeconds == nil || *r.LeadSeconds != (31*time.Hour).Seconds() {
+	if r.CameTrue != 5 || r.Expired != 2 || r.Averted != 1 || r.Open != 2 || r.Missed != 1 || r.LeadSeconds == nil ||
+		*r.LeadSeconds != (31*time.Hour).Seconds() {
 		t.Errorf("%+v", r)
 	}
 	ended, hits := 0, 0
@@ -466,7 +493,8 @@ func TestDeviceShowsItsForecast(t *testing.T) {
 	}
 	plots := read[apigen.PlotList](t, w, "api/v1/servers/gpu-r05-02/plots")
 	p := plots.Items[0]
-	if p.Metric != "auspex_fan_speed_rpm" || p.Subject != "fan3" || p.Unit != "rpm" || len(p.Times) != len(p.Avg) || len(p.Peer) != len(p.Times) || *p.Limit.Below != 6000 {
+	if p.Metric != "auspex_fan_speed_rpm" || p.Subject != "fan3" || p.Unit != "rpm" || len(p.Times) != len(p.Avg) ||
+		len(p.Peer) != len(p.Times) || *p.Limit.Below != 6000 {
 		t.Fatalf("%+v", p)
 	}
 	want := []apigen.Threshold{{Bound: "lower_caution", Value: 6300}, {Bound: "lower_critical", Value: 6000}}
@@ -555,7 +583,9 @@ func TestStreamTellsChangesAndWhatWasMissed(t *testing.T) {
 
 func TestEmptySystemAnswersEverything(t *testing.T) {
 	w := start(t, false)
-	for _, path := range []string{"me", "fleet", "events", "alerts", "incidents", "predictions", "predictions/record", "actions", "actions/budgets"} {
+	for _, path := range []string{
+		"me", "fleet", "events", "alerts", "incidents", "predictions", "predictions/record", "actions", "actions/budgets",
+	} {
 		a := w.send(t, http.MethodGet, "api/v1/"+path, access.RoleViewer, nil)
 		if a.status != http.StatusOK || strings.Contains(string(a.body), ":null,\"items") || strings.Contains(string(a.body), `"items":null`) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
@@ -571,7 +601,9 @@ func TestEmptySystemAnswersEverything(t *testing.T) {
 func TestAdminsRoutesAnswerAdminsAlone(t *testing.T) {
 	reloads := 0
 	w := start(t, false, func(_ *api.Config, d *api.Deps) {
-		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") })}
+		d.Admin = map[string]http.Handler{
+			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { reloads++; _, _ = io.WriteString(w, "{}\n") }),
+		}
 	})
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
@@ -604,19 +636,25 @@ func TestPagesAreServedStrictly(t *testing.T) {
 	if a.status != http.StatusOK || !strings.Contains(string(a.body), `<base href="/auspex/">`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	for header, want := range map[string]string{"Content-Security-Policy": "default-src 'none'; script-src 'self'", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin"} {
+	for header, want := range map[string]string{
+		"Content-Security-Policy": "default-src 'none'; script-src 'self'", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Referrer-Policy": "same-origin",
+	} {
 		if got := a.header.Get(header); !strings.HasPrefix(got, want) {
 			t.Errorf("%s: %q", header, got)
 		}
 	}
 	tag := a.header.Get("ETag")
-	if again := w.send(t, http.MethodGet, "fleet", "", func(r *http.Request) { r.Header.Set("If-None-Match", tag) }); again.status != http.StatusNotModified {
+	if again := w.send(
+		t, http.MethodGet, "fleet", "", func(r *http.Request) { r.Header.Set("If-None-Match", tag) },
+	); again.status != http.StatusNotModified {
 		t.Errorf("an unchanged page came again: %d", again.status)
 	}
 	if a := w.send(t, http.MethodGet, "-/healthy", "", nil); string(a.body) != "ok\n" {
 		t.Errorf("below a prefix: %d %s", a.status, a.body)
 	}
-	if a := w.send(t, http.MethodGet, "prometheus/api/v1/label/__name__/values", access.RoleViewer, nil); a.status != http.StatusOK || !json.Valid(a.body) {
+	if a := w.send(t, http.MethodGet, "prometheus/api/v1/label/__name__/values", access.RoleViewer, nil); a.status != http.StatusOK ||
+		!json.Valid(a.body) {
 		t.Errorf("prometheus below a prefix: %d %s", a.status, a.body)
 	}
 }
@@ -694,7 +732,8 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 	}
 	for name, v := range map[string]any{
 		"Event": schemas.Event{}, "Alert": schemas.Alert{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
-		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{}, "Model": schemas.Model{},
+		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{},
+		"Model":  schemas.Model{},
 		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},
 	} {
 		var have, want []string

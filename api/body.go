@@ -28,10 +28,16 @@ const (
 	knownWithin    = 5 * time.Second
 )
 
-var errCoding = problem{http.StatusUnsupportedMediaType, "unknown_coding", "The body is packed in a way that is not taken here.", "Send it as it is, or packed once with gzip once you have a token."}
+var errCoding = problem{
+	http.StatusUnsupportedMediaType, "unknown_coding", "The body is packed in a way that is not taken here.",
+	"Send it as it is, or packed once with gzip once you have a token.",
+}
 
 func tooLarge(limit int) problem {
-	return problem{http.StatusRequestEntityTooLarge, "too_large", "The body is too large.", fmt.Sprintf("A body has at most %d bytes, unpacked; before login %d.", limit, maxUnknown)}
+	return problem{
+		http.StatusRequestEntityTooLarge, "too_large", "The body is too large.",
+		fmt.Sprintf("A body has at most %d bytes, unpacked; before login %d.", limit, maxUnknown),
+	}
 }
 
 // admit says how much of a body is read, from its header: of a caller that is

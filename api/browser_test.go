@@ -69,7 +69,8 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 			if err != nil {
 				return
 			}
-			if (m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException) && !strings.HasSuffix(m.URL, "/favicon.ico") { // a bare file has no icon
+			// a bare file has no icon
+			if (m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException) && !strings.HasSuffix(m.URL, "/favicon.ico") {
 				p.mu.Lock()
 				p.errors = append(p.errors, m.Text+" "+m.URL)
 				p.mu.Unlock()
@@ -150,7 +151,10 @@ func (p *tab) picture(dir, name string) {
 	}
 }
 
-var paths = []string{"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02", "servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "explore", "nowhere"}
+var paths = []string{
+	"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02",
+	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "explore", "nowhere",
+}
 
 // axe is the accessibility checker, from the libraries of the UI.
 func axe(t *testing.T) string {
@@ -172,21 +176,29 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
 	checker := axe(t)
-	for _, v := range some([]view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"}}) {
+	for _, v := range some([]view{
+		{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"},
+	}) {
 		p := open(browser, t, w, access.RoleOperator, v)
 		for _, path := range paths {
 			p.visit(w.base + path)
-			if ids := p.eval(`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`); ids != "" {
+			if ids := p.eval(
+				`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`,
+			); ids != "" {
 				t.Errorf("%s %s: ids on screen: %s", path, v.language, ids)
 			}
 			if checker != "" {
-				found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((v) => v.id + ' ' + v.nodes.slice(0, 3).map((n) => n.target + ' ' + (n.any[0]?.message ?? '').slice(0, 160)).join(' | ')).join('; '))`)
+				found := p.eval(
+					checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((v) => v.id + ' ' + v.nodes.slice(0, 3).map((n) => n.target + ' ' + (n.any[0]?.message ?? '').slice(0, 160)).join(' | ')).join('; '))`,
+				)
 				if found != "" {
 					t.Errorf("%s %s %s: %s", path, v.theme, v.language, found)
 				}
 			}
 			p.picture(os.Getenv("AUSPEX_SHOTS"), strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)+"-"+v.theme+"-"+v.language)
-			if outside := p.eval(`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => new URL(n).origin !== location.origin).join(' ')`); outside != "" {
+			if outside := p.eval(
+				`performance.getEntriesByType('resource').map((e) => e.name).filter((n) => new URL(n).origin !== location.origin).join(' ')`,
+			); outside != "" {
 				t.Errorf("%s: requests to another origin: %s", path, outside)
 			}
 			if name, ok := pictures[path]; ok && v.language == "en" && v.theme == "dark" {
@@ -214,7 +226,9 @@ const tooWide = `(() => {
 func TestPagesFitTheScreen(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w := start(t, true)
-	for _, v := range some([]view{{390, 844, "dark", "en"}, {390, 844, "light", "zh"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"}}) {
+	for _, v := range some([]view{
+		{390, 844, "dark", "en"}, {390, 844, "light", "zh"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"},
+	}) {
 		p := open(browser, t, w, access.RoleOperator, v)
 		for _, path := range append(slices.Clone(paths), "servers/not-there", "incidents/not-there") {
 			p.visit(w.base + path)
@@ -228,7 +242,9 @@ func TestPagesFitTheScreen(t *testing.T) {
 		}
 		if v.width == 390 {
 			p.visit(w.base + "incidents/i-1043")
-			if below := p.eval(`const box = document.querySelector('.decide .primary').getBoundingClientRect(); String(box.bottom > innerHeight)`); below != "false" {
+			if below := p.eval(
+				`const box = document.querySelector('.decide .primary').getBoundingClientRect(); String(box.bottom > innerHeight)`,
+			); below != "false" {
 				t.Error("the approve button is not in the first screen of a phone")
 			}
 		}
@@ -332,7 +348,9 @@ func TestRepairByKeyboard(t *testing.T) {
 	w.change(t, "a-314", schemas.ActionRunning, "")
 	p.wait("the step runs", `[...document.querySelectorAll('.action header')].some((h) => /Power cycle.*Running/.test(h.textContent))`)
 	w.change(t, "a-314", schemas.ActionDone, "8 of 8 GPUs")
-	p.wait("the step is verified", `[...document.querySelectorAll('.action')].some((h) => /Power cycle.*Done.*8 of 8 GPUs/s.test(h.textContent))`)
+	p.wait(
+		"the step is verified", `[...document.querySelectorAll('.action')].some((h) => /Power cycle.*Done.*8 of 8 GPUs/s.test(h.textContent))`,
+	)
 	p.keys("/")
 	p.wait("the palette", `document.activeElement.matches('.palette input')`)
 	p.keys("gpu-r05-02")
@@ -358,7 +376,10 @@ func TestTroubleIsTold(t *testing.T) {
 	t.Run("empty", func(t *testing.T) {
 		w := start(t, false)
 		p := open(browser, t, w, access.RoleViewer, view{1280, 800, "light", "en"})
-		for path, want := range map[string]string{"fleet": "Nothing is watched yet", "incidents": "No incident matches", "predictions": "No part is expected", "actions": "Nothing waits", "servers/x": "There is no server"} {
+		for path, want := range map[string]string{
+			"fleet": "Nothing is watched yet", "incidents": "No incident matches", "predictions": "No part is expected", "actions": "Nothing waits",
+			"servers/x": "There is no server",
+		} {
 			p.visit(w.base + path)
 			p.wait(path, fmt.Sprintf("document.body.innerText.includes(%q)", want))
 		}
@@ -407,7 +428,9 @@ func TestTroubleIsTold(t *testing.T) {
 		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
 		for _, path := range paths {
 			p.visit(w.base + path)
-			if outside := p.eval(`[...performance.getEntriesByType('resource').map((e) => e.name), ...[...document.querySelectorAll('a[href]')].map((a) => a.href)].filter((n) => !n.startsWith(document.baseURI)).join(' ')`); outside != "" {
+			if outside := p.eval(
+				`[...performance.getEntriesByType('resource').map((e) => e.name), ...[...document.querySelectorAll('a[href]')].map((a) => a.href)].filter((n) => !n.startsWith(document.baseURI)).join(' ')`,
+			); outside != "" {
 				t.Errorf("%s: requests or links leave the prefix: %s", path, outside)
 			}
 		}

@@ -49,7 +49,10 @@ func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
 	}
 	out := apigen.Fleet{Time: now.UTC(), Racks: make([]apigen.FleetRack, len(x.Racks)), Jobs: []apigen.FleetJob{}}
 	for k, r := range x.Racks {
-		out.Racks[k] = apigen.FleetRack{Name: r.ID, Row: r.Row, Site: r.Site, Leaf: int(l.derived.Device(x, r.Leaf)), Feeds: []int{int(l.derived.Of(r.Feeds[0])), int(l.derived.Of(r.Feeds[1]))}}
+		out.Racks[k] = apigen.FleetRack{
+			Name: r.ID, Row: r.Row, Site: r.Site, Leaf: int(l.derived.Device(x, r.Leaf)),
+			Feeds: []int{int(l.derived.Of(r.Feeds[0])), int(l.derived.Of(r.Feeds[1]))},
+		}
 	}
 	running, jobs := x.Running(now), make(map[string]int)
 	gpus := apigen.FleetGPUs{Total: x.GPUs}
@@ -91,7 +94,9 @@ func (s *Server) fleet(recent []schemas.Incident) apigen.Fleet {
 		}
 	}
 	out.Servers = sv
-	out.Summary = apigen.FleetSummary{Name: s.cfg.Name, Simulated: s.deps.Simulated, Servers: n, Racks: len(x.Racks), Sites: x.Sites, Gpus: gpus}
+	out.Summary = apigen.FleetSummary{
+		Name: s.cfg.Name, Simulated: s.deps.Simulated, Servers: n, Racks: len(x.Racks), Sites: x.Sites, Gpus: gpus,
+	}
 	if power != nil {
 		out.Summary.PowerKw = number(*power)
 	}
@@ -129,7 +134,8 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	}
 	now, names := time.Now(), s.live.directory()
 	out := apigen.Server{
-		ID: names.ID(dev.ID), Name: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack), Site: index.Ancestor(dev.ID, schemas.KindSite),
+		ID: names.ID(dev.ID), Name: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack),
+		Site:  index.Ancestor(dev.ID, schemas.KindSite),
 		Model: dev.Attrs[schemas.AttrModel], Serial: dev.Attrs[schemas.AttrSerial], State: int(states.Device(index, dev.ID)),
 		Parts: []apigen.ServerParts{}, Inventory: []apigen.Fact{}, Links: []apigen.PartLink{}, Contact: s.contact(ctx, dev.ID, now),
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
@@ -167,7 +173,8 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	out.Events = orEmpty(out.Events)
 	repaired := fleet.Repaired(facts.Actions)
 	for _, i := range facts.Incidents {
-		if index.Device(i.RootCause.Resource) == dev.ID || slices.ContainsFunc(i.Affected, func(a string) bool { return index.Device(a) == dev.ID }) {
+		if index.Device(i.RootCause.Resource) == dev.ID ||
+			slices.ContainsFunc(i.Affected, func(a string) bool { return index.Device(a) == dev.ID }) {
 			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID], names))
 		}
 	}
@@ -184,7 +191,10 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	return apigen.GetServer200JSONResponse(out), nil
 }
 
-var partOrder = []string{schemas.KindGPU, schemas.KindNVSwitch, schemas.KindFan, schemas.KindPSU, schemas.KindNIC, schemas.KindPort, schemas.KindCPU, schemas.KindDIMM, schemas.KindDisk, schemas.KindBMC}
+var partOrder = []string{
+	schemas.KindGPU, schemas.KindNVSwitch, schemas.KindFan, schemas.KindPSU, schemas.KindNIC, schemas.KindPort, schemas.KindCPU,
+	schemas.KindDIMM, schemas.KindDisk, schemas.KindBMC,
+}
 
 func order(kind string) int {
 	if k := slices.Index(partOrder, kind); k >= 0 {
@@ -311,7 +321,9 @@ func (s *Server) GetServerPlots(ctx context.Context, r apigen.GetServerPlotsRequ
 	defer cancel()
 	there, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (__name__) ({server=%q})`, dev.ID), time.Now())
 	if err != nil {
-		return nil, problem{http.StatusServiceUnavailable, "no_measurements", "The hot window did not answer.", "Try again; the log of the server has the reason."}
+		return nil, problem{
+			http.StatusServiceUnavailable, "no_measurements", "The hot window did not answer.", "Try again; the log of the server has the reason.",
+		}
 	}
 	names := make(map[string]bool, len(there))
 	for _, n := range there {
@@ -343,7 +355,8 @@ func (s *Server) GetServerPlots(ctx context.Context, r apigen.GetServerPlotsRequ
 		if len(out.Items) >= maxPlots {
 			break
 		}
-		if !names[c.metric] || (part != "" && c.kind != partKind) || slices.ContainsFunc(out.Items, func(p apigen.Plot) bool { return p.Metric == c.metric }) {
+		if !names[c.metric] || (part != "" && c.kind != partKind) ||
+			slices.ContainsFunc(out.Items, func(p apigen.Plot) bool { return p.Metric == c.metric }) {
 			continue
 		}
 		selector := fmt.Sprintf(`{server=%q}`, dev.ID)
@@ -436,9 +449,14 @@ func (w window) plot(ctx context.Context, c chart, selector, peers string) (apig
 // tightest.
 func (w window) thresholds(ctx context.Context, metric, selector string) ([]apigen.Threshold, error) {
 	of := func(fn, side string) string {
-		return fmt.Sprintf(`%s by (%s) (%s%s,%s=~%q})`, fn, schemas.LabelBound, schemas.ThresholdMetric(metric), strings.TrimSuffix(selector, "}"), schemas.LabelBound, side)
+		return fmt.Sprintf(
+			`%s by (%s) (%s%s,%s=~%q})`, fn, schemas.LabelBound, schemas.ThresholdMetric(metric), strings.TrimSuffix(selector, "}"),
+			schemas.LabelBound, side,
+		)
 	}
-	series, err := w.q.Instant(ctx, of("min", "upper_.+|"+string(schemas.RangeMax))+" or "+of("max", "lower_.+|"+string(schemas.RangeMin)), w.end)
+	series, err := w.q.Instant(
+		ctx, of("min", "upper_.+|"+string(schemas.RangeMax))+" or "+of("max", "lower_.+|"+string(schemas.RangeMin)), w.end,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -469,7 +487,10 @@ const forecastPoints = 64
 
 // forecast draws the lines from the level now to the crossings of the limit.
 func forecast(p schemas.Prediction, now time.Time) apigen.Forecast {
-	f := apigen.Forecast{Prediction: p.ID, Resource: p.Resource, Limit: limitOf(p), Probability: p.Probability, EtaP10: orZero(p.ETAP10), EtaP50: orZero(p.ETAP50), EtaP90: orZero(p.ETAP90)}
+	f := apigen.Forecast{
+		Prediction: p.ID, Resource: p.Resource, Limit: limitOf(p), Probability: p.Probability, EtaP10: orZero(p.ETAP10),
+		EtaP50: orZero(p.ETAP50), EtaP90: orZero(p.ETAP90),
+	}
 	end := now.Add(time.Minute)
 	for _, t := range []*time.Time{p.ETAP10, p.ETAP50, p.ETAP90} {
 		if t != nil && t.After(end) {

@@ -186,7 +186,10 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 		if k == n-1 {
 			last = "Connection: close\r\n"
 		}
-		fmt.Fprintf(&all, "GET /api/v1/resources?limit=%d HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", k+1, w.tokens[access.RoleViewer], last)
+		fmt.Fprintf(
+			&all, "GET /api/v1/resources?limit=%d HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n", k+1,
+			w.tokens[access.RoleViewer], last,
+		)
 	}
 	go func() { // in pieces, so that some arrive while others are answered
 		for text := all.String(); text != ""; {
@@ -216,11 +219,16 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 	}
 	a := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator","expires_in":3600}`))
 	var made apigen.CreatedToken
-	if err := json.Unmarshal(a.body, &made); err != nil || a.status != http.StatusCreated || made.Token == "" || time.Until(made.Expires) < 59*time.Minute {
+	if err := json.Unmarshal(a.body, &made); err != nil || a.status != http.StatusCreated || made.Token == "" ||
+		time.Until(made.Expires) < 59*time.Minute {
 		t.Fatalf("%d %s %v", a.status, a.body, err)
 	}
-	for name, bad := range map[string]string{"taken": `{"name":"night","role":"viewer"}`, "role": `{"name":"y","role":"emperor"}`, "name": `{"name":"a b","role":"viewer"}`, "life": `{"name":"y","role":"viewer","expires_in":-1}`} {
-		if a := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(bad)); a.status != http.StatusBadRequest && a.status != http.StatusConflict {
+	for name, bad := range map[string]string{
+		"taken": `{"name":"night","role":"viewer"}`, "role": `{"name":"y","role":"emperor"}`, "name": `{"name":"a b","role":"viewer"}`,
+		"life": `{"name":"y","role":"viewer","expires_in":-1}`,
+	} {
+		if a := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(bad)); a.status != http.StatusBadRequest &&
+			a.status != http.StatusConflict {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
@@ -248,7 +256,8 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 		open[name] = res.Body
 	}
 	list := w.send(t, http.MethodGet, "api/v1/tokens?limit=1000", access.RoleAdmin, nil)
-	if !strings.Contains(string(list.body), `"night"`) || !strings.Contains(string(list.body), `"last_used"`) || strings.Contains(string(list.body), made.Token) {
+	if !strings.Contains(string(list.body), `"night"`) || !strings.Contains(string(list.body), `"last_used"`) ||
+		strings.Contains(string(list.body), made.Token) {
 		t.Errorf("%d %s", list.status, list.body)
 	}
 	if a := w.send(t, http.MethodDelete, "api/v1/tokens/night", access.RoleAdmin, nil); a.status != http.StatusNoContent {

@@ -80,7 +80,11 @@ func topology(racks int, jobs ...schemas.Workload) schemas.Topology {
 			for _, part := range []struct {
 				kind, model  string
 				first, count int
-			}{{schemas.KindGPU, "H100 SXM5 80GB", 0, 8}, {schemas.KindNVSwitch, "", 0, 4}, {schemas.KindFan, "", 1, 8}, {schemas.KindPSU, "3.3 kW", 0, 6}, {schemas.KindNIC, "ConnectX-7", 0, 8}, {schemas.KindCPU, "", 0, 2}, {schemas.KindDIMM, "64 GB", 0, 16}, {schemas.KindDisk, "", 0, 2}} {
+			}{
+				{schemas.KindGPU, "H100 SXM5 80GB", 0, 8}, {schemas.KindNVSwitch, "", 0, 4}, {schemas.KindFan, "", 1, 8},
+				{schemas.KindPSU, "3.3 kW", 0, 6}, {schemas.KindNIC, "ConnectX-7", 0, 8}, {schemas.KindCPU, "", 0, 2},
+				{schemas.KindDIMM, "64 GB", 0, 16}, {schemas.KindDisk, "", 0, 2},
+			} {
 				for n := part.first; n < part.first+part.count; n++ {
 					var attrs map[string]string
 					if part.model != "" {
@@ -91,7 +95,9 @@ func topology(racks int, jobs ...schemas.Workload) schemas.Topology {
 			}
 			add(s+"/bmc", schemas.KindBMC, s, nil)
 			for p := range 6 {
-				t.Links = append(t.Links, schemas.Link{From: fmt.Sprintf("pdu-r%02d-%s", r, string("ab"[p/3])), To: fmt.Sprintf("%s/psu%d", s, p), Kind: schemas.LinkPowers})
+				t.Links = append(t.Links, schemas.Link{
+					From: fmt.Sprintf("pdu-r%02d-%s", r, string("ab"[p/3])), To: fmt.Sprintf("%s/psu%d", s, p), Kind: schemas.LinkPowers,
+				})
 			}
 			t.Links = append(t.Links, schemas.Link{From: fmt.Sprintf("%s/Ethernet%d", leaf, 2*k-1), To: s + "/nic0", Kind: schemas.LinkNetwork})
 		}
@@ -115,7 +121,10 @@ func (querier) Instant(_ context.Context, expr string, at time.Time) ([]api.Seri
 	point := func(v float64) []api.Point { return []api.Point{{T: float64(at.UnixMilli()) / 1000, V: v}} }
 	switch {
 	case strings.HasPrefix(expr, "count by (__name__)"):
-		names := []string{"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "auspex_fan_speed_rpm", "auspex_psu_input_power_watts", "auspex_server_inlet_temperature_celsius"}
+		names := []string{
+			"DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "auspex_fan_speed_rpm", "auspex_psu_input_power_watts",
+			"auspex_server_inlet_temperature_celsius",
+		}
 		if strings.Contains(expr, "leaf") {
 			names = []string{"auspex_port_in_octets_total", "auspex_port_rx_power_dbm"}
 		}
@@ -127,7 +136,10 @@ func (querier) Instant(_ context.Context, expr string, at time.Time) ([]api.Seri
 			out = append(out, api.Series{Labels: map[string]string{"collector": c, "__name__": "auspex_" + c}, Points: point(1)})
 		}
 	case strings.Contains(expr, "auspex_fan_speed_rpm_threshold"):
-		out = append(out, api.Series{Labels: map[string]string{"bound": "lower_critical"}, Points: point(6000)}, api.Series{Labels: map[string]string{"bound": "lower_caution"}, Points: point(6300)})
+		out = append(
+			out, api.Series{Labels: map[string]string{"bound": "lower_critical"}, Points: point(6000)},
+			api.Series{Labels: map[string]string{"bound": "lower_caution"}, Points: point(6300)},
+		)
 	case strings.Contains(expr, "DCGM_FI_DEV_GPU_TEMP_threshold"):
 		out = append(out, api.Series{Labels: map[string]string{"bound": "upper_critical"}, Points: point(87)})
 	case strings.HasPrefix(expr, "max(timestamp("):
@@ -218,13 +230,17 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{records: records.New(db), db: db, bus: mem.New(4), inv: &inventory{}, reg: prometheus.NewRegistry(), tokens: make(map[string]string)}
+	w := &world{
+		records: records.New(db), db: db, bus: mem.New(4), inv: &inventory{}, reg: prometheus.NewRegistry(), tokens: make(map[string]string),
+	}
 	cfg := api.DefaultConfig()
 	cfg.Listen, cfg.Name = "127.0.0.1:0", "demo"
 	deps := api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Audit: audit.New(db, time.Now), Inventory: w.inv,
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
-		Open:    map[string]http.Handler{"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })},
+		Open: map[string]http.Handler{
+			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),
+		},
 		Guarded: map[string]http.Handler{"/prometheus/": http.HandlerFunc(prometheusStub)},
 	}
 	if os.Getenv("AUSPEX_TEST_LOG") != "" {
@@ -369,7 +385,11 @@ func (w *world) seed(t *testing.T) {
 	jobs := []struct {
 		id, tenant  string
 		first, last int
-	}{{"job-118", "vision", 0, 5}, {"job-121", "speech", 5, 8}, {"job-125", "language", 8, 16}, {"job-129", "physics", 16, 20}, {"job-133", "language", 20, 24}, {"job-136", "vision", 24, 30}, {"job-137", "speech", 32, 36}, {"job-138", "robotics", 36, 38}, {"job-140", "robotics", 40, 48}, {"job-141", "biology", 50, 54}, {"job-142", "language", 56, 59}}
+	}{
+		{"job-118", "vision", 0, 5}, {"job-121", "speech", 5, 8}, {"job-125", "language", 8, 16}, {"job-129", "physics", 16, 20},
+		{"job-133", "language", 20, 24}, {"job-136", "vision", 24, 30}, {"job-137", "speech", 32, 36}, {"job-138", "robotics", 36, 38},
+		{"job-140", "robotics", 40, 48}, {"job-141", "biology", 50, 54}, {"job-142", "language", 56, 59},
+	}
 	var workloads []schemas.Workload
 	for _, j := range jobs {
 		wl := schemas.Workload{ID: j.id, Start: now.Add(-3 * time.Hour), Attrs: map[string]string{"owner": j.tenant}}
@@ -392,7 +412,10 @@ func (w *world) seed(t *testing.T) {
 		id := fmt.Sprintf("e%05d", n)
 		server, _, _ := strings.Cut(resource, "/")
 		must(w.records.PutAlert(ctx, schemas.Alert{
-			Event:  schemas.Event{ID: id, Time: at, Observed: at.Add(120 * time.Millisecond), Source: source, Resource: resource, Type: typ, Code: code, Severity: sev, State: schemas.StateRaised, Message: message},
+			Event: schemas.Event{
+				ID: id, Time: at, Observed: at.Add(120 * time.Millisecond), Source: source, Resource: resource, Type: typ, Code: code, Severity: sev,
+				State: schemas.StateRaised, Message: message,
+			},
 			Server: server, Rule: typ, Fingerprint: id, Status: schemas.AlertFiring,
 		}))
 		return id
@@ -413,20 +436,38 @@ func (w *world) seed(t *testing.T) {
 	var events []string
 	for k, s := range servers(1) {
 		for p := range 3 {
-			events = append(events, alert(t0.Add(time.Duration(k*40+p*9)*time.Millisecond), "redfish", "psu.input_lost", "PS input", schemas.SeverityError, fmt.Sprintf("%s/psu%d", s, p), "Power supply lost AC input"))
-			events = append(events, alert(t0.Add(time.Duration(900+k*200+p*30)*time.Millisecond), "ipmi", "bmc.sel", "08h/03h", schemas.SeverityError, fmt.Sprintf("%s/psu%d", s, p), "Power Supply input lost (AC/DC)"))
+			events = append(events, alert(
+				t0.Add(time.Duration(k*40+p*9)*time.Millisecond), "redfish", "psu.input_lost", "PS input", schemas.SeverityError,
+				fmt.Sprintf("%s/psu%d", s, p), "Power supply lost AC input",
+			))
+			events = append(events, alert(
+				t0.Add(time.Duration(900+k*200+p*30)*time.Millisecond), "ipmi", "bmc.sel", "08h/03h", schemas.SeverityError,
+				fmt.Sprintf("%s/psu%d", s, p), "Power Supply input lost (AC/DC)",
+			))
 		}
 		for g := range 4 {
-			events = append(events, alert(t0.Add(time.Duration(4100+k*700+g*100)*time.Millisecond), "rule", "gpu.clocks_throttled", "hw_power_brake", schemas.SeverityWarning, fmt.Sprintf("%s/gpu%d", s, g), "SM clock held below 1,200 MHz"))
+			events = append(events, alert(
+				t0.Add(time.Duration(4100+k*700+g*100)*time.Millisecond), "rule", "gpu.clocks_throttled", "hw_power_brake", schemas.SeverityWarning,
+				fmt.Sprintf("%s/gpu%d", s, g), "SM clock held below 1,200 MHz",
+			))
 		}
 	}
-	events = append(events, alert(t0.Add(1500*time.Millisecond), "redfish", "pdu.breaker", "main", schemas.SeverityCritical, "pdu-r01-a", "Main breaker open, all outlets at 0 A"))
-	events = append(events, alert(t0.Add(620*time.Millisecond), "gnmi", "switch.psu", "PSU1", schemas.SeverityWarning, "leaf-r01", "Power supply 1 has no input"))
+	events = append(events, alert(
+		t0.Add(1500*time.Millisecond), "redfish", "pdu.breaker", "main", schemas.SeverityCritical, "pdu-r01-a",
+		"Main breaker open, all outlets at 0 A",
+	))
+	events = append(
+		events,
+		alert(t0.Add(620*time.Millisecond), "gnmi", "switch.psu", "PSU1", schemas.SeverityWarning, "leaf-r01", "Power supply 1 has no input"),
+	)
 	must(w.records.PutIncident(ctx, schemas.Incident{
 		ID: "i-1042", Opened: t0, Updated: now, At: now, Severity: schemas.SeverityCritical, Revision: 4,
-		RootCause:    schemas.Cause{Resource: "pdu-r01-a", Fault: "power.feed_loss", Confidence: 0.97},
-		Alternatives: []schemas.Cause{{Resource: "dc1-r01", Fault: "power.feed_loss", Confidence: 0.02}, {Resource: "gpu-r01-03/psu1", Fault: "power.psu_failure", Confidence: 0.01}},
-		Events:       events, Affected: servers(1), Workloads: []string{"job-118", "job-121"},
+		RootCause: schemas.Cause{Resource: "pdu-r01-a", Fault: "power.feed_loss", Confidence: 0.97},
+		Alternatives: []schemas.Cause{
+			{Resource: "dc1-r01", Fault: "power.feed_loss", Confidence: 0.02},
+			{Resource: "gpu-r01-03/psu1", Fault: "power.psu_failure", Confidence: 0.01},
+		},
+		Events: events, Affected: servers(1), Workloads: []string{"job-118", "job-121"},
 		Explanation:    "Feed A of rack r01 lost power; 8 servers run on the other feed. 24 power supplies on feed A of rack r01 lost input within 0.4 s. All of them hang on pdu-r01-a.",
 		Recommendation: &schemas.Recommendation{Action: "inspect_feed", Target: "pdu-r01-a"},
 		Summary:        &schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}},
@@ -469,15 +510,25 @@ func (w *world) seed(t *testing.T) {
 	t1, host := now.Add(-134*time.Second), "gpu-r03-06"
 	events = []string{
 		alert(t1, "kmsg", "gpu.xid", "79", schemas.SeverityCritical, host+"/gpu4", "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus."),
-		alert(t1.Add(120*time.Millisecond), "kmsg", "gpu.xid", "154", schemas.SeverityCritical, host+"/gpu4", "NVRM: Xid (PCI:0000:9b:00): 154, GPU recovery action changed to 0x2 (Node Reboot Required)"),
-		alert(t1.Add(2100*time.Millisecond), "dcgm", "gpu.missing", "7 of 8", schemas.SeverityCritical, host+"/gpu4", "The driver lists 7 of 8 GPUs"),
+		alert(
+			t1.Add(120*time.Millisecond), "kmsg", "gpu.xid", "154", schemas.SeverityCritical, host+"/gpu4",
+			"NVRM: Xid (PCI:0000:9b:00): 154, GPU recovery action changed to 0x2 (Node Reboot Required)",
+		),
+		alert(
+			t1.Add(2100*time.Millisecond), "dcgm", "gpu.missing", "7 of 8", schemas.SeverityCritical, host+"/gpu4", "The driver lists 7 of 8 GPUs",
+		),
 	}
 	for s := range 4 {
-		events = append(events, alert(t1.Add(time.Duration(380+s*200)*time.Millisecond), "kmsg", "nvswitch.sxid", "12028", schemas.SeverityError, fmt.Sprintf("%s/nvswitch%d", host, s), "Link to the lost GPU is down"))
+		events = append(events, alert(
+			t1.Add(time.Duration(380+s*200)*time.Millisecond), "kmsg", "nvswitch.sxid", "12028", schemas.SeverityError,
+			fmt.Sprintf("%s/nvswitch%d", host, s), "Link to the lost GPU is down",
+		))
 	}
 	must(w.records.PutIncident(ctx, schemas.Incident{
 		ID: "i-1043", Opened: t1, Updated: now, At: now, Severity: schemas.SeverityCritical,
-		RootCause: schemas.Cause{Resource: host + "/gpu4", Fault: "gpu.fallen_off_bus", Confidence: 0.94}, Alternatives: []schemas.Cause{{Resource: host, Fault: "host.pcie_fault", Confidence: 0.05}},
+		RootCause: schemas.Cause{Resource: host + "/gpu4", Fault: "gpu.fallen_off_bus", Confidence: 0.94}, Alternatives: []schemas.Cause{{
+			Resource: host, Fault: "host.pcie_fault", Confidence: 0.05,
+		}},
 		Events: events, Affected: []string{host}, Workloads: []string{"job-133"},
 		Explanation:    "GPU 4 of gpu-r03-06 fell off the bus. The driver itself asks for a reboot of the node (XID 154).",
 		Recommendation: &schemas.Recommendation{Action: "power_cycle", Target: host},
@@ -490,12 +541,16 @@ func (w *world) seed(t *testing.T) {
 	events = nil
 	for k, s := range servers(6) {
 		for g := range 7 {
-			events = append(events, alert(t2.Add(time.Duration(k*100+g*20)*time.Millisecond), "kmsg", "gpu.xid", "31", schemas.SeverityError, fmt.Sprintf("%s/gpu%d", s, g), "MMU Fault"))
+			events = append(events, alert(
+				t2.Add(time.Duration(k*100+g*20)*time.Millisecond), "kmsg", "gpu.xid", "31", schemas.SeverityError, fmt.Sprintf("%s/gpu%d", s, g),
+				"MMU Fault",
+			))
 		}
 	}
 	must(w.records.PutIncident(ctx, schemas.Incident{
 		ID: "i-1044", Opened: t2, Updated: now, At: now, Severity: schemas.SeverityWarning,
-		RootCause: schemas.Cause{Resource: "job-140", Fault: "workload.error", Confidence: 0.91}, Events: events, Affected: servers(6), Workloads: []string{"job-140"},
+		RootCause: schemas.Cause{Resource: "job-140", Fault: "workload.error", Confidence: 0.91}, Events: events, Affected: servers(6),
+		Workloads:      []string{"job-140"},
 		Explanation:    "job-140 of robotics crashed on 8 servers; no hardware is at fault. 56 GPUs report a page fault (XID 31).",
 		Recommendation: &schemas.Recommendation{Action: "notify_owner", Target: "job-140"},
 		Summary:        &schemas.Sentence{ID: "sum.workload.error", Args: map[string]any{"job": "job-140", "servers": 8}},
@@ -503,24 +558,35 @@ func (w *world) seed(t *testing.T) {
 	closed := now.Add(-40 * time.Minute)
 	must(w.records.PutIncident(ctx, schemas.Incident{
 		ID: "i-1031", Opened: now.Add(-70 * time.Minute), Updated: closed, Closed: &closed, At: closed, Severity: schemas.SeverityWarning,
-		RootCause: schemas.Cause{Resource: "leaf-r05/Ethernet3", Fault: "network.link_flap", Confidence: 0.83}, Affected: []string{"gpu-r05-02"}, Explanation: "Link leaf-r05/Ethernet3 went down and up 6 times.",
+		RootCause: schemas.Cause{Resource: "leaf-r05/Ethernet3", Fault: "network.link_flap", Confidence: 0.83}, Affected: []string{"gpu-r05-02"},
+		Explanation: "Link leaf-r05/Ethernet3 went down and up 6 times.",
 	}))
-	alert(now.Add(-4*time.Minute), "collector", "host.unreachable", "", schemas.SeverityError, "gpu-r08-07", "dcgmexporter has not answered for 3 rounds")
+	alert(
+		now.Add(-4*time.Minute), "collector", "host.unreachable", "", schemas.SeverityError, "gpu-r08-07",
+		"dcgmexporter has not answered for 3 rounds",
+	)
 
 	// predictions
 	eta := func(d time.Duration) *time.Time { at := now.Add(d); return &at }
 	must(w.records.PutPrediction(ctx, schemas.Prediction{
-		ID: "p-71", Time: now.Add(-40 * time.Second), Resource: "gpu-r05-02/fan3", Server: "gpu-r05-02", Metric: "auspex_fan_speed_rpm", Failure: "cooling.fan_failure", LimitSource: schemas.LimitOfDevice, Probability: 0.71, HorizonSeconds: 7 * 86400,
-		ETAP10: eta(14 * time.Minute), ETAP50: eta(21 * time.Minute), ETAP90: eta(34 * time.Minute), Limit: 6000, Below: true, Value: 6350, SlopePerHour: -1000,
-		Evidence: []schemas.Evidence{{Metric: "auspex_fan_speed_rpm", Share: 0.72}, {Metric: "DCGM_FI_DEV_GPU_TEMP", Share: 0.19}}, Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionOpen,
+		ID: "p-71", Time: now.Add(-40 * time.Second), Resource: "gpu-r05-02/fan3", Server: "gpu-r05-02", Metric: "auspex_fan_speed_rpm",
+		Failure: "cooling.fan_failure", LimitSource: schemas.LimitOfDevice, Probability: 0.71, HorizonSeconds: 7 * 86400,
+		ETAP10: eta(14 * time.Minute), ETAP50: eta(21 * time.Minute), ETAP90: eta(34 * time.Minute), Limit: 6000, Below: true, Value: 6350,
+		SlopePerHour: -1000,
+		Evidence:     []schemas.Evidence{{Metric: "auspex_fan_speed_rpm", Share: 0.72}, {Metric: "DCGM_FI_DEV_GPU_TEMP", Share: 0.19}},
+		Model:        schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionOpen,
 		Explanation: "fan3 of gpu-r05-02 falls below 6,000 rpm in about 21 min.",
 	}))
 	must(w.records.PutPrediction(ctx, schemas.Prediction{
-		ID: "p-64", Time: now.Add(-time.Minute), Resource: "leaf-r07/Ethernet5", Server: "leaf-r07", Metric: "auspex_port_rx_power_dbm", Failure: "network.optics_degraded", Probability: 0.46, HorizonSeconds: 7 * 86400,
-		ETAP10: eta(30 * time.Hour), ETAP50: eta(70 * time.Hour), Limit: -9, Below: true, Value: -7.4, Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionOpen,
+		ID: "p-64", Time: now.Add(-time.Minute), Resource: "leaf-r07/Ethernet5", Server: "leaf-r07", Metric: "auspex_port_rx_power_dbm",
+		Failure: "network.optics_degraded", Probability: 0.46, HorizonSeconds: 7 * 86400,
+		ETAP10: eta(30 * time.Hour), ETAP50: eta(70 * time.Hour), Limit: -9, Below: true, Value: -7.4,
+		Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionOpen,
 	}))
 	must(w.records.PutPrediction(ctx, schemas.Prediction{
-		ID: "p-12", Time: now.Add(-5 * time.Hour), Resource: "gpu-r02-03/gpu0", Server: "gpu-r02-03", Metric: "DCGM_FI_DEV_GPU_TEMP", Failure: "gpu.overheating", Probability: 0.3, HorizonSeconds: 7 * 86400, Limit: 87, Value: 80, Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionAverted,
+		ID: "p-12", Time: now.Add(-5 * time.Hour), Resource: "gpu-r02-03/gpu0", Server: "gpu-r02-03", Metric: "DCGM_FI_DEV_GPU_TEMP",
+		Failure: "gpu.overheating", Probability: 0.3, HorizonSeconds: 7 * 86400, Limit: 87, Value: 80,
+		Model: schemas.Model{Name: "trend", Version: "1"}, State: schemas.PredictionAverted,
 	}))
 
 	for k, past := range []struct {
@@ -539,14 +605,17 @@ func (w *world) seed(t *testing.T) {
 		server, _, _ := strings.Cut(past.resource, "/")
 		ended := now.Add(-time.Duration(k+1) * 53 * time.Hour)
 		must(w.records.PutPrediction(ctx, schemas.Prediction{
-			ID: fmt.Sprintf("p-%02d", k+1), Time: ended, Opened: ended.Add(-past.lead), Said: past.said, Resource: past.resource, Server: server, Metric: "auspex_fan_speed_rpm",
-			Failure: past.failure, Probability: past.said, HorizonSeconds: 7 * 86400, Limit: 6000, Below: true, Model: schemas.Model{Name: "trend", Version: "1"}, State: past.state,
+			ID: fmt.Sprintf("p-%02d", k+1), Time: ended, Opened: ended.Add(-past.lead), Said: past.said, Resource: past.resource, Server: server,
+			Metric:  "auspex_fan_speed_rpm",
+			Failure: past.failure, Probability: past.said, HorizonSeconds: 7 * 86400, Limit: 6000, Below: true,
+			Model: schemas.Model{Name: "trend", Version: "1"}, State: past.state,
 		}))
 	}
 	gone := now.Add(-300 * time.Hour)
 	must(w.records.PutIncident(ctx, schemas.Incident{ // no prediction had told of it
 		ID: "i-0988", Opened: gone.Add(-time.Hour), Updated: gone, Closed: &gone, At: gone, Severity: schemas.SeverityWarning,
-		RootCause: schemas.Cause{Resource: "leaf-r06/Ethernet11", Fault: "network.optics_degraded", Confidence: 0.88}, Affected: []string{"gpu-r06-06"}, Explanation: "The optics at leaf-r06/Ethernet11 degrade.",
+		RootCause: schemas.Cause{Resource: "leaf-r06/Ethernet11", Fault: "network.optics_degraded", Confidence: 0.88},
+		Affected:  []string{"gpu-r06-06"}, Explanation: "The optics at leaf-r06/Ethernet11 degrade.",
 	}))
 
 	// actions, as control says them
@@ -565,9 +634,13 @@ func (w *world) seed(t *testing.T) {
 	}
 	full := rail("rack_budget", 1, 2, false, say(messages.RackBudget, messages.Args{"held": 2, "limit": 1, "rack": "dc1-r02"}))
 	tries := []string{"drain", "reset_gpu", "reboot", "power_cycle", "uncordon"}
-	action := func(id, server, target, kind, incident, mode, state string, why *schemas.Sentence, detail schemas.Sentence, rung int, ago time.Duration, rails []schemas.Rail) {
+	action := func(
+		id, server, target, kind, incident, mode, state string, why *schemas.Sentence, detail schemas.Sentence, rung int, ago time.Duration,
+		rails []schemas.Rail,
+	) {
 		a := schemas.Action{
-			ID: id, Time: now.Add(-ago), Created: now.Add(-ago - time.Second), Server: server, Target: target, Kind: kind, Reason: incident, Incident: incident, Sentence: why, Mode: mode, Rung: rung, Attempt: 1, State: state, Rails: rails, Actor: "auspex",
+			ID: id, Time: now.Add(-ago), Created: now.Add(-ago - time.Second), Server: server, Target: target, Kind: kind, Reason: incident,
+			Incident: incident, Sentence: why, Mode: mode, Rung: rung, Attempt: 1, State: state, Rails: rails, Actor: "auspex",
 			Ladder: tries,
 		}
 		if why != nil {
@@ -583,24 +656,64 @@ func (w *world) seed(t *testing.T) {
 		must(w.records.PutAction(ctx, a))
 		must(w.db.InTx(ctx, func(tx *sql.Tx) error {
 			verb := map[string]string{schemas.ActionDone: "done", schemas.ActionFailed: "fail", schemas.ActionRefused: "refuse", schemas.ActionWaiting: "wait", schemas.ActionProposed: "propose", schemas.ActionRunning: "intend"}[state]
-			return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: a.Actor, Verb: verb, Subject: cmp.Or(server, target), Action: id, Kind: kind, State: state, Detail: a.Detail})
+			return audit.Append(ctx, tx, audit.Row{
+				Time: a.Time, Actor: a.Actor, Verb: verb, Subject: cmp.Or(server, target), Action: id, Kind: kind, State: state, Detail: a.Detail,
+			})
 		}))
 	}
 	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}
 	noEffect := messages.Age(5 * time.Minute)
-	noEffect["saw"] = say(messages.Both, messages.Args{"first": say(messages.PowerBack, nil), "second": say(messages.PartSilent, messages.Args{"part": host + "/gpu4", "server": host, "collector": "dcgmexporter"})})
-	action("a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, nil, say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil)
-	action("a-307", "gpu-r07-02", "gpu-r07-02/gpu1", "ticket", "i-1017", schemas.ModeEnforce, schemas.ActionProposed, nil, say(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil)
-	action("a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning, &schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, say(messages.Decided, nil), 0, 640*time.Second, rails[:2])
-	action("a-309", "gpu-r02-07", "gpu-r02-07/gpu0", "drain", "i-1032", schemas.ModeEnforce, schemas.ActionRefused, &schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"gpu": 0, "server": "gpu-r02-07"}}, say(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second, []schemas.Rail{rails[0], rails[1], full})
-	action("a-313", "", "pdu-r01-a", "inspect_feed", "i-1042", schemas.ModeApprove, schemas.ActionProposed, &schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}}, say(messages.ForPerson, nil), 0, 150*time.Second, rails[:1])
-	action("a-310", host, host+"/gpu4", "drain", "i-1043", schemas.ModeApprove, schemas.ActionDone, why, say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 0, 90*time.Second, rails[:2])
-	action("a-311", host, host+"/gpu4", "reset_gpu", "i-1043", schemas.ModeApprove, schemas.ActionRefused, why, say(messages.NoDriver, messages.Args{"kind": "reset_gpu"}), 1, 60*time.Second, rails[:3])
-	action("a-312", host, host+"/gpu4", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, say(messages.NoEffect, noEffect), 2, 50*time.Second, rails)
-	action("a-314", host, host+"/gpu4", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, say(messages.WaitsApproval, nil), 3, 12*time.Second, rails)
+	noEffect["saw"] = say(messages.Both, messages.Args{
+		"first":  say(messages.PowerBack, nil),
+		"second": say(messages.PartSilent, messages.Args{"part": host + "/gpu4", "server": host, "collector": "dcgmexporter"}),
+	})
+	action(
+		"a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, nil,
+		say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil,
+	)
+	action(
+		"a-307", "gpu-r07-02", "gpu-r07-02/gpu1", "ticket", "i-1017", schemas.ModeEnforce, schemas.ActionProposed, nil,
+		say(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil,
+	)
+	action(
+		"a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning,
+		&schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, say(messages.Decided, nil), 0,
+		640*time.Second, rails[:2],
+	)
+	action(
+		"a-309", "gpu-r02-07", "gpu-r02-07/gpu0", "drain", "i-1032", schemas.ModeEnforce, schemas.ActionRefused,
+		&schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"gpu": 0, "server": "gpu-r02-07"}},
+		say(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second,
+		[]schemas.Rail{rails[0], rails[1], full},
+	)
+	action(
+		"a-313", "", "pdu-r01-a", "inspect_feed", "i-1042", schemas.ModeApprove, schemas.ActionProposed,
+		&schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}},
+		say(messages.ForPerson, nil), 0, 150*time.Second, rails[:1],
+	)
+	action(
+		"a-310", host, host+"/gpu4", "drain", "i-1043", schemas.ModeApprove, schemas.ActionDone, why,
+		say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 0, 90*time.Second, rails[:2],
+	)
+	action(
+		"a-311", host, host+"/gpu4", "reset_gpu", "i-1043", schemas.ModeApprove, schemas.ActionRefused, why,
+		say(messages.NoDriver, messages.Args{"kind": "reset_gpu"}), 1, 60*time.Second, rails[:3],
+	)
+	action(
+		"a-312", host, host+"/gpu4", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, say(messages.NoEffect, noEffect), 2,
+		50*time.Second, rails,
+	)
+	action(
+		"a-314", host, host+"/gpu4", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, say(messages.WaitsApproval, nil),
+		3, 12*time.Second, rails,
+	)
 	must(w.records.PutAction(ctx, schemas.Action{ // as an earlier version left it
-		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001", Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone, VerifiedBy: "the scheduler says DRAINED",
-		Rails: []schemas.Rail{{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"}},
+		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001",
+		Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone,
+		VerifiedBy: "the scheduler says DRAINED",
+		Rails:      []schemas.Rail{
+			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"},
+		},
 	}))
 	must(w.records.PutBudgets(ctx, schemas.Budgets{
 		Time: now, RackLimit: 1,

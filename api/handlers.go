@@ -38,7 +38,9 @@ func pageSize(n int) (int, error) {
 		return defaultPage, nil
 	}
 	if n < 1 || n > maxPage {
-		return 0, problem{http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %d is not in 1 to %d.", n, maxPage), "Leave it out for pages of 200."}
+		return 0, problem{
+			http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %d is not in 1 to %d.", n, maxPage), "Leave it out for pages of 200.",
+		}
 	}
 	return n, nil
 }
@@ -46,7 +48,9 @@ func pageSize(n int) (int, error) {
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
 	if errors.Is(err, records.ErrCursor) {
-		return problem{http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use next of the answer before, or leave it out."}
+		return problem{
+			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use next of the answer before, or leave it out.",
+		}
 	}
 	return err
 }
@@ -55,11 +59,15 @@ func oneOf[T ~string](name string, v T, valid bool) error {
 	if v == "" || valid {
 		return nil
 	}
-	return problem{http.StatusBadRequest, "bad_parameter", fmt.Sprintf("%s has no value %q.", name, string(v)), "The OpenAPI document lists the values."}
+	return problem{
+		http.StatusBadRequest, "bad_parameter", fmt.Sprintf("%s has no value %q.", name, string(v)), "The OpenAPI document lists the values.",
+	}
 }
 
 func missing(what, id string) error {
-	return problem{http.StatusNotFound, "not_found", fmt.Sprintf("There is no %s %s.", what, id), "It may have been removed, or its name may be wrong."}
+	return problem{
+		http.StatusNotFound, "not_found", fmt.Sprintf("There is no %s %s.", what, id), "It may have been removed, or its name may be wrong.",
+	}
 }
 
 // Login implements the operation login.
@@ -97,7 +105,10 @@ func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 			return problem{http.StatusTooManyRequests, "too_many_logins", "There were too many tries to log in.", "Wait a moment."}
 		}
 		s.meter.logins.WithLabelValues("refused").Inc()
-		return problem{http.StatusUnauthorized, "bad_credential", "The code or token is not valid.", "A code works once. The server prints a new address when it starts, and POST /api/v1/login-codes makes one."}
+		return problem{
+			http.StatusUnauthorized, "bad_credential", "The code or token is not valid.",
+			"A code works once. The server prints a new address when it starts, and POST /api/v1/login-codes makes one.",
+		}
 	}
 	session, expires, err := s.access.StartSession(a.ctx, who)
 	switch {
@@ -177,7 +188,9 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 			s.log.Warn("history could not be read", "error", err)
 		}
 	}
-	alerts, next, err := s.deps.Records.Alerts(ctx, records.Filter{Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n})
+	alerts, next, err := s.deps.Records.Alerts(ctx, records.Filter{
+		Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
+	})
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -200,7 +213,9 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{Status: string(r.Params.Status), Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n})
+	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{
+		Status: string(r.Params.Status), Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
+	})
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -216,7 +231,9 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := s.deps.Records.Incidents(ctx, records.Filter{Status: string(r.Params.Status), Since: r.Params.Since, After: r.Params.After, Limit: n})
+	found, next, err := s.deps.Records.Incidents(ctx, records.Filter{
+		Status: string(r.Params.Status), Since: r.Params.Since, After: r.Params.After, Limit: n,
+	})
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -330,7 +347,9 @@ func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.Eviden
 	}
 	var out []apigen.EvidenceLane
 	for _, l := range i.Lanes {
-		lane := apigen.EvidenceLane{ID: l.ID, Type: l.Type, Code: l.Code, Severity: string(l.Severity), Role: l.Role, Count: l.Count, Offsets: orEmpty(l.Offsets)}
+		lane := apigen.EvidenceLane{
+			ID: l.ID, Type: l.Type, Code: l.Code, Severity: string(l.Severity), Role: l.Role, Count: l.Count, Offsets: orEmpty(l.Offsets),
+		}
 		if k := byKind[[2]string{l.Type, l.Code}]; k != nil {
 			lane.Source, lane.Message, lane.Resources = k.source, k.message, k.resources
 		} else {
@@ -351,7 +370,10 @@ func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.Eviden
 	}
 	for _, key := range order {
 		k := byKind[key]
-		lane := apigen.EvidenceLane{ID: strings.Trim(key[0]+"/"+key[1], "/"), Type: key[0], Code: key[1], Severity: string(k.severity), Role: "effect", Count: len(k.times), Source: k.source, Message: k.message, Resources: k.resources}
+		lane := apigen.EvidenceLane{
+			ID: strings.Trim(key[0]+"/"+key[1], "/"), Type: key[0], Code: key[1], Severity: string(k.severity), Role: "effect", Count: len(k.times),
+			Source: k.source, Message: k.message, Resources: k.resources,
+		}
 		slices.SortFunc(k.times, time.Time.Compare)
 		for _, t := range k.times[:min(len(k.times), maxNamed)] {
 			lane.Offsets = append(lane.Offsets, t.Sub(first).Seconds())
@@ -373,7 +395,9 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := s.deps.Records.Predictions(ctx, records.Filter{Status: string(r.Params.State), Server: r.Params.Server, After: r.Params.After, Limit: n})
+	found, next, err := s.deps.Records.Predictions(ctx, records.Filter{
+		Status: string(r.Params.State), Server: r.Params.Server, After: r.Params.After, Limit: n,
+	})
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -389,7 +413,8 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 
 func prediction(p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload, names *cmdb.Snapshot) apigen.Prediction {
 	out := apigen.Prediction{
-		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, ResourceID: idOf(names, p.Resource), Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
+		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, ResourceID: idOf(names, p.Resource),
+		Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
 		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
 		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
 		Opened: p.Opened, Said: p.Said,
@@ -422,7 +447,9 @@ func (s *Server) ListActions(ctx context.Context, r apigen.ListActionsRequestObj
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.deps.Records.Actions(ctx, records.Filter{Status: string(r.Params.State), Server: r.Params.Server, Incident: r.Params.Incident, After: r.Params.After, Limit: n})
+	items, next, err := s.deps.Records.Actions(ctx, records.Filter{
+		Status: string(r.Params.State), Server: r.Params.Server, Incident: r.Params.Incident, After: r.Params.After, Limit: n,
+	})
 	if err != nil {
 		return nil, listed(err)
 	}
@@ -475,7 +502,10 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 		return nil, missing("action", r.ID)
 	}
 	if !slices.Contains(d.states, a.State) {
-		return nil, problem{http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State), "Somebody else may have decided already; read it again."}
+		return nil, problem{
+			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State),
+			"Somebody else may have decided already; read it again.",
+		}
 	}
 	if s.deps.Publisher == nil {
 		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot act.", "Run a role with the bus."}
@@ -502,9 +532,14 @@ func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apig
 	if err := may(ctx, access.Read); err != nil {
 		return nil, err
 	}
-	reader, ok := s.hub.Open(ctx.Value(identityKey{}), r.Params.LastEventID, map[string]int64{"time": time.Now().UnixMilli()}, map[string][]string{"topics": {""}})
+	reader, ok := s.hub.Open(
+		ctx.Value(identityKey{}), r.Params.LastEventID, map[string]int64{"time": time.Now().UnixMilli()}, map[string][]string{"topics": {""}},
+	)
 	if !ok {
-		return nil, problem{http.StatusServiceUnavailable, "too_many_streams", "There are too many readers of the live stream.", "Close other pages, or raise api.max_streams."}
+		return nil, problem{
+			http.StatusServiceUnavailable, "too_many_streams", "There are too many readers of the live stream.",
+			"Close other pages, or raise api.max_streams.",
+		}
 	}
 	return apigen.Stream200TextEventStreamResponse{Body: reader}, nil
 }

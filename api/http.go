@@ -47,7 +47,9 @@ type problem struct {
 func (p problem) Error() string { return p.detail }
 
 func (p problem) body() apigen.Problem {
-	return apigen.Problem{Type: "about:blank", Title: http.StatusText(p.status), Status: p.status, Code: p.code, Detail: p.detail, Hint: p.hint}
+	return apigen.Problem{
+		Type: "about:blank", Title: http.StatusText(p.status), Status: p.status, Code: p.code, Detail: p.detail, Hint: p.hint,
+	}
 }
 
 // identity is who sent a request, and with what: a token, or the session of a
@@ -198,7 +200,10 @@ func (s *Server) host(c *fiber.Ctx) error {
 	if name == "localhost" || net.ParseIP(name) != nil || slices.Contains(s.cfg.Hosts, name) {
 		return c.Next()
 	}
-	return problem{http.StatusMisdirectedRequest, "unknown_host", "This server does not go by the name of the request.", "Add the name to api.hosts, or use the address."}
+	return problem{
+		http.StatusMisdirectedRequest, "unknown_host", "This server does not go by the name of the request.",
+		"Add the name to api.hosts, or use the address.",
+	}
 }
 
 // crossSite refuses what another site makes the browser send. A page's origin is
@@ -243,12 +248,17 @@ func (s *Server) authenticate(c *fiber.Ctx) error {
 	}
 	if id == nil {
 		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
-		return problem{http.StatusUnauthorized, "login_needed", "Nobody is logged in.", "Open the address that the server printed when it started, or send a token."}
+		return problem{
+			http.StatusUnauthorized, "login_needed", "Nobody is logged in.",
+			"Open the address that the server printed when it started, or send a token.",
+		}
 	}
 	if id.session != "" {
 		read := c.Method() == http.MethodGet || c.Method() == http.MethodHead
 		if !read && c.Get("Sec-Fetch-Site") == "" && c.Get("Origin") == "" {
-			return problem{http.StatusForbidden, "cross_site", "A write with a session must come from this server's own pages.", "Use a token for scripts."}
+			return problem{
+				http.StatusForbidden, "cross_site", "A write with a session must come from this server's own pages.", "Use a token for scripts.",
+			}
 		}
 		if err := s.crossSite(c); err != nil {
 			return err
@@ -319,7 +329,10 @@ type asset struct {
 	kind, tag    string
 }
 
-var kinds = map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".txt": "text/plain; charset=utf-8"}
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	".txt": "text/plain; charset=utf-8",
+}
 
 func newStatic(base string) (*static, error) {
 	st := &static{files: make(map[string]asset)}
@@ -389,13 +402,32 @@ type meter struct {
 }
 
 func (m *meter) register(reg prometheus.Registerer) error {
-	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_requests_total", Help: "Requests, by route, method and status."}, []string{"route", "method", "code"})
-	m.seconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "auspex_api_request_duration_seconds", Help: "How long requests took, streams left out.", Buckets: prometheus.ExponentialBuckets(0.001, 3, 9)}, []string{"route"})
-	m.logins = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_logins_total", Help: "Tries to log in, by result."}, []string{"result"})
-	m.intents = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_api_intents_total", Help: "Intents put on the bus, by verb."}, []string{"verb"})
-	m.refresh = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_refresh_errors_total", Help: "Times that the current state could not be read."})
-	m.listen = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_subscribe_errors_total", Help: "Times that the bus could not be read for the live stream."})
-	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read."})
+	m.requests = prometheus.NewCounterVec(
+		prometheus.CounterOpts{Name: "auspex_api_requests_total", Help: "Requests, by route, method and status."},
+		[]string{"route", "method", "code"},
+	)
+	m.seconds = prometheus.NewHistogramVec(
+		prometheus.HistogramOpts{
+			Name: "auspex_api_request_duration_seconds", Help: "How long requests took, streams left out.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
+		},
+		[]string{"route"},
+	)
+	m.logins = prometheus.NewCounterVec(
+		prometheus.CounterOpts{Name: "auspex_api_logins_total", Help: "Tries to log in, by result."}, []string{"result"},
+	)
+	m.intents = prometheus.NewCounterVec(
+		prometheus.CounterOpts{Name: "auspex_api_intents_total", Help: "Intents put on the bus, by verb."}, []string{"verb"},
+	)
+	m.refresh = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_refresh_errors_total", Help: "Times that the current state could not be read.",
+	})
+	m.listen = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_subscribe_errors_total", Help: "Times that the bus could not be read for the live stream.",
+	})
+	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read.",
+	})
 	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.logins, m.intents, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

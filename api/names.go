@@ -28,10 +28,15 @@ func one(names *cmdb.Snapshot, text, what string, found []string) (string, error
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	u := unresolved{problem: problem{http.StatusNotFound, "not_found", fmt.Sprintf("There is no %s %s.", what, text), "It may have been removed, or its name may be wrong."}}
+	u := unresolved{problem: problem{
+		http.StatusNotFound, "not_found", fmt.Sprintf("There is no %s %s.", what, text), "It may have been removed, or its name may be wrong.",
+	}}
 	shown := found[:min(len(found), maxCandidates)]
 	if len(found) > 1 {
-		u.problem = problem{http.StatusConflict, "ambiguous", fmt.Sprintf("%s means %d resources.", text, len(found)), "Use a name or an id: " + strings.Join(shown, ", ") + "."}
+		u.problem = problem{
+			http.StatusConflict, "ambiguous", fmt.Sprintf("%s means %d resources.", text, len(found)),
+			"Use a name or an id: " + strings.Join(shown, ", ") + ".",
+		}
 	} else if shown = names.Nearest(text, 3); len(shown) > 0 {
 		u.hint = "Names like it: " + strings.Join(shown, ", ") + "."
 	}
@@ -113,7 +118,8 @@ func (s *Server) GetResource(_ context.Context, r apigen.GetResourceRequestObjec
 	found, _ := names.Resource(name)
 	out := apigen.GetResource200JSONResponse{
 		ID: names.ID(name), Name: name, Kind: found.Kind, Attrs: found.Attrs, Parent: refer(names, found.Parent),
-		Server: refer(names, names.Server(name)), Rack: refer(names, names.Rack(name)), Site: refer(names, names.Site(name)), Parts: []apigen.ResourceRef{},
+		Server: refer(names, names.Server(name)), Rack: refer(names, names.Rack(name)), Site: refer(names, names.Site(name)),
+		Parts: []apigen.ResourceRef{},
 	}
 	if out.Attrs == nil {
 		out.Attrs = map[string]string{}

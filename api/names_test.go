@@ -46,9 +46,11 @@ func TestAnyNameOfAResourceFindsItInRoutes(t *testing.T) {
 	w := labelled(t)
 	id := idIn("gpu-r01-01")
 	for text, want := range map[string]string{
-		"gpu-r01-01": "gpu-r01-01", id: "gpu-r01-01", strings.ToUpper(id): "gpu-r01-01", "1660423000123": "gpu-r01-01", "4C4C4544-0042-3510-8052-B4C04F4E4D32": "gpu-r01-01",
-		"gpu-r01-01/gpu0": "gpu-r01-01/gpu0", idIn("gpu-r01-01/gpu0"): "gpu-r01-01/gpu0", "GPU-5e2f1b3a-0c4d-4e5f-8a9b-0c1d2e3f4a5b": "gpu-r01-01/gpu0",
-		"gpu-r01-02/1b:00.0": "gpu-r01-02/gpu0", id + "/00000000:1B:00.0": "gpu-r01-01/gpu0",
+		"gpu-r01-01": "gpu-r01-01", id: "gpu-r01-01", strings.ToUpper(id): "gpu-r01-01", "1660423000123": "gpu-r01-01",
+		"4C4C4544-0042-3510-8052-B4C04F4E4D32": "gpu-r01-01",
+		"gpu-r01-01/gpu0":                      "gpu-r01-01/gpu0", idIn("gpu-r01-01/gpu0"): "gpu-r01-01/gpu0",
+		"GPU-5e2f1b3a-0c4d-4e5f-8a9b-0c1d2e3f4a5b": "gpu-r01-01/gpu0",
+		"gpu-r01-02/1b:00.0":                       "gpu-r01-02/gpu0", id + "/00000000:1B:00.0": "gpu-r01-01/gpu0",
 		"B8-59-9F-0A-1B-2C": "gpu-r01-01/nic0", "b859.9f0a.1b2c": "gpu-r01-01/nic0", "b8599f0a1b2c": "gpu-r01-01/nic0",
 	} {
 		server, _, _ := strings.Cut(want, "/")
@@ -157,7 +159,9 @@ func TestResourcesComeInPages(t *testing.T) {
 	var names []string
 	after := ""
 	for {
-		l := read[apigen.ResourceList](t, w, "api/v1/resources?kind=gpu&limit=100&within="+url.QueryEscape("dc1-r02")+"&after="+url.QueryEscape(after))
+		l := read[apigen.ResourceList](
+			t, w, "api/v1/resources?kind=gpu&limit=100&within="+url.QueryEscape("dc1-r02")+"&after="+url.QueryEscape(after),
+		)
 		for _, r := range l.Items {
 			names = append(names, r.Name)
 			if r.ID != idIn(r.Name) || r.Kind != "gpu" || !strings.HasPrefix(r.Name, "gpu-r02-") {
@@ -194,7 +198,9 @@ func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w := labelled(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
-	for text, want := range map[string]string{"B8-59-9F-0A-1B-2C": "/servers/gpu-r01-01?part=nic0", idIn("gpu-r02-05"): "/servers/gpu-r02-05", "S0304": "/servers/gpu-r03-04"} {
+	for text, want := range map[string]string{
+		"B8-59-9F-0A-1B-2C": "/servers/gpu-r01-01?part=nic0", idIn("gpu-r02-05"): "/servers/gpu-r02-05", "S0304": "/servers/gpu-r03-04",
+	} {
 		p.visit(w.base + "fleet")
 		p.keys("/")
 		p.wait("the palette", `document.activeElement.matches('.palette input')`)
@@ -204,7 +210,10 @@ func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
 		p.wait(want, fmt.Sprintf(`(location.pathname + location.search).endsWith(%q) && document.querySelector('h1.mono')`, want))
 	}
 	p.visit(w.base + "servers/" + idIn("gpu-r02-05"))
-	p.wait("the address of the name", `location.pathname.endsWith('/servers/gpu-r02-05') && document.querySelector('h1.mono')?.textContent === 'gpu-r02-05'`)
+	p.wait(
+		"the address of the name",
+		`location.pathname.endsWith('/servers/gpu-r02-05') && document.querySelector('h1.mono')?.textContent === 'gpu-r02-05'`,
+	)
 	if e := p.said(); len(e) > 0 {
 		t.Errorf("the console said %q", e)
 	}

@@ -47,7 +47,10 @@ func (q handlerQuerier) Instant(ctx context.Context, expr string, at time.Time) 
 }
 
 func (q handlerQuerier) Range(ctx context.Context, expr string, start, end time.Time, step time.Duration) ([]Series, error) {
-	return q.ask(ctx, "query_range", url.Values{"query": {expr}, "start": {seconds(start)}, "end": {seconds(end)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}})
+	return q.ask(
+		ctx, "query_range",
+		url.Values{"query": {expr}, "start": {seconds(start)}, "end": {seconds(end)}, "step": {strconv.FormatFloat(step.Seconds(), 'f', -1, 64)}},
+	)
 }
 
 func seconds(t time.Time) string {

@@ -86,7 +86,10 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 	says("You may not see this")
 	says("An admin can grant it")
 
-	f.fails.Store(&failure{"/api/v1/predictions", http.StatusInternalServerError, `{"status":500,"detail":"The store is closed.","hint":"The log of the server has the reason."}`})
+	f.fails.Store(&failure{
+		"/api/v1/predictions", http.StatusInternalServerError,
+		`{"status":500,"detail":"The store is closed.","hint":"The log of the server has the reason."}`,
+	})
 	p.visit(w.base + "predictions")
 	says("Could not load: The store is closed.")
 	says("The log of the server has the reason.")
@@ -141,10 +144,15 @@ func TestActionsShowWhatTheyMayTake(t *testing.T) {
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
 	p.visit(w.base + "actions")
 	p.wait("the budgets", `document.querySelectorAll('.gauge').length === 5`)
-	if cells := p.eval(`[...document.querySelectorAll('.gauge')].map((g) => [...g.querySelectorAll('.gauge-cells i')].map((i) => ({ used: 'u', held: 'r' })[i.className] ?? '.').join('')).join(' ')`); cells != "uur. u r u uur..." {
+	if cells := p.eval(
+		`[...document.querySelectorAll('.gauge')].map((g) => [...g.querySelectorAll('.gauge-cells i')].map((i) => ({ used: 'u', held: 'r' })[i.className] ?? '.').join('')).join(' ')`,
+	); cells != "uur. u r u uur..." {
 		t.Errorf("cells: %s", cells)
 	}
-	p.wait("what was tried, and what would come", `/Drain.*GPU reset.*Reboot.*Power cycle.*Then.*Return/s.test(document.querySelector('.action.waits .ladder')?.innerText ?? '')`)
+	p.wait(
+		"what was tried, and what would come",
+		`/Drain.*GPU reset.*Reboot.*Power cycle.*Then.*Return/s.test(document.querySelector('.action.waits .ladder')?.innerText ?? '')`,
+	)
 	p.wait("the chain", `/Chain holds, 9 rows/.test(document.querySelector('[aria-labelledby=audit-title]').innerText)`)
 	if text := p.eval(`document.querySelector('.audit li').innerText`); !strings.Contains(text, "Auspex held back: Power cycle gpu-r03-06") {
 		t.Errorf("the newest row says %q", text)
@@ -213,15 +221,21 @@ func TestUnknownIsShown(t *testing.T) {
 	w := start(t, true)
 	now := time.Now().UTC()
 	alert := schemas.Alert{
-		Event:  schemas.Event{ID: "e-999", Time: now, Observed: now, Source: "kmsg", Resource: "gpu-r04-04/gpu1", Type: "gpu.xid", Code: "999", Severity: schemas.SeverityError, State: schemas.StateRaised, Message: "NVRM: Xid (PCI:0000:1b:00): 999, something new"},
+		Event: schemas.Event{
+			ID: "e-999", Time: now, Observed: now, Source: "kmsg", Resource: "gpu-r04-04/gpu1", Type: "gpu.xid", Code: "999",
+			Severity: schemas.SeverityError, State: schemas.StateRaised, Message: "NVRM: Xid (PCI:0000:1b:00): 999, something new",
+		},
 		Server: "gpu-r04-04", Rule: "gpu.xid", Fingerprint: "f-999", Status: schemas.AlertFiring,
 	}
 	if err := w.records.PutAlert(t.Context(), alert); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.records.PutIncident(t.Context(), schemas.Incident{
-		ID: "i-1999", Opened: now, Updated: now, At: now, Severity: schemas.SeverityCritical, RootCause: schemas.Cause{Resource: "gpu-r04-04/gpu1", Fault: "gpu.of_a_later_version", Confidence: 0.4},
-		Events: []string{alert.ID}, Affected: []string{"gpu-r04-04"}, Explanation: "gpu-r04-04/gpu1 reports something critical that no known fault explains.",
+		ID: "i-1999", Opened: now, Updated: now, At: now, Severity: schemas.SeverityCritical, RootCause: schemas.Cause{
+			Resource: "gpu-r04-04/gpu1", Fault: "gpu.of_a_later_version", Confidence: 0.4,
+		},
+		Events: []string{alert.ID}, Affected: []string{"gpu-r04-04"},
+		Explanation: "gpu-r04-04/gpu1 reports something critical that no known fault explains.",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +294,10 @@ func TestALargeFleetStaysFluent(t *testing.T) {
 			t.Fatalf("%d frames were drawn", len(draws))
 		}
 		held := numbers(`[performance.memory.usedJSHeapSize / 1e6]`)
-		t.Logf("frame script p50 %.1f ms, p95 %.1f ms of %d; first paint %.0f ms; heap %.0f MB", draws[len(draws)/2], draws[len(draws)*95/100], len(draws), painted[0], held[0])
+		t.Logf(
+			"frame script p50 %.1f ms, p95 %.1f ms of %d; first paint %.0f ms; heap %.0f MB", draws[len(draws)/2], draws[len(draws)*95/100],
+			len(draws), painted[0], held[0],
+		)
 		frame, paint, heap = min(frame, draws[len(draws)/2]), min(paint, painted[0]), min(heap, held[0])
 	}
 	if frame > 8 {
@@ -295,7 +312,10 @@ func TestALargeFleetStaysFluent(t *testing.T) {
 
 	now := time.Now().UTC()
 	before := p.eval(`document.querySelector('.legend .c-critical b')?.textContent ?? '0'`)
-	inc := schemas.Incident{ID: "i-2000", Opened: now, Updated: now, At: now, Severity: schemas.SeverityCritical, RootCause: schemas.Cause{Resource: "gpu-r700-05/gpu0", Fault: "gpu.fallen_off_bus", Confidence: 0.9}, Affected: []string{"gpu-r700-05"}}
+	inc := schemas.Incident{
+		ID: "i-2000", Opened: now, Updated: now, At: now, Severity: schemas.SeverityCritical,
+		RootCause: schemas.Cause{Resource: "gpu-r700-05/gpu0", Fault: "gpu.fallen_off_bus", Confidence: 0.9}, Affected: []string{"gpu-r700-05"},
+	}
 	if err := w.records.PutIncident(t.Context(), inc); err != nil {
 		t.Fatal(err)
 	}
@@ -307,6 +327,9 @@ func TestALargeFleetStaysFluent(t *testing.T) {
 	if err := w.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicIncidents, Key: "gpu-r700-05", Value: value}); err != nil {
 		t.Fatal(err)
 	}
-	p.wait("the change on the map", fmt.Sprintf(`(document.querySelector('.legend .c-critical b')?.textContent ?? '0') !== %s`, strconv.Quote(before)))
+	p.wait(
+		"the change on the map",
+		fmt.Sprintf(`(document.querySelector('.legend .c-critical b')?.textContent ?? '0') !== %s`, strconv.Quote(before)),
+	)
 	t.Logf("a change is on the map after %s", time.Since(put).Round(10*time.Millisecond))
 }

@@ -128,7 +128,8 @@ func TestANewCertificateDisturbsNoStream(t *testing.T) {
 		"a key that is none":             {CertFile: leaf.CertFile, KeyFile: leaf.CertFile},
 		"a key that is not there":        {CertFile: leaf.CertFile, KeyFile: filepath.Join(t.TempDir(), "none.key")},
 	} {
-		if _, err := w.PrepareTLS(t.Context(), c); err == nil || !strings.Contains(err.Error(), c.KeyFile) || strings.Contains(err.Error(), "\n") {
+		if _, err := w.PrepareTLS(t.Context(), c); err == nil || !strings.Contains(err.Error(), c.KeyFile) ||
+			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -165,7 +166,8 @@ func TestACertificateThatCannotBeUsedEndsTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Run(t.Context(), func() { t.Error("ready without a certificate") })
-	if err == nil || !strings.Contains(err.Error(), one.CertFile) || !strings.Contains(err.Error(), two.KeyFile) || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.Contains(err.Error(), one.CertFile) || !strings.Contains(err.Error(), two.KeyFile) ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("error: %v", err)
 	}
 }

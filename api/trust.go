@@ -68,7 +68,10 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 }
 
 func auditRow(r audit.Row) apigen.AuditRow {
-	return apigen.AuditRow{Seq: r.Seq, Time: r.Time, Actor: r.Actor, Verb: r.Verb, Subject: r.Subject, Action: r.Action, Kind: r.Kind, State: r.State, Detail: r.Detail, Hash: r.Hash}
+	return apigen.AuditRow{
+		Seq: r.Seq, Time: r.Time, Actor: r.Actor, Verb: r.Verb, Subject: r.Subject, Action: r.Action, Kind: r.Kind, State: r.State,
+		Detail: r.Detail, Hash: r.Hash,
+	}
 }
 
 const (
@@ -78,7 +81,9 @@ const (
 )
 
 // GetPredictionRecord implements the operation getPredictionRecord.
-func (s *Server) GetPredictionRecord(ctx context.Context, _ apigen.GetPredictionRecordRequestObject) (apigen.GetPredictionRecordResponseObject, error) {
+func (s *Server) GetPredictionRecord(
+	ctx context.Context, _ apigen.GetPredictionRecordRequestObject,
+) (apigen.GetPredictionRecordResponseObject, error) {
 	since := time.Now().Add(-recordSpan).UTC()
 	predictions, err := pages(func(f records.Filter) ([]schemas.Prediction, string, error) {
 		return s.deps.Records.Predictions(ctx, f)

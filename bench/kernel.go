@@ -117,7 +117,9 @@ func openLogs(o KernelOptions) (*kernelLogs, error) {
 
 func (k *kernelLogs) xid(o KernelOrder) (time.Time, error) {
 	pci := gpuPCI(o.GPU)
-	return k.write(o.Server, 3, fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%d, name=python3, %s", pci[:len(pci)-2], o.XID, 20000+k.seq[o.Server], o.Detail))
+	return k.write(
+		o.Server, 3, fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%d, name=python3, %s", pci[:len(pci)-2], o.XID, 20000+k.seq[o.Server], o.Detail),
+	)
 }
 
 // write appends a record in the format of /dev/kmsg and returns when it was there.

@@ -229,7 +229,8 @@ func (b *bencher) pipeline(ctx context.Context) (res Result, err error) {
 	if err != nil {
 		return res, fmt.Errorf("read rows back: %w", err)
 	}
-	if int64(got.gpuRows) != want.GPURows || int64(got.gpuRows+got.sampleRows) != rows || int64(got.batches) != want.Batches || int64(got.energy) != want.Energy || got.stray > 0 {
+	if int64(got.gpuRows) != want.GPURows || int64(got.gpuRows+got.sampleRows) != rows || int64(got.batches) != want.Batches ||
+		int64(got.energy) != want.Energy || got.stray > 0 {
 		return res, fmt.Errorf("the engine holds %+v, published were %+v: %d rows", got, want, rows)
 	}
 	res.Detail = map[string]any{"rows": rows, "gpu_rows": got.gpuRows, "batches": got.batches}

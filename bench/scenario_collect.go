@@ -43,13 +43,18 @@ func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
 	}
 	t := schemas.Topology{Version: 1}
 	for i, addr := range told.Addresses {
-		t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}})
+		t.Resources = append(
+			t.Resources,
+			schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},
+		)
 	}
 	file, err := b.inventory(t)
 	if err != nil {
 		return res, err
 	}
-	s, err := b.product("inventory.file="+file, "collect.start_spread=0s", "collectors.gnmi.sample_interval=1s", "collectors.gnmi.tls.ca_file="+ca)
+	s, err := b.product(
+		"inventory.file="+file, "collect.start_spread=0s", "collectors.gnmi.sample_interval=1s", "collectors.gnmi.tls.ca_file="+ca,
+	)
 	if err != nil {
 		return res, err
 	}
@@ -160,7 +165,9 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 		return res, err
 	}
 	defer func() { err = errors.Join(err, fleet.Stop(5*time.Second)) }()
-	s, err := b.product(append(set, "collect.start_spread=0s", "secrets="+fleet.Path(sim.SecretsFile), "inventory.file="+fleet.Path(sim.TopologyFile))...)
+	s, err := b.product(
+		append(set, "collect.start_spread=0s", "secrets="+fleet.Path(sim.SecretsFile), "inventory.file="+fleet.Path(sim.TopologyFile))...,
+	)
 	if err != nil {
 		return res, err
 	}

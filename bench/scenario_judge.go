@@ -79,7 +79,9 @@ func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
 		}
 	}
 	share := float64(right) / float64(max(len(storm.Faults), 1))
-	res.Detail = map[string]any{"faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share, "events_in_no_incident": lost}
+	res.Detail = map[string]any{
+		"faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share, "events_in_no_incident": lost,
+	}
 	if taken := engine.Stats().Events; taken != uint64(len(storm.Events)) {
 		return res, fmt.Errorf("%d of %d events were taken in", taken, len(storm.Events))
 	}
@@ -158,7 +160,9 @@ func (b *bencher) predictWear(ctx context.Context) (res Result, err error) {
 			found++
 		}
 	}
-	res.Detail = map[string]any{"followed_samples": limited, "worn": len(worn), "foretold": found, "others_open": open, "others_withdrawn": withdrawn}
+	res.Detail = map[string]any{
+		"followed_samples": limited, "worn": len(worn), "foretold": found, "others_open": open, "others_withdrawn": withdrawn,
+	}
 	if series := benchServers * GPUsPerServer; found < len(worn) || open > series/100 {
 		return res, fmt.Errorf("of %d worn fans %d were foretold, and %d parts that are well%s", len(worn), found, open, example)
 	}

@@ -101,7 +101,10 @@ func (h *hosts) orders(n int) ([]KernelOrder, error) {
 	for i := range n {
 		out = append(out, KernelOrder{
 			Server: servers[i%h.servers], GPU: i / h.servers, XID: 48,
-			Detail: fmt.Sprintf("An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition %d, subpartition %d.", rng.IntN(12), rng.IntN(2)),
+			Detail: fmt.Sprintf(
+				"An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at partition %d, subpartition %d.", rng.IntN(12),
+				rng.IntN(2),
+			),
 		})
 	}
 	return out, nil
@@ -216,7 +219,9 @@ func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
 	}
 	res.Latencies("kernel line written to alert read from the bus", ds)
 	reading, _ := h.took(observed)
-	res.Detail = map[string]any{"max_ms": millis(Quantile(ds, 1)), "line_read_p50_ms": millis(Quantile(reading, .5)), "line_read_p99_ms": millis(Quantile(reading, .99))}
+	res.Detail = map[string]any{
+		"max_ms": millis(Quantile(ds, 1)), "line_read_p50_ms": millis(Quantile(reading, .5)), "line_read_p99_ms": millis(Quantile(reading, .99)),
+	}
 	return res, nil
 }
 

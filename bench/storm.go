@@ -115,7 +115,8 @@ func (m *stormMaker) feedLoss(rack, servers int) {
 	for i := rack * ServersPerRack; i < min((rack+1)*ServersPerRack, servers); i++ {
 		for p := range psusPerServer / 2 {
 			m.say(0, schemas.Event{
-				Source: schemas.SourceRedfish, Resource: fmt.Sprintf("%s/psu%d", Server(i), p), Type: schemas.EventPSUInputLost, Severity: schemas.SeverityError, State: schemas.StateRaised,
+				Source: schemas.SourceRedfish, Resource: fmt.Sprintf("%s/psu%d", Server(i), p), Type: schemas.EventPSUInputLost,
+				Severity: schemas.SeverityError, State: schemas.StateRaised,
 				Message: "Power supply has lost its input.",
 			})
 		}
@@ -123,7 +124,10 @@ func (m *stormMaker) feedLoss(rack, servers int) {
 }
 
 func (m *stormMaker) xid(after, server, gpu, code int, s schemas.Severity, text, job string) {
-	ev := schemas.Event{Source: schemas.SourceKmsg, Resource: GPU(server, gpu), Type: schemas.EventGPUXID, Code: strconv.Itoa(code), Severity: s, Message: fmt.Sprintf("NVRM: Xid (PCI:%s): %d, %s", gpuPCI(gpu), code, text)}
+	ev := schemas.Event{
+		Source: schemas.SourceKmsg, Resource: GPU(server, gpu), Type: schemas.EventGPUXID, Code: strconv.Itoa(code), Severity: s,
+		Message: fmt.Sprintf("NVRM: Xid (PCI:%s): %d, %s", gpuPCI(gpu), code, text),
+	}
 	if job != "" {
 		ev.SetAttr("workload", job)
 	}
@@ -134,13 +138,18 @@ func (m *stormMaker) gpuLost(server, gpu int) {
 	m.begin("gpu.fallen_off_bus", GPU(server, gpu))
 	m.xid(0, server, gpu, 79, schemas.SeverityCritical, "GPU has fallen off the bus.", "")
 	m.xid(90, server, gpu, 154, schemas.SeverityCritical, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", "")
-	m.say(4000, schemas.Event{Source: schemas.SourceDCGM, Resource: GPU(server, gpu), Type: schemas.EventGPUMissing, Severity: schemas.SeverityCritical, State: schemas.StateRaised, Message: "GPU is not listed any more."})
+	m.say(4000, schemas.Event{
+		Source: schemas.SourceDCGM, Resource: GPU(server, gpu), Type: schemas.EventGPUMissing, Severity: schemas.SeverityCritical,
+		State: schemas.StateRaised, Message: "GPU is not listed any more.",
+	})
 }
 
 func (m *stormMaker) jobCrash(rack, servers int) {
 	m.job++
 	job := "job-" + strconv.Itoa(m.job)
-	w := schemas.Workload{ID: job, Start: m.at.Add(-time.Hour), End: m.at.Add(3 * time.Second), Attrs: map[string]string{"owner": "user" + strconv.Itoa(m.job%7)}}
+	w := schemas.Workload{
+		ID: job, Start: m.at.Add(-time.Hour), End: m.at.Add(3 * time.Second), Attrs: map[string]string{"owner": "user" + strconv.Itoa(m.job%7)},
+	}
 	m.begin("workload.error", job)
 	for i := rack * ServersPerRack; i < min((rack+1)*ServersPerRack, servers); i++ {
 		for g := range GPUsPerServer {
@@ -151,18 +160,30 @@ func (m *stormMaker) jobCrash(rack, servers int) {
 			m.xid(600, i, g, 45, schemas.SeverityWarning, "Ch 00000008", job)
 		}
 	}
-	m.say(2500, schemas.Event{Source: schemas.SourceScheduler, Resource: job, Type: schemas.EventWorkloadFailed, Code: "139", Severity: schemas.SeverityError, Message: "FAILED"})
+	m.say(2500, schemas.Event{
+		Source: schemas.SourceScheduler, Resource: job, Type: schemas.EventWorkloadFailed, Code: "139", Severity: schemas.SeverityError,
+		Message: "FAILED",
+	})
 	m.s.Topology.Workloads = append(m.s.Topology.Workloads, w)
 }
 
 func (m *stormMaker) cable(server int) {
 	port := fmt.Sprintf("leaf-r%02d/Ethernet%d", server/ServersPerRack+1, server%ServersPerRack*nicsPerServer+1)
 	m.begin("network.link_failure", port)
-	m.say(0, schemas.Event{Source: schemas.SourceGNMI, Resource: port, Type: schemas.EventPortDown, Severity: schemas.SeverityError, State: schemas.StateRaised, Message: "UP to DOWN"})
-	m.say(20, schemas.Event{Source: schemas.SourceKmsg, Resource: Server(server) + "/nic0", Type: schemas.EventNICDown, Severity: schemas.SeverityError, State: schemas.StateRaised, Message: "Link is down"})
+	m.say(0, schemas.Event{
+		Source: schemas.SourceGNMI, Resource: port, Type: schemas.EventPortDown, Severity: schemas.SeverityError, State: schemas.StateRaised,
+		Message: "UP to DOWN",
+	})
+	m.say(20, schemas.Event{
+		Source: schemas.SourceKmsg, Resource: Server(server) + "/nic0", Type: schemas.EventNICDown, Severity: schemas.SeverityError,
+		State: schemas.StateRaised, Message: "Link is down",
+	})
 }
 
 func (m *stormMaker) noise(server int) {
 	m.fault = nil
-	m.say(m.rng.IntN(60_000), schemas.Event{Source: schemas.SourceIPMI, Resource: Server(server), Type: schemas.EventBMCEvent, Code: "Session", Severity: schemas.SeverityInfo, Message: "Session Audit: user logged in"})
+	m.say(m.rng.IntN(60_000), schemas.Event{
+		Source: schemas.SourceIPMI, Resource: Server(server), Type: schemas.EventBMCEvent, Code: "Session", Severity: schemas.SeverityInfo,
+		Message: "Session Audit: user logged in",
+	})
 }

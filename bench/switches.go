@@ -72,7 +72,9 @@ func switches(ctx context.Context, options []byte, in *json.Decoder, out *teller
 			return err
 		}
 		g := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})))
-		gpb.RegisterGNMIServer(g, &flood{o: o, each: (o.Updates + int64(o.Switches) - 1) / int64(o.Switches), left: &left, sent: &sent, done: done})
+		gpb.RegisterGNMIServer(g, &flood{
+			o: o, each: (o.Updates + int64(o.Switches) - 1) / int64(o.Switches), left: &left, sent: &sent, done: done,
+		})
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -106,7 +108,8 @@ func (f *flood) Capabilities(context.Context, *gpb.CapabilityRequest) (*gpb.Capa
 // readings (openconfig-platform-transceiver).
 var (
 	floodCounters = []string{
-		"in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors", "in-fcs-errors", "in-discards", "out-discards", "carrier-transitions",
+		"in-octets", "out-octets", "in-pkts", "out-pkts", "in-errors", "out-errors", "in-fcs-errors", "in-discards", "out-discards",
+		"carrier-transitions",
 	}
 	floodOptics = []string{"input-power", "output-power", "laser-bias-current"}
 )
@@ -165,7 +168,8 @@ func newFloodPort(i int, rng *mrand.Rand) floodPort {
 	p := floodPort{
 		interfacePath: &gpb.Path{Elem: []*gpb.PathElem{{Name: "interfaces"}, {Name: "interface", Key: key}}},
 		opticPath:     &gpb.Path{Elem: []*gpb.PathElem{{Name: "components"}, {Name: "component", Key: key}}},
-		counters:      make([]uint64, len(floodCounters)), load: rng.Float64(), rx: -1 - 2*rng.Float64(), tx: 1 + rng.Float64(), bias: 60 + 5*rng.Float64(),
+		counters:      make([]uint64, len(floodCounters)), load: rng.Float64(), rx: -1 - 2*rng.Float64(), tx: 1 + rng.Float64(),
+		bias: 60 + 5*rng.Float64(),
 	}
 	for c, name := range floodCounters {
 		p.counters[c] = rng.Uint64() >> 24
@@ -173,7 +177,8 @@ func newFloodPort(i int, rng *mrand.Rand) floodPort {
 	}
 	for _, name := range floodOptics {
 		p.opticPaths = append(p.opticPaths, &gpb.Path{Elem: []*gpb.PathElem{
-			{Name: "transceiver"}, {Name: "physical-channels"}, {Name: "channel", Key: map[string]string{"index": "0"}}, {Name: "state"}, {Name: name}, {Name: "instant"},
+			{Name: "transceiver"}, {Name: "physical-channels"}, {Name: "channel", Key: map[string]string{"index": "0"}}, {Name: "state"},
+			{Name: name}, {Name: "instant"},
 		}})
 	}
 	return p
@@ -217,8 +222,10 @@ func selfSigned() (cert tls.Certificate, ca []byte, err error) {
 	}
 	now := time.Now()
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "bench"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(now.UnixNano()), Subject: pkix.Name{CommonName: "bench"}, NotBefore: now.Add(-time.Hour),
+		NotAfter:    now.Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)

@@ -197,8 +197,10 @@ func (s *serverModel) fillGPUs(now time.Time) {
 		active := p.util / 100
 		for k, v := range [...]float64{
 			math.Round(1980 - 4*max(p.temp-60, 0)), 2619, math.Round(p.mem), math.Round(p.temp), milli(p.power), math.Round(p.energy), p.replay,
-			math.Round(p.util), math.Round(.6 * p.util), 0, 0, 0, math.Round(81559 - p.fbUsed), math.Round(p.fbUsed), 551, p.sbe, 0, p.sbe + 3, 0, 0, 0, 0,
-			math.Round(p.nvlink), p.crc, 0, 0, p.thermal, math.Round(p.limited), micro(active * .98), micro(active * .9), micro(active * .55), micro(active * .41),
+			math.Round(p.util), math.Round(.6 * p.util), 0, 0, 0, math.Round(81559 - p.fbUsed), math.Round(p.fbUsed), 551, p.sbe, 0, p.sbe + 3, 0, 0,
+			0, 0,
+			math.Round(p.nvlink), p.crc, 0, 0, p.thermal, math.Round(p.limited), micro(active * .98), micro(active * .9), micro(active * .55),
+			micro(active * .41),
 			math.Round(p.tx), math.Round(p.rx),
 		} {
 			(*schemas.GPUMetrics[k].Get(c))[i] = v

@@ -42,7 +42,8 @@ type seriesKey struct{ metric, kind, part, labels string }
 // and the registered name of the collector that reads it.
 func NewBatch(device, collector string) *Batch {
 	b := &Batch{
-		symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, named: map[namedBound]Ref{}, given: map[Ref]*given{},
+		symbols: map[string]uint32{"": 0}, series: map[seriesKey]Ref{}, bounds: map[boundKey]Ref{}, named: map[namedBound]Ref{},
+		given: map[Ref]*given{},
 	}
 	b.wire.Device, b.wire.Collector = device, collector
 	b.samples.Symbols = []string{""}

@@ -69,7 +69,9 @@ func (e *emitter) skipped(n int) {
 // refused counts samples whose series are beyond the bound of their batch.
 func (e *emitter) refused(n int) {
 	e.r.metrics.dropped.WithLabelValues(e.inst.collector).Add(float64(n))
-	e.r.log.Warn("device has too many series; the rest is left out", "collector", e.inst.collector, "device", e.inst.target.ID, "limit", maxSeries)
+	e.r.log.Warn(
+		"device has too many series; the rest is left out", "collector", e.inst.collector, "device", e.inst.target.ID, "limit", maxSeries,
+	)
 }
 
 // Emit implements [Emitter].

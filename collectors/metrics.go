@@ -49,15 +49,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		return RegisterOrGet(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "auspex_collectors_" + name, Help: help}, labels))
 	}
 	return &metrics{
-		batches:     counter("batches_total", "Batches that the bus has acknowledged.", "collector", "topic"),
-		samples:     counter("samples_total", "Samples and GPU values in acknowledged batches.", "collector"),
-		events:      counter("events_total", "Events in acknowledged batches.", "collector"),
-		errors:      counter("errors_total", "Runs that ended with an error, by kind of error.", "collector", "kind"),
-		retries:     counter("retries_total", "Runs that began after an error.", "collector"),
-		skipped:     counter("scrapes_skipped_total", "Readings left out because the one before took too long.", "collector"),
-		dropped:     counter("samples_dropped_total", "Samples given up because the bus did not take them in time, or because their device has too many series.", "collector"),
-		lostEvents:  counter("events_lost_total", "Events that no bus can carry.", "collector"),
-		held:        counter("flood_wait_seconds_total", "Time that devices were made to wait because they said more than their share.", "collector"),
+		batches: counter("batches_total", "Batches that the bus has acknowledged.", "collector", "topic"),
+		samples: counter("samples_total", "Samples and GPU values in acknowledged batches.", "collector"),
+		events:  counter("events_total", "Events in acknowledged batches.", "collector"),
+		errors:  counter("errors_total", "Runs that ended with an error, by kind of error.", "collector", "kind"),
+		retries: counter("retries_total", "Runs that began after an error.", "collector"),
+		skipped: counter("scrapes_skipped_total", "Readings left out because the one before took too long.", "collector"),
+		dropped: counter(
+			"samples_dropped_total", "Samples given up because the bus did not take them in time, or because their device has too many series.",
+			"collector",
+		),
+		lostEvents: counter("events_lost_total", "Events that no bus can carry.", "collector"),
+		held: counter(
+			"flood_wait_seconds_total", "Time that devices were made to wait because they said more than their share.", "collector",
+		),
 		hung:        counter("hung_total", "Collectors that did not return in time when they had to end.", "collector"),
 		busErrors:   counter("publish_errors_total", "Attempts to publish that the bus refused.", "collector", "topic"),
 		busWait:     counter("publish_seconds_total", "Time that collectors have waited for the bus.", "collector", "topic"),

@@ -136,7 +136,9 @@ func (c *memCursors) SetCursor(_ context.Context, collector, device, position st
 
 func servers(ids ...string) (out []schemas.Resource) {
 	for _, id := range ids {
-		out = append(out, schemas.Resource{ID: id, Kind: schemas.KindServer}, schemas.Resource{ID: id + "/bmc", Kind: schemas.KindBMC, Parent: id})
+		out = append(
+			out, schemas.Resource{ID: id, Kind: schemas.KindServer}, schemas.Resource{ID: id + "/bmc", Kind: schemas.KindBMC, Parent: id},
+		)
 	}
 	return out
 }
@@ -380,7 +382,10 @@ func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
 				return nil
 			}}
 		}
-		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"goes": fake("goes", nil), "stays": fake("stays", nil), "changes": fake("changes", nil)}, &memPublisher{}, Settings{})
+		r := NewRunner(
+			DefaultRunnerConfig(), map[string]Config{"goes": fake("goes", nil), "stays": fake("stays", nil), "changes": fake("changes", nil)},
+			&memPublisher{}, Settings{},
+		)
 		inventory := func() []schemas.Resource { return servers("a") }
 		if err := r.Reconcile(inventory()); err != nil {
 			t.Fatal(err)
@@ -392,11 +397,15 @@ func TestOtherConfigurationsDisturbOnlyWhatChanged(t *testing.T) {
 		}
 		settle()
 		none := map[string]error{"a": errors.New("no address")}
-		if _, err := r.Prepare(map[string]Config{"stays": fake("bad", none)}, []string{"stays"}, inventory()); err == nil || !strings.Contains(err.Error(), "no address") {
+		if _, err := r.Prepare(map[string]Config{"stays": fake("bad", none)}, []string{"stays"}, inventory()); err == nil ||
+			!strings.Contains(err.Error(), "no address") {
 			t.Errorf("a target that cannot be read: %v", err)
 		}
 		settle()
-		apply, err := r.Prepare(map[string]Config{"comes": fake("comes", nil), "stays": fake("stays", nil), "changes": fake("changed", nil)}, []string{"goes", "comes", "changes"}, inventory())
+		apply, err := r.Prepare(
+			map[string]Config{"comes": fake("comes", nil), "stays": fake("stays", nil), "changes": fake("changed", nil)},
+			[]string{"goes", "comes", "changes"}, inventory(),
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -555,7 +564,8 @@ func TestManySamplesGoOutInPieces(t *testing.T) {
 		s := batch.GetSamples()
 		for i, ref := range s.GetRef() {
 			label := s.GetSymbols()[s.GetSeries()[ref].GetLabels()[1]]
-			if want := fmt.Sprintf("%0100d", next); label != want || s.GetValue()[i] != float64(next) || s.GetBaseTime()+s.GetDelta()[i] != int64(next) {
+			if want := fmt.Sprintf("%0100d", next); label != want || s.GetValue()[i] != float64(next) ||
+				s.GetBaseTime()+s.GetDelta()[i] != int64(next) {
 				t.Fatalf("sample %d is %v of %q", next, s.GetValue()[i], label)
 			}
 			next++

@@ -89,7 +89,10 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 		t.Cleanup(func() { mu.Lock(); delete(registry, name); mu.Unlock() })
 		return seer{kind, e, nil}
 	}
-	gauge := register("t-gauge", schemas.KindServer, Evidence{Signs: []Sign{SignXID, SignGPU}, Attr: "exporter", Yields: []Sign{SignXID}, Partly: "the last one only"})
+	gauge := register(
+		"t-gauge", schemas.KindServer,
+		Evidence{Signs: []Sign{SignXID, SignGPU}, Attr: "exporter", Yields: []Sign{SignXID}, Partly: "the last one only"},
+	)
 	log := register("t-log", schemas.KindServer, Evidence{Signs: []Sign{SignXID, SignKernel}, Attr: "log"})
 	register("t-bmc", schemas.KindServer, Evidence{Signs: []Sign{SignSEL, SignSensors}, Attr: "bmc"})
 	ports := register("t-ports", schemas.KindSwitch, Evidence{Signs: []Sign{SignNetwork}, Attr: "gnmi"})
@@ -103,7 +106,8 @@ func TestBlindSpotsNameSignServersAndReason(t *testing.T) {
 	}
 	top := schemas.Topology{
 		Resources: []schemas.Resource{
-			server("s1", "exporter", "log"), server("s2", "exporter"), server("s3"), server("s4", "log", "exporter"), server("s5", "log", "exporter"),
+			server("s1", "exporter", "log"), server("s2", "exporter"), server("s3"), server("s4", "log", "exporter"),
+			server("s5", "log", "exporter"),
 			{ID: "s1/nic0", Kind: schemas.KindNIC, Parent: "s1"},
 			{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{"gnmi": "x"}},
 			{ID: "leaf/1", Kind: schemas.KindPort, Parent: "leaf"},

@@ -71,7 +71,10 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{}, dead: map[string]bool{}, mute: map[string]bool{}}
+	return &world{
+		drained: map[string]bool{}, cycled: map[string]int{}, applied: map[string]int{}, reboots: map[string]time.Time{},
+		dead: map[string]bool{}, mute: map[string]bool{},
+	}
 }
 
 func (w *world) drain(server string, drained bool) {
@@ -215,7 +218,10 @@ func (b *bench) controller() *Controller {
 
 func incident(id, resource, fault string) schemas.Incident {
 	now := time.Now().UTC()
-	return schemas.Incident{ID: id, Opened: now, Updated: now, At: now, RootCause: schemas.Cause{Resource: resource, Fault: fault, Confidence: 0.9}, Explanation: "because"}
+	return schemas.Incident{
+		ID: id, Opened: now, Updated: now, At: now, RootCause: schemas.Cause{Resource: resource, Fault: fault, Confidence: 0.9},
+		Explanation: "because",
+	}
 }
 
 // until runs a controller with incidents until cond holds.
@@ -274,7 +280,10 @@ func states(as []schemas.Action) map[string]string {
 
 func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
-	as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["uncordon"] == "done" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	as := b.until(
+		b.controller(), func(as []schemas.Action) bool { return states(as)["uncordon"] == "done" },
+		incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"),
+	)
 	if d := cmp.Diff(map[string]string{"drain": "done", "power_cycle": "done", "uncordon": "done"}, states(as)); d != "" {
 		t.Error(d)
 	}
@@ -291,12 +300,15 @@ func TestEnforceClimbsTheLadderAndReturnsTheServer(t *testing.T) {
 // TestEverythingSaidIsSaidInPieces holds the sentences of actions and checks
 // against their plain text, over ladders that end well, badly and not at all.
 func TestEverythingSaidIsSaidInPieces(t *testing.T) {
-	for mode, last := range map[string]string{schemas.ModeEnforce: "uncordon", schemas.ModeDryRun: "uncordon", schemas.ModeObserve: "inspect_feed"} {
+	for mode, last := range map[string]string{
+		schemas.ModeEnforce: "uncordon", schemas.ModeDryRun: "uncordon", schemas.ModeObserve: "inspect_feed",
+	} {
 		b := newBench(t, mode)
 		inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
 		inc.Summary = &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 2.0, "server": "gpu-r01-03"}}
 		as := b.until(b.controller(), func(as []schemas.Action) bool {
-			return states(as)[last] != "" && states(as)["inspect_feed"] != "" && states(as)["drain"] != "" && states(as)[last] != schemas.ActionRunning
+			return states(as)[last] != "" && states(as)["inspect_feed"] != "" && states(as)["drain"] != "" &&
+				states(as)[last] != schemas.ActionRunning
 		},
 			inc, incident("i2", "pdu-r01-a", "power.feed_loss"))
 		for _, a := range as {
@@ -410,7 +422,10 @@ func TestObserveAndDryRunSendNothing(t *testing.T) {
 func TestAPeerThatAcceptsAndDoesNothingEndsInFailed(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true
-	as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	as := b.until(
+		b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" },
+		incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"),
+	)
 	if d := cmp.Diff(map[string]string{"drain": "done", "power_cycle": "failed", "ticket": "proposed"}, states(as)); d != "" {
 		t.Error(d)
 	}
@@ -502,7 +517,9 @@ func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
 
 func TestARungWithoutADriverCannotAndBlocksWhatNeedsIt(t *testing.T) {
 	b := newBench(t, schemas.ModeDryRun)
-	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 2 }, incident("i1", "gpu-r01-03/gpu2", "gpu.memory_uncorrectable"))
+	as := b.until(
+		b.controller(), func(as []schemas.Action) bool { return len(as) == 2 }, incident("i1", "gpu-r01-03/gpu2", "gpu.memory_uncorrectable"),
+	)
 	if d := cmp.Diff(map[string]string{"reset_gpu": "refused", "uncordon": "refused"}, states(as)); d != "" {
 		t.Error(d)
 	}
@@ -694,7 +711,8 @@ func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
 	b.say(c, "dry-run", kind(as, "power_cycle"))
 	b.say(c, "cancel", kind(as, "inspect_feed"))
 	as = b.until(c, func(as []schemas.Action) bool {
-		return states(as)["inspect_feed"] == schemas.ActionCancelled && strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")
+		return states(as)["inspect_feed"] == schemas.ActionCancelled &&
+			strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")
 	})
 	if a := kind(as, "inspect_feed"); a.Actor != "ada" || kind(as, "drain").State != schemas.ActionProposed || len(b.w.applied) != 0 {
 		t.Error(a.Actor, show(as), b.w.applied)
@@ -712,7 +730,9 @@ func TestTheBreakerRemembersOverARestart(t *testing.T) {
 		incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-01/gpu0", 1+i), "gpu.fallen_off_bus"))
 	}
 	b.until(b.controller(), func(as []schemas.Action) bool { return len(as) == 18 }, incs...)
-	as := b.until(b.controller(), func(as []schemas.Action) bool { return len(as) > 18 }, incident("late", "gpu-r09-01/gpu0", "gpu.fallen_off_bus"))
+	as := b.until(
+		b.controller(), func(as []schemas.Action) bool { return len(as) > 18 }, incident("late", "gpu-r09-01/gpu0", "gpu.fallen_off_bus"),
+	)
 	for _, a := range as {
 		for _, r := range a.Rails {
 			if a.Incident == "late" && r.Name == railBreaker && r.OK {
@@ -728,7 +748,10 @@ func TestTheBreakerRemembersOverARestart(t *testing.T) {
 func TestBudgetsAreTold(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	b.w.lazy = true
-	b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+	b.until(
+		b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" },
+		incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"),
+	)
 	want := schemas.Budgets{
 		RackLimit: 1,
 		Levels: []schemas.Budget{
@@ -785,7 +808,9 @@ func TestBudgetsHoldForAnyOrder(t *testing.T) {
 		b.w.lazy = r.IntN(2) == 0
 		var incs []schemas.Incident
 		for i := range 12 {
-			incs = append(incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-%02d/gpu%d", 1+r.IntN(4), 1+r.IntN(4), r.IntN(8)), "gpu.fallen_off_bus"))
+			incs = append(
+				incs, incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-%02d/gpu%d", 1+r.IntN(4), 1+r.IntN(4), r.IntN(8)), "gpu.fallen_off_bus"),
+			)
 		}
 		end := time.Now().Add(700 * time.Millisecond)
 		b.until(b.controller(), func([]schemas.Action) bool {

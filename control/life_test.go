@@ -259,7 +259,9 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 		own := []time.Time{}
 		now := at(0)
 		for range 60 {
-			h := Heard{Resource: resources[r.IntN(4)], Kind: "gpu", Collector: collectors[r.IntN(len(collectors))], Observed: at(-20 + 120*r.Float64())}
+			h := Heard{
+				Resource: resources[r.IntN(4)], Kind: "gpu", Collector: collectors[r.IntN(len(collectors))], Observed: at(-20 + 120*r.Float64()),
+			}
 			h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
 			if r.IntN(6) == 0 {
 				h.Event = &schemas.Event{Type: "gpu.xid", Severity: schemas.SeverityCritical}
@@ -362,13 +364,17 @@ func TestARepairThatNobodyCanReadBackIsUnknownAndTheServerStaysOut(t *testing.T)
 	t.Run("who saw it is silent", func(t *testing.T) {
 		b := newBench(t, schemas.ModeEnforce)
 		b.w.mute[server] = true
-		as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"))
+		as := b.until(
+			b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"),
+		)
 		b.staysOut(as, schemas.ActionUnknown)
 	})
 	t.Run("the part is dead", func(t *testing.T) {
 		b := newBench(t, schemas.ModeEnforce)
 		b.w.dead[server] = true
-		as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"))
+		as := b.until(
+			b.controller(), func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"),
+		)
 		b.staysOut(as, schemas.ActionFailed)
 	})
 }

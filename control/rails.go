@@ -92,7 +92,10 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		}
 		return out, nil
 	}
-	add(railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence, messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)})
+	add(
+		railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence,
+		messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)},
+	)
 	if r.Person {
 		return out, nil
 	}
@@ -107,7 +110,10 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	b := c.policies.Budgets
 	add(railFleet, float64(held), float64(b.Fleet), held <= b.Fleet, messages.FleetBudget, messages.Args{"held": held, "limit": b.Fleet})
 	if k.Rack != "" {
-		add(railRack, float64(inRack), float64(b.Rack), inRack <= b.Rack, messages.RackBudget, messages.Args{"held": inRack, "limit": b.Rack, "rack": k.Rack})
+		add(
+			railRack, float64(inRack), float64(b.Rack), inRack <= b.Rack, messages.RackBudget,
+			messages.Args{"held": inRack, "limit": b.Rack, "rack": k.Rack},
+		)
 	}
 	if r.Destructive {
 		n, last, err := c.store.destructiveSince(ctx, now.Add(-time.Hour), k.Subject)

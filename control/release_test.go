@@ -125,7 +125,9 @@ func TestAStormTakesNoServerAndGivesBackTheRepaired(t *testing.T) {
 			c.mu.Unlock()
 		}
 	}
-	as := b.until(c, func(as []schemas.Action) bool { return states(as)["uncordon"] == schemas.ActionDone }, incident("i1", part, "gpu.fallen_off_bus"))
+	as := b.until(
+		c, func(as []schemas.Action) bool { return states(as)["uncordon"] == schemas.ActionDone }, incident("i1", part, "gpu.fallen_off_bus"),
+	)
 	if len(b.w.drained) != 1 || b.w.drained[server] {
 		t.Errorf("%v: %s", b.w.drained, show(as))
 	}
@@ -203,7 +205,10 @@ func TestARungThatDidNotCureLeavesTheNextAndThenAPerson(t *testing.T) {
 			if tc.driver {
 				c.d.Remediators["reset_gpu"] = resetStep{worldStep{b.w}, tc.reset}
 			}
-			as := b.until(c, func(as []schemas.Action) bool { s := states(as); return s["uncordon"] == "done" || s["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"))
+			as := b.until(
+				c, func(as []schemas.Action) bool { s := states(as); return s["uncordon"] == "done" || s["ticket"] != "" },
+				incident("i1", part, "gpu.fallen_off_bus"),
+			)
 			got := states(as)
 			for k, want := range tc.want {
 				if got[k] != want {
@@ -269,7 +274,9 @@ func TestTheQuietTimeBeginsAnewAfterARestart(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "quiet: 30ms", "quiet: 1h"))
 	first := b.controller()
-	as := b.until(first, func(as []schemas.Action) bool { return !kind(as, "power_cycle").EffectAt.IsZero() }, incident("i1", part, "gpu.fallen_off_bus"))
+	as := b.until(
+		first, func(as []schemas.Action) bool { return !kind(as, "power_cycle").EffectAt.IsZero() }, incident("i1", part, "gpu.fallen_off_bus"),
+	)
 	effectAt := kind(as, "power_cycle").EffectAt
 	writeFile(t, filepath.Join(b.dir, "policy.yaml"), strings.ReplaceAll(policyText, "quiet: 30ms", "quiet: 200ms"))
 	second := b.controller()

@@ -77,7 +77,9 @@ func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error 
 	if err != nil {
 		return err
 	}
-	if _, err := x.ExecContext(ctx, `UPDATE control_cases SET state=$2, updated_ns=$3, doc=$4 WHERE id=$1`, c.ID, c.State, s.now().UnixNano(), string(doc)); err != nil {
+	if _, err := x.ExecContext(
+		ctx, `UPDATE control_cases SET state=$2, updated_ns=$3, doc=$4 WHERE id=$1`, c.ID, c.State, s.now().UnixNano(), string(doc),
+	); err != nil {
 		return fmt.Errorf("save case %s: %w", c.ID, err)
 	}
 	return nil
@@ -136,7 +138,9 @@ func (s *store) knows(ctx context.Context, incident, target string) (bool, error
 // failedSince reports whether a ladder on a subject failed after a time.
 func (s *store) failedSince(ctx context.Context, subject string, since time.Time) (bool, error) {
 	var n int
-	err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state=$2 AND updated_ns>=$3`, subject, caseFailed, since.UnixNano()).Scan(&n)
+	err := s.db.QueryRowContext(
+		ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state=$2 AND updated_ns>=$3`, subject, caseFailed, since.UnixNano(),
+	).Scan(&n)
 	return n > 0, err
 }
 
@@ -144,7 +148,9 @@ func (s *store) failedSince(ctx context.Context, subject string, since time.Time
 func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a schemas.Action, found bool, err error) {
 	var doc string
 	var sent int64
-	err = s.db.QueryRowContext(ctx, `SELECT doc, sent_ns FROM control_actions WHERE case_id=$1 AND rung=$2 AND attempt=$3`, caseID, rung, attempt).Scan(&doc, &sent)
+	err = s.db.QueryRowContext(
+		ctx, `SELECT doc, sent_ns FROM control_actions WHERE case_id=$1 AND rung=$2 AND attempt=$3`, caseID, rung, attempt,
+	).Scan(&doc, &sent)
 	if errors.Is(err, sql.ErrNoRows) {
 		return a, false, nil
 	}
@@ -172,7 +178,9 @@ func (s *store) saveDecision(ctx context.Context, caseID string, a *schemas.Acti
 	})
 }
 
-func (s *store) putAction(ctx context.Context, tx *sql.Tx, caseID string, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
+func (s *store) putAction(
+	ctx context.Context, tx *sql.Tx, caseID string, a *schemas.Action, destructive bool, intent time.Time, actor, verb string,
+) error {
 	a.Time = s.now().UTC()
 	doc, err := json.Marshal(a)
 	if err != nil {
@@ -198,7 +206,10 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err
 	}
-	return audit.Append(ctx, tx, audit.Row{Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State, Detail: a.Detail})
+	return audit.Append(ctx, tx, audit.Row{
+		Time: a.Time, Actor: actor, Verb: verb, Subject: cmp.Or(a.Server, a.Target), Action: a.ID, Kind: a.Kind, State: a.State,
+		Detail: a.Detail,
+	})
 }
 
 // unixNano is a time as its column has it; 0 is none.
@@ -266,11 +277,17 @@ func (s *store) published(ctx context.Context, a schemas.Action) error {
 // destructiveSince counts steps that ended something since a time, in the whole
 // fleet and on one subject, and when the last on the subject was.
 func (s *store) destructiveSince(ctx context.Context, since time.Time, subject string) (fleet int, last time.Time, err error) {
-	if err = s.db.QueryRowContext(ctx, `SELECT count(*) FROM control_actions WHERE destructive = TRUE AND intent_ns >= $1`, since.UnixNano()).Scan(&fleet); err != nil {
+	if err = s.db.QueryRowContext(
+		ctx, `SELECT count(*) FROM control_actions WHERE destructive = TRUE AND intent_ns >= $1`, since.UnixNano(),
+	).Scan(&fleet); err != nil {
 		return 0, last, err
 	}
 	var ns int64
-	err = s.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(a.intent_ns), 0) FROM control_actions a JOIN control_cases c ON c.id = a.case_id WHERE a.destructive = TRUE AND c.subject = $1`, subject).Scan(&ns)
+	err = s.db.QueryRowContext(
+		ctx,
+		`SELECT COALESCE(MAX(a.intent_ns), 0) FROM control_actions a JOIN control_cases c ON c.id = a.case_id WHERE a.destructive = TRUE AND c.subject = $1`,
+		subject,
+	).Scan(&ns)
 	if ns > 0 {
 		last = time.Unix(0, ns)
 	}

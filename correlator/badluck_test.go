@@ -57,7 +57,9 @@ func gpuLost(s *scene, sec float64, gpu string) {
 func leafDown(s *scene, sec float64, rack int) {
 	for h := 1; h <= 8; h++ {
 		for k := range 2 {
-			s.at(sec+0.1*float64(h), "gnmi", fmt.Sprintf("gpu-r%02d-%02d/nic%d", rack, h, k), "port.down", schemas.SeverityError, schemas.StateRaised)
+			s.at(
+				sec+0.1*float64(h), "gnmi", fmt.Sprintf("gpu-r%02d-%02d/nic%d", rack, h, k), "port.down", schemas.SeverityError, schemas.StateRaised,
+			)
 		}
 	}
 	s.at(sec+30, "collector", fmt.Sprintf("leaf-r%02d", rack), "switch.unreachable", schemas.SeverityError, schemas.StateRaised)
@@ -134,8 +136,14 @@ func TestBadLuckOnTheWay(t *testing.T) {
 		{"the clock of a server behind", nil, func(s *scene) { storm(s); s.clock("gpu-r01-02", -30*time.Second); s.arrive(inOrder) }},
 		{"the clock of a switch ahead", nil, func(s *scene) { storm(s); s.clock("leaf-r01", 30*time.Second); s.arrive(inOrder) }},
 		{"the clock of a switch behind", nil, func(s *scene) { storm(s); s.clock("leaf-r01", -30*time.Second); s.arrive(inOrder) }},
-		{"no time but that of a clock ahead", nil, func(s *scene) { storm(s); s.clock("gpu-r01-02", 30*time.Second); s.arrive(inOrder); s.blind() }},
-		{"no time but that of a clock behind", nil, func(s *scene) { storm(s); s.clock("gpu-r01-02", -30*time.Second); s.arrive(inOrder); s.blind() }},
+		{
+			"no time but that of a clock ahead", nil,
+			func(s *scene) { storm(s); s.clock("gpu-r01-02", 30*time.Second); s.arrive(inOrder); s.blind() },
+		},
+		{
+			"no time but that of a clock behind", nil,
+			func(s *scene) { storm(s); s.clock("gpu-r01-02", -30*time.Second); s.arrive(inOrder); s.blind() },
+		},
 		{"two parts of one server within a minute", nil, func(s *scene) {
 			s.part("gpu-r01-01/gpu3 gpu.fallen_off_bus", func(s *scene) { gpuLost(s, 0, "gpu-r01-01/gpu3") })
 			s.part("gpu-r01-01/psu2 power.psu_failure", func(s *scene) {
@@ -207,14 +215,19 @@ func TestBadLuckOnTheWay(t *testing.T) {
 				s.at(300, "redfish", "new-17", "bmc.event/ACME0002", schemas.SeverityCritical)
 			})
 		}},
-		{"a board controller that the inventory puts into no server", &schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "bmc-17", Kind: schemas.KindBMC}}}, func(s *scene) {
+		{"a board controller that the inventory puts into no server", &schemas.Topology{
+			Version: 1, Resources: []schemas.Resource{{ID: "bmc-17", Kind: schemas.KindBMC}},
+		}, func(s *scene) {
 			s.part("bmc-17 unknown", func(s *scene) {
 				s.at(0, "ipmi", "bmc-17", "bmc.sel/20/01", schemas.SeverityCritical, schemas.StateRaised)
 			})
 		}},
 		{"an inventory without the link of a power supply", without(fleet(4), "gpu-r01-05/psu1"), func(s *scene) { storm(s); s.arrive(inOrder) }},
 		{"an inventory without the link of a network card", without(fleet(4), "gpu-r03-05/nic1"), func(s *scene) { storm(s); s.arrive(inOrder) }},
-		{"an inventory without the uplinks of a switch", without(fleet(4), "spine-01/Ethernet3", "spine-02/Ethernet3"), func(s *scene) { storm(s); s.arrive(inOrder) }},
+		{
+			"an inventory without the uplinks of a switch", without(fleet(4), "spine-01/Ethernet3", "spine-02/Ethernet3"),
+			func(s *scene) { storm(s); s.arrive(inOrder) },
+		},
 		{"a server that does not come back and nothing else", nil, func(s *scene) {
 			s.part("gpu-r01-01 unknown", func(s *scene) {
 				s.at(0, "collector", "gpu-r01-01", "host.unreachable", schemas.SeverityError, schemas.StateRaised)
@@ -247,7 +260,9 @@ func TestBadLuckOnTheWay(t *testing.T) {
 			if c.topology == nil {
 				c.topology = fleet(4)
 			}
-			c.topology.Resources = append(c.topology.Resources, schemas.Resource{ID: "gpu-r01-02/dimm1", Kind: schemas.KindDIMM, Parent: "gpu-r01-02"})
+			c.topology.Resources = append(
+				c.topology.Resources, schemas.Resource{ID: "gpu-r01-02/dimm1", Kind: schemas.KindDIMM, Parent: "gpu-r01-02"},
+			)
 			s := &scene{}
 			c.play(s)
 			told := map[string]string{}

@@ -120,7 +120,9 @@ func New(cfg Config, inv Inventory, db *sqldb.DB, b bus.Bus, log *slog.Logger, r
 		open:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_incidents_open", Help: "Incidents that are open."}),
 		signs:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_signs", Help: "Signs of faults that are remembered."}),
 		suspects: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_suspects", Help: "Faults that are held possible."}),
-		weighed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_correlator_decisions_total", Help: "Groups of signs that were weighed."}),
+		weighed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_correlator_decisions_total", Help: "Groups of signs that were weighed.",
+		}),
 	}
 	if reg != nil {
 		reg.MustRegister(c.alerts, c.changes, c.publishes, c.open, c.signs, c.suspects, c.weighed)
@@ -278,7 +280,8 @@ func planned(a *schemas.Action) (schemas.Event, bool) {
 	}
 	return schemas.Event{
 		ID: schemas.EventID("action", a.ID, strconv.Itoa(a.Attempt)), Time: a.Time, Observed: a.Time, Source: schemas.SourceAgent,
-		Resource: a.Server, Type: schemas.EventHostReboot, Code: "planned", Severity: schemas.SeverityInfo, Message: a.Kind + " by action " + a.ID,
+		Resource: a.Server, Type: schemas.EventHostReboot, Code: "planned", Severity: schemas.SeverityInfo,
+		Message: a.Kind + " by action " + a.ID,
 	}, true
 }
 
@@ -375,7 +378,9 @@ func (c *Correlator) commit(ctx context.Context) error {
 					return err
 				}
 				seq++
-				if _, err := tx.ExecContext(ctx, `INSERT INTO correlator_outbox (seq, incident, doc) VALUES ($1,$2,$3)`, seq, changes[i].ID, string(doc)); err != nil {
+				if _, err := tx.ExecContext(
+					ctx, `INSERT INTO correlator_outbox (seq, incident, doc) VALUES ($1,$2,$3)`, seq, changes[i].ID, string(doc),
+				); err != nil {
 					return err
 				}
 				msgs[i] = bus.Message{Topic: schemas.TopicIncidents, Key: changes[i].ID, Value: doc}

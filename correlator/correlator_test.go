@@ -70,7 +70,9 @@ func newBench(t *testing.T) *bench {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = b.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicIncidents, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+		_ = b.bus.Subscribe(ctx, bus.Subscription{
+			Topic: schemas.TopicIncidents, Group: "test",
+		}, func(_ context.Context, msgs []bus.Message) error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			for _, m := range msgs {
@@ -136,7 +138,9 @@ func (b *bench) alert(id, resource, typ, code string, sev schemas.Severity, stat
 	b.t.Helper()
 	now := time.Now().UTC()
 	doc, err := json.Marshal(schemas.Alert{
-		Event:  schemas.Event{ID: id, Time: now, Observed: now, Source: "redfish", Resource: resource, Type: typ, Code: code, Severity: sev, State: state},
+		Event: schemas.Event{
+			ID: id, Time: now, Observed: now, Source: "redfish", Resource: resource, Type: typ, Code: code, Severity: sev, State: state,
+		},
 		Status: schemas.AlertFiring,
 	})
 	if err != nil {
@@ -164,7 +168,10 @@ func TestAStormBecomesOneStoredIncidentThatSurvivesARestart(t *testing.T) {
 	stop := b.start()
 	for h := 1; h <= 4; h++ {
 		for p := range 3 {
-			b.alert(fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+			b.alert(
+				fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError,
+				schemas.StateRaised,
+			)
 		}
 	}
 	var id string
@@ -186,7 +193,10 @@ func TestAStormBecomesOneStoredIncidentThatSurvivesARestart(t *testing.T) {
 	defer stop()
 	for h := 5; h <= 8; h++ {
 		for p := range 3 {
-			b.alert(fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+			b.alert(
+				fmt.Sprintf("e%d-%d", h, p), fmt.Sprintf("gpu-r01-%02d/psu%d", h, p), "psu.input_lost", "PS", schemas.SeverityError,
+				schemas.StateRaised,
+			)
 		}
 	}
 	b.wait("the feed with 24 events", whole(24))
@@ -205,7 +215,10 @@ func TestOtherPropagationKnowledgeCountsFromNowOnAndKeepsWhatIsOpen(t *testing.T
 	defer stop()
 	lost := func(host int) {
 		for p := range 3 {
-			b.alert(fmt.Sprintf("e%d-%d", host, p), fmt.Sprintf("gpu-r01-%02d/psu%d", host, p), "psu.input_lost", "PS", schemas.SeverityError, schemas.StateRaised)
+			b.alert(
+				fmt.Sprintf("e%d-%d", host, p), fmt.Sprintf("gpu-r01-%02d/psu%d", host, p), "psu.input_lost", "PS", schemas.SeverityError,
+				schemas.StateRaised,
+			)
 		}
 	}
 	feed := func(n int) (id string) {
@@ -235,7 +248,8 @@ func TestOtherPropagationKnowledgeCountsFromNowOnAndKeepsWhatIsOpen(t *testing.T
 		}
 	}
 	write("signs: [\n")
-	if _, err := c.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), cfg.Propagation) || !strings.Contains(err.Error(), "line") {
+	if _, err := c.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), cfg.Propagation) ||
+		!strings.Contains(err.Error(), "line") {
 		t.Errorf("a bad file: %v", err)
 	}
 	write(strings.ReplaceAll(string(doc), "gpu.fallen_off_bus", "gpu.lost"))
@@ -259,7 +273,9 @@ func TestOtherPropagationKnowledgeCountsFromNowOnAndKeepsWhatIsOpen(t *testing.T
 func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {
 	b := newBench(t)
 	defer b.start()()
-	doc, err := json.Marshal(schemas.Action{ID: "a-1", Time: time.Now().UTC(), Server: "gpu-r01-02", Kind: "power_cycle", Mode: schemas.ModeEnforce, State: schemas.ActionRunning})
+	doc, err := json.Marshal(schemas.Action{
+		ID: "a-1", Time: time.Now().UTC(), Server: "gpu-r01-02", Kind: "power_cycle", Mode: schemas.ModeEnforce, State: schemas.ActionRunning,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +308,9 @@ func TestACommitWhoseAnswerWasLostEndsTheRunAndIsTakenUpByTheNext(t *testing.T) 
 	b := newBench(t)
 	const resource = "gpu-r01-01/gpu0"
 	now := time.Now().UTC()
-	doc, err := json.Marshal(schemas.Event{ID: "e1", Time: now, Observed: now, Source: "kmsg", Resource: resource, Type: "gpu.xid", Code: "79", Severity: schemas.SeverityCritical})
+	doc, err := json.Marshal(schemas.Event{
+		ID: "e1", Time: now, Observed: now, Source: "kmsg", Resource: resource, Type: "gpu.xid", Code: "79", Severity: schemas.SeverityCritical,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +375,9 @@ func TestABadAlertIsPutAsideAndStopsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	letters := make(chan schemas.DeadLetter, 1)
-	_ = b.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+	_ = b.bus.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicDeadletter, Group: "test",
+	}, func(_ context.Context, msgs []bus.Message) error {
 		var l schemas.DeadLetter
 		if err := json.Unmarshal(msgs[0].Value, &l); err != nil {
 			return err

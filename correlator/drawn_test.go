@@ -212,7 +212,10 @@ func (d *draw) one(at float64) {
 		gpu := part("gpu", w.gpus)
 		d.fault([]blame{{gpu, "gpu.overheating"}}, func() {
 			for i := range 2 + d.n(7) {
-				d.at(at+float64(i)*900/8+d.wait(20), "dcgm", gpu, []string{"gpu.thermal/HW_THERMAL", "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN"}[i%2], warned)
+				d.at(
+					at+float64(i)*900/8+d.wait(20), "dcgm", gpu, []string{"gpu.thermal/HW_THERMAL", "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN"}[i%2],
+					warned,
+				)
 			}
 		})
 	case 8:

@@ -273,8 +273,9 @@ type outage struct{ from, to time.Time }
 // the id of its first event; with nil they are i1, i2 and so on.
 func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(first string) string) *Engine {
 	e := &Engine{
-		model: model, ids: ids, wait: DefaultCloseAfter(), signs: map[signKey]*sign{}, unknown: map[laneKey]int{}, suspects: map[suspectKey]*suspect{},
-		byJob: map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: map[node]contact{},
+		model: model, ids: ids, wait: DefaultCloseAfter(), signs: map[signKey]*sign{}, unknown: map[laneKey]int{},
+		suspects: map[suspectKey]*suspect{},
+		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: map[node]contact{},
 		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
 		showing: map[string][]int{}, contacts: 1, ofKind: make([][]*sign, len(model.Signs)),
 	}

@@ -71,7 +71,10 @@ func last(all []schemas.Incident) []schemas.Incident {
 func feedLoss(s *scene, sec float64, rack int) {
 	for h := 1; h <= 8; h++ {
 		for p := range 3 {
-			s.at(sec+0.1*float64(h), "redfish", fmt.Sprintf("gpu-r%02d-%02d/psu%d", rack, h, p), "psu.input_lost", schemas.SeverityError, schemas.StateRaised)
+			s.at(
+				sec+0.1*float64(h), "redfish", fmt.Sprintf("gpu-r%02d-%02d/psu%d", rack, h, p), "psu.input_lost", schemas.SeverityError,
+				schemas.StateRaised,
+			)
 		}
 	}
 	s.at(sec+1, "gnmi", fmt.Sprintf("leaf-r%02d", rack), "switch.psu/PowerSupply1", schemas.SeverityWarning, schemas.StateRaised)
@@ -115,7 +118,10 @@ func TestCauses(t *testing.T) {
 				}
 			}
 		}, []string{"pdu-r01-a power.feed_loss"}, 0},
-		{"two racks' feeds are two incidents", func(s *scene) { feedLoss(s, 0, 1); feedLoss(s, 0.05, 3) }, []string{"pdu-r01-a power.feed_loss", "pdu-r03-a power.feed_loss"}, 25},
+		{
+			"two racks' feeds are two incidents", func(s *scene) { feedLoss(s, 0, 1); feedLoss(s, 0.05, 3) },
+			[]string{"pdu-r01-a power.feed_loss", "pdu-r03-a power.feed_loss"}, 25,
+		},
 		{"servers without power are not crashed servers", func(s *scene) {
 			feedLoss(s, 0, 1)
 			for h := 1; h <= 3; h++ {
@@ -243,10 +249,16 @@ func BenchmarkStorm(b *testing.B) {
 		for h := 1; h <= 8; h++ {
 			for k := range 2 {
 				s.at(4+float64(r)*0.05, "gnmi", fmt.Sprintf("gpu-r%02d-%02d/nic%d", r, h, k), "port.down", schemas.SeverityError, schemas.StateRaised)
-				s.at(4+float64(r)*0.05, "gnmi", fmt.Sprintf("leaf-r%02d/Ethernet%d", r, (h-1)*2+1+k), "port.down", schemas.SeverityError, schemas.StateRaised)
+				s.at(
+					4+float64(r)*0.05, "gnmi", fmt.Sprintf("leaf-r%02d/Ethernet%d", r, (h-1)*2+1+k), "port.down", schemas.SeverityError,
+					schemas.StateRaised,
+				)
 			}
 			for g := range 8 {
-				s.at(6+float64(r)*0.05, "dcgm", fmt.Sprintf("gpu-r%02d-%02d/gpu%d", r, h, g), "gpu.clocks_throttled/HW_POWER_BRAKE", schemas.SeverityWarning, schemas.StateRaised)
+				s.at(
+					6+float64(r)*0.05, "dcgm", fmt.Sprintf("gpu-r%02d-%02d/gpu%d", r, h, g), "gpu.clocks_throttled/HW_POWER_BRAKE",
+					schemas.SeverityWarning, schemas.StateRaised,
+				)
 			}
 		}
 	}

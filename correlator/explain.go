@@ -233,7 +233,9 @@ func (e *Engine) laneView(inc *incident, v *view) []schemas.Lane {
 			if !ok {
 				k = len(lanes)
 				index[id] = k
-				lanes = append(lanes, schemas.Lane{ID: id, Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: role, Offsets: []float64{}})
+				lanes = append(lanes, schemas.Lane{
+					ID: id, Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: role, Offsets: []float64{},
+				})
 			}
 			l := &lanes[k]
 			l.Count += int(f.n)
@@ -728,7 +730,9 @@ func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 			from = id(f.via)
 		}
 		slices.Sort(f.lags)
-		out.Edges = append(out.Edges, schemas.GraphEdge{From: from, To: n.ID, Kind: f.edge, LagSeconds: math.Round(f.lags[len(f.lags)/2]*1000) / 1000})
+		out.Edges = append(
+			out.Edges, schemas.GraphEdge{From: from, To: n.ID, Kind: f.edge, LagSeconds: math.Round(f.lags[len(f.lags)/2]*1000) / 1000},
+		)
 	}
 	return out
 }

@@ -396,7 +396,9 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 		s.at(60, "dcgm", w.id("s0.1/gpu0"), "gpu.thermal", warned, up)
 		s.at(160, "dcgm", w.id("s0.1/gpu0"), "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned, up)
 	})
-	base := shape{racks: 2, servers: 4, feeds: 2, psus: 4, dimms: 8, disks: 2, fans: 4, gpus: 4, nvswitches: 2, nics: 2, leaves: 1, spines: 1, row: 2}
+	base := shape{
+		racks: 2, servers: 4, feeds: 2, psus: 4, dimms: 8, disks: 2, fans: 4, gpus: 4, nvswitches: 2, nics: 2, leaves: 1, spines: 1, row: 2,
+	}
 	grown := map[string]func(w *shape, n int){
 		"DIMMs":      func(w *shape, n int) { w.dimms *= n },
 		"disks":      func(w *shape, n int) { w.disks *= n },
@@ -415,8 +417,9 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 		for part, grow := range grown {
 			for _, n := range []int{0, 2, 3} {
 				named := func(what string) bool { return strings.Contains(p.name, what) }
-				if n == 0 && (part == "supplies" && named("supply") || part == "fans" && named("fan") || part == "DIMMs" && named("module") || part == "disks" && named("file") ||
-					named("NVLink") && (part == "NVSwitches" || part == "GPUs")) {
+				if n == 0 &&
+					(part == "supplies" && named("supply") || part == "fans" && named("fan") || part == "DIMMs" && named("module") || part == "disks" && named("file") ||
+						named("NVLink") && (part == "NVSwitches" || part == "GPUs")) {
 					continue // it is the part that speaks
 				}
 				t.Run(fmt.Sprintf("%s/%d x %s", p.name, n, part), func(t *testing.T) {

@@ -167,8 +167,9 @@ var (
 		dimms: 16, disks: 4, fans: 8, gpus: 8, nvswitches: 4, nics: 2, leaves: 1, spines: 2, row: 4,
 	}
 	hall = shape{
-		name: "a hall of opaque ids", opaque: true, racks: 24, servers: 4, feeds: 2, psus: 4, dimms: 16, disks: 4, fans: 6, gpus: 8, nvswitches: 4,
-		nics: 8, leaves: 2, spines: 4, mgmt: true, row: 8, rowAir: true,
+		name: "a hall of opaque ids", opaque: true, racks: 24, servers: 4, feeds: 2, psus: 4, dimms: 16, disks: 4, fans: 6, gpus: 8,
+		nvswitches: 4,
+		nics:       8, leaves: 2, spines: 4, mgmt: true, row: 8, rowAir: true,
 	}
 	four = shape{
 		name: "four feeds", racks: 4, servers: 6, feeds: 4, psus: 4,

@@ -116,9 +116,14 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 	}
 	p := &Predictor{
 		cfg: cfg, d: d, log: d.Log.With("stage", "predictor"),
-		decode:  wire.New("predictor", d.Bus, d.Log, d.Metrics),
-		retries: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again."}),
-		told:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."}, []string{"state"}),
+		decode: wire.New("predictor", d.Bus, d.Log, d.Metrics),
+		retries: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again.",
+		}),
+		told: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."},
+			[]string{"state"},
+		),
 	}
 	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {

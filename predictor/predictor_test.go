@@ -122,7 +122,9 @@ func (s *stand) told() int {
 	if err := s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicPredictions, Key: "gpu-r01-01", Value: []byte(mark)}); err != nil {
 		s.t.Fatal(err)
 	}
-	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Start: func(context.Context, int) (int64, error) { return 0, nil }}, func(_ context.Context, msgs []bus.Message) error {
+	err := s.bus.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicPredictions, Start: func(context.Context, int) (int64, error) { return 0, nil },
+	}, func(_ context.Context, msgs []bus.Message) error {
 		for _, m := range msgs {
 			switch {
 			case string(m.Value) == mark:
@@ -220,7 +222,8 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	s.start(s.recs)
 	s.wear(0, 4*time.Minute)
 	p := s.await(schemas.PredictionOpen)
-	if p.Resource != "gpu-r01-01/fan3" || p.Metric != "auspex_fan_speed_rpm" || p.Failure != "cooling.fan_failure" || !p.Below || p.Limit < 5400 || p.Limit > 6310 {
+	if p.Resource != "gpu-r01-01/fan3" || p.Metric != "auspex_fan_speed_rpm" || p.Failure != "cooling.fan_failure" || !p.Below ||
+		p.Limit < 5400 || p.Limit > 6310 {
 		t.Errorf("prediction %+v", p)
 	}
 	if p.ETAP10 == nil || p.ETAP10.After(*p.ETAP90) || p.Probability < 0.5 || p.SlopePerHour >= 0 || p.Site != "dc1" {
@@ -228,7 +231,8 @@ func TestWornFanIsToldAndComesTrue(t *testing.T) {
 	}
 	// Six tenths of what its neighbours turn at.
 	sentence := fmt.Sprintf("fan3 of gpu-r01-01 falls below %s rpm (a default: the device gives no limit) in about ", messages.Number(p.Limit))
-	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) || p.LimitSource != schemas.LimitDefault {
+	if !strings.HasPrefix(p.Explanation, sentence) || p.Sentence.ID != messages.Of(messages.Falls, schemas.LimitDefault) ||
+		p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q", p.Explanation)
 	}
 	s.wear(4*time.Minute, 18*time.Minute)
@@ -345,7 +349,8 @@ func hot(at time.Duration) *auspexv1.Batch {
 	power := 250 + 30*load + float64(quarters*13%9)
 	temp := 30 + power*(0.04+0.00007*at.Hours()) + float64(quarters*5%3)
 	return &auspexv1.Batch{Device: "gpu-r01-01", Collector: "dcgm", Gpus: &auspexv1.GpuColumns{
-		Gpu: []uint32{0}, BaseTime: began.Add(at).UnixNano(), Delta: []int64{0}, GpuTempCelsius: []float64{temp}, PowerUsageWatts: []float64{power}, GpuUtilPercent: []float64{9 * load},
+		Gpu: []uint32{0}, BaseTime: began.Add(at).UnixNano(), Delta: []int64{0}, GpuTempCelsius: []float64{temp},
+		PowerUsageWatts: []float64{power}, GpuUtilPercent: []float64{9 * load},
 	}}
 }
 
@@ -390,7 +395,9 @@ func TestWhatTheLoadExplainsSurvives(t *testing.T) {
 	if !bytes.Equal(follows(whole), follows(after)) {
 		t.Error("what was read again is not what would have been known without the crash")
 	}
-	if short := len(builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, cmdb.Placement{}, "").state()); len(follows(whole)) < short+1000 {
+	if short := len(
+		builtinEngine(t).track(deviceKey{}, &device{}, whole.gpu[1].limit, 1, cmdb.Placement{}, "").state(),
+	); len(follows(whole)) < short+1000 {
 		t.Error("no load was learnt")
 	}
 }
@@ -473,7 +480,9 @@ func TestPredictionWaitsForTheStore(t *testing.T) {
 	got := make(chan schemas.Prediction, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	err := s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicPredictions, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+	err := s.bus.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicPredictions, Group: "test",
+	}, func(_ context.Context, msgs []bus.Message) error {
 		var q schemas.Prediction
 		if err := json.Unmarshal(msgs[0].Value, &q); err != nil {
 			return err
@@ -536,7 +545,9 @@ func TestABatchThatContradictsItselfStopsNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	letters := 0
-	err = s.bus.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "test"}, func(_ context.Context, msgs []bus.Message) error {
+	err = s.bus.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicDeadletter, Group: "test",
+	}, func(_ context.Context, msgs []bus.Message) error {
 		letters += len(msgs)
 		cancel()
 		return nil
@@ -571,7 +582,9 @@ func TestAStopDoesNotWaitForABusThatIsAway(t *testing.T) {
 func TestSilentSeriesExpires(t *testing.T) {
 	e := builtinEngine(t)
 	key := openKey{"a/fan1", "auspex_fan_speed_rpm"}
-	e.open[key] = &opened{prediction: schemas.Prediction{ID: "prd-1", State: schemas.PredictionOpen, Time: began, Resource: "a/fan1", Server: "a", Metric: key.metric}}
+	e.open[key] = &opened{prediction: schemas.Prediction{
+		ID: "prd-1", State: schemas.PredictionOpen, Time: began, Resource: "a/fan1", Server: "a", Metric: key.metric,
+	}}
 	now := began.Add(time.Hour)
 	e.Expire(now) // its series may just not have been read since the restart
 	if len(e.changed) != 0 {

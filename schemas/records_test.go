@@ -11,7 +11,9 @@ import (
 )
 
 func TestAnAlertKeepsItsStateAndThatOfItsEvent(t *testing.T) {
-	a := schemas.Alert{Event: schemas.Event{ID: "e1", Type: "psu.input_lost", State: schemas.StateRaised}, Status: schemas.AlertFiring, Rule: "r"}
+	a := schemas.Alert{
+		Event: schemas.Event{ID: "e1", Type: "psu.input_lost", State: schemas.StateRaised}, Status: schemas.AlertFiring, Rule: "r",
+	}
 	b, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)

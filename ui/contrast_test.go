@@ -77,11 +77,21 @@ func oklab(c [3]float64, eyes [3][3]float64) [3]float64 {
 	for k := range c {
 		c[k] = min(1, max(0, c[k]))
 	}
-	lms := times([3][3]float64{{0.4122214708, 0.5363325363, 0.0514459929}, {0.2119034982, 0.6806995451, 0.1073969566}, {0.0883024619, 0.2817188376, 0.6299787005}}, c)
+	lms := times(
+		[3][3]float64{
+			{0.4122214708, 0.5363325363, 0.0514459929}, {0.2119034982, 0.6806995451, 0.1073969566}, {0.0883024619, 0.2817188376, 0.6299787005},
+		},
+		c,
+	)
 	for k := range lms {
 		lms[k] = math.Cbrt(lms[k])
 	}
-	return times([3][3]float64{{0.2104542553, 0.7936177850, -0.0040720468}, {1.9779984951, -2.4285922050, 0.4505937099}, {0.0259040371, 0.7827717662, -0.8086757660}}, lms)
+	return times(
+		[3][3]float64{
+			{0.2104542553, 0.7936177850, -0.0040720468}, {1.9779984951, -2.4285922050, 0.4505937099}, {0.0259040371, 0.7827717662, -0.8086757660},
+		},
+		lms,
+	)
 }
 
 // TestTextAndMarksStandOutInBothThemes measures the tokens: 4.5 for text and
@@ -103,7 +113,10 @@ func TestTextAndMarksStandOutInBothThemes(t *testing.T) {
 		floors[front+"-fill on ok-fill"] = 3.1
 		floors[front+"-fill on surface"] = 3
 	}
-	maps.Copy(floors, map[string]float64{"text-2 on critical-soft": 4.5, "text-2 on warning-soft": 4.5, "button-text on button": 4.5, "line-strong on surface": 3, "focus on bg": 3})
+	maps.Copy(floors, map[string]float64{
+		"text-2 on critical-soft": 4.5, "text-2 on warning-soft": 4.5, "button-text on button": 4.5, "line-strong on surface": 3,
+		"focus on bg": 3,
+	})
 	for pair, floor := range floors {
 		var front, back string
 		if _, err := fmt.Sscanf(pair, "%s on %s", &front, &back); err != nil {

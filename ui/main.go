@@ -74,7 +74,9 @@ func build(from, to string) error {
 		EntryPointsAdvanced: []api.EntryPoint{{InputPath: filepath.Join(src, "main.js"), OutputPath: "app"}},
 		Outdir:              out, Bundle: true, Write: true, Format: api.FormatESModule,
 		MinifyWhitespace: true, MinifyIdentifiers: true, MinifySyntax: true,
-		Engines:       []api.Engine{{Name: api.EngineChrome, Version: "123"}, {Name: api.EngineFirefox, Version: "120"}, {Name: api.EngineSafari, Version: "17.5"}},
+		Engines: []api.Engine{
+			{Name: api.EngineChrome, Version: "123"}, {Name: api.EngineFirefox, Version: "120"}, {Name: api.EngineSafari, Version: "17.5"},
+		},
 		LegalComments: api.LegalCommentsNone, LogLevel: api.LogLevelWarning, Charset: api.CharsetUTF8,
 	})
 	if len(result.Errors) > 0 {

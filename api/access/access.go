@@ -182,7 +182,9 @@ WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, n
 
 // Tokens lists at most limit tokens by name, those after a name.
 func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT name, role, created_ns, expires_ns, used_ns FROM api_tokens WHERE name>$1 ORDER BY name LIMIT $2`, after, limit)
+	rows, err := s.db.QueryContext(
+		ctx, `SELECT name, role, created_ns, expires_ns, used_ns FROM api_tokens WHERE name>$1 ORDER BY name LIMIT $2`, after, limit,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
@@ -230,7 +232,9 @@ func (s *Store) RevokeToken(ctx context.Context, name string) error {
 // use is noted.
 func (s *Store) Token(ctx context.Context, token string) (p Principal, found bool, err error) {
 	h, now := hashOf(token), s.now()
-	err = s.db.QueryRowContext(ctx, `SELECT name, role FROM api_tokens WHERE hash=$1 AND (expires_ns=0 OR expires_ns>$2)`, h, now.UnixNano()).Scan(&p.Name, &p.Role)
+	err = s.db.QueryRowContext(
+		ctx, `SELECT name, role FROM api_tokens WHERE hash=$1 AND (expires_ns=0 OR expires_ns>$2)`, h, now.UnixNano(),
+	).Scan(&p.Name, &p.Role)
 	p.token = h
 	if p, found, err = result(p, "look up token", err); !found || !s.note(h, now) {
 		return p, found, err

@@ -177,7 +177,10 @@ func TestTokensEndByThemselves(t *testing.T) {
 }
 
 func TestRolesAreNested(t *testing.T) {
-	for role, want := range map[string][]bool{access.RoleViewer: {true, false, false}, access.RoleOperator: {true, true, false}, access.RoleEngineer: {true, true, false}, access.RoleAdmin: {true, true, true}, "": {false, false, false}} {
+	for role, want := range map[string][]bool{
+		access.RoleViewer: {true, false, false}, access.RoleOperator: {true, true, false}, access.RoleEngineer: {true, true, false},
+		access.RoleAdmin: {true, true, true}, "": {false, false, false},
+	} {
 		p := access.Principal{Role: role}
 		for k, right := range []string{access.Read, access.Approve, access.Tokens} {
 			if p.May(right) != want[k] {

@@ -25,7 +25,9 @@ func topology() schemas.Topology {
 		{ID: "loose", Kind: schemas.KindServer},
 	}}
 	for _, s := range []string{"s1", "s2"} {
-		t.Resources = append(t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: map[string]string{schemas.AttrSerial: "SN-" + s}})
+		t.Resources = append(
+			t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: map[string]string{schemas.AttrSerial: "SN-" + s}},
+		)
 		for g := range 11 {
 			t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", s, 10-g), Kind: schemas.KindGPU, Parent: s})
 		}
@@ -50,18 +52,55 @@ func TestStates(t *testing.T) {
 		gpus  string
 	}{
 		{"nothing", fleet.Facts{}, fleet.OK, "00000000000"},
-		{"one GPU is the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.fallen_off_bus", "s1")}}, fleet.Critical, "00200000000"},
-		{"it hangs on the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s2")}}, fleet.Affected, "33333333333"},
-		{"single GPUs are hit", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s1/gpu10")}}, fleet.Affected, "00000000003"},
-		{"a mild cause", fleet.Facts{Incidents: []schemas.Incident{incident("warning", "s1/fan1", "cooling.fan_failure")}}, fleet.Warning, "00000000000"},
-		{"a job is to blame", fleet.Facts{Incidents: []schemas.Incident{incident("error", "job-1", "workload.error", "s1")}}, fleet.OK, "00000000000"},
-		{"a part fails next", fleet.Facts{Predictions: []schemas.Prediction{{Resource: "s1/fan1", Probability: 0.7}}}, fleet.Predicted, "00000000000"},
+		{
+			"one GPU is the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.fallen_off_bus", "s1")}},
+			fleet.Critical, "00200000000",
+		},
+		{
+			"it hangs on the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s2")}},
+			fleet.Affected, "33333333333",
+		},
+		{
+			"single GPUs are hit", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s1/gpu10")}},
+			fleet.Affected, "00000000003",
+		},
+		{
+			"a mild cause", fleet.Facts{Incidents: []schemas.Incident{incident("warning", "s1/fan1", "cooling.fan_failure")}}, fleet.Warning,
+			"00000000000",
+		},
+		{
+			"a job is to blame", fleet.Facts{Incidents: []schemas.Incident{incident("error", "job-1", "workload.error", "s1")}}, fleet.OK,
+			"00000000000",
+		},
+		{
+			"a part fails next", fleet.Facts{Predictions: []schemas.Prediction{{Resource: "s1/fan1", Probability: 0.7}}}, fleet.Predicted,
+			"00000000000",
+		},
 		{"no contact", fleet.Facts{Silent: map[string]string{"s1": "host"}}, fleet.Unknown, "77777777777"},
 		{"no contact with its BMC", fleet.Facts{Silent: map[string]string{"s1": "bmc"}}, fleet.Warning, "00000000000"},
-		{"in repair", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.gsp_hang")}, Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeEnforce)}}, fleet.Acting, "55555555555"},
-		{"a repair is only planned", fleet.Facts{Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeDryRun)}}, fleet.OK, "00000000000"},
-		{"taken out", fleet.Facts{Actions: []schemas.Action{action("quarantine", schemas.ActionDone, schemas.ModeEnforce)}}, fleet.Out, "66666666666"},
-		{"taken in again", fleet.Facts{Actions: []schemas.Action{action("resume", schemas.ActionDone, schemas.ModeEnforce), action("quarantine", schemas.ActionDone, schemas.ModeEnforce)}}, fleet.OK, "00000000000"},
+		{
+			"in repair",
+			fleet.Facts{
+				Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.gsp_hang")},
+				Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeEnforce)},
+			},
+			fleet.Acting, "55555555555",
+		},
+		{
+			"a repair is only planned", fleet.Facts{Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeDryRun)}},
+			fleet.OK, "00000000000",
+		},
+		{
+			"taken out", fleet.Facts{Actions: []schemas.Action{action("quarantine", schemas.ActionDone, schemas.ModeEnforce)}}, fleet.Out,
+			"66666666666",
+		},
+		{
+			"taken in again",
+			fleet.Facts{Actions: []schemas.Action{
+				action("resume", schemas.ActionDone, schemas.ModeEnforce), action("quarantine", schemas.ActionDone, schemas.ModeEnforce),
+			}},
+			fleet.OK, "00000000000",
+		},
 	} {
 		s := x.States(tc.facts)
 		states, gpus := s.Servers(x)
@@ -81,13 +120,19 @@ func TestStates(t *testing.T) {
 
 func TestIndexKnowsWhereThingsAre(t *testing.T) {
 	x := fleet.NewIndex(topology())
-	if len(x.Racks) != 2 || x.Racks[0].Row != "row1" || x.Racks[0].Site != "dc1" || x.Racks[0].Leaf != "leaf" || x.Racks[0].Feeds != [2]string{"pdu-a", "pdu-b"} {
+	if len(x.Racks) != 2 || x.Racks[0].Row != "row1" || x.Racks[0].Site != "dc1" || x.Racks[0].Leaf != "leaf" ||
+		x.Racks[0].Feeds != [2]string{"pdu-a", "pdu-b"} {
 		t.Errorf("racks: %+v", x.Racks)
 	}
-	if d := cmp.Diff([]string{"s1/gpu0", "s1/gpu1", "s1/gpu2", "s1/gpu3", "s1/gpu4", "s1/gpu5", "s1/gpu6", "s1/gpu7", "s1/gpu8", "s1/gpu9", "s1/gpu10"}, x.Parts("s1", schemas.KindGPU)); d != "" {
+	if d := cmp.Diff(
+		[]string{"s1/gpu0", "s1/gpu1", "s1/gpu2", "s1/gpu3", "s1/gpu4", "s1/gpu5", "s1/gpu6", "s1/gpu7", "s1/gpu8", "s1/gpu9", "s1/gpu10"},
+		x.Parts("s1", schemas.KindGPU),
+	); d != "" {
 		t.Error(d)
 	}
-	for id, want := range map[string]string{"s1": "s1", "s1/gpu3": "s1", "leaf/Ethernet1": "leaf", "s1/unlisted": "s1", "r1": "", "nothing": ""} {
+	for id, want := range map[string]string{
+		"s1": "s1", "s1/gpu3": "s1", "leaf/Ethernet1": "leaf", "s1/unlisted": "s1", "r1": "", "nothing": "",
+	} {
 		if got := x.Device(id); got != want {
 			t.Errorf("device of %s: %q", id, got)
 		}

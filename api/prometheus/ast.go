@@ -26,7 +26,8 @@ func tree(e parser.Expr) any {
 		return tree(n.Expr)
 	case *parser.AggregateExpr:
 		return map[string]any{
-			"type": "aggregation", "op": n.Op.String(), "expr": tree(n.Expr), "param": tree(n.Param), "grouping": list(n.Grouping), "without": n.Without,
+			"type": "aggregation", "op": n.Op.String(), "expr": tree(n.Expr), "param": tree(n.Param), "grouping": list(n.Grouping),
+			"without": n.Without,
 		}
 	case *parser.Call:
 		args := []any{}
@@ -37,7 +38,8 @@ func tree(e parser.Expr) any {
 		return map[string]any{"type": "call", "func": f, "args": args}
 	case *parser.BinaryExpr:
 		return map[string]any{
-			"type": "binaryExpr", "op": n.Op.String(), "lhs": tree(n.LHS), "rhs": tree(n.RHS), "matching": matching(n.VectorMatching), "bool": n.ReturnBool,
+			"type": "binaryExpr", "op": n.Op.String(), "lhs": tree(n.LHS), "rhs": tree(n.RHS), "matching": matching(n.VectorMatching),
+			"bool": n.ReturnBool,
 		}
 	case *parser.VectorSelector:
 		return selector("vectorSelector", n)

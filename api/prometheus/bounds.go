@@ -160,7 +160,10 @@ func windows(n parser.Node, at span) (float64, error) {
 		within := at.wide + e.Range
 		inner := span{float64(within)/float64(step) + 1, within}
 		if inner.steps > maxPoints+1 {
-			return 0, overf("a subquery would be evaluated at %.0f times for each series; at most %d are taken: make its step longer or its range shorter", inner.steps, maxPoints)
+			return 0, overf(
+				"a subquery would be evaluated at %.0f times for each series; at most %d are taken: make its step longer or its range shorter",
+				inner.steps, maxPoints,
+			)
 		}
 		own = at.steps * float64(e.Range) / float64(step)
 		at = inner

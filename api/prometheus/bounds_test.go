@@ -89,12 +89,21 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		status     int
 		want       string
 	}{
-		{"a subquery of every millisecond", "query", url.Values{"query": {`count(count_over_time({__name__=~".+"}[6h:1ms]))`}}, 422, "a subquery would be evaluated at 21600001 times"},
+		{
+			"a subquery of every millisecond", "query", url.Values{"query": {`count(count_over_time({__name__=~".+"}[6h:1ms]))`}}, 422,
+			"a subquery would be evaluated at 21600001 times",
+		},
 		{"one inside another", "query", url.Values{"query": {`max_over_time(min_over_time(load[3h:1s])[3h:1s])`}}, 422, "a subquery"},
 		{"one in a range", "query_range", rng(`max_over_time(load[3h:1s])`, "1"), 422, "a subquery"},
 		{"windows that overlap", "query_range", rng(`max_over_time(load[3h:2s])`, "0.4"), 422, "looks at more than"},
-		{"parentheses", "query", url.Values{"query": {strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)}}, 400, "the query has 100001 bytes"},
-		{"fewer parentheses", "query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400, "nests deeper"},
+		{
+			"parentheses", "query", url.Values{"query": {strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)}}, 400,
+			"the query has 100001 bytes",
+		},
+		{
+			"fewer parentheses", "query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400,
+			"nests deeper",
+		},
 		{"parentheses that do not close", "query", url.Values{"query": {strings.Repeat("(", 60_000)}}, 400, "nests deeper"},
 		{"signs", "query", url.Values{"query": {strings.Repeat("-", 60_000) + "1"}}, 400, "nests deeper"},
 		{"signs apart", "query", url.Values{"query": {strings.Repeat("- + ", 15_000) + "1"}}, 400, "nests deeper"},
@@ -106,16 +115,28 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		{"many numbers", "query", url.Values{"query": {"sum(" + strings.Repeat("1,", 30_000) + "1)"}}, 400, ""},
 		{"many matchers", "query", url.Values{"query": {"load{" + strings.Repeat(`a!="b",`, 9_000) + "}"}}, 400, "operators"},
 		{"a wide pattern", "query", url.Values{"query": {`count(load{server=~"` + strings.Repeat("s1|", 20_000) + `s2"})`}}, 200, "success"},
-		{"functions of functions", "query", url.Values{"query": {strings.Repeat("abs(", 12_000) + "load" + strings.Repeat(")", 12_000)}}, 400, "nests deeper"},
+		{
+			"functions of functions", "query", url.Values{"query": {strings.Repeat("abs(", 12_000) + "load" + strings.Repeat(")", 12_000)}}, 400,
+			"nests deeper",
+		},
 		{"many selectors", "series", url.Values{"match[]": strings.Split(strings.Repeat("load ", 4000), " ")}, 400, "selectors are asked for"},
 		{"a long selector", "series", url.Values{"match[]": {`{a="` + strings.Repeat("x", 70_000) + `"}`}}, 400, "bytes"},
-		{"a deep query to be formatted", "format_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400, "nests deeper"},
-		{"a deep query to be parsed", "parse_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400, "nests deeper"},
+		{
+			"a deep query to be formatted", "format_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}},
+			400, "nests deeper",
+		},
+		{
+			"a deep query to be parsed", "parse_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400,
+			"nests deeper",
+		},
 		{"a step below the clock", "query_range", rng("load", "1e-9"), 400, "shorter than 1ms"},
 		{"a step below the clock, in words", "query_range", rng("load", "0.0009"), 400, "shorter than 1ms"},
 		{"looking back by less than the clock", "query", url.Values{"query": {"load"}, "lookback_delta": {"1e-9"}}, 400, "shorter than 1ms"},
 		{"too many points", "query_range", rng("load", "0.1"), 400, "11,000 points"},
-		{"too many points over all time", "query_range", url.Values{"query": {"1"}, "start": {"-62135596800"}, "end": {"253402300799"}, "step": {"86400"}}, 400, "11,000 points"},
+		{
+			"too many points over all time", "query_range",
+			url.Values{"query": {"1"}, "start": {"-62135596800"}, "end": {"253402300799"}, "step": {"86400"}}, 400, "11,000 points",
+		},
 		{"a time that is none", "query", url.Values{"query": {"1"}, "time": {"1e300"}}, 400, "cannot parse"},
 		{"a time after the last", "query", url.Values{"query": {"1"}, "time": {"9e15"}}, 400, "years 1 to 9999"},
 		{"what is in use", "query_range", rng(`sum by (server) (rate(load[5m]))`, "15"), 200, "success"},
@@ -142,14 +163,32 @@ func TestAnswersAndReadsAreBounded(t *testing.T) {
 		form   url.Values
 		want   string
 	}{
-		{"bytes of a range", func(c *prometheus.Config) { c.MaxBytes = 20_000 }, "query", url.Values{"query": {"load[1h]"}, "time": {T(0)}}, "answer has more than 20000 bytes"},
-		{"bytes of one series", func(c *prometheus.Config) { c.MaxBytes = 2_000 }, "query", url.Values{"query": {`load{server="s1"}[1h]`}, "time": {T(0)}}, "answer has more than 2000 bytes"},
-		{"bytes of a list of series", func(c *prometheus.Config) { c.MaxBytes = 1_000 }, "series", url.Values{"match[]": {"load"}}, "answer has more than 1000 bytes"},
+		{
+			"bytes of a range", func(c *prometheus.Config) { c.MaxBytes = 20_000 }, "query", url.Values{"query": {"load[1h]"}, "time": {T(0)}},
+			"answer has more than 20000 bytes",
+		},
+		{
+			"bytes of one series", func(c *prometheus.Config) { c.MaxBytes = 2_000 }, "query",
+			url.Values{"query": {`load{server="s1"}[1h]`}, "time": {T(0)}}, "answer has more than 2000 bytes",
+		},
+		{
+			"bytes of a list of series", func(c *prometheus.Config) { c.MaxBytes = 1_000 }, "series", url.Values{"match[]": {"load"}},
+			"answer has more than 1000 bytes",
+		},
 		{"bytes of names", func(c *prometheus.Config) { c.MaxBytes = 40 }, "labels", nil, "answer has more than 40 bytes"},
-		{"series of a query", func(c *prometheus.Config) { c.MaxSeries = 49 }, "query", url.Values{"query": {"count(load)"}, "time": {T(0)}}, "more than 49 series"},
+		{
+			"series of a query", func(c *prometheus.Config) { c.MaxSeries = 49 }, "query", url.Values{"query": {"count(load)"}, "time": {T(0)}},
+			"more than 49 series",
+		},
 		{"series of a list", func(c *prometheus.Config) { c.MaxSeries = 49 }, "series", url.Values{"match[]": {"load"}}, "more than 49 series"},
-		{"series of two selectors", func(c *prometheus.Config) { c.MaxSeries = 75 }, "query", url.Values{"query": {"count(load) + count(load offset 1m)"}, "time": {T(0)}}, "more than 75 series"},
-		{"samples looked at", func(c *prometheus.Config) { c.MaxTouched = 5_000 }, "query", url.Values{"query": {"sum(sum_over_time(load[1h]))"}, "time": {T(0)}}, "more than 5000 samples"},
+		{
+			"series of two selectors", func(c *prometheus.Config) { c.MaxSeries = 75 }, "query",
+			url.Values{"query": {"count(load) + count(load offset 1m)"}, "time": {T(0)}}, "more than 75 series",
+		},
+		{
+			"samples looked at", func(c *prometheus.Config) { c.MaxTouched = 5_000 }, "query",
+			url.Values{"query": {"sum(sum_over_time(load[1h]))"}, "time": {T(0)}}, "more than 5000 samples",
+		},
 	} {
 		h := over(t, store, tc.change)
 		w := ask(h, tc.path, tc.form)
@@ -237,7 +276,10 @@ func TestCallersTakeTurns(t *testing.T) {
 	codes := make(chan [2]any, 200)
 	send := func(caller string) {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", prometheus.Prefix+"query?query=load", nil).WithContext(context.WithValue(t.Context(), callerKey{}, caller)))
+		h.ServeHTTP(
+			w,
+			httptest.NewRequest("GET", prometheus.Prefix+"query?query=load", nil).WithContext(context.WithValue(t.Context(), callerKey{}, caller)),
+		)
 		codes <- [2]any{caller, w.Code}
 	}
 	go send("greedy")
@@ -323,7 +365,10 @@ func TestAWaitingQueryThatIsAbandonedGivesItsTurnOn(t *testing.T) {
 }
 
 func FuzzNoQueryIsDear(f *testing.F) {
-	for _, q := range []string{`load`, `sum(rate(load[5m]))`, `max_over_time(load[1h:1s])`, `((((1))))`, `-+-1`, `load{a=~"(a|b)*c"}`, `load[1h:1ms] @ start()`, `"\"("`, "`(`", `# (`, `{__name__=~".+"}`, `quantile_over_time(0.5, load[1h:1s])`} {
+	for _, q := range []string{
+		`load`, `sum(rate(load[5m]))`, `max_over_time(load[1h:1s])`, `((((1))))`, `-+-1`, `load{a=~"(a|b)*c"}`, `load[1h:1ms] @ start()`,
+		`"\"("`, "`(`", `# (`, `{__name__=~".+"}`, `quantile_over_time(0.5, load[1h:1s])`,
+	} {
 		f.Add(q)
 	}
 	h := over(f, fleet(f, 3), nil)

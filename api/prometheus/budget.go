@@ -54,7 +54,9 @@ type countedQuerier struct {
 const stepCost = 10
 
 // Select implements storage.Querier.
-func (q countedQuerier) Select(ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
+func (q countedQuerier) Select(
+	ctx context.Context, sorted bool, hints *storage.SelectHints, matchers ...*labels.Matcher,
+) storage.SeriesSet {
 	set := &countedSet{SeriesSet: q.Querier.Select(ctx, sorted, hints, matchers...), b: q.b, weight: 1, steps: 1}
 	if hints != nil && hints.Step > 0 {
 		set.steps += stepCost * ((hints.End - hints.Start) / hints.Step)

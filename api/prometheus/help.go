@@ -59,14 +59,17 @@ var described = map[string]Metadata{
 
 // units are the base units of names (formats, section 8) and how a sentence says them.
 var units = map[string]string{
-	"celsius": "in °C", "rpm": "in turns a minute", "ratio": "from 0 to 1", "watts": "in watts", "volts": "in volts", "amperes": "in amperes", "dbm": "in dBm",
+	"celsius": "in °C", "rpm": "in turns a minute", "ratio": "from 0 to 1", "watts": "in watts", "volts": "in volts", "amperes": "in amperes",
+	"dbm":    "in dBm",
 	"joules": "in joules", "hertz": "in hertz", "pascals": "in pascals", "seconds": "in seconds", "bytes": "in bytes", "percent": "in percent",
 }
 
 // words are parts of names that are written otherwise in a sentence.
 var words = map[string]string{
-	"ecc": "ECC", "pcie": "PCIe", "bgp": "BGP", "fec": "FEC", "ber": "bit error rate", "rx": "received", "tx": "sent", "bmc": "BMC", "pfc": "PFC",
-	"cpu": "CPU", "gpu": "GPU", "dimm": "DIMM", "psu": "PSU", "nic": "NIC", "pdu": "PDU", "crac": "CRAC", "nvlink": "NVLink", "nvswitch": "NVSwitch", "crc": "CRC",
+	"ecc": "ECC", "pcie": "PCIe", "bgp": "BGP", "fec": "FEC", "ber": "bit error rate", "rx": "received", "tx": "sent", "bmc": "BMC",
+	"pfc": "PFC",
+	"cpu": "CPU", "gpu": "GPU", "dimm": "DIMM", "psu": "PSU", "nic": "NIC", "pdu": "PDU", "crac": "CRAC", "nvlink": "NVLink",
+	"nvswitch": "NVSwitch", "crc": "CRC",
 }
 
 // Describe says what a metric is. The names of our own say it: kind, quantity,

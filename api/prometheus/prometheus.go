@@ -116,11 +116,20 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 			EnableAtModifier: true, EnableNegativeOffset: true, Parser: p,
 			NoStepSubqueryIntervalFn: func(int64) int64 { return subqueryStep.Milliseconds() },
 		}),
-		served: client.NewCounterVec(client.CounterOpts{Name: "auspex_api_prometheus_requests_total", Help: "Requests to the Prometheus read API by route and result."}, []string{"route", "result"}),
+		served: client.NewCounterVec(
+			client.CounterOpts{Name: "auspex_api_prometheus_requests_total", Help: "Requests to the Prometheus read API by route and result."},
+			[]string{"route", "result"},
+		),
 	}
 	if reg != nil {
-		running := client.NewGaugeFunc(client.GaugeOpts{Name: "auspex_api_prometheus_queries_running", Help: "Queries of the Prometheus read API that are at work."}, func() float64 { n, _ := h.queue.counts(); return float64(n) })
-		waiting := client.NewGaugeFunc(client.GaugeOpts{Name: "auspex_api_prometheus_queries_waiting", Help: "Queries of the Prometheus read API that wait for their turn."}, func() float64 { _, n := h.queue.counts(); return float64(n) })
+		running := client.NewGaugeFunc(
+			client.GaugeOpts{Name: "auspex_api_prometheus_queries_running", Help: "Queries of the Prometheus read API that are at work."},
+			func() float64 { n, _ := h.queue.counts(); return float64(n) },
+		)
+		waiting := client.NewGaugeFunc(
+			client.GaugeOpts{Name: "auspex_api_prometheus_queries_waiting", Help: "Queries of the Prometheus read API that wait for their turn."},
+			func() float64 { _, n := h.queue.counts(); return float64(n) },
+		)
 		for _, c := range []client.Collector{h.served, running, waiting} {
 			if err := reg.Register(c); err != nil {
 				return nil, fmt.Errorf("prometheus api: %w", err)
@@ -150,7 +159,10 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	route(get, "runtimeinfo", "status/runtimeinfo", h.runtimeInfo)
 	route(get, "tsdb", "status/tsdb", h.tsdbStatus)
 	route(get, "buildinfo", "status/buildinfo", func(*http.Request) result {
-		return result{data: map[string]string{"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(), "application": "Auspex"}}
+		return result{data: map[string]string{
+			"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
+			"application": "Auspex",
+		}}
 	})
 	mux.HandleFunc(Prefix, func(w http.ResponseWriter, r *http.Request) {
 		h.serve(w, r, "other", func(*http.Request) result { return fail(errNotFound, errors.New("no such route")) })

@@ -105,9 +105,18 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 			`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"gpu":"0","server":"s1"},"value":[` + T(2) + `,"1e+21"]}]}}`,
 		},
 		{"nothing", "GET", "query", url.Values{"query": {`nope`}}, 200, `{"status":"success","data":{"resultType":"vector","result":[]}}`},
-		{"scalar", "GET", "query", url.Values{"query": {`1+1`}, "time": {"12.5"}}, 200, `{"status":"success","data":{"resultType":"scalar","result":[12.500,"2"]}}`},
-		{"string", "GET", "query", url.Values{"query": {`"a"`}, "time": {"1970-01-01T00:00:01Z"}}, 200, `{"status":"success","data":{"resultType":"string","result":[1,"a"]}}`},
-		{"not a number", "GET", "query", url.Values{"query": {`0/0`}, "time": {"1"}}, 200, `{"status":"success","data":{"resultType":"scalar","result":[1,"NaN"]}}`},
+		{
+			"scalar", "GET", "query", url.Values{"query": {`1+1`}, "time": {"12.5"}}, 200,
+			`{"status":"success","data":{"resultType":"scalar","result":[12.500,"2"]}}`,
+		},
+		{
+			"string", "GET", "query", url.Values{"query": {`"a"`}, "time": {"1970-01-01T00:00:01Z"}}, 200,
+			`{"status":"success","data":{"resultType":"string","result":[1,"a"]}}`,
+		},
+		{
+			"not a number", "GET", "query", url.Values{"query": {`0/0`}, "time": {"1"}}, 200,
+			`{"status":"success","data":{"resultType":"scalar","result":[1,"NaN"]}}`,
+		},
 		{
 			"range selector", "GET", "query",
 			url.Values{"query": {`odd[3s]`}, "time": {at(2)}},
@@ -133,11 +142,21 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 			`{"status":"success","data":[{"__name__":"DCGM_FI_DEV_GPU_TEMP","gpu":"1","server":"s1"},{"__name__":"odd","note":"a \"b\" \\ \u003cé\u003e"}]}`,
 		},
 		{"labels", "POST", "labels", nil, 200, `{"status":"success","data":["__name__","gpu","note","server"]}`},
-		{"labels of a match", "GET", "labels", url.Values{"match[]": {"odd"}, "limit": {"1"}}, 200, `{"status":"success","data":["__name__"],"warnings":["results truncated due to limit"]}`},
+		{
+			"labels of a match", "GET", "labels", url.Values{"match[]": {"odd"}, "limit": {"1"}}, 200,
+			`{"status":"success","data":["__name__"],"warnings":["results truncated due to limit"]}`,
+		},
 		{"label values", "GET", "label/gpu/values", nil, 200, `{"status":"success","data":["0","1"]}`},
-		{"label values of two matches", "GET", "label/__name__/values", url.Values{"match[]": {"odd", `{gpu="1"}`}}, 200, `{"status":"success","data":["DCGM_FI_DEV_GPU_TEMP","odd"]}`},
+		{
+			"label values of two matches", "GET", "label/__name__/values", url.Values{"match[]": {"odd", `{gpu="1"}`}}, 200,
+			`{"status":"success","data":["DCGM_FI_DEV_GPU_TEMP","odd"]}`,
+		},
 		{"label values, none", "GET", "label/nope/values", nil, 200, `{"status":"success","data":[]}`},
-		{"label values, the times that promtool sends", "GET", "label/gpu/values", url.Values{"start": {"-292273086-05-16T16:47:06Z"}, "end": {"292277025-08-18T07:12:54.999999999Z"}}, 200, `{"status":"success","data":["0","1"]}`},
+		{
+			"label values, the times that promtool sends", "GET", "label/gpu/values",
+			url.Values{"start": {"-292273086-05-16T16:47:06Z"}, "end": {"292277025-08-18T07:12:54.999999999Z"}}, 200,
+			`{"status":"success","data":["0","1"]}`,
+		},
 		{
 			"metadata", "GET", "metadata",
 			url.Values{"metric": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"}},
@@ -148,16 +167,43 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 		{"rules", "GET", "rules", nil, 200, `{"status":"success","data":{"groups":[]}}`},
 		{"alerts", "GET", "alerts", nil, 200, `{"status":"success","data":{"alerts":[]}}`},
 
-		{"syntax", "GET", "query", url.Values{"query": {"up{"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"query\": 1:4: parse error: unexpected end of input inside braces"}`},
-		{"bad time", "GET", "query", url.Values{"query": {"1"}, "time": {"x"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"time\": cannot parse \"x\" to a valid timestamp"}`},
-		{"no start", "GET", "query_range", url.Values{"query": {"1"}, "end": {"1"}, "step": {"1"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"start\": cannot parse \"\" to a valid timestamp"}`},
-		{"end first", "GET", "query_range", url.Values{"query": {"1"}, "start": {"2"}, "end": {"1"}, "step": {"1"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"end\": end timestamp must not be before start time"}`},
-		{"no step", "GET", "query_range", url.Values{"query": {"1"}, "start": {"1"}, "end": {"2"}, "step": {"0"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"step\": zero or negative query resolution step widths are not accepted. Try a positive integer"}`},
-		{"too many points", "GET", "query_range", url.Values{"query": {"1"}, "start": {"1"}, "end": {"20000"}, "step": {"1"}}, 400, `{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"}`},
+		{
+			"syntax", "GET", "query", url.Values{"query": {"up{"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"query\": 1:4: parse error: unexpected end of input inside braces"}`,
+		},
+		{
+			"bad time", "GET", "query", url.Values{"query": {"1"}, "time": {"x"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"time\": cannot parse \"x\" to a valid timestamp"}`,
+		},
+		{
+			"no start", "GET", "query_range", url.Values{"query": {"1"}, "end": {"1"}, "step": {"1"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"start\": cannot parse \"\" to a valid timestamp"}`,
+		},
+		{
+			"end first", "GET", "query_range", url.Values{"query": {"1"}, "start": {"2"}, "end": {"1"}, "step": {"1"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"end\": end timestamp must not be before start time"}`,
+		},
+		{
+			"no step", "GET", "query_range", url.Values{"query": {"1"}, "start": {"1"}, "end": {"2"}, "step": {"0"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"step\": zero or negative query resolution step widths are not accepted. Try a positive integer"}`,
+		},
+		{
+			"too many points", "GET", "query_range", url.Values{"query": {"1"}, "start": {"1"}, "end": {"20000"}, "step": {"1"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"}`,
+		},
 		{"series of nothing", "GET", "series", nil, 400, `{"status":"error","errorType":"bad_data","error":"no match[] parameter provided"}`},
-		{"series of everything", "GET", "series", url.Values{"match[]": {`{a=~".*"}`}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"match[]\": match[] must contain at least one non-empty matcher"}`},
-		{"bad limit", "GET", "labels", url.Values{"limit": {"-1"}}, 400, `{"status":"error","errorType":"bad_data","error":"invalid parameter \"limit\": limit must be non-negative"}`},
-		{"not one series", "GET", "query", url.Values{"query": {`DCGM_FI_DEV_GPU_TEMP * on(server) DCGM_FI_DEV_GPU_TEMP`}, "time": {at(2)}}, 422, `"errorType":"execution"`},
+		{
+			"series of everything", "GET", "series", url.Values{"match[]": {`{a=~".*"}`}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"match[]\": match[] must contain at least one non-empty matcher"}`,
+		},
+		{
+			"bad limit", "GET", "labels", url.Values{"limit": {"-1"}}, 400,
+			`{"status":"error","errorType":"bad_data","error":"invalid parameter \"limit\": limit must be non-negative"}`,
+		},
+		{
+			"not one series", "GET", "query", url.Values{"query": {`DCGM_FI_DEV_GPU_TEMP * on(server) DCGM_FI_DEV_GPU_TEMP`}, "time": {at(2)}}, 422,
+			`"errorType":"execution"`,
+		},
 		{"no time left", "GET", "query", url.Values{"query": {`DCGM_FI_DEV_GPU_TEMP`}, "timeout": {"0.000000001"}}, 503, `"errorType":"timeout"`},
 		{"no such route", "GET", "nope", nil, 404, `{"status":"error","errorType":"not_found","error":"no such route"}`},
 	} {
@@ -172,7 +218,8 @@ func TestAnswersAreThoseOfPrometheus(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) || strings.HasPrefix(tc.want, "{") && !jsonEqual(t, w.Body.String(), tc.want) {
+			if w.Code != tc.status || !strings.Contains(w.Body.String(), tc.want) || strings.HasPrefix(tc.want, "{") &&
+				!jsonEqual(t, w.Body.String(), tc.want) {
 				t.Errorf("%d\n got %s\nwant %s", w.Code, w.Body, tc.want)
 			}
 		})
@@ -219,7 +266,10 @@ func TestPromtoolReadsTheAPI(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"query", "instant", "--time", T(4), base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`}, `DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`},
+		{
+			[]string{"query", "instant", "--time", T(4), base, `DCGM_FI_DEV_GPU_TEMP{gpu="1"}`},
+			`DCGM_FI_DEV_GPU_TEMP{gpu="1", server="s1"} => 50 @[`,
+		},
 		{[]string{"query", "range", "--start", T(0), "--end", T(1), "--step", "1s", base, `DCGM_FI_DEV_GPU_TEMP{gpu="0"}`}, "40.5 @["},
 		{[]string{"query", "series", "--match", "odd", base}, `{__name__="odd"`},
 		{[]string{"query", "labels", base, "gpu"}, "0\n1\n"},
@@ -238,7 +288,11 @@ func TestRulesAndTheirAlertsAreShown(t *testing.T) {
 	}
 	defer w.Close()
 	file := filepath.Join(t.TempDir(), "rules.yml")
-	if err := os.WriteFile(file, []byte("groups: [{name: g, rules: [{alert: Always, expr: 'vector(3) > 2', labels: {severity: error}}, {record: one, expr: '1'}]}]"), 0o600); err != nil {
+	if err := os.WriteFile(
+		file,
+		[]byte("groups: [{name: g, rules: [{alert: Always, expr: 'vector(3) > 2', labels: {severity: error}}, {record: one, expr: '1'}]}]"),
+		0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	p := parser.NewParser(parser.Options{})

@@ -183,7 +183,9 @@ func (h *handler) queryRange(r *http.Request) result {
 	case p.bad != nil:
 		return *p.bad
 	case (end.UnixMilli()-start.UnixMilli())/step.Milliseconds() > maxPoints:
-		return fail(errBadData, errors.New("exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"))
+		return fail(
+			errBadData, errors.New("exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)"),
+		)
 	}
 	text := r.FormValue("query")
 	b := h.budget(r.Context())
@@ -295,7 +297,9 @@ func (h *handler) series(r *http.Request) result {
 }
 
 func (h *handler) labels(r *http.Request) result {
-	return h.names(r, func(ctx context.Context, q storage.Querier, hints *storage.LabelHints, m []*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return h.names(r, func(
+		ctx context.Context, q storage.Querier, hints *storage.LabelHints, m []*labels.Matcher,
+	) ([]string, annotations.Annotations, error) {
 		return q.LabelNames(ctx, hints, m...)
 	})
 }
@@ -308,13 +312,18 @@ func (h *handler) labelValues(r *http.Request) result {
 	if !model.UTF8Validation.IsValidLabelName(name) {
 		return fail(errBadData, fmt.Errorf("invalid label name: %q", name))
 	}
-	return h.names(r, func(ctx context.Context, q storage.Querier, hints *storage.LabelHints, m []*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return h.names(r, func(
+		ctx context.Context, q storage.Querier, hints *storage.LabelHints, m []*labels.Matcher,
+	) ([]string, annotations.Annotations, error) {
 		return q.LabelValues(ctx, name, hints, m...)
 	})
 }
 
 // names answers with the sorted union of what read finds for each set of matchers.
-func (h *handler) names(r *http.Request, read func(context.Context, storage.Querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error)) result {
+func (h *handler) names(
+	r *http.Request,
+	read func(context.Context, storage.Querier, *storage.LabelHints, []*labels.Matcher) ([]string, annotations.Annotations, error),
+) result {
 	p := parameters{r: r}
 	limit, start, end, sets := p.limit(), p.time("start", minTime), p.time("end", maxTime), h.matchers(&p)
 	if p.bad != nil {

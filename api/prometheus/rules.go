@@ -55,7 +55,9 @@ type (
 )
 
 func evaluated(r promrules.Rule, kind string) evaluation {
-	e := evaluation{Health: r.Health(), EvaluationTime: r.GetEvaluationDuration().Seconds(), LastEvaluation: r.GetEvaluationTimestamp(), Type: kind}
+	e := evaluation{
+		Health: r.Health(), EvaluationTime: r.GetEvaluationDuration().Seconds(), LastEvaluation: r.GetEvaluationTimestamp(), Type: kind,
+	}
 	if err := r.LastError(); err != nil {
 		e.LastError = err.Error()
 	}

@@ -73,9 +73,11 @@ func (h *handler) runtimeInfo(*http.Request) result {
 		ok, read = s.Reloaded()
 	}
 	return result{data: map[string]any{
-		"startTime": s.Started.UTC(), "CWD": cwd, "hostname": host, "serverTime": h.now().UTC(), "reloadConfigSuccess": ok, "lastConfigTime": read.UTC(),
-		"corruptionCount": 0, "goroutineCount": runtime.NumGoroutine(), "GOMAXPROCS": runtime.GOMAXPROCS(0), "GOMEMLIMIT": debug.SetMemoryLimit(-1),
-		"GOGC": os.Getenv("GOGC"), "GODEBUG": os.Getenv("GODEBUG"), "storageRetention": flagDuration(s.Retention),
+		"startTime": s.Started.UTC(), "CWD": cwd, "hostname": host, "serverTime": h.now().UTC(), "reloadConfigSuccess": ok,
+		"lastConfigTime":  read.UTC(),
+		"corruptionCount": 0, "goroutineCount": runtime.NumGoroutine(), "GOMAXPROCS": runtime.GOMAXPROCS(0),
+		"GOMEMLIMIT": debug.SetMemoryLimit(-1),
+		"GOGC":       os.Getenv("GOGC"), "GODEBUG": os.Getenv("GODEBUG"), "storageRetention": flagDuration(s.Retention),
 	}}
 }
 
@@ -119,8 +121,9 @@ func (h *handler) tsdbStatus(r *http.Request) result {
 		now = head{s.NumSeries, found.NumLabelPairs, s.MinTime, s.MaxTime}
 	}
 	return result{data: map[string]any{
-		"headStats": now, "seriesCountByMetricName": of(found.CardinalityMetricsStats), "labelValueCountByLabelName": of(found.CardinalityLabelStats),
-		"memoryInBytesByLabelName": of(found.LabelValueStats), "seriesCountByLabelValuePair": of(found.LabelValuePairsStats),
+		"headStats": now, "seriesCountByMetricName": of(found.CardinalityMetricsStats),
+		"labelValueCountByLabelName": of(found.CardinalityLabelStats),
+		"memoryInBytesByLabelName":   of(found.LabelValueStats), "seriesCountByLabelValuePair": of(found.LabelValuePairsStats),
 	}}
 }
 

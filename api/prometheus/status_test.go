@@ -38,7 +38,8 @@ func TestStatusIsWhatClientsReadOfPrometheus(t *testing.T) {
 	}
 	var config map[string]string
 	get("status/config", &config)
-	if !strings.Contains(config["yaml"], "postgres://auspex:<secret>@db/auspex?sslmode=require") || strings.Contains(config["yaml"], "hunter2") {
+	if !strings.Contains(config["yaml"], "postgres://auspex:<secret>@db/auspex?sslmode=require") ||
+		strings.Contains(config["yaml"], "hunter2") {
 		t.Errorf("%q", config["yaml"])
 	}
 	var flags map[string]string

@@ -50,8 +50,12 @@ func NewHub(epoch string, maxReaders int, reg prometheus.Registerer) (*Hub, erro
 	h := &Hub{
 		epoch: epoch, max: maxReaders, readers: make(map[*Reader]struct{}),
 		clients: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_api_stream_clients", Help: "Readers of the live stream."}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_stream_dropped_total", Help: "Readers of the live stream that were ended since they did not keep up."}),
-		sent:    prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_api_stream_messages_total", Help: "Messages put on the live stream."}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_api_stream_dropped_total", Help: "Readers of the live stream that were ended since they did not keep up.",
+		}),
+		sent: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_api_stream_messages_total", Help: "Messages put on the live stream.",
+		}),
 	}
 	for _, c := range []prometheus.Collector{h.clients, h.dropped, h.sent} {
 		if err := reg.Register(c); err != nil {

@@ -16,7 +16,8 @@ func benchProduct(set []string, errw io.Writer) (*bench.Product, error) {
 	}
 	s := newStack(cfg, io.Discard, errw)
 	parts := map[string]func() []run.Component{
-		"state": func() []run.Component { return []run.Component{s.state()} }, "bus": func() []run.Component { return []run.Component{s.openBus()} },
+		"state":     func() []run.Component { return []run.Component{s.state()} },
+		"bus":       func() []run.Component { return []run.Component{s.openBus()} },
 		RoleProcess: s.process, RoleCorrelate: s.correlate, RolePredict: s.predict, RoleControl: s.control, RoleCollect: s.collect,
 	}
 	return &bench.Product{

@@ -66,7 +66,9 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "roles %v; bus %s; history %s; control %s; %d rules\n", cfg.Roles, cfg.Bus.Type, cfg.Store.ClickHouse, cfg.Control.Mode, rules)
+	fmt.Fprintf(
+		out, "roles %v; bus %s; history %s; control %s; %d rules\n", cfg.Roles, cfg.Bus.Type, cfg.Store.ClickHouse, cfg.Control.Mode, rules,
+	)
 	for _, name := range cfg.Collectors.Keys() {
 		fmt.Fprintf(out, "collector %s: %d targets\n", name, targets[name])
 	}

@@ -44,9 +44,14 @@ func (c *clock) check() (say string, wrong error) {
 	c.lastWall, c.lastMono = now, passed
 	switch behind := c.latest.Sub(now); {
 	case now.Before(notBefore):
-		wrong = fmt.Errorf("the clock of this machine says %s, which cannot be; set it, or let a time service do so", now.UTC().Format(time.DateOnly))
+		wrong = fmt.Errorf(
+			"the clock of this machine says %s, which cannot be; set it, or let a time service do so", now.UTC().Format(time.DateOnly),
+		)
 	case behind > clockTolerance:
-		wrong = fmt.Errorf("the clock of this machine is %s behind what was stored before; the hot window takes no samples until it has caught up", behind.Round(time.Second))
+		wrong = fmt.Errorf(
+			"the clock of this machine is %s behind what was stored before; the hot window takes no samples until it has caught up",
+			behind.Round(time.Second),
+		)
 	}
 	if now.After(c.latest) {
 		c.latest = now

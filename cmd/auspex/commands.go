@@ -107,13 +107,18 @@ that it names, and puts in force what can change while the process runs.`,
 	c.Flags().StringVar(&f.mode, "mode", "", "mode of control: observe, dry-run, approve or enforce")
 	c.Flags().StringVar(&f.listen, "listen", "", "`address` of the API and the web UI (default 127.0.0.1:8080)")
 	c.Flags().StringSliceVar(&f.roles, "role", nil, "roles of this process: "+strings.Join(Roles(), ", "))
-	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"observe", "dry-run", "approve", "enforce"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc(
+		"mode", cobra.FixedCompletions([]string{"observe", "dry-run", "approve", "enforce"}, cobra.ShellCompDirectiveNoFileComp),
+	)
 	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(Roles(), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 func configCommand(std IO) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "Check, show or write a configuration", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{
+		Use: "config", Short: "Check, show or write a configuration", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	f := &configFlags{}
 	var connect bool
 	check := &cobra.Command{
@@ -159,7 +164,10 @@ func configCommand(std IO) *cobra.Command {
 }
 
 func checkCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "check", Short: "Check files that others read too", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{
+		Use: "check", Short: "Check files that others read too", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	parent.AddCommand(&cobra.Command{
 		Use: "rules FILE...", Short: "Check Prometheus rule files", Args: someArgs("a rule file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -219,7 +227,10 @@ func replayCommand() *cobra.Command {
 }
 
 func backtestCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "backtest", Short: "Hold the predictor against recorded metrics", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	parent := &cobra.Command{
+		Use: "backtest", Short: "Hold the predictor against recorded metrics", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
 	fo := backtest.ForecastOptions{}
 	forecast := &cobra.Command{
 		Use: "forecast", Short: "Predict when metrics cross their limits", Args: noArgs,
@@ -273,13 +284,17 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
-	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1", "`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones")
+	c.Flags().StringVar(
+		&o.Listen, "listen", "127.0.0.1",
+		"`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones",
+	)
 	return c
 }
 
 func cmdbCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "cmdb", Short: "Import, export or restore the inventory", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use: "cmdb", Short: "Import, export or restore the inventory", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	f := &configFlags{}
 	var o ImportOptions
@@ -304,8 +319,13 @@ func cmdbCommand(std IO) *cobra.Command {
 			}
 			return do(cmd, cfg, args)
 		}
-		c.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would be added, changed and removed, by name, and change nothing; exit 1 where it would be refused")
-		c.Flags().StringVar(&o.Source, "source", "", "who brings the records (default: inventory.source); an import removes only what its own source brought")
+		c.Flags().BoolVar(
+			&o.DryRun, "dry-run", false,
+			"print what would be added, changed and removed, by name, and change nothing; exit 1 where it would be refused",
+		)
+		c.Flags().StringVar(
+			&o.Source, "source", "", "who brings the records (default: inventory.source); an import removes only what its own source brought",
+		)
 		return c
 	}
 	imp := importing(&cobra.Command{
@@ -319,7 +339,9 @@ source brought, or that cannot use more than a share of its own records, is refu
 	})
 	imp.Flags().BoolVar(&o.Strict, "strict", false, "refuse a file with any bad record")
 	imp.Flags().BoolVar(&force, "force", false, "import however much is removed or skipped")
-	imp.Flags().Var(&removed, "max-removed", "`share` of what the source brought that may go, such as 10% or 0.1 (default: inventory.max_removed)")
+	imp.Flags().Var(
+		&removed, "max-removed", "`share` of what the source brought that may go, such as 10% or 0.1 (default: inventory.max_removed)",
+	)
 	imp.Flags().Var(&skipped, "max-skipped", "`share` of the records that may be unusable (default: inventory.max_skipped)")
 	restore := importing(&cobra.Command{
 		Use: "restore [VERSION]", Short: "Import a version that was kept again; without a number, the one before the current", Args: maxArgs(1),
@@ -397,7 +419,8 @@ func benchCommand() *cobra.Command {
 // benchPeerCommand plays a device for a benchmark, in a process of its own.
 func benchPeerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: bench.PeerCommand + " PEER OPTIONS", Short: "Play a device for a benchmark", Hidden: true, Args: exactArgs(2, "a peer and its options"),
+		Use: bench.PeerCommand + " PEER OPTIONS", Short: "Play a device for a benchmark", Hidden: true,
+		Args: exactArgs(2, "a peer and its options"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return bench.RunPeer(cmd.Context(), args[0], args[1], cmd.InOrStdin(), cmd.OutOrStdout())
 		},

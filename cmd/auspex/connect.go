@@ -122,7 +122,8 @@ func (s *stack) levers(resources []schemas.Resource) (out []probe.Probe, err err
 			continue
 		}
 		for _, server := range resources {
-			if server.Kind != schemas.KindServer || kind == "power_cycle" && cmp.Or(server.Attrs[schemas.AttrRedfishURL], server.Attrs[schemas.AttrIPMIIP]) == "" {
+			if server.Kind != schemas.KindServer || kind == "power_cycle" &&
+				cmp.Or(server.Attrs[schemas.AttrRedfishURL], server.Attrs[schemas.AttrIPMIIP]) == "" {
 				continue
 			}
 			// To plan a step is to look at what it would change.
@@ -139,7 +140,8 @@ func (s *stack) levers(resources []schemas.Resource) (out []probe.Probe, err err
 // others do not.
 func addresses(r schemas.Resource) (out []string) {
 	for _, key := range []string{
-		schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrManagementIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath,
+		schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrManagementIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL,
+		schemas.AttrKmsgPath,
 	} {
 		v := r.Attrs[key]
 		if v == "" {

@@ -65,7 +65,8 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 		t.Helper()
 		cfg := DefaultConfig()
 		err := config.Load(config.Source{Set: append([]string{
-			"data=" + filepath.Join(dir, "data"), "secrets=" + filepath.Join(dir, "secrets.yaml"), "inventory.file=" + filepath.Join(dir, "topology.json"),
+			"data=" + filepath.Join(dir, "data"), "secrets=" + filepath.Join(dir, "secrets.yaml"),
+			"inventory.file=" + filepath.Join(dir, "topology.json"),
 			"store.clickhouse=off", "collectors={redfish: {}, dcgmexporter: {}}",
 		}, set...)}, &cfg)
 		if err != nil {
@@ -89,7 +90,8 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 		},
 		{
 			name: "one trust for a device", set: []string{"trust.bmc.ca_file=" + ca.File},
-			says: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, errs: []string{refused}, silent: []string{"warning"},
+			says: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, errs: []string{refused},
+			silent: []string{"warning"},
 		},
 		{
 			name: "what the collector trusts control trusts", set: []string{"collectors.redfish.tls.ca_file=" + ca.File},
@@ -97,14 +99,21 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 		},
 		{
 			name: "a difference is told", set: []string{"collectors.redfish.tls.insecure_skip_verify=true"},
-			says: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 0 of 1 answer", "warning: collectors.redfish.tls and control.bmc differ (insecure_skip_verify)"},
+			says: []string{
+				"collector redfish: 1 of 1 answer", "control power_cycle: 0 of 1 answer",
+				"warning: collectors.redfish.tls and control.bmc differ (insecure_skip_verify)",
+			},
 		},
 		{
 			name: "control alone", set: []string{"roles=[control]", "trust.bmc.ca_file=" + ca.File},
 			says: []string{"control power_cycle: 1 of 1 answer"}, silent: []string{"collector redfish: 1 of 1", "blind"},
 		},
 		{
-			name: "peers", set: []string{"roles=[process,correlate]", "bus={type: kafka, kafka: {brokers: [\"127.0.0.1:1\"], request_timeout: 1s}}", "store.sql=host=127.0.0.1 port=1 user=x", "store.clickhouse=clickhouse://127.0.0.1:1/x", "notify.alertmanagers=[{url: \"http://127.0.0.1:1\"}]"},
+			name: "peers", set: []string{
+				"roles=[process,correlate]", "bus={type: kafka, kafka: {brokers: [\"127.0.0.1:1\"], request_timeout: 1s}}",
+				"store.sql=host=127.0.0.1 port=1 user=x", "store.clickhouse=clickhouse://127.0.0.1:1/x",
+				"notify.alertmanagers=[{url: \"http://127.0.0.1:1\"}]",
+			},
 			says: []string{"bus: 0 of 1 answer", "relational store: 0 of 1 answer", "history: 0 of 1 answer", "notifications: 0 of 1 answer"},
 			errs: []string{"bus: 127.0.0.1:1: ", "relational store: PostgreSQL: ", "history: ClickHouse: ", "notifications: http://127.0.0.1:1: "},
 		},
@@ -137,7 +146,8 @@ func TestCheckNamesTheBlindSpotsOfEachServer(t *testing.T) {
 	dir, _ := rack(t)
 	cfg := DefaultConfig()
 	if err := config.Load(config.Source{Set: []string{
-		"secrets=" + filepath.Join(dir, "secrets.yaml"), "inventory.file=" + filepath.Join(dir, "topology.json"), "store.clickhouse=off", "collectors={redfish: {}, dcgmexporter: {}}",
+		"secrets=" + filepath.Join(dir, "secrets.yaml"), "inventory.file=" + filepath.Join(dir, "topology.json"), "store.clickhouse=off",
+		"collectors={redfish: {}, dcgmexporter: {}}",
 	}}, &cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,8 @@ func (s *stack) announceRoles() {
 // runFile is what every process says of itself; url is where it serves its metrics.
 func (s *stack) runFile(url string) runFile {
 	f := runFile{
-		PID: os.Getpid(), Pids: map[string]int{"auspex": os.Getpid()}, Started: time.Now().UTC(), Roles: s.cfg.Roles, URL: url, Mode: s.cfg.Control.Mode,
+		PID: os.Getpid(), Pids: map[string]int{"auspex": os.Getpid()}, Started: time.Now().UTC(), Roles: s.cfg.Roles, URL: url,
+		Mode:      s.cfg.Control.Mode,
 		Addresses: map[string]string{"metrics": url + "metrics"}, Inventory: s.cfg.Inventory.File, Devices: map[string]any{},
 	}
 	var err error

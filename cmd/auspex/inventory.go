@@ -143,7 +143,9 @@ func (s *stack) prepareInventory(ctx context.Context, cfg Config) (apply func(co
 		for _, p := range r.Problems {
 			s.log.Warn("record of the inventory cannot be used", "file", file, "problem", p.String())
 		}
-		return nil, fmt.Errorf("import %s: %w; `auspex cmdb import --dry-run` shows the difference, --force imports it all the same", o.Origin, err)
+		return nil, fmt.Errorf(
+			"import %s: %w; `auspex cmdb import --dry-run` shows the difference, --force imports it all the same", o.Origin, err,
+		)
 	}
 	return func(ctx context.Context) error {
 		for _, p := range r.Problems {

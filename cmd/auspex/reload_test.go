@@ -163,8 +163,13 @@ func TestReloadTakesOverWhatItCan(t *testing.T) {
 		t.Errorf("nothing has changed: %d %s", status, d)
 	}
 	s.write(t, "rules.yml", siteRules+"- name: h\n  rules:\n  - {alert: Second, expr: vector(1) > 2}\n")
-	s.write(t, "topology.json", strings.Replace(siteFleet, `{"id": "s1"`, `{"id": "s0", "kind": "server", "parent": "dc1", "attrs": {"kmsg_path": "/nowhere"}}, {"id": "s1"`, 1))
-	s.write(t, "auspex.yaml", strings.NewReplacer("127.0.0.1:0", "127.0.0.1:1", "kmsg: {}", "kmsg: {}, dcgmexporter: {interval: 9s}").Replace(siteConfig)+"log: {level: error}\ncontrol: {mode: enforce}\n")
+	s.write(t, "topology.json", strings.Replace(
+		siteFleet, `{"id": "s1"`, `{"id": "s0", "kind": "server", "parent": "dc1", "attrs": {"kmsg_path": "/nowhere"}}, {"id": "s1"`, 1,
+	))
+	s.write(
+		t, "auspex.yaml",
+		strings.NewReplacer("127.0.0.1:0", "127.0.0.1:1", "kmsg: {}", "kmsg: {}, dcgmexporter: {interval: 9s}").Replace(siteConfig)+"log: {level: error}\ncontrol: {mode: enforce}\n",
+	)
 	status, r = s.reload(t)
 	if status != 200 || !slices.Contains(r.Applied, "collectors.dcgmexporter.interval") || !slices.Contains(r.Applied, "log.level") {
 		t.Errorf("%d %+v", status, r)
@@ -175,7 +180,9 @@ func TestReloadTakesOverWhatItCan(t *testing.T) {
 	if got := s.metrics(t, "auspex_inventory_resources "); !slices.Equal(got, []string{"auspex_inventory_resources 3"}) {
 		t.Errorf("the inventory: %v", got)
 	}
-	if got := s.metrics(t, `auspex_collectors_targets{collector="kmsg"}`); !slices.Equal(got, []string{`auspex_collectors_targets{collector="kmsg"} 1`}) {
+	if got := s.metrics(t, `auspex_collectors_targets{collector="kmsg"}`); !slices.Equal(
+		got, []string{`auspex_collectors_targets{collector="kmsg"} 1`},
+	) {
 		t.Errorf("targets: %v", got)
 	}
 	if got := s.metrics(t, "auspex_detect_prometheus_rule_group_rules{"); len(got) != 2 {
@@ -268,7 +275,9 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 			}
 		})
 	}
-	for prefix, want := range map[string]string{`auspex_config_reloads_total{result="failure"}`: " 7", "auspex_config_last_reload_successful": " 0"} {
+	for prefix, want := range map[string]string{
+		`auspex_config_reloads_total{result="failure"}`: " 7", "auspex_config_last_reload_successful": " 0",
+	} {
 		if got := s.metrics(t, prefix); len(got) != 1 || !strings.HasSuffix(got[0], want) {
 			t.Errorf("%v, want %s", got, want)
 		}
@@ -288,7 +297,9 @@ func TestAStartKeepsTheInventoryThatItsFileWouldTakeAway(t *testing.T) {
 	s.write(t, "before.json", before.String()+"]}")
 	cfg := DefaultConfig()
 	cfg.Store.SQL = filepath.Join(s.dir, "data", "auspex.db")
-	if err := ImportInventory(t.Context(), cfg, filepath.Join(s.dir, "before.json"), ImportOptions{}, nil, io.Discard, io.Discard); err != nil {
+	if err := ImportInventory(
+		t.Context(), cfg, filepath.Join(s.dir, "before.json"), ImportOptions{}, nil, io.Discard, io.Discard,
+	); err != nil {
 		t.Fatal(err)
 	}
 	s.start(t, siteConfig)

@@ -43,7 +43,9 @@ func TestAWrongClockIsToldInOneSentence(t *testing.T) {
 	}{
 		{"right", noon, []step{{noon, "", false}, {noon.Add(5 * time.Second), "", false}, {noon.Add(11 * time.Second), "", false}}},
 		{"never set", time.Time{}, []step{{time.Unix(100, 0), "says 1970-01-01", true}, {time.Unix(105, 0), "", true}, {noon, "ahead", false}}},
-		{"behind what was stored", noon.Add(time.Hour), []step{{noon, "1h0m0s behind", true}, {noon.Add(5 * time.Second), "", true}, {noon.Add(time.Hour), "ahead", false}}},
+		{"behind what was stored", noon.Add(time.Hour), []step{
+			{noon, "1h0m0s behind", true}, {noon.Add(5 * time.Second), "", true}, {noon.Add(time.Hour), "ahead", false},
+		}},
 		{"jumps ahead and back", noon, []step{
 			{noon, "", false},
 			{noon.Add(time.Hour), "59m55s ahead", false},
@@ -194,7 +196,8 @@ func TestAStoreThatStartsLateIsWaitedForAndToldOnce(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "wrong password") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a store that refuses: %v", err)
 	}
-	if out := said.String(); strings.Count(out, "does not answer yet") != 1 || !strings.Contains(out, "starting up") || strings.Contains(out, "hunter2") {
+	if out := said.String(); strings.Count(out, "does not answer yet") != 1 || !strings.Contains(out, "starting up") ||
+		strings.Contains(out, "hunter2") {
 		t.Errorf("said %q", out)
 	}
 	if _, err := s.openSQL(t.Context(), 0); err == nil {
@@ -251,14 +254,17 @@ func TestHostileDevicesHarmNeitherTheOthersNorTheEnd(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(healthy, []byte("3,1,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		healthy, []byte("3,1,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	addr := mute.Addr().String()
 	inventory := filepath.Join(dir, "topology.json")
 	doc, err := json.Marshal(schemas.Topology{Version: 1, Resources: []schemas.Resource{
 		{ID: "mute", Kind: schemas.KindServer, Attrs: map[string]string{
-			schemas.AttrRedfishURL: "https://" + addr, schemas.AttrIPMIIP: addr, schemas.AttrExporterURL: "http://" + addr, schemas.AttrKmsgPath: pipe,
+			schemas.AttrRedfishURL: "https://" + addr, schemas.AttrIPMIIP: addr, schemas.AttrExporterURL: "http://" + addr,
+			schemas.AttrKmsgPath: pipe,
 		}},
 		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "no address"}},
 		{ID: "leaf", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},

@@ -20,7 +20,9 @@ import (
 func alone(t *testing.T, role string, set ...string) Config {
 	t.Helper()
 	cfg := DefaultConfig()
-	if err := config.Load(config.Source{Set: append([]string{"data=" + t.TempDir(), "site=dc1", "store.clickhouse=off", "roles=[" + role + "]"}, set...)}, &cfg); err != nil {
+	if err := config.Load(config.Source{
+		Set: append([]string{"data=" + t.TempDir(), "site=dc1", "store.clickhouse=off", "roles=[" + role + "]"}, set...),
+	}, &cfg); err != nil {
 		t.Fatal(err)
 	}
 	return cfg
@@ -79,7 +81,8 @@ func TestARoleAloneIsReadyAndServesItsMetricsAndHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			var f runFile
-			if err := json.Unmarshal(text, &f); err != nil || f.URL != url || f.PID != os.Getpid() || f.Addresses["metrics"] != url+"metrics" || len(f.Roles) != 1 || f.Token != "" {
+			if err := json.Unmarshal(text, &f); err != nil || f.URL != url || f.PID != os.Getpid() || f.Addresses["metrics"] != url+"metrics" ||
+				len(f.Roles) != 1 || f.Token != "" {
 				t.Errorf("run.json: %s %v", text, err)
 			}
 			cancel()
@@ -96,14 +99,21 @@ func TestAnAddressThatIsTakenIsOneSentence(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	err = Run(t.Context(), alone(t, RoleControl, "metrics.listen="+taken.Addr().String()), RunOptions{Out: io.Discard, Err: io.Discard, Grace: time.Minute})
-	if want := "listen on " + taken.Addr().String() + ": the address is in use; choose another with metrics.listen"; err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+	err = Run(
+		t.Context(), alone(t, RoleControl, "metrics.listen="+taken.Addr().String()),
+		RunOptions{Out: io.Discard, Err: io.Discard, Grace: time.Minute},
+	)
+	if want := "listen on " + taken.Addr().String() + ": the address is in use; choose another with metrics.listen"; err == nil ||
+		!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
 
 func TestMetricsBeyondLoopbackAreOpenOnlyWhereSomebodySaysSo(t *testing.T) {
-	for listen, want := range map[string]bool{"127.0.0.1:9464": true, "[::1]:0": true, "localhost:9464": true, "0.0.0.0:9464": false, ":9464": false, "10.0.0.1:9464": false, "nonsense": false} {
+	for listen, want := range map[string]bool{
+		"127.0.0.1:9464": true, "[::1]:0": true, "localhost:9464": true, "0.0.0.0:9464": false, ":9464": false, "10.0.0.1:9464": false,
+		"nonsense": false,
+	} {
 		c := DefaultConfig().Metrics
 		c.Listen = listen
 		if err := c.Validate(); (err == nil) != want {

@@ -20,7 +20,8 @@ import (
 // that runs sees at once what it did.
 func tokenCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "token", Short: "Make, list or revoke tokens of the API", Args: noArgs, RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use: "token", Short: "Make, list or revoke tokens of the API", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		Long: `Make, list or revoke tokens of the API, whether a server runs or not. A token is shown once and kept as a hash; who revokes one
 ends the sessions that came from it.`,
 		Example: `  auspex token create grafana --role viewer --expires 8760h --config auspex.yaml >grafana.token

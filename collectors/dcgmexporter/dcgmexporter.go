@@ -118,7 +118,9 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	u, err := url.Parse(target.Attrs[schemas.AttrExporterURL])
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("%s of %s is not an HTTP address: %.80q", schemas.AttrExporterURL, target.ID, target.Attrs[schemas.AttrExporterURL])
+		return nil, fmt.Errorf(
+			"%s of %s is not an HTTP address: %.80q", schemas.AttrExporterURL, target.ID, target.Attrs[schemas.AttrExporterURL],
+		)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/metrics"
@@ -158,7 +160,9 @@ type metrics struct{ malformed, scrapes prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	c := func(name, help string) prometheus.Counter {
-		return collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_dcgmexporter_" + name, Help: help}))
+		return collectors.RegisterOrGet(
+			reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_dcgmexporter_" + name, Help: help}),
+		)
 	}
 	return &metrics{
 		malformed: c("malformed_total", "Lines of expositions that could not be parsed."),
@@ -411,7 +415,10 @@ func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
 		}
 	}
 	if !math.IsNaN(g.pending) {
-		x.condition(now, g.index, k, schemas.EventGPURowRemap, "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset", faults.ActionResetGPU)
+		x.condition(
+			now, g.index, k, schemas.EventGPURowRemap, "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset",
+			faults.ActionResetGPU,
+		)
 	}
 	if v := value(columnDBE); !math.IsNaN(v) && (k.DBE == nil || v != *k.DBE) {
 		if k.DBE != nil && v > *k.DBE {
@@ -436,7 +443,9 @@ func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
 }
 
 func (x *scraper) event(now time.Time, index uint32, k *known, typ, code string, s schemas.Severity, action string) schemas.Event {
-	ev := schemas.Event{Time: now.UTC(), Observed: now.UTC(), Source: schemas.SourceDCGM, Resource: x.device, Type: typ, Code: code, Severity: s}
+	ev := schemas.Event{
+		Time: now.UTC(), Observed: now.UTC(), Source: schemas.SourceDCGM, Resource: x.device, Type: typ, Code: code, Severity: s,
+	}
 	ev.SetAttr("gpu", strconv.FormatUint(uint64(index), 10))
 	ev.SetAttr("part", "gpu"+strconv.FormatUint(uint64(index), 10))
 	if k.UUID != "" {

@@ -142,7 +142,8 @@ func TestThrottlingAndUncorrectableErrors(t *testing.T) {
 		}
 	}
 	want := []string{
-		"gpu.clocks_throttled HW_POWER_BRAKE raised gpu0 warning", "gpu.ecc_ue DRAM  gpu0 critical", "gpu.clocks_throttled HW_POWER_BRAKE cleared gpu0 info",
+		"gpu.clocks_throttled HW_POWER_BRAKE raised gpu0 warning", "gpu.ecc_ue DRAM  gpu0 critical",
+		"gpu.clocks_throttled HW_POWER_BRAKE cleared gpu0 info",
 	}
 	if d := cmp.Diff(want, told(rec)); d != "" {
 		t.Error(d)
@@ -154,7 +155,10 @@ func exposition(gpus int) []byte {
 	for _, m := range schemas.GPUMetrics {
 		fmt.Fprintf(&b, "# TYPE %s gauge\n", m.Name)
 		for i := range gpus {
-			fmt.Fprintf(&b, "%s{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"h\"} %d.5\n", m.Name, i, i, i, i, i*100)
+			fmt.Fprintf(
+				&b, "%s{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"h\"} %d.5\n",
+				m.Name, i, i, i, i, i*100,
+			)
 		}
 	}
 	return []byte(b.String())

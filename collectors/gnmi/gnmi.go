@@ -60,7 +60,9 @@ type Config struct {
 
 // Default returns the defaults.
 func Default() *Config {
-	return &Config{SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20}
+	return &Config{
+		SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, FlapTransitions: 4, FlapWindow: 5 * time.Minute, MaxMessage: 16 << 20,
+	}
 }
 
 // Validate names the first value that makes no sense.
@@ -183,7 +185,8 @@ func (s *subscriber) dial() (*grpc.ClientConn, error) {
 		creds = credentials.NewTLS(tc)
 	}
 	return grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
-		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage)),
+		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: s.cfg.Timeout}))
 }
 
@@ -311,14 +314,23 @@ func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest
 		"components/component[name=*]/state/oper-status")
 	add(gpb.SubscriptionMode_SAMPLE, "interfaces/interface[name=*]/state/counters")
 	if s.optional {
-		add(gpb.SubscriptionMode_ON_CHANGE, "components/component[name=*]/state/type", "interfaces/interface[name=*]/state/transceiver", "system/state/boot-time")
+		add(
+			gpb.SubscriptionMode_ON_CHANGE, "components/component[name=*]/state/type", "interfaces/interface[name=*]/state/transceiver",
+			"system/state/boot-time",
+		)
 		add(gpb.SubscriptionMode_SAMPLE, "components/component[name=*]/state/temperature", "components/component[name=*]/transceiver",
 			"components/component[name=*]/fan/state", "components/component[name=*]/power-supply/state")
 		if supports(caps, "openconfig-network-instance") {
 			if supports(caps, "openconfig-if-ip") { // names the port of a session
-				add(gpb.SubscriptionMode_ON_CHANGE, "interfaces/interface[name=*]/subinterfaces/subinterface[index=*]/ipv4/addresses/address[ip=*]/state/prefix-length")
+				add(
+					gpb.SubscriptionMode_ON_CHANGE,
+					"interfaces/interface[name=*]/subinterfaces/subinterface[index=*]/ipv4/addresses/address[ip=*]/state/prefix-length",
+				)
 			}
-			add(gpb.SubscriptionMode_ON_CHANGE, "network-instances/network-instance[name=*]/protocols/protocol[name=*]/bgp/neighbors/neighbor[neighbor-address=*]/state/session-state")
+			add(
+				gpb.SubscriptionMode_ON_CHANGE,
+				"network-instances/network-instance[name=*]/protocols/protocol[name=*]/bgp/neighbors/neighbor[neighbor-address=*]/state/session-state",
+			)
 		}
 	}
 	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}

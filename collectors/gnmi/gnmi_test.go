@@ -95,7 +95,9 @@ func serve(t testing.TB, f *fake) schemas.Resource {
 }
 
 func target(addr string) schemas.Resource {
-	return schemas.Resource{ID: "leaf-1", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr, schemas.AttrCredential: "switches"}}
+	return schemas.Resource{
+		ID: "leaf-1", Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr, schemas.AttrCredential: "switches"},
+	}
 }
 
 func load(t testing.TB, file string) []*gpb.SubscribeResponse {
@@ -126,7 +128,9 @@ func TestConformance(t *testing.T) {
 			return serve(t, &fake{responses: []*gpb.SubscribeResponse{
 				{},
 				{Response: &gpb.SubscribeResponse_Update{}},
-				{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{Update: []*gpb.Update{nil, {}, {Path: parsePath("interfaces/interface/state/oper-status")}}}}},
+				{Response: &gpb.SubscribeResponse_Update{
+					Update: &gpb.Notification{Update: []*gpb.Update{nil, {}, {Path: parsePath("interfaces/interface/state/oper-status")}}},
+				}},
 			}})
 		},
 		Dead: target("127.0.0.1:1"), At: target,
@@ -142,7 +146,8 @@ func config() *Config {
 func oper(port, state string, at int64) *gpb.SubscribeResponse {
 	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_Update{Update: &gpb.Notification{
 		Timestamp: at, Update: []*gpb.Update{{
-			Path: parsePath("interfaces/interface[name=" + port + "]/state/oper-status"), Val: &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: state}},
+			Path: parsePath("interfaces/interface[name=" + port + "]/state/oper-status"),
+			Val:  &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: state}},
 		}},
 	}}}
 }
@@ -198,7 +203,9 @@ func TestWhatChangedWhileNobodyLookedIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Meanwhile Ethernet1 goes down and Ethernet3 comes back.
-	f2 := &fake{responses: []*gpb.SubscribeResponse{oper("Ethernet1", "DOWN", at+2), oper("Ethernet2", "DOWN", at), oper("Ethernet3", "UP", at+3), synced()}}
+	f2 := &fake{responses: []*gpb.SubscribeResponse{
+		oper("Ethernet1", "DOWN", at+2), oper("Ethernet2", "DOWN", at), oper("Ethernet3", "UP", at+3), synced(),
+	}}
 	_, stop = run(t, serve(t, f2), s, rec)
 	wait(t, rec, 3)
 	if err := stop(); err != nil {
@@ -273,7 +280,9 @@ func TestPathsAreLocatedByPosition(t *testing.T) {
 
 // A session is told at the port over which it goes, where the switch says its addresses.
 func TestSessionStandsAtItsPort(t *testing.T) {
-	st, err := newState(t.Context(), &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)})
+	st, err := newState(t.Context(), &subscriber{
+		cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +290,9 @@ func TestSessionStandsAtItsPort(t *testing.T) {
 	st.address(place{name: "Ethernet50", lane: "10.0.0.1"}, 8)
 	st.address(place{name: "Ethernet51", lane: "2001:db8::1"}, 64)
 	st.address(place{name: "Ethernet52", lane: "no address"}, 64)
-	for neighbor, port := range map[string]string{"10.254.0.1": "Ethernet49", "10.254.0.2": "Ethernet50", "2001:db8::7": "Ethernet51", "192.0.2.1": "", "x": ""} {
+	for neighbor, port := range map[string]string{
+		"10.254.0.1": "Ethernet49", "10.254.0.2": "Ethernet50", "2001:db8::7": "Ethernet51", "192.0.2.1": "", "x": "",
+	} {
 		if got := st.portOf(neighbor); got != port {
 			t.Errorf("%s is reached over %q, want %q", neighbor, got, port)
 		}
@@ -291,15 +302,21 @@ func TestSessionStandsAtItsPort(t *testing.T) {
 // The module's own alarms and warnings bound each metric once, whatever its lanes, in the
 // metric's unit and under the port that the module is in.
 func TestThresholdsOfAModuleBoundItsReadings(t *testing.T) {
-	st, err := newState(t.Context(), &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)})
+	st, err := newState(t.Context(), &subscriber{
+		cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := time.Unix(1_700_000_000, 0)
 	set := func(path string, v float64) {
-		st.update(&elems{b: parsePath("components/component[name=O1]/" + path).Elem}, &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: v}}, at)
+		st.update(
+			&elems{b: parsePath("components/component[name=O1]/" + path).Elem}, &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: v}}, at,
+		)
 	}
-	st.update(path("interfaces/interface[name=Ethernet1]/state/transceiver"), &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "O1"}}, at)
+	st.update(
+		path("interfaces/interface[name=Ethernet1]/state/transceiver"), &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "O1"}}, at,
+	)
 	const table = "transceiver/thresholds/threshold[severity="
 	st.notification(&gpb.Notification{Timestamp: at.UnixNano(), Update: []*gpb.Update{{
 		Path: parsePath("components/component[name=O1]/transceiver/thresholds"),
@@ -346,7 +363,8 @@ func notification() *gpb.Notification {
 	for i := range 128 {
 		for c := range counters {
 			n.Update = append(n.Update, &gpb.Update{
-				Path: parsePath(fmt.Sprintf("interfaces/interface[name=Ethernet%d]/state/counters/%s", i, c)), Val: &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: uint64(i) << 33}},
+				Path: parsePath(fmt.Sprintf("interfaces/interface[name=Ethernet%d]/state/counters/%s", i, c)),
+				Val:  &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: uint64(i) << 33}},
 			})
 		}
 	}
@@ -391,7 +409,9 @@ func FuzzNotification(f *testing.F) {
 		s := &subscriber{cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(nil)}
 		st, _ := newState(context.Background(), s)
 		for range 2 {
-			st.notification(&gpb.Notification{Update: []*gpb.Update{{Path: parsePath(p), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: js}}}}})
+			st.notification(&gpb.Notification{
+				Update: []*gpb.Update{{Path: parsePath(p), Val: &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: js}}}},
+			})
 		}
 	})
 }

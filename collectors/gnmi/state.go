@@ -360,7 +360,8 @@ func (st *state) thresholds(t *thing, l leaf, at time.Time) {
 func (st *state) class(t *thing) string {
 	n := strings.ToLower(t.name)
 	switch {
-	case t.kind == "POWER_SUPPLY", t.kind == "" && (strings.HasPrefix(n, "psu") || strings.HasPrefix(n, "powersupply") || strings.HasPrefix(n, "power supply")):
+	case t.kind == "POWER_SUPPLY", t.kind == "" &&
+		(strings.HasPrefix(n, "psu") || strings.HasPrefix(n, "powersupply") || strings.HasPrefix(n, "power supply")):
 		return schemas.KindPSU
 	case t.kind == "FAN", t.kind == "FAN_TRAY", t.kind == "" && strings.HasPrefix(n, "fan"):
 		return schemas.KindFan
@@ -369,7 +370,10 @@ func (st *state) class(t *thing) string {
 }
 
 func (st *state) event(typ, code string, s schemas.Severity, at time.Time) schemas.Event {
-	ev := schemas.Event{Time: at.UTC(), Observed: st.s.settings.Now().UTC(), Source: schemas.SourceGNMI, Resource: st.s.device, Type: typ, Code: code, Severity: s}
+	ev := schemas.Event{
+		Time: at.UTC(), Observed: st.s.settings.Now().UTC(), Source: schemas.SourceGNMI, Resource: st.s.device, Type: typ, Code: code,
+		Severity: s,
+	}
 	ev.SetAttr("action", faults.ActionContactSupport)
 	if s == schemas.SeverityInfo {
 		ev.SetAttr("action", faults.ActionIgnore)
@@ -466,7 +470,10 @@ func (st *state) expire(now time.Time) {
 		}
 		if n := len(t.flaps); n == 0 || now.Sub(t.flaps[n-1]) > st.s.cfg.FlapWindow {
 			t.flaps = nil
-			st.condition(schemas.EventPortFlap, name, "", schemas.SeverityWarning, false, now, "no link transition in "+st.s.cfg.FlapWindow.String(), "port", name, "part", name)
+			st.condition(
+				schemas.EventPortFlap, name, "", schemas.SeverityWarning, false, now, "no link transition in "+st.s.cfg.FlapWindow.String(), "port",
+				name, "part", name,
+			)
 		}
 	}
 }
@@ -531,7 +538,10 @@ func (st *state) session(neighbor, s string, at time.Time) {
 		if port := st.portOf(neighbor); port != "" {
 			attrs = append(attrs, "port", port, "part", port)
 		}
-		st.condition(schemas.EventBGPSessionDown, neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s), attrs...)
+		st.condition(
+			schemas.EventBGPSessionDown, neighbor, "", schemas.SeverityError, !up, at, fmt.Sprintf("neighbor %s: %s to %s", neighbor, was, s),
+			attrs...,
+		)
 	}
 }
 

@@ -90,7 +90,10 @@ func subtree(v *gpb.TypedValue) []byte {
 }
 
 // listKeys are the keys of the lists that the paths of this package pass.
-var listKeys = map[string]string{"interface": "name", "component": "name", "channel": "index", "threshold": "severity", "neighbor": "neighbor-address", "network-instance": "name", "protocol": "name"}
+var listKeys = map[string]string{
+	"interface": "name", "component": "name", "channel": "index", "threshold": "severity", "neighbor": "neighbor-address",
+	"network-instance": "name", "protocol": "name",
+}
 
 // walk calls leaf for each leaf below a JSON value.
 func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.PathElem, *gpb.TypedValue)) {

@@ -93,7 +93,9 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	device := collectors.DeviceOf(target)
 	counter := func(name, help string) prometheus.Counter {
-		return collectors.RegisterOrGet(s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_ipmi_" + name, Help: help}))
+		return collectors.RegisterOrGet(
+			s.Metrics, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_ipmi_" + name, Help: help}),
+		)
 	}
 	r := &reader{
 		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),

@@ -90,7 +90,8 @@ func TestFollowsLinesAndReboot(t *testing.T) {
 	waitEvents(t, rec, 1)
 	h.say(fallen)
 	ev := waitEvents(t, rec, 2)
-	if ev[0].Type != "host.reboot" || ev[0].Code != "boot" || ev[1].Code != "79" || ev[1].Resource != "gpu-1" || ev[1].Attr("boot_id") != "boot-a" {
+	if ev[0].Type != "host.reboot" || ev[0].Code != "boot" || ev[1].Code != "79" || ev[1].Resource != "gpu-1" ||
+		ev[1].Attr("boot_id") != "boot-a" {
 		t.Errorf("%+v", ev)
 	}
 	h.boot("boot-b")
@@ -134,7 +135,8 @@ func TestARecordOfSeveralLinesAndWhatAProgramWrites(t *testing.T) {
 		got = append(got, ev.Type+" "+ev.Attr("pci")+" "+ev.Attr("sequence"))
 		ids[ev.ID] = true
 	}
-	if d := cmp.Diff([]string{"gpu.missing 0000:b1:00.0 3", "gpu.xid 0000:1b:00 4", "gpu.missing 0000:1b:00.0 4"}, got); d != "" || len(ids) != 3 {
+	if d := cmp.Diff([]string{"gpu.missing 0000:b1:00.0 3", "gpu.xid 0000:1b:00 4", "gpu.missing 0000:1b:00.0 4"}, got); d != "" ||
+		len(ids) != 3 {
 		t.Errorf("%d ids: %s", len(ids), d)
 	}
 	if err := stop(); err != nil {
@@ -241,7 +243,9 @@ func TestConfigurationIsChecked(t *testing.T) {
 	if err := c.Validate(); err == nil {
 		t.Error("poll_interval 0 is accepted")
 	}
-	got := Default().Targets([]schemas.Resource{{ID: "a", Kind: "server", Attrs: map[string]string{"kmsg_path": "/x"}}, {ID: "b", Kind: "server"}})
+	got := Default().Targets([]schemas.Resource{
+		{ID: "a", Kind: "server", Attrs: map[string]string{"kmsg_path": "/x"}}, {ID: "b", Kind: "server"},
+	})
 	if len(got) != 1 || got[0].ID != "a" {
 		t.Errorf("targets %v", got)
 	}
@@ -354,7 +358,10 @@ func TestAWriterThatIsFasterThanTheReaderDoesNotHoldItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	c, err := Default().New(schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}}, collectortest.Settings())
+	c, err := Default().New(
+		schemas.Resource{ID: "gpu-1", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrKmsgPath: h.path}},
+		collectortest.Settings(),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

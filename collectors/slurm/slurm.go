@@ -107,7 +107,8 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		return nil, fmt.Errorf("tls: %w", err)
 	}
 	p := &poller{
-		cfg: *c, device: target.ID, client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
+		cfg: *c, device: target.ID,
+		client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name),
 	}
 	return &collector{p: p, loop: collectors.Scrape(c.Interval, 0.05, p.poll)}, nil
@@ -265,7 +266,8 @@ func (p *poller) get(ctx context.Context, path string, v any) error {
 // ended reports whether a job in this state will not run any more.
 func ended(state string) bool {
 	switch state {
-	case "COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED", "REVOKED", "UNKNOWN":
+	case "COMPLETED", "FAILED", "NODE_FAIL", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED", "REVOKED",
+		"UNKNOWN":
 		return true
 	}
 	return false
@@ -315,7 +317,10 @@ func (p *poller) jobs(list []json.RawMessage, now time.Time) {
 func workload(id int64) string { return "job-" + strconv.FormatInt(id, 10) }
 
 func (p *poller) event(resource, typ, code string, at time.Time) schemas.Event {
-	return schemas.Event{Time: at, Observed: p.settings.Now().UTC(), Source: schemas.SourceScheduler, Resource: resource, Type: typ, Code: code, Severity: schemas.SeverityInfo}
+	return schemas.Event{
+		Time: at, Observed: p.settings.Now().UTC(), Source: schemas.SourceScheduler, Resource: resource, Type: typ, Code: code,
+		Severity: schemas.SeverityInfo,
+	}
 }
 
 func (p *poller) job(j *job, now time.Time) {
@@ -401,7 +406,8 @@ func (p *poller) nodes(list []json.RawMessage, now time.Time) {
 		}
 		p.mem.Nodes[n.Name], p.changed = all, true
 		c, at := code(states), now
-		if changed := n.Changed.Time(); (c == "DOWN" || c == "DRAIN") && !changed.IsZero() && now.Sub(changed) < p.cfg.Interval+time.Minute && changed.Before(now) {
+		if changed := n.Changed.Time(); (c == "DOWN" || c == "DRAIN") && !changed.IsZero() && now.Sub(changed) < p.cfg.Interval+time.Minute &&
+			changed.Before(now) {
 			at = changed
 		}
 		ev := p.event(n.Name, schemas.EventNodeState, c, at)

@@ -138,7 +138,9 @@ func TestOnlyChangesAreToldAlsoAfterARestart(t *testing.T) {
 		}
 	}
 	start := collectortest.Now.Add(-time.Hour).Unix()
-	running := fmt.Sprintf(`{"job_id":7,"name":"train","user_name":"ann","job_state":["RUNNING"],"nodes":"n[1-2]","start_time":{"set":true,"number":%d}}`, start)
+	running := fmt.Sprintf(
+		`{"job_id":7,"name":"train","user_name":"ann","job_state":["RUNNING"],"nodes":"n[1-2]","start_time":{"set":true,"number":%d}}`, start,
+	)
 	c.set(running, `{"name":"n1","state":["ALLOCATED"]}`)
 	poll()
 	poll()
@@ -187,7 +189,8 @@ func TestBadTokenIsAnAuthError(t *testing.T) {
 
 func TestNodeCodes(t *testing.T) {
 	for in, want := range map[string]string{
-		"IDLE": "IDLE", "idle*": "IDLE", "IDLE+DRAIN": "DRAIN", "DOWN+DRAIN": "DOWN", "ALLOCATED DRAIN": "DRAIN", "IDLE+NOT_RESPONDING": "IDLE", "drained": "DRAIN", "": "UNKNOWN",
+		"IDLE": "IDLE", "idle*": "IDLE", "IDLE+DRAIN": "DRAIN", "DOWN+DRAIN": "DOWN", "ALLOCATED DRAIN": "DRAIN", "IDLE+NOT_RESPONDING": "IDLE",
+		"drained": "DRAIN", "": "UNKNOWN",
 	} {
 		n := rest.Node{State: rest.Names{in}}
 		if got := code(n.States()); got != want {
@@ -218,7 +221,9 @@ func TestHostLists(t *testing.T) {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
-	if d := cmp.Diff([]string{"a/gpu0", "a/gpu1", "a/gpu7", "b/gpu2"}, gpus([]string{"a", "b"}, []string{"gpu:h100:3(IDX:0-1,7)", "gpu:1(IDX:2)"})); d != "" {
+	if d := cmp.Diff(
+		[]string{"a/gpu0", "a/gpu1", "a/gpu7", "b/gpu2"}, gpus([]string{"a", "b"}, []string{"gpu:h100:3(IDX:0-1,7)", "gpu:1(IDX:2)"}),
+	); d != "" {
 		t.Error(d)
 	}
 }

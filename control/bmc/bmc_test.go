@@ -142,7 +142,8 @@ func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := all["power_cycle"].Apply(t.Context(), control.Step{ID: "a", Server: "s1"}); !errors.Is(err, control.ErrRejected) || len(peer.Posts()) != 0 {
+	if err := all["power_cycle"].Apply(t.Context(), control.Step{ID: "a", Server: "s1"}); !errors.Is(err, control.ErrRejected) ||
+		len(peer.Posts()) != 0 {
 		t.Errorf("%v, asked %v", err, peer.Posts())
 	}
 }

@@ -88,7 +88,9 @@ func follow(t *testing.T, b *mem.Bus, p *placer, device string) (e *ear, end fun
 			}
 		}
 	}
-	hears(schemas.TopicTelemetry, &auspexv1.Batch{Device: device, Collector: "first", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{9}, Delta: []int64{0}, GpuTempCelsius: []float64{1}}})
+	hears(schemas.TopicTelemetry, &auspexv1.Batch{
+		Device: device, Collector: "first", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{9}, Delta: []int64{0}, GpuTempCelsius: []float64{1}},
+	})
 	hears(schemas.TopicEvents, &auspexv1.Batch{Device: device, Collector: "first", Events: []*auspexv1.Event{{Id: "first", Resource: device}}})
 	return e, func() error { cancel(); return <-ended }, ended
 }
@@ -169,12 +171,17 @@ func TestOtherDevicesAreSkippedBeforeTheyAreDecoded(t *testing.T) {
 	before := p.asked
 	p.mu.Unlock()
 	for i := range 100 {
-		publish(t, b, schemas.TopicTelemetry, &auspexv1.Batch{Device: "s" + strconv.Itoa(2+i), Collector: "c", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}}})
+		publish(t, b, schemas.TopicTelemetry, &auspexv1.Batch{
+			Device: "s" + strconv.Itoa(2+i), Collector: "c",
+			Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}},
+		})
 	}
 	if err := b.Publish(t.Context(), bus.Message{Topic: schemas.TopicTelemetry, Key: "s1", Value: []byte("\xff\xff")}); err != nil {
 		t.Fatal(err) // what is malformed says nothing, and ends nothing
 	}
-	publish(t, b, schemas.TopicTelemetry, &auspexv1.Batch{Device: "s1", Collector: "last", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}}})
+	publish(t, b, schemas.TopicTelemetry, &auspexv1.Batch{
+		Device: "s1", Collector: "last", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}},
+	})
 	for end := time.Now().Add(time.Minute); ; {
 		if all := e.all(); len(all) > 0 && all[len(all)-1].Collector == "last" {
 			break
@@ -206,7 +213,9 @@ func TestABusThatBreaksOffIsAnErrorSinceSomethingMayBeMissed(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	w := &auspexv1.Batch{Device: "s1", Collector: "c", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}}}
+	w := &auspexv1.Batch{
+		Device: "s1", Collector: "c", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{1}},
+	}
 	v, _ := w.MarshalVT()
 	f.Add(v)
 	f.Fuzz(func(_ *testing.T, in []byte) {

@@ -16,8 +16,10 @@ func TestTextFillsTheTemplate(t *testing.T) {
 		"step.of_a_later_version":                {ID: "step.of_a_later_version"},
 		"1m30s since the last one on gpu-r01-03": Say(CoolDown, age),
 		"lease of {server}":                      Say(LeaseOurs, nil),
-		"held by rack_budget: 2 of 1 in {rack} of r01": Say(Held, Args{"rail": "rack_budget", "why": Say(RackBudget, Args{"held": 2, "limit": 1, "rack": "{rack} of r01"})}),
-		"no route to {server}":                         Error(errors.New("no route to {server}")),
+		"held by rack_budget: 2 of 1 in {rack} of r01": Say(Held, Args{
+			"rail": "rack_budget", "why": Say(RackBudget, Args{"held": 2, "limit": 1, "rack": "{rack} of r01"}),
+		}),
+		"no route to {server}": Error(errors.New("no route to {server}")),
 	} {
 		if got := Text(s); got != want {
 			t.Errorf("%s says %q, want %q", s.ID, got, want)

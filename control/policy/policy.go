@@ -142,7 +142,8 @@ func (s *Set) validate() error {
 			if r.Quiet < 0 {
 				errs = append(errs, fmt.Errorf("policy %s: rung %s has a quiet time below 0", p.Name, r.Kind))
 			}
-			if r.Kind == KindUncordon && !slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {
+			if r.Kind == KindUncordon &&
+				!slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {
 				errs = append(errs, fmt.Errorf("policy %s: uncordon needs no repair before it: name a rung with a quiet time in needs", p.Name))
 			}
 			for _, n := range r.Needs {

@@ -53,7 +53,9 @@ func (c *controller) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case node != "n1":
 		_, _ = w.Write([]byte(`{"nodes":[],"errors":[]}`))
 	default:
-		_ = json.NewEncoder(w).Encode(map[string]any{"nodes": []any{map[string]any{"name": "n1", "state": c.states, "reason": c.reason}}, "errors": []any{}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"nodes": []any{map[string]any{"name": "n1", "state": c.states, "reason": c.reason}}, "errors": []any{},
+		})
 	}
 }
 

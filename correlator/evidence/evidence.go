@@ -121,16 +121,35 @@ var rules = map[string][]rule{
 		{typ: schemas.EventGPUClocksThrottled, code: "HW_THERMAL_SLOWDOWN", severity: schemas.SeverityWarning, mask: 0x40},
 		{typ: schemas.EventGPUClocksThrottled, code: "HW_POWER_BRAKE", severity: schemas.SeverityWarning, mask: 0x80},
 	},
-	"DCGM_FI_DEV_XID_ERRORS":                  {{typ: schemas.EventGPUXID, codes: true}},
-	"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":           {{typ: schemas.EventGPUECCUE, code: "DRAM", severity: schemas.SeverityCritical, increase: 1, window: time.Hour}},
-	"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL":           {{typ: schemas.EventGPUECCCERate, code: "HBM", severity: schemas.SeverityWarning, increase: 10, window: 5 * time.Minute}},
-	"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": {{typ: schemas.EventGPURowRemap, code: "uncorrectable", severity: schemas.SeverityWarning, increase: 1, window: time.Hour}},
-	"DCGM_FI_DEV_ROW_REMAP_FAILURE":           {{typ: schemas.EventGPURowRemap, code: "failure", severity: schemas.SeverityError, raise: 0.5, clear: 0.5}},
-	"auspex_server_inlet_temperature_celsius": {{typ: schemas.EventTempInletHigh, code: "inlet", severity: schemas.SeverityWarning, raise: 35, clear: 33}},
-	"auspex_fan_speed_rpm":                    {{typ: schemas.EventFanFailure, code: "speed", severity: schemas.SeverityError, below: true, raise: 100, clear: 500, seen: true}},
-	"auspex_psu_input_power_watts":            {{typ: schemas.EventPSUInputLost, code: "input", severity: schemas.SeverityError, below: true, raise: 1, clear: 5, seen: true}},
-	"auspex_port_rx_power_dbm":                {{typ: schemas.EventPortOpticsDegraded, code: "rx-power", severity: schemas.SeverityWarning, below: true, raise: -10, clear: -8, seen: true}},
-	"auspex_port_pre_fec_ber_ratio":           {{typ: schemas.EventPortOpticsDegraded, code: "ber", severity: schemas.SeverityWarning, raise: 1e-5, clear: 1e-6}},
+	"DCGM_FI_DEV_XID_ERRORS": {{typ: schemas.EventGPUXID, codes: true}},
+	"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": {{
+		typ: schemas.EventGPUECCUE, code: "DRAM", severity: schemas.SeverityCritical, increase: 1, window: time.Hour,
+	}},
+	"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL": {{
+		typ: schemas.EventGPUECCCERate, code: "HBM", severity: schemas.SeverityWarning, increase: 10, window: 5 * time.Minute,
+	}},
+	"DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": {{
+		typ: schemas.EventGPURowRemap, code: "uncorrectable", severity: schemas.SeverityWarning, increase: 1, window: time.Hour,
+	}},
+	"DCGM_FI_DEV_ROW_REMAP_FAILURE": {{
+		typ: schemas.EventGPURowRemap, code: "failure", severity: schemas.SeverityError, raise: 0.5, clear: 0.5,
+	}},
+	"auspex_server_inlet_temperature_celsius": {{
+		typ: schemas.EventTempInletHigh, code: "inlet", severity: schemas.SeverityWarning, raise: 35, clear: 33,
+	}},
+	"auspex_fan_speed_rpm": {{
+		typ: schemas.EventFanFailure, code: "speed", severity: schemas.SeverityError, below: true, raise: 100, clear: 500, seen: true,
+	}},
+	"auspex_psu_input_power_watts": {{
+		typ: schemas.EventPSUInputLost, code: "input", severity: schemas.SeverityError, below: true, raise: 1, clear: 5, seen: true,
+	}},
+	"auspex_port_rx_power_dbm": {{
+		typ: schemas.EventPortOpticsDegraded, code: "rx-power", severity: schemas.SeverityWarning, below: true, raise: -10, clear: -8,
+		seen: true,
+	}},
+	"auspex_port_pre_fec_ber_ratio": {{
+		typ: schemas.EventPortOpticsDegraded, code: "ber", severity: schemas.SeverityWarning, raise: 1e-5, clear: 1e-6,
+	}},
 }
 
 type seriesKey struct {

@@ -22,7 +22,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%q: ok %v, error %v", skip, ok, err)
 		}
 	}
-	for _, bad := range []string{"x", "x 1", `x{resource="a} 1 2`, `x{resource=a} 1 2`, `x{resource="a"} one 2`, `x{resource="a"} 1 NaN`, `{resource="a"} 1 2`} {
+	for _, bad := range []string{
+		"x", "x 1", `x{resource="a} 1 2`, `x{resource=a} 1 2`, `x{resource="a"} one 2`, `x{resource="a"} 1 NaN`, `{resource="a"} 1 2`,
+	} {
 		if _, _, err := Parse(bad); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
@@ -50,13 +52,22 @@ func TestMetricsBecomeEvents(t *testing.T) {
 		values       []float64
 		want         []string
 	}{
-		{"a supply that loses its input and gets it back", "auspex_psu_input_power_watts", []float64{400, 410, 0, 0, 390}, []string{"120 psu.input_lost/input raised", "240 psu.input_lost/input cleared"}},
+		{"a supply that loses its input and gets it back", "auspex_psu_input_power_watts", []float64{400, 410, 0, 0, 390}, []string{
+			"120 psu.input_lost/input raised", "240 psu.input_lost/input cleared",
+		}},
 		{"a supply that never had input", "auspex_psu_input_power_watts", []float64{0, 0, 0}, nil},
-		{"an inlet that gets hot, with hysteresis", "auspex_server_inlet_temperature_celsius", []float64{25, 36, 34, 36, 32}, []string{"60 temp.inlet_high/inlet raised", "240 temp.inlet_high/inlet cleared"}},
+		{"an inlet that gets hot, with hysteresis", "auspex_server_inlet_temperature_celsius", []float64{25, 36, 34, 36, 32}, []string{
+			"60 temp.inlet_high/inlet raised", "240 temp.inlet_high/inlet cleared",
+		}},
 		{"an XID that was there before says nothing", "DCGM_FI_DEV_XID_ERRORS", []float64{31, 31, 79}, []string{"120 gpu.xid/79 "}},
-		{"corrected errors count only when they are many", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", []float64{0, 1, 2, 30}, []string{"180 gpu.ecc_ce_rate/HBM "}},
+		{
+			"corrected errors count only when they are many", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", []float64{0, 1, 2, 30},
+			[]string{"180 gpu.ecc_ce_rate/HBM "},
+		},
 		{"an uncorrected error counts at once", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", []float64{0, 0, 1, 1}, []string{"120 gpu.ecc_ue/DRAM "}},
-		{"reasons are bits", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", []float64{1, 0x81, 1}, []string{"60 gpu.clocks_throttled/HW_POWER_BRAKE raised", "120 gpu.clocks_throttled/HW_POWER_BRAKE cleared"}},
+		{"reasons are bits", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", []float64{1, 0x81, 1}, []string{
+			"60 gpu.clocks_throttled/HW_POWER_BRAKE raised", "120 gpu.clocks_throttled/HW_POWER_BRAKE cleared",
+		}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

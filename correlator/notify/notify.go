@@ -191,7 +191,10 @@ func (n *Notifier) Health() error {
 	for _, t := range n.targets {
 		t.mu.Lock()
 		if t.failing != nil {
-			errs = append(errs, fmt.Errorf("%s is not reached since %s, %d incidents wait: %w", t.cfg.URL, t.since.UTC().Format(time.TimeOnly), t.waiting, t.failing))
+			errs = append(
+				errs,
+				fmt.Errorf("%s is not reached since %s, %d incidents wait: %w", t.cfg.URL, t.since.UTC().Format(time.TimeOnly), t.waiting, t.failing),
+			)
 		}
 		t.mu.Unlock()
 	}
@@ -443,7 +446,8 @@ func (t *target) post(ctx context.Context, alerts []Alert) (again bool, err erro
 		result = "ok"
 		t.n.alerts.WithLabelValues(t.cfg.URL).Add(float64(len(alerts)))
 		return false, nil
-	case resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusRequestEntityTooLarge || resp.StatusCode == http.StatusUnprocessableEntity:
+	case resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusRequestEntityTooLarge ||
+		resp.StatusCode == http.StatusUnprocessableEntity:
 		result = "refused"
 		return false, fmt.Errorf("status %s: %s", resp.Status, strings.TrimSpace(string(body)))
 	}

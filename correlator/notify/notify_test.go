@@ -173,7 +173,8 @@ func TestARiseOfSeverityResolvesTheOldAlertInTheSamePost(t *testing.T) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.posts[len(m.posts)-1]
-	if len(p) != 2 || p[0].Labels["severity"] != "warning" || p[0].EndsAt.After(time.Now()) || p[1].Labels["severity"] != "critical" || p[1].EndsAt.Before(time.Now()) {
+	if len(p) != 2 || p[0].Labels["severity"] != "warning" || p[0].EndsAt.After(time.Now()) || p[1].Labels["severity"] != "critical" ||
+		p[1].EndsAt.Before(time.Now()) {
 		t.Errorf("post %+v", p)
 	}
 }
@@ -318,11 +319,13 @@ func TestCredentialsComeFromFiles(t *testing.T) {
 
 func TestValidateNamesTheKey(t *testing.T) {
 	for want, c := range map[string]Config{
-		"resend":                         {},
-		"external_url":                   {Resend: time.Minute, ExternalURL: "here"},
-		"alertmanagers[0]: url":          {Resend: time.Minute, Alertmanagers: []Target{{URL: "ftp://x"}}},
-		"username and password_file":     {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", Username: "u"}}},
-		"bearer_token_file":              {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", Username: "u", PasswordFile: "p", BearerTokenFile: "b"}}},
+		"resend":                     {},
+		"external_url":               {Resend: time.Minute, ExternalURL: "here"},
+		"alertmanagers[0]: url":      {Resend: time.Minute, Alertmanagers: []Target{{URL: "ftp://x"}}},
+		"username and password_file": {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", Username: "u"}}},
+		"bearer_token_file": {Resend: time.Minute, Alertmanagers: []Target{{
+			URL: "http://x", Username: "u", PasswordFile: "p", BearerTokenFile: "b",
+		}}},
 		"tls: cert_file and key_file":    {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", TLS: trust.TLS{CertFile: "c"}}}},
 		"credentials belong in username": {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://u:p@x"}}},
 	} {

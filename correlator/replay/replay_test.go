@@ -102,7 +102,9 @@ func TestStrictReplayStopsAtTheFirstBadLine(t *testing.T) {
 func TestReplayReadsStandardInput(t *testing.T) {
 	topology, _, _ := replayFiles(t)
 	var out, errs bytes.Buffer
-	res, err := Run(t.Context(), Options{Topology: topology, Events: "-", Out: "-", Stdin: strings.NewReader(replayEvents), Stdout: &out, Stderr: &errs})
+	res, err := Run(t.Context(), Options{
+		Topology: topology, Events: "-", Out: "-", Stdin: strings.NewReader(replayEvents), Stdout: &out, Stderr: &errs,
+	})
 	if err != nil || res.Events != 2 {
 		t.Errorf("result %+v, error %v", res, err)
 	}

@@ -19,7 +19,9 @@ func TestPromtoolAcceptsRulesAndTheirTests(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)
 	}
-	if out, err := exec.CommandContext(t.Context(), promtool, append([]string{"check", "rules", "--lint-fatal"}, files...)...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(
+		t.Context(), promtool, append([]string{"check", "rules", "--lint-fatal"}, files...)...,
+	).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	tests, err := filepath.Glob("tests/*.yml")

@@ -14,7 +14,9 @@ const mostSecondRuns = 10
 
 // random are the tests that look for what happens at random moments; one that fails
 // once in five runs has found something.
-var random = regexp.MustCompile(`(?i)^auspex/(control|internal/bus)(/|\s)|^auspex/internal/e2e .*(kill|once|reset|drain|enforce|lost)|^\S+ .*(kill|once|crash|reset)`)
+var random = regexp.MustCompile(
+	`(?i)^auspex/(control|internal/bus)(/|\s)|^auspex/internal/e2e .*(kill|once|reset|drain|enforce|lost)|^\S+ .*(kill|once|crash|reset)`,
+)
 
 // secondRuns checks the lines of test/second-run.txt.
 func secondRuns(text string) error {

@@ -70,7 +70,10 @@ func TestRedfishResetsTheSystemThatHasAReset(t *testing.T) {
 	}
 	one := []redfishtest.Post{
 		{Method: "POST", Path: "/redfish/v1/Systems/System_0/Actions/ComputerSystem.Reset", RequestID: "a1", Body: `{"ResetType":"PowerCycle"}`},
-		{Method: "PATCH", Path: "/redfish/v1/Systems/System_0", RequestID: "a3", Body: `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}`},
+		{
+			Method: "PATCH", Path: "/redfish/v1/Systems/System_0", RequestID: "a3",
+			Body: `{"Boot":{"BootSourceOverrideEnabled":"Once","BootSourceOverrideTarget":"Pxe"}}`,
+		},
 	}
 	if d := cmp.Diff(append(one, one...), tree.Posts()); d != "" {
 		t.Errorf("requests (-want +got):\n%s", d)
@@ -79,11 +82,15 @@ func TestRedfishResetsTheSystemThatHasAReset(t *testing.T) {
 
 func TestWrongPasswordsAreToldAsSuch(t *testing.T) {
 	_, url := service(t)
-	if _, err := bmc.Open(t.Context(), bmc.Target{Server: "s1", RedfishURL: url, User: "admin", Password: "wrong"}); !errors.Is(err, redfish.ErrAuth) {
+	if _, err := bmc.Open(t.Context(), bmc.Target{
+		Server: "s1", RedfishURL: url, User: "admin", Password: "wrong",
+	}); !errors.Is(err, redfish.ErrAuth) {
 		t.Errorf("redfish: %v", err)
 	}
 	b := ipmitest.Start(t, ipmitest.State{})
-	if _, err := bmc.Open(t.Context(), bmc.Target{Server: "s1", IPMIAddr: b.Addr, User: "admin", Password: "wrong"}); !errors.Is(err, ipmi.ErrAuth) {
+	if _, err := bmc.Open(t.Context(), bmc.Target{
+		Server: "s1", IPMIAddr: b.Addr, User: "admin", Password: "wrong",
+	}); !errors.Is(err, ipmi.ErrAuth) {
 		t.Errorf("ipmi: %v", err)
 	}
 	if _, err := bmc.Open(t.Context(), bmc.Target{Server: "s1"}); !errors.Is(err, bmc.ErrNoAddress) {

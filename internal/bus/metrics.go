@@ -35,7 +35,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}),
 		consumed: counter("auspex_bus_consumed_messages_total", "Messages that a reader has handled.", "topic", "group"),
 		skipped:  counter("auspex_bus_skipped_messages_total", "Messages that retention removed before a reader came to them.", "topic", "group"),
-		resets:   counter("auspex_bus_position_resets_total", "Positions beyond the end of the log, after the log was begun anew.", "topic", "group"),
+		resets: counter(
+			"auspex_bus_position_resets_total", "Positions beyond the end of the log, after the log was begun anew.", "topic", "group",
+		),
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_bus_lag_messages", Help: "Messages that a reader has not handled yet, as of its last fetch.",
 		}, []string{"topic", "group", "partition"}),

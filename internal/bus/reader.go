@@ -191,7 +191,10 @@ func begin(ctx context.Context, l Log, sub Subscription, p int, m *Metrics, log 
 	if at > next {
 		// The log was removed and begun anew under a reader that remembers.
 		m.reset(sub.Topic, sub.Group)
-		log.Warn("position is beyond the end of the log; reading from the oldest message", "topic", sub.Topic, "partition", p, "group", sub.Group, "position", at, "end", next)
+		log.Warn(
+			"position is beyond the end of the log; reading from the oldest message", "topic", sub.Topic, "partition", p, "group", sub.Group,
+			"position", at, "end", next,
+		)
 		return first, nil
 	}
 	return max(at, 0), nil

@@ -143,11 +143,25 @@ func Handshakes(t *testing.T, try func(t *testing.T, h Handshake) error) {
 	tests := []test{
 		{"a server that is known", Handshake{server(good), trust.TLS{CAFile: ours.File}}, nil},
 		{"a server of another authority", Handshake{server(good), trust.TLS{CAFile: theirs.File}}, []string{"unknown authority"}},
-		{"a certificate that has expired", Handshake{server(ours.Issue(t, past, "127.0.0.1")), trust.TLS{CAFile: ours.File}}, []string{"expired"}},
-		{"a certificate of another name", Handshake{server(ours.Issue(t, soon, "elsewhere.example")), trust.TLS{CAFile: ours.File}}, []string{"doesn't contain any IP SANs", "valid for"}},
-		{"no certificate where the server wants one", Handshake{mutual(), trust.TLS{CAFile: ours.File}}, []string{"certificate required", "bad certificate", "broken pipe", "connection reset", "EOF"}},
-		{"a certificate that the server knows", Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}}, nil},
-		{"a certificate of another authority", Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: stranger.CertFile, KeyFile: stranger.KeyFile}}, []string{"certificate", "broken pipe", "connection reset", "EOF"}},
+		{
+			"a certificate that has expired", Handshake{server(ours.Issue(t, past, "127.0.0.1")), trust.TLS{CAFile: ours.File}},
+			[]string{"expired"},
+		},
+		{"a certificate of another name", Handshake{server(ours.Issue(t, soon, "elsewhere.example")), trust.TLS{CAFile: ours.File}}, []string{
+			"doesn't contain any IP SANs", "valid for",
+		}},
+		{"no certificate where the server wants one", Handshake{mutual(), trust.TLS{CAFile: ours.File}}, []string{
+			"certificate required", "bad certificate", "broken pipe", "connection reset", "EOF",
+		}},
+		{
+			"a certificate that the server knows",
+			Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}}, nil,
+		},
+		{
+			"a certificate of another authority",
+			Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: stranger.CertFile, KeyFile: stranger.KeyFile}},
+			[]string{"certificate", "broken pipe", "connection reset", "EOF"},
+		},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {

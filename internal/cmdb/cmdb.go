@@ -89,8 +89,12 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 	}
 	i := &Inventory{
 		cfg: cfg, db: db, log: log, changed: make(chan struct{}),
-		problems:  prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_inventory_bad_records_total", Help: "Records of imported inventories that could not be used."}),
-		reloads:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by another process that were read."}, []string{"result"}),
+		problems: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_inventory_bad_records_total", Help: "Records of imported inventories that could not be used.",
+		}),
+		reloads: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by another process that were read."}, []string{"result"},
+		),
 		resources: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_resources", Help: "Resources in the inventory."}),
 		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads that are remembered."}),
 	}
@@ -377,7 +381,9 @@ ON CONFLICT (id) DO UPDATE SET kind=excluded.kind, parent=excluded.parent, attrs
 
 func writeLinks(ctx context.Context, tx *sql.Tx, add, drop []schemas.Link) error {
 	for _, l := range drop {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM inventory_links WHERE from_id=$1 AND to_id=$2 AND kind=$3`, l.From, l.To, l.Kind); err != nil {
+		if _, err := tx.ExecContext(
+			ctx, `DELETE FROM inventory_links WHERE from_id=$1 AND to_id=$2 AND kind=$3`, l.From, l.To, l.Kind,
+		); err != nil {
 			return err
 		}
 	}

@@ -114,10 +114,13 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
 		text.WriteString(p.String() + "\n")
 	}
 	for _, s := range []string{
-		"line 6: resources[4]: id: want string, got number", `resources[1]: it has no id`, `resource "dc1": this id is there twice`, `line 5: resource "x": kind "toaster" is not known`,
+		"line 6: resources[4]: id: want string, got number", `resources[1]: it has no id`, `resource "dc1": this id is there twice`,
+		`line 5: resource "x": kind "toaster" is not known`,
 		`line 7: resource "a": parent "nowhere" is not there`, `resource "a/gpu0": parent "a" is a bad record`, `is a part of itself`,
-		`from "gone"`, `resource "a" is not there`, `line 14: links[4] love from "s1" to "dc1": kind "love" is not known`, "joins a resource with itself", "this link is there twice",
-		`workload "j": resource "gone" is not there`, "workloads[1]: it has no id", `workload "j": this id is there twice`, "ends before it starts",
+		`from "gone"`, `resource "a" is not there`, `line 14: links[4] love from "s1" to "dc1": kind "love" is not known`,
+		"joins a resource with itself", "this link is there twice",
+		`workload "j": resource "gone" is not there`, "workloads[1]: it has no id", `workload "j": this id is there twice`,
+		"ends before it starts",
 	} {
 		if !strings.Contains(text.String(), s) {
 			t.Errorf("no problem says %q in\n%s", s, text.String())
@@ -285,7 +288,9 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 	}
 	changed, generation := second.Changed(), second.Snapshot().Generation
 	now := time.Now().UTC()
-	if err := first.PutWorkloads(t.Context(), schemas.Workload{ID: "job-3", Resources: []string{"s2"}, Start: now, Attrs: map[string]string{"owner": "ada"}}); err != nil {
+	if err := first.PutWorkloads(
+		t.Context(), schemas.Workload{ID: "job-3", Resources: []string{"s2"}, Start: now, Attrs: map[string]string{"owner": "ada"}},
+	); err != nil {
 		t.Fatal(err)
 	}
 	<-changed
@@ -309,7 +314,8 @@ func TestInventorySurvivesAndIsSharedBetweenProcesses(t *testing.T) {
 		t.Errorf("change by another process was not seen: %q", id)
 	}
 	version := first.Snapshot().Version
-	if _, err := first.Import(t.Context(), cmdb.Draft{Topology: smaller}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil || first.Snapshot().Version != version {
+	if _, err := first.Import(t.Context(), cmdb.Draft{Topology: smaller}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil ||
+		first.Snapshot().Version != version {
 		t.Errorf("an equal import changed something: %v", err)
 	}
 	cancel()
@@ -323,7 +329,9 @@ func TestOldWorkloadsAreForgotten(t *testing.T) {
 	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
 	long := time.Now().Add(-30 * 24 * time.Hour)
 	for range 2 {
-		if err := i.PutWorkloads(t.Context(), schemas.Workload{ID: "old", Start: long, End: long.Add(time.Hour)}, schemas.Workload{ID: "runs", Start: long}); err != nil {
+		if err := i.PutWorkloads(
+			t.Context(), schemas.Workload{ID: "old", Start: long, End: long.Add(time.Hour)}, schemas.Workload{ID: "runs", Start: long},
+		); err != nil {
 			t.Fatal(err)
 		}
 	}

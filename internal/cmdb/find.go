@@ -23,7 +23,10 @@ func newDirectory(g *graph) *directory {
 	for i := range g.resources {
 		r := &g.resources[i]
 		d.ids[g.space.ID(r.ID)] = r.ID
-		for _, label := range []string{identity(r.Attrs[schemas.AttrUUID]), identity(r.Attrs[schemas.AttrSerial]), identity(r.Attrs[schemas.AttrMAC]), PCI(r.Attrs[schemas.AttrPCI])} {
+		for _, label := range []string{
+			identity(r.Attrs[schemas.AttrUUID]), identity(r.Attrs[schemas.AttrSerial]), identity(r.Attrs[schemas.AttrMAC]),
+			PCI(r.Attrs[schemas.AttrPCI]),
+		} {
 			if label != "" && !slices.Contains(d.labels[label], r.ID) {
 				d.labels[label] = append(d.labels[label], r.ID)
 			}

@@ -69,7 +69,9 @@ func racks(n int) schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: "site"}, {ID: "pdu", Kind: "pdu", Parent: "dc1"}}}
 	for i := range n {
 		s := fmt.Sprintf("s%03d", i)
-		t.Resources = append(t.Resources, schemas.Resource{ID: s, Kind: "server", Parent: "dc1"}, schemas.Resource{ID: s + "/gpu0", Kind: "gpu", Parent: s})
+		t.Resources = append(
+			t.Resources, schemas.Resource{ID: s, Kind: "server", Parent: "dc1"}, schemas.Resource{ID: s + "/gpu0", Kind: "gpu", Parent: s},
+		)
 		t.Links = append(t.Links, schemas.Link{From: "pdu", To: s, Kind: "powers"})
 	}
 	return t
@@ -82,7 +84,8 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 
 	half, err := i.Import(t.Context(), cmdb.Draft{Topology: racks(25)}, bounded(""))
 	r := refused(t, err)
-	if want := "50 of 102 resources that it brought would be removed (49.0 %; at most 10 % may be)"; !slices.Contains(r.Reasons, want) || len(r.Reasons) != 2 {
+	if want := "50 of 102 resources that it brought would be removed (49.0 %; at most 10 % may be)"; !slices.Contains(r.Reasons, want) ||
+		len(r.Reasons) != 2 {
 		t.Errorf("reasons %q, want %q and one of links", r.Reasons, want)
 	}
 	if half.Removed != 50 || half.Version != 0 {
@@ -90,7 +93,9 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 	}
 	bare := racks(50)
 	bare.Links = nil
-	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: bare}, bounded("")); !strings.Contains(refused(t, err).Error(), "50 of 50 links that it brought would be removed (all") {
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: bare}, bounded("")); !strings.Contains(
+		refused(t, err).Error(), "50 of 50 links that it brought would be removed (all",
+	) {
 		t.Error(err)
 	}
 	misspelt := racks(50)
@@ -99,7 +104,9 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 			misspelt.Resources[n].Kind = "GPU"
 		}
 	}
-	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(refused(t, err).Error(), "50 of 102 resources cannot be used") {
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(
+		refused(t, err).Error(), "50 of 102 resources cannot be used",
+	) {
 		t.Error(err)
 	}
 	if i.Snapshot().Version != version || len(i.Snapshot().Resources()) != 102 {
@@ -112,7 +119,9 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 		t.Errorf("a great loss on demand: %+v", r)
 	}
 	empty := opened(t)
-	if _, err := empty.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(refused(t, err).Error(), "cannot be used") {
+	if _, err := empty.Import(t.Context(), cmdb.Draft{Topology: misspelt}, bounded("")); !strings.Contains(
+		refused(t, err).Error(), "cannot be used",
+	) {
 		t.Error("the first import is refused for its bad records too:", err)
 	}
 }
@@ -171,7 +180,9 @@ func TestVersionsAreBoundedAndCanBeRestored(t *testing.T) {
 	for _, v := range vs {
 		got = append(got, fmt.Sprint(v.Version, v.Source, v.Resources, v.Links, v.Added, v.Current))
 	}
-	if d := cmp.Diff([]string{"6 file 30 14 2 true", "5 file 28 13 2 false", "4 file 26 12 2 false", "1 other 1 0 1 true"}, trim(got)); d != "" {
+	if d := cmp.Diff([]string{
+		"6 file 30 14 2 true", "5 file 28 13 2 false", "4 file 26 12 2 false", "1 other 1 0 1 true",
+	}, trim(got)); d != "" {
 		t.Error(d)
 	}
 	if r, err := i.Restore(t.Context(), 0, unbounded("")); err != nil || r.Removed != 2 || r.Version != 7 {
@@ -223,7 +234,8 @@ func TestWhatWasThereBeforeSourcesCanBeRestored(t *testing.T) {
 	_, err := i.Import(t.Context(), cmdb.Draft{Topology: one}, bounded(""))
 	refused(t, err)
 	bring(t, i, unbounded(""), one)
-	if r, err := i.Restore(t.Context(), 0, unbounded("")); err != nil || r.Added != 1 || i.Snapshot().Model("s1") != "" || len(i.Snapshot().Resources()) != 2 {
+	if r, err := i.Restore(t.Context(), 0, unbounded("")); err != nil || r.Added != 1 || i.Snapshot().Model("s1") != "" ||
+		len(i.Snapshot().Resources()) != 2 {
 		t.Fatalf("%+v %v", r, err)
 	}
 }
@@ -248,7 +260,9 @@ func TestSourcesAddUp(t *testing.T) {
 		t.Errorf("what another source hangs on must stay: %s%+v", d, r)
 	}
 	s, _ := i.Snapshot().Resource("s000")
-	if d := cmp.Diff(schemas.Resource{ID: "s000", Kind: "server", Parent: "dc1", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S2"}}, s); d != "" {
+	if d := cmp.Diff(schemas.Resource{
+		ID: "s000", Kind: "server", Parent: "dc1", Attrs: map[string]string{"redfish_url": "https://b", "serial": "S2"},
+	}, s); d != "" {
 		t.Error(d)
 	}
 	if r := bring(t, i, bounded("discovery"), parts); len(r.Problems) > 0 || r.Removed > 0 || r.Version != 0 {

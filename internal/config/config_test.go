@@ -93,7 +93,10 @@ func TestMistakesNameFileLineKeyAndTheNearestKey(t *testing.T) {
 	for _, tt := range []struct{ name, yaml, want string }{
 		{"unknown key", "listen: x\nkafka:\n  borkers: [a]\n", `auspex.yaml:3: unknown key "kafka.borkers"; did you mean "brokers"?`},
 		{"wrong type", "partitions: many\n", `auspex.yaml:1: partitions: want a whole number, got "many"`},
-		{"duration", "collectors:\n  fan:\n    interval: soon\n", `auspex.yaml:3: collectors.fan.interval: want a duration such as 10s, got "soon"`},
+		{
+			"duration", "collectors:\n  fan:\n    interval: soon\n",
+			`auspex.yaml:3: collectors.fan.interval: want a duration such as 10s, got "soon"`,
+		},
 		{"unknown section", "collectors:\n  fun: {}\n", `auspex.yaml:2: collectors.fun: unknown collector "fun"; known are fan`},
 		{"twice", "listen: a\nlisten: b\n", `auspex.yaml:2: key "listen" is already set in line 1`},
 		{"no mapping", "[1]\n", `auspex.yaml:1: configuration: want a mapping, got "[1]"`},

@@ -78,7 +78,8 @@ func sinceBoot(r logged) string {
 func fields(r logged) map[string]any {
 	m := map[string]any{
 		"__REALTIME_TIMESTAMP": strconv.FormatInt(r.time().UnixMicro(), 10), "__CURSOR": fmt.Sprintf("s=1;i=%x", r.at), "_HOSTNAME": "gpu-1",
-		"PRIORITY": strconv.Itoa(r.level), "SYSLOG_FACILITY": strconv.Itoa(r.facility), "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "MESSAGE": r.text,
+		"PRIORITY": strconv.Itoa(r.level), "SYSLOG_FACILITY": strconv.Itoa(r.facility), "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel",
+		"MESSAGE": r.text,
 	}
 	if r.tag != "" {
 		name, pid, _ := strings.Cut(strings.TrimSuffix(r.tag, "]"), "[")
@@ -175,7 +176,9 @@ var containers = []struct {
 		return r.time().Format("2006-01-02T15:04:05.000000-07:00 gpu-1 ") + r.program() + ": " + strings.ReplaceAll(r.text, "\n", "#012") + "\n"
 	})},
 	{"RFC 3164", "dmesg", true, lineEach(func(r logged) string {
-		return fmt.Sprintf("<%d>%s%s: %s\n", r.priority(), r.time().Format("Jan _2 15:04:05 gpu-1 "), r.program(), strings.ReplaceAll(r.text, "\n", "#012"))
+		return fmt.Sprintf(
+			"<%d>%s%s: %s\n", r.priority(), r.time().Format("Jan _2 15:04:05 gpu-1 "), r.program(), strings.ReplaceAll(r.text, "\n", "#012"),
+		)
 	})},
 	{"RFC 5424", "dmesg", false, lineEach(func(r logged) string { return rfc5424(r, strings.ReplaceAll(r.text, "\n", "#012")) + "\n" })},
 	{"RFC 6587", "dmesg", false, lineEach(func(r logged) string {
@@ -231,7 +234,9 @@ var containers = []struct {
 	{"journalctl -o short-unix", "journal", false, lineEach(func(r logged) string {
 		return padded(fmt.Sprintf("%d.%06d gpu-1 %s: ", r.time().Unix(), r.time().Nanosecond()/1000, r.program()), r.text)
 	})},
-	{"journalctl -o short-monotonic", "journal", false, lineEach(func(r logged) string { return padded(sinceBoot(r)+"gpu-1 "+r.program()+": ", r.text) })},
+	{"journalctl -o short-monotonic", "journal", false, lineEach(
+		func(r logged) string { return padded(sinceBoot(r)+"gpu-1 "+r.program()+": ", r.text) },
+	)},
 }
 
 func rfc5424(r logged, text string) string {
@@ -239,7 +244,10 @@ func rfc5424(r logged, text string) string {
 	if pid == "" {
 		pid = "-"
 	}
-	return fmt.Sprintf(`<%d>1 %s gpu-1 %s %s - [origin x="a\]b"][y z="1"] %s`, r.priority(), r.time().Format("2006-01-02T15:04:05.000000Z07:00"), name, pid, text)
+	return fmt.Sprintf(
+		`<%d>1 %s gpu-1 %s %s - [origin x="a\]b"][y z="1"] %s`, r.priority(), r.time().Format("2006-01-02T15:04:05.000000Z07:00"), name, pid,
+		text,
+	)
 }
 
 // carriers are what may have happened to a file since.
@@ -265,14 +273,31 @@ func drawn(rnd *rand.Rand) []logged {
 	pci := fmt.Sprintf("%04x:%02x:00", rnd.IntN(2)*8, rnd.IntN(256))
 	kernel := []logged{
 		{level: 3, text: fmt.Sprintf("NVRM: Xid (PCI:%s): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", pci)},
-		{level: 3, text: fmt.Sprintf("NVRM: The NVIDIA GPU %s.0 (PCI ID: 10de:2330)\nNVRM: installed in this system has fallen off the bus and is not responding to commands.", pci)},
-		{level: 3, text: fmt.Sprintf("NVRM: The NVIDIA GPU %s.0 (PCI ID: 10de:2330) installed in this system has\nNVRM: fallen off the bus and is not responding to commands.", pci)},
-		{level: 3, text: fmt.Sprintf("NVRM: Xid (PCI:%s): %d, pid=%d, name=python3, Ch 00000010, intr 00000000. MMU Fault", pci, 31+rnd.IntN(100), rnd.IntN(1<<20))},
-		{level: 3, text: "NVRM: Xid (PCI:0000:61:00): 149, pid=12, name=python3, NETIR_BER_EVENT Nonfatal XC0 i0 Link 04 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)"},
+		{level: 3, text: fmt.Sprintf(
+			"NVRM: The NVIDIA GPU %s.0 (PCI ID: 10de:2330)\nNVRM: installed in this system has fallen off the bus and is not responding to commands.",
+			pci,
+		)},
+		{level: 3, text: fmt.Sprintf(
+			"NVRM: The NVIDIA GPU %s.0 (PCI ID: 10de:2330) installed in this system has\nNVRM: fallen off the bus and is not responding to commands.",
+			pci,
+		)},
+		{level: 3, text: fmt.Sprintf(
+			"NVRM: Xid (PCI:%s): %d, pid=%d, name=python3, Ch 00000010, intr 00000000. MMU Fault", pci, 31+rnd.IntN(100), rnd.IntN(1<<20),
+		)},
+		{
+			level: 3,
+			text:  "NVRM: Xid (PCI:0000:61:00): 149, pid=12, name=python3, NETIR_BER_EVENT Nonfatal XC0 i0 Link 04 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)",
+		},
 		{level: 3, text: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 32 LTSSM Fault Up"},
 		{level: 3, text: "mlx5_core 0000:40:00.0: print_health_info:431:(pid 0): synd 0x8: unrecoverable hardware error"},
-		{level: 3, text: "mlx5_core 0000:40:00.0: mlx5_cmd_out_err:838:(pid 268269): CREATE_SQ(0x904) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0xd61c0b), err(-22)"},
-		{level: 6, text: "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0-1,oom_memcg=/slurm,task_memcg=/slurm/job,task=python3,pid=271,uid=0"},
+		{
+			level: 3,
+			text:  "mlx5_core 0000:40:00.0: mlx5_cmd_out_err:838:(pid 268269): CREATE_SQ(0x904) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0xd61c0b), err(-22)",
+		},
+		{
+			level: 6,
+			text:  "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0-1,oom_memcg=/slurm,task_memcg=/slurm/job,task=python3,pid=271,uid=0",
+		},
 		{level: 3, text: "Memory cgroup out of memory: Killed process 271 (python3) total-vm:88200412kB"},
 		{level: 2, text: "EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2: comm x: reading directory lblock 0"},
 		{level: 4, text: "nvme nvme0: I/O 12 QID 3 timeout, aborting"},

@@ -77,7 +77,10 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}
 	defer func() { _ = text.Close() }()
-	d := &decoder{o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{}, text: kernlog.Text{Now: o.Now()}}
+	d := &decoder{
+		o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{},
+		text: kernlog.Text{Now: o.Now()},
+	}
 	d.enc = json.NewEncoder(d.out)
 	d.enc.SetEscapeHTML(false)
 	switch o.Format {
@@ -300,7 +303,8 @@ func (d *decoder) kernel() error {
 		return err
 	}
 	switch line := strings.TrimLeft(head, "\x1e \t"); {
-	case strings.HasPrefix(line, "{"), strings.HasPrefix(line, "data: {"), line == "[", strings.HasPrefix(line, "[{"), strings.HasPrefix(line, "[ {"), line == "[]":
+	case strings.HasPrefix(line, "{"), strings.HasPrefix(line, "data: {"), line == "[", strings.HasPrefix(line, "[{"),
+		strings.HasPrefix(line, "[ {"), line == "[]":
 		return d.bodies(d.object)
 	case kernlog.ExportLine(line):
 		return d.journal(false)

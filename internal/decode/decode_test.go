@@ -36,7 +36,9 @@ func run(t *testing.T, in io.Reader, o Options) (events []schemas.Event, errs st
 func lines(evs []schemas.Event) []string {
 	var out []string
 	for _, e := range evs {
-		out = append(out, strings.Join([]string{e.Time.Format(time.RFC3339Nano), e.Resource, e.Type, e.Code, e.Attrs["action"], e.Attrs["clock"]}, " "))
+		out = append(
+			out, strings.Join([]string{e.Time.Format(time.RFC3339Nano), e.Resource, e.Type, e.Code, e.Attrs["action"], e.Attrs["clock"]}, " "),
+		)
 	}
 	return out
 }
@@ -50,7 +52,8 @@ func TestFormats(t *testing.T) {
 		bad      int
 	}{
 		{
-			"kmsg", "6,1,1000,-;Linux version 6.8\n3,2,2500000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n SUBSYSTEM=pci\nnonsense\n",
+			"kmsg",
+			"6,1,1000,-;Linux version 6.8\n3,2,2500000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n SUBSYSTEM=pci\nnonsense\n",
 			Options{Format: "kmsg", Host: "gpu-1", Boot: boot},
 			[]string{"2026-01-01T00:00:00.001Z gpu-1 host.reboot boot IGNORE ", "2026-01-01T00:00:02.5Z gpu-1 gpu.xid 79 RESTART_BM "},
 			1,
@@ -68,13 +71,15 @@ func TestFormats(t *testing.T) {
 			0,
 		},
 		{
-			"journal", `{"__REALTIME_TIMESTAMP":"1767225600000000","_HOSTNAME":"gpu-9","_TRANSPORT":"kernel","MESSAGE":"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"}` + "\n{broken\n",
+			"journal",
+			`{"__REALTIME_TIMESTAMP":"1767225600000000","_HOSTNAME":"gpu-9","_TRANSPORT":"kernel","MESSAGE":"NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"}` + "\n{broken\n",
 			Options{Format: "journal"},
 			[]string{"2026-01-01T00:00:00Z gpu-9 gpu.xid 154 RESET_GPU "},
 			1,
 		},
 		{
-			"fabric manager", "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33\n[Jul 23 2024 07:53:56] [INFO] [tid 841] x\n",
+			"fabric manager",
+			"[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33\n[Jul 23 2024 07:53:56] [INFO] [tid 841] x\n",
 			Options{Format: "fabricmanager", Host: "h"},
 			[]string{"2024-07-23T07:53:55Z h nvswitch.sxid 20034 RESET_GPU "},
 			0,
@@ -92,7 +97,8 @@ func TestFormats(t *testing.T) {
 			1,
 		},
 		{
-			"redfish, a line each, one cut off", `{"MessageId":"a.1.0.PSU0003","Created":"2026-01-01T00:00:00Z"}` + "\n{\"Message\n" + `{"MessageId":"b.1.0.X","Severity":"OK","Created":"2026-01-01T00:00:01Z"}` + "\n",
+			"redfish, a line each, one cut off",
+			`{"MessageId":"a.1.0.PSU0003","Created":"2026-01-01T00:00:00Z"}` + "\n{\"Message\n" + `{"MessageId":"b.1.0.X","Severity":"OK","Created":"2026-01-01T00:00:01Z"}` + "\n",
 			Options{Format: "redfish-event", Host: "h"},
 			[]string{"2026-01-01T00:00:00Z h psu.input_lost a.1.0.PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h bmc.event b.1.0.X IGNORE "},
 			1,
@@ -104,25 +110,29 @@ func TestFormats(t *testing.T) {
 			0,
 		},
 		{
-			"redfish array", "[\n{\"MessageId\":\"PSU0003\",\"Created\":\"2026-01-01T00:00:00Z\"},\n{\"MessageId\":\"PSU0017\",\"Created\":\"2026-01-01T00:00:01Z\"}]",
+			"redfish array",
+			"[\n{\"MessageId\":\"PSU0003\",\"Created\":\"2026-01-01T00:00:00Z\"},\n{\"MessageId\":\"PSU0017\",\"Created\":\"2026-01-01T00:00:01Z\"}]",
 			Options{Format: "redfish-event", Host: "h"},
 			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS ", "2026-01-01T00:00:01Z h psu.input_lost PSU0017 IGNORE "},
 			0,
 		},
 		{
-			"redfish collection on one long line", `{"Members":[{"@odata.id":"/redfish/v1/x/1"},null,{"MessageId":"PSU0003","Created":"2026-01-01T00:00:00Z","Message":"` + strings.Repeat("x", 3<<20) + `"}]}`,
+			"redfish collection on one long line",
+			`{"Members":[{"@odata.id":"/redfish/v1/x/1"},null,{"MessageId":"PSU0003","Created":"2026-01-01T00:00:00Z","Message":"` + strings.Repeat("x", 3<<20) + `"}]}`,
 			Options{Format: "redfish-event", Host: "h"},
 			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS "},
 			0,
 		},
 		{
-			"redfish, an entry that is none does not cost the others", `{"Events":[7,{"MessageId":"PSU0003","EventTimestamp":"2026-01-01T00:00:00Z"}]}`,
+			"redfish, an entry that is none does not cost the others",
+			`{"Events":[7,{"MessageId":"PSU0003","EventTimestamp":"2026-01-01T00:00:00Z"}]}`,
 			Options{Format: "redfish-event", Host: "h"},
 			[]string{"2026-01-01T00:00:00Z h psu.input_lost PSU0003 CHECK_MECHANICALS "},
 			1,
 		},
 		{
-			"byte order mark, ends of lines of Windows", "\ufeff[    5.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\r\n[    6.000000 <    1.000000>] EXT4-fs error (device sda1): x\r\n",
+			"byte order mark, ends of lines of Windows",
+			"\ufeff[    5.000000] NVRM: Xid (PCI:0000:1b:00): 79, x\r\n[    6.000000 <    1.000000>] EXT4-fs error (device sda1): x\r\n",
 			Options{Format: "dmesg", Host: "h", Boot: boot},
 			[]string{"2026-01-01T00:00:05Z h gpu.xid 79 RESTART_BM ", "2026-01-01T00:00:06Z h host.fs_error ext4 CONTACT_SUPPORT "},
 			0,
@@ -135,7 +145,8 @@ func TestFormats(t *testing.T) {
 			2,
 		},
 		{
-			"sel, a vendor's record without a time", "1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n2 | OEM record e0 | 00112233445566778899aabbcc\n",
+			"sel, a vendor's record without a time",
+			"1 | 04/12/2026 | 19:48:09 | Power Supply PS1 | Power Supply AC lost | Asserted\n2 | OEM record e0 | 00112233445566778899aabbcc\n",
 			Options{Format: "sel", Host: "h"},
 			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 CHECK_MECHANICALS ", "2026-04-12T19:48:09Z h bmc.sel oem/e0 IGNORE unknown"},
 			0,
@@ -190,7 +201,10 @@ func TestIDsAreStableAndDistinct(t *testing.T) {
 }
 
 func TestTopologyResolves(t *testing.T) {
-	evs, _, _, _ := run(t, strings.NewReader(line), Options{Format: "dmesg", Host: "gpu-1", Resolve: func(ev *schemas.Event) string { return ev.Resource + "/" + ev.Attrs["pci"] }})
+	evs, _, _, _ := run(
+		t, strings.NewReader(line),
+		Options{Format: "dmesg", Host: "gpu-1", Resolve: func(ev *schemas.Event) string { return ev.Resource + "/" + ev.Attrs["pci"] }},
+	)
 	if len(evs) != 1 || evs[0].Resource != "gpu-1/0000:1b:00" {
 		t.Errorf("%+v", evs)
 	}
@@ -214,7 +228,9 @@ func BenchmarkKmsg(b *testing.B) {
 	b.SetBytes(int64(in.Len()))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Run(context.Background(), bytes.NewReader(in.Bytes()), io.Discard, io.Discard, Options{Format: "kmsg", Name: "x"}); err != nil {
+		if _, err := Run(
+			context.Background(), bytes.NewReader(in.Bytes()), io.Discard, io.Discard, Options{Format: "kmsg", Name: "x"},
+		); err != nil {
 			b.Fatal(err)
 		}
 	}

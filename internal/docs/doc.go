@@ -41,7 +41,8 @@ func Parse(root string) (*Source, error) {
 		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
 			base := d.Name()
-			if rel != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "node_modules" || rel == "internal/sim" || rel == "tools") {
+			if rel != "." &&
+				(strings.HasPrefix(base, ".") || base == "testdata" || base == "node_modules" || rel == "internal/sim" || rel == "tools") {
 				return filepath.SkipDir
 			}
 			return nil

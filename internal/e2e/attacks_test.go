@@ -218,10 +218,19 @@ func unpackBeforeLogin(t *testing.T, a *attacker) {
 	a.spending(64, 2*time.Second, func() {
 		for _, path := range []string{"api/v1/login", "api/v1/tokens", "prometheus/api/v1/query", "metrics"} {
 			for _, coding := range []string{"gzip, gzip", "gzip,gzip,gzip", "deflate", "br", "zstd", "x-unknown"} {
-				a.want(a.send("POST", path, "", bytes.NewReader(packAgain(t, twice)), "Content-Encoding", coding, "Content-Type", "application/json"), 413, 415)
+				a.want(
+					a.send("POST", path, "", bytes.NewReader(packAgain(t, twice)), "Content-Encoding", coding, "Content-Type", "application/json"), 413,
+					415,
+				)
 			}
 		}
-		a.want(a.send("POST", "api/v1/login", "", bytes.NewReader(packAgain(t, []byte(`{"code":"x"}`))), "Content-Encoding", "gzip", "Content-Type", "application/json"), 415)
+		a.want(
+			a.send(
+				"POST", "api/v1/login", "", bytes.NewReader(packAgain(t, []byte(`{"code":"x"}`))), "Content-Encoding", "gzip", "Content-Type",
+				"application/json",
+			),
+			415,
+		)
 	})
 }
 
@@ -229,8 +238,16 @@ func unpackAfterLogin(t *testing.T, a *attacker) {
 	once := certtest.Bomb(t, 256<<20)
 	a.spending(96, 3*time.Second, func() {
 		for range 4 {
-			a.want(a.send("POST", "api/v1/tokens", a.admin, bytes.NewReader(once), "Content-Encoding", "gzip", "Content-Type", "application/json"), 413)
-			a.want(a.send("POST", "prometheus/api/v1/query", a.viewer, bytes.NewReader(once), "Content-Encoding", "gzip", "Content-Type", "application/x-www-form-urlencoded"), 413)
+			a.want(
+				a.send("POST", "api/v1/tokens", a.admin, bytes.NewReader(once), "Content-Encoding", "gzip", "Content-Type", "application/json"), 413,
+			)
+			a.want(
+				a.send(
+					"POST", "prometheus/api/v1/query", a.viewer, bytes.NewReader(once), "Content-Encoding", "gzip", "Content-Type",
+					"application/x-www-form-urlencoded",
+				),
+				413,
+			)
 		}
 		a.want(a.send("POST", "api/v1/tokens", a.admin, bytes.NewReader(packAgain(t, once)), "Content-Encoding", "gzip, gzip"), 415)
 	})
@@ -285,13 +302,21 @@ func dearQueries(_ *testing.T, a *attacker) {
 			}
 		})
 	}
-	a.want(a.send("POST", "prometheus/api/v1/query_range", a.viewer, promQL("1", "start", at(-60), "end", at(0), "step", "1e-9"), "Content-Type", form), 400)
+	a.want(
+		a.send(
+			"POST", "prometheus/api/v1/query_range", a.viewer, promQL("1", "start", at(-60), "end", at(0), "step", "1e-9"), "Content-Type", form,
+		),
+		400,
+	)
 }
 
 // heavy is a query within the bounds that takes a while.
 func (a *attacker) heavy(ctx context.Context, token string) {
 	now := time.Now().Unix()
-	v := promQL(`count(quantile_over_time(0.9, {__name__=~"DCGM.+|auspex_(fan|gpu).+"}[2m:1s]))`, "start", strconv.FormatInt(now-120, 10), "end", strconv.FormatInt(now, 10), "step", "2")
+	v := promQL(
+		`count(quantile_over_time(0.9, {__name__=~"DCGM.+|auspex_(fan|gpu).+"}[2m:1s]))`, "start", strconv.FormatInt(now-120, 10), "end",
+		strconv.FormatInt(now, 10), "step", "2",
+	)
 	req, err := http.NewRequestWithContext(ctx, "POST", a.p.url+"prometheus/api/v1/query_range", v)
 	if err != nil {
 		return
@@ -383,7 +408,13 @@ func foreignNames(_ *testing.T, a *attacker) {
 		a.want(a.send("GET", path, a.viewer, nil, "Host", "rebound.example", "X-Forwarded-Host", "localhost"), 421)
 	}
 	code := a.code()
-	a.want(a.send("POST", "api/v1/login", "", strings.NewReader(`{"code":"`+code+`"}`), "Content-Type", "application/json", "Origin", "https://evil.example"), 403)
+	a.want(
+		a.send(
+			"POST", "api/v1/login", "", strings.NewReader(`{"code":"`+code+`"}`), "Content-Type", "application/json", "Origin",
+			"https://evil.example",
+		),
+		403,
+	)
 	in := a.send("POST", "api/v1/login", "", strings.NewReader(`{"code":"`+code+`"}`), "Content-Type", "application/json")
 	a.want(in, 200)
 	cookie, _, _ := strings.Cut(in.header.Get("Set-Cookie"), ";")
@@ -487,14 +518,19 @@ func roles(_ *testing.T, a *attacker) {
 		a.want(a.send("GET", path, "", nil), 401)
 	}
 	for _, token := range []string{a.viewer, a.p.token} {
-		a.want(a.send("POST", "api/v1/tokens", token, strings.NewReader(`{"name":"mine","role":"admin"}`), "Content-Type", "application/json"), 403)
+		a.want(
+			a.send("POST", "api/v1/tokens", token, strings.NewReader(`{"name":"mine","role":"admin"}`), "Content-Type", "application/json"), 403,
+		)
 		a.want(a.send("POST", "api/v1/login-codes", token, nil), 403)
 		a.want(a.send("DELETE", "api/v1/tokens/attack-admin", token, nil), 403)
 	}
 }
 
 func paths(t *testing.T, a *attacker) {
-	for _, path := range []string{"../run.json", "..%2f..%2frun.json", "%2e%2e/%2e%2e/etc/passwd", "api/v1/../../-/reload", "//etc/passwd", "debug/pprof/../../metrics%00", "app.js/../../run.json"} {
+	for _, path := range []string{
+		"../run.json", "..%2f..%2frun.json", "%2e%2e/%2e%2e/etc/passwd", "api/v1/../../-/reload", "//etc/passwd", "debug/pprof/../../metrics%00",
+		"app.js/../../run.json",
+	} {
 		r := a.send("GET", path, "", nil)
 		if bytes.Contains(r.body, []byte("root:")) || bytes.Contains(r.body, []byte(a.p.token)) {
 			t.Errorf("%s: %.100s", path, r.body)
@@ -508,9 +544,11 @@ func garbage(t *testing.T, a *attacker) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
-		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", strings.Repeat("A", 1<<16), "GET / HTTP/9.9\r\n\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", strings.Repeat("A", 1<<16), "GET / HTTP/9.9\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
 		"POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nffffffffffffffff\r\n",
-		"GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-A: "+strings.Repeat("b", 1000)+"\r\n", 100) + "\r\n", "\r\n\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-A: "+strings.Repeat("b", 1000)+"\r\n", 100) + "\r\n", "\r\n\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 	} {
 		c, err := net.DialTimeout("tcp", u.Host, 5*time.Second)
 		if err != nil {

@@ -70,7 +70,9 @@ func TestAResetIsSentOnceOverKills(t *testing.T) {
 	beside(t)
 	dir := dataDir(t)
 	random := rand.New(rand.NewPCG(3, 4))
-	args := []string{"--demo", "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "9", "--set", "store.clickhouse=off"}
+	args := []string{
+		"--demo", "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "9", "--set", "store.clickhouse=off",
+	}
 	const server = "gpu-r03-04"
 	// Kills come closer together while the server is drained and power-cycled: that
 	// is where a step could be repeated.

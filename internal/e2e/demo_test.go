@@ -283,7 +283,10 @@ func checkHistory(t *testing.T, dir string, early map[string]int) {
 	if diff := cmp.Diff(truth, rows); diff != "" {
 		t.Errorf("records of the ledger (-) and of the table (+) differ:\n%s", diff)
 	}
-	t.Logf("%d records, each once; %d rows of GPU telemetry, %d samples", len(truth), count(t, db, "SELECT count() FROM gpu"), count(t, db, "SELECT count() FROM samples"))
+	t.Logf(
+		"%d records, each once; %d rows of GPU telemetry, %d samples", len(truth), count(t, db, "SELECT count() FROM gpu"),
+		count(t, db, "SELECT count() FROM samples"),
+	)
 	for _, r := range events(t, db, "server = '' AND source IN ('ipmi', 'redfish', 'kmsg') LIMIT 5") {
 		t.Errorf("not enriched: %+v", r)
 	}
@@ -363,7 +366,9 @@ func checkAlertmanager(t *testing.T, p *product, base string, want []string) {
 		return nil
 	})
 	if amtool := os.Getenv("AMTOOL"); amtool != "" {
-		out, err := exec.Command(amtool, "--alertmanager.url", base, "alert", "query", "-a", "alertname=AuspexIncident", "-o", "simple").CombinedOutput()
+		out, err := exec.Command(
+			amtool, "--alertmanager.url", base, "alert", "query", "-a", "alertname=AuspexIncident", "-o", "simple",
+		).CombinedOutput()
 		if err != nil || strings.Count(string(out), "AuspexIncident") != len(want) {
 			t.Errorf("amtool: %v\n%s", err, out)
 		}
@@ -394,7 +399,11 @@ func checkPromQL(t *testing.T, p *product) {
 		{"instant", "bearer.yml", []string{"instant", base, `count(DCGM_FI_DEV_GPU_TEMP)`}, "=> 5"},
 		{"instant, basic", "basic.yml", []string{"instant", base, `avg by (rack) (DCGM_FI_DEV_POWER_USAGE)`}, `{rack="dc1-r01"} =>`},
 		{"rate", "bearer.yml", []string{"instant", base, `sum(rate(auspex_port_in_octets_total[2m]))`}, "=>"},
-		{"range", "bearer.yml", []string{"range", "--start=" + at(-time.Minute), "--end=" + at(0), "--step=10s", base, `max(auspex_server_inlet_temperature_celsius)`}, "@["},
+		{
+			"range", "bearer.yml",
+			[]string{"range", "--start=" + at(-time.Minute), "--end=" + at(0), "--step=10s", base, `max(auspex_server_inlet_temperature_celsius)`},
+			"@[",
+		},
 		{"series", "basic.yml", []string{"series", "--match=auspex_fan_speed_rpm{server=\"gpu-r01-01\"}", base}, `resource="gpu-r01-01/fan1"`},
 		{"labels", "bearer.yml", []string{"labels", base, "rack"}, "dc1-r08"},
 	} {
@@ -425,7 +434,9 @@ func checkMetrics(t *testing.T, p *product) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	for _, stage := range []string{"auspex_collectors_", "auspex_bus_", "auspex_detect_", "auspex_sink_", "auspex_correlator_", "auspex_control_", "auspex_store_"} {
+	for _, stage := range []string{
+		"auspex_collectors_", "auspex_bus_", "auspex_detect_", "auspex_sink_", "auspex_correlator_", "auspex_control_", "auspex_store_",
+	} {
 		if !bytes.Contains(text, []byte("\n"+stage)) {
 			t.Errorf("no metric of the stage %s", stage)
 		}

@@ -93,7 +93,9 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 	})
 	t.Run("sushy", func(t *testing.T) {
 		python := peer(t, "SUSHY_PYTHON")
-		out, err := exec.Command(python, "testdata/sushy_fleet.py", attrs["gpu-r01-02"][schemas.AttrRedfishURL], user, password, filepath.Join(dir, sim.CAFile)).CombinedOutput()
+		out, err := exec.Command(
+			python, "testdata/sushy_fleet.py", attrs["gpu-r01-02"][schemas.AttrRedfishURL], user, password, filepath.Join(dir, sim.CAFile),
+		).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -100,7 +100,9 @@ func (p *product) rows(where string) ([]row, error) {
 // events reads rows of the events table, duplicates and all: without FINAL.
 func events(t *testing.T, db *clickhouse.DB, where string) []row {
 	t.Helper()
-	rows, err := db.Conn().Query(t.Context(), "SELECT id, source, type, code, device, resource, server, rack, site, message, attrs FROM events WHERE "+where)
+	rows, err := db.Conn().Query(
+		t.Context(), "SELECT id, source, type, code, device, resource, server, rack, site, message, attrs FROM events WHERE "+where,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,9 @@ func events(t *testing.T, db *clickhouse.DB, where string) []row {
 	var all []row
 	for rows.Next() {
 		var r row
-		if err := rows.Scan(&r.ID, &r.Source, &r.Type, &r.Code, &r.Device, &r.Resource, &r.Server, &r.Rack, &r.Site, &r.Message, &r.Attrs); err != nil {
+		if err := rows.Scan(
+			&r.ID, &r.Source, &r.Type, &r.Code, &r.Device, &r.Resource, &r.Server, &r.Rack, &r.Site, &r.Message, &r.Attrs,
+		); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, r)

@@ -108,7 +108,8 @@ func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
 	kafka, brokers := startPeer(t, "kafka", dir)
 	postgres, store := startPeer(t, "postgres", dir)
 	args := []string{
-		"--script", "testdata/scripts/storm.yaml", "--seed", "5", "--set", "bus.type=kafka", "--set", "bus.kafka.brokers=[" + brokers["KAFKA_BROKERS"] + "]",
+		"--script", "testdata/scripts/storm.yaml", "--seed", "5", "--set", "bus.type=kafka", "--set",
+		"bus.kafka.brokers=[" + brokers["KAFKA_BROKERS"] + "]",
 		"--set", "store.sql=" + store["POSTGRES_DSN"],
 	}
 	loseKafka := func() {

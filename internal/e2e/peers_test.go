@@ -36,7 +36,9 @@ func write(t *testing.T, dir, name, text string) string {
 // wants, and returns the settings for both.
 func site(t *testing.T, dir string, resources ...schemas.Resource) []string {
 	t.Helper()
-	all := append([]schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}, {ID: "dc1-r01", Kind: schemas.KindRack, Parent: "dc1"}}, resources...)
+	all := append(
+		[]schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}, {ID: "dc1-r01", Kind: schemas.KindRack, Parent: "dc1"}}, resources...,
+	)
 	b, err := json.Marshal(schemas.Topology{Version: 1, Resources: all})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +86,10 @@ func TestSELEventsOfIPMISimArriveOnceOverARestart(t *testing.T) {
 	address, con := addresses[0], consoles[0]
 	dir := dataDir(t)
 	args := append(site(t, dir,
-		schemas.Resource{ID: "node-1", Kind: schemas.KindServer, Parent: "dc1-r01", Attrs: map[string]string{schemas.AttrIPMIIP: address, schemas.AttrCredential: "bmc"}},
+		schemas.Resource{
+			ID: "node-1", Kind: schemas.KindServer, Parent: "dc1-r01",
+			Attrs: map[string]string{schemas.AttrIPMIIP: address, schemas.AttrCredential: "bmc"},
+		},
 		schemas.Resource{ID: "node-1/gpu0", Kind: schemas.KindGPU, Parent: "node-1"},
 		schemas.Resource{ID: "node-1/psu1", Kind: "psu", Parent: "node-1"},
 	), "--set", "collectors.ipmi={interval: 1s, sensor_interval: 5s}")
@@ -194,7 +199,11 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		fmt.Fprintln(w, "# TYPE DCGM_FI_DEV_GPU_TEMP gauge")
 		for g := range 8 {
 			if g != 3 || !lost.Load() {
-				fmt.Fprintf(w, "DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"gpu1\"} %d\n", g, g, 0x10+g, g, 40+g)
+				fmt.Fprintf(
+					w,
+					"DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"gpu1\"} %d\n",
+					g, g, 0x10+g, g, 40+g,
+				)
 			}
 		}
 	}))
@@ -204,17 +213,24 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		name := fmt.Sprintf("gpu%d", i+1)
 		r := schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "dc1-r01"}
 		if i == 0 {
-			r.Attrs = map[string]string{schemas.AttrIPMIIP: addresses[1], schemas.AttrCredential: "bmc", schemas.AttrKmsgPath: kmsg, schemas.AttrExporterURL: exporter.URL + "/metrics"}
+			r.Attrs = map[string]string{
+				schemas.AttrIPMIIP: addresses[1], schemas.AttrCredential: "bmc", schemas.AttrKmsgPath: kmsg,
+				schemas.AttrExporterURL: exporter.URL + "/metrics",
+			}
 		}
 		resources = append(resources, r)
 		for g := range 8 {
-			resources = append(resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"pci": fmt.Sprintf("0000:%02x:00.0", 0x10+g)}})
+			resources = append(resources, schemas.Resource{
+				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name,
+				Attrs: map[string]string{"pci": fmt.Sprintf("0000:%02x:00.0", 0x10+g)},
+			})
 		}
 	}
 	tokenFile := write(t, dir, "slurm.token", token+"\n")
 	scontrol := strings.Join(append(slices.Clone(enter), "env", "SLURM_CONF="+conf, "scontrol"), ", ")
 	args := append(site(t, dir, resources...),
-		"--set", "collectors.kmsg={}", "--set", "collectors.dcgmexporter.interval=1s", "--set", "collectors.ipmi={interval: 1s, sensor_interval: 2s}",
+		"--set", "collectors.kmsg={}", "--set", "collectors.dcgmexporter.interval=1s", "--set",
+		"collectors.ipmi={interval: 1s, sensor_interval: 2s}",
 		"--set", "collectors.slurm.interval=1s", "--set", "collectors.slurm.url="+rest, "--set", "collectors.slurm.token_file="+tokenFile,
 		"--set", "control.slurm.url="+rest, "--set", "control.slurm.token_file="+tokenFile, "--set", "control.slurm.scontrol=["+scontrol+"]",
 		"--set", "control.policies=testdata/policy.yaml", "--mode", "enforce", "--set", "store.clickhouse=off")
@@ -229,7 +245,9 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 	t.Run("a job that fails is told with its owner", func(t *testing.T) {
 		p := p.in(t)
 		// The nodes 3 and 4, so that the GPU that is lost below has nothing to do with it.
-		id := strings.TrimSpace(tool("sbatch", "--parsable", "-N2", "-w", "gpu3,gpu4", "-o", "/dev/null", "--chdir=/tmp", "--wrap", "sleep 4; exit 3"))
+		id := strings.TrimSpace(
+			tool("sbatch", "--parsable", "-N2", "-w", "gpu3,gpu4", "-o", "/dev/null", "--chdir=/tmp", "--wrap", "sleep 4; exit 3"),
+		)
 		p.await("alert over the job", func() error {
 			all, err := list[schemas.Alert](p, "alerts")
 			if err != nil {
@@ -313,7 +331,9 @@ func TestPromtoolAcceptsOurRules(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no rule files: %v", err)
 	}
-	if out, err := exec.Command(promtool, append([]string{"check", "rules", "--lint=all", "--lint-fatal"}, files...)...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(
+		promtool, append([]string{"check", "rules", "--lint=all", "--lint-fatal"}, files...)...,
+	).CombinedOutput(); err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}
 	tests, err := filepath.Glob("../../dashboards/rules/tests/*.y*ml")

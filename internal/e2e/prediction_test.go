@@ -129,7 +129,10 @@ func runDemo(t *testing.T, seed uint64, cfg fleet.Config, length time.Duration) 
 	now := start
 	var clock atomic.Int64 // the predictor reads it whenever it likes
 	clock.Store(now.UnixNano())
-	p, err := predictor.New(predictor.DefaultConfig(), predictor.Deps{Bus: f, Placer: names{}, Records: f, Now: func() time.Time { return time.Unix(0, clock.Load()).UTC() }})
+	p, err := predictor.New(
+		predictor.DefaultConfig(),
+		predictor.Deps{Bus: f, Placer: names{}, Records: f, Now: func() time.Time { return time.Unix(0, clock.Load()).UTC() }},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +172,9 @@ func runDemo(t *testing.T, seed uint64, cfg fleet.Config, length time.Duration) 
 
 func sensors(name, collector string, ss []device.Sensor, now time.Time, seq uint64, step float64) *auspexv1.Batch {
 	c := &auspexv1.SampleColumns{
-		Symbols:  []string{"", "auspex_fan_speed_rpm", "fan", schemas.ThresholdMetric("auspex_fan_speed_rpm"), schemas.LabelBound, string(schemas.LowerCritical)},
+		Symbols: []string{
+			"", "auspex_fan_speed_rpm", "fan", schemas.ThresholdMetric("auspex_fan_speed_rpm"), schemas.LabelBound, string(schemas.LowerCritical),
+		},
 		BaseTime: now.UnixNano(),
 	}
 	for _, s := range ss {
@@ -258,7 +263,10 @@ func TestWornFanOfTheDemoIsForetold(t *testing.T) {
 			t.Errorf("seed %d: explanation is %q", seed, first.Explanation)
 		}
 	}
-	t.Logf("of %d seeds: crossing inside p10 to p90 of the first prediction %d, expected crossing %d; %d crossed, %d came true, %d wrong", seeds, inside, expectedInside, crossings, cameTrue, wrong)
+	t.Logf(
+		"of %d seeds: crossing inside p10 to p90 of the first prediction %d, expected crossing %d; %d crossed, %d came true, %d wrong", seeds,
+		inside, expectedInside, crossings, cameTrue, wrong,
+	)
 	if inside < 14 && !underRace {
 		t.Errorf("the crossing lay between p10 and p90 of the first prediction on %d of %d seeds, want at least 14", inside, seeds)
 	}
@@ -280,7 +288,9 @@ func TestBacktestMeasuresWhatRuns(t *testing.T) {
 	var csv strings.Builder
 	csv.WriteString("time,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_GPU_UTIL,DCGM_FI_DEV_SM_CLOCK,DCGM_FI_DEV_GPU_TEMP\n")
 	f := &feed{handle: make(chan bus.Handler, 1)}
-	p, err := predictor.New(predictor.DefaultConfig(), predictor.Deps{Bus: f, Placer: names{}, Records: f, Now: func() time.Time { return start }})
+	p, err := predictor.New(
+		predictor.DefaultConfig(), predictor.Deps{Bus: f, Placer: names{}, Records: f, Now: func() time.Time { return start }},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,7 +78,8 @@ func TestReloadBySignalAndByRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), file+":2: unknown key") {
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusUnprocessableEntity ||
+		!strings.Contains(string(body), file+":2: unknown key") {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	write("")

@@ -120,7 +120,8 @@ func fleetConfig(t *testing.T, dir, brokers, dsn, clickhouse string) string {
 		t.Fatal(err)
 	}
 	return write(t, dir, "auspex.yaml", strings.NewReplacer(
-		"TOPOLOGY", fleet(sim.TopologyFile), "SECRETS", fleet(sim.SecretsFile), "CA", fleet(sim.CAFile), "SLURM", slurm.URL, "TOKEN", slurm.TokenFile,
+		"TOPOLOGY", fleet(sim.TopologyFile), "SECRETS", fleet(sim.SecretsFile), "CA", fleet(sim.CAFile), "SLURM", slurm.URL, "TOKEN",
+		slurm.TokenFile,
 		"BROKERS", brokers, "DSN", dsn, "CLICKHOUSE", clickhouse, "POLICY", policy,
 	).Replace(`
 site: dc1

@@ -35,7 +35,9 @@ func TestFailuresStandTogetherByReasonAndNotByAddress(t *testing.T) {
 		var last, calls int
 		began := time.Now()
 		var got []string
-		for _, r := range probe.Run(t.Context(), probes, probe.Bounds{Parallel: 3, Each: 7 * time.Second}, func(done, of int) { last, calls = done*100/of, calls+1 }) {
+		for _, r := range probe.Run(
+			t.Context(), probes, probe.Bounds{Parallel: 3, Each: 7 * time.Second}, func(done, of int) { last, calls = done*100/of, calls+1 },
+		) {
 			summary, failures := r.Lines()
 			got = append(append(got, summary), failures...)
 		}

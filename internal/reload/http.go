@@ -14,7 +14,10 @@ func (m *Manager[C]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, "application/json", report)
 		return
 	}
-	p := problem{Type: "about:blank", Status: http.StatusUnprocessableEntity, Detail: err.Error(), Code: "bad_configuration", Hint: "The configuration of before is in force. `auspex config check` looks at the same files."}
+	p := problem{
+		Type: "about:blank", Status: http.StatusUnprocessableEntity, Detail: err.Error(), Code: "bad_configuration",
+		Hint: "The configuration of before is in force. `auspex config check` looks at the same files.",
+	}
 	switch {
 	case errors.Is(err, ErrStarting):
 		p.Status, p.Code, p.Hint = http.StatusServiceUnavailable, "starting", "GET /-/ready says when."

@@ -63,9 +63,19 @@ type Manager[C any] struct {
 func New[C any](cfg C, load func() (C, error), log *slog.Logger, reg prometheus.Registerer) *Manager[C] {
 	m := &Manager[C]{
 		load: load, log: log, started: cfg, last: cfg,
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure where nothing has changed."}, []string{"result"}),
-		good:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_config_last_reload_successful", Help: "1 unless the last reload of the configuration failed."}),
-		at:      prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last read without an error, at the start or later."}),
+		reloads: prometheus.NewCounterVec(
+			prometheus.CounterOpts{
+				Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure where nothing has changed.",
+			},
+			[]string{"result"},
+		),
+		good: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "auspex_config_last_reload_successful", Help: "1 unless the last reload of the configuration failed.",
+		}),
+		at: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "auspex_config_last_reload_success_timestamp_seconds",
+			Help: "When the configuration was last read without an error, at the start or later.",
+		}),
 	}
 	m.reloads.WithLabelValues("success")
 	m.reloads.WithLabelValues("failure")

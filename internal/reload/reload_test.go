@@ -67,7 +67,9 @@ func TestWhatCanChangeIsInForceAndTheRestIsNamed(t *testing.T) {
 	p := start(t)
 	p.file.Level, p.file.Rules.Files, p.file.Listen, p.file.Rules.Timeout = "debug", []string{"a.yml"}, ":81", 3
 	r, err := p.Reload(t.Context())
-	want := reload.Report{Read: []string{"log", "rules"}, Applied: []string{"level", "rules.files"}, NeedsRestart: []string{"listen", "rules.timeout"}}
+	want := reload.Report{
+		Read: []string{"log", "rules"}, Applied: []string{"level", "rules.files"}, NeedsRestart: []string{"listen", "rules.timeout"},
+	}
 	if d := cmp.Diff(want, r); err != nil || d != "" || p.level != "debug" || p.rules != "a.yml" {
 		t.Error(err, d, p.level, p.rules)
 	}
@@ -95,7 +97,8 @@ func TestABadFileChangesNothing(t *testing.T) {
 		w := httptest.NewRecorder()
 		p.ServeHTTP(w, httptest.NewRequest("POST", "/-/reload", nil))
 		var body struct{ Code, Detail string }
-		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != 422 || body.Code != "bad_configuration" || !strings.Contains(body.Detail, ":") {
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != 422 || body.Code != "bad_configuration" ||
+			!strings.Contains(body.Detail, ":") {
 			t.Errorf("%s: %d %s", name, w.Code, w.Body)
 		}
 	}
@@ -108,7 +111,9 @@ auspex_config_last_reload_successful 0
 auspex_config_reloads_total{result="failure"} 4
 auspex_config_reloads_total{result="success"} 0
 `
-	if err := testutil.GatherAndCompare(p.reg, strings.NewReader(failed), "auspex_config_reloads_total", "auspex_config_last_reload_successful"); err != nil {
+	if err := testutil.GatherAndCompare(
+		p.reg, strings.NewReader(failed), "auspex_config_reloads_total", "auspex_config_last_reload_successful",
+	); err != nil {
 		t.Error(err)
 	}
 	p.err, p.refuse = nil, nil

@@ -52,7 +52,9 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 		var j journal
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := run.Group(ctx, slog.New(slog.DiscardHandler), 5*time.Second, j.part("a", time.Second, nil), j.part("b", time.Second, nil), j.part("c", 0, nil)); err != nil {
+		if err := run.Group(
+			ctx, slog.New(slog.DiscardHandler), 5*time.Second, j.part("a", time.Second, nil), j.part("b", time.Second, nil), j.part("c", 0, nil),
+		); err != nil {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff([]string{"start a", "start b", "start c", "stop c", "stop b", "stop a"}, j.lines); d != "" {
@@ -64,7 +66,10 @@ func TestStartsInOrderAndStopsInReverse(t *testing.T) {
 func TestTheDeathOfOneStopsAllWithItsNameAndReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
-		err := run.Group(t.Context(), slog.New(slog.DiscardHandler), 5*time.Second, j.part("a", 0, nil), j.part("bus", time.Second, errors.New("disk full")), j.part("c", 0, nil))
+		err := run.Group(
+			t.Context(), slog.New(slog.DiscardHandler), 5*time.Second, j.part("a", 0, nil), j.part("bus", time.Second, errors.New("disk full")),
+			j.part("c", 0, nil),
+		)
 		if err == nil || err.Error() != "bus: disk full" {
 			t.Fatal(err)
 		}

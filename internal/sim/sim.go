@@ -411,7 +411,8 @@ func (s *simulator) listenSwitch(r *schemas.Resource, tlsConfig *tls.Config) err
 // controllers have none.
 func (s *simulator) serveHTTP(l net.Listener, h http.Handler, tlsConfig *tls.Config) {
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	if tlsConfig != nil {
 		l = tls.NewListener(l, tlsConfig)

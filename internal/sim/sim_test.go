@@ -173,10 +173,12 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 		return r.StatusCode, string(data)
 	}
 
-	if status, body := fetch("GET", server[schemas.AttrExporterURL], "", nil); status != 200 || strings.Count(body, "\nDCGM_FI_DEV_GPU_TEMP{") != 4 {
+	if status, body := fetch("GET", server[schemas.AttrExporterURL], "", nil); status != 200 ||
+		strings.Count(body, "\nDCGM_FI_DEV_GPU_TEMP{") != 4 {
 		t.Errorf("exporter: %d, %d bytes", status, len(body))
 	}
-	if status, body := fetch("GET", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems", "", nil); status != 200 || !strings.Contains(body, "Members") {
+	if status, body := fetch("GET", server[schemas.AttrRedfishURL]+"/redfish/v1/Systems", "", nil); status != 200 ||
+		!strings.Contains(body, "Members") {
 		t.Errorf("redfish: %d %s", status, body)
 	}
 	if data, err := os.ReadFile(server[schemas.AttrKmsgPath]); err != nil || !bytes.Contains(data, []byte(",-;")) {
@@ -197,12 +199,16 @@ func TestAllProtocolsTellOfOneFleet(t *testing.T) {
 		t.Errorf("scheduler: %d %s", status, body)
 	}
 
-	conn, err := grpc.NewClient(res["leaf-r01"].Attrs[schemas.AttrGNMIAddress], grpc.WithTransportCredentials(credentials.NewTLS(trust(t, dir))))
+	conn, err := grpc.NewClient(
+		res["leaf-r01"].Attrs[schemas.AttrGNMIAddress], grpc.WithTransportCredentials(credentials.NewTLS(trust(t, dir))),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", fleet.User, "password", fleet.Password), patience)
+	ctx, cancel := context.WithTimeout(
+		metadata.AppendToOutgoingContext(context.Background(), "username", fleet.User, "password", fleet.Password), patience,
+	)
 	defer cancel()
 	if caps, err := gpb.NewGNMIClient(conn).Capabilities(ctx, &gpb.CapabilityRequest{}); err != nil || len(caps.SupportedModels) == 0 {
 		t.Errorf("gNMI: %v, %v", caps, err)
@@ -280,7 +286,9 @@ func TestOneDirectoryHasOneSimulator(t *testing.T) {
 func TestFaultsComeAtTheirTimeAndAreWrittenDown(t *testing.T) {
 	dir := t.TempDir()
 	cfg := small(dir)
-	cfg.Script = []byte("name: quick\nfaults:\n  - {at: 300ms, kind: gpu_fallen_off, target: gpu-r02-01/gpu1}\n  - {at: 500ms, kind: feed_loss, target: {rack: 1, feed: a}}\n")
+	cfg.Script = []byte(
+		"name: quick\nfaults:\n  - {at: 300ms, kind: gpu_fallen_off, target: gpu-r02-01/gpu1}\n  - {at: 500ms, kind: feed_loss, target: {rack: 1, feed: a}}\n",
+	)
 	eps, stop := begin(t, cfg)
 	if len(eps.Faults) != 2 || eps.Script != "quick" || eps.Faults[1].Resource != "pdu-r01-a" {
 		t.Errorf("endpoints tell of %+v", eps)
@@ -307,7 +315,8 @@ func TestFaultsComeAtTheirTimeAndAreWrittenDown(t *testing.T) {
 	if d := at(func(e ledger.Entry) bool { return e.Type == "gpu.xid" && e.Code == "79" }) - fallen; d < 0 || d > 700*time.Millisecond {
 		t.Errorf("XID 79 %s after its fault", d)
 	}
-	if d := at(func(e ledger.Entry) bool { return e.Type == "psu.input_lost" && e.Protocol == "ipmi" }) - feed; d < 0 || d > 1500*time.Millisecond {
+	if d := at(func(e ledger.Entry) bool { return e.Type == "psu.input_lost" && e.Protocol == "ipmi" }) - feed; d < 0 ||
+		d > 1500*time.Millisecond {
 		t.Errorf("the first supply %s after its fault", d)
 	}
 }

@@ -66,7 +66,8 @@ func New(o Options) *Client {
 	return &Client{
 		opt: o, base: strings.TrimRight(o.URL, "/"), version: o.Version,
 		http: &http.Client{
-			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout, TLSClientConfig: o.TLS}, Timeout: o.Timeout,
+			Transport: &http.Transport{MaxIdleConnsPerHost: 1, MaxConnsPerHost: 2, TLSHandshakeTimeout: o.Timeout, TLSClientConfig: o.TLS},
+			Timeout:   o.Timeout,
 			// The token goes in a header of its own, which a redirect would carry anywhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

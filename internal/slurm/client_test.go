@@ -100,7 +100,9 @@ func TestOldDaemonsAreChangedThroughScontrol(t *testing.T) {
 
 func TestATokenDoesNotFollowARedirect(t *testing.T) {
 	asked := make(chan string, 8)
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("X-SLURM-USER-TOKEN") }))
+	elsewhere := httptest.NewServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.Header.Get("X-SLURM-USER-TOKEN") }),
+	)
 	t.Cleanup(elsewhere.Close)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, elsewhere.URL, http.StatusFound)

@@ -54,7 +54,10 @@ func NewLogger(c LogConfig, w io.Writer, reg prometheus.Registerer) (*slog.Logge
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "auspex_build_info", Help: "1, labelled with the version and the Go release of this binary."}, []string{"version", "go_version"})
+	g := prometheus.NewGaugeVec(
+		prometheus.GaugeOpts{Name: "auspex_build_info", Help: "1, labelled with the version and the Go release of this binary."},
+		[]string{"version", "go_version"},
+	)
 	v, goVersion := Version()
 	g.WithLabelValues(v, goVersion).Set(1)
 	r.MustRegister(g)

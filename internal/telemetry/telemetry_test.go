@@ -82,7 +82,8 @@ func TestReadyAfterStartAndDegradedPartsShow(t *testing.T) {
 		t.Errorf("ready before start: %d", code)
 	}
 	h.SetReady(true)
-	if code, body := get("/-/ready"); code != 200 || !strings.Contains(body, "engine is missing") || !strings.Contains(body, `"one thing; another"`) {
+	if code, body := get("/-/ready"); code != 200 || !strings.Contains(body, "engine is missing") ||
+		!strings.Contains(body, `"one thing; another"`) {
 		t.Errorf("%d %s", code, body)
 	}
 	if _, body := get("/metrics"); !strings.Contains(body, "auspex_build_info{") {

@@ -35,7 +35,9 @@ func TestPackedTextIsToldByItsBytesAndNotByAName(t *testing.T) {
 	}
 	const text = "\ufeffone\ntwo\n"
 	for name, b := range map[string][]byte{
-		"plain": []byte(text), "plain.gz": []byte("one\ntwo\n"), "gzip": gzipped(t, text), "two members.gz": append(gzipped(t, "\ufeffone\n"), gzipped(t, "two\n")...),
+		"plain": []byte(text), "plain.gz": []byte("one\ntwo\n"), "gzip": gzipped(t, text), "two members.gz": append(
+			gzipped(t, "\ufeffone\n"), gzipped(t, "two\n")...,
+		),
 		"zstandard": z.EncodeAll([]byte(text), nil), "utf-16": []byte("\xff\xfeo\x00n\x00e\x00\n\x00t\x00w\x00o\x00\n\x00"),
 		"utf-16be.gz": gzipped(t, "\xfe\xff\x00o\x00n\x00e\x00\n\x00t\x00w\x00o\x00\n"),
 	} {
@@ -95,7 +97,8 @@ func TestABombIsNotReadWhole(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Repeat(block, 64), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := readFile(path, nil, 32<<20); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "bomb.json.gz") || len(b) > 32<<20 {
+	if b, err := readFile(path, nil, 32<<20); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "bomb.json.gz") ||
+		len(b) > 32<<20 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
 	if b, err := ReadFile(path, nil); err != nil || len(b) != 64<<20 {

@@ -96,7 +96,9 @@ func (p *Peers) Differences(uses []Use) (out []string) {
 			case first == "":
 				first, settings = name, *t
 			case *t != settings:
-				out = append(out, fmt.Sprintf("%s and %s differ (%s): one may reach what the other cannot; set trust.%s alone", first, name, difference(settings, *t), peer))
+				out = append(out, fmt.Sprintf(
+					"%s and %s differ (%s): one may reach what the other cannot; set trust.%s alone", first, name, difference(settings, *t), peer,
+				))
 			}
 		}
 	}

@@ -31,7 +31,9 @@ func TestAllWhoReachADeviceTrustTheSame(t *testing.T) {
 		{name: "what control trusts", driver: ca, wantCollector: ca, wantDriver: ca},
 		{
 			name: "a collector that does not verify makes no control of it", collector: insecure, wantCollector: insecure,
-			differ: []string{"collectors.redfish.tls and control.bmc differ (insecure_skip_verify): one may reach what the other cannot; set trust.bmc alone"},
+			differ: []string{
+				"collectors.redfish.tls and control.bmc differ (insecure_skip_verify): one may reach what the other cannot; set trust.bmc alone",
+			},
 		},
 		{
 			name: "two authorities", collector: ca, driver: other, wantCollector: ca, wantDriver: other,

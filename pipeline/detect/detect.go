@@ -130,7 +130,8 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 	d := &Detector{
 		cfg: cfg, bus: b, enrich: e, records: r, log: log, now: time.Now,
 		decode: wire.New(group, b, log, reg), admit: set(cfg.Admit), ignore: set(cfg.Ignore),
-		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{}, waiting: map[string]schemas.Alert{},
+		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{},
+		waiting: map[string]schemas.Alert{},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_events_total", Help: "Events that were read, by what became of them.",
 		}, []string{"verdict"}),
@@ -144,7 +145,8 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 			Name: "auspex_detect_publish_retries_total", Help: "Attempts to publish alerts that failed and were made again.",
 		}),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_detect_unwritten_alerts_total", Help: "Alerts that were published and are missing in the relational store, because too many waited for it.",
+			Name: "auspex_detect_unwritten_alerts_total",
+			Help: "Alerts that were published and are missing in the relational store, because too many waited for it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_detect_latency_seconds", Help: "Time from an event's observation until its alert was durable on the bus.",

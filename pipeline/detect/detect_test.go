@@ -152,12 +152,18 @@ func TestEventsBecomeAlertsOnce(t *testing.T) {
 	b, rec := mem.New(2), openRecords(t)
 	t.Cleanup(func() { _ = b.Close() })
 	start(t, detect.New(detect.DefaultConfig(), b, enrich.New(inventory(t), nil), rec, nil, nil))
-	xid := schemas.Event{ID: "e1", Source: "kmsg", Resource: "s1", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "fell off", Attrs: map[string]string{"pci": "PCI:0000:1b:00", "action": "RESET_GPU"}}
+	xid := schemas.Event{
+		ID: "e1", Source: "kmsg", Resource: "s1", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "fell off",
+		Attrs: map[string]string{"pci": "PCI:0000:1b:00", "action": "RESET_GPU"},
+	}
 	first := batch("s1", xid, schemas.Event{ID: "i1", Resource: "s1", Type: "bmc.sel", Severity: "info"})
 	send(t, b, first)
-	send(t, b, first)                                                                                                                 // the producer's retry
-	send(t, b, batch("s1", xid))                                                                                                      // read again after a crash
-	send(t, b, batch("sched", schemas.Event{ID: "w1", Resource: "job-1", Type: "workload.state", Code: "FAILED", Severity: "error"})) // state, not trouble
+	// the producer's retry
+	send(t, b, first)
+	// read again after a crash
+	send(t, b, batch("s1", xid))
+	// state, not trouble
+	send(t, b, batch("sched", schemas.Event{ID: "w1", Resource: "job-1", Type: "workload.state", Code: "FAILED", Severity: "error"}))
 	if err := b.Publish(t.Context(), bus.Message{Topic: schemas.TopicEvents, Key: "s1", Value: []byte("\xffgarbage")}); err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +174,14 @@ func TestEventsBecomeAlertsOnce(t *testing.T) {
 	}
 	want := schemas.Alert{
 		Event: schemas.Event{
-			ID: "e1", Time: now, Observed: now, Source: "kmsg", Resource: "s1/gpu0", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "fell off",
-			Attrs: map[string]string{"pci": "PCI:0000:1b:00", "action": "RESET_GPU", "device": "s1"},
+			ID: "e1", Time: now, Observed: now, Source: "kmsg", Resource: "s1/gpu0", Type: "gpu.xid", Code: "79", Severity: "critical",
+			Message: "fell off",
+			Attrs:   map[string]string{"pci": "PCI:0000:1b:00", "action": "RESET_GPU", "device": "s1"},
 		},
 		Site: "dc1", Server: "s1", Rack: "r1", Rule: "event/gpu.xid", Status: "firing",
 		Labels: map[string]string{
-			"alertname": "gpu.xid", "resource": "s1/gpu0", "severity": "critical", "source": "kmsg", "code": "79", "kind": "gpu", "server": "s1", "rack": "r1", "site": "dc1", "model": "DGX",
+			"alertname": "gpu.xid", "resource": "s1/gpu0", "severity": "critical", "source": "kmsg", "code": "79", "kind": "gpu", "server": "s1",
+			"rack": "r1", "site": "dc1", "model": "DGX",
 		},
 		Annotations: map[string]string{"summary": "fell off", "action": "RESET_GPU"},
 	}
@@ -199,7 +207,10 @@ func TestTheEndOfAConditionResolvesItsAlertAlsoAfterARestart(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	e := enrich.New(inventory(t), nil)
 	stop := start(t, detect.New(detect.DefaultConfig(), b, e, rec, nil, nil))
-	lost := schemas.Event{ID: "a", Source: "ipmi", Resource: "s1", Type: "psu.input_lost", Code: "08h/03h", Severity: "error", State: "raised", Attrs: map[string]string{"sensor": "PSU0 Input"}}
+	lost := schemas.Event{
+		ID: "a", Source: "ipmi", Resource: "s1", Type: "psu.input_lost", Code: "08h/03h", Severity: "error", State: "raised",
+		Attrs: map[string]string{"sensor": "PSU0 Input"},
+	}
 	send(t, b, batch("s1", lost))
 	raised := alerts(t, b, 1)[0]
 	stop()
@@ -265,7 +276,10 @@ func TestAlertsOfAnOutageOfTheStoreAreWrittenAfterIt(t *testing.T) {
 	cfg.MomentTTL = 400 * time.Millisecond // and a sweep four times in it
 	start(t, detect.New(cfg, b, enrich.New(inventory(t), nil), rec, nil, nil))
 	rec.away.Store(true)
-	raised := schemas.Event{ID: "a", Source: "ipmi", Resource: "s1", Type: "psu.input_lost", Severity: "error", State: "raised", Attrs: map[string]string{"sensor": "PSU0 Input"}}
+	raised := schemas.Event{
+		ID: "a", Source: "ipmi", Resource: "s1", Type: "psu.input_lost", Severity: "error", State: "raised",
+		Attrs: map[string]string{"sensor": "PSU0 Input"},
+	}
 	cleared := raised
 	cleared.ID, cleared.State = "b", "cleared"
 	send(t, b, batch("s1", raised, cleared))
@@ -315,7 +329,9 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	start(t, detect.NewWorkloads(b, inv, nil, nil))
 	job := func(state string, attrs map[string]string) schemas.Event {
-		return schemas.Event{ID: "j" + state, Source: "scheduler", Resource: "job-1", Type: "workload.state", Code: state, Severity: "info", Attrs: attrs}
+		return schemas.Event{
+			ID: "j" + state, Source: "scheduler", Resource: "job-1", Type: "workload.state", Code: state, Severity: "info", Attrs: attrs,
+		}
 	}
 	changed := inv.Changed()
 	send(t, b, batch("sched", job("PENDING", nil)))
@@ -361,13 +377,16 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 func BenchmarkDetect(b *testing.B) {
 	bs := mem.New(1)
 	defer func() { _ = bs.Close() }()
-	inv, _ := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{{ID: "s1", Kind: "server"}, {ID: "s1/gpu0", Kind: "gpu", Parent: "s1"}}})
+	inv, _ := cmdb.FromTopology(schemas.Topology{
+		Resources: []schemas.Resource{{ID: "s1", Kind: "server"}, {ID: "s1/gpu0", Kind: "gpu", Parent: "s1"}},
+	})
 	d := detect.New(detect.DefaultConfig(), bs, enrich.New(inv, nil), nothing{}, nil, nil)
 	var msgs []bus.Message
 	for i := range b.N {
 		e := schemas.Event{
-			ID: schemas.EventID("s1", "", strconv.Itoa(i)), Time: now, Observed: now, Resource: "s1", Type: "gpu.xid", Code: "79", Severity: "critical",
-			Attrs: map[string]string{"gpu": "0"},
+			ID: schemas.EventID("s1", "", strconv.Itoa(i)), Time: now, Observed: now, Resource: "s1", Type: "gpu.xid", Code: "79",
+			Severity: "critical",
+			Attrs:    map[string]string{"gpu": "0"},
 		}
 		v, _ := (&auspexv1.Batch{Device: "s1", Collector: "c", Events: []*auspexv1.Event{e.Wire()}}).MarshalVT()
 		msgs = append(msgs, bus.Message{Topic: schemas.TopicEvents, Key: "s1", Value: v})
@@ -378,7 +397,9 @@ func BenchmarkDetect(b *testing.B) {
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx, func() {}) }()
 	var n int
-	_ = bs.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicAlerts, Start: func(context.Context, int) (int64, error) { return 0, nil }}, func(_ context.Context, m []bus.Message) error {
+	_ = bs.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicAlerts, Start: func(context.Context, int) (int64, error) { return 0, nil },
+	}, func(_ context.Context, m []bus.Message) error {
 		if n += len(m); n >= b.N {
 			cancel()
 		}

@@ -207,7 +207,10 @@ type Rules struct {
 // NewRules returns the component that evaluates rules over q. The series that
 // Prometheus makes of alerts, and those of recording rules, go to app; nil drops
 // them. It performs no I/O.
-func NewRules(cfg RulesConfig, q storage.Queryable, app storage.Appendable, pub bus.Publisher, place Placer, r FiringAlerts, log *slog.Logger, reg prometheus.Registerer) *Rules {
+func NewRules(
+	cfg RulesConfig, q storage.Queryable, app storage.Appendable, pub bus.Publisher, place Placer, r FiringAlerts, log *slog.Logger,
+	reg prometheus.Registerer,
+) *Rules {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -221,7 +224,8 @@ func NewRules(cfg RulesConfig, q storage.Queryable, app storage.Appendable, pub 
 			Name: "auspex_detect_rule_events_total", Help: "Events that metric rules made.",
 		}, []string{"state"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_detect_rule_publish_failures_total", Help: "Events of metric rules that could not be published; the next evaluation tries again.",
+			Name: "auspex_detect_rule_publish_failures_total",
+			Help: "Events of metric rules that could not be published; the next evaluation tries again.",
 		}),
 	}
 	if reg != nil {
@@ -543,11 +547,15 @@ func (discard) AppendExemplar(storage.SeriesRef, labels.Labels, exemplar.Exempla
 	return 0, nil
 }
 
-func (discard) AppendHistogram(storage.SeriesRef, labels.Labels, int64, *histogram.Histogram, *histogram.FloatHistogram) (storage.SeriesRef, error) {
+func (discard) AppendHistogram(
+	storage.SeriesRef, labels.Labels, int64, *histogram.Histogram, *histogram.FloatHistogram,
+) (storage.SeriesRef, error) {
 	return 0, nil
 }
 
-func (discard) AppendHistogramSTZeroSample(storage.SeriesRef, labels.Labels, int64, int64, *histogram.Histogram, *histogram.FloatHistogram) (storage.SeriesRef, error) {
+func (discard) AppendHistogramSTZeroSample(
+	storage.SeriesRef, labels.Labels, int64, int64, *histogram.Histogram, *histogram.FloatHistogram,
+) (storage.SeriesRef, error) {
 	return 0, nil
 }
 

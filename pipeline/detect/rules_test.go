@@ -58,7 +58,8 @@ func TestARuleThatFiresBecomesAnAlertAndEnds(t *testing.T) {
 	stop := start(t, detect.NewRules(cfg, store, nil, b, e, rec, nil, nil))
 	sample(500)
 	a := alerts(t, b, 1)[0]
-	if a.Rule != "metric/FanSlow" || a.Type != "fan.slow" || a.Resource != "s1/psu0" || a.Source != "rule" || a.State != "raised" || a.Message != "slow: 500" ||
+	if a.Rule != "metric/FanSlow" || a.Type != "fan.slow" || a.Resource != "s1/psu0" || a.Source != "rule" || a.State != "raised" ||
+		a.Message != "slow: 500" ||
 		a.Severity != "warning" || a.Server != "s1" || a.Attrs["value"] != "500" || time.Since(a.Time) > 10*time.Minute {
 		t.Errorf("%+v", a)
 	}

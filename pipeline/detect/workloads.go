@@ -99,10 +99,14 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 
 // notStarted lists the states of a job that has no place yet (Slurm, squeue(1),
 // job state codes).
-var notStarted = map[string]bool{"PENDING": true, "CONFIGURING": true, "REQUEUED": true, "REQUEUE_HOLD": true, "REQUEUE_FED": true, "SPECIAL_EXIT": true}
+var notStarted = map[string]bool{
+	"PENDING": true, "CONFIGURING": true, "REQUEUED": true, "REQUEUE_HOLD": true, "REQUEUE_FED": true, "SPECIAL_EXIT": true,
+}
 
 // running lists the states of a job that holds its nodes.
-var running = map[string]bool{"RUNNING": true, "COMPLETING": true, "SUSPENDED": true, "STOPPED": true, "RESIZING": true, "SIGNALING": true, "STAGE_OUT": true}
+var running = map[string]bool{
+	"RUNNING": true, "COMPLETING": true, "SUSPENDED": true, "STOPPED": true, "RESIZING": true, "SIGNALING": true, "STAGE_OUT": true,
+}
 
 // workload reads a workload.state event. What the event leaves out is kept as it
 // was known.

@@ -14,10 +14,12 @@ import (
 const AttrSkew = "clock_skew_s"
 
 var severities = map[string]schemas.Severity{
-	"ok": schemas.SeverityInfo, "debug": schemas.SeverityInfo, "notice": schemas.SeverityInfo, "information": schemas.SeverityInfo, "informational": schemas.SeverityInfo, "low": schemas.SeverityInfo,
+	"ok": schemas.SeverityInfo, "debug": schemas.SeverityInfo, "notice": schemas.SeverityInfo, "information": schemas.SeverityInfo,
+	"informational": schemas.SeverityInfo, "low": schemas.SeverityInfo,
 	"warn": schemas.SeverityWarning, "medium": schemas.SeverityWarning, "minor": schemas.SeverityWarning,
 	"err": schemas.SeverityError, "high": schemas.SeverityError, "major": schemas.SeverityError,
-	"crit": schemas.SeverityCritical, "alert": schemas.SeverityCritical, "emerg": schemas.SeverityCritical, "emergency": schemas.SeverityCritical, "fatal": schemas.SeverityCritical,
+	"crit": schemas.SeverityCritical, "alert": schemas.SeverityCritical, "emerg": schemas.SeverityCritical,
+	"emergency": schemas.SeverityCritical, "fatal": schemas.SeverityCritical,
 }
 
 var states = map[string]string{

@@ -101,7 +101,8 @@ func victim(dir string, last bool) error {
 		return err
 	}
 	var events, ids, rows, readings uint64
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) { // a condition, in a process that is no test
+	// a condition, in a process that is no test
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if err := db.Conn().QueryRow(ctx, "SELECT count(), uniqExact(id) FROM events").Scan(&events, &ids); err != nil {
 			return err
 		}
@@ -134,13 +135,19 @@ func collect(ctx context.Context, b bus.Publisher, n int) (key string, observed 
 	if err != nil {
 		return "", 0, err
 	}
-	reading := &auspexv1.Batch{Device: "s1", Collector: "c", Observed: at.UnixNano(), Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, BaseTime: at.UnixNano(), Delta: []int64{0}, XidLast: []float64{1}}}
+	reading := &auspexv1.Batch{
+		Device: "s1", Collector: "c", Observed: at.UnixNano(),
+		Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, BaseTime: at.UnixNano(), Delta: []int64{0}, XidLast: []float64{1}},
+	}
 	sample, err := reading.MarshalVT()
 	if err != nil {
 		return "", 0, err
 	}
 	key = "s" + strconv.Itoa(n%7)
-	return key, at.UnixNano(), b.Publish(ctx, bus.Message{Topic: schemas.TopicEvents, Key: key, Value: value}, bus.Message{Topic: schemas.TopicTelemetry, Key: key, Value: sample})
+	return key, at.UnixNano(), b.Publish(
+		ctx, bus.Message{Topic: schemas.TopicEvents, Key: key, Value: value},
+		bus.Message{Topic: schemas.TopicTelemetry, Key: key, Value: sample},
+	)
 }
 
 // published counts the messages of the topic telemetry, up to the newest of each
@@ -150,7 +157,9 @@ func published(ctx context.Context, b bus.Bus, newest map[string]int64) (uint64,
 	defer cancel()
 	var mu sync.Mutex
 	var n uint64
-	err := b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicTelemetry, Start: func(context.Context, int) (int64, error) { return 0, nil }, MaxBatch: 4096}, func(_ context.Context, msgs []bus.Message) error {
+	err := b.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicTelemetry, Start: func(context.Context, int) (int64, error) { return 0, nil }, MaxBatch: 4096,
+	}, func(_ context.Context, msgs []bus.Message) error {
 		mu.Lock()
 		defer mu.Unlock()
 		n += uint64(len(msgs))
@@ -228,7 +237,9 @@ func TestKillingTheProcessLosesAndDoublesNothing(t *testing.T) {
 		t.Fatal(err, stderr)
 	}
 	var events, ids, want, rows, readings, messages int
-	if n, err := fmt.Sscanf(summary, "events %d ids %d want %d rows %d readings %d want %d", &events, &ids, &want, &rows, &readings, &messages); n != 6 {
+	if n, err := fmt.Sscanf(
+		summary, "events %d ids %d want %d rows %d readings %d want %d", &events, &ids, &want, &rows, &readings, &messages,
+	); n != 6 {
 		t.Fatal(summary, err)
 	}
 	t.Log(summary)

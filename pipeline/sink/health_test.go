@@ -34,7 +34,9 @@ func TestHealthForgetsARefusalOnceTheTopicIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &reader{bus: &lateBus{}, w: newPredictions(nil), log: slog.New(slog.DiscardHandler), metrics: m, now: time.Now, next: map[int]int64{}}
+		r := &reader{
+			bus: &lateBus{}, w: newPredictions(nil), log: slog.New(slog.DiscardHandler), metrics: m, now: time.Now, next: map[int]int64{},
+		}
 		s := &Sink{readers: []*reader{r}}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

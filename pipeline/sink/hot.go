@@ -38,7 +38,10 @@ func NewHot(b bus.Bus, w Window, log *slog.Logger, reg prometheus.Registerer) (*
 	}
 	h := &Hot{
 		bus: b, window: w, decoder: wire.New("hot", b, log, reg), seen: dedup.NewBatches(), log: log,
-		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_sink_hot_failures_total", Help: "Attempts to append to the hot window, or to read for it, that failed and are made again."}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_sink_hot_failures_total",
+			Help: "Attempts to append to the hot window, or to read for it, that failed and are made again.",
+		}),
 	}
 	if reg != nil {
 		if err := reg.Register(h.failures); err != nil {

@@ -68,7 +68,9 @@ func (b *documentBlock[T]) columns(string) []clickhouse.Column {
 	if len(b.values) == 0 {
 		return nil
 	}
-	out := append(b.d.fill(b.values, b.seen), clickhouse.Column{Name: "observed", Values: b.seen}, clickhouse.Column{Name: "doc", Values: b.texts})
+	out := append(
+		b.d.fill(b.values, b.seen), clickhouse.Column{Name: "observed", Values: b.seen}, clickhouse.Column{Name: "doc", Values: b.texts},
+	)
 	return append(out, b.origin.columns()...)
 }
 

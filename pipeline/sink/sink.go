@@ -95,7 +95,9 @@ func New(cfg Config, b bus.Bus, db History, e Enricher, log *slog.Logger, reg pr
 	}
 	d := wire.New("history", b, log, reg)
 	s := &Sink{}
-	for _, w := range []writer{newTelemetry(d, e, m), newEvents(d, e, db, cfg.RememberIDs, m), newIncidents(d), newPredictions(d), newActions(d)} {
+	for _, w := range []writer{
+		newTelemetry(d, e, m), newEvents(d, e, db, cfg.RememberIDs, m), newIncidents(d), newPredictions(d), newActions(d),
+	} {
 		s.readers = append(s.readers, &reader{cfg: cfg, bus: b, db: db, w: w, log: log.With("topic", w.topic()), metrics: m, now: time.Now})
 	}
 	return s, nil
@@ -141,12 +143,34 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		rows:     prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_sink_rows_total", Help: "Rows written to the history."}, []string{"table"}),
-		blocks:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_sink_blocks_total", Help: "Blocks written to the history."}, []string{"table"}),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_sink_failures_total", Help: "Attempts to write or to ask the history that failed and are made again."}, []string{"topic"}),
-		skipped:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_sink_skipped_total", Help: "Records that were not written, by reason: the history has them, or their message."}, []string{"topic", "reason"}),
-		seconds:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "auspex_sink_insert_seconds", Help: "Duration of writing one block.", Buckets: []float64{.005, .02, .1, .5, 2, 10, 30}}, []string{"table"}),
-		lag:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the block that was written last."}, []string{"topic"}),
+		rows: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "auspex_sink_rows_total", Help: "Rows written to the history."}, []string{"table"},
+		),
+		blocks: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "auspex_sink_blocks_total", Help: "Blocks written to the history."}, []string{"table"},
+		),
+		failures: prometheus.NewCounterVec(
+			prometheus.CounterOpts{
+				Name: "auspex_sink_failures_total", Help: "Attempts to write or to ask the history that failed and are made again.",
+			},
+			[]string{"topic"},
+		),
+		skipped: prometheus.NewCounterVec(
+			prometheus.CounterOpts{
+				Name: "auspex_sink_skipped_total", Help: "Records that were not written, by reason: the history has them, or their message.",
+			},
+			[]string{"topic", "reason"},
+		),
+		seconds: prometheus.NewHistogramVec(
+			prometheus.HistogramOpts{
+				Name: "auspex_sink_insert_seconds", Help: "Duration of writing one block.", Buckets: []float64{.005, .02, .1, .5, 2, 10, 30},
+			},
+			[]string{"table"},
+		),
+		lag: prometheus.NewGaugeVec(
+			prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the block that was written last."},
+			[]string{"topic"},
+		),
 	}
 	if reg == nil {
 		return m, nil

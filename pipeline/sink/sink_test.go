@@ -112,7 +112,10 @@ func eventually(t testing.TB, db *clickhouse.DB, want uint64, query string) {
 }
 
 func event(id string, at time.Time) *auspexv1.Event {
-	ev := schemas.Event{ID: id, Time: at, Observed: at, Source: "kmsg", Resource: "s1", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "NVRM: Xid", Attrs: map[string]string{"pci": "0000:1b:00.0"}}
+	ev := schemas.Event{
+		ID: id, Time: at, Observed: at, Source: "kmsg", Resource: "s1", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "NVRM: Xid",
+		Attrs: map[string]string{"pci": "0000:1b:00.0"},
+	}
 	return ev.Wire()
 }
 
@@ -133,7 +136,10 @@ func TestTelemetryAndEventsAreStoredWithTheirPlace(t *testing.T) {
 			Ref:     []uint32{0, 1, 0}, BaseTime: at.UnixNano(), Delta: []int64{0, 0, 1e9}, Value: []float64{8000, 22.5, 8010},
 		},
 	})
-	publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: at.UnixNano(), Events: []*auspexv1.Event{event("e1", at)}})
+	publish(
+		t, b, schemas.TopicEvents, "s1",
+		&auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: at.UnixNano(), Events: []*auspexv1.Event{event("e1", at)}},
+	)
 	eventually(t, db, 1, "SELECT count() FROM events")
 	eventually(t, db, 3, "SELECT count() FROM samples")
 	eventually(t, db, 2, "SELECT count() FROM gpu")
@@ -147,7 +153,10 @@ func TestTelemetryAndEventsAreStoredWithTheirPlace(t *testing.T) {
 			"SELECT toString(groupArray((metric, resource, part_kind, part, labels, value))) FROM (SELECT * FROM samples ORDER BY metric, time)",
 			`[('auspex_fan_speed_rpm','s1/fan1','fan','fan1','{"zone":"front"}',8000),('auspex_fan_speed_rpm','s1/fan1','fan','fan1','{"zone":"front"}',8010),('auspex_server_inlet_temperature_celsius','s1','','','',22.5)]`,
 		},
-		{"SELECT toString((id, resource, kind, device, rack, type, code, severity, attrs, observed = time)) FROM events", `('e1','s1/gpu0','gpu','s1','r1','gpu.xid','79','critical',{'pci':'0000:1b:00.0'},1)`},
+		{
+			"SELECT toString((id, resource, kind, device, rack, type, code, severity, attrs, observed = time)) FROM events",
+			`('e1','s1/gpu0','gpu','s1','r1','gpu.xid','79','critical',{'pci':'0000:1b:00.0'},1)`,
+		},
 	} {
 		var got string
 		if err := db.Conn().QueryRow(t.Context(), tc.query).Scan(&got); err != nil {
@@ -165,8 +174,13 @@ func TestEveryStateOfARecordIsARow(t *testing.T) {
 	start(t, fast(), b, db)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	closed := at.Add(time.Minute)
-	publish(t, b, schemas.TopicIncidents, "i1", schemas.Incident{ID: "i1", Opened: at, Updated: at, At: at, RootCause: schemas.Cause{Resource: "pdu", Fault: "power.feed_loss", Confidence: .9}, Events: []string{"a", "b"}, Affected: []string{"s1"}, Revision: 1})
-	publish(t, b, schemas.TopicIncidents, "i1", schemas.Incident{ID: "i1", Opened: at, Updated: closed, At: closed, Closed: &closed, Revision: 2})
+	publish(t, b, schemas.TopicIncidents, "i1", schemas.Incident{
+		ID: "i1", Opened: at, Updated: at, At: at, RootCause: schemas.Cause{Resource: "pdu", Fault: "power.feed_loss", Confidence: .9},
+		Events: []string{"a", "b"}, Affected: []string{"s1"}, Revision: 1,
+	})
+	publish(
+		t, b, schemas.TopicIncidents, "i1", schemas.Incident{ID: "i1", Opened: at, Updated: closed, At: closed, Closed: &closed, Revision: 2},
+	)
 	publish(t, b, schemas.TopicIncidents, "i2", map[string]any{"id": ""})
 	if err := b.Publish(t.Context(), bus.Message{Topic: schemas.TopicIncidents, Key: "x", Value: []byte("{")}); err != nil {
 		t.Fatal(err)
@@ -174,7 +188,9 @@ func TestEveryStateOfARecordIsARow(t *testing.T) {
 	publish(t, b, schemas.TopicPredictions, "s1", schemas.Prediction{ID: "p1", Time: at, Resource: "s1/fan1", ETAP50: &closed, Limit: 3000})
 	publish(t, b, schemas.TopicOutcomes, "s1", schemas.Action{ID: "a1", Time: at, Server: "s1", Kind: "drain", State: "done", Rung: 1})
 	eventually(t, db, 2, "SELECT count() FROM incidents")
-	eventually(t, db, 1, "SELECT count() FROM incidents WHERE closed IS NULL AND events = 2 AND affected = ['s1'] AND fault = 'power.feed_loss'")
+	eventually(
+		t, db, 1, "SELECT count() FROM incidents WHERE closed IS NULL AND events = 2 AND affected = ['s1'] AND fault = 'power.feed_loss'",
+	)
 	eventually(t, db, 1, `SELECT count() FROM predictions WHERE eta_p10 IS NULL AND eta_p50 = '2026-01-02 03:05:05' AND "limit" = 3000`)
 	eventually(t, db, 1, "SELECT count() FROM actions WHERE JSONExtractString(doc, 'kind') = 'drain' AND kind = 'drain'")
 	letters := make(chan string, 8)
@@ -191,7 +207,9 @@ func TestEveryStateOfARecordIsARow(t *testing.T) {
 		})
 	}()
 	got := map[string]bool{<-letters: true, <-letters: true}
-	if diff := cmp.Diff(map[string]bool{"record of incidents: it has no id": true, "record of incidents: unexpected end of JSON input": true}, got); diff != "" {
+	if diff := cmp.Diff(map[string]bool{
+		"record of incidents: it has no id": true, "record of incidents: unexpected end of JSON input": true,
+	}, got); diff != "" {
 		t.Error(diff)
 	}
 	cancel()
@@ -208,7 +226,10 @@ func TestAnEventThatWasReadTwiceIsStoredOnce(t *testing.T) {
 			for round := range 3 {
 				_, stop := start(t, cfg, b, db)
 				for i := range 10 {
-					publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: at.UnixNano(), Events: []*auspexv1.Event{event(fmt.Sprint("e", i), at), event(fmt.Sprint("e", i+round), at)}})
+					publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{
+						Device: "s1", Collector: "kmsg", Observed: at.UnixNano(),
+						Events: []*auspexv1.Event{event(fmt.Sprint("e", i), at), event(fmt.Sprint("e", i+round), at)},
+					})
 				}
 				eventually(t, db, uint64(10+round), "SELECT count(DISTINCT id) FROM events")
 				stop()
@@ -275,7 +296,10 @@ func TestLostAnswersAndAnOutageCostNothing(t *testing.T) {
 	send := func() {
 		for range 10 {
 			n++
-			publish(t, b, schemas.TopicEvents, fmt.Sprint("s", n%5), &auspexv1.Batch{Device: "s1", Observed: at.UnixNano(), Events: []*auspexv1.Event{event(fmt.Sprint("e", n), at)}})
+			publish(
+				t, b, schemas.TopicEvents, fmt.Sprint("s", n%5),
+				&auspexv1.Batch{Device: "s1", Observed: at.UnixNano(), Events: []*auspexv1.Event{event(fmt.Sprint("e", n), at)}},
+			)
 		}
 	}
 	send()
@@ -298,8 +322,12 @@ func TestAMessageOfTwoDaysMakesOnePart(t *testing.T) {
 	db, b := history(t, e), mem.New(1)
 	_, stop := start(t, fast(), b, db)
 	midnight := time.Now().UTC().Truncate(24 * time.Hour)
-	publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{Device: "s1", Observed: midnight.UnixNano(), Events: []*auspexv1.Event{event("a", midnight.Add(-time.Second)), event("b", midnight)}})
-	publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{Device: "s1", Observed: midnight.Add(-time.Minute).UnixNano(), Events: []*auspexv1.Event{event("c", midnight.Add(-time.Minute))}})
+	publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{
+		Device: "s1", Observed: midnight.UnixNano(), Events: []*auspexv1.Event{event("a", midnight.Add(-time.Second)), event("b", midnight)},
+	})
+	publish(t, b, schemas.TopicEvents, "s1", &auspexv1.Batch{
+		Device: "s1", Observed: midnight.Add(-time.Minute).UnixNano(), Events: []*auspexv1.Event{event("c", midnight.Add(-time.Minute))},
+	})
 	eventually(t, db, 3, "SELECT count() FROM events")
 	stop()
 	eventually(t, db, 2, "SELECT count() FROM system.parts WHERE table = 'events' AND database = 'auspex' AND active")
@@ -336,7 +364,9 @@ func BenchmarkTelemetry(b *testing.B) {
 	e := embeddedtest.Start(b)
 	db, on := history(b, e), mem.New(4)
 	at := time.Now()
-	batch := &auspexv1.Batch{Device: "s1", Collector: "dcgmexporter", Observed: at.UnixNano(), Gpus: &auspexv1.GpuColumns{BaseTime: at.UnixNano()}}
+	batch := &auspexv1.Batch{
+		Device: "s1", Collector: "dcgmexporter", Observed: at.UnixNano(), Gpus: &auspexv1.GpuColumns{BaseTime: at.UnixNano()},
+	}
 	for i := range uint32(8) {
 		batch.Gpus.Gpu = append(batch.Gpus.Gpu, i)
 		batch.Gpus.Delta = append(batch.Gpus.Delta, 0)

@@ -156,7 +156,9 @@ type wideRow struct {
 
 // read hands each row of a file on. A bad row is told to bad; its error ends the
 // reading.
-func (w *wideReader) read(ctx context.Context, path string, header func(metrics []string) error, bad func(error) error, row func(*wideRow) error) error {
+func (w *wideReader) read(
+	ctx context.Context, path string, header func(metrics []string) error, bad func(error) error, row func(*wideRow) error,
+) error {
 	in, err := textfile.Open(path, nil, w.most)
 	if err != nil {
 		return &unreadableError{fmt.Errorf("read data: %w", err)}
@@ -451,7 +453,10 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 				}
 				m.stand.said, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
 				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
-				p := prediction{File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit, Probability: round4(f.Probability)}
+				p := prediction{
+					File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit,
+					Probability: round4(f.Probability),
+				}
 				if f.Crossed || m.follower.Alarmed() {
 					p.P10, p.P50, p.P90 = eta(f, f.P10), eta(f, f.P50), eta(f, f.P90)
 				}

@@ -93,7 +93,10 @@ func TestForecastOfARisingMetric(t *testing.T) {
 
 func TestBadRowsAreToldAndWithStrictEndTheCommand(t *testing.T) {
 	data, limits := t.TempDir(), filepath.Join(t.TempDir(), "limits.json")
-	writeFile(t, data, "node.csv", "time,a\n2026-01-01T00:00:00Z,1\nyesterday,2\n2026-01-01T00:01:00Z,x\n2026-01-01T00:02:00Z,1,2\n2026-01-01T00:03:00Z,\n")
+	writeFile(
+		t, data, "node.csv",
+		"time,a\n2026-01-01T00:00:00Z,1\nyesterday,2\n2026-01-01T00:01:00Z,x\n2026-01-01T00:02:00Z,1,2\n2026-01-01T00:03:00Z,\n",
+	)
 	if err := os.WriteFile(limits, []byte(`{"a":{"above":65}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +151,8 @@ func TestFileThatCannotBeReadHarmsOnlyItself(t *testing.T) {
 	var told bytes.Buffer
 	o := AnomalyOptions{Data: data, Out: out, Warmup: -1}
 	err := Anomaly(t.Context(), o, io.Discard, &told)
-	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: there is no header") || !strings.Contains(told.String(), `b.csv:1: the first column is "when"`) {
+	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: there is no header") ||
+		!strings.Contains(told.String(), `b.csv:1: the first column is "when"`) {
 		t.Errorf("%v; told %s", err, told.String())
 	}
 	if b, err := os.ReadFile(filepath.Join(out, "c.csv")); err != nil || string(b) != "time,score,top\n1,0.000000,\n" {
@@ -170,7 +174,8 @@ func TestScoresNeverOverwriteTheData(t *testing.T) {
 		t.Errorf("the data: %q, %v", b, err)
 	}
 	writeFile(t, data, "a.csv.gz", "time,x\n1,2\n")
-	if err := Anomaly(t.Context(), AnomalyOptions{Data: data, Out: t.TempDir()}, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "same device") {
+	if err := Anomaly(t.Context(), AnomalyOptions{Data: data, Out: t.TempDir()}, io.Discard, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "same device") {
 		t.Errorf("two files of one device: %v", err)
 	}
 }
@@ -211,7 +216,9 @@ func TestPredictionsAreInUTC(t *testing.T) {
 		data := t.TempDir()
 		writeFile(t, data, "node.csv", text)
 		var out bytes.Buffer
-		if err := Forecast(t.Context(), ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: 168 * time.Hour}, nil, &out, io.Discard); err != nil {
+		if err := Forecast(
+			t.Context(), ForecastOptions{Data: data, Limits: limits, Out: "-", Horizon: 168 * time.Hour}, nil, &out, io.Discard,
+		); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()

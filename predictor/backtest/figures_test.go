@@ -128,7 +128,9 @@ func score(truth fleetTruth, said []foretold, horizon time.Duration) figures {
 }
 
 // falseAlarms looks each six hours, and wherever a prediction changes.
-func falseAlarms(list []foretold, on func(time.Time) bool, first, stop time.Time, horizon time.Duration, wrong func(time.Time) bool) (n int) {
+func falseAlarms(
+	list []foretold, on func(time.Time) bool, first, stop time.Time, horizon time.Duration, wrong func(time.Time) bool,
+) (n int) {
 	var looks []time.Time
 	for x := first; x.Before(stop); x = x.Add(6 * time.Hour) {
 		looks = append(looks, x)

@@ -122,7 +122,9 @@ func TestRemovingReadingsCreatesNoCrossing(t *testing.T) {
 // TestQuietSeriesIsQuietAfterAnOutage holds what is said of a counter that stands still before
 // an outage against what is said right after it.
 func TestQuietSeriesIsQuietAfterAnOutage(t *testing.T) {
-	for _, outage := range []time.Duration{time.Hour, 7 * time.Hour, 20 * time.Hour, 4 * 24 * time.Hour, 9 * 24 * time.Hour, 15 * 24 * time.Hour} {
+	for _, outage := range []time.Duration{
+		time.Hour, 7 * time.Hour, 20 * time.Hour, 4 * 24 * time.Hour, 9 * 24 * time.Hour, 15 * 24 * time.Hour,
+	} {
 		s := New(Config{MaxWidth: slowest})
 		const from = 12 * 24 * time.Hour
 		worst := 0.0

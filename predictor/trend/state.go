@@ -113,7 +113,9 @@ func (f *Follower) DecodeBinary(b []byte) error {
 		return ErrState
 	}
 	rest := b[1+n:]
-	for _, decode := range []func([]byte) ([]byte, error){next.teller.DecodeBinary, next.long.decodeBinary, next.slow.DecodeBinary, next.quick.DecodeBinary} {
+	for _, decode := range []func([]byte) ([]byte, error){
+		next.teller.DecodeBinary, next.long.decodeBinary, next.slow.DecodeBinary, next.quick.DecodeBinary,
+	} {
 		if rest, err = decode(rest); err != nil {
 			return err
 		}
@@ -185,7 +187,10 @@ func (f *Forecast) decodeBinary(b []byte) ([]byte, error) {
 	}
 	n := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
 	x := func(i int) float64 { return math.Float64frombits(uint64(n(i))) }
-	*f = Forecast{Crossed: b[0] == 1, Horizon: time.Duration(n(1)), P10: time.Duration(n(2)), P50: time.Duration(n(3)), P90: time.Duration(n(4)), Probability: x(5), Level: x(6), Slope: x(7), Noise: x(8), Trend: x(9)}
+	*f = Forecast{
+		Crossed: b[0] == 1, Horizon: time.Duration(n(1)), P10: time.Duration(n(2)), P50: time.Duration(n(3)), P90: time.Duration(n(4)),
+		Probability: x(5), Level: x(6), Slope: x(7), Noise: x(8), Trend: x(9),
+	}
 	if at := n(0); at != 0 {
 		f.At = time.Unix(0, at).UTC()
 	}

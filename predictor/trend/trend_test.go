@@ -11,7 +11,9 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // feed adds a reading each step for a while and returns the last forecast.
-func feed(s *Series, from, length, step time.Duration, limit float64, horizon time.Duration, value func(time.Duration) float64) (Forecast, bool) {
+func feed(
+	s *Series, from, length, step time.Duration, limit float64, horizon time.Duration, value func(time.Duration) float64,
+) (Forecast, bool) {
 	var f Forecast
 	var ok bool
 	for d := from; d < from+length; d += step {
@@ -41,7 +43,8 @@ func TestForecastsOfPlainSeries(t *testing.T) {
 		},
 		{
 			"steady rise over days", 6 * 24 * time.Hour, 15 * time.Minute, false, 80, 168 * time.Hour,
-			func(d time.Duration) float64 { return 40 + hours(d)/6 + 0.5*rng.NormFloat64() }, 0.9, 1, 235 * time.Hour, // noise takes the readings there before their mean
+			// noise takes the readings there before their mean
+			func(d time.Duration) float64 { return 40 + hours(d)/6 + 0.5*rng.NormFloat64() }, 0.9, 1, 235 * time.Hour,
 		},
 		{
 			"noise", 6 * 24 * time.Hour, 15 * time.Minute, false, 80, 168 * time.Hour,

@@ -164,7 +164,8 @@ func SXIDSeverity(code int, fatal, nonFatal bool) (schemas.Severity, string) {
 
 var sxidUnits = strings.NewReplacer(
 	"NPORT_", "port ", "NVLTLC_", "transaction layer ", "NVLIPT_LNK_", "link interface ", "NVLIPT_", "link interface ", "DLPL_", "data link ",
-	"NXBAR_", "crossbar ", "HOST_", "host interface ", "MINION_", "link controller ", "SOE_", "switch controller ", "AFS_", "fabric scheduler ",
+	"NXBAR_", "crossbar ", "HOST_", "host interface ", "MINION_", "link controller ", "SOE_", "switch controller ", "AFS_",
+	"fabric scheduler ",
 	"CCI_", "cable controller ", "OSFP_THERM_", "optical module temperature ", "NVLCTRL_", "link control ",
 )
 

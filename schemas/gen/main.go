@@ -84,7 +84,9 @@ func write(from, to string) error {
 	for _, t := range all {
 		fmt.Fprintf(&b, "\t%s = %q\n", name(t), t)
 	}
-	b.WriteString(")\n\n// EventTypes returns the types of events in use, in the order of the contract.\nfunc EventTypes() []string {\n\treturn []string{\n")
+	b.WriteString(
+		")\n\n// EventTypes returns the types of events in use, in the order of the contract.\nfunc EventTypes() []string {\n\treturn []string{\n",
+	)
 	for _, t := range all {
 		fmt.Fprintf(&b, "\t\t%s,\n", name(t))
 	}

@@ -67,7 +67,9 @@ func run(ctx context.Context) (err error) {
 		return fmt.Errorf("start Kafka: %w", err)
 	}
 	host, port, _ := strings.Cut(dsn, ":")
-	fmt.Printf("KAFKA_BROKERS=%s\nPOSTGRES_DSN='host=%s port=%s user=postgres dbname=postgres sslmode=disable'\nREADY=1\n", brokers, host, port)
+	fmt.Printf(
+		"KAFKA_BROKERS=%s\nPOSTGRES_DSN='host=%s port=%s user=postgres dbname=postgres sslmode=disable'\nREADY=1\n", brokers, host, port,
+	)
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

@@ -137,7 +137,8 @@ func sensorOf(sdr *types.SDR) (Sensor, bool) {
 		f := sdr.Full
 		s := Sensor{
 			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
-			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()), lun: uint8(f.GeneratorID.LUN()),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()),
+			lun:  uint8(f.GeneratorID.LUN()),
 			full: f, Analog: f.HasAnalogReading(),
 		}
 		if s.Analog {
@@ -148,7 +149,8 @@ func sensorOf(sdr *types.SDR) (Sensor, bool) {
 		f := sdr.Compact
 		return Sensor{
 			Number: uint8(f.SensorNumber), Name: clean(f.IDStringBytes), Type: uint8(f.SensorType), Reading: uint8(f.SensorEventReadingType),
-			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()), lun: uint8(f.GeneratorID.LUN()),
+			Entity: uint8(f.SensorEntityID), Instance: uint8(f.SensorEntityInstance), owner: uint8(f.GeneratorID.OwnerID()),
+			lun: uint8(f.GeneratorID.LUN()),
 		}, true
 	}
 	return Sensor{}, false

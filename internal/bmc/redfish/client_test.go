@@ -67,7 +67,10 @@ func TestLinksOfAServiceAreBroughtToOneSpelling(t *testing.T) {
 		case "/redfish/v1/", "/redfish/v1":
 			_, _ = io.WriteString(w, `{"Systems": {"@odata.id": "`+url+`/redfish/v1/Systems/"}}`)
 		case "/redfish/v1/Systems":
-			_, _ = io.WriteString(w, `{"Members": [{"@odata.id": "Systems/1"}, {"@odata.id": "`+url+`/redfish/v1/Systems/1"}, {"@odata.id": "/redfish/v1//Systems/2/"}, {"@odata.id": "http://192.0.2.1/x"}]}`)
+			_, _ = io.WriteString(
+				w,
+				`{"Members": [{"@odata.id": "Systems/1"}, {"@odata.id": "`+url+`/redfish/v1/Systems/1"}, {"@odata.id": "/redfish/v1//Systems/2/"}, {"@odata.id": "http://192.0.2.1/x"}]}`,
+			)
 		}
 	}))
 	defer s.Close()

@@ -42,14 +42,18 @@ type Series struct {
 	Scale  float64
 }
 
-var partName = regexp.MustCompile(`(?i)(psu|gpu|fan|dimm|nvswitch)(?:[ .#-]*slot)?[ .#-]*([a-p]?[0-9]+[a-z]?)\b|\b(ps|p/s|cpu|nic|disk|drive|nvme|nv switch|power supply|powersupply)[ #-]*([0-9]+)`)
+var partName = regexp.MustCompile(
+	`(?i)(psu|gpu|fan|dimm|nvswitch)(?:[ .#-]*slot)?[ .#-]*([a-p]?[0-9]+[a-z]?)\b|\b(ps|p/s|cpu|nic|disk|drive|nvme|nv switch|power supply|powersupply)[ #-]*([0-9]+)`,
+)
 
 // group is what stands behind the first number of several, as in "DIMM 1-6".
 var group = regexp.MustCompile(`^ ?- ?[0-9]+\b`)
 
 var kinds = map[string]string{
-	"psu": schemas.KindPSU, "ps": schemas.KindPSU, "p/s": schemas.KindPSU, "power supply": schemas.KindPSU, "powersupply": schemas.KindPSU, "gpu": schemas.KindGPU, "fan": schemas.KindFan,
-	"dimm": schemas.KindDIMM, "nvswitch": schemas.KindNVSwitch, "nv switch": schemas.KindNVSwitch, "cpu": schemas.KindCPU, "nic": schemas.KindNIC,
+	"psu": schemas.KindPSU, "ps": schemas.KindPSU, "p/s": schemas.KindPSU, "power supply": schemas.KindPSU, "powersupply": schemas.KindPSU,
+	"gpu": schemas.KindGPU, "fan": schemas.KindFan,
+	"dimm": schemas.KindDIMM, "nvswitch": schemas.KindNVSwitch, "nv switch": schemas.KindNVSwitch, "cpu": schemas.KindCPU,
+	"nic":  schemas.KindNIC,
 	"disk": schemas.KindDisk, "drive": schemas.KindDisk, "nvme": schemas.KindDisk,
 }
 
@@ -87,7 +91,8 @@ func Part(name string) (kind, part string) {
 // Inlet reports whether a temperature's name speaks of the air that comes in.
 func Inlet(name string) bool {
 	n := strings.ToLower(name)
-	return strings.Contains(n, "inlet") || strings.Contains(n, "intake") || strings.Contains(n, "ambient") || strings.Contains(n, "front panel")
+	return strings.Contains(n, "inlet") || strings.Contains(n, "intake") || strings.Contains(n, "ambient") ||
+		strings.Contains(n, "front panel")
 }
 
 // Classify names the metric of a sensor. Context is what else is known of its

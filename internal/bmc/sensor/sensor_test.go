@@ -47,8 +47,10 @@ func TestUnitsAreReadAsCodesAndAsWords(t *testing.T) {
 		want float64
 	}{
 		"Cel": {Celsius, 40, 40}, "C": {Celsius, 40, 40}, "DegreesC": {Celsius, 40, 40}, "[degF]": {Celsius, 104, 40}, "K": {Celsius, 313.15, 40},
-		"RPM": {RPM, 1, 1}, "{rev}/min": {RPM, 1, 1}, "Watts": {Watts, 1, 1}, "kW": {Watts, 2, 2000}, "mW": {Watts, 2000, 2}, "Amps": {Amperes, 1, 1}, "mA": {Amperes, 1000, 1},
-		"V": {Volts, 1, 1}, "Volts": {Volts, 1, 1}, "kPa": {Pascals, 101, 101000}, "kW.h": {Joules, 1, 3.6e6}, "MHz": {Hertz, 1, 1e6}, "%": {Percent, 1, 1}, "CFM": {AirFlow, 60, 0.028316846592},
+		"RPM": {RPM, 1, 1}, "{rev}/min": {RPM, 1, 1}, "Watts": {Watts, 1, 1}, "kW": {Watts, 2, 2000}, "mW": {Watts, 2000, 2},
+		"Amps": {Amperes, 1, 1}, "mA": {Amperes, 1000, 1},
+		"V": {Volts, 1, 1}, "Volts": {Volts, 1, 1}, "kPa": {Pascals, 101, 101000}, "kW.h": {Joules, 1, 3.6e6}, "MHz": {Hertz, 1, 1e6},
+		"%": {Percent, 1, 1}, "CFM": {AirFlow, 60, 0.028316846592},
 		"m": {"", 0, 0}, "": {"", 0, 0}, "count": {"", 0, 0},
 	} {
 		q, scale, offset := Unit(text)

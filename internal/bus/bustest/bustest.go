@@ -428,7 +428,9 @@ func endOf(t *testing.T, b bus.Bus, topic string) time.Duration {
 	got := make(chan struct{}, 1)
 	done := make(chan error, 1)
 	go func() {
-		done <- b.Subscribe(ctx, bus.Subscription{Topic: topic, Start: func(context.Context, int) (int64, error) { return 0, nil }}, func(context.Context, []bus.Message) error {
+		done <- b.Subscribe(ctx, bus.Subscription{
+			Topic: topic, Start: func(context.Context, int) (int64, error) { return 0, nil },
+		}, func(context.Context, []bus.Message) error {
 			got <- struct{}{}
 			return nil
 		})

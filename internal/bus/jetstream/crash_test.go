@@ -26,7 +26,9 @@ func publisher(dir string) {
 	}
 	start, _ := strconv.Atoi(os.Getenv("BUS_CRASH_FROM"))
 	for i := start; ; i++ {
-		if err := b.Publish(context.Background(), bus.Message{Topic: "t", Key: "k", Value: fmt.Appendf(make([]byte, 0, 2000), "%d %1900d", i, i)}); err != nil {
+		if err := b.Publish(
+			context.Background(), bus.Message{Topic: "t", Key: "k", Value: fmt.Appendf(make([]byte, 0, 2000), "%d %1900d", i, i)},
+		); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

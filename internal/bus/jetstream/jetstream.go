@@ -211,7 +211,10 @@ func samePartitions(path string, want int) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if have != want {
-		return fmt.Errorf("topics have %d partitions, the configuration says %d; set bus.partitions back, or remove the folder with all that it holds", have, want)
+		return fmt.Errorf(
+			"topics have %d partitions, the configuration says %d; set bus.partitions back, or remove the folder with all that it holds", have,
+			want,
+		)
 	}
 	return nil
 }
@@ -228,7 +231,9 @@ func (b *Bus) connect(ctx context.Context) error {
 		return err
 	}
 	b.conn = conn
-	if b.js, err = jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(2*inFlight), jetstream.WithPublishAsyncTimeout(b.cfg.PublishTimeout)); err != nil {
+	if b.js, err = jetstream.New(
+		conn, jetstream.WithPublishAsyncMaxPending(2*inFlight), jetstream.WithPublishAsyncTimeout(b.cfg.PublishTimeout),
+	); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
@@ -456,7 +461,8 @@ func (b *Bus) heal() {
 		err := b.server.ShutdownJetStream()
 		if err == nil {
 			err = b.server.EnableJetStream(&server.JetStreamConfig{
-				StoreDir: b.cfg.Dir, SyncInterval: b.cfg.SyncInterval, SyncAlways: b.cfg.SyncAlways, MaxMemory: maxMemory, MaxStore: maxStore, Strict: true,
+				StoreDir: b.cfg.Dir, SyncInterval: b.cfg.SyncInterval, SyncAlways: b.cfg.SyncAlways, MaxMemory: maxMemory, MaxStore: maxStore,
+				Strict: true,
 			})
 		}
 		if err != nil {

@@ -72,7 +72,9 @@ func TestRetentionSkipsAndGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var first, last int64 = -1, 0
-	err := b.Subscribe(ctx, bus.Subscription{Topic: "t", Start: func(context.Context, int) (int64, error) { return 2, nil }}, func(_ context.Context, msgs []bus.Message) error {
+	err := b.Subscribe(ctx, bus.Subscription{
+		Topic: "t", Start: func(context.Context, int) (int64, error) { return 2, nil },
+	}, func(_ context.Context, msgs []bus.Message) error {
 		if first < 0 {
 			first = msgs[0].Offset
 		}
@@ -130,7 +132,9 @@ func BenchmarkPublishConsume(b *testing.B) {
 			defer cancel()
 			got, done := 0, make(chan error, 1)
 			go func() {
-				done <- s.Subscribe(ctx, bus.Subscription{Topic: "t", Group: "g", Partitions: []int{bus.PartitionFor("k", 3)}}, func(_ context.Context, msgs []bus.Message) error {
+				done <- s.Subscribe(ctx, bus.Subscription{
+					Topic: "t", Group: "g", Partitions: []int{bus.PartitionFor("k", 3)},
+				}, func(_ context.Context, msgs []bus.Message) error {
 					if got += len(msgs); got >= b.N {
 						cancel()
 					}

@@ -129,7 +129,8 @@ func TestABrokerThatComesLateIsWaitedForAndToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	if n := strings.Count(log.String(), "does not answer yet"); n != 1 || !strings.Contains(log.String(), "nobody listens") || !strings.Contains(log.String(), address) {
+	if n := strings.Count(log.String(), "does not answer yet"); n != 1 || !strings.Contains(log.String(), "nobody listens") ||
+		!strings.Contains(log.String(), address) {
 		t.Errorf("said %d times: %s", n, log.String())
 	}
 }

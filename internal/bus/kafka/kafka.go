@@ -71,7 +71,8 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, err
 	}
 	trans := &watch{Transport: &kafkago.Transport{
-		Dial: cfg.Dial, DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL, ClientID: "auspex", TLS: tlsConfig, SASL: mechanism,
+		Dial: cfg.Dial, DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL, ClientID: "auspex", TLS: tlsConfig,
+		SASL: mechanism,
 	}}
 	addr := kafkago.TCP(cfg.Brokers...)
 	b := &Bus{
@@ -159,7 +160,8 @@ func final(err error) bool {
 		return !k.Temporary()
 	}
 	var alert *net.OpError // crypto/tls tells by it what the other end refused
-	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, &alert) && alert.Op == "remote error"
+	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, &alert) &&
+		alert.Op == "remote error"
 }
 
 // topic returns the number of partitions of a topic, and makes it when it is not
@@ -237,7 +239,10 @@ func (b *Bus) create(ctx context.Context, name, full string) error {
 	}
 	entries := []kafkago.ConfigEntry{{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(b.cfg.MaxMessageBytes + 64<<10)}}
 	if r.Bytes > 0 {
-		entries = append(entries, kafkago.ConfigEntry{ConfigName: "retention.bytes", ConfigValue: strconv.FormatInt(max(r.Bytes/int64(b.cfg.Partitions), 1<<20), 10)})
+		entries = append(
+			entries,
+			kafkago.ConfigEntry{ConfigName: "retention.bytes", ConfigValue: strconv.FormatInt(max(r.Bytes/int64(b.cfg.Partitions), 1<<20), 10)},
+		)
 	}
 	if r.Age > 0 {
 		entries = append(entries, kafkago.ConfigEntry{ConfigName: "retention.ms", ConfigValue: strconv.FormatInt(r.Age.Milliseconds(), 10)})

@@ -78,7 +78,9 @@ type ask struct {
 
 // Open opens the file, with what waits in it from before. A file that is damaged
 // is put aside, with a name that says so.
-func Open(ctx context.Context, file, topic string, cfg Config, pub bus.Publisher, log *slog.Logger, reg prometheus.Registerer) (*Spool, error) {
+func Open(
+	ctx context.Context, file, topic string, cfg Config, pub bus.Publisher, log *slog.Logger, reg prometheus.Registerer,
+) (*Spool, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -93,8 +95,14 @@ func Open(ctx context.Context, file, topic string, cfg Config, pub bus.Publisher
 		dropped: counter("dropped_messages_total", "Messages of the disk that no bus can carry."),
 	}
 	s.gauges = []prometheus.Collector{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on the disk for the bus."}, func() float64 { n, _ := s.Waiting(); return float64(n) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on the disk for the bus."}, func() float64 { _, n := s.Waiting(); return float64(n) }),
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on the disk for the bus."},
+			func() float64 { n, _ := s.Waiting(); return float64(n) },
+		),
+		prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on the disk for the bus."},
+			func() float64 { _, n := s.Waiting(); return float64(n) },
+		),
 	}
 	err := s.open(ctx, file)
 	if err != nil && ctx.Err() == nil && damaged(file, err) {
@@ -140,7 +148,9 @@ func (s *Spool) open(ctx context.Context, file string) error {
 		return err
 	}
 	db.SetMaxOpenConns(1)
-	_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS waiting (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, value BLOB NOT NULL)`)
+	_, err = db.ExecContext(
+		ctx, `CREATE TABLE IF NOT EXISTS waiting (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, value BLOB NOT NULL)`,
+	)
 	if err == nil {
 		err = db.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(length(value)), 0) FROM waiting`).Scan(&s.rows, &s.bytes)
 	}

@@ -50,7 +50,8 @@ func New(reader string, pub bus.Publisher, log *slog.Logger, reg prometheus.Regi
 			Name: "auspex_decode_dead_letters_total", Help: "Messages that could not be decoded.", ConstLabels: prometheus.Labels{"reader": reader},
 		}, []string{"topic"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_decode_dead_letters_lost_total", Help: "Dead letters that could not be published.", ConstLabels: prometheus.Labels{"reader": reader},
+			Name: "auspex_decode_dead_letters_lost_total", Help: "Dead letters that could not be published.",
+			ConstLabels: prometheus.Labels{"reader": reader},
 		}),
 	}
 	if reg != nil {

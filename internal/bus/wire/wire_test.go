@@ -77,7 +77,9 @@ func TestUndecodableMessagesBecomeDeadLetters(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var letter schemas.DeadLetter
-	if err := b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "g"}, func(_ context.Context, msgs []bus.Message) error {
+	if err := b.Subscribe(ctx, bus.Subscription{
+		Topic: schemas.TopicDeadletter, Group: "g",
+	}, func(_ context.Context, msgs []bus.Message) error {
 		cancel()
 		return json.Unmarshal(msgs[0].Value, &letter)
 	}); err != nil {
@@ -101,7 +103,9 @@ func TestReadersOfATopicWriteTheSameLetter(t *testing.T) {
 			t.Fatalf("read %+v", v)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := b.Subscribe(ctx, bus.Subscription{Topic: schemas.TopicDeadletter, Group: "g"}, func(_ context.Context, msgs []bus.Message) error {
+		if err := b.Subscribe(ctx, bus.Subscription{
+			Topic: schemas.TopicDeadletter, Group: "g",
+		}, func(_ context.Context, msgs []bus.Message) error {
 			cancel()
 			var l schemas.DeadLetter
 			err := json.Unmarshal(msgs[0].Value, &l)
@@ -127,7 +131,8 @@ func TestARecordIsCheckedAsItsReaderAsks(t *testing.T) {
 	}
 	for in, ok := range map[string]bool{`{"id":"x"}`: true, `{"id":""}`: false, `{`: false, ``: false} {
 		b := mem.New(1)
-		if v, got := wire.Record(t.Context(), wire.New("r", b, nil, nil), bus.Message{Topic: "incidents", Value: []byte(in)}, named); got != ok || ok && v.ID != "x" {
+		if v, got := wire.Record(t.Context(), wire.New("r", b, nil, nil), bus.Message{Topic: "incidents", Value: []byte(in)}, named); got != ok ||
+			ok && v.ID != "x" {
 			t.Errorf("%q: %+v, %v", in, v, got)
 		}
 		_ = b.Close()

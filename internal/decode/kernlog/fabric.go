@@ -53,7 +53,8 @@ func (p *Parser) FabricManager(line string) (ev schemas.Event, t time.Time, ok b
 		switch {
 		case level != "ERROR" && level != "CRITICAL" && level != "FATAL":
 			return schemas.Event{}, t, false
-		case strings.Contains(low, "aborting fabric manager"), strings.Contains(low, "fabric manager") && (strings.Contains(low, "exit") || strings.Contains(low, "terminat")),
+		case strings.Contains(low, "aborting fabric manager"), strings.Contains(low, "fabric manager") &&
+			(strings.Contains(low, "exit") || strings.Contains(low, "terminat")),
 			strings.Contains(low, "failed to initialize"), strings.Contains(low, "failed to start"):
 			ev, _ = event(schemas.EventServiceFailed, "nvidia-fabricmanager", schemas.SeverityError, "action", "RESTART_FM")
 		default:

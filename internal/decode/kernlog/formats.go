@@ -444,7 +444,9 @@ func isoTime(s string) (time.Time, string, bool) {
 		word, rest = s[:11+i], s[12+i:]
 	}
 	word = strings.Replace(strings.Replace(word, ",", ".", 1), " ", "T", 1)
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07", "2006-01-02T15:04:05.999999999"} {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02T15:04:05.999999999Z07", "2006-01-02T15:04:05.999999999",
+	} {
 		if t, err := time.Parse(layout, word); err == nil {
 			return t.UTC(), rest, true
 		}

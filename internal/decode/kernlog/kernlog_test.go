@@ -42,37 +42,51 @@ func TestMessage(t *testing.T) {
 			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:03:00", "action": "RESTART_APP"}},
 		},
 		{
-			"with a process and a channel", "kernel", "NVRM: Xid (PCI:0000:43:00): 31, pid=2808164, name=torchrun, Ch 00000010, intr 00000000. MMU Fault",
-			want{"gpu.xid", "31", "warning", "", map[string]string{"pci": "0000:43:00", "pid": "2808164", "name": "torchrun", "channel": "00000010", "action": "RESTART_APP"}},
+			"with a process and a channel", "kernel",
+			"NVRM: Xid (PCI:0000:43:00): 31, pid=2808164, name=torchrun, Ch 00000010, intr 00000000. MMU Fault",
+			want{
+				"gpu.xid", "31", "warning", "",
+				map[string]string{"pci": "0000:43:00", "pid": "2808164", "name": "torchrun", "channel": "00000010", "action": "RESTART_APP"},
+			},
 		},
 		{
 			"after another", "", "NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
-			want{"gpu.xid", "45", "warning", "", map[string]string{"pci": "0000:dc:00", "pid": "1818990", "name": "python3", "channel": "00000001", "caused_by_xid": "149", "action": "WORKFLOW_XID_45"}},
+			want{"gpu.xid", "45", "warning", "", map[string]string{
+				"pci": "0000:dc:00", "pid": "1818990", "name": "python3", "channel": "00000001", "caused_by_xid": "149", "action": "WORKFLOW_XID_45",
+			}},
 		},
 		{
 			"with a UUID in the address", "", "NVRM: Xid (PCI:0000:1b:00 GPU-8a5f1c22-0000-1111-2222-333344445555): 48, pid=1, name=a, DBE",
-			want{"gpu.xid", "48", "critical", "", map[string]string{"pci": "0000:1b:00", "uuid": "GPU-8a5f1c22-0000-1111-2222-333344445555", "pid": "1", "name": "a", "action": "WORKFLOW_XID_48"}},
+			want{"gpu.xid", "48", "critical", "", map[string]string{
+				"pci": "0000:1b:00", "uuid": "GPU-8a5f1c22-0000-1111-2222-333344445555", "pid": "1", "name": "a", "action": "WORKFLOW_XID_48",
+			}},
 		},
 		{
 			"MIG instance", "", "NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 13, pid=99, name=x, Graphics Exception",
-			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:1b:00", "gpu_instance": "05", "pid": "99", "name": "x", "action": "RESTART_APP"}},
+			want{
+				"gpu.xid", "13", "warning", "",
+				map[string]string{"pci": "0000:1b:00", "gpu_instance": "05", "pid": "99", "name": "x", "action": "RESTART_APP"},
+			},
 		},
 		{
 			"the driver's verdict", "", "NVRM: Xid (PCI:0008:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
 			want{"gpu.xid", "154", "error", "", map[string]string{"pci": "0008:01:00", "recovery": "Node Reboot Required", "action": "RESTART_BM"}},
 		},
 		{
-			"NVLink 5, not fatal", "", "NVRM: Xid (PCI:0000:61:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 04 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)",
+			"NVLink 5, not fatal", "",
+			"NVRM: Xid (PCI:0000:61:00): 149, NETIR_BER_EVENT Nonfatal XC0 i0 Link 04 (0x00082226 0x00000001 0x0 0x0 0x0 0x0)",
 			want{"gpu.xid", "149", "info", "", map[string]string{
 				"pci": "0000:61:00", "unit": "NETIR_BER_EVENT", "link": "04", "action": "WORKFLOW_NVLINK5_ERR",
 				"decoded_action": "IGNORE", "investigate": "INVESTIGATE_LINK_SI_AND_CABLES", "effect": "Local: none; Remote: none",
 			}},
 		},
 		{
-			"NVLink 5, no link", "", "NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+			"NVLink 5, no link", "",
+			"NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
 			want{"gpu.xid", "149", "critical", "", map[string]string{
 				"pci": "0019:01:00", "unit": "NETIR", "action": "WORKFLOW_NVLINK5_ERR",
-				"decoded_action": "RESET_GPU", "investigate": "SYMPATHETIC_REPORT_SOLO", "effect": "Local: PacketLoss(possible/delayed); Remote: PacketLoss(possible/delayed)",
+				"decoded_action": "RESET_GPU", "investigate": "SYMPATHETIC_REPORT_SOLO",
+				"effect": "Local: PacketLoss(possible/delayed); Remote: PacketLoss(possible/delayed)",
 			}},
 		},
 		{
@@ -81,15 +95,22 @@ func TestMessage(t *testing.T) {
 		},
 		{
 			"switch, not fatal", "", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)",
-			want{"nvswitch.sxid", "12028", "info", "", map[string]string{"pci": "0000:c1:00.0", "nvswitch": "3", "link": "32", "fatal": "false", "mnemonic": "NPORT_EGRESS_PRIVRSPERR", "action": "IGNORE"}},
+			want{"nvswitch.sxid", "12028", "info", "", map[string]string{
+				"pci": "0000:c1:00.0", "nvswitch": "3", "link": "32", "fatal": "false", "mnemonic": "NPORT_EGRESS_PRIVRSPERR", "action": "IGNORE",
+			}},
 		},
 		{
 			"switch, fatal", "", "nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 20034, Fatal, Link 55 LTSSM Fault Up",
-			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{"pci": "0000:07:00.0", "nvswitch": "2", "link": "55", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU"}},
+			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{
+				"pci": "0000:07:00.0", "nvswitch": "2", "link": "55", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU",
+			}},
 		},
 		{
-			"fabric manager", "nvidia-fabricmanager", "detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33",
-			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{"pci": "0000:86:00.0", "nvswitch": "3", "link": "33", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU"}},
+			"fabric manager", "nvidia-fabricmanager",
+			"detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33",
+			want{"nvswitch.sxid", "20034", "critical", "", map[string]string{
+				"pci": "0000:86:00.0", "nvswitch": "3", "link": "33", "fatal": "true", "mnemonic": "DLPL_LTSSM_FAULT_UP", "action": "RESET_GPU",
+			}},
 		},
 		{
 			"cgroup without memory", "", "Memory cgroup out of memory: Killed process 271036 (jupyter-lab) total-vm:88200412kB",
@@ -108,7 +129,8 @@ func TestMessage(t *testing.T) {
 			want{"host.pcie_aer", "corrected", "info", "", map[string]string{"pci": "0000:2f:00.0", "action": "IGNORE"}},
 		},
 		{
-			"details of a PCIe error", "", "nvidia 0000:2f:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
+			"details of a PCIe error", "",
+			"nvidia 0000:2f:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
 			want{"host.pcie_aer", "fatal", "critical", "", map[string]string{"pci": "0000:2f:00.0", "action": "CONTACT_SUPPORT"}},
 		},
 		{
@@ -145,7 +167,10 @@ func TestMessage(t *testing.T) {
 		},
 		{
 			"unknown switch code", "", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 99999, Fatal, Link 30 something new",
-			want{"nvswitch.sxid", "99999", "error", "", map[string]string{"pci": "0000:c1:00.0", "nvswitch": "3", "link": "30", "fatal": "true", "action": "CONTACT_SUPPORT"}},
+			want{
+				"nvswitch.sxid", "99999", "error", "",
+				map[string]string{"pci": "0000:c1:00.0", "nvswitch": "3", "link": "30", "fatal": "true", "action": "CONTACT_SUPPORT"},
+			},
 		},
 		{
 			"adapter lost its health", "", "mlx5_core 0000:40:00.0: poll_health:790:(pid 0): device's health compromised - reached miss count",
@@ -164,27 +189,35 @@ func TestMessage(t *testing.T) {
 			want{"nic.error", "hardware_unrecoverable", "critical", "", map[string]string{"pci": "0000:40:00.0", "action": "CONTACT_SUPPORT"}},
 		},
 		{
-			"syndrome that the firmware rates", "", "mlx5_core 0000:40:00.0: print_health_info:424:(pid 0): Health issue observed, firmware internal error, severity(4) WARNING:",
+			"syndrome that the firmware rates", "",
+			"mlx5_core 0000:40:00.0: print_health_info:424:(pid 0): Health issue observed, firmware internal error, severity(4) WARNING:",
 			want{"nic.error", "firmware_internal", "warning", "", map[string]string{"pci": "0000:40:00.0", "action": "CONTACT_SUPPORT"}},
 		},
 		{
-			"command that firmware refused", "", "mlx5_core 0000:40:00.0: mlx5_cmd_out_err:838:(pid 12): CREATE_SQ(0x904) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0xd61c0b), err(-22)",
+			"command that firmware refused", "",
+			"mlx5_core 0000:40:00.0: mlx5_cmd_out_err:838:(pid 12): CREATE_SQ(0x904) op_mod(0x0) failed, status bad parameter(0x3), syndrome (0xd61c0b), err(-22)",
 			want{"nic.error", "command", "warning", "", map[string]string{
 				"pci": "0000:40:00.0", "command": "CREATE_SQ", "status": "bad parameter", "syndrome": "0xd61c0b", "action": "CONTACT_SUPPORT",
 			}},
 		},
 		{
-			"the same of an older driver", "", "mlx5_core 0000:04:00.0: mlx5_cmd_check:795:(pid 9993): RTR2RTS_QP(0x504) op_mod(0x0) failed, status internal error(0x1), syndrome (0x4bb88f)",
+			"the same of an older driver", "",
+			"mlx5_core 0000:04:00.0: mlx5_cmd_check:795:(pid 9993): RTR2RTS_QP(0x504) op_mod(0x0) failed, status internal error(0x1), syndrome (0x4bb88f)",
 			want{"nic.error", "command", "error", "", map[string]string{
 				"pci": "0000:04:00.0", "command": "RTR2RTS_QP", "status": "internal error", "syndrome": "0x4bb88f", "action": "CONTACT_SUPPORT",
 			}},
 		},
 		{
-			"register that a sound adapter does not have", "", "mlx5_cmd_out_err:838:(pid 1441871): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5), syndrome (0x305684), err(-22)",
-			want{"nic.error", "command", "info", "", map[string]string{"command": "ACCESS_REG", "status": "bad resource", "syndrome": "0x305684", "action": "IGNORE"}},
+			"register that a sound adapter does not have", "",
+			"mlx5_cmd_out_err:838:(pid 1441871): ACCESS_REG(0x805) op_mod(0x1) failed, status bad resource(0x5), syndrome (0x305684), err(-22)",
+			want{
+				"nic.error", "command", "info", "",
+				map[string]string{"command": "ACCESS_REG", "status": "bad resource", "syndrome": "0x305684", "action": "IGNORE"},
+			},
 		},
 		{
-			"command without an answer", "", "mlx5_core 0000:40:00.0: wait_func:1136:(pid 1): QUERY_VPORT_STATE(0x750) timeout. Will cause a leak of a command resource",
+			"command without an answer", "",
+			"mlx5_core 0000:40:00.0: wait_func:1136:(pid 1): QUERY_VPORT_STATE(0x750) timeout. Will cause a leak of a command resource",
 			want{"nic.error", "command_timeout", "error", "", map[string]string{"pci": "0000:40:00.0", "action": "CONTACT_SUPPORT"}},
 		},
 		{
@@ -239,7 +272,9 @@ func TestMessage(t *testing.T) {
 			"the oldest form of the bus", "", "NVRM: Xid (0007:00): 13, 0003 00000000",
 			want{"gpu.xid", "13", "warning", "", map[string]string{"pci": "0000:07:00", "action": "RESTART_APP"}},
 		},
-		{"panic", "", "Kernel panic - not syncing: Fatal exception", want{"host.panic", "panic", "critical", "", map[string]string{"action": "RESTART_BM"}}},
+		{"panic", "", "Kernel panic - not syncing: Fatal exception", want{
+			"host.panic", "panic", "critical", "", map[string]string{"action": "RESTART_BM"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var p Parser
@@ -277,7 +312,9 @@ func TestNVLinkCodesAreDecodedWithAndWithoutAProcess(t *testing.T) {
 		}
 		rest := fmt.Sprintf("%s %s XC0 i0 Link 07 (0x%08x %s 0x00000000 0x00000000 0x00000000 0x00000000)", unit, fatal, intr, status)
 		var without schemas.Event
-		for _, process := range []string{"", "pid=1234, ", "pid=1234, name=python3, ", "pid='<unknown>', name=<unknown>, ", "pid=7, name=a b-c, "} {
+		for _, process := range []string{
+			"", "pid=1234, ", "pid=1234, name=python3, ", "pid='<unknown>', name=<unknown>, ", "pid=7, name=a b-c, ",
+		} {
 			ev := one(t, new(Parser).Message("", "NVRM: Xid (PCI:0000:61:00): "+row[0]+", "+process+rest))
 			if process == "" {
 				without = ev
@@ -300,10 +337,13 @@ func TestNVLinkCodesAreDecodedWithAndWithoutAProcess(t *testing.T) {
 
 func TestOnlyTheKernelSpeaksForTheKernel(t *testing.T) {
 	for _, text := range []string{
-		"NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.", "saw NVRM: Xid (PCI:0000:1b:00): 79, x", "Xid (PCI:0000:1b:00): 79, x",
-		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 32", "Kernel panic - not syncing: x", "Linux version 6.8.0", "reboot: Restarting system",
+		"NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.", "saw NVRM: Xid (PCI:0000:1b:00): 79, x",
+		"Xid (PCI:0000:1b:00): 79, x",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 32", "Kernel panic - not syncing: x", "Linux version 6.8.0",
+		"reboot: Restarting system",
 		"detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id 00000000:86:00.0 physical id 3 port 33",
-		"systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.", "nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+		"systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+		"nvidia-fabricmanager.service: Failed with result 'exit-code'.",
 		"Out of memory: Killed process 1 (a) x", "mce: [Hardware Error]: CPU 35: Machine Check Exception: 5 Bank 14: be005f0c87f96e48",
 	} {
 		for _, unit := range []string{"python3", "user", "systemd --user", "slurmstepd", "NVRM", "kernel-trainer"} {
@@ -314,7 +354,8 @@ func TestOnlyTheKernelSpeaksForTheKernel(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"12,7,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, x", "12,7,1000,-;kernel: NVRM: Xid (PCI:0000:1b:00): 79, x", "12,7,1000,-;a b c NVRM: Xid (PCI:0000:1b:00): 79, x",
+		"12,7,1000,-;NVRM: Xid (PCI:0000:1b:00): 79, x", "12,7,1000,-;kernel: NVRM: Xid (PCI:0000:1b:00): 79, x",
+		"12,7,1000,-;a b c NVRM: Xid (PCI:0000:1b:00): 79, x",
 	} {
 		r, err := ParseKmsg(line)
 		if ev := new(Parser).Message(r.Unit, r.Text); err != nil || len(ev) > 0 {
@@ -334,8 +375,15 @@ func TestOneKillingIsOneEvent(t *testing.T) {
 			"python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0", fmt.Sprintf(summary, "CONSTRAINT_MEMCG", 271),
 			"Memory cgroup out of memory: Killed process 271 (python3) total-vm:8kB", "oom_reaper: reaped process 271 (python3), now anon-rss:0kB",
 		}, []string{"cgroup warning 271 python3"}},
-		{"whole machine", []string{fmt.Sprintf(summary, "CONSTRAINT_NONE", 9), "Out of memory: Killed process 9 (python3) total-vm:8kB"}, []string{"global error 9 python3"}},
-		{"older kernel", []string{"Out of memory: Kill process 9 (python3) score 900 or sacrifice child", "Killed process 9 (python3) total-vm:8kB"}, []string{"global error 9 python3"}},
+		{
+			"whole machine", []string{fmt.Sprintf(summary, "CONSTRAINT_NONE", 9), "Out of memory: Killed process 9 (python3) total-vm:8kB"},
+			[]string{"global error 9 python3"},
+		},
+		{
+			"older kernel",
+			[]string{"Out of memory: Kill process 9 (python3) score 900 or sacrifice child", "Killed process 9 (python3) total-vm:8kB"},
+			[]string{"global error 9 python3"},
+		},
 		{"a group dies", []string{
 			fmt.Sprintf(summary, "CONSTRAINT_MEMCG", 5), "Memory cgroup out of memory: Killed process 5 (python3) x",
 			"Tasks in /slurm/job_7 are going to be killed due to memory.oom.group set", "Memory cgroup out of memory: Killed process 5 (python3) x",
@@ -365,7 +413,8 @@ func TestAbsenceIsToldInWhateverLinesItComes(t *testing.T) {
 	for cut := 4; cut < len(words); cut++ {
 		a, b := "NVRM: "+strings.Join(words[:cut], " "), "NVRM: "+strings.Join(words[cut:], " ")
 		for name, records := range map[string][]string{
-			"two records": {a, b}, "one of two lines": {a + "\n" + b}, "one line": {a + " " + b}, "one line with its escape": {a + `\n` + b}, "with another between": {a, "usb 1-1: x", b},
+			"two records": {a, b}, "one of two lines": {a + "\n" + b}, "one line": {a + " " + b}, "one line with its escape": {a + `\n` + b},
+			"with another between": {a, "usb 1-1: x", b},
 		} {
 			var p Parser
 			var got []schemas.Event
@@ -378,7 +427,10 @@ func TestAbsenceIsToldInWhateverLinesItComes(t *testing.T) {
 		}
 	}
 	var p Parser
-	if ev := p.Message("", "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1b80)\nNVRM: installed in this system is not supported by the driver release.\nNVRM: fallen off the bus"); len(ev) > 0 {
+	if ev := p.Message(
+		"",
+		"NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1b80)\nNVRM: installed in this system is not supported by the driver release.\nNVRM: fallen off the bus",
+	); len(ev) > 0 {
 		t.Errorf("a GPU that is not supported is told as gone: %+v", ev)
 	}
 }
@@ -402,7 +454,8 @@ func TestLinesThatMeanNothing(t *testing.T) {
 	for _, text := range []string{
 		"", "usb 1-1: new high-speed USB device", "nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Data {0x0000002b, 0x0000002b}",
 		"nvidia-nvswitch3: SXid (PCI:0000:04:00.0): 22013, Severity 0 Engine instance 44 Sub-engine instance 00",
-		"NVRM: loading NVIDIA UNIX Open Kernel Module", "NVRM: Xid (PCI:0000:66:00): abc, pid=2280636", "NVRM: Xid (PCI", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
+		"NVRM: loading NVIDIA UNIX Open Kernel Module", "NVRM: Xid (PCI:0000:66:00): abc, pid=2280636", "NVRM: Xid (PCI",
+		"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal",
 	} {
 		if ev := p.Message("", text); len(ev) > 0 {
 			t.Errorf("%q gives %+v", text, ev)
@@ -451,14 +504,24 @@ func TestParseDmesgForms(t *testing.T) {
 		want       Record
 	}{
 		{"seconds", "[ 1399.140323] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
-		{"with the caller", "[ 1399.140323][ T1234] NVRM: Xid", Record{Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid"}},
+		{"with the caller", "[ 1399.140323][ T1234] NVRM: Xid", Record{
+			Priority: -1, SinceBoot: 1399140323 * time.Microsecond, Text: "NVRM: Xid",
+		}},
 		{"ctime", "[Sat Nov 21 06:50:24 2026] NVRM: Xid", Record{Priority: -1, Time: day, Text: "NVRM: Xid"}},
-		{"syslog without its head", "kernel: [123.456789] nvidia-nvswitch0: SXid", Record{Priority: -1, SinceBoot: 123456789 * time.Microsecond, Unit: "kernel", Text: "nvidia-nvswitch0: SXid"}},
-		{"iso with facility", "kern  :err   : 2026-11-21T06:50:24,000000+00:00 nvidia-nvswitch1: SXid", Record{Priority: 3, Time: day, Text: "nvidia-nvswitch1: SXid"}},
+		{"syslog without its head", "kernel: [123.456789] nvidia-nvswitch0: SXid", Record{
+			Priority: -1, SinceBoot: 123456789 * time.Microsecond, Unit: "kernel", Text: "nvidia-nvswitch0: SXid",
+		}},
+		{"iso with facility", "kern  :err   : 2026-11-21T06:50:24,000000+00:00 nvidia-nvswitch1: SXid", Record{
+			Priority: 3, Time: day, Text: "nvidia-nvswitch1: SXid",
+		}},
 		{"raw", "<3>[ 1.5] NVRM: Xid", Record{Priority: 3, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
 		{"facility and seconds", "kern  :warn  : [ 1.5] NVRM: Xid", Record{Priority: 4, SinceBoot: 1500 * time.Millisecond, Text: "NVRM: Xid"}},
-		{"syslog file", "Nov 21 06:50:24 gpu-1 kernel: [ 12.345678] NVRM: Xid", Record{Priority: -1, Time: day, SinceBoot: 12345678 * time.Microsecond, Host: "gpu-1", Unit: "kernel", Text: "NVRM: Xid"}},
-		{"iso syslog", "2026-11-21T06:50:24+00:00 gpu-1 systemd[1]: a.service: Failed", Record{Priority: -1, Time: day, Host: "gpu-1", Unit: "systemd", Text: "a.service: Failed"}},
+		{"syslog file", "Nov 21 06:50:24 gpu-1 kernel: [ 12.345678] NVRM: Xid", Record{
+			Priority: -1, Time: day, SinceBoot: 12345678 * time.Microsecond, Host: "gpu-1", Unit: "kernel", Text: "NVRM: Xid",
+		}},
+		{"iso syslog", "2026-11-21T06:50:24+00:00 gpu-1 systemd[1]: a.service: Failed", Record{
+			Priority: -1, Time: day, Host: "gpu-1", Unit: "systemd", Text: "a.service: Failed",
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			text := Text{Now: day}
@@ -490,7 +553,9 @@ func TestParseKmsg(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(Record{Priority: 3, Sequence: 1042, SinceBoot: 5034567 * time.Microsecond, Text: "NVRM: Xid (PCI:0000:1b:00): 79, a\nb"}, r); d != "" {
+	if d := cmp.Diff(Record{
+		Priority: 3, Sequence: 1042, SinceBoot: 5034567 * time.Microsecond, Text: "NVRM: Xid (PCI:0000:1b:00): 79, a\nb",
+	}, r); d != "" {
 		t.Error(d)
 	}
 	if _, err := ParseKmsg(" SUBSYSTEM=pci"); !errors.Is(err, ErrContinuation) {

@@ -142,13 +142,19 @@ func (p *Parser) nvrm(text string) (schemas.Event, bool) {
 		if pci == "" {
 			return schemas.Event{}, false
 		}
-		return event(schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
+		return event(
+			schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action",
+			faults.ActionRestartHost,
+		)
 	case strings.Contains(body, "RmInitAdapter failed"):
 		pci := ""
 		if rest, ok := strings.CutPrefix(body, "GPU "); ok {
 			pci = PCI(strings.TrimRight(firstWord(rest), ":"))
 		}
-		return event(schemas.EventGPUMissing, "INIT_FAILED", schemas.SeverityError, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionResetGPU)
+		return event(
+			schemas.EventGPUMissing, "INIT_FAILED", schemas.SeverityError, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action",
+			faults.ActionResetGPU,
+		)
 	case strings.HasPrefix(body, "The NVIDIA GPU "):
 		p.sentence = body
 		return p.probed()
@@ -172,7 +178,10 @@ func (p *Parser) probed() (schemas.Event, bool) {
 	}
 	p.sentence = ""
 	pci := PCI(firstWord(strings.TrimPrefix(s, "The NVIDIA GPU ")))
-	ev, ok := event(schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action", faults.ActionRestartHost)
+	ev, ok := event(
+		schemas.EventGPUMissing, "FALLEN_OFF_BUS", schemas.SeverityCritical, "pci", pci, "uuid", p.uuids[trimFunction(pci)], "action",
+		faults.ActionRestartHost,
+	)
 	ev.Message = driver + " " + s
 	return ev, ok
 }
@@ -381,7 +390,8 @@ func PCI(s string) string {
 		dom = dom[1:]
 	}
 	slot, fn, hasFn := strings.Cut(dev, ".")
-	if len(dom) < 4 || len(dom) > 8 || len(bus) != 2 || len(slot) != 2 || !hex(dom) || !hex(bus) || !hex(slot) || hasFn && (len(fn) != 1 || !hex(fn)) {
+	if len(dom) < 4 || len(dom) > 8 || len(bus) != 2 || len(slot) != 2 || !hex(dom) || !hex(bus) || !hex(slot) || hasFn &&
+		(len(fn) != 1 || !hex(fn)) {
 		return ""
 	}
 	return dom + ":" + bus + ":" + dev

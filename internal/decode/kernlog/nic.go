@@ -84,7 +84,8 @@ func mlx5(text string) (schemas.Event, bool) {
 		return ev(schemas.EventNICError, "cqe", schemas.SeverityError)
 	case has("command timeout"), has("wait_func") && has("timeout"), has("cause a leak of a command resource"):
 		return ev(schemas.EventNICError, "command_timeout", schemas.SeverityError)
-	case has("health recovery failed"), has("failed recovery"), has("failed to recover"), has("recovery flow aborted"), has("handling bad device"):
+	case has("health recovery failed"), has("failed recovery"), has("failed to recover"), has("recovery flow aborted"),
+		has("handling bad device"):
 		return ev(schemas.EventNICError, "recovery", schemas.SeverityError)
 	case has("synd_") || has("syndrome") && has("err"), has("leaking"), has("firmware over"), has("device's health"), has("aborting"):
 		return ev(schemas.EventNICError, "driver", schemas.SeverityError)
@@ -142,11 +143,20 @@ func otherAdapter(text string) (schemas.Event, bool) {
 		s    schemas.Severity
 		any  []string
 	}{
-		{"fatal", schemas.SeverityCritical, []string{"fatal error", "fatal event", "fatal reset", "firmware fatal", "fatal firmware", "internal error detected", "catas"}},
-		{"hardware", schemas.SeverityCritical, []string{"hardware error", "ecc error", "hmc error", "parity error", "adapter removed", "device has been removed", "pcie link lost"}},
-		{"firmware_hang", schemas.SeverityCritical, []string{"firmware not responding", "fw not responding", "firmware is not responding", "firmware hang", "firmware recovery mode", "firmware is in recovery mode", "fw heartbeat", "keep alive watchdog timeout"}},
+		{"fatal", schemas.SeverityCritical, []string{
+			"fatal error", "fatal event", "fatal reset", "firmware fatal", "fatal firmware", "internal error detected", "catas",
+		}},
+		{"hardware", schemas.SeverityCritical, []string{
+			"hardware error", "ecc error", "hmc error", "parity error", "adapter removed", "device has been removed", "pcie link lost",
+		}},
+		{"firmware_hang", schemas.SeverityCritical, []string{
+			"firmware not responding", "fw not responding", "firmware is not responding", "firmware hang", "firmware recovery mode",
+			"firmware is in recovery mode", "fw heartbeat", "keep alive watchdog timeout",
+		}},
 		{"tx_timeout", schemas.SeverityError, []string{"tx timeout", "tx hang", "transmit timed out", "tx unit hang", "tx_timeout"}},
-		{"command_timeout", schemas.SeverityError, []string{"error (timeout:", "command timeout", "timed out waiting for the completion", "admin queue timeout", "asq send"}},
+		{"command_timeout", schemas.SeverityError, []string{
+			"error (timeout:", "command timeout", "timed out waiting for the completion", "admin queue timeout", "asq send",
+		}},
 		{"recovery", schemas.SeverityError, []string{"reset failed", "rebuild failed", "recovery failed", "reset abort", "unable to recover"}},
 	} {
 		for _, s := range w.any {

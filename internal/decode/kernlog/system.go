@@ -22,7 +22,8 @@ func (p *Parser) kernel(text string) (schemas.Event, bool) {
 	case begins("Kernel panic - not syncing"):
 		p.panicked = true
 		return event(schemas.EventHostPanic, "panic", schemas.SeverityCritical)
-	case begins("BUG: unable to handle"), begins("BUG: kernel NULL pointer"), begins("general protection fault"), begins("Oops: "), begins("Internal error: Oops"):
+	case begins("BUG: unable to handle"), begins("BUG: kernel NULL pointer"), begins("general protection fault"), begins("Oops: "),
+		begins("Internal error: Oops"):
 		return event(schemas.EventHostPanic, "oops", schemas.SeverityCritical)
 	case begins("watchdog: BUG: soft lockup"), has("soft lockup - CPU#"):
 		return event(schemas.EventHostHungTask, "soft_lockup", schemas.SeverityError)
@@ -133,7 +134,8 @@ func mce(text string) (schemas.Event, bool) {
 		return event(schemas.EventDIMMECCUE, "DIMM", schemas.SeverityCritical, "slot", edacSlot(text))
 	case strings.HasPrefix(text, "EDAC ") && strings.Contains(text, " CE "):
 		return event(schemas.EventDIMMECCCE, "DIMM", schemas.SeverityWarning, "slot", edacSlot(text))
-	case strings.Contains(text, "Machine Check Exception"), strings.Contains(text, "Machine check events logged"), strings.Contains(text, "Machine Check: "),
+	case strings.Contains(text, "Machine Check Exception"), strings.Contains(text, "Machine check events logged"),
+		strings.Contains(text, "Machine Check: "),
 		strings.Contains(text, "Fatal machine check"):
 		if strings.Contains(text, "events logged") {
 			return event(schemas.EventHostMCE, "logged", schemas.SeverityWarning)
@@ -152,7 +154,8 @@ func mce(text string) (schemas.Event, bool) {
 		return event(schemas.EventHostMCE, "fatal", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: Uncorrected, software"):
 		return event(schemas.EventHostMCE, "uncorrected", schemas.SeverityError)
-	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") && strings.Contains(text, "due to hardware memory corruption"):
+	case strings.Contains(text, "Uncorrected hardware memory error"), strings.Contains(text, "Memory failure:") &&
+		strings.Contains(text, "due to hardware memory corruption"):
 		return event(schemas.EventHostMCE, "memory", schemas.SeverityCritical)
 	case strings.Contains(text, "[Hardware Error]: event severity: fatal"):
 		return event(schemas.EventHostMCE, "ghes_fatal", schemas.SeverityCritical)
@@ -186,7 +189,8 @@ func aer(text string) (schemas.Event, bool) {
 	switch {
 	case strings.Contains(low, "device recovery failed"), strings.Contains(low, "can't recover"):
 		return event(schemas.EventHostPCIeAER, "recovery_failed", schemas.SeverityError, "pci", pci)
-	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") && !strings.Contains(low, "non-fatal"):
+	case strings.Contains(low, "uncorrected (fatal)"), strings.Contains(low, "uncorrectable (fatal)"), strings.Contains(low, "fatal error") &&
+		!strings.Contains(low, "non-fatal"):
 		return event(schemas.EventHostPCIeAER, "fatal", schemas.SeverityCritical, "pci", pci)
 	case strings.Contains(low, "non-fatal"):
 		return event(schemas.EventHostPCIeAER, "nonfatal", schemas.SeverityError, "pci", pci)
@@ -206,18 +210,25 @@ func disk(text string) (schemas.Event, bool) {
 	case strings.HasPrefix(text, "BTRFS error"), strings.HasPrefix(text, "BTRFS critical"):
 		return event(schemas.EventHostFSError, "btrfs", schemas.SeverityError, "disk", between(text, "(device ", ")"))
 	case strings.HasPrefix(text, "Aborting journal on device "):
-		return event(schemas.EventHostFSError, "journal", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."))
+		return event(
+			schemas.EventHostFSError, "journal", schemas.SeverityError, "disk",
+			strings.TrimRight(firstWord(text[len("Aborting journal on device "):]), "."),
+		)
 	case has("Remounting filesystem read-only"):
 		return event(schemas.EventHostFSError, "read_only", schemas.SeverityError)
 	case strings.HasPrefix(text, "JBD2: ") && has("IO error"):
 		return event(schemas.EventHostFSError, "ext4", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", " on ", " "), "."))
 	case strings.HasPrefix(text, "BTRFS: error"):
 		return event(schemas.EventHostFSError, "btrfs", schemas.SeverityError, "disk", strings.TrimRight(between(text, "(device ", ")"), ":"))
-	case strings.HasPrefix(text, "md") && (has(": Disk failure on ") || has("unrecoverable I/O read error") || has("read error not correctable")):
-		return event(schemas.EventHostFSError, "raid", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", "Disk failure on ", " "), ",:"))
+	case strings.HasPrefix(text, "md") &&
+		(has(": Disk failure on ") || has("unrecoverable I/O read error") || has("read error not correctable")):
+		return event(
+			schemas.EventHostFSError, "raid", schemas.SeverityError, "disk", strings.TrimRight(between(text+" ", "Disk failure on ", " "), ",:"),
+		)
 	case strings.HasPrefix(text, "nvme") && has("Unrecovered Read Error"):
 		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text), ":"))
-	case strings.HasPrefix(text, "nvme ") && (has("frozen state error") || has("failure state") || has("Disabling device") || has("controller is dead")),
+	case strings.HasPrefix(text, "nvme ") &&
+		(has("frozen state error") || has("failure state") || has("Disabling device") || has("controller is dead")),
 		strings.HasPrefix(text, "nvme ") && (has("timeout, aborting") || has("timeout, reset controller") || has("timeout, disable controller") ||
 			has("controller is down") || has("after probe failure") || has("after reset failure") || has("Device not ready;")):
 		return event(schemas.EventHostFSError, "io", schemas.SeverityError, "disk", strings.TrimRight(firstWord(text[5:]), ":"))
@@ -231,7 +242,9 @@ func disk(text string) (schemas.Event, bool) {
 
 // xfsError reports whether what XFS says, in lower case, is that it lost data or stopped.
 func xfsError(low string) bool {
-	for _, s := range []string{"corruption", "metadata i/o error", "log i/o error", "shutting down filesystem", "has been shut down", "xfs_do_force_shutdown"} {
+	for _, s := range []string{
+		"corruption", "metadata i/o error", "log i/o error", "shutting down filesystem", "has been shut down", "xfs_do_force_shutdown",
+	} {
 		if strings.Contains(low, s) {
 			return true
 		}
@@ -241,7 +254,9 @@ func xfsError(low string) bool {
 
 // address returns the first PCI address with a function in a text.
 func address(text string) string {
-	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' || r == '(' || r == ')' || r == '[' || r == ']' }) {
+	for _, w := range strings.FieldsFunc(
+		text, func(r rune) bool { return r == ' ' || r == ',' || r == '(' || r == ')' || r == '[' || r == ']' },
+	) {
 		w = strings.TrimRight(w, ":.")
 		if strings.Count(w, ":") == 2 && strings.Contains(w, ".") {
 			if p := PCI(w); p != "" {

@@ -165,7 +165,8 @@ func (e *Entry) origin() string {
 func (e *Entry) Event() schemas.Event {
 	entry := faults.RedfishMessage(e.MessageID)
 	ev := schemas.Event{
-		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State, Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
+		Time: e.Time(), Source: schemas.SourceRedfish, Type: entry.EventType, Code: e.MessageID, Severity: entry.Severity, State: entry.State,
+		Message: cmp.Or(e.Message, entry.Meaning, e.MessageID),
 	}
 	if ev.Code == "" {
 		ev.Code = e.EntryCode

@@ -16,36 +16,54 @@ func TestBodies(t *testing.T) {
 		want       []schemas.Event
 	}{
 		{
-			"log entry", `{"Created":"2024-08-21T05:27:30+00:00","Id":"205747","Message":"FAN_3 crossed","MessageArgs":["FAN_3","400"],"MessageId":"OpenBMC.0.1.SensorThresholdCriticalLowGoingLow","Severity":"Critical"}`,
+			"log entry",
+			`{"Created":"2024-08-21T05:27:30+00:00","Id":"205747","Message":"FAN_3 crossed","MessageArgs":["FAN_3","400"],"MessageId":"OpenBMC.0.1.SensorThresholdCriticalLowGoingLow","Severity":"Critical"}`,
 			[]schemas.Event{{
-				Time: at, Source: "redfish", Type: "fan.failure", Code: "OpenBMC.0.1.SensorThresholdCriticalLowGoingLow", Severity: "error", State: "raised", Message: "FAN_3 crossed",
+				Time: at, Source: "redfish", Type: "fan.failure", Code: "OpenBMC.0.1.SensorThresholdCriticalLowGoingLow", Severity: "error",
+				State: "raised", Message: "FAN_3 crossed",
 				Attrs: map[string]string{"args": "FAN_3;400", "sensor": "FAN_3", "record": "205747", "action": "CONTACT_SUPPORT"},
 			}},
 		},
 		{
-			"event with a list", `{"@odata.type":"#Event.v1_4_0.Event","Events":[{"EventId":"7","EventTimestamp":"2024-08-21T05:27:30Z","MessageId":"PowerSupply.1.0.InputLost","Message":"m","OriginOfCondition":{"@odata.id":"/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1"}}]}`,
+			"event with a list",
+			`{"@odata.type":"#Event.v1_4_0.Event","Events":[{"EventId":"7","EventTimestamp":"2024-08-21T05:27:30Z","MessageId":"PowerSupply.1.0.InputLost","Message":"m","OriginOfCondition":{"@odata.id":"/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1"}}]}`,
 			[]schemas.Event{{
-				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "PowerSupply.1.0.InputLost", Severity: "error", State: "raised", Message: "m",
-				Attrs: map[string]string{"sensor": "PSU1", "origin": "/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1", "record": "7", "action": "CHECK_MECHANICALS"},
+				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "PowerSupply.1.0.InputLost", Severity: "error", State: "raised",
+				Message: "m",
+				Attrs: map[string]string{
+					"sensor": "PSU1", "origin": "/redfish/v1/Chassis/1/PowerSubsystem/PowerSupplies/PSU1", "record": "7", "action": "CHECK_MECHANICALS",
+				},
 			}},
 		},
 		{
-			"an XID in a GPU's log", `[{"Id":"9","Created":"2024-08-21T05:27:30Z","MessageId":"ResourceEvent.1.0.ResourceErrorsDetected","MessageArgs":["GPU_0 Driver Event Message","XID 79: fallen"],"Severity":"Critical","Message":"m"}]`,
+			"an XID in a GPU's log",
+			`[{"Id":"9","Created":"2024-08-21T05:27:30Z","MessageId":"ResourceEvent.1.0.ResourceErrorsDetected","MessageArgs":["GPU_0 Driver Event Message","XID 79: fallen"],"Severity":"Critical","Message":"m"}]`,
 			[]schemas.Event{{
 				Time: at, Source: "redfish", Type: "gpu.xid", Code: "79", Severity: "critical", Message: "m",
-				Attrs: map[string]string{"args": "GPU_0 Driver Event Message;XID 79: fallen", "sensor": "GPU_0 Driver Event Message", "record": "9", "message_id": "ResourceEvent.1.0.ResourceErrorsDetected", "action": "RESTART_BM"},
+				Attrs: map[string]string{
+					"args": "GPU_0 Driver Event Message;XID 79: fallen", "sensor": "GPU_0 Driver Event Message", "record": "9",
+					"message_id": "ResourceEvent.1.0.ResourceErrorsDetected", "action": "RESTART_BM",
+				},
 			}},
 		},
 		{
-			"a zone without its colon, a part that is named by its origin, no text", `{"Events":[{"EventId":"8","EventTimestamp":"2024-08-20T23:27:30-0600","MessageId":"IDRAC.2.8.PSU0003","MessageArgs":["1",null],"OriginOfCondition":"/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1"}]}`,
+			"a zone without its colon, a part that is named by its origin, no text",
+			`{"Events":[{"EventId":"8","EventTimestamp":"2024-08-20T23:27:30-0600","MessageId":"IDRAC.2.8.PSU0003","MessageArgs":["1",null],"OriginOfCondition":"/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1"}]}`,
 			[]schemas.Event{{
-				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "IDRAC.2.8.PSU0003", Severity: "error", State: "raised", Message: "The power supply has no input",
-				Attrs: map[string]string{"args": "1;", "sensor": "PSU.Slot.1", "origin": "/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1", "record": "8", "action": "CHECK_MECHANICALS"},
+				Time: at, Source: "redfish", Type: "psu.input_lost", Code: "IDRAC.2.8.PSU0003", Severity: "error", State: "raised",
+				Message: "The power supply has no input",
+				Attrs: map[string]string{
+					"args": "1;", "sensor": "PSU.Slot.1", "origin": "/redfish/v1/Chassis/1/Power/PowerSupplies/PSU.Slot.1", "record": "8",
+					"action": "CHECK_MECHANICALS",
+				},
 			}},
 		},
 		{
 			"property of the wrong type", `{"Id":12,"Created":"2024-08-21T05:27:30Z","MessageId":"IDRAC.2.7.USR0030","Severity":"OK","Message":"m"}`,
-			[]schemas.Event{{Time: at, Source: "redfish", Type: "bmc.event", Code: "IDRAC.2.7.USR0030", Severity: "info", Message: "m", Attrs: map[string]string{"action": "IGNORE"}}},
+			[]schemas.Event{{
+				Time: at, Source: "redfish", Type: "bmc.event", Code: "IDRAC.2.7.USR0030", Severity: "info", Message: "m",
+				Attrs: map[string]string{"action": "IGNORE"},
+			}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

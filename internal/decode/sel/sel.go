@@ -229,7 +229,10 @@ func (r *Record) elistTime(date, clock string) error {
 		r.PreInit = true
 		return nil
 	}
-	for _, layout := range []string{"01/02/2006 15:04:05", "01/02/06 15:04:05", "01/02/2006 03:04:05 PM", "01/02/06 03:04:05 PM", "2006-01-02 15:04:05", "02.01.2006 15:04:05"} {
+	for _, layout := range []string{
+		"01/02/2006 15:04:05", "01/02/06 15:04:05", "01/02/2006 03:04:05 PM", "01/02/06 03:04:05 PM", "2006-01-02 15:04:05",
+		"02.01.2006 15:04:05",
+	} {
 		if t, err := time.Parse(layout, date+" "+clock); err == nil {
 			r.Time = t.Add(-zone).UTC()
 			r.PreInit = r.Time.Unix() <= preInit
@@ -281,7 +284,9 @@ func (r *Record) Event(sensor string) schemas.Event {
 	}
 	e := faults.SEL(r.SensorType, r.EventType, r.Offset())
 	if r.EventType == 0 {
-		e = faults.SELEntry{Sensor: faults.SensorType(r.SensorType), Text: r.Text, Severity: schemas.SeverityWarning, EventType: schemas.EventBMCSEL}
+		e = faults.SELEntry{
+			Sensor: faults.SensorType(r.SensorType), Text: r.Text, Severity: schemas.SeverityWarning, EventType: schemas.EventBMCSEL,
+		}
 	}
 	ev.Type, ev.Code, ev.Severity = e.EventType, r.Code(), e.Severity
 	if ev.Type == schemas.EventTempHigh && Inlet(sensor) {

@@ -132,12 +132,16 @@ func TestRawPanicKeepsItsWords(t *testing.T) {
 }
 
 func TestMalformedRecords(t *testing.T) {
-	for _, s := range []string{"", "zz", "01", "0100020065276a20000408c86f03ff", "ffff020065276a20000408c86f03ffff", "0100aa0065276a20000408c86f03ffff"} {
+	for _, s := range []string{
+		"", "zz", "01", "0100020065276a20000408c86f03ff", "ffff020065276a20000408c86f03ffff", "0100aa0065276a20000408c86f03ffff",
+	} {
 		if _, err := ParseHex(s); err == nil {
 			t.Errorf("%q is accepted", s)
 		}
 	}
-	for _, s := range []string{"x | y", "zz | 04/12/2026 | 19:48:09 | Fan | x | y", "1 | 99/99/2026 | 19:48:09 | Fan A | x", "1 | 04/12/2026 | 19:48:09 | Fan A"} {
+	for _, s := range []string{
+		"x | y", "zz | 04/12/2026 | 19:48:09 | Fan | x | y", "1 | 99/99/2026 | 19:48:09 | Fan A | x", "1 | 04/12/2026 | 19:48:09 | Fan A",
+	} {
 		if _, err := ParseElist(s); err == nil {
 			t.Errorf("%q is accepted", s)
 		}

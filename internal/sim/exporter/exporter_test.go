@@ -18,7 +18,10 @@ import (
 
 func TestMetricsAreInTheShapeOfDCGMExporter(t *testing.T) {
 	f := &fake{host: fleet.Host{Name: "gpu-r01-01", Up: true, GPUs: []fleet.HostGPU{
-		{Index: 0, Present: true, PCI: "0000:1b:00.0", UUID: "GPU-a", Model: "NVIDIA H100 80GB HBM3", Temp: 61.4, Watts: 640.1236, Joules: 12.5, Util: 0.934, Reasons: 0x84, FrameMiB: 81559, Memory: 0.5},
+		{
+			Index: 0, Present: true, PCI: "0000:1b:00.0", UUID: "GPU-a", Model: "NVIDIA H100 80GB HBM3", Temp: 61.4, Watts: 640.1236, Joules: 12.5,
+			Util: 0.934, Reasons: 0x84, FrameMiB: 81559, Memory: 0.5,
+		},
 		{Index: 1, Present: false, PCI: "0000:43:00.0", UUID: "GPU-b", Model: "NVIDIA H100 80GB HBM3"},
 	}}}
 	srv := httptest.NewServer(NewHandler(f, "gpu-r01-01"))
@@ -53,7 +56,8 @@ func TestMetricsAreInTheShapeOfDCGMExporter(t *testing.T) {
 		for _, l := range m.Label {
 			labels[l.GetName()] = l.GetValue()
 		}
-		if labels["gpu"] != "0" || labels["UUID"] != "GPU-a" || labels["pci_bus_id"] != "00000000:1B:00.0" || labels["device"] != "nvidia0" || labels["Hostname"] != "gpu-r01-01" {
+		if labels["gpu"] != "0" || labels["UUID"] != "GPU-a" || labels["pci_bus_id"] != "00000000:1B:00.0" || labels["device"] != "nvidia0" ||
+			labels["Hostname"] != "gpu-r01-01" {
 			t.Errorf("labels %v", labels)
 		}
 	}

@@ -158,7 +158,10 @@ faults:
   - {at: 8s, kind: link_flap, target: {switch: leaf-r04, port: Ethernet3}}
   - {at: 9s, kind: job_crash, target: job-142}
 `, 3)
-	want := []string{"gpu_fallen_off gpu-r07-02/gpu3", "feed_loss pdu-r02-b", "psu_failure gpu-r05-04/psu1", "link_flap leaf-r04/Ethernet3", "job_crash job-142"}
+	want := []string{
+		"gpu_fallen_off gpu-r07-02/gpu3", "feed_loss pdu-r02-b", "psu_failure gpu-r05-04/psu1", "link_flap leaf-r04/Ethernet3",
+		"job_crash job-142",
+	}
 	if d := cmp.Diff(want, s.plan()); d != "" {
 		t.Error(d)
 	}

@@ -87,7 +87,9 @@ func (t *Target) UnmarshalYAML(n *yaml.Node) error {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
 		if !slices.Contains([]string{"id", "rack", "server", "feed", "gpu", "fan", "psu", "port", "switch", "nodes"}, key) {
-			return fmt.Errorf("line %d: a target has no key %q; it takes id, rack, server, feed, gpu, fan, psu, port, switch and nodes", n.Content[i].Line, key)
+			return fmt.Errorf(
+				"line %d: a target has no key %q; it takes id, rack, server, feed, gpu, fan, psu, port, switch and nodes", n.Content[i].Line, key,
+			)
 		}
 		if n.Content[i+1].Value == "random" {
 			n.Content[i+1].Value, n.Content[i+1].Tag = "", "!!null"

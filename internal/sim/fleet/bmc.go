@@ -191,23 +191,32 @@ func (s *server) newSensors() []device.Sensor {
 	}
 	for i := range cpuCount {
 		out = append(out, upper(device.Sensor{
-			Number: byte(numCPU + i), Name: fmt.Sprintf("CPU%d Temp", i), Part: fmt.Sprintf("cpu%d", i), Kind: device.SensorTemperature, MaxRange: 127,
+			Number: byte(numCPU + i), Name: fmt.Sprintf("CPU%d Temp", i), Part: fmt.Sprintf("cpu%d", i), Kind: device.SensorTemperature,
+			MaxRange: 127,
 		}, 90, 95, 100))
 	}
 	for i := range fanCount {
-		x := none(device.Sensor{Number: byte(numFan + i), Name: fmt.Sprintf("FAN%d", i+1), Part: fmt.Sprintf("fan%d", i+1), Kind: device.SensorFan, MaxRange: 20400})
+		x := none(device.Sensor{
+			Number: byte(numFan + i), Name: fmt.Sprintf("FAN%d", i+1), Part: fmt.Sprintf("fan%d", i+1), Kind: device.SensorFan, MaxRange: 20400,
+		})
 		x.LC, x.LNR = fanLowRPM, 2000
 		out = append(out, x)
 	}
 	out = append(out, none(device.Sensor{Number: numDuty, Name: "FAN PWM", Kind: device.SensorDuty, MaxRange: 102}))
 	for i := range psuCount {
 		part := fmt.Sprintf("psu%d", i)
-		volts := none(device.Sensor{Number: byte(numPSUVolts + i), Name: fmt.Sprintf("PSU%d Input Volt", i), Part: part, Kind: device.SensorVoltage, MaxRange: 255})
+		volts := none(device.Sensor{
+			Number: byte(numPSUVolts + i), Name: fmt.Sprintf("PSU%d Input Volt", i), Part: part, Kind: device.SensorVoltage, MaxRange: 255,
+		})
 		volts.LC, volts.UC = 180, 264
 		out = append(
 			out,
-			none(device.Sensor{Number: byte(numPSUState + i), Name: fmt.Sprintf("PSU%d Status", i), Part: part, Kind: device.SensorPSU, MaxRange: 255}),
-			none(device.Sensor{Number: byte(numPSUWatts + i), Name: fmt.Sprintf("PSU%d Input Power", i), Part: part, Kind: device.SensorPower, MaxRange: 4080}),
+			none(device.Sensor{
+				Number: byte(numPSUState + i), Name: fmt.Sprintf("PSU%d Status", i), Part: part, Kind: device.SensorPSU, MaxRange: 255,
+			}),
+			none(device.Sensor{
+				Number: byte(numPSUWatts + i), Name: fmt.Sprintf("PSU%d Input Power", i), Part: part, Kind: device.SensorPower, MaxRange: 4080,
+			}),
 			volts,
 		)
 	}
@@ -218,9 +227,21 @@ func (s *server) newSensors() []device.Sensor {
 		part := fmt.Sprintf("gpu%d", i)
 		out = append(
 			out,
-			upper(device.Sensor{Number: byte(numGPUTemp + i), Name: fmt.Sprintf("GPU%d Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, MaxOperatingC, SlowdownC, ShutdownC),
-			upper(device.Sensor{Number: byte(numGPUMem + i), Name: fmt.Sprintf("GPU%d Memory Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127}, MemoryMaxC, 100, 105),
-			none(device.Sensor{Number: byte(numGPUWatts + i), Name: fmt.Sprintf("GPU%d Power", i), Part: part, Kind: device.SensorPower, MaxRange: 1020}),
+			upper(
+				device.Sensor{
+					Number: byte(numGPUTemp + i), Name: fmt.Sprintf("GPU%d Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127,
+				},
+				MaxOperatingC, SlowdownC, ShutdownC,
+			),
+			upper(
+				device.Sensor{
+					Number: byte(numGPUMem + i), Name: fmt.Sprintf("GPU%d Memory Temp", i), Part: part, Kind: device.SensorTemperature, MaxRange: 127,
+				},
+				MemoryMaxC, 100, 105,
+			),
+			none(device.Sensor{
+				Number: byte(numGPUWatts + i), Name: fmt.Sprintf("GPU%d Power", i), Part: part, Kind: device.SensorPower, MaxRange: 1020,
+			}),
 		)
 	}
 	return out
@@ -306,7 +327,8 @@ func (f *Fleet) selAdd(s *server, r record) {
 	}
 	e := ledger.Entry{
 		Time: f.now, Kind: ledger.KindRecord, Device: s.name, Part: r.Part, Protocol: "ipmi", Record: uint64(r.ID),
-		Epoch: s.selEpoch.UTC().Format(time.RFC3339), Type: r.typ, Code: fmt.Sprintf("%02x/%02x", r.SensorType, r.Data[0]&0x0f), Message: r.Message,
+		Epoch: s.selEpoch.UTC().Format(time.RFC3339), Type: r.typ, Code: fmt.Sprintf("%02x/%02x", r.SensorType, r.Data[0]&0x0f),
+		Message: r.Message,
 	}
 	f.led.Write(e)
 	e.Protocol, e.Code = "redfish", r.MessageID

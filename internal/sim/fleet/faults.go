@@ -107,7 +107,10 @@ func (f *Fleet) LoseGPU(id string, dead bool) error {
 		return nil
 	}
 	part := fmt.Sprintf("gpu%d", g.index)
-	f.event(s, kmsg.Info, schemas.EventHostPCIeAER, "link_down", part, fmt.Sprintf("pcieport %s: pciehp: Slot(%d): Link Down", strings.Replace(g.pci, ":00.0", ":01.0", 1), g.index+1))
+	f.event(
+		s, kmsg.Info, schemas.EventHostPCIeAER, "link_down", part,
+		fmt.Sprintf("pcieport %s: pciehp: Slot(%d): Link Down", strings.Replace(g.pci, ":00.0", ":01.0", 1), g.index+1),
+	)
 	f.print(s, kmsg.Info, kmsg.GPUAt(g.pci, g.uuid))
 	f.print(s, kmsg.Info, "NVRM: GPU Board Serial Number: "+g.serial)
 	f.xid(s, g, 79, kmsg.Process{}, "GPU has fallen off the bus.")
@@ -149,7 +152,9 @@ func (f *Fleet) CrashProgram(name string, gpus []int, culprit bool) error {
 		if culprit && (i == gpus[0] || f.rng.IntN(4) == 0) {
 			f.later(s, f.jitter(0, 400*time.Millisecond), func() {
 				if f.rng.IntN(2) == 0 {
-					f.xid(s, g, 13, p, fmt.Sprintf("Graphics SM Warp Exception on (GPC %d, TPC %d, SM %d): Out Of Range Address", f.rng.IntN(8), f.rng.IntN(9), f.rng.IntN(2)))
+					f.xid(s, g, 13, p, fmt.Sprintf(
+						"Graphics SM Warp Exception on (GPC %d, TPC %d, SM %d): Out Of Range Address", f.rng.IntN(8), f.rng.IntN(9), f.rng.IntN(2),
+					))
 				} else {
 					f.xid(s, g, 31, p, fmt.Sprintf(
 						"Ch %08x, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC%d GPCCLIENT_T1_%d faulted @ 0x7f%02x_%08x. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
@@ -241,7 +246,10 @@ func (f *Fleet) BreakNVLink(id string, rate float64) error {
 	}
 	nvlink := f.rng.IntN(18)
 	f.later(s, 2*time.Second, func() {
-		f.xid(s, g, 74, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf("NVLink: fatal error detected on link %d(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", nvlink))
+		f.xid(
+			s, g, 74, kmsg.Process{PID: g.load.PID, Name: g.load.Name},
+			fmt.Sprintf("NVLink: fatal error detected on link %d(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", nvlink),
+		)
 		n := g.index % nvswitchCount
 		text := kmsg.SXid(n, nvswitchPCI(n), 20034, fmt.Sprintf("Fatal, Link %02d LTSSM Fault Up", 30+g.index))
 		f.event(s, kmsg.Err, schemas.EventNVSwitchSXid, "20034", fmt.Sprintf("nvswitch%d", n), text)

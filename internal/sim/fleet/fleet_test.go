@@ -287,7 +287,8 @@ func TestResetsGoThroughTheirStates(t *testing.T) {
 			if err := b.Reset(tc.reset, "redfish", "action-7"); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.entries[0]; got.Kind != ledger.KindReset || got.RequestID != "action-7" || got.Type != "accepted" || got.Code != string(tc.reset) {
+			if got := w.entries[0]; got.Kind != ledger.KindReset || got.RequestID != "action-7" || got.Type != "accepted" ||
+				got.Code != string(tc.reset) {
 				t.Errorf("ledger: %+v", got)
 			}
 			w.pass(40 * time.Second)
@@ -454,7 +455,8 @@ func TestSessionsFollowTheirLinks(t *testing.T) {
 	w.pass(10 * time.Second)
 	states := func() (out []string) {
 		a, b := leaf.Sessions(), spine.Sessions()
-		if len(a) != 2 || len(b) != 2 || a[0].Neighbor != b[1].Address || b[1].Neighbor != a[0].Address || a[0].Peer != b[1].Local || a[0].Local == b[0].Peer {
+		if len(a) != 2 || len(b) != 2 || a[0].Neighbor != b[1].Address || b[1].Neighbor != a[0].Address || a[0].Peer != b[1].Local ||
+			a[0].Local == b[0].Peer {
 			t.Fatalf("the ends do not fit: %+v and %+v", a, b)
 		}
 		return []string{a[0].State, b[1].State, a[1].State, b[0].State}

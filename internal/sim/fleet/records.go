@@ -57,26 +57,42 @@ func recInput(i int, lost bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 3, lost)}
 	if lost {
-		return r.say(part, schemas.EventPSUInputLost, "Critical", "Power.1.0.PowerSupplyInputLost", fmt.Sprintf("Power supply 'PSU%d' has lost its input power.", i), fmt.Sprintf("PSU%d", i))
+		return r.say(
+			part, schemas.EventPSUInputLost, "Critical", "Power.1.0.PowerSupplyInputLost",
+			fmt.Sprintf("Power supply 'PSU%d' has lost its input power.", i), fmt.Sprintf("PSU%d", i),
+		)
 	}
-	return r.say(part, schemas.EventPSUInputLost, "OK", "Power.1.0.PowerSupplyInputRestored", fmt.Sprintf("Input power of power supply 'PSU%d' is back.", i), fmt.Sprintf("PSU%d", i))
+	return r.say(
+		part, schemas.EventPSUInputLost, "OK", "Power.1.0.PowerSupplyInputRestored",
+		fmt.Sprintf("Input power of power supply 'PSU%d' is back.", i), fmt.Sprintf("PSU%d", i),
+	)
 }
 
 func recPSUFailed(i int, failed bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 1, failed)}
 	if failed {
-		return r.say(part, schemas.EventPSUFailure, "Critical", "Power.1.0.PowerSupplyFailed", fmt.Sprintf("Power supply 'PSU%d' has failed.", i), fmt.Sprintf("PSU%d", i))
+		return r.say(
+			part, schemas.EventPSUFailure, "Critical", "Power.1.0.PowerSupplyFailed", fmt.Sprintf("Power supply 'PSU%d' has failed.", i),
+			fmt.Sprintf("PSU%d", i),
+		)
 	}
-	return r.say(part, schemas.EventPSUFailure, "OK", "Power.1.0.PowerSupplyRestored", fmt.Sprintf("Power supply 'PSU%d' works again.", i), fmt.Sprintf("PSU%d", i))
+	return r.say(
+		part, schemas.EventPSUFailure, "OK", "Power.1.0.PowerSupplyRestored", fmt.Sprintf("Power supply 'PSU%d' works again.", i),
+		fmt.Sprintf("PSU%d", i),
+	)
 }
 
 func recRedundancy(lost bool) record {
 	r := record{LogRecord: discrete(typePowerUnit, numUnit, readRedundancy, 1, lost)}
 	if lost {
-		return r.say("", schemas.EventBMCSEL, "Warning", "Redundancy.1.0.RedundancyLost", "Redundancy of 'Power Supplies' is lost.", "Power Supplies")
+		return r.say(
+			"", schemas.EventBMCSEL, "Warning", "Redundancy.1.0.RedundancyLost", "Redundancy of 'Power Supplies' is lost.", "Power Supplies",
+		)
 	}
-	return r.say("", schemas.EventBMCSEL, "OK", "Redundancy.1.0.RedundancyRestored", "Redundancy of 'Power Supplies' is restored.", "Power Supplies")
+	return r.say(
+		"", schemas.EventBMCSEL, "OK", "Redundancy.1.0.RedundancyRestored", "Redundancy of 'Power Supplies' is restored.", "Power Supplies",
+	)
 }
 
 func recThrottled(on bool) record {
@@ -94,7 +110,10 @@ func recFanLow(i int, rpm float64, on bool) record {
 		return r.say(part, schemas.EventFanFailure, "Critical", "Environmental.1.0.FanSpeedCritical",
 			fmt.Sprintf("Speed of fan '%s' is %.0f RPM, below the lower critical threshold of %.0f RPM.", name, rpm, fanLowRPM), name, fmt.Sprintf("%.0f", rpm), fmt.Sprintf("%.0f", fanLowRPM))
 	}
-	return r.say(part, schemas.EventFanFailure, "OK", "Environmental.1.0.FanRestored", fmt.Sprintf("Speed of fan '%s' is in its normal range.", name), name)
+	return r.say(
+		part, schemas.EventFanFailure, "OK", "Environmental.1.0.FanRestored", fmt.Sprintf("Speed of fan '%s' is in its normal range.", name),
+		name,
+	)
 }
 
 func recInletHigh(celsius float64, on bool) record {
@@ -103,7 +122,10 @@ func recInletHigh(celsius float64, on bool) record {
 		return r.say("", schemas.EventTempInletHigh, "Warning", "Environmental.1.0.InletTemperatureHigh",
 			fmt.Sprintf("Temperature 'Inlet Temp' is %.0f degrees Celsius, above the upper caution threshold of %.0f.", celsius, inletHighC), "Inlet Temp", fmt.Sprintf("%.0f", celsius), fmt.Sprintf("%.0f", inletHighC))
 	}
-	return r.say("", schemas.EventTempInletHigh, "OK", "Environmental.1.0.InletTemperatureNormal", "Temperature 'Inlet Temp' is in its normal range.", "Inlet Temp")
+	return r.say(
+		"", schemas.EventTempInletHigh, "OK", "Environmental.1.0.InletTemperatureNormal", "Temperature 'Inlet Temp' is in its normal range.",
+		"Inlet Temp",
+	)
 }
 
 func recPowerOff(off bool) record {
@@ -116,7 +138,9 @@ func recPowerOff(off bool) record {
 
 func recOSStop() record {
 	r := record{LogRecord: discrete(typeOSStop, numEventLog, readSpecific, 1, true)}
-	return r.say("", schemas.EventHostPanic, "Critical", "Platform.1.0.OperatingSystemCrash", "The operating system stopped: run-time critical stop.")
+	return r.say(
+		"", schemas.EventHostPanic, "Critical", "Platform.1.0.OperatingSystemCrash", "The operating system stopped: run-time critical stop.",
+	)
 }
 
 func recGPULost(i int) record {
@@ -130,11 +154,17 @@ func recMemory(i int, uncorrectable bool) record {
 	if uncorrectable {
 		r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 1, true)}
 		r.module(i)
-		return r.say(part, schemas.EventDIMMECCUE, "Critical", "Memory.1.0.MemoryECCUncorrectableError", fmt.Sprintf("Uncorrectable ECC error in 'DIMM%d'.", i), fmt.Sprintf("DIMM%d", i))
+		return r.say(
+			part, schemas.EventDIMMECCUE, "Critical", "Memory.1.0.MemoryECCUncorrectableError",
+			fmt.Sprintf("Uncorrectable ECC error in 'DIMM%d'.", i), fmt.Sprintf("DIMM%d", i),
+		)
 	}
 	r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 0, true)}
 	r.module(i)
-	return r.say(part, schemas.EventDIMMECCCE, "Warning", "Memory.1.0.MemoryECCCorrectableError", fmt.Sprintf("Correctable ECC errors in 'DIMM%d' reached the limit.", i), fmt.Sprintf("DIMM%d", i))
+	return r.say(
+		part, schemas.EventDIMMECCCE, "Warning", "Memory.1.0.MemoryECCCorrectableError",
+		fmt.Sprintf("Correctable ECC errors in 'DIMM%d' reached the limit.", i), fmt.Sprintf("DIMM%d", i),
+	)
 }
 
 // module names the memory module in event data 3, and says so in event data 1

@@ -183,7 +183,8 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 		name: name, rack: rk, index: index, model: "AX-8800 H100", serial: "AX" + strings.ToUpper(d[:9]), uuid: uuidOf(f.cfg.Site, name),
 		power: device.PowerOn, reset: f.now, host: hostUp, klog: kmsg.New(logPath + ".kmsg"),
 		boot:  device.Boot{Enabled: "Disabled", Target: "None", Mode: "UEFI"},
-		inlet: rk.inlet, outlet: rk.inlet + 8, duty: idleDuty, setDuty: idleDuty, redundant: true, selNext: 1, selEpoch: f.now.Truncate(time.Second),
+		inlet: rk.inlet, outlet: rk.inlet + 8, duty: idleDuty, setDuty: idleDuty, redundant: true, selNext: 1,
+		selEpoch: f.now.Truncate(time.Second),
 	}
 	for i := range f.cfg.GPUs {
 		s.gpus = append(s.gpus, gpu{

@@ -148,7 +148,8 @@ func (f *Fleet) State() State {
 
 func (s *server) state() ServerState {
 	out := ServerState{
-		Power: s.power, Up: s.host == hostUp, Reset: s.reset, BootID: s.klog.BootID(), Booted: s.klog.Booted(), Boot: s.boot, Skew: s.skew, Fault: s.bmc,
+		Power: s.power, Up: s.host == hostUp, Reset: s.reset, BootID: s.klog.BootID(), Booted: s.klog.Booted(), Boot: s.boot, Skew: s.skew,
+		Fault:  s.bmc,
 		Alarms: Alarms{NotRedundant: !s.redundant, Brake: s.brake, Temperature: s.tempAlarm, Starved: s.starved},
 		Log:    slices.Clone(s.sel), LogNext: s.selNext, LogEpoch: s.selEpoch,
 	}
@@ -177,7 +178,8 @@ func (sw *netSwitch) state() SwitchState {
 	}
 	for _, p := range sw.ports {
 		out.Ports[p.Name] = PortState{
-			Up: p.OperUp, LastChange: p.LastChange, Carrier: p.Carrier, In: p.in, Out: p.out, Bad: p.bad, Broken: p.broken, Degraded: p.degraded, Loss: p.loss,
+			Up: p.OperUp, LastChange: p.LastChange, Carrier: p.Carrier, In: p.in, Out: p.out, Bad: p.bad, Broken: p.broken, Degraded: p.degraded,
+			Loss: p.loss,
 		}
 	}
 	return out
@@ -350,7 +352,10 @@ func (f *Fleet) renew(s *server) {
 
 // bootLines prints how a kernel starts.
 func (f *Fleet) bootLines(s *server) {
-	f.event(s, kmsg.Notice, schemas.EventHostReboot, "", "", "Linux version 6.8.0-1029-nvidia (buildd@lcy02-amd64-066) (x86_64-linux-gnu-gcc-13) #32-Ubuntu SMP PREEMPT_DYNAMIC")
+	f.event(
+		s, kmsg.Notice, schemas.EventHostReboot, "", "",
+		"Linux version 6.8.0-1029-nvidia (buildd@lcy02-amd64-066) (x86_64-linux-gnu-gcc-13) #32-Ubuntu SMP PREEMPT_DYNAMIC",
+	)
 	f.print(s, kmsg.Info, "Command line: BOOT_IMAGE=/boot/vmlinuz-6.8.0-1029-nvidia root=/dev/md0 ro console=ttyS0,115200n8")
 	f.print(s, kmsg.Info, fmt.Sprintf("DMI: %s/%s, BIOS 1.6.7 02/21/2026", s.model, s.serial))
 }

@@ -415,7 +415,10 @@ func (v *swView) Components() []device.Component {
 	sw := v.sw
 	var out []device.Component
 	for i, p := range sw.psus {
-		c := device.Component{Name: fmt.Sprintf("PSU%d", i+1), Type: "POWER_SUPPLY", Oper: "ACTIVE", PowerWatts: tenth(p.watts), InputVolts: tenth(p.volts), Temperature: tenth(sw.temp - 3)}
+		c := device.Component{
+			Name: fmt.Sprintf("PSU%d", i+1), Type: "POWER_SUPPLY", Oper: "ACTIVE", PowerWatts: tenth(p.watts), InputVolts: tenth(p.volts),
+			Temperature: tenth(sw.temp - 3),
+		}
 		if !p.input || p.failed {
 			c.Oper = "INACTIVE"
 		}

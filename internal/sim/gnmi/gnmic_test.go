@@ -34,7 +34,9 @@ func TestGnmicReadsTheSwitch(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	target, err := api.NewTarget(api.Name("leaf-r01"), api.Address(lis.Addr().String()), api.Username("admin"), api.Password("secret"), api.SkipVerify(true))
+	target, err := api.NewTarget(
+		api.Name("leaf-r01"), api.Address(lis.Addr().String()), api.Username("admin"), api.Password("secret"), api.SkipVerify(true),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,10 @@ func TestGnmicReadsTheSwitch(t *testing.T) {
 	if len(got) != 1 || got[session] != `"ESTABLISHED"` {
 		t.Errorf("sessions: %v", got)
 	}
-	once, err := api.NewSubscribeRequest(api.SubscriptionListModeONCE(), api.EncodingPROTO(), api.Subscription(api.Path("/components")), api.Subscription(api.Path("/interfaces")))
+	once, err := api.NewSubscribeRequest(
+		api.SubscriptionListModeONCE(), api.EncodingPROTO(), api.Subscription(api.Path("/components")),
+		api.Subscription(api.Path("/interfaces")),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,7 +132,9 @@ func dial(t testing.TB, sw device.Switch) (gpb.GNMIClient, context.Context) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "username", "admin", "password", "secret"), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(
+		metadata.AppendToOutgoingContext(context.Background(), "username", "admin", "password", "secret"), 2*time.Minute,
+	)
 	t.Cleanup(func() {
 		cancel()
 		conn.Close()
@@ -276,11 +278,17 @@ func TestBadRequestsNameTheirPath(t *testing.T) {
 		code codes.Code
 		says string
 	}{
-		{"unknown path", parse("/interfaces/interface[name=Ethernet1]/state/colour"), gpb.Encoding_PROTO, codes.InvalidArgument, "/interfaces/interface[name=Ethernet1]/state/colour"},
+		{
+			"unknown path", parse("/interfaces/interface[name=Ethernet1]/state/colour"), gpb.Encoding_PROTO, codes.InvalidArgument,
+			"/interfaces/interface[name=Ethernet1]/state/colour",
+		},
 		{"unknown key", parse("/interfaces/interface[id=1]"), gpb.Encoding_PROTO, codes.InvalidArgument, "[id=1]"},
 		{"below a leaf", parse("/system/state/boot-time/seconds"), gpb.Encoding_PROTO, codes.InvalidArgument, "/system/state/boot-time/seconds"},
 		{"no such port", parse("/interfaces/interface[name=Ethernet99]"), gpb.Encoding_PROTO, codes.NotFound, "Ethernet99"},
-		{"element without a name", &gpb.Path{Elem: []*gpb.PathElem{{Name: "interfaces"}, {}}}, gpb.Encoding_PROTO, codes.InvalidArgument, "without a name"},
+		{
+			"element without a name", &gpb.Path{Elem: []*gpb.PathElem{{Name: "interfaces"}, {}}}, gpb.Encoding_PROTO, codes.InvalidArgument,
+			"without a name",
+		},
 		{"origin", origin, gpb.Encoding_PROTO, codes.InvalidArgument, "cli"},
 		{"encoding", parse("/interfaces"), gpb.Encoding_BYTES, codes.Unimplemented, "BYTES"},
 	}
@@ -351,7 +359,9 @@ const oper1 = "/interfaces/interface[name=Ethernet1]/state/oper-status"
 
 func TestOnceEndsAfterSync(t *testing.T) {
 	client, ctx := dial(t, newFake(2))
-	st := subscribe(ctx, t, client, &gpb.SubscriptionList{Mode: gpb.SubscriptionList_ONCE, Encoding: gpb.Encoding_PROTO, Subscription: []*gpb.Subscription{{Path: parse("/")}}})
+	st := subscribe(ctx, t, client, &gpb.SubscriptionList{
+		Mode: gpb.SubscriptionList_ONCE, Encoding: gpb.Encoding_PROTO, Subscription: []*gpb.Subscription{{Path: parse("/")}},
+	})
 	got := untilSync(t, st)
 	if got[oper1] != "UP" || len(got) < 50 {
 		t.Errorf("%d leaves, %s is %q", len(got), oper1, got[oper1])
@@ -363,7 +373,9 @@ func TestOnceEndsAfterSync(t *testing.T) {
 
 func TestPollAnswersEachPoll(t *testing.T) {
 	client, ctx := dial(t, newFake(1))
-	st := subscribe(ctx, t, client, &gpb.SubscriptionList{Mode: gpb.SubscriptionList_POLL, Encoding: gpb.Encoding_PROTO, Subscription: []*gpb.Subscription{{Path: parse(oper1)}}})
+	st := subscribe(ctx, t, client, &gpb.SubscriptionList{
+		Mode: gpb.SubscriptionList_POLL, Encoding: gpb.Encoding_PROTO, Subscription: []*gpb.Subscription{{Path: parse(oper1)}},
+	})
 	for range 2 {
 		if err := st.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}}); err != nil {
 			t.Fatal(err)
@@ -421,7 +433,10 @@ func TestSampleRepeatsAndSuppressesRedundant(t *testing.T) {
 	st := subscribe(ctx, t, client, &gpb.SubscriptionList{
 		Mode: gpb.SubscriptionList_STREAM, Encoding: gpb.Encoding_PROTO,
 		Subscription: []*gpb.Subscription{
-			{Path: parse("/interfaces/interface/state/counters"), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(100 * time.Millisecond), SuppressRedundant: true},
+			{
+				Path: parse("/interfaces/interface/state/counters"), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(100 * time.Millisecond),
+				SuppressRedundant: true,
+			},
 		},
 	})
 	if got := untilSync(t, st); len(got) != 10 {
@@ -438,7 +453,9 @@ func TestHeartbeatRepeatsUnchangedState(t *testing.T) {
 	client, ctx := dial(t, newFake(1))
 	st := subscribe(ctx, t, client, &gpb.SubscriptionList{
 		Mode: gpb.SubscriptionList_STREAM, Encoding: gpb.Encoding_PROTO,
-		Subscription: []*gpb.Subscription{{Path: parse(oper1), Mode: gpb.SubscriptionMode_ON_CHANGE, HeartbeatInterval: uint64(100 * time.Millisecond)}},
+		Subscription: []*gpb.Subscription{
+			{Path: parse(oper1), Mode: gpb.SubscriptionMode_ON_CHANGE, HeartbeatInterval: uint64(100 * time.Millisecond)},
+		},
 	})
 	untilSync(t, st)
 	if d := cmp.Diff(map[string]string{oper1: "UP"}, next(t, st)); d != "" {
@@ -450,7 +467,9 @@ func TestSlowReaderBlocksOnlyItsStream(t *testing.T) {
 	client, ctx := dial(t, newFake(64))
 	list := &gpb.SubscriptionList{
 		Mode: gpb.SubscriptionList_STREAM, Encoding: gpb.Encoding_PROTO,
-		Subscription: []*gpb.Subscription{{Path: parse("/interfaces/interface/state/counters"), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(100 * time.Millisecond)}},
+		Subscription: []*gpb.Subscription{
+			{Path: parse("/interfaces/interface/state/counters"), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(100 * time.Millisecond)},
+		},
 	}
 	subscribe(ctx, t, client, list) // never read
 	fast := subscribe(ctx, t, client, list)

@@ -92,7 +92,9 @@ func (u *subscriber) compile() error {
 			suppress: sub.GetSuppressRedundant(), heartbeat: time.Duration(sub.GetHeartbeatInterval()),
 		}
 		if p.heartbeat > 0 && p.heartbeat < minSample {
-			return status.Errorf(codes.InvalidArgument, "heartbeat interval %s of path %s is below the least of %s", p.heartbeat, pathString(query), minSample)
+			return status.Errorf(
+				codes.InvalidArgument, "heartbeat interval %s of path %s is below the least of %s", p.heartbeat, pathString(query), minSample,
+			)
 		}
 		if u.list.GetMode() != gpb.SubscriptionList_STREAM {
 			u.parts = append(u.parts, p)
@@ -104,7 +106,9 @@ func (u *subscriber) compile() error {
 				p.interval = minSample
 			}
 			if p.interval < minSample {
-				return status.Errorf(codes.InvalidArgument, "sample interval %s of path %s is below the least of %s", p.interval, pathString(query), minSample)
+				return status.Errorf(
+					codes.InvalidArgument, "sample interval %s of path %s is below the least of %s", p.interval, pathString(query), minSample,
+				)
 			}
 			u.parts = append(u.parts, p)
 		case gpb.SubscriptionMode_ON_CHANGE:

@@ -189,7 +189,9 @@ var opticLeaves = append([]leaf{
 func channelLeaves() []leaf {
 	channel := func(path string, get func(p *device.Port) value) leaf {
 		l := opticLeaf(path, false, get)
-		l.rel = append(elems("transceiver/physical-channels", &gpb.PathElem{Name: "channel", Key: map[string]string{"index": "0"}}), elems(path)...)
+		l.rel = append(
+			elems("transceiver/physical-channels", &gpb.PathElem{Name: "channel", Key: map[string]string{"index": "0"}}), elems(path)...,
+		)
 		return l
 	}
 	return []leaf{
@@ -394,7 +396,10 @@ func newTree(snap *snapshot) *tree {
 			&gpb.PathElem{Name: "subinterfaces"}, &gpb.PathElem{Name: "subinterface", Key: map[string]string{"index": "0"}})
 		t.objects = append(t.objects,
 			object{base: append(base, elems("bgp/neighbors", neighbor)...), index: i, leaves: sessionLeaves},
-			object{base: append(address, elems("ipv4/addresses", &gpb.PathElem{Name: "address", Key: map[string]string{"ip": n.Address}})...), index: i, leaves: addressLeaves})
+			object{
+				base: append(address, elems("ipv4/addresses", &gpb.PathElem{Name: "address", Key: map[string]string{"ip": n.Address}})...), index: i,
+				leaves: addressLeaves,
+			})
 	}
 	return t
 }

@@ -173,7 +173,10 @@ func TestGoIPMIReadsAndControls(t *testing.T) {
 			}
 			var got []string
 			for _, e := range entries {
-				got = append(got, fmt.Sprintf("%d %s %d %02x", e.RecordID, e.Standard.Timestamp.UTC().Format(time.RFC3339), e.Standard.SensorNumber, e.Standard.EventData.EventData1))
+				got = append(got, fmt.Sprintf(
+					"%d %s %d %02x", e.RecordID, e.Standard.Timestamp.UTC().Format(time.RFC3339), e.Standard.SensorNumber,
+					e.Standard.EventData.EventData1,
+				))
 			}
 			want := []string{"1 2026-01-02T03:04:05Z 64 03", "2 2026-01-02T03:04:06Z 48 52", "5 2026-01-02T03:04:07Z 64 03"}
 			if d := cmp.Diff(want, got); d != "" {
@@ -187,12 +190,16 @@ func TestGoIPMIReadsAndControls(t *testing.T) {
 			for _, s := range sensors {
 				values[s.Name] = math.Round(s.Value*10) / 10
 			}
-			for name, v := range map[string]float64{"Inlet Temp": 24.5, "Outside Temp": -12, "FAN1": 5200, "FAN PWM": 60, "PSU0 Input Volta": 229, "PSU0 Input Power": 800} {
+			for name, v := range map[string]float64{
+				"Inlet Temp": 24.5, "Outside Temp": -12, "FAN1": 5200, "FAN PWM": 60, "PSU0 Input Volta": 229, "PSU0 Input Power": 800,
+			} {
 				if values[name] != v {
 					t.Errorf("%s is %v, want %v of %v", name, values[name], v, values)
 				}
 			}
-			for _, x := range []chassis.ChassisControl{chassis.ChassisControlPowerDown, chassis.ChassisControlPowerUp, chassis.ChassisControlPowerCycle} {
+			for _, x := range []chassis.ChassisControl{
+				chassis.ChassisControlPowerDown, chassis.ChassisControlPowerUp, chassis.ChassisControlPowerCycle,
+			} {
 				if _, err := c.ChassisControl(ctx, x); err != nil {
 					t.Error(err)
 				}
@@ -277,7 +284,9 @@ func TestGarbageIsCountedAndDropped(t *testing.T) {
 	defer c.Close()
 	// Datagrams are handled one after another: the answer to the last is the first.
 	ping := "\x06\x00\xff\x06\x00\x00\x11\xbe\x80\x07\x00\x00"
-	for _, d := range []string{"", "x", "\x06\x00\xff\x07", "\x06\x00\xff\x07\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff", "GET / HTTP/1.1\r\n\r\n", ping} {
+	for _, d := range []string{
+		"", "x", "\x06\x00\xff\x07", "\x06\x00\xff\x07\x06\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff", "GET / HTTP/1.1\r\n\r\n", ping,
+	} {
 		if _, err := c.Write([]byte(d)); err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +345,9 @@ func TestFaults(t *testing.T) {
 }
 
 func TestLinearFactorsCoverTheRange(t *testing.T) {
-	tests := []struct{ lo, hi float64 }{{0, 127}, {0, 20400}, {0, 102}, {0, 255}, {0, 4080}, {0, 15.3}, {0, 1020}, {-40, 87.5}, {-128, 127}, {100, 300}, {0, 1e6}, {5, 5}}
+	tests := []struct{ lo, hi float64 }{
+		{0, 127}, {0, 20400}, {0, 102}, {0, 255}, {0, 4080}, {0, 15.3}, {0, 1020}, {-40, 87.5}, {-128, 127}, {100, 300}, {0, 1e6}, {5, 5},
+	}
 	for _, tc := range tests {
 		f := linear(tc.lo, tc.hi)
 		if tc.hi <= tc.lo {
@@ -362,7 +373,10 @@ func TestThresholdsOutsideOfTheRangeAreLeftOut(t *testing.T) {
 
 func ipmitool(t *testing.T, port int, args ...string) string {
 	t.Helper()
-	full := append([]string{"-I", "lanplus", "-H", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "admin", "-P", "secret", "-C", "3", "-N", "10", "-R", "2"}, args...)
+	full := append(
+		[]string{"-I", "lanplus", "-H", "127.0.0.1", "-p", strconv.Itoa(port), "-U", "admin", "-P", "secret", "-C", "3", "-N", "10", "-R", "2"},
+		args...,
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "ipmitool", full...)
@@ -390,13 +404,27 @@ func TestIPMItoolDrivesTheController(t *testing.T) {
 		{"sel info", []string{"Entries          : 3", "Last Del Time    : 01/02/26 02:04:05"}},
 		{"sel list", []string{"Power Supply #0x40", "AC lost", "Fan #0x30"}},
 		{"sel elist", []string{"Power Supply PSU0 Status", "Fan FAN1", "Lower Critical going low"}},
-		{"sensor list", []string{"Inlet Temp       | 24.500", "Outside Temp     | -12.000", "FAN1             | 5200.000   | RPM        | cr", "GPU3 Temp        | na", "FAN PWM          | 60.000     | percent", "PSU0 Input Power | 800.000    | Watts"}},
-		{"sdr elist", []string{"FAN1             | 30h | lcr | 29.2 | 5200 RPM", "PSU0 Status      | 40h | ok  | 10.1 | Presence detected, Power Supply AC lost"}},
-		{"fru print", []string{"Chassis Serial        : S", "Board Mfg             : Example", "Product Manufacturer  : Example", "Product Name          : AX-8", "Product Version       : 1.23.4", "Product Asset Tag     : gpu-r01-01"}},
-		{"lan print 1", []string{"IP Address Source       : Static Address", "IP Address              : 127.0.0.1", "MAC Address             : b8:3f:d2:01:02:03", "RMCP+ Cipher Suites     : 3,17"}},
+		{"sensor list", []string{
+			"Inlet Temp       | 24.500", "Outside Temp     | -12.000", "FAN1             | 5200.000   | RPM        | cr", "GPU3 Temp        | na",
+			"FAN PWM          | 60.000     | percent", "PSU0 Input Power | 800.000    | Watts",
+		}},
+		{"sdr elist", []string{
+			"FAN1             | 30h | lcr | 29.2 | 5200 RPM", "PSU0 Status      | 40h | ok  | 10.1 | Presence detected, Power Supply AC lost",
+		}},
+		{"fru print", []string{
+			"Chassis Serial        : S", "Board Mfg             : Example", "Product Manufacturer  : Example", "Product Name          : AX-8",
+			"Product Version       : 1.23.4", "Product Asset Tag     : gpu-r01-01",
+		}},
+		{"lan print 1", []string{
+			"IP Address Source       : Static Address", "IP Address              : 127.0.0.1", "MAC Address             : b8:3f:d2:01:02:03",
+			"RMCP+ Cipher Suites     : 3,17",
+		}},
 		{"lan print", []string{"IP Address              : 127.0.0.1"}},
 		{"user list 1", []string{"2   admin            true    true       true       ADMINISTRATOR", "3   watcher"}},
-		{"dcmi power reading", []string{"Instantaneous power reading:                   800 Watts", "Minimum during sampling period:                800 Watts", "Power reading state is:                   activated"}},
+		{"dcmi power reading", []string{
+			"Instantaneous power reading:                   800 Watts", "Minimum during sampling period:                800 Watts",
+			"Power reading state is:                   activated",
+		}},
 		{"dcmi discover", []string{"Power management available"}},
 		{"power off", []string{"Down/Off"}},
 		{"power status", []string{"Chassis Power is off"}},

@@ -79,8 +79,14 @@ func TestABootHasItsOwnIDAndCountsAnew(t *testing.T) {
 
 func TestLinesOfTheDriver(t *testing.T) {
 	for _, tc := range []struct{ name, got, want string }{
-		{"with a process", Xid("0000:df:00.0", 45, Process{4711, "python3"}, "Ch 00000008"), "NVRM: Xid (PCI:0000:df:00): 45, pid=4711, name=python3, Ch 00000008"},
-		{"of a switch", SXid(3, "0000:08:00.0", 20034, "Fatal, Link 30 LTSSM Fault Up"), "nvidia-nvswitch3: SXid (PCI:0000:08:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"},
+		{
+			"with a process", Xid("0000:df:00.0", 45, Process{4711, "python3"}, "Ch 00000008"),
+			"NVRM: Xid (PCI:0000:df:00): 45, pid=4711, name=python3, Ch 00000008",
+		},
+		{
+			"of a switch", SXid(3, "0000:08:00.0", 20034, "Fatal, Link 30 LTSSM Fault Up"),
+			"nvidia-nvswitch3: SXid (PCI:0000:08:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+		},
 		{"of identity", GPUAt("0000:1b:00.0", "GPU-1"), "NVRM: GPU at PCI:0000:1b:00: GPU-1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

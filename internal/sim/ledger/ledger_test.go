@@ -20,7 +20,10 @@ func TestEntriesAreAppendedAtOnceAndTold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.Write(Entry{Time: at, Kind: KindReset, Device: "gpu-r01-01", Protocol: "redfish", Type: "accepted", Code: "PowerCycle", RequestID: "a", Record: uint64(i)})
+		w.Write(Entry{
+			Time: at, Kind: KindReset, Device: "gpu-r01-01", Protocol: "redfish", Type: "accepted", Code: "PowerCycle", RequestID: "a",
+			Record: uint64(i),
+		})
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -172,8 +172,9 @@ func (v *view) board(path, rest string) object {
 			"@odata.id": path, "@odata.type": "#Chassis.v1_25_1.Chassis", "Id": "Chassis_0", "Name": v.info.Name, "ChassisType": "RackMount",
 			"Manufacturer": v.info.Manufacturer, "Model": v.info.Model, "SerialNumber": v.info.Serial, "UUID": v.info.UUID,
 			"PowerState": power, "Status": enabled(v.health()),
-			"Sensors": link(path + "/Sensors"), "ThermalSubsystem": link(path + "/ThermalSubsystem"), "PowerSubsystem": link(path + "/PowerSubsystem"),
-			"Thermal": link(path + "/Thermal"), "Power": link(path + "/Power"),
+			"Sensors": link(path + "/Sensors"), "ThermalSubsystem": link(path + "/ThermalSubsystem"),
+			"PowerSubsystem": link(path + "/PowerSubsystem"),
+			"Thermal":        link(path + "/Thermal"), "Power": link(path + "/Power"),
 			"Links": object{"ComputerSystems": []object{link(systemPath)}, "ManagedBy": []object{link(managerPath)}, "Contains": contains},
 		}
 	case "Sensors":
@@ -219,7 +220,9 @@ func (v *view) thermalSubsystem(path string, seg []string) object {
 		temps := []object{}
 		for i := range v.sensors {
 			if s := &v.sensors[i]; s.Kind == device.SensorTemperature && onBoard(s) {
-				temps = append(temps, object{"DeviceName": s.Name, "DataSourceUri": boardSensor(s), "Reading": reading(s), "PhysicalContext": physicalContext(s)})
+				temps = append(temps, object{
+					"DeviceName": s.Name, "DataSourceUri": boardSensor(s), "Reading": reading(s), "PhysicalContext": physicalContext(s),
+				})
 			}
 		}
 		return object{
@@ -298,7 +301,8 @@ func (v *view) powerSubsystem(path string, seg []string) object {
 			return doc
 		case len(seg) == 3 && seg[2] == "Metrics":
 			return object{
-				"@odata.id": path, "@odata.type": "#PowerSupplyMetrics.v1_1_2.PowerSupplyMetrics", "Id": "Metrics", "Name": "Power Supply " + n + " Metrics",
+				"@odata.id": path, "@odata.type": "#PowerSupplyMetrics.v1_1_2.PowerSupplyMetrics", "Id": "Metrics",
+				"Name":            "Power Supply " + n + " Metrics",
 				"InputPowerWatts": excerpt(v.find(part, device.SensorPower)), "InputVoltage": excerpt(v.find(part, device.SensorVoltage)),
 				"InputCurrentAmps": excerpt(v.find(part, device.SensorCurrent)), "TemperatureCelsius": excerpt(v.find(part, device.SensorTemperature)),
 			}
@@ -357,8 +361,9 @@ func (v *view) power(path string) object {
 		state, health, _ := v.supply(part)
 		id := strconv.Itoa(i)
 		doc := object{
-			"@odata.id": path + "#/PowerSupplies/" + id, "MemberId": id, "Name": "Power Supply " + strings.TrimPrefix(part, "psu"), "PowerSupplyType": "AC",
-			"Status": object{"State": state, "Health": health}, "PowerInputWatts": nil, "LineInputVoltage": nil,
+			"@odata.id": path + "#/PowerSupplies/" + id, "MemberId": id, "Name": "Power Supply " + strings.TrimPrefix(part, "psu"),
+			"PowerSupplyType": "AC",
+			"Status":          object{"State": state, "Health": health}, "PowerInputWatts": nil, "LineInputVoltage": nil,
 		}
 		if s := v.find(part, device.SensorPower); s != nil {
 			doc["PowerInputWatts"] = reading(s)
@@ -377,7 +382,8 @@ func (v *view) power(path string) object {
 		}
 	}
 	return object{
-		"@odata.id": path, "@odata.type": "#Power.v1_7_3.Power", "Id": "Power", "Name": "Power", "PowerControl": control, "PowerSupplies": supplies,
+		"@odata.id": path, "@odata.type": "#Power.v1_7_3.Power", "Id": "Power", "Name": "Power", "PowerControl": control,
+		"PowerSupplies": supplies,
 	}
 }
 
@@ -407,7 +413,8 @@ func (v *view) module(path, rest string, g *device.GPU) object {
 	if rest == "" {
 		return object{
 			"@odata.id": path, "@odata.type": "#Chassis.v1_25_1.Chassis", "Id": id, "Name": id, "ChassisType": "Module", "Manufacturer": "NVIDIA",
-			"Model": g.Model, "SerialNumber": g.Serial, "UUID": strings.TrimPrefix(g.UUID, "GPU-"), "Status": gpuStatus(g), "Sensors": link(path + "/Sensors"),
+			"Model": g.Model, "SerialNumber": g.Serial, "UUID": strings.TrimPrefix(g.UUID, "GPU-"), "Status": gpuStatus(g),
+			"Sensors": link(path + "/Sensors"),
 			"Links": object{
 				"ComputerSystems": []object{link(systemPath)}, "ManagedBy": []object{link(managerPath)}, "ContainedBy": link(boardPath),
 				"Processors": []object{link(processor)},
@@ -483,7 +490,9 @@ func (v *view) processorReport(path string) object {
 	values := []object{}
 	for i := range v.gpus {
 		if g := &v.gpus[i]; g.Present {
-			values = append(values, metric(systemPath+"/Processors/GPU_"+strconv.Itoa(g.Index)+"/ProcessorMetrics#/OperatingSpeedMHz", math.Round(g.ClockMHz)))
+			values = append(
+				values, metric(systemPath+"/Processors/GPU_"+strconv.Itoa(g.Index)+"/ProcessorMetrics#/OperatingSpeedMHz", math.Round(g.ClockMHz)),
+			)
 		}
 	}
 	return v.report(path, processorsID, values)

@@ -77,7 +77,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if f.Status != 0 {
-		h.fail(w, &problem{status: f.Status, id: "InternalError", text: "The request failed due to an internal service error. The service is still operational."})
+		h.fail(w, &problem{
+			status: f.Status, id: "InternalError", text: "The request failed due to an internal service error. The service is still operational.",
+		})
 		return
 	}
 	w.Header().Set("OData-Version", "4.0")
@@ -158,13 +160,16 @@ func (h *handler) fail(w http.ResponseWriter, p *problem) {
 
 func (h *handler) missing(w http.ResponseWriter, path string) {
 	h.fail(w, &problem{
-		status: http.StatusNotFound, id: "ResourceMissingAtURI", text: "The resource at the URI " + path + " was not found.", args: []string{path},
+		status: http.StatusNotFound, id: "ResourceMissingAtURI", text: "The resource at the URI " + path + " was not found.",
+		args: []string{path},
 	})
 }
 
 func (h *handler) notAllowed(w http.ResponseWriter, path string) {
 	w.Header().Set("Allow", h.allowed(path))
-	h.fail(w, &problem{status: http.StatusMethodNotAllowed, id: "OperationNotAllowed", text: "The HTTP method is not allowed on this resource."})
+	h.fail(w, &problem{
+		status: http.StatusMethodNotAllowed, id: "OperationNotAllowed", text: "The HTTP method is not allowed on this resource.",
+	})
 }
 
 func (h *handler) allowed(path string) string {
@@ -332,7 +337,10 @@ func (h *handler) post(w http.ResponseWriter, r *http.Request, path string, body
 func decodeObject(body []byte) (object, *problem) {
 	var doc object
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(&doc); err != nil || doc == nil {
-		return nil, &problem{status: http.StatusBadRequest, id: "MalformedJSON", text: "The request body submitted was malformed JSON and could not be parsed by the receiving service."}
+		return nil, &problem{
+			status: http.StatusBadRequest, id: "MalformedJSON",
+			text: "The request body submitted was malformed JSON and could not be parsed by the receiving service.",
+		}
 	}
 	return doc, nil
 }
@@ -346,7 +354,8 @@ func (h *handler) reset(w http.ResponseWriter, r *http.Request, body []byte) {
 	kind, ok := doc["ResetType"].(string)
 	if !ok {
 		h.fail(w, &problem{
-			status: http.StatusBadRequest, id: "ActionParameterMissing", text: "The action ComputerSystem.Reset requires the parameter ResetType to be present in the request body.",
+			status: http.StatusBadRequest, id: "ActionParameterMissing",
+			text: "The action ComputerSystem.Reset requires the parameter ResetType to be present in the request body.",
 			args: []string{"ComputerSystem.Reset", "ResetType"}, property: "ResetType",
 		})
 		return
@@ -387,7 +396,10 @@ func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, bod
 	if want := r.Header.Get("If-Match"); want != "" {
 		now, err := etag(h.view().resource(path, query{top: -1}))
 		if err == nil && !matchTag(writableTag(want), writableTag(now)) {
-			h.fail(w, &problem{status: http.StatusPreconditionFailed, id: "PreconditionFailed", text: "The ETag supplied did not match the current ETag of the resource."})
+			h.fail(w, &problem{
+				status: http.StatusPreconditionFailed, id: "PreconditionFailed",
+				text: "The ETag supplied did not match the current ETag of the resource.",
+			})
 			return
 		}
 	}
@@ -405,7 +417,8 @@ func (h *handler) patch(w http.ResponseWriter, r *http.Request, path string, bod
 
 func unknownProperty(name string) *problem {
 	return &problem{
-		status: http.StatusBadRequest, id: "PropertyNotWritable", text: "The property " + name + " is a read-only property and cannot be assigned a value.",
+		status: http.StatusBadRequest, id: "PropertyNotWritable",
+		text: "The property " + name + " is a read-only property and cannot be assigned a value.",
 		args: []string{name}, property: name,
 	}
 }
@@ -437,7 +450,8 @@ func (h *handler) patchSystem(doc object) *problem {
 			}
 			if !slices.Contains(allowed, s) {
 				return &problem{
-					status: http.StatusBadRequest, id: "PropertyValueNotInList", text: "The value " + s + " for the property " + key + " is not in the list of acceptable values.",
+					status: http.StatusBadRequest, id: "PropertyValueNotInList",
+					text: "The value " + s + " for the property " + key + " is not in the list of acceptable values.",
 					args: []string{s, key}, property: "Boot/" + key,
 				}
 			}
@@ -472,7 +486,8 @@ func (h *handler) patchManager(doc object) *problem {
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil {
 			return &problem{
-				status: http.StatusBadRequest, id: "PropertyValueFormatError", text: "The value " + s + " for the property DateTime is not of a format that is accepted.",
+				status: http.StatusBadRequest, id: "PropertyValueFormatError",
+				text: "The value " + s + " for the property DateTime is not of a format that is accepted.",
 				args: []string{s, name}, property: name,
 			}
 		}

@@ -39,7 +39,10 @@ type fakeBMC struct {
 }
 
 func newFake(records int) *fakeBMC {
-	f := &fakeBMC{power: device.PowerOn, boot: device.Boot{Enabled: "Disabled", Target: "None", Mode: "UEFI"}, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	f := &fakeBMC{
+		power: device.PowerOn, boot: device.Boot{Enabled: "Disabled", Target: "None", Mode: "UEFI"},
+		clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
 	for i := range records {
 		f.log = append(f.log, device.LogRecord{
 			ID: uint16(i + 1), Time: f.clock, SensorNumber: 0x40, Severity: "Critical", Part: "psu0",
@@ -94,12 +97,27 @@ func (f *fakeBMC) Sensors() []device.Sensor {
 		bits = 9
 	}
 	return []device.Sensor{
-		{Number: 1, Name: "Inlet Temp", Kind: device.SensorTemperature, Value: 24.5, Present: true, MaxRange: 100, LNC: n, LC: n, LNR: n, UNC: 40, UC: 45, UNR: 50},
-		{Number: 2, Name: "FAN1", Part: "fan1", Kind: device.SensorFan, Value: 5000.4, Present: true, MaxRange: 20000, LNC: 6500, LC: 6000, LNR: n, UNC: n, UC: n, UNR: n},
-		{Number: 3, Name: "FAN1 Duty", Part: "fan1", Kind: device.SensorDuty, Value: 60, Present: true, MaxRange: 100, LNC: n, LC: n, LNR: n, UNC: n, UC: n, UNR: n},
-		{Number: 4, Name: "PSU0 Input", Part: "psu0", Kind: device.SensorPower, Value: 812, Present: true, MaxRange: 4000, LNC: n, LC: n, LNR: n, UNC: n, UC: n, UNR: n},
+		{
+			Number: 1, Name: "Inlet Temp", Kind: device.SensorTemperature, Value: 24.5, Present: true, MaxRange: 100, LNC: n, LC: n, LNR: n,
+			UNC: 40, UC: 45, UNR: 50,
+		},
+		{
+			Number: 2, Name: "FAN1", Part: "fan1", Kind: device.SensorFan, Value: 5000.4, Present: true, MaxRange: 20000, LNC: 6500, LC: 6000,
+			LNR: n, UNC: n, UC: n, UNR: n,
+		},
+		{
+			Number: 3, Name: "FAN1 Duty", Part: "fan1", Kind: device.SensorDuty, Value: 60, Present: true, MaxRange: 100, LNC: n, LC: n, LNR: n,
+			UNC: n, UC: n, UNR: n,
+		},
+		{
+			Number: 4, Name: "PSU0 Input", Part: "psu0", Kind: device.SensorPower, Value: 812, Present: true, MaxRange: 4000, LNC: n, LC: n, LNR: n,
+			UNC: n, UC: n, UNR: n,
+		},
 		{Number: 5, Name: "PSU0 Status", Part: "psu0", Kind: device.SensorPSU, Value: bits, Present: true},
-		{Number: 6, Name: "CPU0 Temp", Part: "cpu0", Kind: device.SensorTemperature, Present: false, LNC: n, LC: n, LNR: n, UNC: n, UC: 95, UNR: n},
+		{
+			Number: 6, Name: "CPU0 Temp", Part: "cpu0", Kind: device.SensorTemperature, Present: false, LNC: n, LC: n, LNR: n, UNC: n, UC: 95,
+			UNR: n,
+		},
 		{Number: 7, Name: "GPU0 Temp", Part: "gpu0", Kind: device.SensorTemperature, Value: 51, Present: true},
 	}
 }
@@ -107,7 +125,10 @@ func (f *fakeBMC) Sensors() []device.Sensor {
 func (f *fakeBMC) GPUs() []device.GPU {
 	defer f.lock()()
 	return []device.GPU{
-		{Index: 0, Name: "gpu0", Model: "H100", Serial: "G0", UUID: "GPU-a0ec4218-bd70-4a73-a476-990523953642", Present: true, Temperature: 51, MemoryTemp: 60, PowerWatts: 400.25, ClockMHz: 1980},
+		{
+			Index: 0, Name: "gpu0", Model: "H100", Serial: "G0", UUID: "GPU-a0ec4218-bd70-4a73-a476-990523953642", Present: true, Temperature: 51,
+			MemoryTemp: 60, PowerWatts: 400.25, ClockMHz: 1980,
+		},
 		{Index: 1, Name: "gpu1", Model: "H100", Serial: "G1", Present: !f.lost, Temperature: 52, MemoryTemp: 61, PowerWatts: 401, ClockMHz: 1980},
 	}
 }
@@ -273,7 +294,9 @@ func TestGofishResetsBootsAndClears(t *testing.T) {
 	if _, err := systems[0].Reset(schemas.ForceOffResetType); err != nil {
 		t.Error(err)
 	}
-	if err := systems[0].SetBoot(&schemas.Boot{BootSourceOverrideEnabled: schemas.OnceBootSourceOverrideEnabled, BootSourceOverrideTarget: schemas.PxeBootSource}); err != nil {
+	if err := systems[0].SetBoot(&schemas.Boot{
+		BootSourceOverrideEnabled: schemas.OnceBootSourceOverrideEnabled, BootSourceOverrideTarget: schemas.PxeBootSource,
+	}); err != nil {
 		t.Error(err)
 	}
 	logs, err := systems[0].LogServices()
@@ -453,7 +476,8 @@ func TestLogPages(t *testing.T) {
 		t.Errorf("%d entries", len(ids))
 	}
 	var p page
-	if err := json.Unmarshal([]byte(call(t, s, "GET", selPath+"/Entries?$skip=118&$top=1", "").body), &p); err != nil || len(p.Members) != 1 || p.Members[0].ID != "119" {
+	if err := json.Unmarshal([]byte(call(t, s, "GET", selPath+"/Entries?$skip=118&$top=1", "").body), &p); err != nil || len(p.Members) != 1 ||
+		p.Members[0].ID != "119" {
 		t.Errorf("%v %v", p, err)
 	}
 }

@@ -31,7 +31,9 @@ func parseQuery(raw string) (query, *problem) {
 	q := query{top: -1}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
-		return q, &problem{status: http.StatusBadRequest, id: "QueryParameterValueFormatError", text: "The query of the request cannot be parsed."}
+		return q, &problem{
+			status: http.StatusBadRequest, id: "QueryParameterValueFormatError", text: "The query of the request cannot be parsed.",
+		}
 	}
 	for name, vs := range values {
 		value := vs[0]
@@ -76,7 +78,8 @@ func parseQuery(raw string) (query, *problem) {
 		default:
 			if strings.HasPrefix(name, "$") || name == "only" || name == "excerpt" {
 				return q, &problem{
-					status: http.StatusNotImplemented, id: "QueryNotSupported", text: "The query parameter " + name + " is not supported by the implementation.",
+					status: http.StatusNotImplemented, id: "QueryNotSupported",
+					text: "The query parameter " + name + " is not supported by the implementation.",
 				}
 			}
 		}
@@ -101,7 +104,9 @@ func (q query) page(doc object) *problem {
 		return nil
 	}
 	if len(q.filter) > 0 && doc["@odata.type"] != "#LogEntryCollection.LogEntryCollection" {
-		return &problem{status: http.StatusNotImplemented, id: "QueryNotSupported", text: "The query parameter $filter is supported on log entries only."}
+		return &problem{
+			status: http.StatusNotImplemented, id: "QueryNotSupported", text: "The query parameter $filter is supported on log entries only.",
+		}
 	}
 	members = members[min(q.skip, len(members)):]
 	if q.top >= 0 {

@@ -175,8 +175,9 @@ func (v *view) root() object {
 			"ExpandQuery": object{"ExpandAll": true, "Levels": true, "Links": true, "NoLinks": true, "MaxLevels": MaxExpand},
 		},
 		"Systems": link(root + "/Systems"), "Chassis": link(root + "/Chassis"), "Managers": link(root + "/Managers"),
-		"SessionService": link(root + "/SessionService"), "TelemetryService": link(root + "/TelemetryService"), "UpdateService": link(root + "/UpdateService"),
-		"Links": object{"Sessions": link(sessionsPath), "ManagerProvidingService": link(managerPath)},
+		"SessionService": link(root + "/SessionService"), "TelemetryService": link(root + "/TelemetryService"),
+		"UpdateService": link(root + "/UpdateService"),
+		"Links":         object{"Sessions": link(sessionsPath), "ManagerProvidingService": link(managerPath)},
 	}
 }
 
@@ -369,8 +370,10 @@ func (v *view) logs(path string, seg []string, q query) object {
 	case len(seg) == 1:
 		_, erased := v.h.b.Log()
 		return object{
-			"@odata.id": path, "@odata.type": "#LogService.v1_7_0.LogService", "Id": "SEL", "Name": "SEL Log Service", "Description": "System event log",
-			"LogEntryType": "SEL", "OverWritePolicy": "NeverOverWrites", "MaxNumberOfRecords": 65534, "ServiceEnabled": true, "Status": enabled("OK"),
+			"@odata.id": path, "@odata.type": "#LogService.v1_7_0.LogService", "Id": "SEL", "Name": "SEL Log Service",
+			"Description":  "System event log",
+			"LogEntryType": "SEL", "OverWritePolicy": "NeverOverWrites", "MaxNumberOfRecords": 65534, "ServiceEnabled": true,
+			"Status":   enabled("OK"),
 			"DateTime": stamp(v.h.b.Now()), "DateTimeLocalOffset": "+00:00", "Entries": link(selPath + "/Entries"),
 			"Actions": object{"#LogService.ClearLog": object{"target": clearTarget}},
 			"Oem":     object{"Auspex": object{"ErasedTime": stamp(erased)}},

@@ -117,7 +117,8 @@ func (h *handler) login(w http.ResponseWriter, body []byte) {
 	for _, name := range []string{"UserName", "Password"} {
 		if _, ok := doc[name].(string); !ok {
 			h.fail(w, &problem{
-				status: http.StatusBadRequest, id: "PropertyMissing", text: "The property " + name + " is a required property and must be included in the request.",
+				status: http.StatusBadRequest, id: "PropertyMissing",
+				text: "The property " + name + " is a required property and must be included in the request.",
 				args: []string{name}, property: name,
 			})
 			return

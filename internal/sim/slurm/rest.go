@@ -182,16 +182,20 @@ func (c *Controller) openapi(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (c *Controller) ping(w http.ResponseWriter, r *http.Request) {
-	c.reply(w, r, http.StatusOK, answer{"pings": []answer{{"hostname": "slurmctl", "pinged": "UP", "responding": true, "latency": 210, "mode": "primary", "primary": true}}})
+	c.reply(w, r, http.StatusOK, answer{
+		"pings": []answer{{"hostname": "slurmctl", "pinged": "UP", "responding": true, "latency": 210, "mode": "primary", "primary": true}},
+	})
 }
 
 func (c *Controller) render(j *Job) jobJSON {
 	v := jobJSON{
-		JobID: j.ID, Name: j.Name, UserName: j.User, UserID: 2000 + len(j.User), GroupName: j.Account, Account: j.Account, Cluster: "auspex-sim", Partition: "gpu",
-		JobState: []string{j.State}, StateReason: j.Reason, Nodes: Hostlist(j.Nodes), NodeCount: num(int64(j.size)),
+		JobID: j.ID, Name: j.Name, UserName: j.User, UserID: 2000 + len(j.User), GroupName: j.Account, Account: j.Account, Cluster: "auspex-sim",
+		Partition: "gpu",
+		JobState:  []string{j.State}, StateReason: j.Reason, Nodes: Hostlist(j.Nodes), NodeCount: num(int64(j.size)),
 		CPUs: num(int64(j.size) * 112), Tasks: num(int64(j.size) * int64(max(1, len(j.GPUs)))),
 		SubmitTime: unix(j.Submit), StartTime: unix(j.Start), EndTime: unix(j.End), TimeLimit: num(int64(48 * 60)), GresDetail: []string{},
-		TresPerNode: fmt.Sprintf("gres/gpu:%d", c.fleet.Config().GPUs), Command: "/home/" + j.User + "/" + j.Name + "/train.sh", WorkDir: "/home/" + j.User + "/" + j.Name,
+		TresPerNode: fmt.Sprintf("gres/gpu:%d", c.fleet.Config().GPUs), Command: "/home/" + j.User + "/" + j.Name + "/train.sh",
+		WorkDir: "/home/" + j.User + "/" + j.Name,
 	}
 	if len(j.Nodes) > 0 {
 		v.BatchHost = j.Nodes[0]
@@ -253,7 +257,8 @@ func (c *Controller) getJob(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	if out == nil {
 		c.reply(w, r, http.StatusInternalServerError, answer{"jobs": []jobJSON{}}, restError{
-			Description: "Unable to query JobId=" + r.PathValue("id"), ErrorNumber: 2017, Error: "Invalid job id specified", Source: "_handle_job_get",
+			Description: "Unable to query JobId=" + r.PathValue("id"), ErrorNumber: 2017, Error: "Invalid job id specified",
+			Source: "_handle_job_get",
 		})
 		return
 	}
@@ -273,7 +278,8 @@ func (c *Controller) deleteJob(w http.ResponseWriter, r *http.Request) {
 	c.mu.Unlock()
 	if !found {
 		c.reply(w, r, http.StatusInternalServerError, answer{}, restError{
-			Description: "Unable to cancel JobId=" + r.PathValue("id"), ErrorNumber: 2017, Error: "Invalid job id specified", Source: "slurm_kill_job2",
+			Description: "Unable to cancel JobId=" + r.PathValue("id"), ErrorNumber: 2017, Error: "Invalid job id specified",
+			Source: "slurm_kill_job2",
 		})
 		return
 	}
@@ -303,8 +309,9 @@ func (n *node) state() []string {
 
 func (c *Controller) renderNode(n *node) nodeJSON {
 	return nodeJSON{
-		Name: n.name, Hostname: n.name, Address: n.name, State: n.state(), Reason: n.reason, ReasonChangedAt: unix(n.changed), ReasonSetByUser: "root",
-		Partitions: []string{"gpu"}, Gres: fmt.Sprintf("gpu:h100:%d", len(n.used)), GresUsed: fmt.Sprintf("gpu:h100:%d", n.busy()),
+		Name: n.name, Hostname: n.name, Address: n.name, State: n.state(), Reason: n.reason, ReasonChangedAt: unix(n.changed),
+		ReasonSetByUser: "root",
+		Partitions:      []string{"gpu"}, Gres: fmt.Sprintf("gpu:h100:%d", len(n.used)), GresUsed: fmt.Sprintf("gpu:h100:%d", n.busy()),
 		CPUs: 112, AllocCPUs: n.busy() * 112 / max(1, len(n.used)), RealMemory: 2063000, BootTime: unix(n.boot), SlurmdStart: unix(n.boot),
 		Architecture: "x86_64", OperatingSystem: "Linux 6.8.0-1029-nvidia", Version: "24.11.5",
 	}
@@ -355,11 +362,16 @@ func (c *Controller) postNode(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(data, &body)
 	}
 	if err != nil {
-		c.reply(w, r, http.StatusBadRequest, answer{}, restError{Description: "Unable to parse the body", ErrorNumber: 9206, Error: err.Error(), Source: "parse"})
+		c.reply(
+			w, r, http.StatusBadRequest, answer{},
+			restError{Description: "Unable to parse the body", ErrorNumber: 9206, Error: err.Error(), Source: "parse"},
+		)
 		return
 	}
 	if err := c.Update(r.PathValue("name"), body.State, body.Reason); err != nil {
-		c.reply(w, r, http.StatusInternalServerError, answer{}, restError{Description: "Failure to update node " + r.PathValue("name"), ErrorNumber: 2018, Error: sentence(err), Source: "slurm_update_node"})
+		c.reply(w, r, http.StatusInternalServerError, answer{}, restError{
+			Description: "Failure to update node " + r.PathValue("name"), ErrorNumber: 2018, Error: sentence(err), Source: "slurm_update_node",
+		})
 		return
 	}
 	c.reply(w, r, http.StatusOK, answer{})
@@ -415,7 +427,8 @@ func (c *Controller) Update(name string, states []string, reason *string) error 
 
 func (c *Controller) noteNode(n *node) {
 	c.led.Write(ledger.Entry{
-		Time: c.now, Kind: ledger.KindNode, Device: n.name, Protocol: "slurm", Type: schemas.EventNodeState, Code: strings.Join(n.state(), "+"), Message: n.reason,
+		Time: c.now, Kind: ledger.KindNode, Device: n.name, Protocol: "slurm", Type: schemas.EventNodeState, Code: strings.Join(n.state(), "+"),
+		Message: n.reason,
 	})
 }
 

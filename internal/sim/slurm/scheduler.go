@@ -258,7 +258,8 @@ func (c *Controller) note(j *Job) {
 		msg += fmt.Sprintf(", exit code %d:%d", j.Exit, j.Signal)
 	}
 	c.led.Write(ledger.Entry{
-		Time: c.now, Kind: ledger.KindJob, Device: j.Key(), Protocol: "slurm", Record: uint64(j.ID), Type: schemas.EventWorkloadState, Code: j.State,
+		Time: c.now, Kind: ledger.KindJob, Device: j.Key(), Protocol: "slurm", Record: uint64(j.ID), Type: schemas.EventWorkloadState,
+		Code:    j.State,
 		Message: msg, Targets: j.Nodes,
 	})
 }

@@ -50,7 +50,9 @@ func (c *Controller) State() State {
 		st.Jobs = append(st.Jobs, k)
 	}
 	for _, n := range c.nodes {
-		st.Nodes = append(st.Nodes, NodeState{Name: n.name, Drain: n.drain, Forced: n.forced, Down: n.down, Reason: n.reason, Changed: n.changed, Boot: n.boot})
+		st.Nodes = append(st.Nodes, NodeState{
+			Name: n.name, Drain: n.drain, Forced: n.forced, Down: n.down, Reason: n.reason, Changed: n.changed, Boot: n.boot,
+		})
 	}
 	return st
 }

@@ -100,7 +100,10 @@ func (l *Log) List(ctx context.Context, before int64, limit int) ([]Row, error) 
 	if before <= 0 {
 		before = 1<<63 - 1
 	}
-	rows, err := l.db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, hash FROM control_audit WHERE seq < $1 ORDER BY seq DESC LIMIT $2`, before, limit)
+	rows, err := l.db.QueryContext(
+		ctx, `SELECT seq, time_ns, actor, verb, subject, detail, hash FROM control_audit WHERE seq < $1 ORDER BY seq DESC LIMIT $2`, before,
+		limit,
+	)
 	if err != nil {
 		return nil, fmt.Errorf("list audit: %w", err)
 	}
@@ -134,7 +137,9 @@ func (l *Log) Check(ctx context.Context) (Chain, error) {
 	if err := l.db.QueryRowContext(ctx, `SELECT seq, hash FROM control_audit_head`).Scan(&end, &head); err != nil {
 		return Chain{}, fmt.Errorf("check audit: %w", err)
 	}
-	rows, err := l.db.QueryContext(ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit WHERE seq > $1 ORDER BY seq`, next.Rows)
+	rows, err := l.db.QueryContext(
+		ctx, `SELECT seq, time_ns, actor, verb, subject, detail, prev, hash FROM control_audit WHERE seq > $1 ORDER BY seq`, next.Rows,
+	)
 	if err != nil {
 		return Chain{}, fmt.Errorf("check audit: %w", err)
 	}

@@ -170,7 +170,11 @@ func (db *DB) Ping(ctx context.Context) error {
 
 // describe reads the columns of all tables, so that an insert need not ask.
 func (db *DB) describe(ctx context.Context, database string) error {
-	rows, err := db.conn.Query(ctx, "SELECT table, name, type FROM system.columns WHERE database = ? AND default_kind NOT IN ('MATERIALIZED', 'ALIAS') ORDER BY table, position", database)
+	rows, err := db.conn.Query(
+		ctx,
+		"SELECT table, name, type FROM system.columns WHERE database = ? AND default_kind NOT IN ('MATERIALIZED', 'ALIAS') ORDER BY table, position",
+		database,
+	)
 	if err != nil {
 		return err
 	}

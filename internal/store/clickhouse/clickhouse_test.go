@@ -40,7 +40,9 @@ func TestMigrationsAreAppliedOnceAndFitTheMetrics(t *testing.T) {
 		t.Errorf("%d migrations applied, %v", n, err)
 	}
 	var columns []string
-	if err := db.Conn().QueryRow(t.Context(), "SELECT groupArray(name) FROM system.columns WHERE database = 'auspex' AND table = 'gpu'").Scan(&columns); err != nil {
+	if err := db.Conn().QueryRow(
+		t.Context(), "SELECT groupArray(name) FROM system.columns WHERE database = 'auspex' AND table = 'gpu'",
+	).Scan(&columns); err != nil {
 		t.Fatal(err)
 	}
 	have := " " + strings.Join(columns, " ") + " "
@@ -96,7 +98,8 @@ func TestABlockWithAKnownTokenChangesNothing(t *testing.T) {
 func TestABlockWithAnUnknownColumnIsRefused(t *testing.T) {
 	db := open(t, embeddedtest.Start(t))
 	for table, want := range map[string]string{"events": "no column nope", "nope": "no column nope"} {
-		if err := db.Insert(t.Context(), table, "t", []clickhouse.Column{{Name: "nope", Values: []string{"a"}}}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := db.Insert(t.Context(), table, "t", []clickhouse.Column{{Name: "nope", Values: []string{"a"}}}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", table, err)
 		}
 	}
@@ -117,7 +120,8 @@ func TestTheConfigurationIsCheckedAndShowsNoPassword(t *testing.T) {
 		cfg := clickhouse.DefaultConfig()
 		tc.change(&cfg)
 		err := cfg.Validate()
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret")) {
+		if tc.want == "" && err != nil || tc.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret")) {
 			t.Errorf("%+v: %v", cfg, err)
 		}
 	}

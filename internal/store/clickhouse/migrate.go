@@ -104,7 +104,10 @@ func (db *DB) migrate(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	if err := db.conn.Exec(ctx, "CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, applied DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = MergeTree ORDER BY version"); err != nil {
+	if err := db.conn.Exec(
+		ctx,
+		"CREATE TABLE IF NOT EXISTS schema_migrations (version UInt32, name String, applied DateTime64(3, 'UTC') DEFAULT now64(3)) ENGINE = MergeTree ORDER BY version",
+	); err != nil {
 		return err
 	}
 	var have []uint32

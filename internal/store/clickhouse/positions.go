@@ -106,7 +106,9 @@ func (db *DB) SavePositions(ctx context.Context, reader, topic string, next map[
 func (db *DB) RecentEventIDs(ctx context.Context, limit int) (ids []string, all bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, db.timeout)
 	defer cancel()
-	rows, err := db.conn.Query(ctx, fmt.Sprintf("SELECT id FROM (SELECT id, observed FROM events ORDER BY observed DESC LIMIT %d) ORDER BY observed", limit+1))
+	rows, err := db.conn.Query(
+		ctx, fmt.Sprintf("SELECT id FROM (SELECT id, observed FROM events ORDER BY observed DESC LIMIT %d) ORDER BY observed", limit+1),
+	)
 	if err != nil {
 		return nil, false, fmt.Errorf("read ids of events: %w", err)
 	}

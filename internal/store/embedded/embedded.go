@@ -118,8 +118,10 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	}
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, done: make(chan struct{}), changed: make(chan struct{}),
-		restarts: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_store_engine_restarts_total", Help: "Times that the embedded engine's process was started again after it had died."}),
-		up:       prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_store_engine_up", Help: "1 while the embedded engine answers."}),
+		restarts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_store_engine_restarts_total", Help: "Times that the embedded engine's process was started again after it had died.",
+		}),
+		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_store_engine_up", Help: "1 while the embedded engine answers."}),
 	}
 	if e.socket, err = socketDir(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 }
 
 func client(t *testing.T, e *embedded.Engine) func(query string, params url.Values, body string) (int, string) {
-	tr := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return e.Dial(ctx) }}
+	tr := &http.Transport{
+		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return e.Dial(ctx) },
+	}
 	return func(query string, params url.Values, body string) (int, string) {
 		t.Helper()
 		if params == nil {
@@ -62,7 +64,10 @@ func TestTheEngineAnswersHTTP(t *testing.T) {
 		{name: "format clause", query: "SELECT 1 AS a FORMAT JSONEachRow;", code: 200, want: `{"a":1}`},
 		{name: "comment first", query: "-- why\n/* what */ SELECT 3", code: 200, want: "3"},
 		{name: "a query in two halves", query: "SELECT", body: "4", code: 200, want: "4"},
-		{name: "a setting with quotes", query: "SELECT getSetting('log_comment')", params: url.Values{"log_comment": {`it's \ "so"', max_threads='1`}}, code: 200, want: `it\'s \\ "so"\', max_threads=\'1`},
+		{
+			name: "a setting with quotes", query: "SELECT getSetting('log_comment')",
+			params: url.Values{"log_comment": {`it's \ "so"', max_threads='1`}}, code: 200, want: `it\'s \\ "so"\', max_threads=\'1`,
+		},
 		{name: "a setting is gone afterwards", query: "SELECT getSetting('log_comment')", code: 200, want: ""},
 		{name: "a parameter", query: "SELECT {x:String}", params: url.Values{"param_x": {"a'b"}}, code: 200, want: `a\'b`},
 		{name: "a name that is none", query: "SELECT 1", params: url.Values{"a=1, b": {"1"}}, code: 400, want: "Code: 115"},
@@ -75,8 +80,14 @@ func TestTheEngineAnswersHTTP(t *testing.T) {
 		{name: "read back", query: "SELECT groupArray(b) FROM (SELECT b FROM t ORDER BY a)", code: 200, want: "['x','y','z']"},
 		{name: "bad data", query: "INSERT INTO t FORMAT TabSeparated", body: "x\ty\n", code: 500, want: "Code: 27"},
 		{name: "memory is bounded", query: "SELECT groupArray(number) FROM numbers(1000000000)", code: 500, want: "Code: 241"},
-		{name: "the server's limit is set", query: "SELECT value FROM system.server_settings WHERE name = 'max_server_memory_usage'", code: 200, want: "805306368"},
-		{name: "the cache is bounded", query: "SELECT value FROM system.server_settings WHERE name = 'mark_cache_size'", code: 200, want: "50331648"},
+		{
+			name: "the server's limit is set", query: "SELECT value FROM system.server_settings WHERE name = 'max_server_memory_usage'", code: 200,
+			want: "805306368",
+		},
+		{
+			name: "the cache is bounded", query: "SELECT value FROM system.server_settings WHERE name = 'mark_cache_size'", code: 200,
+			want: "50331648",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			code, got := q(tc.query, tc.params, tc.body)

@@ -74,7 +74,10 @@ func Available() error {
 
 func supported() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return fmt.Errorf("%w: there is no embedded ClickHouse engine for %s/%s; give the address of a ClickHouse server", ErrUnavailable, runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf(
+			"%w: there is no embedded ClickHouse engine for %s/%s; give the address of a ClickHouse server", ErrUnavailable, runtime.GOOS,
+			runtime.GOARCH,
+		)
 	}
 	if _, err := os.Stat(loader); err != nil {
 		return fmt.Errorf("%w: the ClickHouse engine needs glibc, and this system has none", ErrUnavailable)

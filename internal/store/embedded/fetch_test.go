@@ -58,7 +58,8 @@ func TestOnlyTheRightArchiveIsUnpacked(t *testing.T) {
 		t.Errorf("%q %v", b, err)
 	}
 	other, digest := archive(t, "package/../../evil", "x")
-	if err := unpack(t.Context(), other, filepath.Join(t.TempDir(), "lib.so"), digest); err == nil || !strings.Contains(err.Error(), "not in the archive") {
+	if err := unpack(t.Context(), other, filepath.Join(t.TempDir(), "lib.so"), digest); err == nil ||
+		!strings.Contains(err.Error(), "not in the archive") {
 		t.Errorf("another file: %v", err)
 	}
 }

@@ -99,9 +99,17 @@ func Open(dir string, cfg Config, placer Placer, log *slog.Logger, reg prometheu
 	opts.OutOfOrderTimeWindow = cfg.OutOfOrder.Milliseconds()
 	w := &Window{
 		cfg: cfg, placer: placer, now: time.Now, devices: map[deviceKey]*device{}, reg: reg,
-		appended: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_store_hot_samples_total", Help: "Samples written to the hot window."}),
-		dropped:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "auspex_store_hot_samples_dropped_total", Help: "Samples that the hot window did not take, by reason."}, []string{"reason"}),
-		replaced: prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_store_hot_clocks_replaced_total", Help: "Samples whose device's clock was too far off, stored under the collector's clock."}),
+		appended: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_store_hot_samples_total", Help: "Samples written to the hot window.",
+		}),
+		dropped: prometheus.NewCounterVec(
+			prometheus.CounterOpts{Name: "auspex_store_hot_samples_dropped_total", Help: "Samples that the hot window did not take, by reason."},
+			[]string{"reason"},
+		),
+		replaced: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_store_hot_clocks_replaced_total",
+			Help: "Samples whose device's clock was too far off, stored under the collector's clock.",
+		}),
 	}
 	for _, r := range reasons {
 		w.dropped.WithLabelValues(r)

@@ -84,7 +84,10 @@ func fan(observed, at time.Time, v float64) *auspexv1.Batch {
 }
 
 func gpus(observed time.Time, temp ...float64) *auspexv1.Batch {
-	b := &auspexv1.Batch{Device: "s1", Collector: "dcgmexporter", Observed: observed.UnixNano(), Gpus: &auspexv1.GpuColumns{BaseTime: observed.UnixNano(), GpuTempCelsius: temp}}
+	b := &auspexv1.Batch{
+		Device: "s1", Collector: "dcgmexporter", Observed: observed.UnixNano(),
+		Gpus: &auspexv1.GpuColumns{BaseTime: observed.UnixNano(), GpuTempCelsius: temp},
+	}
 	for i := range temp {
 		b.Gpus.Gpu = append(b.Gpus.Gpu, uint32(i))
 		b.Gpus.Delta = append(b.Gpus.Delta, 0)

@@ -73,7 +73,9 @@ func (w *Window) Beat(ctx context.Context) error {
 		if seen.up(now) {
 			value = 1
 		}
-		ref, err := app.Append(ref, labels.FromStrings(model.MetricNameLabel, "up", "instance", d.name, "job", d.collector), now.UnixMilli(), value)
+		ref, err := app.Append(
+			ref, labels.FromStrings(model.MetricNameLabel, "up", "instance", d.name, "job", d.collector), now.UnixMilli(), value,
+		)
 		if err != nil {
 			continue // of a clock that went back
 		}

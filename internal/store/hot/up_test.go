@@ -38,7 +38,8 @@ func TestUpFollowsTheSamplesOfADevice(t *testing.T) {
 	sample := func(device, collector string, observed time.Time) {
 		t.Helper()
 		b := &auspexv1.Batch{Device: device, Collector: collector, Observed: observed.UnixNano(), Samples: &auspexv1.SampleColumns{
-			Symbols: []string{"", "m"}, Series: []*auspexv1.Series{{Metric: 1}}, BaseTime: observed.UnixNano(), Ref: []uint32{0}, Delta: []int64{0}, Value: []float64{1},
+			Symbols: []string{"", "m"}, Series: []*auspexv1.Series{{Metric: 1}}, BaseTime: observed.UnixNano(), Ref: []uint32{0}, Delta: []int64{0},
+			Value: []float64{1},
 		}}
 		if err := w.Append(t.Context(), b); err != nil {
 			t.Fatal(err)

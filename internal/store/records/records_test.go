@@ -18,7 +18,10 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC)
 func TestIncidentKeepsItsLastStateAndMovesBetweenStatuses(t *testing.T) {
 	s := records.New(sqltest.Open(t))
 	ctx := t.Context()
-	in := schemas.Incident{ID: "i1", Opened: t0, Updated: t0, At: t0, RootCause: schemas.Cause{Resource: "pdu-a", Fault: "power.feed_loss", Confidence: 0.5}, Events: []string{"e1"}}
+	in := schemas.Incident{
+		ID: "i1", Opened: t0, Updated: t0, At: t0, RootCause: schemas.Cause{Resource: "pdu-a", Fault: "power.feed_loss", Confidence: 0.5},
+		Events: []string{"e1"},
+	}
 	for _, c := range []float64{0.6, 0.9} {
 		in.RootCause.Confidence = c
 		if err := s.PutIncident(ctx, in); err != nil {
@@ -49,7 +52,10 @@ func TestPagesCoverEveryRecordOnce(t *testing.T) {
 	s := records.New(sqltest.Open(t))
 	ctx := t.Context()
 	for i := range 25 { // pairs share a time: the id breaks the tie
-		a := schemas.Action{ID: "a" + strconv.Itoa(i), Created: t0.Add(time.Duration(i/2) * time.Second), Server: "s" + strconv.Itoa(i%2), State: schemas.ActionProposed}
+		a := schemas.Action{
+			ID: "a" + strconv.Itoa(i), Created: t0.Add(time.Duration(i/2) * time.Second), Server: "s" + strconv.Itoa(i%2),
+			State: schemas.ActionProposed,
+		}
 		if err := s.PutAction(ctx, a); err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,8 @@ func TestWhoWaitsForAMigrationEndsWithItsContext(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if _, err := sqldb.Open(ctx, dsn); !errors.Is(err, context.DeadlineExceeded) && (err == nil || !strings.Contains(err.Error(), "deadline")) {
+	if _, err := sqldb.Open(ctx, dsn); !errors.Is(err, context.DeadlineExceeded) &&
+		(err == nil || !strings.Contains(err.Error(), "deadline")) {
 		t.Errorf("opened while another migrates: %v", err)
 	}
 	if err := session.Close(); err != nil { // back to the pool, with its lock

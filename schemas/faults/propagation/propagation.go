@@ -307,7 +307,9 @@ func Parse(doc []byte) (*Model, error) {
 			sign.Rare = sign.Leak
 		}
 		if !probability(sign.Young) || !probability(sign.Rare) || !probability(sign.Again) {
-			return nil, fmt.Errorf("line %d: sign %s: young %v, rare %v or again %v is no probability", s.line, s.name, sign.Young, sign.Rare, sign.Again)
+			return nil, fmt.Errorf(
+				"line %d: sign %s: young %v, rare %v or again %v is no probability", s.line, s.name, sign.Young, sign.Rare, sign.Again,
+			)
 		}
 		if s.v.Bounce != "" {
 			b, ok := index[s.v.Bounce]
@@ -404,7 +406,8 @@ func probability(p float64) bool { return p >= 0 && p <= 1 && !math.IsNaN(p) }
 
 func compile(name string, f fileFault, effects map[string][]fileClass, signs map[string]int, states map[string]bool) (Fault, error) {
 	out := Fault{
-		Name: name, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Together: f.Together, Action: f.Do.Action, Target: f.Do.Target,
+		Name: name, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Together: f.Together, Action: f.Do.Action,
+		Target: f.Do.Target,
 	}
 	if !probability(f.Together) {
 		return out, fmt.Errorf("together %v is no probability", f.Together)

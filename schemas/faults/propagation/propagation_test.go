@@ -11,8 +11,9 @@ import (
 // kinds of resources that it blames.
 var blamed = map[string]string{
 	"power.feed_loss": "pdu", "power.psu_failure": "psu", "cooling.air_supply": "crac rack", "cooling.fan_failure": "fan",
-	"network.switch_failure": "switch", "network.link_failure": "port nic", "network.link_flap": "port nic", "network.optics_degraded": "port nic",
-	"network.nic_failure": "nic", "gpu.fallen_off_bus": "gpu", "gpu.memory_uncorrectable": "gpu", "gpu.memory_degrading": "gpu",
+	"network.switch_failure": "switch", "network.link_failure": "port nic", "network.link_flap": "port nic",
+	"network.optics_degraded": "port nic",
+	"network.nic_failure":     "nic", "gpu.fallen_off_bus": "gpu", "gpu.memory_uncorrectable": "gpu", "gpu.memory_degrading": "gpu",
 	"gpu.gsp_hang": "gpu", "gpu.nvlink_failure": "gpu", "gpu.overheating": "gpu", "nvswitch.failure": "nvswitch",
 	"host.memory_uncorrectable": "dimm", "host.cpu_failure": "cpu", "host.pcie_fault": "pcie_switch server", "host.disk_failure": "disk",
 	"host.crash": "server", "service.fabric_manager": "server", "bmc.failure": "bmc server", "workload.error": "workload",
