@@ -50,6 +50,11 @@ func (c Config) Validate() error {
 	if err := c.CloseAfter.Validate(); err != nil {
 		return fmt.Errorf("close_after.%w", err)
 	}
+	if c.Propagation != "" {
+		if _, err := loadModel(c.Propagation); err != nil {
+			return fmt.Errorf("propagation: %w", err)
+		}
+	}
 	return nil
 }
 

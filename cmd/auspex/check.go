@@ -29,7 +29,7 @@ import (
 //go:embed starter.yaml
 var StarterConfig []byte
 
-// Check builds every component of a configuration without starting it, and says
+// Check reads a configuration and the files that it names, builds what needs nobody, and says
 // what would run and which signs of the servers nobody would see. With connect it
 // also tries every peer and device once.
 func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) error {
