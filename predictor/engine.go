@@ -456,14 +456,14 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	case change == trend.Averted:
 		e.close(t, r.At, schemas.PredictionAverted)
 	case t.follower.Alarmed():
-		e.tell(d, t, f, r.At, change == trend.Told)
+		e.revise(d, t, f, r.At, change == trend.Told)
 	case change != trend.Stands:
 		e.close(t, r.At, schemas.PredictionExpired)
 	}
 }
 
-// tell opens the series' prediction or brings it up to date.
-func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, material bool) {
+// revise opens the series' prediction or brings it up to date.
+func (e *engine) revise(d *device, t *tracked, f trend.Forecast, at time.Time, material bool) {
 	key := openKey{t.place.Resource, t.limit.Metric}
 	if e.past[key] != nil {
 		return // another collector has seen it cross already
@@ -504,7 +504,7 @@ func (e *engine) tell(d *device, t *tracked, f trend.Forecast, at time.Time, mat
 	}
 	id = messages.Of(id, t.source)
 	left := max(0, p50.Sub(at))
-	e.say(p, t, id, map[string]any{"in": words(left), "seconds": math.Round(left.Seconds())})
+	e.emit(p, t, id, map[string]any{"in": words(left), "seconds": math.Round(left.Seconds())})
 }
 
 func rounded(p float64) float64 { return math.Round(p*1000) / 1000 }
@@ -555,10 +555,11 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 	if state == schemas.PredictionCameTrue {
 		p.Probability = 1
 	}
-	e.say(p, t, id, map[string]any{})
+	e.emit(p, t, id, map[string]any{})
 }
 
-func (e *engine) say(p *schemas.Prediction, t *tracked, id string, args map[string]any) {
+// emit puts the prediction into words and hands it on to be published.
+func (e *engine) emit(p *schemas.Prediction, t *tracked, id string, args map[string]any) {
 	if last, ok := e.told[p.ID]; ok {
 		if !p.Time.After(last) {
 			return // telemetry that is read again

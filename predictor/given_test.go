@@ -67,8 +67,8 @@ func (b *bench) wear(collector string, from, to float64, over time.Duration, bou
 	}
 }
 
-// said returns the newest state of the prediction of fan 3.
-func (b *bench) said() schemas.Prediction {
+// newest returns the newest state of the prediction of fan 3.
+func (b *bench) newest() schemas.Prediction {
 	var last schemas.Prediction
 	for _, p := range b.e.changed {
 		if p.Resource == "s/fan3" && !p.Time.Before(last.Time) {
@@ -114,7 +114,7 @@ func TestLimitOfTheDeviceIsTakenOverOurs(t *testing.T) {
 			}
 			b.wear("ipmi", from, from, 3*time.Minute, tc.bounds)
 			b.wear("ipmi", from, tc.to, 8*time.Minute, tc.bounds)
-			p := b.said()
+			p := b.newest()
 			if tc.limit == 0 {
 				if p.ID != "" || b.e.past[openKey{"s/fan3", "auspex_fan_speed_rpm"}] != nil {
 					t.Fatalf("crossed, or said %q", p.Explanation)
@@ -132,7 +132,7 @@ func TestAnotherCollectorsLimitHoldsForTheSamePart(t *testing.T) {
 	b := newBench(t, nil)
 	b.wear("ipmi", 3000, 3000, time.Minute, limitsOf{schemas.LowerCritical: 480})
 	b.wear("redfish", 3000, 3000, 8*time.Minute, nil)
-	if p := b.said(); p.ID != "" || len(b.e.past) > 0 {
+	if p := b.newest(); p.ID != "" || len(b.e.past) > 0 {
 		t.Errorf("crossed, or said %q, of a fan whose limit IPMI has", p.Explanation)
 	}
 }
@@ -142,7 +142,7 @@ func TestLimitThatTheDeviceTakesBackIsOurs(t *testing.T) {
 	b.wear("ipmi", 10000, 10000, time.Minute, limitsOf{schemas.LowerCritical: 480})
 	b.wear("ipmi", 10000, 10000, forgotten, nil)
 	b.wear("ipmi", 10000, 7000, 8*time.Minute, nil)
-	if p := b.said(); p.Limit != 6000 || p.LimitSource != schemas.LimitDefault {
+	if p := b.newest(); p.Limit != 6000 || p.LimitSource != schemas.LimitDefault {
 		t.Errorf("said %q of %q", p.Explanation, p.LimitSource)
 	}
 }
@@ -150,7 +150,7 @@ func TestLimitThatTheDeviceTakesBackIsOurs(t *testing.T) {
 func TestPredictionEndsWhenItsLimitMoves(t *testing.T) {
 	b := newBench(t, nil)
 	b.wear("ipmi", 10000, 7500, 6*time.Minute, nil)
-	p := b.said()
+	p := b.newest()
 	if p.State != schemas.PredictionOpen || p.Limit != 6000 {
 		t.Fatalf("said %q", p.Explanation)
 	}
@@ -171,7 +171,7 @@ func TestLimitOfTheDeviceOutlivesARestart(t *testing.T) {
 		next.e.saved[s.id] = s.state
 	}
 	next.wear("ipmi", 4000, 4000, 90*time.Second, nil)
-	if p := next.said(); p.ID != "" || len(next.e.past) > 0 {
+	if p := next.newest(); p.ID != "" || len(next.e.past) > 0 {
 		t.Errorf("said %q after a restart", p.Explanation)
 	}
 }

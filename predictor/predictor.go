@@ -240,7 +240,7 @@ func (p *Predictor) flush(ctx context.Context) {
 		if !found {
 			return
 		}
-		if err := p.tell(ctx, next); err != nil {
+		if err := p.publish(ctx, next); err != nil {
 			p.mu.Lock()
 			if _, newer := p.engine.changed[next.ID]; !newer {
 				p.engine.changed[next.ID] = next
@@ -256,7 +256,8 @@ func (p *Predictor) flush(ctx context.Context) {
 	}
 }
 
-func (p *Predictor) tell(ctx context.Context, x schemas.Prediction) error {
+// publish keeps a prediction and puts it on the bus.
+func (p *Predictor) publish(ctx context.Context, x schemas.Prediction) error {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	if err := p.d.Records.PutPrediction(ctx, x); err != nil {

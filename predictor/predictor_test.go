@@ -112,8 +112,8 @@ func (s *stand) read(p *Predictor) {
 	p.flushing.Unlock() //nolint:staticcheck // it is the wait that counts
 }
 
-// told is how many changes of predictions were published.
-func (s *stand) told() int {
+// published is how many changes of predictions were published.
+func (s *stand) published() int {
 	s.t.Helper()
 	mark := fmt.Sprint("mark-", len(s.sent), time.Now().UnixNano())
 	n := 0
@@ -313,7 +313,7 @@ func TestCrashLosesNothing(t *testing.T) {
 			crash(p)
 			stop()
 
-			told := s.told()
+			told := s.published()
 			p, _ = s.begin(s.db)
 			s.read(p)
 			after, _, err := s.recs.Predictions(t.Context(), records.Filter{})
@@ -323,7 +323,7 @@ func TestCrashLosesNothing(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Error("predictions (-before the crash +after):", diff)
 			}
-			if n := s.told(); n != told {
+			if n := s.published(); n != told {
 				t.Errorf("%d changes of predictions were told, %d before the crash", n, told)
 			}
 			whole, err := New(DefaultConfig(), Deps{Bus: s.bus, Placer: placer{}, Records: records.New(s.db)})

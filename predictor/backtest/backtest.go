@@ -442,7 +442,7 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 			}
 			for _, m := range ms {
 				if m.stand.at = r.at; !m.follower.Crossed() {
-					rel.look(&m.watched, m.stand)
+					rel.observe(&m.watched, m.stand)
 				}
 				f, change := m.follower.Add(trend.Reading{At: r.at, V: r.values[m.column], Others: others[:len(drivers)]})
 				if change < trend.Told {

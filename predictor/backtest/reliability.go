@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// lookEvery is how often what stands is held against what comes.
-const lookEvery = 6 * time.Hour
+// observeEvery is how often what stands is held against what comes.
+const observeEvery = 6 * time.Hour
 
 // saidBins is into how many parts probabilities are sorted.
 const saidBins = 5
@@ -60,8 +60,8 @@ type watched struct {
 	past   []stand
 }
 
-// look takes what stands now, before the readings of that time are known.
-func (r *reliability) look(w *watched, now stand) {
+// observe takes what stands now, before the readings of that time are known.
+func (r *reliability) observe(w *watched, now stand) {
 	for len(w.past) > 0 && now.at.Sub(w.past[0].at) > r.horizon {
 		r.probability(w.metric, w.past[0], false)
 		w.past = w.past[1:]
@@ -73,7 +73,7 @@ func (r *reliability) look(w *watched, now stand) {
 	if !w.next.IsZero() { // nothing is said of the first reading
 		w.past = append(w.past, now)
 	}
-	w.next = now.at.Add(lookEvery)
+	w.next = now.at.Add(observeEvery)
 }
 
 // crossed takes the time of a crossing.

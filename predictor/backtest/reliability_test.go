@@ -15,14 +15,14 @@ func TestReliabilityCountsWhatCame(t *testing.T) {
 	for at := time.Duration(0); at < 120*time.Hour; at += time.Hour {
 		now := stand{at: start.Add(at), p10: start.Add(40 * time.Hour), p90: start.Add(60 * time.Hour), probability: 0.9, alarm: true, said: true}
 		if at < 48*time.Hour {
-			r.look(&worn, now)
+			r.observe(&worn, now)
 		}
 		if at == 48*time.Hour {
 			r.crossed(&worn, now.at)
 		}
 		now.probability, now.alarm = 0.1, false
-		r.look(&well, now)
-		r.look(&mute, stand{at: now.at})
+		r.observe(&well, now)
+		r.observe(&mute, stand{at: now.at})
 	}
 	var out strings.Builder
 	if err := r.write(&out); err != nil {

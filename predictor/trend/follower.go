@@ -80,7 +80,7 @@ type Follower struct {
 	drivers     *Drivers // nil: no other metrics are read
 	others      []*Follower
 	holds       []hold // of each of the others
-	teller      Teller
+	reporter    Reporter
 	long        Forecast // the newest of the slow summary
 	standing
 	computed int
@@ -138,7 +138,7 @@ func (f *Follower) Aim(limit float64, share bool) bool {
 	if limit == f.limit && share == f.share {
 		return false
 	}
-	f.limit, f.share, f.teller, f.long = limit, share, Teller{}, Forecast{}
+	f.limit, f.share, f.reporter, f.long = limit, share, Reporter{}, Forecast{}
 	f.standing = standing{Last: f.standing.Last, Now: f.Now, Unit: f.Unit, Freed: f.Freed}
 	return true
 }
@@ -147,7 +147,7 @@ func (f *Follower) Aim(limit float64, share bool) bool {
 func (f *Follower) Adopt(limit float64) { f.limit, f.share = limit, false }
 
 // Alarmed tells whether a crossing is expected now, or has come.
-func (f *Follower) Alarmed() bool { return f.teller.Alarmed() }
+func (f *Follower) Alarmed() bool { return f.reporter.Alarmed() }
 
 // Crossed tells whether the limit was crossed and the part not yet exchanged.
 func (f *Follower) Crossed() bool { return f.standing.Crossed }
@@ -211,15 +211,15 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 		}
 		// What came before says nothing of what is there now.
 		f.restart()
-		return f.tell(none)
+		return f.report(none)
 	case f.Over >= beyond:
 		f.standing.Crossed, none.Crossed, none.Probability, none.Level = true, true, 1, r.V
-		f.teller.Tell(none)
+		f.reporter.Report(none)
 		return none, CameTrue
 	case f.Soon && f.stays(t, x):
 		none.Level = r.V
 		f.restart()
-		f.teller.Tell(none)
+		f.reporter.Report(none)
 		return none, Averted
 	case slow || quick:
 		return f.forecast(slow, quick)
@@ -347,7 +347,7 @@ func (f *Follower) forecast(slow, quick bool) (Forecast, Change) {
 	if now.At.IsZero() {
 		return now, Same
 	}
-	now, change := f.tell(now)
+	now, change := f.report(now)
 	f.Soon = f.Alarmed() && soon
 	return now, change
 }
@@ -391,10 +391,10 @@ func (f *Follower) ahead(limit float64) Forecast {
 	return now
 }
 
-// tell says what has changed.
-func (f *Follower) tell(now Forecast) (Forecast, Change) {
+// report resolves an alarm that has ended and returns what has changed.
+func (f *Follower) report(now Forecast) (Forecast, Change) {
 	was, level := f.Alarmed(), now.Level
-	now, material := f.teller.Tell(now)
+	now, material := f.reporter.Report(now)
 	now.Level *= f.unit()
 	now.Slope *= f.unit()
 	change := Stands

@@ -55,7 +55,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 	const seeds = 8
 	for seed := uint64(1); seed <= seeds; seed++ {
 		r, raw := newRig(seed), New(duties)
-		var teller Teller
+		var reporter Reporter
 		f := follow(dutyLimit, 4)
 		over := 0
 		type standing struct {
@@ -77,10 +77,10 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 			f.Add(Reading{At: start.Add(at), V: duty, Others: others})
 			if raw.Add(start.Add(at), duty) {
 				if g, ok := raw.Forecast(dutyLimit, week); ok {
-					teller.Tell(g)
+					reporter.Report(g)
 				}
 			}
-			said = append(said, standing{at, f.Alarmed(), teller.Alarmed()})
+			said = append(said, standing{at, f.Alarmed(), reporter.Alarmed()})
 			if f.Alarmed() && days > 4 && days < 14 {
 				t.Errorf("seed %d: alarm on day %.1f, before the dust", seed, days)
 				break

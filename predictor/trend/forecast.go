@@ -198,7 +198,7 @@ func (s *Series) forecast(limit float64, horizon time.Duration, load *peaks) (Fo
 	noise = max(noise, float64(s.quantum)*quantal, 1e-6*math.Abs(lim), 1e-9) // and what 32 bits tell apart
 	var views [2]view
 	plain, quickening := &views[0], &views[1]
-	plain.look(y, live, noise, record)
+	plain.examine(y, live, noise, record)
 	hours := float64(s.width) / float64(time.Hour)
 	f.Level = (plain.level + lim) * float64(s.sign)
 	f.Slope = plain.slope / hours * float64(s.sign)
@@ -218,7 +218,7 @@ func (s *Series) forecast(limit float64, horizon time.Duration, load *peaks) (Fo
 			r, _ := scale(y[from:], live[from:])
 			n = max(n, r)
 		}
-		quickening.look(y, live, max(n, 1e-3), logOf(record))
+		quickening.examine(y, live, max(n, 1e-3), logOf(record))
 		quickening.was.n = seen
 		quickening.scale = logOf
 		if quickening.slope > 0 {
@@ -241,8 +241,8 @@ type view struct {
 	scale               func(float64) float64 // from distances to the limit; nil where they are as they are
 }
 
-// look runs the models over the readings and weighs them.
-func (v *view) look(y []float64, live []bool, noise, record float64) {
+// examine runs the models over the readings and weighs them.
+func (v *view) examine(y []float64, live []bool, noise, record float64) {
 	v.noise = noise
 	fs := v.bank[:len(models)]
 	run(fs, y, live, noise)

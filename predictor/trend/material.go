@@ -29,42 +29,42 @@ func logOdds(p float64) float64 {
 	return math.Log(p / (1 - p))
 }
 
-// Teller decides which forecasts are worth telling: the first alarm, its end,
-// and what changes the picture. Its zero value has told nothing.
-type Teller struct {
+// Reporter decides which forecasts are worth a report: the first alarm, its end,
+// and what changes the picture. Its zero value has reported nothing.
+type Reporter struct {
 	told  bool
 	alarm bool
 	last  Forecast
 }
 
 // Alarmed tells whether a crossing is expected now.
-func (t *Teller) Alarmed() bool { return t.alarm }
+func (r *Reporter) Alarmed() bool { return r.alarm }
 
-// Tell returns the forecast as it should stand, and whether it differs
-// materially from what was told last. While an alarm stands, its probability is
+// Report returns the forecast as it should stand, and whether it differs
+// materially from what was reported last. While an alarm stands, its probability is
 // at least [Alarm].
-func (t *Teller) Tell(f Forecast) (Forecast, bool) {
-	was := t.alarm
+func (r *Reporter) Report(f Forecast) (Forecast, bool) {
+	was := r.alarm
 	switch {
 	case f.Probability >= Alarm:
-		t.alarm = true
+		r.alarm = true
 	case f.Probability < release:
-		t.alarm = false
+		r.alarm = false
 	}
-	if t.alarm {
+	if r.alarm {
 		f.Probability = max(f.Probability, Alarm)
 	} else {
 		f.Probability = min(f.Probability, Alarm-0.01)
 	}
 	switch {
-	case !t.told, t.alarm != was, f.Crossed != t.last.Crossed:
-	case math.Abs(logOdds(f.Probability)-logOdds(t.last.Probability)) >= step:
-	case f.Probability <= rare && t.last.Probability > rare: // its end
-	case t.alarm && !f.Crossed && moved(t.last, f):
+	case !r.told, r.alarm != was, f.Crossed != r.last.Crossed:
+	case math.Abs(logOdds(f.Probability)-logOdds(r.last.Probability)) >= step:
+	case f.Probability <= rare && r.last.Probability > rare: // its end
+	case r.alarm && !f.Crossed && moved(r.last, f):
 	default:
 		return f, false
 	}
-	t.told, t.last = true, f
+	r.told, r.last = true, f
 	return f, true
 }
 
@@ -77,28 +77,28 @@ func moved(a, b Forecast) bool {
 	return shift(a.P50, b.P50) > width/3 || max(shift(a.P10, b.P10), shift(a.P90, b.P90)) > width/2
 }
 
-// AppendBinary appends the state of the teller to b.
-func (t *Teller) AppendBinary(b []byte) []byte {
+// AppendBinary appends the state of the reporter to b.
+func (r *Reporter) AppendBinary(b []byte) []byte {
 	flags := byte(0)
-	for i, f := range []bool{t.told, t.alarm} {
+	for i, f := range []bool{r.told, r.alarm} {
 		if f {
 			flags |= 1 << i
 		}
 	}
-	return t.last.appendBinary(append(b, flags))
+	return r.last.appendBinary(append(b, flags))
 }
 
 // DecodeBinary reads a state that AppendBinary wrote and returns what follows
-// it. After an error the teller is as it was.
-func (t *Teller) DecodeBinary(b []byte) ([]byte, error) {
+// it. After an error the reporter is as it was.
+func (r *Reporter) DecodeBinary(b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] > 3 {
 		return b, ErrState
 	}
-	next := Teller{told: b[0]&1 != 0, alarm: b[0]&2 != 0}
+	next := Reporter{told: b[0]&1 != 0, alarm: b[0]&2 != 0}
 	rest, err := next.last.decodeBinary(b[1:])
 	if err != nil {
 		return b, err
 	}
-	*t = next
+	*r = next
 	return rest, nil
 }

@@ -83,7 +83,7 @@ const followerVersion = 1
 func (f *Follower) AppendBinary(b []byte) []byte {
 	b = append(b, followerVersion)
 	b, _ = binary.Append(b, binary.LittleEndian, &f.standing) // cannot fail, as the others below
-	b = f.teller.AppendBinary(b)
+	b = f.reporter.AppendBinary(b)
 	b = f.long.appendBinary(b)
 	b, _ = f.slow.AppendBinary(b)
 	b, _ = f.quick.AppendBinary(b)
@@ -114,7 +114,7 @@ func (f *Follower) DecodeBinary(b []byte) error {
 	}
 	rest := b[1+n:]
 	for _, decode := range []func([]byte) ([]byte, error){
-		next.teller.DecodeBinary, next.long.decodeBinary, next.slow.DecodeBinary, next.quick.DecodeBinary,
+		next.reporter.DecodeBinary, next.long.decodeBinary, next.slow.DecodeBinary, next.quick.DecodeBinary,
 	} {
 		if rest, err = decode(rest); err != nil {
 			return err

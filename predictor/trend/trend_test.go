@@ -158,8 +158,8 @@ func TestGapsLongerThanTheRing(t *testing.T) {
 	}
 }
 
-func TestTellerTellsWhatMatters(t *testing.T) {
-	var teller Teller
+func TestReporterReportsWhatMatters(t *testing.T) {
+	var reporter Reporter
 	f := Forecast{At: start, Probability: 0.2, P10: time.Hour, P50: 2 * time.Hour, P90: 3 * time.Hour}
 	steps := []struct {
 		name  string
@@ -181,9 +181,9 @@ func TestTellerTellsWhatMatters(t *testing.T) {
 		at := time.Duration(i) * time.Minute
 		g.At, g.Probability = f.At.Add(at), x.prob
 		g.P10, g.P50, g.P90 = f.P10+x.later-at, f.P50+x.later-at, f.P90+x.later-at
-		_, got := teller.Tell(g)
-		if got != x.want || teller.Alarmed() != x.alarm {
-			t.Errorf("%s: told %v, alarm %v", x.name, got, teller.Alarmed())
+		_, got := reporter.Report(g)
+		if got != x.want || reporter.Alarmed() != x.alarm {
+			t.Errorf("%s: told %v, alarm %v", x.name, got, reporter.Alarmed())
 		}
 	}
 }
@@ -251,12 +251,12 @@ func BenchmarkForecast(b *testing.B) {
 // TestSmallProbabilitiesEnd lets what is said of a series that has become quiet fall to
 // nothing: it must not stand at a few percent for ever.
 func TestSmallProbabilitiesEnd(t *testing.T) {
-	var teller Teller
+	var reporter Reporter
 	said := -1.0
 	told := 0
 	for i := range 400 {
 		p := 0.07 * math.Exp(-float64(i)/40)
-		if f, material := teller.Tell(Forecast{At: start.Add(time.Duration(i) * time.Hour), Probability: p}); material {
+		if f, material := reporter.Report(Forecast{At: start.Add(time.Duration(i) * time.Hour), Probability: p}); material {
 			said = f.Probability
 			told++
 		}
