@@ -272,18 +272,18 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			verified(a, messages.Say(messages.NotOurs, nil))
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
-		looked := !looks(r)
+		rechecked := !rechecks(r)
 		var seen []schemas.Rail
-		if approved && !looked { // a call to a peer, so not while others wait for the decision
+		if approved && !rechecked { // a call to a peer, so not while others wait for the decision
 			rails, err := c.check(ctx, k, p, a.Rung, false)
 			if err != nil {
 				return false, err
 			}
-			if looked, _ = verdict(rails); looked {
-				seen = c.look(ctx, k, r)
+			if rechecked, _ = verdict(rails); rechecked {
+				seen = c.recheck(ctx, k, r)
 			}
 		}
-		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && looked, seen)
+		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && rechecked, seen)
 		if err != nil {
 			return false, err
 		}
@@ -297,7 +297,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if approved {
 			said = blockedBy(a.Rails)
 		}
-		if now := gist(said); now != shown { // tell once, not at each look with another age
+		if now := gist(said); now != shown { // publish once, not at each check with another age
 			shown = now
 			c.asks(k, !approved, r.Destructive)
 			if tried != nil {

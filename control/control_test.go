@@ -604,7 +604,7 @@ func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
 			if first == "" {
 				first = a.Kind
 			}
-			b.say(c, verb, a)
+			b.intend(c, verb, a)
 		}
 		return states(as)["power_cycle"] == schemas.ActionCancelled
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
@@ -613,7 +613,7 @@ func TestApproveWaitsForAPersonAndCancelStops(t *testing.T) {
 	}
 }
 
-func (b *bench) say(c *Controller, verb string, a schemas.Action) {
+func (b *bench) intend(c *Controller, verb string, a schemas.Action) {
 	b.t.Helper()
 	v, err := json.Marshal(schemas.Intent{ID: a.ID, Verb: verb, Action: a.ID, Actor: "ada"})
 	if err == nil {
@@ -651,7 +651,7 @@ func TestADecisionOutlivesTheProcess(t *testing.T) {
 				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 			dying := b.controller() // reads the bus, and does no more
 			for _, verb := range tc.said {
-				b.say(dying, verb, kind(as, "drain"))
+				b.intend(dying, verb, kind(as, "drain"))
 			}
 			b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == tc.want })
 		})
@@ -666,7 +666,7 @@ func TestADryRunOfAWaitingStepSaysWhatItWouldDo(t *testing.T) {
 		a := kind(as, "drain")
 		if a.State == schemas.ActionWaiting && !asked {
 			asked = true
-			b.say(c, "dry-run", a)
+			b.intend(c, "dry-run", a)
 		}
 		return strings.HasSuffix(a.Detail, "; tried: would return gpu-r01-03 to the pool once the repair is verified")
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
@@ -685,11 +685,11 @@ func TestAServerThatIsBackInThePoolIsNotCycled(t *testing.T) {
 		drain, cycle := kind(as, "drain"), kind(as, "power_cycle")
 		switch {
 		case drain.State == schemas.ActionWaiting && step == 0:
-			b.say(c, "approve", drain)
+			b.intend(c, "approve", drain)
 			step++
 		case cycle.State == schemas.ActionWaiting && step == 1:
 			b.w.drain("gpu-r01-03", false) // somebody resumes it
-			b.say(c, "approve", cycle)
+			b.intend(c, "approve", cycle)
 			step++
 		}
 		return strings.HasPrefix(cycle.Detail, "held by "+railDrained)
@@ -707,9 +707,9 @@ func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
 	inc, feed := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "pdu-r01-a", "power.feed_loss")
 	as := b.until(c, func(as []schemas.Action) bool { return len(as) == 4 }, inc, feed)
 	c = b.controller()
-	b.say(c, "approve", kind(as, "drain")) // nobody can approve what only shows
-	b.say(c, "dry-run", kind(as, "power_cycle"))
-	b.say(c, "cancel", kind(as, "inspect_feed"))
+	b.intend(c, "approve", kind(as, "drain")) // nobody can approve what only shows
+	b.intend(c, "dry-run", kind(as, "power_cycle"))
+	b.intend(c, "cancel", kind(as, "inspect_feed"))
 	as = b.until(c, func(as []schemas.Action) bool {
 		return states(as)["inspect_feed"] == schemas.ActionCancelled &&
 			strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")

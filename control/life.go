@@ -188,9 +188,9 @@ type finding struct {
 	saw   schemas.Sentence
 }
 
-// tells reports whether an event of the part is a sign: of a type that told of the
+// isSign reports whether an event of the part is a sign: of a type that spoke of the
 // fault, or bad enough by itself.
-func (v *vigil) tells(typ string, s schemas.Severity) bool {
+func (v *vigil) isSign(typ string, s schemas.Severity) bool {
 	return v.types[typ] || s.Rank() >= schemas.SeverityError.Rank()
 }
 
@@ -217,7 +217,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var sign signKey
 	var signed time.Time
 	note := func(k signKey, at time.Time) {
-		if v.tells(k.typ, k.severity) && at.After(v.since) && at.After(signed) {
+		if v.isSign(k.typ, k.severity) && at.After(v.since) && at.After(signed) {
 			sign, signed = k, at
 		}
 	}
@@ -227,7 +227,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var raised *schemas.Alert
 	for i := range firing {
 		a := &firing[i]
-		own := a.Resource == v.target && v.tells(a.Type, a.Severity)
+		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
 		if own {
 			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
 		}

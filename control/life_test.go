@@ -22,8 +22,8 @@ const (
 	quiet  = 30 * time.Second
 )
 
-// told is an alert as detection keeps it.
-func told(id, resource, typ, source, state string, sev schemas.Severity, when time.Time) schemas.Alert {
+// alert is an alert as detection keeps it.
+func alert(id, resource, typ, source, state string, sev schemas.Severity, when time.Time) schemas.Alert {
 	return schemas.Alert{
 		Event:  schemas.Event{ID: id, Resource: resource, Type: typ, Source: source, State: state, Severity: sev, Observed: when, Time: when},
 		Server: server, Status: schemas.AlertFiring, Fingerprint: id,
@@ -156,37 +156,37 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		}, nil, 56, true, true, messages.Lives},
 		"a sign that only detection has told, while nobody listened": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("x", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, at(35))},
+			[]schemas.Alert{alert("x", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, at(35))},
 			56, false, true, messages.SignSince,
 		},
 		"the XID of before is none": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("x", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, at(-35))},
+			[]schemas.Alert{alert("x", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, at(-35))},
 			56, true, true, messages.Lives,
 		},
 		"its condition still stands": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("m", part, "gpu.missing", "dcgm", schemas.StateRaised, schemas.SeverityError, at(-35))},
+			[]schemas.Alert{alert("m", part, "gpu.missing", "dcgm", schemas.StateRaised, schemas.SeverityError, at(-35))},
 			56, false, true, messages.StillRaised,
 		},
 		"a condition of the incident stands elsewhere on the server": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("incident", server+"/gpu3", "gpu.nvlink_errors", "rule", schemas.StateRaised, schemas.SeverityWarning, at(-35))},
+			[]schemas.Alert{alert("incident", server+"/gpu3", "gpu.nvlink_errors", "rule", schemas.StateRaised, schemas.SeverityWarning, at(-35))},
 			56, false, true, messages.StillRaised,
 		},
 		"one that is not of the incident": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("other", server+"/gpu3", "gpu.nvlink_errors", "rule", schemas.StateRaised, schemas.SeverityWarning, at(-35))},
+			[]schemas.Alert{alert("other", server+"/gpu3", "gpu.nvlink_errors", "rule", schemas.StateRaised, schemas.SeverityWarning, at(-35))},
 			56, true, true, messages.Lives,
 		},
 		"a board controller that never writes an end": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
-			[]schemas.Alert{told("incident", part, "bmc.event", "redfish", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
+			[]schemas.Alert{alert("incident", part, "bmc.event", "redfish", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, true, true, messages.Lives,
 		},
 		"is believed when it saw the fault": {
 			newWard(server+"/psu0", schemas.KindPSU, viewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 50) },
-			[]schemas.Alert{told("incident", server+"/psu0", "psu.failure", "ipmi", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
+			[]schemas.Alert{alert("incident", server+"/psu0", "psu.failure", "ipmi", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, false, true, messages.StillRaised,
 		},
 		"it answers and falls silent": {
@@ -301,26 +301,26 @@ func TestWhoSawTheFaultIsReadFromTheEvidence(t *testing.T) {
 		want   view
 	}{
 		"a kernel log": {
-			[]schemas.Alert{told("e1", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)},
+			[]schemas.Alert{alert("e1", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)},
 			schemas.KindGPU, viewHost,
 		},
 		"a controller": {
-			[]schemas.Alert{told("e1", part, "temp.high", "redfish", "", schemas.SeverityCritical, effect)},
+			[]schemas.Alert{alert("e1", part, "temp.high", "redfish", "", schemas.SeverityCritical, effect)},
 			schemas.KindGPU, viewBoard,
 		},
 		"both: the closest": {
 			[]schemas.Alert{
-				told("e1", part, "bmc.sel", "ipmi", "", schemas.SeverityCritical, effect),
-				told("e2", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect),
+				alert("e1", part, "bmc.sel", "ipmi", "", schemas.SeverityCritical, effect),
+				alert("e2", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect),
 			},
 			schemas.KindGPU, viewHost,
 		},
 		"a rule over its readings": {
-			[]schemas.Alert{told("e1", part, "gpu.stalled", "rule", schemas.StateRaised, schemas.SeverityError, effect)},
+			[]schemas.Alert{alert("e1", part, "gpu.stalled", "rule", schemas.StateRaised, schemas.SeverityError, effect)},
 			schemas.KindGPU, viewHost,
 		},
 		"only of others on the server": {
-			[]schemas.Alert{told("e1", server, "host.panic", "kmsg", "", schemas.SeverityCritical, effect)},
+			[]schemas.Alert{alert("e1", server, "host.panic", "kmsg", "", schemas.SeverityCritical, effect)},
 			schemas.KindPSU, viewBoard,
 		},
 		"nobody": {nil, schemas.KindPort, viewNetwork},

@@ -32,7 +32,7 @@ const (
 var waits = []string{railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
-// planned, not done: observe and dry-run look at the whole ladder at once.
+// planned, not done: observe and dry-run examine the whole ladder at once.
 func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung int, planned bool) ([]schemas.Rail, error) {
 	r := p.Ladder[rung]
 	now := c.store.now()
@@ -141,9 +141,9 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	return out, nil
 }
 
-// looks says whether the world is read again before a rung: a server that was
+// rechecks reports whether the world is read again before a rung: a server that was
 // drained an hour ago may have been given back since.
-func looks(r policy.Rung) bool {
+func rechecks(r policy.Rung) bool {
 	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
 }
 
@@ -152,8 +152,8 @@ func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon
 // releases says whether a rung gives capacity back.
 func releases(kind string) bool { return kind == kindUncordon }
 
-// look asks the scheduler whether no job runs on the server and none will start.
-func (c *Controller) look(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
+// recheck asks the scheduler whether no job runs on the server and none will start.
+func (c *Controller) recheck(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
 	var out []schemas.Rail
 	for _, kind := range r.Needs {
 		rem := c.d.Remediators[kind]

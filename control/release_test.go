@@ -246,7 +246,7 @@ func TestAServerWhosePartFailsAgainBeforeItsReturnStaysOut(t *testing.T) {
 			if a.Kind == "uncordon" { // the part has been silent for longer than the quiet time
 				time.Sleep(50 * time.Millisecond) // that silence
 			}
-			b.say(c, "approve", a)
+			b.intend(c, "approve", a)
 		}
 		u := kind(as, "uncordon")
 		return strings.Contains(u.Detail, railHolds) || u.State == schemas.ActionDone
