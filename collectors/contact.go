@@ -47,7 +47,7 @@ type watch struct {
 	contacted bool // in this run
 	misses    int
 	first     time.Time // of the misses
-	settled   bool      // known to be in contact, nothing to tell
+	settled   bool      // known to be in contact, nothing to report
 }
 
 func newWatch(ctx context.Context, r *Runner, inst *instance, em *emitter) *watch {
@@ -71,20 +71,20 @@ func (w *watch) seen() bool {
 }
 
 // alive notes that the device answers; the first time after a loss, or after
-// the start, it tells the return of contact where a loss was told.
+// the start, it reports the return of contact where a loss was reported.
 func (w *watch) alive() {
 	w.mu.Lock()
 	w.contacted, w.misses = true, 0
-	tell := !w.settled && w.st != nil
+	due := !w.settled && w.st != nil
 	w.mu.Unlock()
-	if tell && w.tell(schemas.StateCleared, nil) {
+	if due && w.report(schemas.StateCleared, nil) {
 		w.mu.Lock()
 		w.settled = true
 		w.mu.Unlock()
 	}
 }
 
-// miss notes a run that ended with an error, and tells the loss when there were
+// miss notes a run that ended with an error, and reports the loss when there were
 // enough of them for long enough.
 func (w *watch) miss(err error) {
 	w.mu.Lock()
@@ -101,14 +101,14 @@ func (w *watch) miss(err error) {
 	}
 	w.mu.Unlock()
 	if lost && w.st != nil {
-		w.tell(schemas.StateRaised, err)
+		w.report(schemas.StateRaised, err)
 	}
 }
 
-// tell moves the shared condition, publishes its edges, and reports whether the
-// condition is now as told. The event goes out before the position is set: a
-// crash between the two tells the edge twice rather than never.
-func (w *watch) tell(state string, cause error) bool {
+// report moves the shared condition, publishes its edges, and reports whether the
+// condition is now as reported. The event goes out before the position is set: a
+// crash between the two reports the edge twice rather than never.
+func (w *watch) report(state string, cause error) bool {
 	st := w.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -152,7 +152,7 @@ func (w *watch) tell(state string, cause error) bool {
 
 func (w *watch) cursor() string { return "contact." + w.inst.loss }
 
-// load reads what the process before this one has told; st.mu is held.
+// load reads what the process before this one has reported; st.mu is held.
 func (w *watch) load() bool {
 	st, c := w.st, w.r.settings.Cursors
 	if c == nil {

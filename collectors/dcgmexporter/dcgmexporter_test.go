@@ -87,7 +87,7 @@ func (h *host) scrapeAs(t *testing.T, cfg *Config, s collectors.Settings, url st
 	return x
 }
 
-func told(rec *collectortest.Recorder) []string {
+func events(rec *collectortest.Recorder) []string {
 	var out []string
 	for _, ev := range rec.Events() {
 		out = append(out, strings.Join([]string{ev.Type, ev.Code, ev.State, ev.Attrs["part"], string(ev.Severity)}, " "))
@@ -113,7 +113,7 @@ func TestMissingGPUIsToldAndCleared(t *testing.T) {
 	step(1)
 	h.mask.Store(5)
 	step(1)
-	if got := told(rec); len(got) != 0 {
+	if got := events(rec); len(got) != 0 {
 		t.Fatalf("told after one miss: %v", got)
 	}
 	step(3)
@@ -122,7 +122,7 @@ func TestMissingGPUIsToldAndCleared(t *testing.T) {
 	h.mask.Store(7)
 	step(2)
 	want := []string{"gpu.missing STALE raised gpu1 error", "gpu.missing STALE cleared gpu1 info"}
-	if d := cmp.Diff(want, told(rec)); d != "" {
+	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
 	}
 }
@@ -145,7 +145,7 @@ func TestThrottlingAndUncorrectableErrors(t *testing.T) {
 		"gpu.clocks_throttled HW_POWER_BRAKE raised gpu0 warning", "gpu.ecc_ue DRAM  gpu0 critical",
 		"gpu.clocks_throttled HW_POWER_BRAKE cleared gpu0 info",
 	}
-	if d := cmp.Diff(want, told(rec)); d != "" {
+	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
 	}
 }
@@ -290,7 +290,7 @@ func TestTheXIDGaugeMakesEventsWhereNobodyReadsTheKernelLog(t *testing.T) {
 			if tc.want {
 				want = []string{"gpu.xid 48  gpu0 critical", "gpu.xid 79  gpu0 critical", "gpu.xid 48  gpu0 critical", "gpu.xid 79  gpu0 critical"}
 			}
-			if d := cmp.Diff(want, told(rec)); d != "" {
+			if d := cmp.Diff(want, events(rec)); d != "" {
 				t.Error(d)
 			}
 			ids := map[string]bool{}
@@ -324,13 +324,13 @@ func TestWhatAGaugeShowedBeforeAnybodyLookedIsNoEventOfNow(t *testing.T) {
 	h.xid.Store(31)
 	h.dbe.Store(9)
 	step()
-	if got := told(rec); len(got) != 0 {
+	if got := events(rec); len(got) != 0 {
 		t.Fatalf("told of the past: %v", got)
 	}
 	h.xid.Store(48)
 	h.dbe.Store(10)
 	step()
-	if d := cmp.Diff([]string{"gpu.ecc_ue DRAM  gpu0 critical", "gpu.xid 48  gpu0 critical"}, told(rec)); d != "" {
+	if d := cmp.Diff([]string{"gpu.ecc_ue DRAM  gpu0 critical", "gpu.xid 48  gpu0 critical"}, events(rec)); d != "" {
 		t.Error(d)
 	}
 }

@@ -156,7 +156,7 @@ func synced() *gpb.SubscribeResponse {
 	return &gpb.SubscribeResponse{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}}
 }
 
-func told(rec *collectortest.Recorder) []string {
+func events(rec *collectortest.Recorder) []string {
 	var out []string
 	for _, ev := range rec.Events() {
 		out = append(out, strings.Join([]string{ev.Type, ev.Code, ev.State, ev.Attrs["part"]}, " "))
@@ -168,7 +168,7 @@ func wait(t *testing.T, rec *collectortest.Recorder, n int) {
 	t.Helper()
 	waittest.Until(t, func() error {
 		if len(rec.Events()) < n {
-			return fmt.Errorf("only %v", told(rec))
+			return fmt.Errorf("only %v", events(rec))
 		}
 		return nil
 	})
@@ -212,7 +212,7 @@ func TestWhatChangedWhileNobodyLookedIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{"port.down  raised Ethernet3", "port.down  raised Ethernet1", "port.down  cleared Ethernet3"}
-	if d := cmp.Diff(want, told(rec)); d != "" {
+	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
 	}
 }
@@ -230,13 +230,13 @@ func TestFlappingPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for _, s := range told(rec) {
+	for _, s := range events(rec) {
 		if s == "port.flap  raised Ethernet1" {
 			n++
 		}
 	}
 	if n != 1 {
-		t.Errorf("told %v", told(rec))
+		t.Errorf("told %v", events(rec))
 	}
 }
 

@@ -43,7 +43,7 @@ func (h *host) boot(id string) {
 	}
 }
 
-func (h *host) say(text string) {
+func (h *host) log(text string) {
 	h.t.Helper()
 	f, err := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -85,17 +85,17 @@ func waitEvents(t *testing.T, rec *collectortest.Recorder, n int) []schemas.Even
 func TestFollowsLinesAndReboot(t *testing.T) {
 	h, rec := newHost(t), collectortest.NewRecorder()
 	h.boot("boot-a")
-	h.say("Linux version 6.8.0")
+	h.log("Linux version 6.8.0")
 	stop, _ := h.start(collectortest.Settings(), rec)
 	waitEvents(t, rec, 1)
-	h.say(fallen)
+	h.log(fallen)
 	ev := waitEvents(t, rec, 2)
 	if ev[0].Type != "host.reboot" || ev[0].Code != "boot" || ev[1].Code != "79" || ev[1].Resource != "gpu-1" ||
 		ev[1].Attr("boot_id") != "boot-a" {
 		t.Errorf("%+v", ev)
 	}
 	h.boot("boot-b")
-	h.say("Linux version 6.8.0")
+	h.log("Linux version 6.8.0")
 	ev = waitEvents(t, rec, 3)
 	if ev[2].Code != "unclean" || ev[2].Attr("boot_id") != "boot-b" {
 		t.Errorf("%+v", ev[2])
@@ -104,7 +104,7 @@ func TestFollowsLinesAndReboot(t *testing.T) {
 	best := time.Hour
 	for n := 4; n < 14 && best > 500*time.Millisecond; n++ {
 		began := time.Now()
-		h.say(fallen)
+		h.log(fallen)
 		waitEvents(t, rec, n)
 		best = min(best, time.Since(began))
 	}
@@ -147,15 +147,15 @@ func TestARecordOfSeveralLinesAndWhatAProgramWrites(t *testing.T) {
 func TestRestartTellsNothingTwice(t *testing.T) {
 	h, s := newHost(t), collectortest.Settings()
 	h.boot("boot-a")
-	h.say(fallen)
+	h.log(fallen)
 	first := collectortest.NewRecorder()
 	stop, _ := h.start(s, first)
 	a := waitEvents(t, first, 1)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
-	h.say("systemd-shutdown[1]: Rebooting.")
-	h.say(fallen)
+	h.log("systemd-shutdown[1]: Rebooting.")
+	h.log(fallen)
 
 	second := collectortest.NewRecorder()
 	stop, _ = h.start(s, second)
@@ -181,7 +181,7 @@ func TestRestartTellsNothingTwice(t *testing.T) {
 func TestEventsThatWereNotTakenAreToldAgain(t *testing.T) {
 	h, s, rec := newHost(t), collectortest.Settings(), collectortest.NewRecorder()
 	h.boot("boot-a")
-	h.say(fallen)
+	h.log(fallen)
 	rec.Fail(errors.New("bus is gone"))
 	_, end := h.start(s, rec)
 	if err := end(); err == nil {
@@ -200,13 +200,13 @@ func TestLostRecordsAreCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	s.Metrics = reg
 	h.boot("boot-a")
-	h.say("one")
+	h.log("one")
 	h.seq = 5
-	h.say(fallen)
+	h.log(fallen)
 	f, _ := os.OpenFile(h.path, os.O_APPEND|os.O_WRONLY, 0)
 	_, _ = f.WriteString("garbage\n SUBSYSTEM=pci\n")
 	_ = f.Close()
-	h.say(fallen)
+	h.log(fallen)
 	stop, _ := h.start(s, rec)
 	waitEvents(t, rec, 2)
 	if err := stop(); err != nil {
@@ -225,7 +225,7 @@ func TestHostThatIsDownIsAMiss(t *testing.T) {
 		t.Errorf("no log: %v", err)
 	}
 	h.boot("boot-a")
-	h.say(fallen)
+	h.log(fallen)
 	_, end = h.start(collectortest.Settings(), rec)
 	waitEvents(t, rec, 1)
 	_ = os.Remove(h.path)
@@ -297,7 +297,7 @@ func TestALogThatBeganAnewWithinABootIsRead(t *testing.T) {
 			h, rec, s := newHost(t), collectortest.NewRecorder(), collectortest.Settings()
 			h.boot("boot-a")
 			for range 3 {
-				h.say(fallen)
+				h.log(fallen)
 			}
 			stop, _ := h.start(s, rec)
 			waitEvents(t, rec, 3)
@@ -316,7 +316,7 @@ func TestALogThatBeganAnewWithinABootIsRead(t *testing.T) {
 			}
 			again := collectortest.NewRecorder()
 			stop, _ = h.start(s, again)
-			h.say("NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=x, Ch 00000008") // comes after all that was read before
+			h.log("NVRM: Xid (PCI:0000:1b:00): 31, pid=1, name=x, Ch 00000008") // comes after all that was read before
 			if evs := waitEvents(t, again, 1); evs[0].Code != "31" {
 				t.Errorf("after a restart %+v is told again", evs[0])
 			}

@@ -281,7 +281,7 @@ func (r *reader) reportSeries(src *source, key [2]string, several bool, list []v
 	}
 	own := "metric " + id + " " + prop
 	if s := cat.byID[own]; s != nil {
-		return s.say(r, text)
+		return s.inState(r, text)
 	}
 	kind, part := ownerOf(path)
 	owner := cmp.Or(kind, schemas.KindServer)
@@ -325,7 +325,7 @@ func (r *reader) reportSeries(src *source, key [2]string, several bool, list []v
 		return s
 	}
 	s.text = make(map[string]collectors.Ref)
-	return s.say(r, text)
+	return s.inState(r, text)
 }
 
 // unless returns the series unless a condition holds.
@@ -339,8 +339,8 @@ func (s *series) unless(no bool) *series {
 // mostStates bounds the states of one value: text that is none, such as a time, has many.
 const mostStates = 8
 
-// say gives a state a series of its own; nil where the value has said too many.
-func (s *series) say(r *reader, text string) *series {
+// inState returns the series of a state, which has one of its own; nil where the value has shown too many.
+func (s *series) inState(r *reader, text string) *series {
 	if (s.text == nil) != (text == "") {
 		return nil
 	}

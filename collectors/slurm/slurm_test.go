@@ -117,7 +117,7 @@ func newPoller(t *testing.T, url string, s collectors.Settings, tok string) *pol
 	return p
 }
 
-func said(rec *collectortest.Recorder) []string {
+func events(rec *collectortest.Recorder) []string {
 	var out []string
 	for _, ev := range rec.Events() {
 		out = append(out, strings.TrimSpace(ev.Resource+" "+ev.Type+" "+ev.Code))
@@ -156,7 +156,7 @@ func TestOnlyChangesAreToldAlsoAfterARestart(t *testing.T) {
 		"job-7 workload.state RUNNING", "n1 node.state ALLOCATED", "job-7 workload.state FAILED", "job-7 workload.failed 134",
 		"n1 node.state DRAIN", "n1 node.state IDLE",
 	}
-	if d := cmp.Diff(want, said(rec)); d != "" {
+	if d := cmp.Diff(want, events(rec)); d != "" {
 		t.Error(d)
 	}
 }
@@ -171,7 +171,7 @@ func TestVanishedJobIsClosed(t *testing.T) {
 	_ = p.poll(context.Background(), rec)
 	c.set(``, ``)
 	_ = p.poll(context.Background(), rec)
-	if d := cmp.Diff([]string{"job-7 workload.state RUNNING", "job-7 workload.state UNKNOWN"}, said(rec)); d != "" {
+	if d := cmp.Diff([]string{"job-7 workload.state RUNNING", "job-7 workload.state UNKNOWN"}, events(rec)); d != "" {
 		t.Error(d)
 	}
 }
