@@ -79,7 +79,7 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 		out.Recommendation = &schemas.Recommendation{Action: "ticket", Target: e.g.name[root]}
 	}
 	out.Lanes = e.laneView(inc, v)
-	summary, sentences := e.say(inc, v)
+	summary, sentences := e.explain(inc, v)
 	out.Summary, out.Sentences = &summary, sentences
 	text := make([]string, 0, len(sentences)+1)
 	text = append(text, messages.Text(summary.ID, summary.Args))
@@ -358,8 +358,8 @@ func (e *Engine) ranOn(job node) map[node]bool {
 	return servers
 }
 
-// say explains an incident in sentences, each with the lanes that prove it.
-func (e *Engine) say(inc *incident, v *view) (schemas.Sentence, []schemas.Sentence) {
+// explain puts an incident into sentences, each with the lanes that prove it.
+func (e *Engine) explain(inc *incident, v *view) (schemas.Sentence, []schemas.Sentence) {
 	_, fault := e.cause(inc)
 	root, server := e.g.name[v.root], ""
 	if s := e.g.server(v.root); s != none {

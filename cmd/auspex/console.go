@@ -41,15 +41,15 @@ type told struct {
 	at   time.Time
 }
 
-// calm is how often a revision of the same incident is told.
+// calm is how often a revision of the same incident is emitted.
 const calm = 10 * time.Second
 
 func newConsole(out io.Writer, log *slog.Logger) *console {
 	return &console{out: out, log: log, told: map[string]told{}, held: map[string]line{}}
 }
 
-// tell writes a line once for each text of an id.
-func (c *console) tell(id string, l line) {
+// emit writes a line once for each text of an id.
+func (c *console) emit(id string, l line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, id)
@@ -60,7 +60,7 @@ func (c *console) tell(id string, l line) {
 	fmt.Fprintf(c.out, "%s  %-10s  %s\n", l.at.UTC().Format(time.TimeOnly), l.kind, l.text)
 }
 
-// revise tells a new text of an id at once when the last one is calm old, and
+// revise emits a new text of an id at once when the last one is calm old, and
 // later otherwise.
 func (c *console) revise(id string, l line) {
 	c.mu.Lock()
@@ -71,10 +71,10 @@ func (c *console) revise(id string, l line) {
 		return
 	}
 	c.mu.Unlock()
-	c.tell(id, l)
+	c.emit(id, l)
 }
 
-// flush tells what was held back long enough.
+// flush emits what was held back long enough.
 func (c *console) flush() {
 	c.mu.Lock()
 	due := map[string]line{}
@@ -85,7 +85,7 @@ func (c *console) flush() {
 	}
 	c.mu.Unlock()
 	for id, l := range due {
-		c.tell(id, l)
+		c.emit(id, l)
 	}
 }
 
@@ -135,9 +135,9 @@ func (c *console) incident(v []byte) error {
 	}
 	switch {
 	case i.MergedInto != "":
-		c.tell(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s is part of %s", i.ID, i.MergedInto)})
+		c.emit(i.ID, line{i.Updated, "incident", fmt.Sprintf("%s is part of %s", i.ID, i.MergedInto)})
 	case i.Closed != nil:
-		c.tell(i.ID, line{*i.Closed, "closed", i.RootCause.Resource + " " + i.RootCause.Fault})
+		c.emit(i.ID, line{*i.Closed, "closed", i.RootCause.Resource + " " + i.RootCause.Fault})
 	default:
 		events := "events"
 		if i.Count() == 1 {
@@ -184,7 +184,7 @@ func (c *console) action(v []byte) error {
 			text.WriteString("; " + more)
 		}
 	}
-	c.tell(a.ID, line{a.Time, "action", text.String()})
+	c.emit(a.ID, line{a.Time, "action", text.String()})
 	return nil
 }
 
@@ -243,5 +243,5 @@ func (c *console) fault(text []byte) {
 		on = fmt.Sprintf("%s and %d more", strings.Join(e.Targets[:3], ", "), len(e.Targets)-3)
 	}
 	say := fmt.Sprintf("%s on %s (%s)", e.Code, on, verb)
-	c.tell("fault/"+e.Time.String()+say, line{e.Time, "fault", say})
+	c.emit("fault/"+e.Time.String()+say, line{e.Time, "fault", say})
 }
