@@ -18,10 +18,12 @@ import (
 	"auspex/schemas/faults/propagation"
 )
 
-// Times of the engine, in event time.
+// Times of the engine, in event time. They are chosen, not derived: a minute is some
+// rounds of the collectors and what clocks may differ by, ten to thirty minutes are
+// what operators call the same trouble.
 const (
 	settle      = 500 * time.Millisecond // a group of signs is weighed again at most so often while it grows fast
-	emitEvery   = time.Second            // an incident whose cause stays is told again at most so often
+	emitEvery   = time.Second            // an incident whose cause stays is published again at most so often
 	forgetEvery = 10 * time.Minute
 	forget      = 2 * time.Hour    // a sign that no fault explains; longer than any precursor
 	quietClear  = 15 * time.Minute // a condition that began so long after another is not one with it
@@ -36,6 +38,9 @@ const (
 	againApart  = time.Minute // reports of one type that are nearer say the same
 	lossTold    = time.Minute // a device is told to be out of contact so long after it was lost, at most
 	backAgain   = 2 * time.Minute
+	clockOff    = 5 * time.Minute  // by which the clock of a board controller may be off
+	drained     = 10 * time.Minute // after it is back, what a device wrote while it was lost has been read
+	precursor   = time.Minute      // what may come longer before a fault does not say when it began
 	contactKept = 30 * time.Minute // longer than any sign of a fault is waited for
 )
 
@@ -73,6 +78,17 @@ func (c CloseAfter) Validate() error {
 func (c CloseAfter) sweep() time.Duration {
 	return min(time.Minute, min(c.Cleared, c.Repaired, c.Silent)/2)
 }
+
+// kindStep is by how many nats each further kind in the list of a fault is the less
+// likely one to have it. It breaks ties: a fifth, less than any sign is worth.
+const kindStep = 0.2
+
+// A group of at most solveSmall signs is weighed with every event, a larger one when a
+// solveShare of it is new: what all weighings cost then grows with the events alone.
+const (
+	solveSmall = 128
+	solveShare = 4 // 1/4
+)
 
 // fact is one event, as an incident remembers it.
 type fact struct {
@@ -427,7 +443,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 		return true
 	}
 	e.dirty = append(e.dirty, s)
-	if e.lastCost < 128 || len(e.dirty)*4 > e.lastCost {
+	if e.lastCost < solveSmall || len(e.dirty)*solveShare > e.lastCost {
 		e.solve()
 	}
 	e.emitDue(false)
@@ -742,10 +758,10 @@ func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Tim
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
 		lost := false
 		for _, c := range e.contact[e.g.server(n)] {
-			if c.from.IsZero() || !c.to.IsZero() && obs.Sub(c.to) >= 10*time.Minute {
+			if c.from.IsZero() || !c.to.IsZero() && obs.Sub(c.to) >= drained {
 				continue
 			}
-			if lost = true; late >= lateRead && late < forget && !ev.Time.Before(c.from.Add(-5*time.Minute)) {
+			if lost = true; late >= lateRead && late < forget && !ev.Time.Before(c.from.Add(-clockOff)) {
 				return ev.Time, false
 			}
 		}
@@ -888,7 +904,7 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
 	for i, k := range fault.Kinds {
 		if k == e.g.kindOf(key.node) {
-			h.prior -= 0.2 * float64(i)
+			h.prior -= kindStep * float64(i)
 		}
 	}
 	e.suspects[key] = h
@@ -995,12 +1011,12 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			h.lo, h.hi = lo, hi
 		}
 	}
-	if s.said && !cl.Later && cl.Before <= time.Minute && (h.onset.IsZero() || s.at.Before(h.onset)) {
+	if s.said && !cl.Later && cl.Before <= precursor && (h.onset.IsZero() || s.at.Before(h.onset)) {
 		h.onset = s.at
 	}
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
-	if d := s.at.Sub(h.jobsAt); s.said && !cl.Later && !h.jobsAt.IsZero() && d.Abs() > time.Minute {
+	if d := s.at.Sub(h.jobsAt); s.said && !cl.Later && !h.jobsAt.IsZero() && d.Abs() > precursor {
 		e.rehire(h, s.at)
 	}
 	return true

@@ -317,7 +317,7 @@ func (e *Engine) supplies(of []node, root *suspect) (all, lost, mute int) {
 	if kind < 0 || root == nil {
 		return 0, 0, 0
 	}
-	due := e.onset(root).Add(time.Minute)
+	due := e.onset(root).Add(effectSoon)
 	for _, p := range of {
 		for _, psu := range e.g.links[linkPowers].out[p] {
 			dev := e.g.server(psu)

@@ -11,25 +11,82 @@ import (
 	"auspex/schemas/faults/propagation"
 )
 
-// The shares of the model are uncertain: a class is a beta-binomial with this
-// concentration, so that twelve of twelve and nine of twelve both fit.
-const concentration = 3.0
+// The model. A fault that is there shows a class of signs with probability Shows,
+// and then on each of n parts with an unknown chance x, the same for all of them; a
+// sign that no fault shows is there by itself with probability leak. A sign has one
+// owner: of the causes of a noisy-OR (Pearl, Probabilistic Reasoning in Intelligent
+// Systems, 1988, 4.3) the likeliest counts, the others not. The score of a fault is
+// then the log-odds of "it is there and shows these" against "all of them came by
+// themselves",
+//
+//	score = prior + sum over classes of [fit + sum over its signs of (weight - distance)]
+//
+// with fit = log P(k of n show), see [Engine.fit], weight = -log(leak), and the
+// silence by itself of a part, log(1-leak), taken for 0. The set of faults is found
+// greedily, best first, then improved: signs change hands, sets replace one fault,
+// one fault replaces many.
+//
+// The priors, shares and leaks are those of propagation.yaml. The numbers below that
+// name no source are not derived: they were chosen by hand, and the drawn storms of
+// the tests, whose probabilities and delays vary, hold what they lead to.
+
+// x is uncertain: it is drawn from Beta(share*c, (1-share)*c), so that k of n follow
+// a beta-binomial (Skellam, 1948). The concentration c is the number of earlier parts
+// that the share of the model is worth, and gives x the variance share(1-share)/(c+1).
+const (
+	concentration = 3.0 // the shares are orders of magnitude: from three parts on, what is seen weighs more
+	// Where something else may carry the load, it does for all or for none: at c = 1
+	// the density is highest at both ends, and one part that shows moves the mean of x
+	// half of the way to 1.
+	sharing  = 1.0
+	betaEdge = 1e-3   // keeps the distribution proper at a share of 1, where a single part that is silent costs log(3000)
+	tiny     = 1e-300 // keeps the logarithm of what the model calls impossible finite
+	unheard  = 0.05   // chance that a sign was there and no event of it came through
+)
+
+// Log-odds of decisions, in nats: 1 is a factor of 2.7.
+const (
+	keepBonus = 1.0 // that a decision made earlier has before another: names do not change for less
+	stealGain = 1.0 // that it must gain to take signs from a fault that explains them too
+	moveGain  = 0.1 // the same for a class of signs between two faults that both stand: no going to and fro
+	// A state on the way of a fault that is known, soon after it, is hardly ever one
+	// of its own: servers crash about once a year, which gives ten minutes odds of
+	// exp(-11). The prior has a part of that; this is a cautious part of the rest.
+	coincidence = 2.0
+	badFit      = -6.0 // of the shares, 1 in 400, below which several faults are tried for one
+	// Reports of one fault hang together by more than the model knows (one sensor, one
+	// board, one poller), so each says less than if it were alone: odds are raised to
+	// 1/spread, as in a power posterior (Grünwald, The Safe Bayesian, 2012), prior and all.
+	spread    = 2.0
+	certainty = 0.97 // the rest is left to causes that the model does not have
+
+	suspectMin = 0.005 // half a per cent: less is shown as none
+	scoreUnits = 1e6   // of a nat: scores that differ by less, from adding up in another order, are equal
+)
+
+// A sign is hardly ever there by itself from a leak of 1 in 1000 down; the tenth
+// above is for rounding.
+const surelyLeak = 0.001 * 1.1
+
+// The lag from a fault to its signs has a heavy tail, of which the model gives only the
+// bounds: within them the odds of a fault fall with (1 + lag/lagScale)^-lagPower. Up to
+// the scale, about the time between two polls, lags are alike; beyond it each doubling costs
+// a fifth of the odds, enough to choose between equals, too little against a witness.
+const (
+	lagScale = 30.0 // seconds
+	lagPower = 0.3
+)
 
 const (
-	keepBonus  = 1.0  // log-odds that a decision made earlier has before another
-	stealGain  = 1.0  // log-odds that it must gain to take signs from a fault that explains them too
-	certainty  = 0.97 // never surer than the knowledge is complete
-	spread     = 2.0  // the log-odds of different explanations are this much too far apart
-	suspectMin = 0.005
-	// A state on the way of a fault that is known, soon after it, is hardly ever one
-	// of its own: servers crash about once a year.
-	coincidence = 2.0
-	badFit      = -6.0 // log-likelihood of the shares below which several faults are tried for one
-	sharing     = 1.0  // concentration where something else may carry the load: it does for all or for none
-	unheard     = 0.05 // chance that a sign was there and no event of it came through
-
-	unknownConfidence = 0.1
+	unknownConfidence = 0.1 // no cause is named: low, and not computed
 	unknownNear       = 5 * time.Minute
+
+	foldEarly = time.Minute     // a state is heard of at most so long before what brings it about
+	foldLate  = 5 * time.Minute // and at most so long after it is due: hosts are lost after rounds without an answer
+
+	effectSoon = time.Minute // mean delay of the signs of a state, for which the model gives none
+
+	confidenceSteps = 50.0 // in which confidence is published
 
 	shadow = time.Minute // a server that goes down takes along what failed so shortly before or after
 )
@@ -69,7 +126,7 @@ type told struct {
 	closed, gone    bool
 }
 
-// same says whether a state is not worth telling after another.
+// same says whether a state is not worth publishing after another.
 func (t told) same(o told) bool {
 	return t.facts == o.facts && t.signs == o.signs && !t.turned(o)
 }
@@ -78,13 +135,14 @@ func (t told) same(o told) bool {
 func (t told) turned(o told) bool {
 	d := math.Abs(t.confidence - o.confidence)
 	t.confidence, t.signs, t.facts = o.confidence, o.signs, o.facts
-	return t != o || d >= 0.03
+	return t != o || d >= 1.5/confidenceSteps // more than one step, whatever the rounding
 }
 
-// due says whether a state is to be told so long after another. Each state
-// lists all events, so one that only grows is told in proportion to what it has
+// due says whether a state is due to be published so long after another. Each
+// lists all events, so one that only grows is published in proportion to what it has
 // become, once a second while it is small, and parts that join sooner than
-// events more of the same.
+// events more of the same. Lists that are published whenever they have grown by a
+// sixteenth are 17 times the last one in all; the waits between are chosen by hand.
 func (t told) due(o told, since time.Duration) bool {
 	if since < emitEvery || t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
 		return since >= emitEvery
@@ -159,7 +217,9 @@ func (e *Engine) momentary(s *sign) bool {
 	return s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Hold > 0 && e.leak(s) == e.model.Signs[s.kind].Young
 }
 
-// weight is how much less likely the sign is when nothing explains it.
+// weight is -log of the leak, the log-likelihood ratio of a sign that a fault shows
+// for sure. Reports that come again are independent but for a factor: each
+// multiplies the leak by Again, down to Rare.
 func (e *Engine) weight(s *sign) float64 {
 	if !s.said || s.kind >= len(e.model.Signs) {
 		return 0
@@ -180,7 +240,7 @@ func (e *Engine) weight(s *sign) float64 {
 
 // surely says whether a sign is hardly ever there by itself.
 func (e *Engine) surely(s *sign) bool {
-	return s.kind >= len(e.model.Signs) || e.weight(s) >= -math.Log(0.0011)
+	return s.kind >= len(e.model.Signs) || e.weight(s) >= -math.Log(surelyLeak)
 }
 
 // outcome is k of k+rest parts that show a class of signs, when late/lateSteps
@@ -191,9 +251,17 @@ type outcome struct {
 	late    uint8
 }
 
+// lateSteps is how finely lateness counts, so that few fits are computed.
 const lateSteps = 16
 
-// fit returns the log-likelihood of k signs of weight w in class c of h.
+// fit returns the log-likelihood of k signs of weight w in class c of h. With x from
+// Beta(a, b), the k parts that show and the rest that are silent have probability
+//
+//	E[x^k (1-x)^rest] = B(k+a, rest+b) / B(a, b)
+//
+// (no binomial coefficient: which parts they are is given). Of the rest counts what is
+// due. That nothing shows is also so with probability 1-Shows, and where nothing came
+// through; unheard is added as it is, so that the sum may reach 1.05 in place of 1.
 func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
 	o := outcome{class: cl, k: int32(k)}
@@ -202,13 +270,13 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	}
 	v, ok := e.fits[o]
 	if !ok {
-		a, b := cl.Share*concentration, (1-cl.Share)*concentration+1e-3
+		a, b := betaOf(cl.Share, concentration)
 		missing := float64(o.rest) * float64(o.late) / lateSteps
 		p := math.Exp(logBeta(float64(k)+a, missing+b) - logBeta(a, b))
 		if k == 0 {
 			v = math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
 		} else {
-			v = math.Log(cl.Shows*p + 1e-300)
+			v = math.Log(cl.Shows*p + tiny)
 		}
 		if len(e.fits) > 1<<16 {
 			clear(e.fits)
@@ -218,8 +286,9 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	return v + w
 }
 
-// late says how much of what has not come since onset is due: signs are missed
-// more the longer they are.
+// late says how much of what has not come since onset is due, in lateSteps: the delay
+// of a sign is taken for exponential with mean soon and a second of transport, and
+// 1-exp(-t/mean) is what should have come. From four means on it rounds to all.
 func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
 	if due := e.now.Sub(onset).Seconds() / (soon.Seconds() + 1); due < 4 {
 		return uint8(math.Round(lateSteps * (1 - math.Exp(-max(due, 0)))))
@@ -227,6 +296,10 @@ func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
 	return lateSteps
 }
 
+// betaOf returns the parameters of a beta distribution with mean share.
+func betaOf(share, c float64) (a, b float64) { return share * c, (1-share)*c + betaEdge }
+
+// logBeta returns log B(a, b).
 func logBeta(a, b float64) float64 {
 	x, _ := math.Lgamma(a)
 	y, _ := math.Lgamma(b)
@@ -243,7 +316,7 @@ func distance(h *suspect, s *sign) float64 {
 	if d < 0 {
 		d = -d
 	}
-	return 0.3 * math.Log1p(d.Seconds()/30)
+	return lagPower * math.Log1p(d.Seconds()/lagScale)
 }
 
 // score weighs a suspect by the signs that pick lets through and says which of
@@ -524,7 +597,7 @@ func (e *Engine) contest(accepted, contenders []*suspect) []*suspect {
 			}
 			gain := e.fit(h, c, r.k+dk, r.w+dw) - e.fit(h, c, r.k, r.w)
 			loss := e.classLoss(h, c)
-			if gain-loss <= 0.1 {
+			if gain-loss <= moveGain {
 				continue
 			}
 			for _, s := range r.signs {
@@ -652,7 +725,7 @@ func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain
 				continue
 			}
 			if !g.onset.IsZero() {
-				if d := h.onset.Sub(g.onset); d < -time.Minute || d > f.Delay+5*time.Minute {
+				if d := h.onset.Sub(g.onset); d < -foldEarly || d > f.Delay+foldLate {
 					continue
 				}
 			} else if onset.IsZero() || h.onset.Before(onset) {
@@ -700,9 +773,9 @@ func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain
 			}
 			rest := float64(max(0, n-max(k, pending)))
 			if g.accepted { // else nothing speaks for it but what shows already
-				rest *= float64(e.late(onset, time.Minute)) / lateSteps
+				rest *= float64(e.late(onset, effectSoon)) / lateSteps
 			}
-			a, b := share*c, (1-share)*c+1e-3
+			a, b := betaOf(share, c) // as in fit; a state shows in several ways, and is taken to be missed half as often as a sign
 			none := shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2
 			if k == 0 {
 				if !g.accepted {
@@ -711,7 +784,7 @@ func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain
 				continue
 			}
 			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
-			v := math.Log(shows*p+1e-300) + sum
+			v := math.Log(shows*p+tiny) + sum
 			if g.accepted {
 				v -= math.Log(none)
 			}
@@ -794,7 +867,8 @@ func (e *Engine) shows(n node, state string) bool {
 }
 
 // together is how much likelier a fault is since an equal that stands in for
-// it has it too.
+// it has it too: the share Together of failures takes both, so given one the
+// log-odds of the other are about log(Together) in place of its prior.
 func (e *Engine) together(g *suspect) float64 {
 	for n, o := range e.unfed {
 		if n != g.node && o.fault == g.fault && e.g.parent[n] == e.g.parent[g.node] {
@@ -818,7 +892,7 @@ func (e *Engine) shadowed(g *suspect, states, accepted []*suspect) []*suspect {
 		if i < 0 || a.onset.Sub(states[i].onset).Abs() > shadow {
 			continue
 		}
-		silent := states[i].onset.Add(2 * shadow)
+		silent := states[i].onset.Add(2 * shadow) // what came within the shadow, and its delay, is over
 		tied, again := false, false
 		for c := range a.classes {
 			for _, s := range a.classes[c].signs {
@@ -977,7 +1051,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 			list = append(list, group{h, h.node, groups[h]})
 		}
 	}
-	// Critical signs that nothing explains are told as unknown, and contact that does not come back.
+	// Critical signs that nothing explains are reported as unknown, and contact that does not come back.
 	for _, s := range signs {
 		again := s.often > 1 && e.surely(s)
 		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical && !e.lasting(s) && !again || !e.surely(s) {
@@ -1141,7 +1215,9 @@ func (e *Engine) close(inc *incident) {
 }
 
 // confidence is the probability that the root is the right resource, and what
-// else it could be, by how well each explains the same signs.
+// else it could be, by how well each explains the same signs: scores are log-odds
+// against "no fault", whose score is 0, so the probabilities of the root, its rivals
+// and none are in the ratio exp(score), tempered by spread.
 func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause) {
 	mine := func(s *sign) bool { return s.owner == h }
 	own := e.score(h, mine)
@@ -1182,7 +1258,7 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 		score  int64
 	}
 	alike := func(r rival) equal {
-		return equal{r.h.key.fault, e.g.parent[r.h.node], int64(math.Round(r.score * 1e6))}
+		return equal{r.h.key.fault, e.g.parent[r.h.node], int64(math.Round(r.score * scoreUnits))}
 	}
 	equals := map[equal]int{alike(rival{h, own}): 1}
 	for _, r := range rivals {
@@ -1223,7 +1299,7 @@ func (e *Engine) joined(a, b node) bool {
 	return slices.Contains(l.out[a], b) || slices.Contains(l.in[a], b)
 }
 
-// change notes that an incident may have to be told again.
+// change notes that an incident may have to be published again.
 func (e *Engine) change(inc *incident) {
 	if !inc.queued {
 		inc.queued = true
@@ -1231,7 +1307,7 @@ func (e *Engine) change(inc *incident) {
 	}
 }
 
-// emitDue tells the incidents that changed: at once where the cause or the
+// emitDue publishes the incidents that changed: at once where the cause or the
 // life of the incident did, else at most once a second.
 func (e *Engine) emitDue(now bool) {
 	if len(e.changed) == 0 {
@@ -1309,7 +1385,7 @@ func (e *Engine) emit(inc *incident) {
 	e.out = append(e.out, e.describe(inc))
 }
 
-// steps rounds a confidence to what is worth telling again.
-func steps(p float64) float64 { return math.Round(p*50) / 50 }
+// steps rounds a confidence to what is worth publishing again.
+func steps(p float64) float64 { return math.Round(p*confidenceSteps) / confidenceSteps }
 
 func round(p float64) float64 { return math.Round(p*1000) / 1000 }

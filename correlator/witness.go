@@ -23,6 +23,7 @@ func (e *Engine) blame(h *suspect, yes bool) {
 	default:
 		return
 	}
+	// 2^64 over the golden ratio spreads neighbours (Knuth, TAOCP 3, 6.4).
 	e.cuts ^= (uint64(h.node) + 1) * 0x9e3779b97f4a7c15 //nolint:gosec // the same set gives the same number
 }
 
