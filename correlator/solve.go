@@ -139,7 +139,7 @@ func (t told) turned(o told) bool {
 }
 
 // due says whether a state is due to be published so long after another. Each
-// lists all events, so one that only grows is published in proportion to what it has
+// state lists all events, so one that only grows is published in proportion to what it has
 // become, once a second while it is small, and parts that join sooner than
 // events more of the same. Lists that are published whenever they have grown by a
 // sixteenth are 17 times the last one in all; the waits between are chosen by hand.
