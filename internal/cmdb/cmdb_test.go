@@ -84,7 +84,7 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
   {"id": "dc1", "kind": "site"},
   {"id": "", "kind": "site"},
   {"id": "dc1", "kind": "rack"},
-  {"id": "x", "kind": "toaster"},
+  {"id": "x"},
   {"id": 7, "kind": "rack"},
   {"id": "a", "kind": "server", "parent": "nowhere"},
   {"id": "a/gpu0", "kind": "gpu", "parent": "a"},
@@ -115,7 +115,7 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
 	}
 	for _, s := range []string{
 		"line 6: resources[4]: id: want string, got number", `resources[1]: it has no id`, `resource "dc1": this id is there twice`,
-		`line 5: resource "x": kind "toaster" is not known`,
+		`line 5: resource "x": it has no kind`,
 		`line 7: resource "a": parent "nowhere" is not there`, `resource "a/gpu0": parent "a" is a bad record`, `is a part of itself`,
 		`from "gone"`, `resource "a" is not there`, `line 14: links[4] love from "s1" to "dc1": kind "love" is not known`,
 		"joins a resource with itself", "this link is there twice",
@@ -369,4 +369,18 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("what was good is not: %v", problems)
 		}
 	})
+}
+
+func TestKindsToComeAreKept(t *testing.T) {
+	got, problems := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{
+		{ID: "r1", Kind: schemas.KindRack}, {ID: "r1/chassis1", Kind: "chassis", Parent: "r1"},
+		{ID: "s1", Kind: schemas.KindServer, Parent: "r1/chassis1"},
+	}})
+	s := got.Snapshot()
+	if len(problems) > 0 || s.Rack("s1") != "r1" || s.Server("s1") != "s1" {
+		t.Errorf("%v; s1 stands in rack %q", problems, s.Rack("s1"))
+	}
+	if r, ok := s.Resource("r1/chassis1"); !ok || r.Kind != "chassis" {
+		t.Errorf("%+v", r)
+	}
 }

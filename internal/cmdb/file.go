@@ -59,10 +59,22 @@ func Err(problems []Problem) error {
 	return fmt.Errorf("%w: %s", ErrProblems, b.String())
 }
 
+// kinds are those that Auspex knows something of. Others are kept.
 var kinds = []string{
 	schemas.KindSite, schemas.KindRow, schemas.KindRack, schemas.KindPDU, schemas.KindCRAC, schemas.KindSwitch, schemas.KindPort,
 	schemas.KindServer, schemas.KindBMC, schemas.KindCPU, schemas.KindDIMM, schemas.KindDisk, schemas.KindPSU, schemas.KindFan,
 	schemas.KindNIC, schemas.KindNVSwitch, schemas.KindGPU, schemas.KindPCIeSwitch,
+}
+
+// misspelt returns the known kind that another one is but for capitals; "" where it
+// is none.
+func misspelt(kind string) string {
+	for _, k := range kinds {
+		if k != kind && strings.EqualFold(k, kind) {
+			return k
+		}
+	}
+	return ""
 }
 
 var linkKinds = []string{schemas.LinkPowers, schemas.LinkCools, schemas.LinkNetwork, schemas.LinkNVLink, schemas.LinkPCIe}
@@ -228,7 +240,7 @@ func atLine(text []byte, err error) error {
 }
 
 // Validate keeps the records that fit together and says why the others do not:
-// no id, an id twice, an unknown kind, a parent that is not there or is a part
+// no id or kind, an id twice, a parent that is not there or is a part
 // of its own child, a link that hangs in the air. A record that stands on a bad
 // one is bad too. Workloads keep the resources that are known.
 func Validate(t schemas.Topology) (schemas.Topology, []Problem) { return validate(t, places{}, nil) }
@@ -248,8 +260,10 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		switch {
 		case r.ID == "":
 			bad(fmt.Sprintf("resources[%d]", i), "it has no id")
-		case !slices.Contains(kinds, r.Kind):
-			bad(name, "kind %q is not known", r.Kind)
+		case r.Kind == "":
+			bad(name, "it has no kind")
+		case misspelt(r.Kind) != "":
+			bad(name, "kind %q is spelt %q", r.Kind, misspelt(r.Kind))
 		default:
 			if _, dup := index[r.ID]; dup {
 				bad(name, "this id is there twice; the first one is kept")
