@@ -409,8 +409,10 @@ func TestBudgetsAreThoseThatControlCounted(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	want := []schemas.Budget{
-		{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1}, {Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1},
-		{Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1}, {Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1},
+		{Scope: "fleet", Limit: 4, Used: 2, Reserved: 1},
+		{Scope: "rack", Name: "dc1-r02", Limit: 1, Used: 1},
+		{Scope: "rack", Name: "dc1-r03", Limit: 1, Reserved: 1},
+		{Scope: "rack", Name: "dc1-r07", Limit: 1, Used: 1},
 		{Scope: "hour", Limit: 6, Used: 2, Reserved: 1},
 	}
 	if d := cmp.Diff(want, b.Levels); d != "" {

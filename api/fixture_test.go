@@ -81,9 +81,14 @@ func topology(racks int, jobs ...schemas.Workload) schemas.Topology {
 				kind, model  string
 				first, count int
 			}{
-				{schemas.KindGPU, "H100 SXM5 80GB", 0, 8}, {schemas.KindNVSwitch, "", 0, 4}, {schemas.KindFan, "", 1, 8},
-				{schemas.KindPSU, "3.3 kW", 0, 6}, {schemas.KindNIC, "ConnectX-7", 0, 8}, {schemas.KindCPU, "", 0, 2},
-				{schemas.KindDIMM, "64 GB", 0, 16}, {schemas.KindDisk, "", 0, 2},
+				{schemas.KindGPU, "H100 SXM5 80GB", 0, 8},
+				{schemas.KindNVSwitch, "", 0, 4},
+				{schemas.KindFan, "", 1, 8},
+				{schemas.KindPSU, "3.3 kW", 0, 6},
+				{schemas.KindNIC, "ConnectX-7", 0, 8},
+				{schemas.KindCPU, "", 0, 2},
+				{schemas.KindDIMM, "64 GB", 0, 16},
+				{schemas.KindDisk, "", 0, 2},
 			} {
 				for n := part.first; n < part.first+part.count; n++ {
 					var attrs map[string]string
@@ -386,9 +391,17 @@ func (w *world) seed(t *testing.T) {
 		id, tenant  string
 		first, last int
 	}{
-		{"job-118", "vision", 0, 5}, {"job-121", "speech", 5, 8}, {"job-125", "language", 8, 16}, {"job-129", "physics", 16, 20},
-		{"job-133", "language", 20, 24}, {"job-136", "vision", 24, 30}, {"job-137", "speech", 32, 36}, {"job-138", "robotics", 36, 38},
-		{"job-140", "robotics", 40, 48}, {"job-141", "biology", 50, 54}, {"job-142", "language", 56, 59},
+		{"job-118", "vision", 0, 5},
+		{"job-121", "speech", 5, 8},
+		{"job-125", "language", 8, 16},
+		{"job-129", "physics", 16, 20},
+		{"job-133", "language", 20, 24},
+		{"job-136", "vision", 24, 30},
+		{"job-137", "speech", 32, 36},
+		{"job-138", "robotics", 36, 38},
+		{"job-140", "robotics", 40, 48},
+		{"job-141", "biology", 50, 54},
+		{"job-142", "language", 56, 59},
 	}
 	var workloads []schemas.Workload
 	for _, j := range jobs {
@@ -711,7 +724,7 @@ func (w *world) seed(t *testing.T) {
 		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001",
 		Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone,
 		VerifiedBy: "the scheduler says DRAINED",
-		Rails:      []schemas.Rail{
+		Rails: []schemas.Rail{
 			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"},
 		},
 	}))

@@ -18,7 +18,8 @@ import (
 // Names of the peers that make telemetry.
 const (
 	PeerFill = "fill" // fills a bus, then tells the Tally
-	// writes batches as frames: the length (4 bytes, big-endian) of the device and the device, then the same of the wire form
+	// PeerFrames writes batches as frames: the length (4 bytes, big-endian) of the device and the device, then the
+	// same of the wire form.
 	PeerFrames = "frames"
 )
 

@@ -177,8 +177,12 @@ func newFloodPort(i int, rng *mrand.Rand) floodPort {
 	}
 	for _, name := range floodOptics {
 		p.opticPaths = append(p.opticPaths, &gpb.Path{Elem: []*gpb.PathElem{
-			{Name: "transceiver"}, {Name: "physical-channels"}, {Name: "channel", Key: map[string]string{"index": "0"}}, {Name: "state"},
-			{Name: name}, {Name: "instant"},
+			{Name: "transceiver"},
+			{Name: "physical-channels"},
+			{Name: "channel", Key: map[string]string{"index": "0"}},
+			{Name: "state"},
+			{Name: name},
+			{Name: "instant"},
 		}})
 	}
 	return p

@@ -120,7 +120,8 @@ func TestCauses(t *testing.T) {
 		}, []string{"pdu-r01-a power.feed_loss"}, 0},
 		{
 			"two racks' feeds are two incidents", func(s *scene) { feedLoss(s, 0, 1); feedLoss(s, 0.05, 3) },
-			[]string{"pdu-r01-a power.feed_loss", "pdu-r03-a power.feed_loss"}, 25,
+			[]string{"pdu-r01-a power.feed_loss", "pdu-r03-a power.feed_loss"},
+			25,
 		},
 		{"servers without power are not crashed servers", func(s *scene) {
 			feedLoss(s, 0, 1)

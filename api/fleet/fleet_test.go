@@ -53,27 +53,36 @@ func TestStates(t *testing.T) {
 	}{
 		{"nothing", fleet.Facts{}, fleet.OK, "00000000000"},
 		{
-			"one GPU is the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.fallen_off_bus", "s1")}},
+			"one GPU is the cause",
+			fleet.Facts{Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.fallen_off_bus", "s1")}},
 			fleet.Critical, "00200000000",
 		},
 		{
-			"it hangs on the cause", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s2")}},
+			"it hangs on the cause",
+			fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s2")}},
 			fleet.Affected, "33333333333",
 		},
 		{
-			"single GPUs are hit", fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s1/gpu10")}},
+			"single GPUs are hit",
+			fleet.Facts{Incidents: []schemas.Incident{incident("critical", "pdu-a", "power.feed_loss", "s1", "s1/gpu10")}},
 			fleet.Affected, "00000000003",
 		},
 		{
-			"a mild cause", fleet.Facts{Incidents: []schemas.Incident{incident("warning", "s1/fan1", "cooling.fan_failure")}}, fleet.Warning,
+			"a mild cause",
+			fleet.Facts{Incidents: []schemas.Incident{incident("warning", "s1/fan1", "cooling.fan_failure")}},
+			fleet.Warning,
 			"00000000000",
 		},
 		{
-			"a job is to blame", fleet.Facts{Incidents: []schemas.Incident{incident("error", "job-1", "workload.error", "s1")}}, fleet.OK,
+			"a job is to blame",
+			fleet.Facts{Incidents: []schemas.Incident{incident("error", "job-1", "workload.error", "s1")}},
+			fleet.OK,
 			"00000000000",
 		},
 		{
-			"a part fails next", fleet.Facts{Predictions: []schemas.Prediction{{Resource: "s1/fan1", Probability: 0.7}}}, fleet.Predicted,
+			"a part fails next",
+			fleet.Facts{Predictions: []schemas.Prediction{{Resource: "s1/fan1", Probability: 0.7}}},
+			fleet.Predicted,
 			"00000000000",
 		},
 		{"no contact", fleet.Facts{Silent: map[string]string{"s1": "host"}}, fleet.Unknown, "77777777777"},
@@ -82,16 +91,19 @@ func TestStates(t *testing.T) {
 			"in repair",
 			fleet.Facts{
 				Incidents: []schemas.Incident{incident("critical", "s1/gpu2", "gpu.gsp_hang")},
-				Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeEnforce)},
+				Actions:   []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeEnforce)},
 			},
 			fleet.Acting, "55555555555",
 		},
 		{
-			"a repair is only planned", fleet.Facts{Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeDryRun)}},
+			"a repair is only planned",
+			fleet.Facts{Actions: []schemas.Action{action("reboot", schemas.ActionRunning, schemas.ModeDryRun)}},
 			fleet.OK, "00000000000",
 		},
 		{
-			"taken out", fleet.Facts{Actions: []schemas.Action{action("quarantine", schemas.ActionDone, schemas.ModeEnforce)}}, fleet.Out,
+			"taken out",
+			fleet.Facts{Actions: []schemas.Action{action("quarantine", schemas.ActionDone, schemas.ModeEnforce)}},
+			fleet.Out,
 			"66666666666",
 		},
 		{

@@ -90,18 +90,24 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		want       string
 	}{
 		{
-			"a subquery of every millisecond", "query", url.Values{"query": {`count(count_over_time({__name__=~".+"}[6h:1ms]))`}}, 422,
+			"a subquery of every millisecond", "query",
+			url.Values{"query": {`count(count_over_time({__name__=~".+"}[6h:1ms]))`}},
+			422,
 			"a subquery would be evaluated at 21600001 times",
 		},
 		{"one inside another", "query", url.Values{"query": {`max_over_time(min_over_time(load[3h:1s])[3h:1s])`}}, 422, "a subquery"},
 		{"one in a range", "query_range", rng(`max_over_time(load[3h:1s])`, "1"), 422, "a subquery"},
 		{"windows that overlap", "query_range", rng(`max_over_time(load[3h:2s])`, "0.4"), 422, "looks at more than"},
 		{
-			"parentheses", "query", url.Values{"query": {strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)}}, 400,
+			"parentheses", "query",
+			url.Values{"query": {strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)}},
+			400,
 			"the query has 100001 bytes",
 		},
 		{
-			"fewer parentheses", "query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400,
+			"fewer parentheses", "query",
+			url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}},
+			400,
 			"nests deeper",
 		},
 		{"parentheses that do not close", "query", url.Values{"query": {strings.Repeat("(", 60_000)}}, 400, "nests deeper"},
@@ -116,17 +122,22 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		{"many matchers", "query", url.Values{"query": {"load{" + strings.Repeat(`a!="b",`, 9_000) + "}"}}, 400, "operators"},
 		{"a wide pattern", "query", url.Values{"query": {`count(load{server=~"` + strings.Repeat("s1|", 20_000) + `s2"})`}}, 200, "success"},
 		{
-			"functions of functions", "query", url.Values{"query": {strings.Repeat("abs(", 12_000) + "load" + strings.Repeat(")", 12_000)}}, 400,
+			"functions of functions", "query",
+			url.Values{"query": {strings.Repeat("abs(", 12_000) + "load" + strings.Repeat(")", 12_000)}},
+			400,
 			"nests deeper",
 		},
 		{"many selectors", "series", url.Values{"match[]": strings.Split(strings.Repeat("load ", 4000), " ")}, 400, "selectors are asked for"},
 		{"a long selector", "series", url.Values{"match[]": {`{a="` + strings.Repeat("x", 70_000) + `"}`}}, 400, "bytes"},
 		{
-			"a deep query to be formatted", "format_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}},
+			"a deep query to be formatted", "format_query",
+			url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}},
 			400, "nests deeper",
 		},
 		{
-			"a deep query to be parsed", "parse_query", url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}}, 400,
+			"a deep query to be parsed", "parse_query",
+			url.Values{"query": {strings.Repeat("(", 20_000) + "1" + strings.Repeat(")", 20_000)}},
+			400,
 			"nests deeper",
 		},
 		{"a step below the clock", "query_range", rng("load", "1e-9"), 400, "shorter than 1ms"},
@@ -135,7 +146,8 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		{"too many points", "query_range", rng("load", "0.1"), 400, "11,000 points"},
 		{
 			"too many points over all time", "query_range",
-			url.Values{"query": {"1"}, "start": {"-62135596800"}, "end": {"253402300799"}, "step": {"86400"}}, 400, "11,000 points",
+			url.Values{"query": {"1"}, "start": {"-62135596800"}, "end": {"253402300799"}, "step": {"86400"}},
+			400, "11,000 points",
 		},
 		{"a time that is none", "query", url.Values{"query": {"1"}, "time": {"1e300"}}, 400, "cannot parse"},
 		{"a time after the last", "query", url.Values{"query": {"1"}, "time": {"9e15"}}, 400, "years 1 to 9999"},
@@ -164,30 +176,36 @@ func TestAnswersAndReadsAreBounded(t *testing.T) {
 		want   string
 	}{
 		{
-			"bytes of a range", func(c *prometheus.Config) { c.MaxBytes = 20_000 }, "query", url.Values{"query": {"load[1h]"}, "time": {T(0)}},
+			"bytes of a range", func(c *prometheus.Config) { c.MaxBytes = 20_000 }, "query",
+			url.Values{"query": {"load[1h]"}, "time": {T(0)}},
 			"answer has more than 20000 bytes",
 		},
 		{
 			"bytes of one series", func(c *prometheus.Config) { c.MaxBytes = 2_000 }, "query",
-			url.Values{"query": {`load{server="s1"}[1h]`}, "time": {T(0)}}, "answer has more than 2000 bytes",
+			url.Values{"query": {`load{server="s1"}[1h]`}, "time": {T(0)}},
+			"answer has more than 2000 bytes",
 		},
 		{
-			"bytes of a list of series", func(c *prometheus.Config) { c.MaxBytes = 1_000 }, "series", url.Values{"match[]": {"load"}},
+			"bytes of a list of series", func(c *prometheus.Config) { c.MaxBytes = 1_000 }, "series",
+			url.Values{"match[]": {"load"}},
 			"answer has more than 1000 bytes",
 		},
 		{"bytes of names", func(c *prometheus.Config) { c.MaxBytes = 40 }, "labels", nil, "answer has more than 40 bytes"},
 		{
-			"series of a query", func(c *prometheus.Config) { c.MaxSeries = 49 }, "query", url.Values{"query": {"count(load)"}, "time": {T(0)}},
+			"series of a query", func(c *prometheus.Config) { c.MaxSeries = 49 }, "query",
+			url.Values{"query": {"count(load)"}, "time": {T(0)}},
 			"more than 49 series",
 		},
 		{"series of a list", func(c *prometheus.Config) { c.MaxSeries = 49 }, "series", url.Values{"match[]": {"load"}}, "more than 49 series"},
 		{
 			"series of two selectors", func(c *prometheus.Config) { c.MaxSeries = 75 }, "query",
-			url.Values{"query": {"count(load) + count(load offset 1m)"}, "time": {T(0)}}, "more than 75 series",
+			url.Values{"query": {"count(load) + count(load offset 1m)"}, "time": {T(0)}},
+			"more than 75 series",
 		},
 		{
 			"samples looked at", func(c *prometheus.Config) { c.MaxTouched = 5_000 }, "query",
-			url.Values{"query": {"sum(sum_over_time(load[1h]))"}, "time": {T(0)}}, "more than 5000 samples",
+			url.Values{"query": {"sum(sum_over_time(load[1h]))"}, "time": {T(0)}},
+			"more than 5000 samples",
 		},
 	} {
 		h := over(t, store, tc.change)

@@ -61,7 +61,8 @@ func TestMetricsBecomeEvents(t *testing.T) {
 		}},
 		{"an XID that was there before says nothing", "DCGM_FI_DEV_XID_ERRORS", []float64{31, 31, 79}, []string{"120 gpu.xid/79 "}},
 		{
-			"corrected errors count only when they are many", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", []float64{0, 1, 2, 30},
+			"corrected errors count only when they are many", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+			[]float64{0, 1, 2, 30},
 			[]string{"180 gpu.ecc_ce_rate/HBM "},
 		},
 		{"an uncorrected error counts at once", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", []float64{0, 0, 1, 1}, []string{"120 gpu.ecc_ue/DRAM "}},

@@ -144,7 +144,8 @@ func Handshakes(t *testing.T, try func(t *testing.T, h Handshake) error) {
 		{"a server that is known", Handshake{server(good), trust.TLS{CAFile: ours.File}}, nil},
 		{"a server of another authority", Handshake{server(good), trust.TLS{CAFile: theirs.File}}, []string{"unknown authority"}},
 		{
-			"a certificate that has expired", Handshake{server(ours.Issue(t, past, "127.0.0.1")), trust.TLS{CAFile: ours.File}},
+			"a certificate that has expired",
+			Handshake{server(ours.Issue(t, past, "127.0.0.1")), trust.TLS{CAFile: ours.File}},
 			[]string{"expired"},
 		},
 		{"a certificate of another name", Handshake{server(ours.Issue(t, soon, "elsewhere.example")), trust.TLS{CAFile: ours.File}}, []string{
@@ -155,7 +156,8 @@ func Handshakes(t *testing.T, try func(t *testing.T, h Handshake) error) {
 		}},
 		{
 			"a certificate that the server knows",
-			Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}}, nil,
+			Handshake{mutual(), trust.TLS{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}},
+			nil,
 		},
 		{
 			"a certificate of another authority",

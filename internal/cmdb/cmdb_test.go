@@ -373,7 +373,8 @@ func FuzzRead(f *testing.F) {
 
 func TestKindsToComeAreKept(t *testing.T) {
 	got, problems := cmdb.FromTopology(schemas.Topology{Resources: []schemas.Resource{
-		{ID: "r1", Kind: schemas.KindRack}, {ID: "r1/chassis1", Kind: "chassis", Parent: "r1"},
+		{ID: "r1", Kind: schemas.KindRack},
+		{ID: "r1/chassis1", Kind: "chassis", Parent: "r1"},
 		{ID: "s1", Kind: schemas.KindServer, Parent: "r1/chassis1"},
 	}})
 	s := got.Snapshot()

@@ -115,7 +115,13 @@ func TestEveryFieldOfARecordIsInTheFormats(t *testing.T) {
 	}
 	page := string(b)
 	for _, record := range []any{
-		schemas.Event{}, schemas.Alert{}, schemas.Incident{}, schemas.Prediction{}, schemas.Intent{}, schemas.Action{}, schemas.Rail{},
+		schemas.Event{},
+		schemas.Alert{},
+		schemas.Incident{},
+		schemas.Prediction{},
+		schemas.Intent{},
+		schemas.Action{},
+		schemas.Rail{},
 		schemas.DeadLetter{},
 	} {
 		typ := reflect.TypeOf(record)

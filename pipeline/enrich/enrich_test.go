@@ -54,7 +54,8 @@ func TestEventsFindTheirPart(t *testing.T) {
 		{"by PCI address", schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("pci", "PCI:0000:3d:00")}, "s1/gpu1"},
 		{"by UUID", schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("uuid", "GPU-AA")}, "s1/gpu0"},
 		{
-			"a UUID of another server is not believed", schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("uuid", "GPU-cc", "gpu", "1")},
+			"a UUID of another server is not believed",
+			schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("uuid", "GPU-cc", "gpu", "1")},
 			"s1/gpu1",
 		},
 		{"by index", schemas.Event{Resource: "s1", Type: "gpu.missing", Attrs: attrs("gpu", "0")}, "s1/gpu0"},

@@ -376,7 +376,8 @@ func TestOneKillingIsOneEvent(t *testing.T) {
 			"Memory cgroup out of memory: Killed process 271 (python3) total-vm:8kB", "oom_reaper: reaped process 271 (python3), now anon-rss:0kB",
 		}, []string{"cgroup warning 271 python3"}},
 		{
-			"whole machine", []string{fmt.Sprintf(summary, "CONSTRAINT_NONE", 9), "Out of memory: Killed process 9 (python3) total-vm:8kB"},
+			"whole machine",
+			[]string{fmt.Sprintf(summary, "CONSTRAINT_NONE", 9), "Out of memory: Killed process 9 (python3) total-vm:8kB"},
 			[]string{"global error 9 python3"},
 		},
 		{
