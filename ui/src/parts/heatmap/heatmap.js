@@ -1,5 +1,5 @@
 // The heat map as a component: a canvas, its pointer and its keys, a legend, a table for those who read better.
-import { cls, html, useCallback, useEffect, useMemo, useRef, useState } from '../../lib/html.js';
+import { cls, html, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from '../../lib/html.js';
 import { useStream } from '../../lib/api.js';
 import { fmt, t } from '../../lib/i18n.js';
 import { useKeys } from '../../lib/keys.js';
@@ -35,13 +35,14 @@ export function HeatMap({ picture, by, only, height, onStates }) {
     });
   }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => { // with the drawing: what is seen answers to its keys
+    setWidth(Math.floor(box.current.clientWidth));
     const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry.contentRect.width)));
     watch.observe(box.current);
     return () => watch.disconnect();
   }, []);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!width) return;
     scene.current = new Scene(picture, width, height);
     const { place } = scene.current;
