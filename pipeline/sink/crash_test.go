@@ -101,8 +101,8 @@ func victim(dir string, last bool) error {
 		return err
 	}
 	var events, ids, rows, readings uint64
-	// a condition, in a process that is no test
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	deadline := time.Now().Add(2 * time.Minute)
+	for ; time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) { // a condition, in a process that is no test
 		if err := db.Conn().QueryRow(ctx, "SELECT count(), uniqExact(id) FROM events").Scan(&events, &ids); err != nil {
 			return err
 		}
