@@ -258,7 +258,7 @@ func TestAPageNotFoundHasATitle(t *testing.T) {
 	w := start(t, true)
 	for _, v := range []view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}} {
 		p := open(browser, t, w, access.RoleOperator, v)
-		want := map[string]string{"en": "There is no such page", "zh": "没有这个页面"}[v.language]
+		want := map[string]string{"en": "Page not found", "zh": "页面不存在"}[v.language]
 		for _, path := range []string{"nowhere", "nowhere/else", "%E0%A4%A", "servers"} {
 			p.visit(w.base + path)
 			title := p.eval(`document.title.replace(/^\(\d+\) /, '')`)

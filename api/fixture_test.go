@@ -632,7 +632,7 @@ func (w *world) seed(t *testing.T) {
 	}))
 
 	// actions, as control says them
-	say := messages.Say
+	say := messages.New
 	rail := func(name string, limit, value float64, ok bool, s schemas.Sentence) schemas.Rail {
 		return schemas.Rail{Name: name, Limit: limit, Value: value, OK: ok, Detail: messages.Text(s), Sentence: &s}
 	}
@@ -723,9 +723,9 @@ func (w *world) seed(t *testing.T) {
 	must(w.records.PutAction(ctx, schemas.Action{ // as an earlier version left it
 		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001",
 		Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone,
-		VerifiedBy: "the scheduler says DRAINED",
+		VerifiedBy: "the scheduler reports DRAINED",
 		Rails: []schemas.Rail{
-			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"},
+			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the confidence is 90 %; the policy requires 80 %"},
 		},
 	}))
 	must(w.records.PutBudgets(ctx, schemas.Budgets{

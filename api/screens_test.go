@@ -83,7 +83,7 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 
 	f.fails.Store(&failure{"/api/v1/predictions", http.StatusForbidden, `{"status":403,"detail":"no"}`})
 	p.visit(w.base + "predictions")
-	says("You may not see this")
+	says("You have no access to this")
 	says("An admin can grant it")
 
 	f.fails.Store(&failure{

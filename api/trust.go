@@ -75,9 +75,9 @@ func auditRow(r audit.Row) apigen.AuditRow {
 }
 
 const (
-	recordSpan = 90 * 24 * time.Hour
-	saidBins   = 5
-	maxRecord  = 20 // pages of maxPage that are counted
+	recordSpan      = 90 * 24 * time.Hour
+	probabilityBins = 5
+	maxRecord       = 20 // pages of maxPage that are counted
 )
 
 // GetPredictionRecord implements the operation getPredictionRecord.
@@ -116,15 +116,15 @@ func pages[T any](list func(records.Filter) ([]T, string, error), since time.Tim
 
 // record counts how predictions ended, and which failures none had told of.
 func record(since time.Time, predictions []schemas.Prediction, incidents []schemas.Incident) apigen.PredictionRecord {
-	out := apigen.PredictionRecord{Since: since, Said: make([]apigen.Said, saidBins)}
+	out := apigen.PredictionRecord{Since: since, Said: make([]apigen.Said, probabilityBins)}
 	for k := range out.Said {
-		out.Said[k].From, out.Said[k].To = float64(k)/saidBins, float64(k+1)/saidBins
+		out.Said[k].From, out.Said[k].To = float64(k)/probabilityBins, float64(k+1)/probabilityBins
 	}
 	var leads []float64
 	told := make(map[string][]schemas.Prediction) // by fault
 	for _, p := range predictions {
 		told[p.Failure] = append(told[p.Failure], p)
-		bin := &out.Said[min(saidBins-1, int(p.Said*saidBins))]
+		bin := &out.Said[min(probabilityBins-1, int(p.Said*probabilityBins))]
 		switch p.State {
 		case schemas.PredictionOpen:
 			out.Open++
@@ -147,7 +147,7 @@ func record(since time.Time, predictions []schemas.Prediction, incidents []schem
 		}
 	}
 	for _, i := range incidents {
-		if i.MergedInto == "" && slices.Contains(schemas.Foretold, i.RootCause.Fault) && !foretold(i, told[i.RootCause.Fault]) {
+		if i.MergedInto == "" && slices.Contains(schemas.PredictedFaults, i.RootCause.Fault) && !foretold(i, told[i.RootCause.Fault]) {
 			out.Missed++
 		}
 	}

@@ -21,7 +21,7 @@ func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	var storm Storm
-	err = peer.Hear(&storm)
+	err = peer.Receive(&storm)
 	if err = errors.Join(err, peer.Close()); err != nil {
 		return res, err
 	}

@@ -36,7 +36,7 @@ var (
 	// ErrRejected: the peer refused; it is certain that nothing was done.
 	ErrRejected = errors.New("rejected")
 	// ErrAlready: the world is as the step wants it, and not by us.
-	ErrAlready = errors.New("already so, not by us")
+	ErrAlready = errors.New("already in the wanted state, but not set by Auspex")
 )
 
 // Step is one side effect on one server.
@@ -320,14 +320,14 @@ const reportEvery = 15 * time.Second
 
 // tickLoop opens cases for incidents whose cause has stood long enough.
 func (c *Controller) tickLoop(ctx context.Context) error {
-	t, look := time.NewTicker(time.Second), time.NewTicker(reportEvery)
+	t, reports := time.NewTicker(time.Second), time.NewTicker(reportEvery)
 	defer t.Stop()
-	defer look.Stop()
+	defer reports.Stop()
 	for c.report(ctx); ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
+		case <-reports.C:
 			c.report(ctx)
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
@@ -373,11 +373,11 @@ func (c *Controller) withdraw(ctx context.Context) error {
 		}
 		for i := range actions {
 			a := &actions[i]
-			said := messages.Say(messages.OtherCause, nil)
+			sentence := messages.New(messages.OtherCause, nil)
 			if target == "" {
-				said = messages.Say(messages.IncidentClosed, nil)
+				sentence = messages.New(messages.IncidentClosed, nil)
 			}
-			become(a, schemas.ActionCancelled, said)
+			become(a, schemas.ActionCancelled, sentence)
 			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
 				return err
 			}
@@ -406,7 +406,7 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 const restAfterFailure = time.Hour
 
 func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
-	if known, err := c.store.knows(ctx, i.ID, i.RootCause.Resource); err != nil || known {
+	if known, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || known {
 		return err
 	}
 	p, _ := c.policies.For(i.RootCause.Fault)

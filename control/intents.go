@@ -60,7 +60,7 @@ func (c *Controller) decided(ctx context.Context) error {
 		switch d.verb {
 		case verbCancel:
 			a.Actor = d.actor
-			become(a, schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": d.actor}))
+			become(a, schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": d.actor}))
 		case verbDryRun:
 			p, _ := c.policies.For(d.climb.Fault)
 			if a.Rung < len(p.Ladder) {
@@ -79,8 +79,8 @@ func (c *Controller) decided(ctx context.Context) error {
 
 // tried says what a step would do now, or why it cannot be done.
 func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) schemas.Sentence {
-	_, said := c.plan(ctx, k, a)
-	return messages.Say(messages.Tried, messages.Args{"what": said})
+	_, sentence := c.plan(ctx, k, a)
+	return messages.New(messages.Tried, messages.Args{"what": sentence})
 }
 
 // putIntent keeps a decision about an action that is still open to it; the last

@@ -125,8 +125,8 @@ func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
 	return out, rows.Err()
 }
 
-// knows reports whether a cause of an incident already had its case.
-func (s *store) knows(ctx context.Context, incident, target string) (bool, error) {
+// hasCase reports whether a cause of an incident already had its case.
+func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
 	var one int
 	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE incident=$1 AND target=$2`, incident, target).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {

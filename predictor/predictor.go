@@ -78,10 +78,10 @@ type Deps struct {
 
 // Bounds of calls and of retries.
 const (
-	callTime = 10 * time.Second
-	endTime  = 1500 * time.Millisecond // for the last words, within the grace of a stop
-	tellTime = 300 * time.Millisecond  // of them, for the bus
-	tick     = time.Second
+	callTime    = 10 * time.Second
+	endTime     = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	publishTime = 300 * time.Millisecond  // of them, for the bus
+	tick        = time.Second
 )
 
 // Predictor is the stage. It is made by [New] and lives in Run.
@@ -97,9 +97,9 @@ type Predictor struct {
 
 	flushing sync.Mutex
 
-	decode  *wire.Decoder
-	retries prometheus.Counter
-	told    *prometheus.CounterVec
+	decode    *wire.Decoder
+	retries   prometheus.Counter
+	published *prometheus.CounterVec
 }
 
 // New reads the limits and makes the stage; it does not touch the bus or a store.
@@ -120,14 +120,14 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again.",
 		}),
-		told: prometheus.NewCounterVec(
+		published: prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."},
 			[]string{"state"},
 		),
 	}
 	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {
-		d.Metrics.MustRegister(p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
+		d.Metrics.MustRegister(p.retries, p.published, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
 				p.mu.Lock()
 				defer p.mu.Unlock()
@@ -156,7 +156,7 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	wg.Wait()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	last, stopTelling := context.WithTimeout(end, tellTime)
+	last, stopTelling := context.WithTimeout(end, publishTime)
 	p.flush(last)
 	stopTelling()
 	if serr := p.save(end); serr != nil {
@@ -252,7 +252,7 @@ func (p *Predictor) flush(ctx context.Context) {
 			}
 			return
 		}
-		p.told.WithLabelValues(next.State).Inc()
+		p.published.WithLabelValues(next.State).Inc()
 	}
 }
 
@@ -285,7 +285,7 @@ func (p *Predictor) restore(ctx context.Context) error {
 		}
 		for _, x := range ps {
 			p.engine.open[openKey{x.Resource, x.Metric}] = &opened{prediction: x}
-			p.engine.told[x.ID] = x.Time
+			p.engine.published[x.ID] = x.Time
 		}
 		if next == "" {
 			break
@@ -298,7 +298,7 @@ func (p *Predictor) restore(ctx context.Context) error {
 		return fmt.Errorf("restore predictions: %w", err)
 	}
 	for _, x := range newest {
-		p.engine.told[x.ID] = x.Time
+		p.engine.published[x.ID] = x.Time
 	}
 	if p.d.DB == nil {
 		return nil

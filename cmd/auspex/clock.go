@@ -34,7 +34,7 @@ type clock struct {
 }
 
 // check returns a sentence when something is new, and what is wrong now.
-func (c *clock) check() (say string, wrong error) {
+func (c *clock) check() (message string, wrong error) {
 	now, passed := c.wall(), c.mono()
 	jump := time.Duration(0)
 	if !c.lastWall.IsZero() {
@@ -58,16 +58,16 @@ func (c *clock) check() (say string, wrong error) {
 	}
 	switch {
 	case jump > clockTolerance:
-		say = fmt.Sprintf("the clock of this machine jumped %s ahead", jump.Round(time.Second))
+		message = fmt.Sprintf("the clock of this machine jumped %s ahead", jump.Round(time.Second))
 	case jump < -clockTolerance:
-		say = fmt.Sprintf("the clock of this machine jumped %s back", (-jump).Round(time.Second))
+		message = fmt.Sprintf("the clock of this machine jumped %s back", (-jump).Round(time.Second))
 		if wrong != nil {
-			say = wrong.Error()
+			message = wrong.Error()
 		}
 	case first && wrong != nil:
-		say = wrong.Error()
+		message = wrong.Error()
 	}
-	return say, wrong
+	return message, wrong
 }
 
 // watchClock tells in one sentence when the clock is wrong. The newest time is
@@ -87,11 +87,11 @@ func (s *stack) watchClock() run.Component {
 		var wrong errorBox
 		s.health.Check("clock", wrong.get)
 		for {
-			say, err := c.check()
+			message, err := c.check()
 			wrong.set(err)
-			if say != "" {
+			if message != "" {
 				jumps.Inc()
-				fmt.Fprintf(s.err, "auspex: %s\n", say)
+				fmt.Fprintf(s.err, "auspex: %s\n", message)
 			}
 			if err == nil {
 				if err := os.Chtimes(lock, time.Time{}, c.lastWall); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -229,12 +229,12 @@ const storeWait = 30 * time.Second
 // for, since both may have been started at once.
 func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, error) {
 	began := time.Now()
-	for told := false; ; told = true {
+	for warned := false; ; warned = true {
 		db, err := sqldb.Open(ctx, s.cfg.Store.SQL)
 		if err == nil || !sqldb.Away(err) || time.Since(began) >= within {
 			return db, err
 		}
-		if !told {
+		if !warned {
 			s.log.Warn("PostgreSQL does not answer yet", "waits", within.String(), "error", err)
 		}
 		if err := run.Sleep(ctx, 500*time.Millisecond); err != nil {

@@ -123,7 +123,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_collectors_redfish_bad_resources", Help: "Resources that cannot be read now, the first of each device by name: 1.",
 		}, []string{"device", "resource"})),
-		failing: make(map[string]*failure), told: make(map[string]bool),
+		failing: make(map[string]*failure), reported: make(map[string]bool),
 	}
 	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
 	return r, nil
@@ -157,7 +157,7 @@ type reader struct {
 	failed    error               // the last one that was not
 	hung      bool                // one of them did not come in time
 	failing   map[string]*failure // by path
-	told      map[string]bool     // what was said once
+	reported  map[string]bool     // what was said once
 }
 
 // Run implements [collectors.Collector].

@@ -144,11 +144,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // memory is what was told last, so that only changes are told, also after a
 // restart. It holds jobs that run or have ended and are still listed.
 type memory struct {
-	Jobs  map[int64]told    `json:"jobs"`
-	Nodes map[string]string `json:"nodes"`
+	Jobs  map[int64]published `json:"jobs"`
+	Nodes map[string]string   `json:"nodes"`
 }
 
-type told struct {
+type published struct {
 	State string `json:"s"`
 	At    int64  `json:"t"`
 	ended bool
@@ -222,7 +222,7 @@ func (p *poller) load(ctx context.Context) error {
 		}
 	}
 	if p.mem.Jobs == nil {
-		p.mem.Jobs = map[int64]told{}
+		p.mem.Jobs = map[int64]published{}
 	}
 	if p.mem.Nodes == nil {
 		p.mem.Nodes = map[string]string{}
@@ -342,7 +342,7 @@ func (p *poller) job(j *job, now time.Time) {
 	if known && was.State == state && (ended(state) || was.At == j.Start.N) {
 		return
 	}
-	t := told{State: state, At: j.Start.N, ended: ended(state)}
+	t := published{State: state, At: j.Start.N, ended: ended(state)}
 	p.mem.Jobs[j.ID.N], p.changed = t, true
 
 	name := workload(j.ID.N)

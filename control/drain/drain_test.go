@@ -30,7 +30,7 @@ func (c cluster) Node(_ context.Context, name string) (drain.Node, error) {
 	if !n.ready {
 		says = "NotReady"
 	}
-	return drain.Node{Cordoned: n.unschedulable, Busy: n.pods > 0, Away: !n.ready, Reason: n.annotation, Says: says}, nil
+	return drain.Node{Cordoned: n.unschedulable, Busy: n.pods > 0, Away: !n.ready, Reason: n.annotation, StateText: says}, nil
 }
 
 func (c cluster) Drain(_ context.Context, name, reason string) error {

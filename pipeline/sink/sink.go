@@ -238,13 +238,13 @@ type reader struct {
 // pending is a block with where it came from.
 type pending struct {
 	block
-	day    int64 // Unix day of all rows
-	began  time.Time
-	oldest time.Time           // on the bus
-	ranges map[int][2]int64    // first and last position of each partition
-	next   map[int]int64       // as of reader.next when the block was cut
-	looked bool                // settled
-	done   map[string]struct{} // tables that are written
+	day     int64 // Unix day of all rows
+	began   time.Time
+	oldest  time.Time           // on the bus
+	ranges  map[int][2]int64    // first and last position of each partition
+	next    map[int]int64       // as of reader.next when the block was cut
+	settled bool                // settled
+	done    map[string]struct{} // tables that are written
 }
 
 const (
@@ -494,7 +494,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 			}
 		}
 		p.reset()
-		p.looked = false
+		p.settled = false
 		clear(p.ranges)
 		clear(p.done)
 		r.mu.Lock()
@@ -510,11 +510,11 @@ func (r *reader) insert(ctx context.Context, p *pending) error {
 	if p.rows() == 0 {
 		return nil
 	}
-	if !p.looked {
+	if !p.settled {
 		if err := p.settle(ctx); err != nil {
 			return err
 		}
-		p.looked = true
+		p.settled = true
 	}
 	token := ""
 	for _, table := range r.w.tables() {

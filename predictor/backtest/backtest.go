@@ -445,13 +445,13 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 					rel.observe(&m.watched, m.stand)
 				}
 				f, change := m.follower.Add(trend.Reading{At: r.at, V: r.values[m.column], Others: others[:len(drivers)]})
-				if change < trend.Told {
+				if change < trend.Material {
 					continue
 				}
 				if change == trend.CameTrue {
 					rel.crossed(&m.watched, r.at)
 				}
-				m.stand.said, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
+				m.stand.predicted, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
 				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
 				p := prediction{
 					File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit,

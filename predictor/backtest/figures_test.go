@@ -45,11 +45,11 @@ type figures struct {
 	unforetold          []string
 }
 
-func score(truth fleetTruth, said []foretold, horizon time.Duration) figures {
+func score(truth fleetTruth, predicted []foretold, horizon time.Duration) figures {
 	const hour = time.Hour
 	var f figures
 	stood := map[string][]foretold{}
-	for _, p := range said {
+	for _, p := range predicted {
 		stood[p.File+" "+p.Metric] = append(stood[p.File+" "+p.Metric], p)
 	}
 	for name, d := range truth.Devices {
@@ -131,19 +131,19 @@ func score(truth fleetTruth, said []foretold, horizon time.Duration) figures {
 func falseAlarms(
 	list []foretold, on func(time.Time) bool, first, stop time.Time, horizon time.Duration, wrong func(time.Time) bool,
 ) (n int) {
-	var looks []time.Time
+	var readings []time.Time
 	for x := first; x.Before(stop); x = x.Add(6 * time.Hour) {
-		looks = append(looks, x)
+		readings = append(readings, x)
 	}
 	for _, p := range list {
 		if !p.Time.Before(first) && p.Time.Before(stop) {
-			looks = append(looks, p.Time)
+			readings = append(readings, p.Time)
 		}
 	}
-	slices.SortFunc(looks, time.Time.Compare)
+	slices.SortFunc(readings, time.Time.Compare)
 	var counted, ended time.Time
 	standing := false
-	for _, x := range looks {
+	for _, x := range readings {
 		if !on(x) {
 			if standing {
 				standing, ended = false, x
@@ -182,7 +182,7 @@ func TestForecastsHoldTheirFigures(t *testing.T) {
 	if err := Forecast(t.Context(), o, nil, &out, &errw); err != nil {
 		t.Fatal(err)
 	}
-	var said []foretold
+	var predicted []foretold
 	for dec := json.NewDecoder(&out); dec.More(); {
 		var p struct {
 			foretold
@@ -195,9 +195,9 @@ func TestForecastsHoldTheirFigures(t *testing.T) {
 		}
 		p.foretold.P10, p.foretold.P50, p.foretold.P90 = p.P10, p.P50, p.P90
 		p.File = strings.TrimSuffix(strings.TrimSuffix(filepath.Base(p.File), ".gz"), ".csv")
-		said = append(said, p.foretold)
+		predicted = append(predicted, p.foretold)
 	}
-	f := score(truth, said, horizon)
+	f := score(truth, predicted, horizon)
 	share, rate := float64(f.foretold)/float64(f.crossings), 1000*float64(f.falseAlarms)/f.deviceWeeks
 	t.Logf("%d of %d crossings a day ahead, %d false alarms in %.0f device-weeks (%.0f per 1,000), coverage of p10 to p90 %.2f, not foretold: %v",
 		f.foretold, f.crossings, f.falseAlarms, f.deviceWeeks, rate, f.covered/f.intervals, f.unforetold)
@@ -226,7 +226,7 @@ func TestFiguresCountWhatTheySay(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name                  string
-		said                  []foretold
+		predicted             []foretold
 		foretold, falseAlarms int
 		covered               float64
 	}{
@@ -238,7 +238,7 @@ func TestFiguresCountWhatTheySay(t *testing.T) {
 		{"of what never came, for three weeks", []foretold{alarm(5, "b", 0.9), alarm(25, "b", 0.1)}, 0, 3, 0},
 		{"flapping", []foretold{alarm(5, "b", 0.9), alarm(5.2, "b", 0.1), alarm(5.5, "b", 0.9), alarm(6, "b", 0.1)}, 0, 1, 0},
 	} {
-		f := score(truth, tc.said, 168*time.Hour)
+		f := score(truth, tc.predicted, 168*time.Hour)
 		if f.crossings != 1 || f.foretold != tc.foretold || f.falseAlarms != tc.falseAlarms || f.covered != tc.covered {
 			t.Errorf("%s: %+v", tc.name, f)
 		}

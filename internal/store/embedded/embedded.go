@@ -250,11 +250,11 @@ func (e *Engine) child(ctx context.Context, socket string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the embedded engine: %w", err)
 	}
-	said := make(chan string, 1)
-	go func() { said <- lastLine(stderr) }()
+	reason := make(chan string, 1)
+	go func() { reason <- lastLine(stderr) }()
 	ended := make(chan error, 1)
 	go func() {
-		text := <-said // Wait closes the pipe: all must have been read before
+		text := <-reason // Wait closes the pipe: all must have been read before
 		err := cmd.Wait()
 		if text != "" {
 			err = fmt.Errorf("%s (%w)", strings.TrimPrefix(text, "engine: "), errOr(err, "exit status 0"))

@@ -53,29 +53,29 @@ func Main(args []string) int {
 }
 
 func serve(dir, socket, library string, memory int64, conns int, stop <-chan struct{}) int {
-	say := func(err error) int {
+	report := func(err error) int {
 		fmt.Fprintln(os.Stderr, "engine:", err)
 		return exitFailure
 	}
 	lock, err := lockDir(dir, lockWait, stop)
 	if err != nil {
-		return say(err)
+		return report(err)
 	}
 	defer func() { _ = lock.Close() }()
 	if err := chdb.Load(library); err != nil {
-		_ = say(err)
+		_ = report(err)
 		return exitRefused
 	}
 	pool := make([]*chdb.Conn, conns)
 	for i := range pool {
 		if pool[i], err = chdb.Open(dir, options(memory)...); err != nil {
-			return say(err)
+			return report(err)
 		}
 	}
 	handler := newServer(pool)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		return say(fmt.Errorf("listen: %w", err))
+		return report(fmt.Errorf("listen: %w", err))
 	}
 	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
@@ -84,7 +84,7 @@ func serve(dir, socket, library string, memory int64, conns int, stop <-chan str
 	signal.Notify(term, syscall.SIGTERM)
 	select {
 	case err := <-served:
-		return say(fmt.Errorf("serve: %w", err))
+		return report(fmt.Errorf("serve: %w", err))
 	case <-term:
 	case <-stop:
 	}

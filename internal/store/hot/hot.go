@@ -169,7 +169,7 @@ func (w *Window) Append(ctx context.Context, batches ...*auspexv1.Batch) error {
 		if d.generation != generation {
 			d.reset(generation)
 		}
-		d.contact.heard(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
+		d.contact.note(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
 		t.samples(d, b)
 		t.gpus(d, b)
 		d.mu.Unlock()
