@@ -167,10 +167,11 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	for _, l := range index.Links(dev.ID) {
 		out.Links = append(out.Links, apigen.PartLink{Part: strings.TrimPrefix(l.From, dev.ID+"/"), Peer: l.To, Kind: l.Kind})
 	}
-	if out.Events, _, err = s.deps.Records.Alerts(ctx, records.Filter{Server: dev.ID, Limit: defaultPage}); err != nil {
+	alerts, _, err := s.deps.Records.Alerts(ctx, records.Filter{Server: dev.ID, Limit: defaultPage})
+	if err != nil {
 		return nil, err
 	}
-	out.Events = orEmpty(out.Events)
+	out.Events = alertsOf(alerts, names)
 	repaired := fleet.Repaired(facts.Actions)
 	for _, i := range facts.Incidents {
 		if index.Device(i.RootCause.Resource) == dev.ID ||

@@ -213,13 +213,17 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if err != nil {
 		return nil, err
 	}
+	status := string(r.Params.Status)
+	if status == alertActive {
+		status = schemas.AlertFiring
+	}
 	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{
-		Status: string(r.Params.Status), Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
+		Status: status, Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
 	})
 	if err != nil {
 		return nil, listed(err)
 	}
-	return apigen.ListAlerts200JSONResponse{Items: orEmpty(items), Next: next}, nil
+	return apigen.ListAlerts200JSONResponse{Items: alertsOf(items, s.live.directory()), Next: next}, nil
 }
 
 // ListIncidents implements the operation listIncidents.

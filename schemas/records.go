@@ -34,6 +34,7 @@ type Alert struct {
 	Status      string            `json:"status"` // AlertFiring or AlertResolved; `state` in JSON says the same
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	ResolvedAt  time.Time         `json:"resolved_at,omitzero"` // when it ended
 }
 
 // alertJSON is an alert on the wire: `state` is the alert's, and the event's own

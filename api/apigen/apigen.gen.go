@@ -83,6 +83,7 @@ func (e DecideActionParamsVerb) Valid() bool {
 
 // Defines values for ListAlertsParamsStatus.
 const (
+	Active   ListAlertsParamsStatus = "active"
 	Firing   ListAlertsParamsStatus = "firing"
 	Resolved ListAlertsParamsStatus = "resolved"
 )
@@ -90,6 +91,8 @@ const (
 // Valid indicates whether the value is a known member of the ListAlertsParamsStatus enum.
 func (e ListAlertsParamsStatus) Valid() bool {
 	switch e {
+	case Active:
+		return true
 	case Firing:
 		return true
 	case Resolved:
@@ -184,8 +187,58 @@ type ActionList struct {
 	Next  string   `json:"next,omitempty,omitzero"`
 }
 
-// Alert defines model for Alert.
-type Alert = schemas.Alert
+// Alert An event that detection admitted
+type Alert struct {
+	// AlertType The same as type
+	AlertType   string            `json:"alert_type"`
+	Annotations map[string]string `json:"annotations,omitempty,omitzero"`
+	Attrs       map[string]string `json:"attrs,omitempty,omitzero"`
+	Code        string            `json:"code,omitempty,omitzero"`
+
+	// Condition raised or cleared, for conditions that end
+	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Fingerprint Of the condition: a raise and its end have the same
+	Fingerprint string            `json:"fingerprint"`
+	ID          string            `json:"id"`
+	Labels      map[string]string `json:"labels,omitempty,omitzero"`
+	Message     string            `json:"message,omitempty,omitzero"`
+
+	// Observed By the clock of the collector
+	Observed time.Time `json:"observed"`
+
+	// Priority low, medium, high or critical, in the order of severity
+	Priority string `json:"priority"`
+	Rack     string `json:"rack,omitempty,omitzero"`
+
+	// ResolvedAt When it ended
+	ResolvedAt time.Time        `json:"resolved_at,omitempty,omitzero"`
+	Resource   string           `json:"resource"`
+	Rule       string           `json:"rule"`
+	Server     string           `json:"server,omitempty,omitzero"`
+	Severity   schemas.Severity `json:"severity"`
+	Site       string           `json:"site,omitempty,omitzero"`
+	Source     string           `json:"source"`
+
+	// SourceID UUID of the resource
+	SourceID string `json:"source_id,omitempty,omitzero"`
+
+	// SourceType Kind of the resource, such as gpu or server
+	SourceType string `json:"source_type,omitempty,omitzero"`
+
+	// State firing or resolved
+	State string `json:"state"`
+
+	// Status active while it fires, then resolved
+	Status string `json:"status"`
+
+	// Time By the clock of the device
+	Time time.Time `json:"time"`
+
+	// TriggeredAt The same as time
+	TriggeredAt time.Time `json:"triggered_at"`
+	Type        string    `json:"type"`
+}
 
 // AlertList defines model for AlertList.
 type AlertList struct {
@@ -817,6 +870,7 @@ type DecideActionParamsVerb string
 
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
+	// Status active and firing are the same
 	Status ListAlertsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
 	// Server A server or switch, by any of its names

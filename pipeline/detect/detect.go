@@ -361,7 +361,7 @@ func (d *Detector) supersede(alerts []schemas.Alert) []schemas.Alert {
 	var ended []schemas.Alert
 	for _, a := range alerts {
 		if old, ok := d.firing[a.Fingerprint]; ok && old.ID != a.ID {
-			old.Status = schemas.AlertResolved
+			old.Status, old.ResolvedAt = schemas.AlertResolved, a.Time
 			ended = append(ended, old)
 		}
 		delete(d.firing, a.Fingerprint)
@@ -387,7 +387,7 @@ func (d *Detector) sweep(ctx context.Context) {
 		d.mu.Lock()
 		for _, a := range d.firing {
 			if a.State == "" && a.Observed.Before(before) {
-				a.Status = schemas.AlertResolved
+				a.Status, a.ResolvedAt = schemas.AlertResolved, d.now().UTC()
 				ended = append(ended, a)
 				delete(d.firing, a.Fingerprint)
 			}
