@@ -196,7 +196,7 @@ func (l *live) run(ctx context.Context) {
 		case <-tick.C:
 			if err := l.refresh(ctx); err != nil && ctx.Err() == nil {
 				l.meter.refresh.Inc()
-				l.deps.Log.Warn("current state could not be refreshed", "error", err)
+				l.deps.Log.Warn("cannot refresh the current state", "error", err)
 			}
 		}
 	}
@@ -394,6 +394,6 @@ func (l *live) freshen(ctx context.Context) {
 	}
 	if err := l.read(ctx); err != nil {
 		l.meter.refresh.Inc()
-		l.deps.Log.Warn("readings could not be refreshed", "error", err)
+		l.deps.Log.Warn("cannot refresh readings", "error", err)
 	}
 }

@@ -88,11 +88,11 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 
 	f.fails.Store(&failure{
 		"/api/v1/predictions", http.StatusInternalServerError,
-		`{"status":500,"detail":"The store is closed.","hint":"The log of the server has the reason."}`,
+		`{"status":500,"detail":"The store is closed.","hint":"See the log of the server."}`,
 	})
 	p.visit(w.base + "predictions")
 	says("Could not load: The store is closed.")
-	says("The log of the server has the reason.")
+	says("See the log of the server.")
 	f.fails.Store(nil)
 	p.eval(`[...document.querySelectorAll('main .note .btn')].find((b) => b.textContent === 'Try again').click(); ''`)
 	p.wait("predictions after a second try", `document.querySelectorAll('.predictions-grid tbody tr').length > 1`)
@@ -133,7 +133,7 @@ func TestAConflictIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.eval(`document.querySelector('dialog.ask .primary').click(); ''`)
-	p.wait("why it was not done", `/is cancelled.*read it again/s.test(document.querySelector('dialog.ask [role=alert]')?.innerText ?? '')`)
+	p.wait("why it was not done", `/is cancelled.*read the action again/s.test(document.querySelector('dialog.ask [role=alert]')?.innerText ?? '')`)
 }
 
 // TestActionsShowWhatTheyMayTake holds the cells of the budgets, the ladder of

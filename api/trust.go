@@ -44,7 +44,7 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 		}
 	}
 	if s.deps.Audit == nil {
-		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role with the relational store."}
+		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role that has the relational store."}
 	}
 	rows, err := s.deps.Audit.List(ctx, before, n+1)
 	if err != nil {

@@ -74,7 +74,7 @@ func kernel(ctx context.Context, options []byte, in *json.Decoder, out *sender) 
 			return fmt.Errorf("read order: %w", err)
 		}
 		if order.Server < 0 || order.Server >= o.Servers {
-			return fmt.Errorf("there is no server %d", order.Server)
+			return fmt.Errorf("no server %d", order.Server)
 		}
 		at, err := logs.xid(order)
 		if err != nil {

@@ -129,7 +129,7 @@ func (h *hosts) give(ctx context.Context, orders []KernelOrder, every time.Durat
 			}
 		}
 		if err := h.peer.Send(o); err != nil {
-			return fmt.Errorf("tell peer: %w", err)
+			return fmt.Errorf("write to peer: %w", err)
 		}
 	}
 	return nil
@@ -256,7 +256,7 @@ func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
 	h.mu.Unlock()
 	ds, missing := h.took(notified)
 	if len(missing) > 0 {
-		return res, errors.Join(err, fmt.Errorf("%d of %d lines were told to Alertmanager; missing %v", len(ds), len(orders), missing))
+		return res, errors.Join(err, fmt.Errorf("%d of %d lines reached Alertmanager; missing %v", len(ds), len(orders), missing))
 	}
 	if err != nil {
 		return res, err

@@ -35,7 +35,7 @@ func Try(ctx context.Context, c Config, target schemas.Resource, s Settings) err
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		return errors.New("collector ended without a reason")
+		return errors.New("collector ended without an error")
 	}
 	return err
 }

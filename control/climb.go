@@ -464,7 +464,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
 		if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
-			c.d.Log.Warn("lease was lost while a step is verified", "server", k.Subject, "token", token)
+			c.d.Log.Warn("lost the lease while verifying a step", "server", k.Subject, "token", token)
 		}
 		select {
 		case <-ctx.Done():

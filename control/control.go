@@ -225,7 +225,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 // restore takes up open cases where they stood and the incidents that are open.
 func (c *Controller) restore(ctx context.Context) error {
 	if rows, err := audit.Verify(ctx, c.d.DB); errors.Is(err, audit.ErrBroken) {
-		c.d.Log.Error("audit was changed by another hand", "rows_that_hold", rows, "error", err)
+		c.d.Log.Error("audit was changed by someone else", "rows_that_hold", rows, "error", err)
 	} else if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {
 		var i schemas.Incident
 		if err := json.Unmarshal(m.Value, &i); err != nil {
 			c.ignored.WithLabelValues(schemas.TopicIncidents).Inc()
-			c.d.Log.Warn("incident is not readable", "partition", m.Partition, "offset", m.Offset, "error", err)
+			c.d.Log.Warn("cannot read incident", "partition", m.Partition, "offset", m.Offset, "error", err)
 			continue
 		}
 		c.consider(i)
@@ -452,7 +452,7 @@ func (c *Controller) start(ctx context.Context, k *climb) {
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			c.d.Log.Error("case stands still", "case", k.ID, "server", k.Subject, "error", err)
+			c.d.Log.Error("cannot advance case", "case", k.ID, "server", k.Subject, "error", err)
 			if errors.Is(err, errPanic) {
 				return
 			}

@@ -346,7 +346,7 @@ func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
 			stands := make(chan struct{})
 			var once, away sync.Once
 			c.d.Log = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
-				if strings.Contains(string(p), "case stands still") {
+				if strings.Contains(string(p), "cannot advance case") {
 					once.Do(func() { close(stands) })
 				}
 				return len(p), nil

@@ -26,7 +26,7 @@ func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
 		var in schemas.Intent
 		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
 			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
+			c.d.Log.Warn("cannot read intent", "partition", m.Partition, "offset", m.Offset)
 			continue
 		}
 		kept, err := c.store.putIntent(ctx, in)
@@ -35,7 +35,7 @@ func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
 		}
 		if !kept {
 			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
+			c.d.Log.Info("intent came too late", "action", in.Action, "verb", in.Verb)
 			continue
 		}
 		c.mu.Lock()
@@ -91,7 +91,7 @@ SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 A
 ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
 		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
 	if err != nil {
-		return false, fmt.Errorf("keep intent for %s: %w", in.Action, err)
+		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err

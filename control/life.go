@@ -301,7 +301,7 @@ func (c *Controller) attend(ctx context.Context, k *climb) *vigil {
 				return
 			}
 			v.deaf()
-			c.d.Log.Warn("what is read of a server under repair was not followed; its quiet time begins anew", "server", v.server, "error", err)
+			c.d.Log.Warn("lost the readings of a server under repair; its quiet time restarts", "server", v.server, "error", err)
 			if run.Sleep(ctx, followAgain) != nil {
 				return
 			}

@@ -84,7 +84,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		if k.vigil != nil && !planned {
 			f, err := c.examine(ctx, k)
 			if err != nil {
-				return nil, fmt.Errorf("examine %s: %w", k.Target, err)
+				return nil, fmt.Errorf("check %s: %w", k.Target, err)
 			}
 			out = append(out, schemas.Rail{
 				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured, Detail: messages.Text(f.observed), Sentence: &f.observed,

@@ -201,7 +201,7 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
 		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
-		return fmt.Errorf("forget intent for %s: %w", a.ID, err)
+		return fmt.Errorf("delete intent for %s: %w", a.ID, err)
 	}
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err

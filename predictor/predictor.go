@@ -160,7 +160,7 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	p.flush(last)
 	stopTelling()
 	if serr := p.save(end); serr != nil {
-		p.log.Warn("state of the series was not written", "error", serr)
+		p.log.Warn("cannot write the state of the series", "error", serr)
 	}
 	return err
 }
@@ -218,7 +218,7 @@ func (p *Predictor) tend(ctx context.Context) {
 		saved = p.d.Now()
 		if err := p.save(ctx); err != nil && ctx.Err() == nil {
 			p.retries.Inc()
-			p.log.Warn("state of the series was not written", "error", err)
+			p.log.Warn("cannot write the state of the series", "error", err)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func (p *Predictor) flush(ctx context.Context) {
 			p.mu.Unlock()
 			if ctx.Err() == nil {
 				p.retries.Inc()
-				p.log.Warn("prediction was not written", "prediction", next.ID, "error", err)
+				p.log.Warn("cannot write prediction", "prediction", next.ID, "error", err)
 			}
 			return
 		}

@@ -256,7 +256,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, route string, f 
 		w.WriteHeader(res.kind.status)
 	}
 	if _, err := w.Write(body); err != nil {
-		h.log.Debug("answer not written", "route", route, "error", err)
+		h.log.Debug("cannot write the answer", "route", route, "error", err)
 	}
 }
 

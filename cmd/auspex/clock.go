@@ -45,7 +45,7 @@ func (c *clock) check() (message string, wrong error) {
 	switch behind := c.latest.Sub(now); {
 	case now.Before(notBefore):
 		wrong = fmt.Errorf(
-			"the clock of this machine says %s, which cannot be; set it, or let a time service do so", now.UTC().Format(time.DateOnly),
+			"the clock of this machine shows %s, which cannot be right; set it, or run a time service", now.UTC().Format(time.DateOnly),
 		)
 	case behind > clockTolerance:
 		wrong = fmt.Errorf(
@@ -95,7 +95,7 @@ func (s *stack) watchClock() run.Component {
 			}
 			if err == nil {
 				if err := os.Chtimes(lock, time.Time{}, c.lastWall); err != nil && !errors.Is(err, os.ErrNotExist) {
-					s.log.Debug("the newest time is not kept", "error", err)
+					s.log.Debug("cannot store the newest time", "error", err)
 				}
 			}
 			ready()

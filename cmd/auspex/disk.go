@@ -30,7 +30,7 @@ func (s *stack) watchDisk() run.Component {
 		for {
 			free, err := freeBytes(s.cfg.Data)
 			if err != nil {
-				s.log.Warn("free space is not known", "folder", s.cfg.Data, "error", err)
+				s.log.Warn("cannot read the free disk space", "folder", s.cfg.Data, "error", err)
 			} else if full := free < lowDisk; full != low.Load() {
 				low.Store(full)
 				state := "has space again"

@@ -181,7 +181,7 @@ func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.
 			if stood := time.Since(since); stood >= giveUpAfter {
 				return fmt.Errorf("given up after %s: %w", stood.Round(time.Second), err)
 			}
-			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
+			s.log.Error("component stopped; trying again", "component", name, "error", err, "in", pause.String())
 			if run.Sleep(ctx, pause) != nil {
 				return nil
 			}
@@ -276,7 +276,7 @@ func (s *stack) openHot() run.Component {
 		ready()
 		for run.Sleep(ctx, hot.BeatEvery) == nil {
 			if err := s.hot.Beat(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("contact with devices could not be noted", "error", err)
+				s.log.Warn("cannot store contact state", "error", err)
 			}
 		}
 		return s.hot.Close()

@@ -157,7 +157,7 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrAuth, s.device, err)
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		if s.optional {
-			s.log.Info("target refuses optional paths, leaving them out", "error", err)
+			s.log.Info("target rejects optional paths; skipping them", "error", err)
 			s.optional = false
 		}
 	}
@@ -269,7 +269,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
 		case <-unsynced.C:
 			if !st.sync {
-				s.log.Warn("target sends updates and no sync_response")
+				s.log.Warn("target sends updates but no sync_response")
 				st.synced()
 			}
 		case <-flush.C:

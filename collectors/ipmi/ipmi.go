@@ -65,7 +65,7 @@ func (c *Config) Validate() error {
 	}
 	for _, s := range c.CipherSuites {
 		if s < 1 || s > 17 {
-			return fmt.Errorf("cipher_suites: %d is not between 1 and 17", s)
+			return fmt.Errorf("cipher_suites: want 1 to 17, got %d", s)
 		}
 	}
 	return nil

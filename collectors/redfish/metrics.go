@@ -55,7 +55,7 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		r.conflicts.Inc()
 		if !r.reported["conflict"] { // the others are counted
 			r.reported["conflict"] = true
-			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts",
+			r.s.Log.Warn("unit of a sensor contradicts its type; using the unit",
 				"sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
 		}
 	}

@@ -307,7 +307,7 @@ func (r *reader) tolerate(path string, err error) error {
 		}
 		if r.failing[path] = f; len(r.failing) <= maxNamed {
 			r.badNow.WithLabelValues(r.device, path).Set(1)
-			r.s.Log.Warn("resource cannot be read, will be tried again", "resource", path, "in", f.wait, "error", err)
+			r.s.Log.Warn("cannot read resource; trying again", "resource", path, "in", f.wait, "error", err)
 		}
 	}
 	r.bad.Inc()

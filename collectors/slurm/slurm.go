@@ -94,7 +94,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		return nil, err
 	}
 	if c.URL == "" {
-		return nil, errors.New("url is missing")
+		return nil, errors.New("url is required")
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -216,7 +216,7 @@ func (p *poller) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &p.mem); err != nil {
-				p.log.Warn("cursor not understood, starting anew", "error", err)
+				p.log.Warn("malformed cursor; starting over", "error", err)
 				p.mem = memory{}
 			}
 		}
@@ -242,10 +242,10 @@ func (p *poller) save(ctx context.Context) error {
 	}
 	b, err := json.Marshal(p.mem)
 	if err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", p.device, err)
+		return fmt.Errorf("store cursor of %s: %w", p.device, err)
 	}
 	if err := p.settings.Cursors.SetCursor(ctx, Name, p.device, string(b)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", p.device, err)
+		return fmt.Errorf("store cursor of %s: %w", p.device, err)
 	}
 	p.changed = false
 	return nil
@@ -349,7 +349,7 @@ func (p *poller) job(j *job, now time.Time) {
 	hosts, err := expand(j.Nodes)
 	if err != nil {
 		p.metrics.malformed.Inc()
-		p.log.Warn("node list of a job is not understood", "job", name, "error", err)
+		p.log.Warn("malformed node list of a job", "job", name, "error", err)
 	}
 	ev := p.event(name, schemas.EventWorkloadState, state, at)
 	for _, a := range [][2]string{

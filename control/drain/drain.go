@@ -13,7 +13,7 @@ import (
 )
 
 // Prefix starts the reason of every drain of ours; a node whose reason has
-// another start was drained by somebody else.
+// another start was drained by someone else.
 const Prefix = "auspex:"
 
 // Node is a server as its scheduler sees it.
@@ -103,7 +103,7 @@ func (u Uncordon) Apply(ctx context.Context, s control.Step) error {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
 	if n.theirs() {
-		return fmt.Errorf("%w: %s was drained by somebody else: %s", control.ErrRejected, s.Server, n.Reason)
+		return fmt.Errorf("%w: %s was drained by someone else: %s", control.ErrRejected, s.Server, n.Reason)
 	}
 	return u.Scheduler.Return(ctx, s.Server)
 }

@@ -56,7 +56,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("keep_workloads is %s; it must be positive", c.KeepWorkloads)
 	}
 	if c.KeepVersions < 1 {
-		return fmt.Errorf("keep_versions is %d; the current one is kept at least", c.KeepVersions)
+		return fmt.Errorf("keep_versions: want at least 1, got %d", c.KeepVersions)
 	}
 	return c.Bounds.Validate()
 }
@@ -159,7 +159,7 @@ func (i *Inventory) Run(ctx context.Context, ready func()) error {
 		}
 		if err := i.poll(ctx); err != nil && ctx.Err() == nil {
 			i.reloads.WithLabelValues("error").Inc()
-			i.log.Warn("inventory could not be read; the last one stays", "error", err)
+			i.log.Warn("cannot read the inventory; the previous one stays in force", "error", err)
 		}
 	}
 }
@@ -429,7 +429,7 @@ func (i *Inventory) PutWorkloads(ctx context.Context, ws ...schemas.Workload) er
 	var put []schemas.Workload
 	for _, w := range ws {
 		if w.ID == "" {
-			return errors.New("put workload: it has no id")
+			return errors.New("put workload: id is missing")
 		}
 		if have, ok := jobs[w.ID]; !ok || !sameWorkload(have, w) {
 			put = append(put, w)

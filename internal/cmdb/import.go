@@ -103,7 +103,7 @@ func (e *RefusedError) Error() string {
 }
 
 // errStale says that another process has changed the inventory meanwhile.
-var errStale = errors.New("another process changes the inventory at the same time")
+var errStale = errors.New("another process is changing the inventory")
 
 // brought is what a source brings: resources and links.
 type brought struct {
@@ -500,7 +500,7 @@ func (i *Inventory) Restore(ctx context.Context, version int64, o ImportOptions)
 	var packed []byte
 	err := i.db.QueryRowContext(ctx, `SELECT source, topology FROM inventory_imports WHERE version=$1`, version).Scan(&o.Source, &packed)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Report{}, fmt.Errorf("%w: %d is not kept", ErrNoVersion, version)
+		return Report{}, fmt.Errorf("%w: %d is no longer stored", ErrNoVersion, version)
 	} else if err != nil {
 		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
 	}

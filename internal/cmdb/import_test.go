@@ -371,7 +371,7 @@ func TestProcessesThatImportAtOnceLoseNothing(t *testing.T) {
 				if err == nil {
 					return
 				}
-				if !strings.Contains(err.Error(), "at the same time") {
+				if !strings.Contains(err.Error(), "another process is changing") {
 					t.Error(err)
 					return
 				}

@@ -161,7 +161,7 @@ func (m *Manager[C]) reload(ctx context.Context) (Report, error) {
 	}
 	for i, apply := range applies {
 		if err := apply(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s was accepted and could not be put in force: %w", m.parts[i].Name, err))
+			errs = append(errs, fmt.Errorf("%s was accepted but could not be applied: %w", m.parts[i].Name, err))
 			continue
 		}
 		report.Read = append(report.Read, m.parts[i].Name)

@@ -56,7 +56,7 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.MinSeverity.Rank() < 0:
-		return fmt.Errorf("detect: min_severity is %q; info, warning, error and critical are known", c.MinSeverity)
+		return fmt.Errorf("detect: min_severity: want info, warning, error or critical, got %q", c.MinSeverity)
 	case c.Remember <= 0:
 		return fmt.Errorf("detect: remember is %s; it must be positive", c.Remember)
 	case c.MomentTTL <= 0:
@@ -293,7 +293,7 @@ func (d *Detector) emit(ctx context.Context, alerts []schemas.Alert) error {
 			return err
 		}
 		d.retries.Inc()
-		d.log.Warn("alerts could not be published; trying again", "alerts", len(alerts), "error", err)
+		d.log.Warn("cannot publish alerts; trying again", "alerts", len(alerts), "error", err)
 		if run.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}

@@ -328,7 +328,7 @@ func (r *reader) retry(ctx context.Context, f func() error) bool {
 			return true
 		}
 		r.metrics.failures.WithLabelValues(r.w.topic()).Inc()
-		r.log.Warn("history is not written; it is tried again", "error", err)
+		r.log.Warn("cannot write history; trying again", "error", err)
 		if r.now().Sub(began) > time.Minute {
 			pause = shortestPause
 		}
@@ -395,7 +395,7 @@ func (r *reader) take(ctx context.Context, m bus.Message, rec record, flush chan
 		// The bus gives an offset that lies before what was asked for only where its
 		// log was begun anew.
 		generation++
-		r.log.Warn("the log of the bus was begun anew; its messages are read from the oldest", "partition", m.Partition, "offset", m.Offset)
+		r.log.Warn("the log of the bus restarted; reading from its oldest message", "partition", m.Partition, "offset", m.Offset)
 	}
 	position := clickhouse.Position(generation, m.Offset)
 	if rec != nil {
@@ -486,7 +486,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 		if last || r.now().Sub(savedAt) >= saveInterval {
 			savedAt = r.now()
 			if err := r.db.SavePositions(ctx, "sink", r.w.topic(), changed); err != nil {
-				r.log.Warn("position not noted", "error", err)
+				r.log.Warn("cannot store position", "error", err)
 			} else {
 				r.mu.Lock()
 				maps.Copy(r.saved, changed)

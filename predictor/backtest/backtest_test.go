@@ -151,7 +151,7 @@ func TestFileThatCannotBeReadHarmsOnlyItself(t *testing.T) {
 	var told bytes.Buffer
 	o := AnomalyOptions{Data: data, Out: out, Warmup: -1}
 	err := Anomaly(t.Context(), o, io.Discard, &told)
-	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: there is no header") ||
+	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: no header") ||
 		!strings.Contains(told.String(), `b.csv:1: the first column is "when"`) {
 		t.Errorf("%v; told %s", err, told.String())
 	}
@@ -159,7 +159,7 @@ func TestFileThatCannotBeReadHarmsOnlyItself(t *testing.T) {
 		t.Errorf("the good file: %q, %v", b, err)
 	}
 	o.Strict = true
-	if err := Anomaly(t.Context(), o, io.Discard, &told); err == nil || !strings.Contains(err.Error(), "a.csv:1: there is no header") {
+	if err := Anomaly(t.Context(), o, io.Discard, &told); err == nil || !strings.Contains(err.Error(), "a.csv:1: no header") {
 		t.Errorf("with strict: %v", err)
 	}
 }

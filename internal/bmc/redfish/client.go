@@ -26,7 +26,7 @@ var (
 	// ErrNotFound says that the service has no such resource.
 	ErrNotFound = errors.New("redfish: no such resource")
 	// ErrProtocol says that an answer is not what DSP0266 allows.
-	ErrProtocol = errors.New("redfish: answer not understood")
+	ErrProtocol = errors.New("redfish: malformed answer")
 )
 
 // StatusError is an answer with an HTTP status that says no.

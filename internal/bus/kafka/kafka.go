@@ -348,7 +348,7 @@ func (b *Bus) Close() error {
 		select {
 		case <-closed:
 		case <-time.After(grace):
-			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", grace.String())
+			b.log.Warn("writer did not stop in time; messages in flight may be lost", "grace", grace.String())
 		}
 		b.trans.CloseIdleConnections()
 	})

@@ -215,7 +215,7 @@ func (e *Engine) keep(ctx context.Context) {
 		if errors.Is(err, ErrUnavailable) {
 			return
 		}
-		e.log.Warn("the embedded engine ended; it is started again", "error", err)
+		e.log.Warn("the embedded engine ended; restarting it", "error", err)
 		if time.Since(began) > time.Minute {
 			pause = shortest
 		}

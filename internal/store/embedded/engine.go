@@ -39,7 +39,7 @@ func Main(args []string) int {
 	memory := fs.Int64("memory", 0, "limit in `bytes`")
 	conns := fs.Int("connections", 0, "statements at a time")
 	if err := fs.Parse(args); err != nil || *dir == "" || *socket == "" || *library == "" || *conns < 1 {
-		fmt.Fprintln(os.Stderr, "engine: --dir, --socket, --library, --memory and --connections are needed; auspex run starts it by itself")
+		fmt.Fprintln(os.Stderr, "engine: --dir, --socket, --library, --memory and --connections are required; auspex run starts it by itself")
 		return exitUsage
 	}
 	// A Ctrl-C in the terminal goes to the parent, which stops us in its order.
