@@ -739,7 +739,7 @@ func TestAnEndAtTheStartIsHeard(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*api.Config){
 		"listen":           func(c *api.Config) { c.Listen = "nonsense" },
-		"no port":          func(c *api.Config) { c.Listen = "127.0.0.1:http" },
+		"not a port":       func(c *api.Config) { c.Listen = "127.0.0.1:http" },
 		"base_path":        func(c *api.Config) { c.BasePath = "auspex/" },
 		"session_lifetime": func(c *api.Config) { c.SessionLifetime = 0 },
 		"max_streams":      func(c *api.Config) { c.MaxStreams = 0 },
