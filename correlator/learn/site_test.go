@@ -165,7 +165,7 @@ func play(seed uint64, edges int) played {
 		a, b := rng.IntN(kinds), rng.IntN(kinds)
 		if k := (pair{kind(a), kind(b)}); a < b && !p.truth[k] { // no circles: a cause has the smaller number
 			p.truth[k] = true
-			from[a] = append(from[a], edge{b, rng.IntN(3), 0.3 + 0.6*rng.Float64(), math.Pow(10, rng.Float64()*2.3 + 0.2)})
+			from[a] = append(from[a], edge{b, rng.IntN(3), 0.3 + 0.6*rng.Float64(), math.Pow(10, rng.Float64()*2.3+0.2)})
 		}
 	}
 	var happen func(k, rack, server int, at float64)
