@@ -142,7 +142,7 @@ func TestBuiltinRulesLoadAndBadOnesNameTheirPlace(t *testing.T) {
 		"expr":     {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: 'sum('\n", "expr.yml"},
 		"yaml":     {"groups: 3\n", "line 1"},
 		"field":    {"groups:\n- name: g\n  rulez: []\n", "rulez"},
-		"severity": {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    labels: {severity: loud}\n", `rule A: severity "loud"`},
+		"severity": {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    labels: {severity: loud}\n", `rule A: severity: want info, warning, error or critical, got "loud"`},
 	} {
 		file := filepath.Join(dir, name+".yml")
 		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
