@@ -174,7 +174,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), afterStep: func(string) {},
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached.",
+			Name: "auspex_control_actions_total", Help: "Changes of actions, by kind, mode and new state.",
 		}, []string{"kind", "mode", "state"}),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic.",

@@ -25,9 +25,10 @@ import (
 var model = schemas.Model{Name: "trend", Version: "1"}
 
 const (
-	minPeers = 3   // parts beside which a part is held against their median: one of them may be bad
-	odd      = 4.0 // anomaly, in deviations, from which on another metric speaks for a prediction
-	evened   = 0.3 // weight of the newest anomaly: one odd reading speaks for nothing
+	minPeers = 3 // parts beside which a part is held against their median: one of them may be bad
+	// Which other metrics are listed as evidence; neither changes whether or when something is predicted.
+	odd    = 4.0 // anomaly, in deviations, from which on one is: of normal readings one in 16,000
+	evened = 0.3 // weight of the newest anomaly: it takes three readings in a row, or one of 13 deviations
 )
 
 type openKey struct{ resource, metric string }
@@ -139,7 +140,7 @@ func newEngine(cfg Config, limits []Limit, placer cmdb.Placer) *engine {
 		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, given: map[openKey]*given{},
 		published: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
 		samples:   counter("samples_total", "Samples of series with a limit."),
-		skipped:   counter("samples_skipped_total", "Samples that could not be held against their peers, or carry no number."),
+		skipped:   counter("samples_skipped_total", "Samples without a number, or without enough peers to compare."),
 		refused:   counter("series_refused_total", "Samples of series beyond max_series."),
 		forecasts: counter("forecasts_total", "Forecasts that were computed."),
 	}

@@ -118,7 +118,7 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 		cfg: cfg, d: d, log: d.Log.With("stage", "predictor"),
 		decode: wire.New("predictor", d.Bus, d.Log, d.Metrics),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again.",
+			Name: "auspex_predictor_retries_total", Help: "Failed attempts to write or publish predictions; they are repeated.",
 		}),
 		published: prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."},
@@ -128,7 +128,7 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {
 		d.Metrics.MustRegister(p.retries, p.published, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series followed."}, func() float64 {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return float64(p.engine.n)

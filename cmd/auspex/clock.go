@@ -75,7 +75,7 @@ func (c *clock) check() (message string, wrong error) {
 func (s *stack) watchClock() run.Component {
 	return run.Func("clock", func(ctx context.Context, ready func()) error {
 		jumps := prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_clock_jumps_total", Help: "Times that the clock of this machine jumped, or was found to be wrong.",
+			Name: "auspex_clock_jumps_total", Help: "Jumps of the clock of this machine, and times that it was wrong.",
 		})
 		s.reg.MustRegister(jumps)
 		began := time.Now()

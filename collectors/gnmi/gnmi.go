@@ -117,9 +117,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		updates:   c("updates_total", "Updates in the notifications of targets."),
-		unmatched: c("unmatched_total", "Updates of paths that mean nothing here."),
+		unmatched: c("unmatched_total", "Updates of paths that the collector does not use."),
 		malformed: c("malformed_total", "Updates whose value could not be read."),
-		resyncs:   c("resyncs_total", "Streams that began after another had ended: states between them were not seen."),
+		resyncs:   c("resyncs_total", "Streams that began after another had ended; states in between were missed."),
 	}
 }
 

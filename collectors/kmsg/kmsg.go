@@ -108,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		malformed:  c("malformed_total", "Lines of kernel logs that could not be parsed."),
 		lost:       c("lost_total", "Records that the kernel had overwritten before they were read."),
 		reboots:    c("boots_total", "Changes of the boot id."),
-		renumbered: c("renumbered_total", "Kernel logs whose sequence numbers began anew within one boot."),
+		renumbered: c("renumbered_total", "Kernel logs whose sequence numbers restarted within one boot."),
 	}
 }
 

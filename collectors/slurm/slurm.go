@@ -133,7 +133,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		malformed: collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_collectors_slurm_malformed_total", Help: "Jobs and nodes that could not be understood.",
+			Name: "auspex_collectors_slurm_malformed_total", Help: "Malformed jobs and nodes.",
 		})),
 		jobs: collectors.RegisterOrGet(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "auspex_collectors_slurm_jobs", Help: "Jobs that the controller knows.",

@@ -93,10 +93,10 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 			Name: "auspex_inventory_bad_records_total", Help: "Records of imported inventories that could not be used.",
 		}),
 		reloads: prometheus.NewCounterVec(
-			prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by another process that were read."}, []string{"result"},
+			prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by other processes that were read."}, []string{"result"},
 		),
 		resources: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_resources", Help: "Resources in the inventory."}),
-		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads that are remembered."}),
+		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads remembered."}),
 	}
 	if reg != nil {
 		reg.MustRegister(i.problems, i.reloads, i.resources, i.running)

@@ -413,7 +413,7 @@ func beyond(o ImportOptions, before schemas.Topology, diff *difference, d Draft,
 			gone++
 		}
 	}
-	const removed = "%d of %d %s that it brought would be removed (%s; at most %.4g %% may be)"
+	const removed = "%d of its %d %s would be removed (%s; at most %.4g %% may be)"
 	check(gone, len(before.Resources), o.Bounds.MaxRemoved, removed, "resources")
 	hadLinks := make(map[schemas.Link]bool, len(before.Links))
 	for _, l := range before.Links {

@@ -65,7 +65,7 @@ func New[C any](cfg C, load func() (C, error), log *slog.Logger, reg prometheus.
 		load: load, log: log, started: cfg, last: cfg,
 		reloads: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure where nothing has changed.",
+				Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure, which changes nothing.",
 			},
 			[]string{"result"},
 		),

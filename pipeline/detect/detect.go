@@ -133,20 +133,20 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{},
 		waiting: map[string]schemas.Alert{},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_events_total", Help: "Events that were read, by what became of them.",
+			Name: "auspex_detect_events_total", Help: "Events read, by outcome.",
 		}, []string{"verdict"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_duplicates_total", Help: "Batches and events that had been handled before.",
+			Name: "auspex_detect_duplicates_total", Help: "Batches and events handled before.",
 		}, []string{"what"}),
 		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_alerts_total", Help: "Alerts that were published.",
+			Name: "auspex_detect_alerts_total", Help: "Alerts published.",
 		}, []string{"severity", "status"}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_detect_publish_retries_total", Help: "Attempts to publish alerts that failed and were made again.",
+			Name: "auspex_detect_publish_retries_total", Help: "Failed attempts to publish alerts that were repeated.",
 		}),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_detect_unwritten_alerts_total",
-			Help: "Alerts that were published and are missing in the relational store, because too many waited for it.",
+			Help: "Published alerts missing in the relational store because too many waited for it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_detect_latency_seconds", Help: "Time from an event's observation until its alert was durable on the bus.",

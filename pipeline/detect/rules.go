@@ -221,7 +221,7 @@ func NewRules(
 		cfg: cfg, query: q, app: app, pub: pub, place: place, records: r, log: log, reg: reg, now: time.Now,
 		firing: map[uint64]schemas.Event{}, earlier: map[uint64]schemas.Event{}, again: make(chan struct{}, 1),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_rule_events_total", Help: "Events that metric rules made.",
+			Name: "auspex_detect_rule_events_total", Help: "Events of metric rules.",
 		}, []string{"state"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_detect_rule_publish_failures_total",

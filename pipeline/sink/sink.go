@@ -151,13 +151,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		),
 		failures: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_sink_failures_total", Help: "Attempts to write or to ask the history that failed and are made again.",
+				Name: "auspex_sink_failures_total", Help: "Failed attempts to write or query the history; they are repeated.",
 			},
 			[]string{"topic"},
 		),
 		skipped: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_sink_skipped_total", Help: "Records that were not written, by reason: the history has them, or their message.",
+				Name: "auspex_sink_skipped_total", Help: "Records not written, by reason: the history already has them or their message.",
 			},
 			[]string{"topic", "reason"},
 		),
@@ -168,7 +168,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]string{"table"},
 		),
 		lag: prometheus.NewGaugeVec(
-			prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the block that was written last."},
+			prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the last written block."},
 			[]string{"topic"},
 		),
 	}

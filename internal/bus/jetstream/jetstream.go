@@ -180,7 +180,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), server: s,
 		slots: make(chan struct{}, inFlight), topics: map[string][]*partition{}, done: make(chan struct{}), unlock: unlock,
 		heals: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_bus_reopened_total", Help: "Times that the files of the bus were opened again after they could not be written.",
+			Name: "auspex_bus_reopened_total", Help: "Reopenings of the files of the bus after a failed write.",
 		}),
 	}
 	if cfg.Metrics != nil {

@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), trans: trans,
 		client: &kafkago.Client{Addr: addr, Transport: trans},
 		errs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_bus_kafka_errors_total", Help: "Requests to Kafka that failed and were made again.",
+			Name: "auspex_bus_kafka_errors_total", Help: "Failed requests to Kafka that were repeated.",
 		}, []string{"request"}),
 		topics: map[string]int{}, done: make(chan struct{}),
 	}

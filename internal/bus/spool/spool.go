@@ -89,18 +89,18 @@ func Open(
 	}
 	s := &Spool{
 		cfg: cfg, topic: topic, pub: pub, log: log, asks: make(chan *ask), wake: make(chan struct{}, 1),
-		stored:  counter("stored_messages_total", "Messages that were written to the disk because the bus did not take them."),
-		sent:    counter("sent_messages_total", "Messages of the disk that the bus has taken."),
+		stored:  counter("stored_messages_total", "Messages written to disk because the bus did not take them."),
+		sent:    counter("sent_messages_total", "Messages on disk that the bus has taken."),
 		refused: counter("refused_total", "Attempts to write to the disk that failed, or found the spool full."),
-		dropped: counter("dropped_messages_total", "Messages of the disk that no bus can carry."),
+		dropped: counter("dropped_messages_total", "Messages on disk that no bus can carry."),
 	}
 	s.gauges = []prometheus.Collector{
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on the disk for the bus."},
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on disk for the bus."},
 			func() float64 { n, _ := s.Waiting(); return float64(n) },
 		),
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on the disk for the bus."},
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on disk for the bus."},
 			func() float64 { _, n := s.Waiting(); return float64(n) },
 		),
 	}

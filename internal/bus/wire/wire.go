@@ -44,7 +44,7 @@ func New(reader string, pub bus.Publisher, log *slog.Logger, reg prometheus.Regi
 	d := &Decoder{
 		pub: pub, reader: reader, log: log, now: time.Now,
 		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_decode_batches_total", Help: "Batches that were decoded.", ConstLabels: prometheus.Labels{"reader": reader},
+			Name: "auspex_decode_batches_total", Help: "Batches decoded.", ConstLabels: prometheus.Labels{"reader": reader},
 		}, []string{"topic"}),
 		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_decode_dead_letters_total", Help: "Messages that could not be decoded.", ConstLabels: prometheus.Labels{"reader": reader},

@@ -119,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, done: make(chan struct{}), changed: make(chan struct{}),
 		restarts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_store_engine_restarts_total", Help: "Times that the embedded engine's process was started again after it had died.",
+			Name: "auspex_store_engine_restarts_total", Help: "Restarts of the embedded engine after its process died.",
 		}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_store_engine_up", Help: "1 while the embedded engine answers."}),
 	}
