@@ -472,11 +472,11 @@ func TestRecordCountsHowPredictionsEnded(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	ended, hits := 0, 0
-	for _, b := range r.Said {
+	for _, b := range r.Bins {
 		ended, hits = ended+b.Ended, hits+b.CameTrue
 	}
-	if ended != 7 || hits != 5 || r.Said[1].Ended != 1 || r.Said[1].CameTrue != 0 {
-		t.Errorf("by what was said: %+v", r.Said)
+	if ended != 7 || hits != 5 || r.Bins[1].Ended != 1 || r.Bins[1].CameTrue != 0 {
+		t.Errorf("by what was said: %+v", r.Bins)
 	}
 	now := time.Now().UTC()
 	for k, i := range []schemas.Incident{

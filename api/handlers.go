@@ -316,14 +316,14 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 // lanes joins the lanes of an incident with what its alerts said. An incident
 // without lanes gets one for each type and code.
 func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.EvidenceLane, error) {
-	type said struct {
+	type sample struct {
 		source, message string
 		severity        schemas.Severity
 		resources       []string
 		named           map[string]bool
 		times           []time.Time
 	}
-	byKind := make(map[[2]string]*said)
+	byKind := make(map[[2]string]*sample)
 	var order [][2]string
 	first := time.Time{}
 	for _, id := range i.Events[:min(len(i.Events), maxFolded)] {
@@ -336,7 +336,7 @@ func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.Eviden
 		}
 		key := [2]string{a.Type, a.Code}
 		if byKind[key] == nil {
-			byKind[key] = &said{source: a.Source, message: a.Message, severity: a.Severity, named: make(map[string]bool)}
+			byKind[key] = &sample{source: a.Source, message: a.Message, severity: a.Severity, named: make(map[string]bool)}
 			order = append(order, key)
 		}
 		k := byKind[key]
@@ -421,7 +421,7 @@ func prediction(p schemas.Prediction, index *fleet.Index, running map[string]sch
 		Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
 		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
 		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
-		Opened: p.Opened, Said: p.Said,
+		Opened: p.Opened, FirstProbability: p.FirstProbability,
 	}
 	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
 	if p.Sentence != nil {

@@ -440,7 +440,7 @@ type brokenStep struct {
 	worldStep
 	kind    string
 	arrives bool // the request got there
-	looks   *atomic.Int32
+	checks  *atomic.Int32
 }
 
 var errGone = errors.New("connection reset by peer")
@@ -462,7 +462,7 @@ func (r brokenStep) Apply(ctx context.Context, s Step) error {
 }
 
 func (r brokenStep) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
-	if r.breaks(s) && r.looks.Add(1) <= 3 {
+	if r.breaks(s) && r.checks.Add(1) <= 3 {
 		return Pending, schemas.Sentence{}, errGone
 	}
 	return r.worldStep.Verify(ctx, s)
@@ -768,7 +768,7 @@ func TestBudgetsAreTold(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-	told := func([]schemas.Action) bool {
+	reported := func([]schemas.Action) bool {
 		got, _, err := records.New(b.db).Budgets(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -777,11 +777,11 @@ func TestBudgetsAreTold(t *testing.T) {
 		return diff == ""
 	}
 	b.mode = schemas.ModeApprove
-	b.until(b.controller(), told, incident("i2", "gpu-r02-01/gpu0", "gpu.fallen_off_bus"))
+	b.until(b.controller(), reported, incident("i2", "gpu-r02-01/gpu0", "gpu.fallen_off_bus"))
 	if err := records.New(b.db).PutBudgets(t.Context(), schemas.Budgets{}); err != nil {
 		t.Fatal(err)
 	}
-	b.until(b.controller(), told) // after a restart
+	b.until(b.controller(), reported) // after a restart
 }
 
 func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {

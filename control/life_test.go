@@ -57,7 +57,7 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 	gpu := func() ward { return newWard(part, schemas.KindGPU, viewHost) }
 	for name, c := range map[string]struct {
 		ward     ward
-		heard    func(w ward)
+		feed     func(w ward)
 		firing   []schemas.Alert
 		now      float64
 		cured    bool
@@ -207,7 +207,7 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		}, nil, 61, true, true, messages.Lives},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.heard(c.ward)
+			c.feed(c.ward)
 			f := c.ward.judge(at(c.now), c.firing, func(id string) bool { return id == "incident" })
 			if f.cured != c.cured || f.sick != c.sick || f.observed.ID != c.observed {
 				t.Errorf("cured %v, sick %v: %s (%s)", f.cured, f.sick, f.observed.ID, messages.Text(f.observed))

@@ -477,7 +477,7 @@ func (e *engine) revise(d *device, t *tracked, f trend.Forecast, at time.Time, m
 			t.opened = at.UnixNano()
 		}
 		o.prediction = schemas.Prediction{
-			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability),
+			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), FirstProbability: rounded(f.Probability),
 		}
 		e.open[key] = o
 	case o.by == nil:

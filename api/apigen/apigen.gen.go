@@ -656,16 +656,16 @@ type Prediction struct {
 	Resource    string    `json:"resource"`
 	ResourceID  string    `json:"resource_id"`
 
-	// Said The probability that was first published
-	Said         float64   `json:"said,omitempty,omitzero"`
-	Sentence     Sentence  `json:"sentence,omitempty,omitzero"`
-	Server       string    `json:"server"`
-	Site         string    `json:"site,omitempty,omitzero"`
-	SlopePerHour float64   `json:"slope_per_hour"`
-	State        string    `json:"state"`
-	Time         time.Time `json:"time"`
-	Unit         string    `json:"unit,omitempty,omitzero"`
-	Value        float64   `json:"value"`
+	// FirstProbability The probability that was first published
+	FirstProbability float64   `json:"said,omitempty,omitzero"`
+	Sentence         Sentence  `json:"sentence,omitempty,omitzero"`
+	Server           string    `json:"server"`
+	Site             string    `json:"site,omitempty,omitzero"`
+	SlopePerHour     float64   `json:"slope_per_hour"`
+	State            string    `json:"state"`
+	Time             time.Time `json:"time"`
+	Unit             string    `json:"unit,omitempty,omitzero"`
+	Value            float64   `json:"value"`
 }
 
 // PredictionList defines model for PredictionList.
@@ -692,11 +692,21 @@ type PredictionRecord struct {
 	Missed int `json:"missed"`
 	Open   int `json:"open"`
 
-	// Said By first predicted probability
-	Said []Said `json:"said"`
+	// Bins By first published probability
+	Bins []ProbabilityBin `json:"said"`
 
 	// Since The counts begin here
 	Since time.Time `json:"since"`
+}
+
+// ProbabilityBin defines model for ProbabilityBin.
+type ProbabilityBin struct {
+	CameTrue int `json:"came_true"`
+
+	// Ended Of those, came true or expired
+	Ended int     `json:"ended"`
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
 }
 
 // Problem defines model for Problem.
@@ -747,16 +757,6 @@ type ResourceRef struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-}
-
-// Said defines model for Said.
-type Said struct {
-	CameTrue int `json:"came_true"`
-
-	// Ended Of those, came true or expired
-	Ended int     `json:"ended"`
-	From  float64 `json:"from"`
-	To    float64 `json:"to"`
 }
 
 // Sentence defines model for Sentence.

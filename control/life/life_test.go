@@ -47,14 +47,14 @@ func (p *placer) Event(ev *schemas.Event) cmdb.Placement {
 }
 
 type ear struct {
-	mu    sync.Mutex
-	heard []control.Observation
-	grown chan struct{}
+	mu       sync.Mutex
+	observed []control.Observation
+	grown    chan struct{}
 }
 
 func (e *ear) observe(h control.Observation) {
 	e.mu.Lock()
-	e.heard = append(e.heard, h)
+	e.observed = append(e.observed, h)
 	e.mu.Unlock()
 	select {
 	case e.grown <- struct{}{}:
@@ -65,7 +65,7 @@ func (e *ear) observe(h control.Observation) {
 func (e *ear) all() []control.Observation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]control.Observation(nil), e.heard...)
+	return append([]control.Observation(nil), e.observed...)
 }
 
 // follow listens to a device on a bus until the test ends; it returns when the

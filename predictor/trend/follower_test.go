@@ -62,7 +62,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 			at          time.Duration
 			with, alone bool
 		}
-		var said []standing
+		var published []standing
 		var crossed time.Duration
 		for at := time.Duration(0); at < 40*24*time.Hour; at += quarter {
 			days := at.Hours() / 24
@@ -80,7 +80,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 					reporter.Report(g)
 				}
 			}
-			said = append(said, standing{at, f.Alarmed(), reporter.Alarmed()})
+			published = append(published, standing{at, f.Alarmed(), reporter.Alarmed()})
 			if f.Alarmed() && days > 4 && days < 14 {
 				t.Errorf("seed %d: alarm on day %.1f, before the dust", seed, days)
 				break
@@ -89,7 +89,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 		if crossed == 0 {
 			t.Fatalf("seed %d: never crossed", seed)
 		}
-		for _, s := range said {
+		for _, s := range published {
 			if s.at == crossed-24*time.Hour {
 				if s.with {
 					early++

@@ -184,7 +184,7 @@ func (b *Bus) topic(ctx context.Context, name string) (int, error) {
 	asked := false
 	err := b.retry(ctx, "topic", func(ctx context.Context) error {
 		var err error
-		if n, err = b.lookUp(ctx, full); err == nil || !errors.Is(err, kafkago.UnknownTopicOrPartition) || asked {
+		if n, err = b.resolve(ctx, full); err == nil || !errors.Is(err, kafkago.UnknownTopicOrPartition) || asked {
 			return err
 		}
 		if err := b.create(ctx, name, full); err != nil {
@@ -202,7 +202,7 @@ func (b *Bus) topic(ctx context.Context, name string) (int, error) {
 	return n, nil
 }
 
-func (b *Bus) lookUp(ctx context.Context, full string) (int, error) {
+func (b *Bus) resolve(ctx context.Context, full string) (int, error) {
 	// Asking by name would make brokers create it, with their own defaults: a
 	// request for all topics does not.
 	m, err := b.client.Metadata(ctx, &kafkago.MetadataRequest{})
