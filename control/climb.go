@@ -505,7 +505,7 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
 	// What a person decided is theirs; what follows from it is done and seen by us.
 	who := actor
-	if a.Actor != "" && (verb == verbCancel || verb == verbDryRun || verb == "intend") {
+	if a.Actor != "" && slices.Contains([]string{verbApprove, verbCancel, verbDryRun, "intend"}, verb) {
 		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
