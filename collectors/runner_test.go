@@ -660,3 +660,37 @@ func TestACollectorThatHangsHoldsNoOther(t *testing.T) {
 		close(release)
 	})
 }
+
+func TestACollectorThatDoesNotSayWhoseEyesItHasIsNotRegistered(t *testing.T) {
+	Register("eyes-host", Sight{View: schemas.ViewHost, Sources: []string{"eyes-source"}}, nil)
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range []string{"eyes-host", "eyes-source"} {
+			delete(registry, key)
+			delete(sights, key)
+			delete(views, key)
+		}
+	})
+	if ViewOf("eyes-host") != schemas.ViewHost || ViewOf("eyes-source") != schemas.ViewHost || ViewOf("a stranger") != schemas.ViewNone {
+		t.Error(ViewOf("eyes-host"), ViewOf("eyes-source"), ViewOf("a stranger"))
+	}
+	for what, c := range map[string]struct {
+		name  string
+		sight Sight
+	}{
+		"nothing":                         {"eyes-1", Sight{}},
+		"an unknown view":                 {"eyes-2", Sight{View: "satellite"}},
+		"the source of others":            {"eyes-3", Sight{View: schemas.ViewBoard, Sources: []string{"eyes-source"}}},
+		"a name that is a source already": {"eyes-source", Sight{View: schemas.ViewNone}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it was taken")
+				}
+			}()
+			Register(c.name, c.sight, nil)
+		})
+	}
+}

@@ -186,6 +186,19 @@ policies:
     ladder: [{kind: inspect_feed, person: true}]
 `
 
+// eyes are the views of what tests hear of.
+func eyes(name string) schemas.View {
+	switch name {
+	case "dcgmexporter", schemas.SourceDCGM, schemas.SourceKmsg:
+		return schemas.ViewHost
+	case schemas.SourceIPMI, schemas.SourceRedfish:
+		return schemas.ViewBoard
+	case schemas.SourceGNMI:
+		return schemas.ViewNetwork
+	}
+	return schemas.ViewNone
+}
+
 type bench struct {
 	t    *testing.T
 	dir  string
@@ -208,7 +221,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w},
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w}, View: eyes,
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -100,7 +100,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 			break
 		}
 	}
-	v := newVigil(server, part, schemas.KindGPU)
+	v := newVigil(server, part, schemas.KindGPU, eyes)
 	v.stop = func() {}
 	v.repaired(time.Now().Add(-time.Minute), 10*time.Second)
 	for s := 50; s >= 0; s -= 5 {

@@ -25,7 +25,10 @@ import (
 const Name = "redfish"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return DefaultConfig() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewBoard, Sources: []string{schemas.SourceRedfish}},
+		func() collectors.Config { return DefaultConfig() },
+	)
 }
 
 // Config is the collector's configuration.
