@@ -238,6 +238,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		delete(c.wake, a.ID)
 		k.asks, k.asksToDestroy = false, false
 		c.mu.Unlock()
+		k.vouched = "" // the next step needs its own
 	}()
 	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
 	end := func(state string, said schemas.Sentence, verb string) (bool, error) {
@@ -257,7 +258,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		switch verb {
 		case verbApprove:
-			approved, a.Actor = true, who
+			approved, a.Actor, k.vouched = true, who, who
 		case verbCancel:
 			a.Actor = who
 			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), verb)
@@ -293,13 +294,18 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !wait {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		said := messages.Say(messages.WaitsApproval, nil)
-		if approved {
-			said = blockedBy(a.Rails)
+		unseen := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railSeen && !r.OK })
+		said := blockedBy(a.Rails)
+		if !approved {
+			said = messages.Say(messages.WaitsApproval, nil)
+			if unseen {
+				why := messages.Say(messages.SeenByNobody, messages.Args{"part": k.Target})
+				said = messages.Say(messages.Both, messages.Args{"first": said, "second": why})
+			}
 		}
 		if now := gist(said); now != shown { // publish once, not at each check with another age
 			shown = now
-			c.asks(k, !approved, r.Destructive)
+			c.asks(k, !approved || unseen, r.Destructive)
 			if tried != nil {
 				said = messages.Say(messages.Both, messages.Args{"first": said, "second": *tried})
 			}

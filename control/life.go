@@ -214,6 +214,9 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var raised *schemas.Alert
 	for i := range firing {
 		a := &firing[i]
+		if a.External() {
+			continue // it is no sign of the part, and keeps no repair from counting
+		}
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
 		if own {
 			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
@@ -336,7 +339,7 @@ func (c *Controller) evidence(ctx context.Context, v *vigil, inc schemas.Inciden
 		if err != nil {
 			return err
 		}
-		if found && a.Resource == v.target && a.Attrs["external"] == "" {
+		if found && a.Resource == v.target && !a.External() {
 			types[a.Type] = true
 			saw[v.views.ofAlert(&a)] = true
 		}
