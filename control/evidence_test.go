@@ -30,7 +30,11 @@ func posted(id, resource, typ string, r *rand.Rand) schemas.Alert {
 // deaf are alerts of ours that are no sign of a fault of the part, and seen are those
 // that are.
 func deaf(id, server, part string, r *rand.Rand) schemas.Alert {
-	switch r.IntN(5) {
+	switch r.IntN(6) {
+	case 5: // the part is there, and does not know our password
+		a := alert(id, part, schemas.EventAccessRefused, schemas.SourceCollector, schemas.StateRaised, schemas.SeverityError, effect)
+		a.Attrs = map[string]string{"collector": schemas.SourceIPMI}
+		return a
 	case 0: // of a neighbour
 		return alert(id, server+"/gpu7", "gpu.xid", schemas.SourceKmsg, "", schemas.SeverityCritical, effect)
 	case 1: // of another server
@@ -203,6 +207,17 @@ func TestWhatIsPostedAfterARepairIsNoSignOfThePart(t *testing.T) {
 	w.reads("dcgmexporter", part, schemas.KindGPU, 5, 50)
 	a := posted("late", part, "gpu.xid", nil)
 	a.Observed = at(49)
+	if f := w.judge(at(51), []schemas.Alert{a}, func(string) bool { return true }); !f.cured {
+		t.Errorf("%s", messages.Text(f.saw))
+	}
+}
+
+// A password that was changed during a repair says nothing of the part.
+func TestRefusedCredentialsAreNoSignOfThePart(t *testing.T) {
+	w := newWard(server, schemas.KindServer, schemas.ViewHost)
+	w.reads("dcgmexporter", server, schemas.KindServer, 5, 50)
+	w.event(server, "ipmi", schemas.EventAccessRefused, schemas.SeverityError, schemas.StateRaised, 40)
+	a := alert("refused", server, schemas.EventAccessRefused, schemas.SourceCollector, schemas.StateRaised, schemas.SeverityError, at(40))
 	if f := w.judge(at(51), []schemas.Alert{a}, func(string) bool { return true }); !f.cured {
 		t.Errorf("%s", messages.Text(f.saw))
 	}

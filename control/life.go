@@ -138,6 +138,9 @@ func (v *vigil) hear(h Heard) {
 		return
 	}
 	if ev := h.Event; ev != nil {
+		if ev.Type == schemas.EventAccessRefused {
+			return // of our password, not of the part
+		}
 		// An old record that is read late delays the verdict, a new one whose clock
 		// is wrong must not be missed: observation alone counts.
 		if v.speaks(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
@@ -214,7 +217,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var raised *schemas.Alert
 	for i := range firing {
 		a := &firing[i]
-		if a.External() {
+		if a.External() || a.Type == schemas.EventAccessRefused {
 			continue // it is no sign of the part, and keeps no repair from counting
 		}
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
@@ -339,7 +342,7 @@ func (c *Controller) evidence(ctx context.Context, v *vigil, inc schemas.Inciden
 		if err != nil {
 			return err
 		}
-		if found && a.Resource == v.target && !a.External() {
+		if found && a.Resource == v.target && !a.External() && a.Type != schemas.EventAccessRefused {
 			types[a.Type] = true
 			saw[v.views.ofAlert(&a)] = true
 		}

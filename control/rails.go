@@ -201,7 +201,7 @@ func (c *Controller) witness(ctx context.Context, k *climb) (source string, err 
 // treats. A rule saw what the collector that it names saw, and the readings of all of
 // ours where it names none: it judges nothing else.
 func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
-	if a.External() || a.Severity.Rank() < schemas.SeverityWarning.Rank() {
+	if a.External() || a.Type == schemas.EventAccessRefused || a.Severity.Rank() < schemas.SeverityWarning.Rank() {
 		return false
 	}
 	anonymous := a.Source == schemas.SourceRule && a.Attrs["collector"] == ""

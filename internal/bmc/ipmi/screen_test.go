@@ -143,6 +143,21 @@ func TestAControllerCannotAgreeToLessThanWasAskedFor(t *testing.T) {
 	}
 }
 
+// A wrong password is told as such by a controller that shares no code with us: nobody
+// repairs a server for it.
+func TestAWrongPasswordOfIPMISimIsARefusal(t *testing.T) {
+	s := ipmitest.StartSim(t, ipmitest.Obedient)
+	for user, password := range map[string]string{"admin": "wrong", "nobody": "secret"} {
+		c, err := ipmi.New(ipmi.Options{Addr: s.Addr, User: user, Password: password, Timeout: 300 * time.Millisecond, Retries: 1, CipherSuites: []int{3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Connect(t.Context()); !errors.Is(err, ipmi.ErrAuth) || errors.Is(err, ipmi.ErrNoAnswer) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
 // A person must read why a controller that answers does not.
 func TestAnErrorSaysWhatWasPassedOver(t *testing.T) {
 	b := ipmitest.Start(t, ipmitest.State{Power: true})
