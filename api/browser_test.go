@@ -77,7 +77,7 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 			}
 		}
 	}()
-	_, code, _ := strings.Cut(w.LoginURL("on-call", role), "#")
+	_, code, _ := strings.Cut(w.login(t, "on-call", role), "#")
 	p.visit(w.base + "#" + code)
 	return p
 }

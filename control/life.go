@@ -31,57 +31,44 @@ type Observation struct {
 	Event     *schemas.Event // nil for a reading
 }
 
-// view is whose eyes saw something. A board controller goes on telling of a part
-// that its host has lost, so that one view never speaks for another.
-type view int
+// views tells the view of a collector, or of a source of events; nil knows nobody.
+type views func(name string) schemas.View
 
-const (
-	viewNone    view = iota // judges, schedulers and people: they read no part
-	viewNetwork             // a switch, of itself
-	viewBoard               // the board controller
-	viewHost                // what runs on the server: its kernel, its drivers
-)
-
-// viewOf is the view of a collector.
-func viewOf(collector string) view {
-	switch collector {
-	case "", "slurm", "kubernetes", schemas.SourceRule, schemas.SourcePredict, schemas.SourceScheduler, "api":
-		return viewNone
-	case schemas.SourceIPMI, schemas.SourceRedfish:
-		return viewBoard
-	case schemas.SourceGNMI, schemas.SourceSNMP:
-		return viewNetwork
+func (w views) of(name string) schemas.View {
+	if w == nil {
+		return schemas.ViewNone
 	}
-	return viewHost
+	return w(name)
 }
 
-// viewOfAlert is the view of who saw what an alert tells. A rule has no eyes: it
+// ofAlert is the view of who saw what an alert tells. A rule has no eyes: it
 // names the collector whose readings it judged, or nobody.
-func viewOfAlert(a *schemas.Alert) view {
+func (w views) ofAlert(a *schemas.Alert) schemas.View {
 	if a.Source == schemas.SourceRule || a.Source == schemas.SourceCollector {
-		return viewOf(a.Attrs["collector"])
+		return w.of(a.Attrs["collector"])
 	}
-	return viewOf(a.Source)
+	return w.of(a.Source)
 }
 
 // usualView is who reads a kind of part, where the evidence does not say.
-func usualView(kind string) view {
+func usualView(kind string) schemas.View {
 	switch kind {
 	case schemas.KindPSU, schemas.KindFan, schemas.KindBMC:
-		return viewBoard
+		return schemas.ViewBoard
 	case schemas.KindPort, schemas.KindSwitch:
-		return viewNetwork
+		return schemas.ViewNetwork
 	}
-	return viewHost
+	return schemas.ViewHost
 }
 
 // vigil listens to a part while it is repaired.
 type vigil struct {
 	target, kind, server string
+	views                views
 	stop                 context.CancelFunc
 
 	// Of the climb alone, once evidence has been read.
-	from  view            // who saw the fault
+	from  schemas.View    // who saw the fault
 	types map[string]bool // of the events that told of it
 	known bool
 
@@ -104,9 +91,9 @@ type signKey struct {
 	severity  schemas.Severity
 }
 
-func newVigil(server, target, kind string) *vigil {
+func newVigil(server, target, kind string, v views) *vigil {
 	return &vigil{
-		target: target, kind: kind, server: server, lags: map[string]time.Duration{}, runs: map[string]*reading{},
+		target: target, kind: kind, server: server, views: v, lags: map[string]time.Duration{}, runs: map[string]*reading{},
 		signs: map[signKey]time.Time{},
 	}
 }
@@ -136,7 +123,7 @@ func (v *vigil) concerns(h Observation) bool {
 	case h.Event != nil:
 		return false
 	case v.kind == schemas.KindBMC:
-		return viewOf(h.Collector) == viewBoard
+		return v.views.of(h.Collector) == schemas.ViewBoard
 	}
 	return v.target == v.server
 }
@@ -151,6 +138,9 @@ func (v *vigil) observe(h Observation) {
 		return
 	}
 	if ev := h.Event; ev != nil {
+		if ev.Type == schemas.EventAccessRefused {
+			return // of our password, not of the part
+		}
 		// An old record that is read late delays the verdict, a new one whose clock
 		// is wrong must not be missed: observation alone counts.
 		if v.concerns(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
@@ -203,7 +193,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var peers time.Time
 	var peersBy string
 	for name, r := range v.runs {
-		if viewOf(name) != v.from {
+		if v.views.of(name) != v.from {
 			continue
 		}
 		gone, bestGone := now.Sub(r.last) > v.quiet, now.Sub(best.last) > v.quiet
@@ -227,6 +217,9 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var raised *schemas.Alert
 	for i := range firing {
 		a := &firing[i]
+		if a.External() || a.Type == schemas.EventAccessRefused {
+			continue // it is no sign of the part, and keeps no repair from counting
+		}
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
 		if own {
 			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
@@ -236,7 +229,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		}
 		// Many board controllers never write that a condition has ended: what one told
 		// before the repair is not held against what the host reads.
-		old := viewOfAlert(a) == viewBoard && v.from == viewHost && !a.Observed.After(v.since)
+		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !a.Observed.After(v.since)
 		if a.State == schemas.StateRaised && !old {
 			raised = a
 		}
@@ -288,7 +281,7 @@ func (c *Controller) attend(ctx context.Context, k *climb) *vigil {
 		return k.vigil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	v := newVigil(k.Subject, k.Target, c.d.Inventory.Kind(k.Target))
+	v := newVigil(k.Subject, k.Target, c.d.Inventory.Kind(k.Target), c.d.View)
 	v.stop = cancel
 	k.vigil = v
 	if c.d.Life == nil {
@@ -343,20 +336,20 @@ func (c *Controller) examine(ctx context.Context, k *climb) (finding, error) {
 
 // evidence finds who saw the fault of a part, and by which signs.
 func (c *Controller) evidence(ctx context.Context, v *vigil, inc schemas.Incident) error {
-	types, views := map[string]bool{}, map[view]bool{}
+	types, saw := map[string]bool{}, map[schemas.View]bool{}
 	for _, id := range inc.Events {
 		a, found, err := c.d.Records.Alert(ctx, id)
 		if err != nil {
 			return err
 		}
-		if found && a.Resource == v.target && a.Attrs["external"] == "" {
+		if found && a.Resource == v.target && !a.External() && a.Type != schemas.EventAccessRefused {
 			types[a.Type] = true
-			views[viewOfAlert(&a)] = true
+			saw[v.views.ofAlert(&a)] = true
 		}
 	}
 	v.from = usualView(v.kind)
-	for _, closest := range []view{viewNetwork, viewBoard, viewHost} {
-		if views[closest] {
+	for _, closest := range []schemas.View{schemas.ViewNetwork, schemas.ViewBoard, schemas.ViewHost} {
+		if saw[closest] {
 			v.from = closest
 		}
 	}

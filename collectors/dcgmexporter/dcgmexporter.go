@@ -34,7 +34,10 @@ const Name = "dcgmexporter"
 const AttrGPUs = "gpus"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceDCGM}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // Config is the collector's configuration. Its targets are the servers with the

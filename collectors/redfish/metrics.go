@@ -457,6 +457,7 @@ func (r *reader) readComponents(ctx context.Context, src *source, _ time.Time) e
 		if part == "" {
 			part = partOf(kind, o.String("Id"), label(o), o.String("Name"), lastPart(o.ID()))
 		}
+		part = r.found.unique(kind, part, o.ID())
 		for _, link := range []string{"Metrics", "EnvironmentMetrics"} {
 			if c := r.child(src, o.Link(link), rankMetrics, (*reader).readMetrics); c != nil {
 				c.chassis = part

@@ -29,7 +29,10 @@ import (
 const Name = "slurm"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewNone, Sources: []string{schemas.SourceScheduler}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // Config is the collector's configuration. Without a URL it reads nothing.

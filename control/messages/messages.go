@@ -78,6 +78,9 @@ const (
 	Breaker      = "check.breaker"
 	LeaseOurs    = "check.lease_ours"
 	LeaseOthers  = "check.lease_others"
+	SeenBy       = "check.seen_by"
+	SeenByNobody = "check.seen_by_nobody"
+	VouchedFor   = "check.vouched_for"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -140,6 +143,9 @@ var templates = map[string]string{
 	Breaker:      "{n} ladders with destructive steps began within {age}",
 	LeaseOurs:    "Auspex holds the lease of {server}",
 	LeaseOthers:  "another holder has the lease of {server}",
+	SeenBy:       "the fault of {part} was seen by our own collectors ({source})",
+	SeenByNobody: "only posted alerts speak against {part}; none of our collectors saw its fault, so a person must approve",
+	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 
 // All returns the ids of all messages, sorted.
@@ -168,8 +174,13 @@ func Text(s schemas.Sentence) string {
 	}
 	pairs := make([]string, 0, 2*len(s.Args))
 	for name, v := range s.Args {
-		if inner, ok := v.(schemas.Sentence); ok {
+		switch inner := v.(type) {
+		case schemas.Sentence:
 			v = Text(inner)
+		case Args: // a sentence that was stored
+			id, _ := inner["id"].(string)
+			args, _ := inner["args"].(Args)
+			v = Text(New(id, args))
 		}
 		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
 	}

@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -24,5 +25,24 @@ func TestTextFillsTheTemplate(t *testing.T) {
 		if got := Text(s); got != want {
 			t.Errorf("%s says %q, want %q", s.ID, got, want)
 		}
+	}
+}
+
+func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
+	said := New(Both, Args{
+		"first":  New(WaitsApproval, nil),
+		"second": New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}),
+	})
+	doc, err := json.Marshal(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored schemas.Sentence
+	if err := json.Unmarshal(doc, &stored); err != nil {
+		t.Fatal(err)
+	}
+	want := "waits for approval; held by lease: somebody else holds the lease of s1"
+	if Text(said) != want || Text(stored) != want {
+		t.Errorf("%q, stored %q", Text(said), Text(stored))
 	}
 }
