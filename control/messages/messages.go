@@ -60,6 +60,7 @@ const (
 	SilentAgain   = "step.silent_again"
 	StillRaised   = "step.still_raised"
 	SignSince     = "step.sign_since"
+	StandsStill   = "step.stands_still"
 	NotLong       = "step.not_long"
 	Lives         = "step.lives"
 )
@@ -125,6 +126,7 @@ var templates = map[string]string{
 	SilentAgain:   "{part} was read by {collector} and fell silent again",
 	StillRaised:   "{type} still stands on {part}",
 	SignSince:     "{type} {code} came from {part} at {time}, after the repair",
+	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
 	NotLong:       "{part} is read by {collector}, for {age} without a sign of the fault",
 	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 

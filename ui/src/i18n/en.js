@@ -168,6 +168,7 @@ export const en = {
   'step.silent_again': '{part} was read by {collector} and fell silent again.',
   'step.still_raised': '“{type}” still stands on {part}.',
   'step.sign_since': '“{type}” {code} came from {part} at {time}, after the repair.',
+  'step.stands_still': '{collector} repeats the same values of {part}, which does not show that it works.',
   'step.not_long': ({ part, collector, seconds }, f) => `${part} is read by ${collector}, for ${f.dur(seconds)} without a sign of the fault.`,
   'step.lives': ({ part, collector, seconds }, f) => `${collector} has read ${part} for ${f.dur(seconds)} without a sign of the fault.`,
 

@@ -166,6 +166,7 @@ export const zh = {
   'step.silent_again': '{collector} 曾读到 {part}，随后它又没有了读数。',
   'step.still_raised': '{part} 上的“{type}”仍未解除。',
   'step.sign_since': '修复之后，{part} 于 {time} 又出现“{type}” {code}。',
+  'step.stands_still': '{collector} 反复给出 {part} 的相同数值，不能说明它在工作。',
   'step.not_long': ({ part, collector, seconds }, f) => `${collector} 读到 ${part}，已有 ${f.dur(seconds)}没有故障迹象。`,
   'step.lives': ({ part, collector, seconds }, f) => `${collector} 持续读到 ${part}，${f.dur(seconds)}内没有故障迹象。`,
 
