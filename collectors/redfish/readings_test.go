@@ -612,6 +612,41 @@ func TestAReportHidesNoSensor(t *testing.T) {
 	}
 }
 
+// Some services give in reports thousandths of what their sensors say.
+func TestAReportInAnotherUnitStandsForNoSensor(t *testing.T) {
+	sensor := func(id string, reading float64) doc {
+		return doc{"Id": id, "Name": "CPU1 " + id, "ReadingType": "Power", "ReadingUnits": "W", "Reading": reading}
+	}
+	tree := reportOf(nil, sensor("Milli", 49.2), sensor("Same", 50), sensor("Idle", 0))
+	tree.Ignores = []string{"$expand"}
+	d := newDevice(t, tree)
+	for i := range 6 {
+		var values []any
+		for id, v := range map[string]string{"Milli": strconv.Itoa(49049 + i), "Same": strconv.Itoa(55 + i), "Idle": strconv.Itoa(i)} {
+			values = append(values, valueAt("", board+"/Sensors/"+id, v, d.now))
+		}
+		tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
+		d.poll()
+	}
+	for series, values := range d.got {
+		for _, v := range values {
+			if v > 100 {
+				t.Errorf("%s: %v", series, values)
+				break
+			}
+		}
+	}
+	if got := d.got["auspex_cpu_power_watts cpu1 sensor=CPU1 Milli"]; len(got) < 5 {
+		t.Errorf("readings %v, want one a round: the sensor's own", got)
+	}
+	if got := d.got["auspex_cpu_power_watts cpu1 sensor=CPU1 Same"]; got[len(got)-1] != 60 {
+		t.Errorf("readings %v, want the report's", got)
+	}
+	if n := testutil.ToFloat64(d.r.conflicts); n != 1 {
+		t.Errorf("%v contradictions counted, want 1", n)
+	}
+}
+
 func TestAReportThatIsRenewedStandsForItsSensors(t *testing.T) {
 	var list []doc
 	for i := range 3 {
