@@ -141,8 +141,10 @@ func TestSensorsOfOnePartAreSeriesOfTheirOwn(t *testing.T) {
 		if err := w.Append(t.Context(), &auspexv1.Batch{
 			Device: "s1", Collector: "redfish", Observed: at.UnixNano(), Samples: &auspexv1.SampleColumns{
 				Symbols: []string{"", "auspex_cpu_temperature_celsius", "cpu", "cpu0", "sensor", "Module 0 CPU 0 Temp", "Module 1 CPU 0 Temp"},
-				Series:  []*auspexv1.Series{{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}, {Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 6}}},
-				Ref:     []uint32{0, 1}, BaseTime: at.UnixNano(), Delta: []int64{0, 0}, Value: []float64{40, 70},
+				Series: []*auspexv1.Series{
+					{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}, {Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 6}},
+				},
+				Ref: []uint32{0, 1}, BaseTime: at.UnixNano(), Delta: []int64{0, 0}, Value: []float64{40, 70},
 			},
 		}); err != nil {
 			t.Fatal(err)
