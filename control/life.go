@@ -29,6 +29,13 @@ type Observation struct {
 	Time      time.Time
 	Observed  time.Time      // by the collector's clock; Time is by the device's
 	Event     *schemas.Event // nil for a reading
+	Values    []Value        // of a reading
+}
+
+// Value is one number that a part was read with.
+type Value struct {
+	Series string // its name, unique for the part and collector
+	Number float64
 }
 
 // views tells the view of a collector, or of a source of events; nil knows nobody.
@@ -80,10 +87,27 @@ type vigil struct {
 	signs map[signKey]time.Time    // when each was observed last
 }
 
-// reading is what one collector has read since the effect.
+// reading is what one collector has read since the effect. A cache in front of a
+// source, or the driver's memory of a part that is gone, repeats numbers; what
+// works is read with others after a while.
 type reading struct {
 	first, last time.Time // of the part, in a row
-	peers       time.Time // the last of another part of its kind
+	moved       time.Time // the last with another number than the one before
+	peers       time.Time // the last of another part of its kind that moved
+	values      map[valueKey]float64
+}
+
+type valueKey struct{ resource, series string }
+
+// moves keeps the numbers, and reports whether one differs from the one before.
+func (r *reading) moves(h Observation) (moved bool) {
+	for _, x := range h.Values {
+		k := valueKey{h.Resource, x.Series}
+		old, ok := r.values[k]
+		moved = moved || ok && old != x.Number
+		r.values[k] = x.Number
+	}
+	return moved
 }
 
 type signKey struct {
@@ -153,11 +177,14 @@ func (v *vigil) observe(h Observation) {
 	}
 	r := v.runs[h.Collector]
 	if r == nil {
-		r = &reading{}
+		r = &reading{values: map[valueKey]float64{}}
 		v.runs[h.Collector] = r
 	}
 	switch {
 	case v.concerns(h):
+		if r.moves(h) && h.Observed.After(r.moved) {
+			r.moved = h.Observed
+		}
 		silent := h.Observed.Sub(r.last) > v.quiet && r.peers.After(r.last)
 		if r.first.IsZero() || silent {
 			r.first = h.Observed
@@ -165,7 +192,7 @@ func (v *vigil) observe(h Observation) {
 		if h.Observed.After(r.last) {
 			r.last = h.Observed
 		}
-	case h.Kind == v.kind && h.Observed.After(r.peers):
+	case h.Kind == v.kind && r.moves(h) && h.Observed.After(r.peers):
 		r.peers = h.Observed
 	}
 }
@@ -234,7 +261,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 			raised = a
 		}
 	}
-	f := finding{sick: !best.first.IsZero() || !peers.IsZero() || !signed.IsZero()}
+	f := finding{sick: !best.moved.IsZero() || !peers.IsZero() || !signed.IsZero()}
 	began := best.first
 	if signed.After(began) {
 		began = signed
@@ -254,6 +281,8 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		f.observed = messages.New(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
 	case now.Sub(best.last) > v.quiet:
 		f.observed = messages.New(messages.SilentAgain, args)
+	case best.last.Sub(best.moved) > v.quiet/2:
+		f.observed = messages.New(messages.StandsStill, args)
 	case f.quiet >= v.quiet:
 		f.cured = true
 		f.observed = messages.New(messages.Lives, with(messages.Age(f.quiet), args))

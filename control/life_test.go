@@ -43,7 +43,16 @@ func newWard(target, kind string, from schemas.View) ward {
 // reads lets a collector read a resource every ten seconds.
 func (w ward) reads(collector, resource, kind string, from, to float64) {
 	for s := from; s <= to; s += 10 {
-		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s)})
+		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s), Values: power(at(s))})
+	}
+}
+
+// repeats lets the exporter read a GPU every ten seconds, with a power of its own.
+func (w ward) repeats(resource string, power func(s float64) float64) {
+	for s := 5.0; s <= 85; s += 10 {
+		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
+			{Series: "temperature", Number: 40}, {Series: "power", Number: power(s)},
+		}})
 	}
 }
 
@@ -122,7 +131,7 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		},
 		"readings of before, sent late": {gpu(), func(w ward) {
 			for s := 5.0; s < 90; s += 10 {
-				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s)})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 91, false, false, messages.SourceSilent},
 		"readings of before, replayed with their observation": {
@@ -199,10 +208,26 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 95)
 			w.reads("dcgmexporter", part, "gpu", 85, 95)
 		}, nil, 96, false, true, messages.NotLong},
+		"a cache repeats what it last read": {gpu(), func(w ward) {
+			w.repeats(part, func(float64) float64 { return 300 })
+			w.repeats(server+"/gpu3", func(float64) float64 { return 310 })
+		}, nil, 91, false, false, messages.StandsStill},
+		"the driver remembers a GPU that is gone, while the others work": {gpu(), func(w ward) {
+			w.repeats(part, func(s float64) float64 { // the cache of before first, then what is static
+				if s < 20 {
+					return 300
+				}
+				return 0
+			})
+			w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 90)
+		}, nil, 91, false, true, messages.StandsStill},
+		"one of its numbers moves now and then": {gpu(), func(w ward) {
+			w.repeats(part, func(s float64) float64 { return 33 + float64(int(s)/25%2) })
+		}, nil, 86, true, true, messages.Lives},
 		"a source that reads more rarely than the quiet time": {gpu(), func(w ward) {
 			for _, s := range []float64{10, 60} {
-				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s)})
-				w.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s)})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
+				w.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 61, true, true, messages.Lives},
 	} {
@@ -235,17 +260,17 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 		v := newVigil(server, part, schemas.KindGPU, eyes)
 		v.from, v.known = schemas.ViewHost, true
 		for s := -30.0; s < 0; s += 10 {
-			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		v.repaired(effect, quiet)
 		for s := 5.0; s <= 45; s += 10 { // what was measured before comes late
-			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 60).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured || f.sick {
 			t.Errorf("%s off: old readings count: %s", off, messages.Text(f.observed))
 		}
 		for s := 5.0; s <= 45; s += 10 {
-			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); !f.cured {
 			t.Errorf("%s off: new readings do not count: %s", off, messages.Text(f.observed))
@@ -253,7 +278,7 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 	}
 	v := newWard(part, schemas.KindGPU, schemas.ViewHost)
 	for s := 5.0; s <= 45; s += 10 {
-		v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(-8 * time.Hour), Observed: at(s)})
+		v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(-8 * time.Hour), Observed: at(s), Values: power(at(s))})
 	}
 	if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured {
 		t.Error("a clock of which nothing is known vouches for a repair")
@@ -274,7 +299,11 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 			h := Observation{
 				Resource: resources[r.IntN(4)], Kind: "gpu", Collector: collectors[r.IntN(len(collectors))], Observed: at(-20 + 120*r.Float64()),
 			}
-			h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
+			h.Time = h.Observed
+			if h.Observed.After(effect) { // before it the clocks are seen to be right
+				h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
+			}
+			h.Values = power(h.Observed)
 			if r.IntN(6) == 0 {
 				h.Event = &schemas.Event{Type: "gpu.xid", Severity: schemas.SeverityCritical}
 			}

@@ -368,6 +368,7 @@ var (
 // compare makes events of what is different from the scrape before.
 func (x *scraper) compare(now time.Time) {
 	t := x.table
+	gauges := slices.ContainsFunc(t.gpus, func(g gpu) bool { return g.reads })
 	for i := range t.gpus {
 		g := &t.gpus[i]
 		k := x.mem.GPUs[g.index]
@@ -382,7 +383,7 @@ func (x *scraper) compare(now time.Time) {
 			}
 			k.UUID, k.PCI, x.changed = g.uuid, g.pci, true
 		}
-		k.present = g.seen
+		k.present = g.reads || g.seen && !gauges // an exporter may be asked for counters alone
 	}
 	for index, k := range x.mem.GPUs {
 		if k.present {

@@ -48,6 +48,8 @@ type series struct {
 	celsius bool
 	bounds  []collectors.Threshold
 	at      time.Time // the device's, of the last value from a report
+	own     float64   // the last value that is not from a report, in the device's unit
+	doubted bool      // reports give it in another unit
 
 	// Of a value of a report that no metric of ours is for; its texts are states.
 	metric, kind, part string
@@ -120,6 +122,9 @@ func (r *reader) put(src *source, x *reading, now time.Time) {
 	}
 	if len(x.bounds) > 0 { // another place may repeat the value alone
 		s.bounds = x.bounds
+	}
+	if x.ok {
+		s.own = x.value
 	}
 	if !x.ok || s.read.Equal(now) {
 		return

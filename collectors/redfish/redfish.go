@@ -120,7 +120,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		unnamed: counter("unnamed_values_total", "Metric report values dropped because several share a name without a property."),
 		unmapped: counter("unmapped_values_total",
 			"Unmapped values dropped because max_unmapped series of that kind exist."),
-		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type; the unit counts."),
+		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type, where the unit counts, or their value in a report, where the sensor does."),
 		requests:  counter("requests_total", "Requests to services."),
 		deferred:  counter("deferred_reads_total", "Reads put off to a later round because of max_requests."),
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{

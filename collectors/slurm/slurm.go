@@ -87,6 +87,9 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	return []schemas.Resource{{ID: Name, Kind: "scheduler"}}
 }
 
+// CheckFiles reads the file that the configuration names.
+func (c *Config) CheckFiles() error { return rest.CheckToken(c.TokenFile) }
+
 // LossType implements [collectors.LossTyper]: a scheduler that does not answer is
 // no device that is lost.
 func (*Config) LossType() string { return "" }

@@ -60,6 +60,7 @@ const (
 	SilentAgain   = "step.silent_again"
 	StillRaised   = "step.still_raised"
 	SignSince     = "step.sign_since"
+	StandsStill   = "step.stands_still"
 	NotLong       = "step.not_long"
 	Lives         = "step.lives"
 )
@@ -129,6 +130,7 @@ var templates = map[string]string{
 	StillRaised:   "{type} is still raised on {part}",
 	SignSince:     "{part} reported {type} {code} at {time}, after the repair",
 	NotLong:       "{collector} has read {part} for only {age} without a sign of the fault",
+	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
 	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 
 	Confidence:   "the confidence is {value} %; the policy requires {limit} %",

@@ -215,7 +215,9 @@ func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) l
 	case kind == schemas.KindGPU, kind == schemas.KindPort:
 		set.Set(kind, part)
 	default:
-		set.Set("sensor", part)
+		if set.Get("sensor") == "" { // a part may have several sensors for one metric
+			set.Set("sensor", part)
+		}
 	}
 	return set.Labels()
 }

@@ -215,6 +215,36 @@ func TestSamplesGetTheLabelsOfTheInventory(t *testing.T) {
 	}
 }
 
+// A part may have several sensors for one metric: the cores of a processor, the
+// modules of a board that has one each. None overwrites another.
+func TestSensorsOfOnePartAreSeriesOfTheirOwn(t *testing.T) {
+	w := open(t, t.TempDir(), hot.DefaultConfig(), &placer{}, nil)
+	defer w.Close()
+	for i := range 3 {
+		at := t0.Add(time.Duration(i) * time.Second)
+		if err := w.Append(t.Context(), &auspexv1.Batch{
+			Device: "s1", Collector: "redfish", Observed: at.UnixNano(), Samples: &auspexv1.SampleColumns{
+				Symbols: []string{"", "auspex_cpu_temperature_celsius", "cpu", "cpu0", "sensor", "Module 0 CPU 0 Temp", "Module 1 CPU 0 Temp"},
+				Series: []*auspexv1.Series{
+					{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}, {Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 6}},
+				},
+				Ref: []uint32{0, 1}, BaseTime: at.UnixNano(), Delta: []int64{0, 0}, Value: []float64{40, 70},
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := read(t, w)
+	if len(got) != 2 {
+		t.Fatalf("%d series, want 2: %v", len(got), got)
+	}
+	for name, v := range got {
+		if len(v) != 6 || v[1] != v[3] || v[3] != v[5] {
+			t.Errorf("%s: %v", name, v)
+		}
+	}
+}
+
 func TestWhatTheWindowRefusesIsCounted(t *testing.T) {
 	now := time.Now()
 	broken := fan(now, now, 1)

@@ -169,6 +169,7 @@ export const en = {
   'step.still_raised': '“{type}” is still raised on {part}.',
   'step.sign_since': '{part} reported “{type}” {code} at {time}, after the repair.',
   'step.not_long': ({ part, collector, seconds }, f) => `${collector} has read ${part} for only ${f.dur(seconds)} without a sign of the fault.`,
+  'step.stands_still': '{collector} repeats the same values of {part}, which does not show that it works.',
   'step.lives': ({ part, collector, seconds }, f) => `${collector} has read ${part} for ${f.dur(seconds)} without a sign of the fault.`,
 
   // what was checked before it

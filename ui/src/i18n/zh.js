@@ -167,6 +167,7 @@ export const zh = {
   'step.still_raised': '{part} 上的“{type}”仍未解除。',
   'step.sign_since': '修复之后，{part} 于 {time} 又报告“{type}” {code}。',
   'step.not_long': ({ part, collector, seconds }, f) => `${collector} 读到 ${part} 且没有故障迹象，但只有 ${f.dur(seconds)}。`,
+  'step.stands_still': '{collector} 反复给出 {part} 的相同数值，不能说明它在工作。',
   'step.lives': ({ part, collector, seconds }, f) => `${collector} 持续读到 ${part}，${f.dur(seconds)}内没有故障迹象。`,
 
   // what was checked before it
