@@ -208,7 +208,7 @@ func TestWhatIsPostedAfterARepairIsNoSignOfThePart(t *testing.T) {
 	a := posted("late", part, "gpu.xid", nil)
 	a.Observed = at(49)
 	if f := w.judge(at(51), []schemas.Alert{a}, func(string) bool { return true }); !f.cured {
-		t.Errorf("%s", messages.Text(f.saw))
+		t.Errorf("%s", messages.Text(f.observed))
 	}
 }
 
@@ -219,7 +219,7 @@ func TestRefusedCredentialsAreNoSignOfThePart(t *testing.T) {
 	w.event(server, "ipmi", schemas.EventAccessRefused, schemas.SeverityError, schemas.StateRaised, 40)
 	a := alert("refused", server, schemas.EventAccessRefused, schemas.SourceCollector, schemas.StateRaised, schemas.SeverityError, at(40))
 	if f := w.judge(at(51), []schemas.Alert{a}, func(string) bool { return true }); !f.cured {
-		t.Errorf("%s", messages.Text(f.saw))
+		t.Errorf("%s", messages.Text(f.observed))
 	}
 }
 
