@@ -290,7 +290,9 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 // document against the audit: a new one that writes must say here what it leaves.
 func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 	w := start(t, true, func(_ *api.Config, d *api.Deps) {
-		d.Admin = map[string]http.Handler{"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") })}
+		d.Admin = map[string]http.Handler{
+			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") }),
+		}
 	})
 	made := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator"}`))
 	var token apigen.CreatedToken

@@ -163,7 +163,7 @@ func TestActionsShowWhatTheyMayTake(t *testing.T) {
 	up := w.down(t)
 	up()
 	p.visit(w.base + "actions")
-	p.wait("the broken chain", `/Row 4 is not as it was written/.test(document.querySelector('[aria-labelledby=audit-title]').innerText)`)
+	p.wait("the broken chain", `/Row 4 was changed after it was written/.test(document.querySelector('[aria-labelledby=audit-title]').innerText)`)
 	p.picture(os.Getenv("AUSPEX_SHOTS"), "chain-broken")
 }
 
@@ -180,7 +180,7 @@ func TestChineseIsSpokenThroughout(t *testing.T) {
 			t.Errorf("%s says in English: %s", path, english)
 		}
 	}
-	for _, row := range []string{"GPU 复位", "这里没有", "5 分钟内没有效果。电源断开后已恢复。"} {
+	for _, row := range []string{"GPU 复位", "没有配置", "5 分钟内没有效果。电源断开后已恢复。"} {
 		p.visit(w.base + "actions")
 		p.wait(row, fmt.Sprintf(`document.querySelector('.action.waits .ladder')?.innerText.includes(%q)`, row))
 	}

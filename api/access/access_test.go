@@ -218,10 +218,13 @@ func TestEveryChangeOfIdentityIsInTheAuditWithoutItsSecret(t *testing.T) {
 	}
 	// What changed nothing leaves no row.
 	_, _, taken := s.CreateToken(ctx, "root", "grafana", access.RoleAdmin, 0)
-	if !errors.Is(taken, access.ErrTaken) || !errors.Is(s.RevokeToken(ctx, "root", "nobody"), access.ErrNoToken) || s.EndSession(ctx, "none") != nil {
+	absent := s.RevokeToken(ctx, "root", "nobody")
+	if !errors.Is(taken, access.ErrTaken) || !errors.Is(absent, access.ErrNoToken) || s.EndSession(ctx, "none") != nil {
 		t.Error(taken)
 	}
-	if err := errors.Join(s.EndSession(ctx, session), s.RevokeToken(ctx, "root", "grafana"), s.NoteRequest(ctx, "root", "/-/reload")); err != nil {
+	if err := errors.Join(
+		s.EndSession(ctx, session), s.RevokeToken(ctx, "root", "grafana"), s.NoteRequest(ctx, "root", "/-/reload"),
+	); err != nil {
 		t.Fatal(err)
 	}
 	got := changes(t, db)

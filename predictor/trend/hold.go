@@ -10,6 +10,7 @@ const (
 	// deviation, of 20 to a quarter, which does for the larger distance to the level at rest.
 	heldRows = 100 // readings under control before it is believed
 	freeRows = 20  // readings without it
+	// Twice lifts, steady, working or ending changes no forecast of the developer set.
 	// A controller shows itself by its effect: the load lifts the series by a good part of the
 	// way to the limit until the control begins, and hardly moves it from then on.
 	lifts  = 0.3      // share of the way to the limit that the load makes up until the control begins

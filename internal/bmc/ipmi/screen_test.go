@@ -148,7 +148,9 @@ func TestAControllerCannotAgreeToLessThanWasAskedFor(t *testing.T) {
 func TestAWrongPasswordOfIPMISimIsARefusal(t *testing.T) {
 	s := ipmitest.StartSim(t, ipmitest.Obedient)
 	for user, password := range map[string]string{"admin": "wrong", "nobody": "secret"} {
-		c, err := ipmi.New(ipmi.Options{Addr: s.Addr, User: user, Password: password, Timeout: 300 * time.Millisecond, Retries: 1, CipherSuites: []int{3}})
+		c, err := ipmi.New(ipmi.Options{
+			Addr: s.Addr, User: user, Password: password, Timeout: 300 * time.Millisecond, Retries: 1, CipherSuites: []int{3},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

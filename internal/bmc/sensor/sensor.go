@@ -70,7 +70,9 @@ var sums = []struct {
 
 // owner is what stands before the number of a part that counts anew on each of several
 // owners: "PROC 1" of "PROC 1 DIMM 3", "processormodule0" of "processormodule0dimm3".
-var owner = regexp.MustCompile(`(?i)(?:^|[^a-z0-9])((?:[a-z]+[0-9]+)+|(?:cpu|processor|proc|socket|node|board|riser|p)[ .#-]*[0-9]+[ .#-]*)$`)
+var owner = regexp.MustCompile(
+	`(?i)(?:^|[^a-z0-9])((?:[a-z]+[0-9]+)+|(?:cpu|processor|proc|socket|node|board|riser|p)[ .#-]*[0-9]+[ .#-]*)$`,
+)
 
 // Part finds the part that a name speaks of: kind and the kind with its number,
 // such as "psu" and "psu0" for "PSU0 Input" or "PS0 Status". Both are "" when
@@ -120,7 +122,9 @@ func Owner(before string) string {
 }
 
 // totals are the words of names that speak of a server's power as a whole.
-var totals = strings.Fields("system sys server node chassis platform board total input power pwr watts consumption consumed usage reading meter control")
+var totals = strings.Fields(
+	"system sys server node chassis platform board total input power pwr watts consumption consumed usage reading meter control",
+)
 
 // Total reports whether the name of a power reading speaks of the whole server.
 func Total(name string) bool {

@@ -94,7 +94,9 @@ func hostile(t *testing.T, topic string) (addr string) {
 				}}}},
 			}
 		case *listoffsets.Request:
-			return &listoffsets.Response{Topics: []listoffsets.ResponseTopic{{Topic: topic, Partitions: []listoffsets.ResponsePartition{{Offset: 0}}}}}
+			return &listoffsets.Response{Topics: []listoffsets.ResponseTopic{{
+				Topic: topic, Partitions: []listoffsets.ResponsePartition{{Offset: 0}},
+			}}}
 		case *fetch.Request:
 			return &fetch.Response{Topics: []fetch.ResponseTopic{{Topic: topic, Partitions: []fetch.ResponsePartition{{
 				HighWatermark: 1, RecordSet: protocol.RecordSet{
