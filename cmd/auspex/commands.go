@@ -28,7 +28,7 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), backtestCommand(),
-		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
+		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
 	}
 }
 
@@ -413,6 +413,7 @@ func benchCommand() *cobra.Command {
 		ValidArgs: bench.Scenarios(),
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "how many (default: of the scenario)")
+	c.AddCommand(benchStormsCommand())
 	return c
 }
 
