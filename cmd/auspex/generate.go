@@ -25,6 +25,7 @@ type GenerateOptions struct {
 	Shape    string // one of stormgen.Shapes
 	Servers  int    // of a shape; 0 is its own number
 	Profile  string
+	Half     string
 	Perturb  string
 	Out      string // folder
 	stormgen.Options
@@ -51,7 +52,7 @@ func GenerateStorms(ctx context.Context, o GenerateOptions, in io.Reader, errw i
 		}
 		t = &read
 	}
-	o.Options.Profile = stormgen.Profile(o.Profile)
+	o.Options.Profile, o.Options.Half = stormgen.Profile(o.Profile), stormgen.Half(o.Half)
 	if o.Options.Perturb, err = stormgen.ParsePerturb(o.Perturb); err != nil {
 		return fmt.Errorf("%w: %w", usage.Err, err)
 	}
@@ -123,6 +124,7 @@ func generateCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Out, "out", "", "`folder` of topology.json, events.jsonl and truth.json")
 	c.Flags().StringVar(&o.Profile, "profile", string(stormgen.Easy), "what the storm asks: "+profileNames())
 	c.Flags().StringArrayVar(&o.Only, "scenario", nil, "what goes wrong, by `name` (may be given again; default: what the profile has)")
+	c.Flags().StringVar(&o.Half, "half", string(stormgen.Both), "what may go wrong: tuned, held (what is kept out of tuning), all")
 	c.Flags().IntVar(&o.Faults, "faults", 12, "how many times something goes wrong")
 	c.Flags().Float64Var(&o.Noise, "noise", 0, "meaningless events an hour and 64 servers (default: drawn)")
 	c.Flags().StringVar(&o.Perturb, "perturb", "", "what goes wrong on the way, with commas: lost, twice, late, clocks, links, blind, all")

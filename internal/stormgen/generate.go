@@ -73,7 +73,10 @@ func Draw(t *schemas.Topology, o Options) (*Storm, error) {
 		o.Profile = Easy
 	}
 	if !slices.Contains(Profiles(), o.Profile) {
-		return nil, fmt.Errorf("no profile %q", o.Profile)
+		return nil, fmt.Errorf("no profile %q; known are %v", o.Profile, Profiles())
+	}
+	if !slices.Contains([]Half{"", Tuned, Held, Both}, o.Half) {
+		return nil, fmt.Errorf("no half %q; known are %s, %s and %s", o.Half, Tuned, Held, Both)
 	}
 	list, err := o.scenarios()
 	if err != nil {
