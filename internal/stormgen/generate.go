@@ -149,6 +149,9 @@ func (w *world) episode(profile Profile, list []*Scenario) {
 	if profile == Jobs {
 		near = w.busy(4)
 	}
+	if profile == Overlap && w.p(0.4) && w.pair(list) {
+		return
+	}
 	w.somewhere(list, near)
 	if profile != Overlap && (profile != Dirty || w.p(0.7)) {
 		return
@@ -165,6 +168,45 @@ func (w *world) episode(profile Profile, list []*Scenario) {
 		}
 		w.after(w.span(0, 90), func() { w.somewhere(list, next) })
 	}
+}
+
+// pair plays two faults of which the larger may hide the smaller.
+func (w *world) pair(list []*Scenario) bool {
+	pairs := [][2]string{
+		{"feed trips", "leaf dies"},
+		{"air unit fails", "fan fails"},
+		{"NVLink of a GPU fails", "GPU memory fails"},
+		{"network card floods pauses", "leaf restarts"},
+		{"row panel trips", "memory module wears out and fails"},
+		{"spine dies", "GPU's cold plate is blocked"},
+	}
+	named := func(name string) *Scenario {
+		if i := slices.IndexFunc(list, func(s *Scenario) bool { return s.Name == name }); i >= 0 {
+			return list[i]
+		}
+		return nil
+	}
+	for range 10 {
+		x := pairs[w.rng.IntN(len(pairs))]
+		a, b, near := named(x[0]), named(x[1]), w.busy(2)
+		if a == nil || b == nil || w.play(a, near, -1) == nil {
+			continue
+		}
+		w.after(w.span(1, 60), func() {
+			next := near
+			if j := w.on[near]; j != nil && a.plays(inJob) {
+				next = w.pick(j.servers)
+			}
+			for range 10 {
+				if w.play(b, next, -1) != nil {
+					return
+				}
+				next = w.pick(w.neighbourhood(near))
+			}
+		})
+		return true
+	}
+	return false
 }
 
 // somewhere plays one of a list, near a server if the site allows.

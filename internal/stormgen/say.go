@@ -129,8 +129,25 @@ func (w *world) tell(
 		}
 		return false
 	}
-	w.out = append(w.out, ev)
+	w.read(ev)
 	return true
+}
+
+// read takes a record from a device's log: those that a collector reads itself
+// come in the order in which they were written.
+func (w *world) read(ev said) {
+	if ev.device >= 0 && (ev.Source == schemas.SourceKmsg || ev.Source == schemas.SourceIPMI) {
+		key := logOf{ev.device, ev.Source}
+		ev.seen = max(ev.seen, w.log[key])
+		w.log[key] = ev.seen
+	}
+	w.out = append(w.out, ev)
+}
+
+// logOf names a log of a device.
+type logOf struct {
+	device int
+	source string
 }
 
 // flush hands over the records that waited for a device to be reached.
@@ -139,9 +156,11 @@ func (w *world) flush(dev int, bmc bool) {
 	if bmc {
 		key++
 	}
+	at := w.now + w.about(5)
 	for _, ev := range w.held[key] {
-		ev.seen = w.now + w.about(10)
-		w.out = append(w.out, ev)
+		at += 0.01
+		ev.seen = at
+		w.read(ev)
 	}
 	delete(w.held, key)
 }

@@ -80,6 +80,7 @@ type world struct {
 	hyper hyper
 	out   []said
 	held  map[int][]said // by device: records that wait for contact
+	log   map[logOf]float64
 	cond  map[condition][]raised
 	jobs  []*job
 	on    map[int]*job // by server
@@ -115,7 +116,7 @@ func newWorld(p *plant, rng *rand.Rand) *world {
 	w := &world{
 		plant: p, rng: rng, st: make([]state, len(p.parts)), port: make([]bool, len(p.links)),
 		why: make([]int, len(p.links)), cutl: make([]int, len(p.links)),
-		held: map[int][]said{}, cond: map[condition][]raised{}, on: map[int]*job{}, below: map[int][]int{},
+		held: map[int][]said{}, log: map[logOf]float64{}, cond: map[condition][]raised{}, on: map[int]*job{}, below: map[int][]int{},
 	}
 	w.hyper = hyper{
 		sure: map[string]float64{}, lag: map[string]float64{}, blind: map[string]bool{}, sev: map[string]schemas.Severity{},
