@@ -21,12 +21,12 @@ func (w *world) chatter(o Options, end float64) {
 }
 
 // blip is a condition that is over before anybody would look.
-func (w *world) blip(lasts float64, source string, part int, typ, code string, sev schemas.Severity) {
+func (w *world) blip(c int, lasts float64, source string, part int, typ, code string, sev schemas.Severity) {
 	if part < 0 {
 		return
 	}
-	w.say(noise, source, part, typ, code, sev, schemas.StateRaised)
-	w.after(lasts, func() { w.say(noise, source, part, typ, code, schemas.SeverityInfo, schemas.StateCleared) })
+	w.say(c, source, part, typ, code, sev, schemas.StateRaised)
+	w.after(lasts, func() { w.say(c, source, part, typ, code, schemas.SeverityInfo, schemas.StateCleared) })
 }
 
 // partOf is any part of a kind of a server, or -1.
@@ -38,44 +38,46 @@ func (w *world) partOf(server int, kind string) int {
 }
 
 func (w *world) murmur() {
+	w.murmurs++
+	c := noise - w.murmurs
 	s := w.pick(w.servers)
 	if !w.running(s) {
 		return
 	}
 	mutter := func(source string, part int, typ, code string, sev schemas.Severity) {
 		if part >= 0 {
-			w.say(noise, source, part, typ, code, sev, "")
+			w.say(c, source, part, typ, code, sev, "")
 		}
 	}
 	const info, warning = schemas.SeverityInfo, schemas.SeverityWarning
 	switch w.rng.IntN(30) {
 	case 0:
-		w.planned(s)
+		w.planned(c, s)
 	case 1:
 		if w.p(0.2) { // a maintenance window: one after another
 			for i, x := range w.some(w.neighbourhood(s), 0.6) {
-				w.after(float64(i)*w.span(60, 300), func() { w.planned(x) })
+				w.after(float64(i)*w.span(60, 300), func() { w.planned(c, x) })
 			}
 		}
 	case 2, 3, 4, 5:
 		if l, _, _ := w.linkNear(s); l >= 0 {
-			w.snap(noise, l)
-			w.after(w.span(1, 8), func() { w.splice(noise, l) })
+			w.snap(c, l)
+			w.after(w.span(1, 8), func() { w.splice(c, l) })
 		}
 	case 6, 7:
 		w.st[s].cut++
-		w.look(noise, s)
+		w.look(c, s)
 		w.after(w.span(15, 45), func() {
 			w.st[s].cut--
-			w.look(noise, s)
+			w.look(c, s)
 		})
 	case 8, 9:
 		if b := w.bmc(s); b >= 0 {
 			w.st[b].cut++
-			w.look(noise, s)
+			w.look(c, s)
 			w.after(w.span(40, 150), func() {
 				w.st[b].cut--
-				w.look(noise, s)
+				w.look(c, s)
 			})
 		}
 	case 10:
@@ -86,7 +88,7 @@ func (w *world) murmur() {
 					delete(w.on, x)
 				}
 			}
-			w.tell(noise, schemas.SourceScheduler, j.id, -1, schemas.EventWorkloadFailed, "143", info, "", "workload", j.id)
+			w.tell(c, schemas.SourceScheduler, j.id, -1, schemas.EventWorkloadFailed, "143", info, "", "workload", j.id)
 			w.after(w.span(60, 600), func() {
 				var again []int
 				for _, x := range j.servers {
@@ -108,9 +110,9 @@ func (w *world) murmur() {
 			mutter(schemas.SourceRule, w.at(port, nic), schemas.EventPortErrors, "symbol-errors", w.mild())
 		}
 	case 16:
-		w.blip(w.span(10, 90), schemas.SourceIPMI, s, schemas.EventTempHigh, "NIC Temp", warning)
+		w.blip(c, w.span(10, 90), schemas.SourceIPMI, s, schemas.EventTempHigh, "NIC Temp", warning)
 	case 17:
-		w.blip(w.span(5, 60), schemas.SourceDCGM, w.partOf(s, schemas.KindGPU), schemas.EventGPUThermal, "HW_THERMAL", warning)
+		w.blip(c, w.span(5, 60), schemas.SourceDCGM, w.partOf(s, schemas.KindGPU), schemas.EventGPUThermal, "HW_THERMAL", warning)
 	case 18:
 		for _, g := range w.of(s, schemas.KindGPU) { // a burn-in run
 			mutter(schemas.SourceDCGM, g, schemas.EventGPUClocksThrottled, "SW_POWER_CAP", info)
@@ -135,13 +137,13 @@ func (w *world) murmur() {
 		}
 	case 27:
 		if sw := w.switchNear(s, w.inBandSwitch); sw >= 0 {
-			w.say(noise, schemas.SourceGNMI, sw, schemas.EventBGPSessionDown, "admin-reset", info, schemas.StateRaised)
+			w.say(c, schemas.SourceGNMI, sw, schemas.EventBGPSessionDown, "admin-reset", info, schemas.StateRaised)
 			w.after(w.span(2, 20), func() {
-				w.say(noise, schemas.SourceGNMI, sw, schemas.EventBGPSessionDown, "admin-reset", info, schemas.StateCleared)
+				w.say(c, schemas.SourceGNMI, sw, schemas.EventBGPSessionDown, "admin-reset", info, schemas.StateCleared)
 			})
 		}
 	case 28:
-		w.blip(w.span(20, 60), schemas.SourceIPMI, w.partOf(s, schemas.KindFan), schemas.EventFanSlow, "FAN", warning)
+		w.blip(c, w.span(20, 60), schemas.SourceIPMI, w.partOf(s, schemas.KindFan), schemas.EventFanSlow, "FAN", warning)
 	case 29:
 		mutter(schemas.SourceKmsg, w.partOf(s, schemas.KindGPU), schemas.EventHostPCIeAER, "corrected", info)
 	}
@@ -156,14 +158,14 @@ func (w *world) mild() schemas.Severity {
 }
 
 // planned restarts a server that runs no job, as somebody asked for.
-func (w *world) planned(s int) {
+func (w *world) planned(c, s int) {
 	if w.on[s] != nil || !w.running(s) {
 		return
 	}
-	w.say(noise, schemas.SourceKmsg, s, schemas.EventHostReboot, "planned", schemas.SeverityInfo, "")
+	w.say(c, schemas.SourceKmsg, s, schemas.EventHostReboot, "planned", schemas.SeverityInfo, "")
 	w.after(w.span(1, 5), func() {
 		if w.running(s) {
-			w.stop(noise, s, true)
+			w.stop(c, s, true)
 			w.boot(s, w.span(120, 420))
 		}
 	})

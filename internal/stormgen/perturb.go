@@ -56,7 +56,7 @@ func ParsePerturb(list string) (p Perturb, err error) {
 
 // disturb returns the lines that arrive, and makes the inventory wrong.
 func (w *world) disturb(p Perturb, t *schemas.Topology) []said {
-	lines := w.out
+	lines := slices.Clone(w.out)
 	if p.Blind {
 		source := []string{
 			schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceDCGM, schemas.SourceAgent, schemas.SourceSNMP,
@@ -88,6 +88,7 @@ func (w *world) disturb(p Perturb, t *schemas.Topology) []said {
 		ev := &lines[i]
 		if w.p(p.Late) {
 			ev.seen += w.span(0, 120)
+			ev.late = true
 		}
 		// The controllers' clocks go wrong; hosts and switches have theirs from the network.
 		board := ev.Source == schemas.SourceIPMI || ev.Source == schemas.SourceRedfish

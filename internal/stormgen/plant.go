@@ -65,6 +65,9 @@ func newPlant(t *schemas.Topology) *plant {
 		pa, pb := &p.parts[a], &p.parts[b]
 		switch l.Kind {
 		case schemas.LinkPowers:
+			if p.fedFrom(a, b) {
+				continue // a circle: what closes it is wrong
+			}
 			pa.loads, pb.feeds = append(pa.loads, b), append(pb.feeds, a)
 		case schemas.LinkCools:
 			pa.cools, pb.coolers = append(pa.cools, b), append(pb.coolers, a)
@@ -85,6 +88,23 @@ func (p *plant) above(at, x int) bool {
 	for n := 0; at >= 0 && n < len(p.parts); at, n = p.parts[at].parent, n+1 {
 		if at == x {
 			return true
+		}
+	}
+	return false
+}
+
+// fedFrom tells whether power comes to a part from another, or from what that is in.
+func (p *plant) fedFrom(at, x int) bool {
+	seen := map[int]bool{}
+	for todo := []int{at}; len(todo) > 0; todo = todo[1:] {
+		if todo[0] == x || p.parts[todo[0]].dev >= 0 && p.parts[todo[0]].dev == p.parts[x].dev {
+			return true
+		}
+		for _, f := range p.parts[todo[0]].feeds {
+			if !seen[f] {
+				seen[f] = true
+				todo = append(todo, f)
+			}
 		}
 	}
 	return false

@@ -16,6 +16,7 @@ type said struct {
 	at     float64 // seconds, the true time
 	seen   float64 // seconds, when its collector had it
 	device int
+	late   bool // on its way
 }
 
 // raise says that a condition began; clear ends it with all who said so.
@@ -31,7 +32,7 @@ func (w *world) clear(part int, typ string) {
 	list := w.cond[k]
 	delete(w.cond, k)
 	for _, r := range list {
-		if r.cause != noise && w.p(0.03) { // what never ends cannot be told from noise that does not either
+		if r.cause >= 0 && w.p(0.03) { // what never ends cannot be told from noise that does not either
 			continue
 		}
 		var source, code string

@@ -9,17 +9,19 @@ import (
 
 // Truth is what really happened in a storm: never an input of the product.
 type Truth struct {
-	Version      int       `json:"version"`
-	Profile      string    `json:"profile"`
-	Start        time.Time `json:"start"`
-	End          time.Time `json:"end"`
-	Servers      int       `json:"servers"`
-	Resources    int       `json:"resources"`
-	Lines        int       `json:"lines"`
-	EventsTotal  int       `json:"events_total"`
-	NoiseEvents  int       `json:"noise_events"`
-	SharedEvents []string  `json:"shared_events"` // of two faults
-	Incidents    []Fault   `json:"incidents"`
+	Version     int       `json:"version"`
+	Profile     string    `json:"profile"`
+	Start       time.Time `json:"start"`
+	End         time.Time `json:"end"`
+	Servers     int       `json:"servers"`
+	Resources   int       `json:"resources"`
+	Lines       int       `json:"lines"`
+	EventsTotal int       `json:"events_total"`
+	NoiseEvents int       `json:"noise_events"`
+	// SharedEvents do not count: nobody can know what they are. They are of two
+	// faults, or of noise that lost what showed that it was none, such as the end.
+	SharedEvents []string `json:"shared_events"`
+	Incidents    []Fault  `json:"incidents"`
 }
 
 // Fault is one cause with all that came of it.
@@ -49,6 +51,7 @@ func caseID(n int) string { return "f" + itoa(n+1) }
 // truth tells what the lines that are left came from.
 func (w *world) truth(o Options, lines []said, start, end time.Time) Truth {
 	tr := Truth{Version: 1, Profile: string(o.Profile), Start: start, End: end, Lines: len(lines), SharedEvents: []string{}}
+	torn := w.torn(lines)
 	seen := map[string]bool{}
 	byCase := map[int][]*said{}
 	for i := range lines {
@@ -58,8 +61,11 @@ func (w *world) truth(o Options, lines []said, start, end time.Time) Truth {
 		}
 		seen[ev.ID] = true
 		tr.EventsTotal++
-		if ev.cause == noise {
+		if ev.cause < 0 {
 			tr.NoiseEvents++
+			if torn[ev.cause] {
+				tr.SharedEvents = append(tr.SharedEvents, ev.ID)
+			}
 			continue
 		}
 		byCase[ev.cause] = append(byCase[ev.cause], ev)
@@ -77,6 +83,32 @@ func (w *world) truth(o Options, lines []said, start, end time.Time) Truth {
 		tr.Incidents = []Fault{}
 	}
 	return tr
+}
+
+// torn returns the occasions of noise of which not all arrived, or not in time.
+func (w *world) torn(lines []said) map[int]bool {
+	left := map[int]int{}
+	for i := range w.out {
+		if w.out[i].cause < 0 {
+			left[w.out[i].cause]++
+		}
+	}
+	late := map[int]bool{}
+	seen := map[string]bool{}
+	for i := range lines {
+		ev := &lines[i]
+		if ev.cause < 0 && !seen[ev.ID] {
+			seen[ev.ID] = true
+			left[ev.cause]--
+			late[ev.cause] = late[ev.cause] || ev.late
+		}
+	}
+	for c, n := range left {
+		if n > 0 {
+			late[c] = true
+		}
+	}
+	return late
 }
 
 func (w *world) fault(k *Case, list []*said, start time.Time) Fault {

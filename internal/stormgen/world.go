@@ -9,7 +9,7 @@ import (
 	"auspex/schemas"
 )
 
-// noise is the cause of what means nothing.
+// noise is the cause of what means nothing; each occasion has a number below it.
 const noise = -1
 
 // The ways in which a device is watched from outside.
@@ -69,24 +69,25 @@ func (q *queue) Pop() any {
 // make of it. Time is in seconds since the start.
 type world struct {
 	*plant
-	rng   *rand.Rand
-	now   float64
-	seq   int
-	tasks queue
-	st    []state
-	port  []bool // by link: it is down
-	why   []int  // by link: what took it down
-	cutl  []int  // by link: reasons why the cable carries nothing
-	hyper hyper
-	out   []said
-	held  map[int][]said // by device: records that wait for contact
-	log   map[logOf]float64
-	cond  map[condition][]raised
-	jobs  []*job
-	on    map[int]*job // by server
-	next  int          // number of the next job
-	cases []*Case
-	below map[int][]int // by switch: what hangs on it
+	rng     *rand.Rand
+	now     float64
+	seq     int
+	tasks   queue
+	st      []state
+	port    []bool // by link: it is down
+	why     []int  // by link: what took it down
+	cutl    []int  // by link: reasons why the cable carries nothing
+	hyper   hyper
+	out     []said
+	held    map[int][]said // by device: records that wait for contact
+	log     map[logOf]float64
+	cond    map[condition][]raised
+	jobs    []*job
+	on      map[int]*job // by server
+	next    int          // number of the next job
+	murmurs int          // occasions of noise so far
+	cases   []*Case
+	below   map[int][]int // by switch: what hangs on it
 }
 
 // hyper is what differs from storm to storm.
