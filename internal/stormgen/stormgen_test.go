@@ -166,6 +166,19 @@ func TestEachScenarioPlaysInItsHalf(t *testing.T) {
 	}
 }
 
+func TestEachClassOfMistakesHasScenariosInBothHalves(t *testing.T) {
+	for _, c := range Classes() {
+		for _, name := range c.only {
+			if !slices.ContainsFunc(Scenarios(), func(s Scenario) bool { return s.Name == name }) {
+				t.Errorf("%s: no scenario %q", c.Name, name)
+			}
+		}
+		if c.only != nil && (len(c.Of(Tuned)) == 0 || len(c.Of(Held)) == 0) {
+			t.Errorf("%s: %q tuned, %q held", c.Name, c.Of(Tuned), c.Of(Held))
+		}
+	}
+}
+
 // of counts the events of a type that faults made.
 func of(st *Storm, typ string) (list []schemas.Event) {
 	fault := map[string]bool{}
