@@ -203,6 +203,15 @@ func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed [
 			}
 		}
 	}
+	b.WriteString("\n| class of mistake | half | faults | root right | pieces | confidence when right | when wrong |\n|" +
+		strings.Repeat("---|", 7) + "\n")
+	for _, c := range stormgen.Classes() {
+		for _, h := range halves {
+			if s := sums[cell{"all", h}]; s != nil {
+				writeClass(&b, &c, h, s)
+			}
+		}
+	}
 	if len(missed) > 0 && o.Misses > 0 {
 		b.WriteString("\n| shape | profile | seed | start | what happened | resource | taken for | resource | confidence |\n|" +
 			strings.Repeat("---|", 9) + "\n")
@@ -214,6 +223,30 @@ func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed [
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// writeClass writes what became of the faults that bring out a class of mistakes.
+func writeClass(b *strings.Builder, c *stormgen.Class, h stormgen.Half, s *score.Sum) {
+	var n, right, wrong, pieces, sure, unsure float64
+	for _, r := range s.Rows {
+		if !r.Scored || !c.Has(r.Scenario, r.Profile) {
+			continue
+		}
+		n++
+		pieces += float64(r.Pieces)
+		switch {
+		case r.Hit:
+			right++
+			sure += r.Confidence
+		case r.Named != "" && r.Named != stormgen.Unknown:
+			wrong++
+			unsure += r.Confidence
+		}
+	}
+	if n > 0 {
+		fmt.Fprintf(b, "| %s | %s | %.0f | %.3f | %.2f | %s | %s |\n", c.Name, h, n, right/n, pieces/n,
+			number(sure/right, 2), number(unsure/wrong, 2))
+	}
 }
 
 // taken is what faults of one scenario were taken for.

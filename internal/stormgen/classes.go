@@ -19,6 +19,14 @@ func (c *Class) Of(h Half) (out []string) {
 	return out
 }
 
+// Has tells whether a class counts a scenario that was played in a profile.
+func (c *Class) Has(scenario, profile string) bool {
+	if c.only == nil {
+		return profile == string(c.Profile)
+	}
+	return slices.Contains(c.only, scenario)
+}
+
 // Classes returns the kinds of mistakes, each with scenarios in both halves.
 func Classes() []Class {
 	return []Class{

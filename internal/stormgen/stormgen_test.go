@@ -113,7 +113,8 @@ func fits(t *testing.T, st *Storm, whole bool) {
 	}
 	tr := &st.Truth
 	if tr.EventsTotal != len(ids) || tr.NoiseEvents != len(ids)-len(owned) || tr.Lines != len(st.Events) {
-		t.Errorf("%d events in all, %d of noise, %d lines; counted %d, %d, %d", tr.EventsTotal, tr.NoiseEvents, tr.Lines, len(ids), len(ids)-len(owned), len(st.Events))
+		t.Errorf("%d events in all, %d of noise, %d lines; counted %d, %d, %d", tr.EventsTotal, tr.NoiseEvents, tr.Lines,
+			len(ids), len(ids)-len(owned), len(st.Events))
 	}
 	if tr.Profile == string(Quiet) && len(tr.Incidents) > 0 {
 		t.Errorf("%d faults in a quiet storm", len(tr.Incidents))

@@ -46,7 +46,7 @@ type bin struct{ n, said, right float64 }
 // Row is what became of one fault.
 type Row struct {
 	Fault, Scenario    string
-	Held               bool
+	Profile            string // of the storm
 	Resource           string
 	Named              string // the fault that its incident names; "" is none
 	NamedResource      string
@@ -336,7 +336,8 @@ func accepts(f *stormgen.Fault, resource string) bool {
 func (s *Scorer) fault(out *Sum, k int, d *final, told bool, pieces int) {
 	f := &s.truth.Incidents[k]
 	row := Row{
-		Fault: f.Fault, Scenario: f.Scenario, Resource: f.Resource, Scored: f.RootScored || f.Unknown, Pieces: pieces, Start: f.Start,
+		Fault: f.Fault, Scenario: f.Scenario, Profile: s.truth.Profile, Resource: f.Resource,
+		Scored: f.RootScored || f.Unknown, Pieces: pieces, Start: f.Start,
 	}
 	defer func() { out.Rows = append(out.Rows, row) }()
 	if f.RootScored {

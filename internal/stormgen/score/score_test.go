@@ -45,7 +45,8 @@ func TestFiguresAreThoseOfTheReference(t *testing.T) {
 	} {
 		t.Run(storm, func(t *testing.T) {
 			var truth stormgen.Truth
-			unpack(t, filepath.Join("../../../correlator/testdata/storms", storm, "truth.json.gz"), func(d *json.Decoder) error { return d.Decode(&truth) })
+			path := filepath.Join("../../../correlator/testdata/storms", storm, "truth.json.gz")
+			unpack(t, path, func(d *json.Decoder) error { return d.Decode(&truth) })
 			sc := New(&truth)
 			unpack(t, filepath.Join("testdata", storm+".jsonl.gz"), func(d *json.Decoder) error {
 				var inc schemas.Incident
@@ -76,7 +77,8 @@ func TestFiguresAreThoseOfTheReference(t *testing.T) {
 // is unknown is.
 func TestUnknownIsAnAnswer(t *testing.T) {
 	truth := &stormgen.Truth{Incidents: []stormgen.Fault{{
-		ID: "f1", Fault: stormgen.Unknown, Resource: "r1", Accept: []stormgen.Blame{{Resource: "r1", Fault: stormgen.Unknown}}, Unknown: true, Events: []string{"a", "b"},
+		ID: "f1", Fault: stormgen.Unknown, Resource: "r1", Unknown: true,
+		Accept: []stormgen.Blame{{Resource: "r1", Fault: stormgen.Unknown}}, Events: []string{"a", "b"},
 	}}}
 	for _, c := range []struct {
 		cause     schemas.Cause
