@@ -14,6 +14,8 @@ type job struct {
 	start, end float64 // end 0: it runs
 	timeout    float64 // of its collectives
 	verbose    float64 // the share of its ranks that say anything
+	hurt, both bool    // something ends it; two things do, and nobody can tell which
+	cause      int     // the first of them
 }
 
 // crowd fills the servers with jobs.
@@ -53,10 +55,14 @@ func (w *world) hurt(c, server int, how string) {
 	if j == nil || j.end > 0 {
 		return
 	}
-	delete(w.on, server)
 	if c >= 0 {
 		w.cases[c].workload(j.id)
 	}
+	if j.hurt {
+		j.both = j.both || j.cause != c
+		return
+	}
+	j.hurt, j.cause = true, c
 	wait := w.about(3)
 	if how == "stall" || how == "down" && w.p(0.5) {
 		wait = j.timeout + w.span(0, 3)
@@ -88,8 +94,10 @@ func (w *world) fail(c int, j *job, bad int, how string) {
 		for i, s := range others {
 			if w.p(j.verbose) {
 				w.after(w.about(1.5), func() {
+					w.via = j
 					w.say(c, schemas.SourceAgent, s, schemas.EventWorkloadCommTimeout, "", schemas.SeverityError, "",
 						"workload", j.id, "rank", strconv.Itoa(8*i))
+					w.via = nil
 				})
 			}
 		}
@@ -100,7 +108,9 @@ func (w *world) fail(c int, j *job, bad int, how string) {
 			for _, g := range w.of(s, schemas.KindGPU) {
 				if w.p(share) {
 					w.after(2+w.about(4), func() {
+						w.via = j
 						w.say(c, schemas.SourceKmsg, g, schemas.EventGPUXID, "45", schemas.SeverityWarning, "")
+						w.via = nil
 					})
 				}
 			}
@@ -109,7 +119,9 @@ func (w *world) fail(c int, j *job, bad int, how string) {
 	w.after(w.about(12), func() {
 		if w.sees("job ended", 0.9) {
 			code := []string{"1", "134", "137", "255"}[w.rng.IntN(4)]
+			w.via = j
 			w.tell(c, schemas.SourceScheduler, j.id, -1, schemas.EventWorkloadFailed, code, schemas.SeverityError, "", "workload", j.id)
+			w.via = nil
 		}
 	})
 	w.after(60+w.about(200), func() {

@@ -17,6 +17,7 @@ type said struct {
 	seen   float64 // seconds, when its collector had it
 	device int
 	late   bool // on its way
+	job    *job // whose end it tells
 }
 
 // raise says that a condition began; clear ends it with all who said so.
@@ -61,7 +62,7 @@ func (w *world) tell(
 		dev = w.parts[part].dev
 	}
 	server := dev >= 0 && w.parts[dev].kind == schemas.KindServer
-	ev := said{cause: c, at: w.now, device: dev}
+	ev := said{cause: c, at: w.now, device: dev, job: w.via}
 	ev.Event = schemas.Event{Source: source, Resource: id, Type: typ, Code: code, Severity: sev, State: st}
 	ev.Message = words(typ, code, id, st)
 	for i := 0; i+1 < len(attrs); i += 2 {

@@ -68,6 +68,9 @@ func (w *world) truth(o Options, lines []said, start, end time.Time) Truth {
 			}
 			continue
 		}
+		if ev.job != nil && ev.job.both {
+			tr.SharedEvents = append(tr.SharedEvents, ev.ID)
+		}
 		byCase[ev.cause] = append(byCase[ev.cause], ev)
 	}
 	for _, k := range w.cases {

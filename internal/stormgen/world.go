@@ -84,6 +84,7 @@ type world struct {
 	cond    map[condition][]raised
 	jobs    []*job
 	on      map[int]*job // by server
+	via     *job         // whose end is told now
 	next    int          // number of the next job
 	murmurs int          // occasions of noise so far
 	cases   []*Case
