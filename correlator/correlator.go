@@ -18,6 +18,7 @@ import (
 	"auspex/internal/bus/wire"
 	"auspex/internal/cmdb"
 	"auspex/internal/run"
+	"auspex/internal/store/corrections"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
@@ -375,7 +376,7 @@ func (c *Correlator) commit(ctx context.Context) error {
 			}
 			first = seq + 1
 			for i := range changes {
-				if err := records.PutIncidentIn(ctx, tx, changes[i]); err != nil {
+				if err := errors.Join(records.PutIncidentIn(ctx, tx, changes[i]), corrections.PutCauseIn(ctx, tx, &changes[i])); err != nil {
 					return err
 				}
 				doc, err := json.Marshal(&changes[i])
