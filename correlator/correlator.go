@@ -88,6 +88,11 @@ type Correlator struct {
 	log   *slog.Logger
 	model *propagation.Model
 
+	records    *propagation.Model // model without what was learned
+	learned    Learned
+	parameters int64     // version of what was learned in model
+	relearned  time.Time // when it was last asked for
+
 	mu        sync.Mutex
 	engine    *Engine
 	version   uint64
@@ -142,10 +147,11 @@ func (c *Correlator) Name() string { return "correlator" }
 // Run restores what was known, then follows the topic alerts until ctx is done.
 func (c *Correlator) Run(ctx context.Context, ready func()) error {
 	var err error
-	if c.model, err = loadModel(c.cfg.Propagation); err != nil {
+	if c.records, err = loadModel(c.cfg.Propagation); err != nil {
 		return err
 	}
 	c.mu.Lock()
+	c.model, c.parameters = c.adapted(ctx, c.records)
 	err = c.restore(ctx)
 	c.mu.Unlock()
 	if err != nil {
@@ -194,18 +200,11 @@ func (c *Correlator) Prepare(_ context.Context, cfg Config) (apply func(context.
 	return func(ctx context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.engine == nil {
-			return errors.New("it does not run yet")
-		}
-		if err := c.commit(ctx); err != nil {
+		adapted, v := c.adapted(ctx, model)
+		if err := c.swap(ctx, adapted, cfg.CloseAfter); err != nil {
 			return err
 		}
-		before, wait := c.model, c.cfg.CloseAfter
-		c.model, c.cfg.CloseAfter = model, cfg.CloseAfter
-		if err := c.restore(ctx); err != nil {
-			c.model, c.cfg.CloseAfter = before, wait
-			return err
-		}
+		c.records, c.parameters = model, v
 		return nil
 	}, nil
 }
@@ -324,6 +323,10 @@ func (c *Correlator) tick(ctx context.Context) error {
 			// While a backlog is read, the time of its events is the time.
 			if now.Sub(c.handled) >= c.cfg.Tick {
 				c.engine.Advance(now.UTC())
+			}
+			if now.Sub(c.relearned) >= learnEvery {
+				c.relearned = now
+				c.relearn(ctx)
 			}
 			err := c.commit(ctx)
 			if err == nil && now.Sub(c.pruned) >= pruneEvery {
