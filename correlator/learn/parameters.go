@@ -3,6 +3,7 @@ package learn
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ const (
 	// it was found, so that it may say how soon and how often they come and never that the
 	// fault is frequent. All of them together count as Worth for a fault at most.
 	Unjudged = 0.25
-	// modelCases is how many cases a model of part needs for a prior of its own.
+	// modelCases is in how many cases a fault of a model of part must have been the cause or
+	// a suspect for the model to have a prior of its own.
 	modelCases = 8
 )
 
@@ -64,7 +66,7 @@ type FaultCounts struct {
 	Fault string `json:"fault"`
 	Model string `json:"model,omitempty"`
 	// Was is the number of cases whose cause it was, Said the sum of the probabilities
-	// that a replay by the records gave it in all.
+	// that a replay with the signs of here gave it in all.
 	Was  float64 `json:"was"`
 	Said float64 `json:"said"`
 }
@@ -81,61 +83,83 @@ type EffectCounts struct {
 	LagS  float64 `json:"lag_s"`         // sum over the latter of the mean lag, seconds
 }
 
-// learn counts. The order of the outcomes makes no difference.
-func (p *Past) learn(m *propagation.Model, outs []outcome) *Parameters {
-	out := &Parameters{Format: format}
-	type key struct{ fault, model string }
-	type counts struct{ was, said []float64 }
-	priors := map[key]*counts{}
-	count := func(fault, resource string, was bool, v float64) {
-		for k, model := range []string{"", p.models[resource]} {
-			if k == 1 && model == "" {
-				continue
-			}
-			c := priors[key{fault, model}]
-			if c == nil {
-				c = &counts{}
-				priors[key{fault, model}] = c
-			}
-			if was {
-				c.was = append(c.was, v)
-			} else {
-				c.said = append(c.said, v)
-			}
-		}
+// learn counts what outcomes of a replay by a model say. The signs come first: priors are
+// about what is said once the signs are as they are here. The order of the outcomes makes
+// no difference.
+func (p *Past) learn(ctx context.Context, m *propagation.Model, outs []outcome) (*Parameters, error) {
+	out := signs(m, outs)
+	judged := map[*Case]bool{}
+	for i := range outs {
+		judged[outs[i].c] = outs[i].found && outs[i].c.Judged()
 	}
-	known := map[string]bool{}
-	for _, f := range m.Blamable() {
-		known[f.Fault] = true
+	again, err := p.replay(ctx, Apply(m, out), func(c *Case) bool { return judged[c] })
+	if err != nil {
+		return nil, err
 	}
+	out.Priors = p.priors(m, again)
+	return out, nil
+}
+
+// signs are the parameters of signs alone.
+func signs(m *propagation.Model, outs []outcome) *Parameters {
+	out := &Parameters{Format: format, Effects: effects(m, outs)}
 	for i := range outs {
 		o := &outs[i]
 		out.Cases++
 		out.From, out.To = earlier(out.From, o.c.Incident.Opened), later(out.To, o.c.Incident.Opened)
-		if !o.c.Judged() {
-			continue
+		if o.c.Judged() {
+			out.Judged++
 		}
-		out.Judged++
+	}
+	return out
+}
+
+// priors counts how often faults were the cause and were said to be, in judged cases.
+func (p *Past) priors(m *propagation.Model, outs []outcome) (out []FaultCounts) {
+	known := map[string]bool{}
+	for _, f := range m.Blamable() {
+		known[f.Fault] = true
+	}
+	type key struct{ fault, model string }
+	type counts struct {
+		was, said []float64
+		cases     map[*Case]bool
+	}
+	by := map[key]*counts{}
+	for i := range outs {
+		o := &outs[i]
+		count := func(fault, resource string, add func(*counts)) {
+			models := []string{""}
+			if model := p.models[resource]; model != "" {
+				models = append(models, model)
+			}
+			for _, model := range models {
+				c := by[key{fault, model}]
+				if c == nil {
+					c = &counts{cases: map[*Case]bool{}}
+					by[key{fault, model}] = c
+				}
+				c.cases[o.c] = true
+				add(c)
+			}
+		}
 		if resource, fault := o.c.Truth(); known[fault] {
-			count(fault, resource, true, 1)
+			count(fault, resource, func(c *counts) { c.was = append(c.was, 1) })
 		}
 		for _, s := range o.said {
 			if known[s.Fault] {
-				count(s.Fault, s.Resource, false, s.Confidence)
+				count(s.Fault, s.Resource, func(c *counts) { c.said = append(c.said, s.Confidence) })
 			}
 		}
 	}
-	for k, c := range priors {
-		prior := FaultCounts{Fault: k.fault, Model: k.model, Was: hindsight.Total(c.was), Said: hindsight.Total(c.said)}
-		if k.model != "" && max(prior.Was, prior.Said) < modelCases {
-			continue
+	for k, c := range by {
+		if k.model == "" || len(c.cases) >= modelCases {
+			out = append(out, FaultCounts{Fault: k.fault, Model: k.model, Was: hindsight.Total(c.was), Said: hindsight.Total(c.said)})
 		}
-		out.Priors = append(out.Priors, prior)
 	}
-	slices.SortFunc(out.Priors, func(a, b FaultCounts) int {
+	slices.SortFunc(out, func(a, b FaultCounts) int {
 		return cmp.Or(cmp.Compare(a.Fault, b.Fault), cmp.Compare(a.Model, b.Model))
 	})
-	out.Effects = effects(m, outs)
 	return out
 }
 
@@ -227,10 +251,10 @@ func effectOf(m *propagation.Model, f *propagation.Fault, class int) EffectCount
 func Apply(m *propagation.Model, p *Parameters) *propagation.Model {
 	out := *m
 	out.Faults = slices.Clone(m.Faults)
-	ratio := map[string]float64{} // of each fault, over all models of parts
+	whole := map[string]FaultCounts{} // of each fault, over all models of parts
 	for _, q := range p.Priors {
 		if q.Model == "" {
-			ratio[q.Fault] = (Worth + q.Was) / (Worth + q.Said)
+			whole[q.Fault] = q
 		}
 	}
 	byModel := map[string]map[string]float64{}
@@ -238,15 +262,14 @@ func Apply(m *propagation.Model, p *Parameters) *propagation.Model {
 		if q.Model == "" {
 			continue
 		}
-		of, ok := ratio[q.Fault]
-		if !ok {
-			of = 1
-		}
+		// What parts of other models taught is worth as much for this one as the record is
+		// for the fault; its own cases count once.
+		all := whole[q.Fault]
+		others := (Worth + max(0, all.Was-q.Was)) / (Worth + max(0, all.Said-q.Said))
 		if byModel[q.Fault] == nil {
 			byModel[q.Fault] = map[string]float64{}
 		}
-		// What is known of the fault is worth as much for the model as the record for the fault.
-		byModel[q.Fault][q.Model] = (Worth*of + q.Was) / (Worth + q.Said)
+		byModel[q.Fault][q.Model] = (Worth*others + q.Was) / (Worth + q.Said)
 	}
 	effects := map[EffectCounts]*EffectCounts{}
 	for i := range p.Effects {
@@ -259,8 +282,8 @@ func Apply(m *propagation.Model, p *Parameters) *propagation.Model {
 			continue
 		}
 		record := f.Prior
-		if r, ok := ratio[f.Name]; ok {
-			f.Prior = shifted(record, r)
+		if q, ok := whole[f.Name]; ok {
+			f.Prior = shifted(record, (Worth+q.Was)/(Worth+q.Said))
 		}
 		f.ByModel = nil
 		for model, r := range byModel[f.Name] {

@@ -407,7 +407,11 @@ func (p *Past) Backtest(ctx context.Context, m *propagation.Model, given *Parame
 	}
 	for f := 0; given == nil && f < folds; f++ {
 		others := slices.DeleteFunc(slices.Clone(base), func(o outcome) bool { return !o.found || o.c.fold() == f })
-		part, err := p.replay(ctx, Apply(m, p.learn(m, others)), func(c *Case) bool { return c.Judged() && c.fold() == f })
+		taught, err := p.learn(ctx, m, others)
+		if err != nil {
+			return r, err
+		}
+		part, err := p.replay(ctx, Apply(m, taught), func(c *Case) bool { return c.Judged() && c.fold() == f })
 		if err != nil {
 			return r, err
 		}
@@ -438,5 +442,5 @@ func (p *Past) Learn(ctx context.Context, m *propagation.Model) (*Parameters, er
 	if len(base) == 0 {
 		return nil, fmt.Errorf("learn parameters: %w", errNothing)
 	}
-	return p.learn(m, base), nil
+	return p.learn(ctx, m, base)
 }
