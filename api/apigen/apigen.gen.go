@@ -590,7 +590,7 @@ type IncidentRecord struct {
 	// Right Of those, with the right resource as root cause
 	Right int `json:"right"`
 
-	// SecondsP50 Median time from the first sign until the right cause was named and stayed
+	// SecondsP50 Median time from the opening of an incident until the right cause was named and stayed
 	SecondsP50 *float64 `json:"seconds_p50,omitempty"`
 	SecondsP95 *float64 `json:"seconds_p95,omitempty"`
 
