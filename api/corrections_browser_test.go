@@ -61,7 +61,7 @@ func TestACauseIsCorrectedOnItsPage(t *testing.T) {
 	}
 	p.visit(w.base + "actions")
 	p.wait("the audit", `/incident i-1042 had another cause/.test(document.getElementById('audit-title').closest('section').innerText)`)
-	if e := p.said(); len(e) != 1 || !strings.Contains(e[0], "400") { // the refusal
+	if e := p.console(); len(e) != 1 || !strings.Contains(e[0], "400") { // the refusal
 		t.Errorf("the console said %q", e)
 	}
 }
@@ -109,7 +109,7 @@ func TestHowRightTheCausesAreIsDrawn(t *testing.T) {
 			p.eval(panel + `.scrollIntoView(); ''`)
 			p.drawn()
 			p.picture(os.Getenv("AUSPEX_SHOTS"), fmt.Sprintf("hindsight-%d-%s-%s-%d", c.judged, v.theme, v.language, v.width))
-			if e := p.said(); len(e) > 0 {
+			if e := p.console(); len(e) > 0 {
 				t.Errorf("the console said %q", e)
 			}
 		}
