@@ -93,12 +93,16 @@ type Incident struct {
 // version do not say so; they list all.
 func (i *Incident) Count() int { return max(i.EventCount, len(i.Events)) }
 
+// FaultUnknown is the fault of an incident that no record of a fault explains.
+const FaultUnknown = "unknown"
+
 // Cause is a resource that may be to blame, and how likely it is.
 type Cause struct {
-	Resource   string  `json:"resource"`
-	ResourceID string  `json:"resource_id,omitempty"` // a UUID; the API fills it in
-	Fault      string  `json:"fault"`                 // formats, section 3
-	Confidence float64 `json:"confidence"`            // a probability
+	Resource   string            `json:"resource"`
+	ResourceID string            `json:"resource_id,omitempty"` // a UUID; the API fills it in
+	Fault      string            `json:"fault"`                 // formats, section 3, or of a record that the site added
+	Title      map[string]string `json:"title,omitempty"`       // of the fault, by language ("en", "zh")
+	Confidence float64           `json:"confidence"`            // a probability
 }
 
 // Recommendation is what the correlator would do.
@@ -110,10 +114,11 @@ type Recommendation struct {
 // Sentence is a fact that every language can say: the id of a message and its
 // arguments. Lanes names the evidence lanes that prove it.
 type Sentence struct {
-	ID    string         `json:"id"`
-	Args  map[string]any `json:"args,omitempty"`
-	Lanes []string       `json:"lanes,omitempty"`
-	Count int            `json:"count,omitempty"` // events behind the sentence
+	ID    string            `json:"id"`
+	Args  map[string]any    `json:"args,omitempty"`
+	Text  map[string]string `json:"text,omitempty"` // in words, by language; absent where the reader has the words
+	Lanes []string          `json:"lanes,omitempty"`
+	Count int               `json:"count,omitempty"` // events behind the sentence
 }
 
 // Lane is the evidence of one type and code, on one line of the time axis.
