@@ -32,6 +32,7 @@ import (
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Config is how the console listens and whom it lets in.
@@ -165,8 +166,9 @@ type Deps struct {
 	Publisher  bus.Publisher  // for intents; nil refuses them
 	Subscriber bus.Subscriber // for the live stream; nil refreshes every few seconds
 
-	Mode        func() string  // of control; nil reads as observe
-	SampleRate  func() float64 // samples per second that arrive; nil is not known
+	Mode        func() string             // of control; nil reads as observe
+	SampleRate  func() float64            // samples per second that arrive; nil is not known
+	Faults      func() *propagation.Model // what faults are called; nil is the built-in records
 	Version     string
 	Simulated   bool
 	HistoryLive bool // a store for the history is there
@@ -207,6 +209,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil {
 		return nil, errors.New("api: records, inventory, database, registerer and log are needed")
+	}
+	if deps.Faults == nil {
+		deps.Faults = sync.OnceValue(propagation.Default)
 	}
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Errors of remediators.
@@ -125,6 +127,7 @@ type Deps struct {
 	Inventory   Inventory
 	Remediators map[string]Remediator // by kind of rung
 	Life        Life                  // nil hears nothing: no repair is ever verified
+	Faults      *propagation.Model    // whose records name policies; nil is the built-in ones
 	Holder      string                // names this process in leases
 }
 
@@ -168,6 +171,12 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	set, err := policy.Read(cfg.Policies)
 	if err != nil {
 		return nil, err
+	}
+	if d.Faults != nil {
+		set.Follow(policy.Of(d.Faults))
+		if missing := set.Missing(d.Faults); len(missing) > 0 {
+			return nil, fmt.Errorf("control: %s, which is not there or lists other faults", strings.Join(missing, "; "))
+		}
 	}
 	c := &Controller{
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},

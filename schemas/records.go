@@ -165,10 +165,6 @@ const (
 	PredictionExpired  = "expired"
 )
 
-// Foretold are the faults that predictions tell of: what is worn or fills up, and
-// has a limit. One of these that comes without a prediction was missed.
-var Foretold = []string{"cooling.fan_failure", "network.optics_degraded", "gpu.overheating", "gpu.memory_degrading", "cooling.air_supply"}
-
 // Prediction says what fails next and when (formats, section 9).
 type Prediction struct {
 	ID             string     `json:"id"`

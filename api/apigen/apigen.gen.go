@@ -582,14 +582,17 @@ type PlotList struct {
 
 // Prediction What fails next, and when
 type Prediction struct {
-	EtaP10         time.Time  `json:"eta_p10,omitempty,omitzero"`
-	EtaP50         time.Time  `json:"eta_p50,omitempty,omitzero"`
-	EtaP90         time.Time  `json:"eta_p90,omitempty,omitzero"`
-	Evidence       []Evidence `json:"evidence"`
-	Explanation    string     `json:"explanation,omitempty,omitzero"`
-	Failure        string     `json:"failure,omitempty,omitzero"`
-	HorizonSeconds float64    `json:"horizon_seconds"`
-	ID             string     `json:"id"`
+	EtaP10      time.Time  `json:"eta_p10,omitempty,omitzero"`
+	EtaP50      time.Time  `json:"eta_p50,omitempty,omitzero"`
+	EtaP90      time.Time  `json:"eta_p90,omitempty,omitzero"`
+	Evidence    []Evidence `json:"evidence"`
+	Explanation string     `json:"explanation,omitempty,omitzero"`
+	Failure     string     `json:"failure,omitempty,omitzero"`
+
+	// FailureTitle What the failure is called, by language
+	FailureTitle   map[string]string `json:"failure_title,omitempty,omitzero"`
+	HorizonSeconds float64           `json:"horizon_seconds"`
+	ID             string            `json:"id"`
 
 	// Job The job that runs there now
 	Job    string `json:"job,omitempty,omitzero"`

@@ -53,7 +53,7 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 		note(cfg.Bus.Kafka.CheckFiles())
 	}
 	note(cfg.Notify.CheckFiles())
-	_, err = control.New(cfg.Control.Config, control.Deps{})
+	_, err = control.New(cfg.Control.Config, control.Deps{Faults: s.faults.Load()})
 	note(err)
 	t, err := s.checkInventory(ctx, connect, note)
 	targets := map[string]int{}

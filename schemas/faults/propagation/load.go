@@ -118,7 +118,7 @@ type fileRecord struct {
 	States  ordered[[]at[fileClass]] `yaml:"states"` // as the effects of signs.yaml
 	Fault   string                   `yaml:"fault"`
 	Title   sentence.Text            `yaml:"title"`
-	Summary sentence.Text            `yaml:"summary"`
+	Summary *choice                  `yaml:"summary"`
 
 	Sentences  []choice `yaml:"sentences"`
 	Harmless   bool     `yaml:"harmless"`
@@ -142,8 +142,9 @@ type fileShared struct {
 		Last   []choice `yaml:"last"`
 	} `yaml:"sentences"`
 	Unnamed struct {
+		Sign    sentence.Text `yaml:"sign"`
 		Title   sentence.Text `yaml:"title"`
-		Summary sentence.Text `yaml:"summary"`
+		Summary *choice       `yaml:"summary"`
 	} `yaml:"unnamed"`
 }
 
@@ -321,7 +322,8 @@ func build(base []byte, files []source) (*Model, error) {
 	l.m.Rest = l.choicesOf(common.Sentences.Rest, "sentences.rest", true)
 	l.m.Last = l.choices(common.Sentences.Last, "sentences.last")
 	l.m.Unnamed = Record{Fault: schemas.FaultUnknown, Title: common.Unnamed.Title, Builtin: true}
-	l.m.Unnamed.Summary = l.template(1, "unnamed.summary", common.Unnamed.Summary, false)
+	l.m.UnnamedSign = common.Unnamed.Sign
+	l.m.Unnamed.Summary = l.summary(1, "unnamed.summary", common.Unnamed.Summary)
 	for i := range recs {
 		if recs[i].Fault != "" {
 			l.record(&recs[i])
@@ -608,6 +610,24 @@ func (l *loader) noSign(line int, key, name string) {
 	l.add(line, key, "no sign %q%s", name, near(name, all))
 }
 
+// summary compiles the sentence that says what happened, or several of which the
+// first that holds is said; the last must always hold.
+func (l *loader) summary(line int, key string, c *choice) Choice {
+	if c == nil || c.ref != "" || len(c.first) == 0 {
+		l.add(line, key, "no sentence that says what happened")
+		return nil
+	}
+	var out Choice
+	for _, f := range c.first {
+		f.v.ID = "summary"
+		out = append(out, l.said1(f, key, false))
+	}
+	if last := c.first[len(c.first)-1].v; last.When != "" || last.Of != "" {
+		l.add(line, key, "the last sentence must always hold")
+	}
+	return out
+}
+
 // record compiles the words about a fault.
 func (l *loader) record(r *located) {
 	l.read(r)
@@ -618,7 +638,7 @@ func (l *loader) record(r *located) {
 		return
 	}
 	l.words(r.line, "title", r.Title)
-	rec.Summary = l.template(r.line, "summary", r.Summary, false)
+	rec.Summary = l.summary(r.line, "summary", r.Summary)
 	rec.Sentences = l.choices(r.Sentences, "sentences")
 	l.m.Records[r.Fault] = rec
 }
@@ -766,6 +786,11 @@ func (l *loader) finish() {
 	}
 	for i := range m.Signs {
 		m.Signs[i].On = m.shownBy(i)
+	}
+	for _, s := range m.sentences() {
+		if s.Each {
+			m.Signs[s.Of].Each = true
+		}
 	}
 	ways := map[string]int{}
 	for f := range m.Faults {

@@ -25,7 +25,8 @@ type Model struct {
 	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Last
 	// of the incident.
 	Shared, Rest, Last []Choice
-	Unnamed            Record // stands in for faults that no record knows
+	Unnamed            Record        // stands in for faults that no record knows
+	UnnamedSign        sentence.Text // stands in for the title of reports that are no sign
 
 	byType map[string][]pattern
 }
@@ -52,6 +53,7 @@ type Sign struct {
 	Twin   bool // both ends of a link show it and lose it together
 	Job    bool // all reports of one workload are one sign
 	Info   bool // speaks although its severity is info
+	Each   bool // a sentence tells of each part
 	Crash  bool // a server that shows it crashed by itself
 }
 

@@ -137,6 +137,9 @@ func (p *problems) strict(n *yaml.Node, t reflect.Type, key string, depth int) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return
 	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	zero := reflect.Zero(t).Interface()
 	if a, ok := zero.(interface{ innerType() reflect.Type }); ok {
 		p.strict(n, a.innerType(), key, depth+1)

@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 type Record struct {
 	Fault     string
 	Title     sentence.Text
-	Summary   *sentence.Template
+	Summary   Choice // the last one always holds
 	Sentences []Choice
 	// Heals says that the fault may end without anybody doing anything.
 	Heals bool
@@ -52,11 +53,11 @@ var signFacts = map[string]sentence.Type{
 	"parts": sentence.Number, "reports": sentence.Number, "within": sentence.Number, "lead": sentence.Number, "what": sentence.Phrase,
 	"first": sentence.Words, "first_index": sentence.Name, "first_server": sentence.Words, "at_cause": sentence.Truth,
 	"gpus": sentence.Number, "hosts": sentence.Number, "speakers": sentence.Number, "most": sentence.Number, "twice": sentence.Number,
-	"source": sentence.Words, "other_source": sentence.Words,
+	"source": sentence.Words, "codes": sentence.Words, "other_source": sentence.Words,
 }
 
-// Facts returns the names of all facts, of an incident and of a sign.
-func Facts() (incident, sign []string) { return keysOf(incidentFacts), keysOf(signFacts) }
+// Facts returns the types of all facts, of an incident and of a sign.
+func Facts() (incident, sign map[string]sentence.Type) { return maps.Clone(incidentFacts), maps.Clone(signFacts) }
 
 // scope is what a sentence may speak of; of says that it tells of a sign.
 func (m *Model) scope(of bool) sentence.Scope {
@@ -120,16 +121,22 @@ func (m *Model) Sentence(id string, args map[string]any) schemas.Sentence {
 
 func (m *Model) template(id string) *sentence.Template {
 	if fault, ok := strings.CutPrefix(id, "sum."); ok {
-		return m.Record(fault).Summary
+		c := m.Record(fault).Summary
+		return c[len(c)-1].Template
 	}
-	lists := [][]Choice{m.Shared, m.Rest, m.Last}
-	for _, name := range keysOf(m.Records) {
-		lists = append(lists, m.Records[name].Sentences)
-	}
-	for _, s := range slices.Concat(slices.Concat(lists...)...) {
+	for _, s := range m.sentences() {
 		if "say."+s.ID == id {
 			return s.Template
 		}
 	}
 	return nil
+}
+
+// sentences returns all sentences but the summaries.
+func (m *Model) sentences() []Said {
+	lists := [][]Choice{m.Shared, m.Rest, m.Last}
+	for _, name := range keysOf(m.Records) {
+		lists = append(lists, m.Records[name].Sentences)
+	}
+	return slices.Concat(slices.Concat(lists...)...)
 }

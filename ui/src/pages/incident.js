@@ -5,7 +5,7 @@ import { useNow } from '../lib/clock.js';
 import { fmt, name, say, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
-import { Confidence, Res, summaryOf } from '../parts/bits.js';
+import { Confidence, Res, summaryOf, titleOf } from '../parts/bits.js';
 import { CauseGraph } from '../parts/causegraph.js';
 import { Evidence, drawn, speaksOf } from '../parts/evidence.js';
 import { ActionCard, bySoonest, doText } from '../parts/ladder.js';
@@ -21,7 +21,7 @@ function Head({ incident }) {
     <h1><${Shape} kind=${severityKind(incident.severity)} size=${18} label=${name('severity', incident.severity)} />${summaryOf(incident)}</h1>
     ${incident.merged_into && html`<p class="text-2"><a href=${href(`incidents/${incident.merged_into}`)}>${t('inc.merged_into', { id: incident.merged_into })}</a></p>`}
     <dl class="facts-line">
-      <div><dt>${t('inc.cause')}</dt><dd><${Res} id=${cause.resource} /> <span class="dim">${name('fault', cause.fault)}</span></dd></div>
+      <div><dt>${t('inc.cause')}</dt><dd><${Res} id=${cause.resource} /> <span class="dim">${titleOf(cause)}</span></dd></div>
       <div><dt>${t('inc.confidence')}</dt><dd><${Confidence} p=${cause.confidence} wide /></dd></div>
       <div><dt>${t('inc.opened')}</dt><dd class="num">${fmt.clock(Date.parse(incident.opened))} <span class="dim">UTC</span></dd></div>
       <div><dt>${t('inc.lasts')}</dt><dd class="num">${fmt.dur(lasts)}</dd></div>
@@ -44,7 +44,7 @@ function Why({ incident, lanes, lit, onLit }) {
 }
 
 const Alternatives = ({ items, cause }) => html`<ul class="alternatives">
-  ${[cause, ...items].map((a, k) => html`<li class=${k === 0 ? 'chosen' : ''}><span class="alt-bar" aria-hidden="true"><i style=${{ width: `${Math.max(1, a.confidence * 100)}%` }}></i></span><span class="mono">${a.resource}</span><b class="num">${fmt.prob(a.confidence)}</b><p class="dim">${name('fault', a.fault)}</p></li>`)}
+  ${[cause, ...items].map((a, k) => html`<li class=${k === 0 ? 'chosen' : ''}><span class="alt-bar" aria-hidden="true"><i style=${{ width: `${Math.max(1, a.confidence * 100)}%` }}></i></span><span class="mono">${a.resource}</span><b class="num">${fmt.prob(a.confidence)}</b><p class="dim">${titleOf(a)}</p></li>`)}
 </ul>`;
 
 function Todo({ incident }) {

@@ -1,0 +1,67 @@
+package correlator
+
+import (
+	"testing"
+
+	"auspex/schemas/faults/propagation"
+	"auspex/schemas/faults/sentence"
+)
+
+// TestEveryFactHasAValue holds the view against the facts that records may use.
+func TestEveryFactHasAValue(t *testing.T) {
+	m := propagation.Default()
+	incident, sign := propagation.Facts()
+	v := &view{index: "x"}
+	check := func(g *group, name string, want sentence.Type) {
+		t.Helper()
+		got := sentence.Type(0)
+		switch v.fact(m, g, name).(type) {
+		case int, float64:
+			got = sentence.Number
+		case string:
+			got = sentence.Words
+		case bool:
+			got = sentence.Truth
+		case sentence.Text:
+			got = sentence.Phrase
+		}
+		if got != want && (want != sentence.Name || got != sentence.Words && got != sentence.Number) {
+			t.Errorf("%s is %T", name, v.fact(m, g, name))
+		}
+	}
+	for name, want := range incident {
+		check(nil, name, want)
+	}
+	for _, g := range []*group{{sign: 0}, {sign: len(m.Signs)}} {
+		for name, want := range sign {
+			check(g, name, want)
+		}
+	}
+	for name, want := range sign {
+		check(nil, "psu_input."+name, want)
+	}
+	if v.fact(m, nil, "psu_input") != false {
+		t.Error("a sign that is not there is true")
+	}
+}
+
+// TestEverySentenceHasWords renders every sentence of every record over an empty view.
+func TestEverySentenceHasWords(t *testing.T) {
+	m := propagation.Default()
+	v := &view{index: 1}
+	p := speaker{m: m, v: v}
+	for name, r := range m.Records {
+		for i := range r.Summary {
+			for _, language := range sentence.Languages {
+				if p.words("sum."+name, &r.Summary[i], nil).Text[language] == "" {
+					t.Errorf("%s is silent in %s", name, language)
+				}
+			}
+		}
+		for _, c := range r.Sentences {
+			for i := range c {
+				p.words("say."+c[i].ID, &c[i], &group{sign: max(c[i].Of, 0)})
+			}
+		}
+	}
+}
