@@ -16,9 +16,12 @@ import (
 func itoa(n int) string { return strconv.Itoa(n) }
 
 const (
-	maxOffsets = 200 // of a lane; thinned evenly
-	maxMembers = 64  // of a fold in the graph
-	maxEach    = 8   // parts that a sentence is said of, one by one
+	maxOffsets = 200              // of a lane; thinned evenly
+	maxMembers = 64               // of a fold in the graph
+	maxShort   = 2                // sentences of the explanation beside the summary
+	before     = 30 * time.Second // the onset: what came earlier foretold the fault
+	maxAgainst = 3                // sentences about what did not come
+	maxEach    = 8                // parts that a sentence is said of, one by one
 )
 
 // describe renders the full state of an incident.
@@ -105,6 +108,26 @@ type view struct {
 	carried                                                bool
 
 	groups []group
+
+	silences []silence // what did not come, the most telling first
+	silence  silence   // that is spoken of
+	mute     int       // parts that could tell more and cannot report
+	clue     clue
+	target   string // of the recommendation
+}
+
+// silence is a sign that was to be expected of the cause on parts that could tell of it.
+type silence struct {
+	sign       int
+	due, shown int
+	loss       float64 // nats that it costs the cause
+}
+
+// clue is a sign that would speak for the likeliest alternative.
+type clue struct {
+	sign        int // -1: there is none
+	alternative string
+	fault       string
 }
 
 // group is all signs of one kind.
@@ -202,7 +225,88 @@ func (e *Engine) view(inc *incident, root node) *view {
 	if v.kind == schemas.KindPDU {
 		e.viewFeed(v, inc.root)
 	}
+	e.viewDoubts(v, inc)
 	return v
+}
+
+// A sign that did not come, and that likelier comes than not, is told as a contradiction
+// where it costs the cause odds of two, or where half of what should show it does not.
+const (
+	likely      = 0.5
+	tellingLoss = 0.7
+)
+
+// holds says whether an incident holds a sign, on whichever parts.
+func (v *view) holds(sign int) bool {
+	return slices.ContainsFunc(v.groups, func(g group) bool { return g.sign == sign && g.reports > 0 })
+}
+
+// viewDoubts fills in what was to be expected of the cause and did not come, and what
+// would speak for its likeliest alternative.
+func (e *Engine) viewDoubts(v *view, inc *incident) {
+	v.clue.sign = -1
+	h := inc.root
+	if h == nil {
+		return
+	}
+	worst := map[int]silence{}
+	for c := range h.classes {
+		cl, r := &h.fault.Classes[c], &h.classes[c]
+		if cl.Derived || r.n == 0 {
+			continue
+		}
+		v.mute = max(v.mute, r.mute)
+		shown := 0
+		for _, s := range r.signs {
+			if s.said {
+				shown++
+			}
+		}
+		due := r.n - r.mute
+		if due <= shown || e.late(e.onset(h), cl.Soon) < lateSteps || cl.Shows*cl.Share < likely {
+			continue
+		}
+		s := silence{sign: cl.Sign, due: due, shown: shown, loss: -e.fit(h, c, shown, 0)}
+		// What the incident holds has come, by whichever way: classes forget what ended.
+		if shown == 0 && (s.loss < tellingLoss || v.holds(cl.Sign)) || shown > 0 && 2*shown > due {
+			continue
+		}
+		if w, met := worst[cl.Sign]; !met || s.loss > w.loss {
+			worst[cl.Sign] = s
+		}
+	}
+	for _, s := range worst {
+		v.silences = append(v.silences, s)
+	}
+	slices.SortFunc(v.silences, func(a, b silence) int { return cmp.Or(cmp.Compare(b.loss, a.loss), a.sign-b.sign) })
+	if len(inc.alternatives) > 0 {
+		v.clue = e.clue(h, &inc.alternatives[0])
+	}
+}
+
+// clue returns the sign on the part itself that the alternative shows most surely, the
+// cause does not show, and nobody has seen.
+func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
+	out, best := clue{sign: -1, alternative: a.Resource, fault: a.Fault}, 0.0
+	n := e.g.ensure(a.Resource)
+	explained := func(sign int) bool {
+		return n == h.node && slices.ContainsFunc(h.fault.Classes, func(c propagation.Class) bool { return c.Sign == sign })
+	}
+	for i := range e.model.Faults {
+		f := &e.model.Faults[i]
+		if f.Name != a.Fault || !slices.Contains(f.Kinds, e.g.kindOf(n)) {
+			continue
+		}
+		for _, c := range f.Classes {
+			if len(c.Path) > 0 || c.Later || c.Derived || explained(c.Sign) || c.Shows*c.Share <= best {
+				continue
+			}
+			if s := e.signs[signKey{n, int32(c.Sign)}]; s == nil || !s.said {
+				out.sign, best = c.Sign, c.Shows*c.Share
+			}
+		}
+	}
+	return out
 }
 
 // viewFeed fills in what hangs on a supplier, and what on those beside it.
@@ -335,6 +439,26 @@ func (v *view) fact(m *propagation.Model, g *group, name string) any {
 		return v.carried
 	case "left_out":
 		return v.leftOut
+	case "expected":
+		return m.Signs[v.silence.sign].Title
+	case "due":
+		return v.silence.due
+	case "shown":
+		return v.silence.shown
+	case "mute":
+		return v.mute
+	case "target":
+		return v.target
+	case "clue":
+		return m.Signs[max(v.clue.sign, 0)].Title
+	case "has_clue":
+		return v.clue.sign >= 0
+	case "alternative":
+		return v.clue.alternative
+	case "alternative_title":
+		return m.Title(v.clue.fault)
+	case "heals":
+		return m.Record(v.fault).Heals
 	}
 	if x := g.fact(m, v, name); x != nil {
 		return x
@@ -410,7 +534,8 @@ type speaker struct {
 	v     *view
 	told  map[int]bool    // signs
 	lanes map[string]bool // that a sentence speaks of
-	out   []schemas.Sentence
+	out   []told1
+	rank  int
 }
 
 // explain puts an incident into sentences, each with the lanes that prove it.
@@ -427,6 +552,7 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 	for _, c := range rec.Sentences {
 		p.say(c)
 	}
+	p.rank = rankEffect
 	for _, c := range m.Shared {
 		if !p.told[c[0].Of] {
 			p.say(c)
@@ -444,15 +570,82 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 			}
 		}
 	}
+	p.rank = rankLast
 	for _, c := range m.Last {
 		p.say(c)
 	}
-	out.Sentences = p.out
-	text := []string{out.Summary.Text[sentence.Languages[0]]}
-	for _, s := range out.Sentences {
-		text = append(text, s.Text[sentence.Languages[0]])
+	slices.SortStableFunc(p.out, func(a, b told1) int { return a.rank - b.rank })
+	short := []schemas.Sentence{*out.Summary}
+	for i, s := range p.out {
+		out.Sentences = append(out.Sentences, s.Sentence)
+		if i < maxShort && s.rank < rankLast {
+			short = append(short, s.Sentence)
+		}
 	}
-	out.Explanation = strings.Join(text, " ")
+	p.weighed(out)
+	short = append(short, out.Against[:min(len(out.Against), 1)]...)
+	out.Explanations = map[string]string{}
+	for _, language := range sentence.Languages {
+		var words []string
+		for _, s := range short {
+			words = append(words, s.Text[language])
+		}
+		gap := " "
+		if language == "zh" { // its full stop takes the room of a space
+			gap = ""
+		}
+		out.Explanations[language] = strings.Join(words, gap)
+	}
+	out.Explanation = out.Explanations[sentence.Languages[0]]
+}
+
+// told1 is a sentence and how near it is to the cause.
+type told1 struct {
+	schemas.Sentence
+
+	rank int
+}
+
+const (
+	rankRecord = iota // the record of the fault says it
+	rankCause         // of the part that is blamed
+	rankEffect
+	rankLast
+)
+
+// weighed says what contradicts the cause, what would speak for another one and what to do.
+func (p *speaker) weighed(out *schemas.Incident) {
+	v := p.v
+	say := func(c propagation.Choice) (schemas.Sentence, bool) {
+		for i := range c {
+			if p.holds(&c[i], nil) {
+				return p.words("say."+c[i].ID, &c[i], nil), true
+			}
+		}
+		return schemas.Sentence{}, false
+	}
+	for i := range v.silences[:min(len(v.silences), maxAgainst)] {
+		v.silence = v.silences[i]
+		if s, ok := say(p.m.Against); ok {
+			out.Against = append(out.Against, s)
+		}
+	}
+	for _, c := range p.m.WouldChange {
+		if s, ok := say(c); ok {
+			out.WouldChange = append(out.WouldChange, s)
+		}
+	}
+	if r := out.Recommendation; r != nil {
+		v.target = r.Target
+		step := p.m.Steps[r.Action]
+		if own := p.m.Record(v.fault).Step; len(own) > 0 {
+			step = own
+		}
+		if s, ok := say(step); ok {
+			s.ID = "do." + r.Action
+			out.Step = &s
+		}
+	}
 }
 
 func (p *speaker) holds(s *propagation.Said, g *group) bool {
@@ -508,7 +701,11 @@ func (p *speaker) add(s *propagation.Said, g *group) {
 	for _, t := range s.Tells {
 		p.told[t] = true
 	}
-	p.out = append(p.out, out)
+	rank := p.rank
+	if rank == rankEffect && g != nil && g.atCause && p.v.onset.Sub(g.from) <= before {
+		rank = rankCause
+	}
+	p.out = append(p.out, told1{out, rank})
 }
 
 func (p *speaker) words(id string, s *propagation.Said, g *group) schemas.Sentence {

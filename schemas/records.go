@@ -81,6 +81,14 @@ type Incident struct {
 	Explanation    string          `json:"explanation"`
 	Recommendation *Recommendation `json:"recommendation,omitempty"`
 
+	// Explanations are the explanation by language; that in "en" is Explanation.
+	Explanations map[string]string `json:"explanations,omitempty"`
+	// Against is what was to be expected of the cause and did not come; WouldChange is what
+	// would speak for another cause; Step says what is recommended, in words.
+	Against     []Sentence `json:"against,omitempty"`
+	WouldChange []Sentence `json:"would_change,omitempty"`
+	Step        *Sentence  `json:"step,omitempty"`
+
 	// What the screens need beside the sentence: the same facts, in pieces.
 	Summary   *Sentence  `json:"summary,omitempty"`
 	Sentences []Sentence `json:"sentences,omitempty"`

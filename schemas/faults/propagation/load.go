@@ -125,6 +125,7 @@ type fileRecord struct {
 	Heals      bool     `yaml:"heals"`
 	ForetoldBy []string `yaml:"foretold_by"`
 	Policy     string   `yaml:"policy"`
+	Step       *choice  `yaml:"step"`
 	Replaces   bool     `yaml:"replaces"`
 
 	fileForm `yaml:",inline"`
@@ -140,6 +141,10 @@ type fileShared struct {
 		Shared []choice `yaml:"shared"`
 		Rest   []choice `yaml:"rest"`
 		Last   []choice `yaml:"last"`
+
+		Against     *choice         `yaml:"against"`
+		WouldChange []choice        `yaml:"would_change"`
+		Steps       ordered[choice] `yaml:"steps"`
 	} `yaml:"sentences"`
 	Unnamed struct {
 		Sign    sentence.Text `yaml:"sign"`
@@ -321,6 +326,17 @@ func build(base []byte, files []source) (*Model, error) {
 	}
 	l.m.Rest = l.choicesOf(common.Sentences.Rest, "sentences.rest", true)
 	l.m.Last = l.choices(common.Sentences.Last, "sentences.last")
+	l.m.Against = l.summary(1, "sentences.against", common.Sentences.Against)
+	l.m.WouldChange = l.choices(common.Sentences.WouldChange, "sentences.would_change")
+	l.m.Steps = map[string]Choice{}
+	for _, s := range common.Sentences.Steps {
+		l.m.Steps[s.name] = l.summary(s.line, "sentences.steps."+s.name, &s.v)
+	}
+	for _, a := range schemas.Recommendations() {
+		if l.m.Steps[a] == nil {
+			l.add(1, "sentences.steps", "no words for %s", a)
+		}
+	}
 	l.m.Unnamed = Record{Fault: schemas.FaultUnknown, Title: common.Unnamed.Title, Builtin: true}
 	l.m.UnnamedSign = common.Unnamed.Sign
 	l.m.Unnamed.Summary = l.summary(1, "unnamed.summary", common.Unnamed.Summary)
@@ -639,6 +655,9 @@ func (l *loader) record(r *located) {
 	}
 	l.words(r.line, "title", r.Title)
 	rec.Summary = l.summary(r.line, "summary", r.Summary)
+	if r.Step != nil {
+		rec.Step = l.summary(r.line, "step", r.Step)
+	}
 	rec.Sentences = l.choices(r.Sentences, "sentences")
 	l.m.Records[r.Fault] = rec
 }

@@ -16,7 +16,7 @@ import (
 // KindWorkload is the kind of a job where a way through the inventory ends in one.
 const KindWorkload = "workload"
 
-// Model is compiled propagation knowledge.
+// Model is compiled fault records.
 type Model struct {
 	Signs  []Sign
 	Faults []Fault
@@ -25,8 +25,13 @@ type Model struct {
 	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Last
 	// of the incident.
 	Shared, Rest, Last []Choice
-	Unnamed            Record        // stands in for faults that no record knows
-	UnnamedSign        sentence.Text // stands in for the title of reports that are no sign
+	// Against is said of what was to be expected of a cause and did not come, WouldChange of
+	// what would speak for another cause, Steps of the recommended action.
+	Against     Choice
+	WouldChange []Choice
+	Steps       map[string]Choice
+	Unnamed     Record        // stands in for faults that no record knows
+	UnnamedSign sentence.Text // stands in for the title of reports that are no sign
 
 	byType map[string][]pattern
 }

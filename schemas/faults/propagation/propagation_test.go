@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -205,6 +206,26 @@ func TestFoldersAreBounded(t *testing.T) {
 	}
 	if m, err := Load(dir); err != nil || m.Records["cooling.coolant_leak"] == nil {
 		t.Errorf("a folder with a record: %v", err)
+	}
+}
+
+// TestTheReadmeHasEveryKeyAndFact holds the description of the form against the form.
+func TestTheReadmeHasEveryKeyAndFact(t *testing.T) {
+	doc, err := os.ReadFile("../records/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	incident, sign := Facts()
+	names := append(keysOf(incident), keysOf(sign)...)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileRecord]()) {
+		if key, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); key != "" {
+			names = append(names, key)
+		}
+	}
+	for _, n := range names {
+		if !strings.Contains(string(doc), "`"+n+"`") {
+			t.Errorf("README.md says nothing of %s", n)
+		}
 	}
 }
 

@@ -14,6 +14,7 @@ type Record struct {
 	Fault     string
 	Title     sentence.Text
 	Summary   Choice // the last one always holds
+	Step      Choice // what to do, in words; empty is what [Model.Steps] says of the action
 	Sentences []Choice
 	// Heals says that the fault may end without anybody doing anything.
 	Heals bool
@@ -45,7 +46,9 @@ var incidentFacts = map[string]sentence.Type{
 	"kind": sentence.Words, "rack": sentence.Words, "feed": sentence.Words, "owner": sentence.Words, "servers": sentence.Number,
 	"jobs": sentence.Number, "gpus_heard": sentence.Number, "ended": sentence.Number, "supplies": sentence.Number,
 	"supplies_mute": sentence.Number, "others": sentence.Number, "others_lost": sentence.Number, "others_mute": sentence.Number,
-	"other_feeds": sentence.Number, "other_feed": sentence.Words, "carried": sentence.Truth, "left_out": sentence.Number,
+	"expected": sentence.Phrase, "due": sentence.Number, "shown": sentence.Number, "mute": sentence.Number, "target": sentence.Words,
+	"clue": sentence.Phrase, "has_clue": sentence.Truth, "alternative": sentence.Words, "alternative_title": sentence.Phrase,
+	"heals": sentence.Truth, "other_feeds": sentence.Number, "other_feed": sentence.Words, "carried": sentence.Truth, "left_out": sentence.Number,
 }
 
 // Facts of a sign in an incident: as {name} in a sentence of it, as {sign.name} elsewhere.
@@ -57,7 +60,9 @@ var signFacts = map[string]sentence.Type{
 }
 
 // Facts returns the types of all facts, of an incident and of a sign.
-func Facts() (incident, sign map[string]sentence.Type) { return maps.Clone(incidentFacts), maps.Clone(signFacts) }
+func Facts() (incident, sign map[string]sentence.Type) {
+	return maps.Clone(incidentFacts), maps.Clone(signFacts)
+}
 
 // scope is what a sentence may speak of; of says that it tells of a sign.
 func (m *Model) scope(of bool) sentence.Scope {
