@@ -294,7 +294,13 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 	index, _, facts := s.live.current()
 	out := brief(i, fleet.Repaired(facts.Actions)[i.ID], s.live.directory(), s.deps.Faults())
 	out.Events = i.Events[:min(len(i.Events), maxFolded)]
-	out.Sentences = i.Sentences
+	out.Sentences, out.Explanations, out.Against, out.WouldChange = i.Sentences, i.Explanations, i.Against, i.WouldChange
+	if i.Step != nil {
+		out.Step = *i.Step
+	}
+	if out.Similar, err = s.similar(ctx, &i, index); err != nil {
+		return nil, err
+	}
 	if i.Graph != nil {
 		out.Graph = *i.Graph
 	}

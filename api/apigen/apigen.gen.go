@@ -453,6 +453,9 @@ type Graph = schemas.Graph
 type Incident struct {
 	Affected []string `json:"affected"`
 
+	// Against What was to be expected of the cause and did not come
+	Against []Sentence `json:"against,omitempty,omitzero"`
+
 	// Alerts How many alerts it folds
 	Alerts       int     `json:"alerts"`
 	Alternatives []Cause `json:"alternatives"`
@@ -462,26 +465,36 @@ type Incident struct {
 	Closed time.Time `json:"closed,omitempty,omitzero"`
 
 	// Events Ids of the alerts, at most 1,000; not in lists
-	Events         []string       `json:"events,omitempty,omitzero"`
-	Explanation    string         `json:"explanation"`
-	Graph          Graph          `json:"graph,omitempty,omitzero"`
-	ID             string         `json:"id"`
-	Jobs           []IncidentJob  `json:"jobs,omitempty,omitzero"`
-	Lanes          []EvidenceLane `json:"lanes,omitempty,omitzero"`
-	MergedInto     string         `json:"merged_into,omitempty,omitzero"`
-	Opened         time.Time      `json:"opened"`
-	Recommendation Recommendation `json:"recommendation,omitempty,omitzero"`
-	Revision       int            `json:"revision,omitempty,omitzero"`
-	RootCause      Cause          `json:"root_cause"`
-	Sentences      []Sentence     `json:"sentences,omitempty,omitzero"`
-	Severity       string         `json:"severity,omitempty,omitzero"`
-	Site           string         `json:"site,omitempty,omitzero"`
+	Events      []string `json:"events,omitempty,omitzero"`
+	Explanation string   `json:"explanation"`
+
+	// Explanations The explanation by language
+	Explanations   map[string]string `json:"explanations,omitempty,omitzero"`
+	Graph          Graph             `json:"graph,omitempty,omitzero"`
+	ID             string            `json:"id"`
+	Jobs           []IncidentJob     `json:"jobs,omitempty,omitzero"`
+	Lanes          []EvidenceLane    `json:"lanes,omitempty,omitzero"`
+	MergedInto     string            `json:"merged_into,omitempty,omitzero"`
+	Opened         time.Time         `json:"opened"`
+	Recommendation Recommendation    `json:"recommendation,omitempty,omitzero"`
+	Revision       int               `json:"revision,omitempty,omitzero"`
+	RootCause      Cause             `json:"root_cause"`
+	Sentences      []Sentence        `json:"sentences,omitempty,omitzero"`
+	Severity       string            `json:"severity,omitempty,omitzero"`
+
+	// Similar Closed incidents of the same fault, the most alike first, at most 5; not in lists
+	Similar []SimilarIncident `json:"similar,omitempty,omitzero"`
+	Site    string            `json:"site,omitempty,omitzero"`
 
 	// Status open, repair, closed or merged
 	Status    string    `json:"status"`
+	Step      Sentence  `json:"step,omitempty,omitzero"`
 	Summary   Sentence  `json:"summary,omitempty,omitzero"`
 	Updated   time.Time `json:"updated"`
 	Workloads []string  `json:"workloads"`
+
+	// WouldChange What would speak for another cause
+	WouldChange []Sentence `json:"would_change,omitempty,omitzero"`
 }
 
 // IncidentJob defines model for IncidentJob.
@@ -748,6 +761,20 @@ type ServerParts struct {
 
 	// States One digit a part
 	States string `json:"states"`
+}
+
+// SimilarIncident An incident of the past with the same fault, and what was done about it
+type SimilarIncident struct {
+	Closed time.Time `json:"closed"`
+
+	// CuredBy Kinds of the actions that were done and verified, in their order; empty: nothing by Auspex
+	CuredBy []string `json:"cured_by"`
+	ID      string   `json:"id"`
+
+	// Match resource (the same), model (of the same kind and model) or fault (only that)
+	Match    string    `json:"match"`
+	Opened   time.Time `json:"opened"`
+	Resource string    `json:"resource"`
 }
 
 // Threshold defines model for Threshold.

@@ -31,6 +31,7 @@ export const en = {
   'map.fit': 'Fit', 'map.in': 'Zoom in', 'map.out': 'Zoom out', 'map.table': 'Table', 'map.only': 'Only problems', 'map.server': 'Server', 'map.state': 'State', 'map.job': 'Job', 'map.free': 'free',
 
   // incident
+  'inc.against': 'What speaks against it', 'inc.would_change': 'What would change our mind', 'inc.similar': 'Before', 'inc.cured_by': 'cured by', 'inc.not_cured': 'nothing done by Auspex', 'inc.match.resource': 'same part', 'inc.match.model': 'same model', 'inc.match.fault': 'same fault',
   'inc.title': 'Incidents', 'inc.open': 'Open', 'inc.repair': 'In repair', 'inc.closed': 'Closed', 'inc.merged': 'Merged', 'inc.cause': 'Cause', 'inc.confidence': 'Confidence', 'inc.confidence_tip': 'Of all incidents with this confidence, this share names the right cause.',
   'inc.why': 'Why we think so', 'inc.evidence': 'Evidence', 'inc.graph': 'Cause and effect', 'inc.alternatives': 'What else it could be', 'inc.jobs': 'Jobs hit', 'inc.todo': 'What to do', 'inc.opened': 'Opened', 'inc.lasts': 'Lasts', 'inc.servers': 'Servers', 'inc.alerts': 'Alerts', 'inc.n_alerts': ({ n: k }) => n(k, 'alert', 'alerts'),
   'inc.folded': ({ alerts }) => `${n(alerts, 'alert', 'alerts')}, 1 incident`, 'inc.repeat': '(repeats)', 'inc.merged_into': 'Merged into {id}', 'inc.as_text': 'As text', 'inc.axis': 'time since the first alert, logarithmic', 'inc.none': 'No incident matches.', 

@@ -29,6 +29,7 @@ export const zh = {
   'map.fit': '适合窗口', 'map.in': '放大', 'map.out': '缩小', 'map.table': '表格', 'map.only': '只看问题', 'map.server': '服务器', 'map.state': '状态', 'map.job': '作业', 'map.free': '空闲',
 
   // incident
+  'inc.against': '不符之处', 'inc.would_change': '什么会改变判断', 'inc.similar': '以往', 'inc.cured_by': '由此恢复', 'inc.not_cured': 'Auspex 未处置', 'inc.match.resource': '同一部件', 'inc.match.model': '同一型号', 'inc.match.fault': '同类故障',
   'inc.title': '事件', 'inc.open': '未结', 'inc.repair': '修复中', 'inc.closed': '已结', 'inc.merged': '已合并', 'inc.cause': '原因', 'inc.confidence': '置信度', 'inc.confidence_tip': '在置信度相同的所有事件中，有这么大比例指对了原因。',
   'inc.why': '判断依据', 'inc.evidence': '证据', 'inc.graph': '因果关系', 'inc.alternatives': '其他可能', 'inc.jobs': '受影响的作业', 'inc.todo': '建议处置', 'inc.opened': '发生', 'inc.lasts': '持续', 'inc.servers': '服务器', 'inc.alerts': '告警', 'inc.n_alerts': '{n} 条告警',
   'inc.folded': '{alerts} 条告警，1 个事件', 'inc.repeat': '（重复）', 'inc.merged_into': '已并入 {id}', 'inc.as_text': '文字形式', 'inc.axis': '距首条告警的时间（对数轴）', 'inc.none': '没有符合条件的事件。', 
