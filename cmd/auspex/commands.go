@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"auspex/bench"
+	"auspex/correlator/learn"
 	"auspex/correlator/replay"
 	"auspex/internal/cmdb"
 	"auspex/internal/config"
@@ -27,7 +28,7 @@ import (
 
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
-		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), backtestCommand(),
+		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(), backtestCommand(),
 		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
 	}
 }
@@ -225,6 +226,34 @@ func replayCommand() *cobra.Command {
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
 	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c
+}
+
+func learnCommand() *cobra.Command {
+	parent := &cobra.Command{
+		Use: "learn", Short: "Learn from what the site has seen", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	o := replay.Options{}
+	edges := &cobra.Command{
+		Use: "edges", Short: "Propose which kinds of events bring about which others", Args: noArgs,
+		Long: "Propose which kinds of events bring about which others, over which relation of the inventory and after how long.\n" +
+			"The proposals are for a person to read: nothing is changed. Without --out they are printed as a table.",
+		Example: "  auspex learn edges --topology topology.json --events events.jsonl.gz",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Topology == "" || o.Events == "" {
+				return usagef("--topology and --events are needed")
+			}
+			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return usageOr(learn.Run(cmd.Context(), o))
+		},
+	}
+	edges.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
+	edges.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`, - is standard input")
+	edges.Flags().StringVar(&o.Out, "out", "", "proposals as JSON lines (`file`), - is standard output")
+	edges.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
+	edges.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
+	parent.AddCommand(edges)
+	return parent
 }
 
 func backtestCommand() *cobra.Command {
