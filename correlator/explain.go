@@ -528,34 +528,34 @@ func (v *view) group(m *propagation.Model, sign string) *group {
 	return nil
 }
 
-// speaker chooses the sentences of an incident.
-type speaker struct {
+// composer chooses the sentences of an incident.
+type composer struct {
 	m     *propagation.Model
 	v     *view
 	told  map[int]bool    // signs
 	lanes map[string]bool // that a sentence speaks of
-	out   []told1
+	out   []ranked
 	rank  int
 }
 
 // explain puts an incident into sentences, each with the lanes that prove it.
 func explain(m *propagation.Model, v *view, out *schemas.Incident) {
-	p := speaker{m: m, v: v, told: map[int]bool{}, lanes: map[string]bool{}}
+	p := composer{m: m, v: v, told: map[int]bool{}, lanes: map[string]bool{}}
 	rec := m.Record(v.fault)
 	for i := range rec.Summary {
 		if s := &rec.Summary[i]; p.holds(s, nil) {
-			summary := p.words("sum."+v.fault, s, nil)
+			summary := p.render("sum."+v.fault, s, nil)
 			out.Summary = &summary
 			break
 		}
 	}
 	for _, c := range rec.Sentences {
-		p.say(c)
+		p.choose(c)
 	}
 	p.rank = rankEffect
 	for _, c := range m.Shared {
 		if !p.told[c[0].Of] {
-			p.say(c)
+			p.choose(c)
 		}
 	}
 	for i := range v.groups {
@@ -565,16 +565,16 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 			continue
 		}
 		for _, c := range m.Rest {
-			if p.sayOf(c, g) {
+			if p.restOf(c, g) {
 				break
 			}
 		}
 	}
 	p.rank = rankLast
 	for _, c := range m.Last {
-		p.say(c)
+		p.choose(c)
 	}
-	slices.SortStableFunc(p.out, func(a, b told1) int { return a.rank - b.rank })
+	slices.SortStableFunc(p.out, func(a, b ranked) int { return a.rank - b.rank })
 	short := []schemas.Sentence{*out.Summary}
 	for i, s := range p.out {
 		out.Sentences = append(out.Sentences, s.Sentence)
@@ -582,7 +582,7 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 			short = append(short, s.Sentence)
 		}
 	}
-	p.weighed(out)
+	p.doubts(out)
 	short = append(short, out.Against[:min(len(out.Against), 1)]...)
 	out.Explanations = map[string]string{}
 	for _, language := range sentence.Languages {
@@ -599,8 +599,8 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 	out.Explanation = out.Explanations[sentence.Languages[0]]
 }
 
-// told1 is a sentence and how near it is to the cause.
-type told1 struct {
+// ranked is a sentence and how near it is to the cause.
+type ranked struct {
 	schemas.Sentence
 
 	rank int
@@ -613,25 +613,25 @@ const (
 	rankLast
 )
 
-// weighed says what contradicts the cause, what would speak for another one and what to do.
-func (p *speaker) weighed(out *schemas.Incident) {
+// doubts adds what contradicts the cause, what would speak for another one and what to do.
+func (p *composer) doubts(out *schemas.Incident) {
 	v := p.v
-	say := func(c propagation.Choice) (schemas.Sentence, bool) {
+	first := func(c propagation.Choice) (schemas.Sentence, bool) {
 		for i := range c {
 			if p.holds(&c[i], nil) {
-				return p.words("say."+c[i].ID, &c[i], nil), true
+				return p.render("say."+c[i].ID, &c[i], nil), true
 			}
 		}
 		return schemas.Sentence{}, false
 	}
 	for i := range v.silences[:min(len(v.silences), maxAgainst)] {
 		v.silence = v.silences[i]
-		if s, ok := say(p.m.Against); ok {
+		if s, ok := first(p.m.Against); ok {
 			out.Against = append(out.Against, s)
 		}
 	}
 	for _, c := range p.m.WouldChange {
-		if s, ok := say(c); ok {
+		if s, ok := first(c); ok {
 			out.WouldChange = append(out.WouldChange, s)
 		}
 	}
@@ -641,19 +641,19 @@ func (p *speaker) weighed(out *schemas.Incident) {
 		if own := p.m.Record(v.fault).Step; len(own) > 0 {
 			step = own
 		}
-		if s, ok := say(step); ok {
+		if s, ok := first(step); ok {
 			s.ID = "do." + r.Action
 			out.Step = &s
 		}
 	}
 }
 
-func (p *speaker) holds(s *propagation.Said, g *group) bool {
+func (p *composer) holds(s *propagation.Said, g *group) bool {
 	return s.When.Holds(func(name string) any { return p.v.fact(p.m, g, name) })
 }
 
-// say says the first sentence of a choice that holds, if one does.
-func (p *speaker) say(c propagation.Choice) {
+// choose adds the first sentence of a choice that holds, if one does.
+func (p *composer) choose(c propagation.Choice) {
 	for i := range c {
 		s := &c[i]
 		if s.Of < 0 {
@@ -678,8 +678,8 @@ func (p *speaker) say(c propagation.Choice) {
 	}
 }
 
-// sayOf says the first sentence of a choice that holds of a sign.
-func (p *speaker) sayOf(c propagation.Choice, g *group) bool {
+// restOf adds the first sentence of a choice that holds of a sign.
+func (p *composer) restOf(c propagation.Choice, g *group) bool {
 	for i := range c {
 		if p.holds(&c[i], g) {
 			p.add(&c[i], g)
@@ -689,8 +689,8 @@ func (p *speaker) sayOf(c propagation.Choice, g *group) bool {
 	return false
 }
 
-func (p *speaker) add(s *propagation.Said, g *group) {
-	out := p.words("say."+s.ID, s, g)
+func (p *composer) add(s *propagation.Said, g *group) {
+	out := p.render("say."+s.ID, s, g)
 	if g != nil {
 		p.told[g.sign] = true
 		out.Lanes, out.Count = g.lanes, g.reports
@@ -705,10 +705,10 @@ func (p *speaker) add(s *propagation.Said, g *group) {
 	if rank == rankEffect && g != nil && g.atCause && p.v.onset.Sub(g.from) <= before {
 		rank = rankCause
 	}
-	p.out = append(p.out, told1{out, rank})
+	p.out = append(p.out, ranked{out, rank})
 }
 
-func (p *speaker) words(id string, s *propagation.Said, g *group) schemas.Sentence {
+func (p *composer) render(id string, s *propagation.Said, g *group) schemas.Sentence {
 	args := s.Template.Args(func(name string) any { return p.v.fact(p.m, g, name) })
 	return schemas.Sentence{ID: id, Args: args, Text: s.Template.Text(args), Lanes: []string{}}
 }

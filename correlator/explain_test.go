@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"testing"
+	"time"
 
 	"auspex/schemas/faults/propagation"
 	"auspex/schemas/faults/sentence"
@@ -49,19 +50,55 @@ func TestEveryFactHasAValue(t *testing.T) {
 func TestEverySentenceHasWords(t *testing.T) {
 	m := propagation.Default()
 	v := &view{index: 1}
-	p := speaker{m: m, v: v}
+	p := composer{m: m, v: v}
 	for name, r := range m.Records {
 		for i := range r.Summary {
 			for _, language := range sentence.Languages {
-				if p.words("sum."+name, &r.Summary[i], nil).Text[language] == "" {
+				if p.render("sum."+name, &r.Summary[i], nil).Text[language] == "" {
 					t.Errorf("%s is silent in %s", name, language)
 				}
 			}
 		}
 		for _, c := range r.Sentences {
 			for i := range c {
-				p.words("say."+c[i].ID, &c[i], &group{sign: max(c[i].Of, 0)})
+				p.render("say."+c[i].ID, &c[i], &group{sign: max(c[i].Of, 0)})
 			}
 		}
+	}
+}
+
+// TestNothingIsMissedThatCame replays storms and holds what is told as missing
+// against the evidence of the same state.
+func TestNothingIsMissedThatCame(t *testing.T) {
+	m := propagation.Default()
+	told := 0
+	for _, st := range recorded(t)[:4] {
+		e := NewEngine(m, &st.topology, nil)
+		check := func() {
+			for _, inc := range e.Drain() {
+				came := map[string]bool{}
+				for _, l := range inc.Lanes {
+					if i := m.Match(l.Type, l.Code, l.Severity); i >= 0 {
+						came[m.Signs[i].Title["en"]] = true
+					}
+				}
+				for _, s := range inc.Against {
+					told++
+					if what, _ := s.Args["expected"].(sentence.Text); s.Args["shown"] == nil && came[what["en"]] {
+						t.Errorf("%s: %s of %s: %s", st.name, inc.RootCause.Fault, inc.RootCause.Resource, s.Text["en"])
+					}
+				}
+			}
+		}
+		for i := range st.events {
+			e.Add(&st.events[i])
+			check()
+		}
+		e.Advance(e.Now().Add(2 * time.Minute))
+		e.Flush()
+		check()
+	}
+	if told == 0 {
+		t.Error("nothing ever contradicts a cause")
 	}
 }

@@ -147,7 +147,7 @@ func TestAnEventIsInOneIncidentAndSentencesAreKnown(t *testing.T) {
 				}
 				owner[id] = inc.ID
 			}
-			for _, say := range append(inc.Sentences, *inc.Summary) {
+			for _, say := range slices.Concat(inc.Sentences, inc.Against, inc.WouldChange, []schemas.Sentence{*inc.Summary, *inc.Step}) {
 				for _, language := range sentence.Languages {
 					if text := say.Text[language]; text == "" || strings.ContainsAny(text, "{}") {
 						t.Errorf("seed %d: sentence %s with %v is %q", seed, say.ID, say.Args, text)

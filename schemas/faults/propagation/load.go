@@ -579,7 +579,7 @@ func (l *loader) choicesOf(list []choice, key string, of bool) []Choice {
 		}
 		var ch Choice
 		for _, f := range c.first {
-			ch = append(ch, l.said1(f, key, of))
+			ch = append(ch, l.sentence(f, key, of))
 		}
 		if len(ch) == 0 {
 			l.add(c.line, key, "no sentence")
@@ -590,7 +590,7 @@ func (l *loader) choicesOf(list []choice, key string, of bool) []Choice {
 	return out
 }
 
-func (l *loader) said1(f at[fileSentence], key string, of bool) Said {
+func (l *loader) sentence(f at[fileSentence], key string, of bool) Said {
 	s := Said{ID: f.v.ID, Of: -1, Each: f.v.Each}
 	if s.ID == "" {
 		l.add(f.line, key+".id", "the sentence has no name")
@@ -636,7 +636,7 @@ func (l *loader) summary(line int, key string, c *choice) Choice {
 	var out Choice
 	for _, f := range c.first {
 		f.v.ID = "summary"
-		out = append(out, l.said1(f, key, false))
+		out = append(out, l.sentence(f, key, false))
 	}
 	if last := c.first[len(c.first)-1].v; last.When != "" || last.Of != "" {
 		l.add(line, key, "the last sentence must always hold")

@@ -1,6 +1,7 @@
 package sentence
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -178,14 +179,14 @@ func (p *parser) not(depth int) (Condition, error) {
 		p.take()
 		c, err := p.not(depth + 1)
 		if err == nil && c.typ != Truth {
-			err = fmt.Errorf("%q stands before what is true or false", "not")
+			err = errors.New(`"not" stands before what is true or false`)
 		}
 		return Condition{op: "not", args: []Condition{c}, typ: Truth}, err
 	case "(":
 		p.take()
 		c, err := p.or(depth + 1)
 		if err == nil && p.take() != ")" {
-			err = fmt.Errorf("a parenthesis does not close")
+			err = errors.New("a parenthesis does not close")
 		}
 		return c, err
 	}
@@ -216,7 +217,7 @@ func (p *parser) operand() (Condition, error) {
 	t := p.take()
 	switch {
 	case t == "":
-		return Condition{}, fmt.Errorf("the condition ends too early")
+		return Condition{}, errors.New("the condition ends too early")
 	case t == "true" || t == "false":
 		return Condition{op: "value", v: t == "true", typ: Truth}, nil
 	case t[0] == '"':
