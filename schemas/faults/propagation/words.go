@@ -95,7 +95,7 @@ func (m *Model) Record(fault string) *Record {
 // Title names a fault in every language.
 func (m *Model) Title(fault string) sentence.Text {
 	if m.Records[fault] == nil && fault != schemas.FaultUnknown { // of a later version, or of a folder that is gone
-		words := strings.NewReplacer(".", " ", "_", " ").Replace(fault)
+		words := strings.ReplaceAll(fault, "_", " ")
 		return sentence.Text{"en": words, "zh": words}
 	}
 	return m.Record(fault).Title
