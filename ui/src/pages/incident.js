@@ -2,7 +2,7 @@
 import { html, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { useNow } from '../lib/clock.js';
-import { fmt, inWords, name, say, t } from '../lib/i18n.js';
+import { fmt, inWords, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
 import { Confidence, Res, summaryOf, titleOf } from '../parts/bits.js';
@@ -33,7 +33,7 @@ function Head({ incident }) {
 
 /** The explanation, a sentence a line; each knows the lanes of evidence it speaks of. */
 function Why({ incident, lanes, lit, onLit }) {
-  const lines = (incident.sentences ?? []).map((s) => ({ ...s, text: say(s) }));
+  const lines = (incident.sentences ?? []).map((s) => ({ ...s, text: textOf(s) }));
   if (lines.length === 0 || lines.some((s) => !s.text)) return html`<p class="lead why-text">${inWords(incident.explanations, incident.explanation)}</p>`;
   return html`<ol class="why">${lines.map((s) => {
     const count = s.count || lanes.filter((l) => speaksOf(s.lanes, l)).reduce((n, l) => n + l.count, 0);
@@ -48,7 +48,7 @@ const Alternatives = ({ items, cause }) => html`<ul class="alternatives">
 </ul>`;
 
 /** Sentences below a heading of their own. */
-const Doubts = ({ title, items }) => (items?.length > 0 ? html`<h3 class="why-head">${title}</h3><ul class="why">${items.map((s) => html`<li><span>${say(s)}</span></li>`)}</ul>` : null);
+const Doubts = ({ title, items }) => (items?.length > 0 ? html`<h3 class="why-head">${title}</h3><ul class="why">${items.map((s) => html`<li><span>${textOf(s)}</span></li>`)}</ul>` : null);
 
 /** Closed incidents of the same fault, and what cured them. */
 const Similar = ({ items }) => html`<table class="table tight"><tbody>${items.map((i) => html`<tr>
@@ -62,7 +62,7 @@ function Todo({ incident }) {
     const wanted = incident.recommendation;
     return html`<div class="actions-list">
       ${mine.map((a, k) => html`<${ActionCard} key=${a.id} action=${a} first=${k === 0} />`)}
-      ${wanted && !mine.some((a) => a.kind === wanted.action) && html`<article class="action"><header><${Shape} kind="person" token="text" size=${13} /><h3>${say(incident.step, doText(wanted.action, wanted.target))}</h3><span class="dim">${t('act.recommended')}</span></header></article>`}
+      ${wanted && !mine.some((a) => a.kind === wanted.action) && html`<article class="action"><header><${Shape} kind="person" token="text" size=${13} /><h3>${textOf(incident.step, doText(wanted.action, wanted.target))}</h3><span class="dim">${t('act.recommended')}</span></header></article>`}
       ${mine.length === 0 && !wanted && html`<${Note} title=${t('act.none')} />`}
     </div>`;
   }}<//>`;
