@@ -33,6 +33,7 @@ import (
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/records"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Config is how the console listens and whom it lets in.
@@ -176,8 +177,6 @@ type Deps struct {
 	Audit      Audit // nil shows none
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
-	// Faults are those that a person may blame, with the kinds that may have them.
-	Faults func() []schemas.FaultKinds
 	// Learned is the version of the learned parameters in force; nil reads as 0.
 	Learned    func(ctx context.Context) (int64, error)
 	Inventory  Inventory
@@ -186,8 +185,9 @@ type Deps struct {
 	Publisher  bus.Publisher  // for intents; nil refuses them
 	Subscriber bus.Subscriber // for the live stream; nil refreshes every few seconds
 
-	Mode        func() string  // of control; nil reads as observe
-	SampleRate  func() float64 // samples per second that arrive; nil is not known
+	Mode        func() string             // of control; nil reads as observe
+	SampleRate  func() float64            // samples per second that arrive; nil is not known
+	Faults      func() *propagation.Model // what faults are called; nil is the built-in records
 	Version     string
 	Simulated   bool
 	HistoryLive bool // a store for the history is there
@@ -228,6 +228,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil {
 		return nil, errors.New("api: records, inventory, database, registerer and log are required")
+	}
+	if deps.Faults == nil {
+		deps.Faults = sync.OnceValue(propagation.Default)
 	}
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }

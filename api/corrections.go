@@ -49,14 +49,7 @@ func (s *Server) corrected(ctx context.Context, items []apigen.Incident) error {
 
 // ListFaults implements the operation listFaults.
 func (s *Server) ListFaults(context.Context, apigen.ListFaultsRequestObject) (apigen.ListFaultsResponseObject, error) {
-	return apigen.ListFaults200JSONResponse{Items: s.faults()}, nil
-}
-
-func (s *Server) faults() []schemas.FaultKinds {
-	if s.deps.Faults == nil {
-		return []schemas.FaultKinds{}
-	}
-	return orEmpty(s.deps.Faults())
+	return apigen.ListFaults200JSONResponse{Items: orEmpty(s.deps.Faults().Blamable())}, nil
 }
 
 // ListCorrections implements the operation listCorrections.
@@ -176,7 +169,7 @@ func (s *Server) cause(resource, fault string) (string, string, error) {
 	}
 	var kinds []string
 	known := false
-	for _, f := range s.faults() {
+	for _, f := range s.deps.Faults().Blamable() {
 		if f.Fault == fault {
 			known, kinds = true, append(kinds, f.Kinds...)
 		}

@@ -176,12 +176,12 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	for _, i := range facts.Incidents {
 		if index.Device(i.RootCause.Resource) == dev.ID ||
 			slices.ContainsFunc(i.Affected, func(a string) bool { return index.Device(a) == dev.ID }) {
-			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID], names))
+			out.Incidents = append(out.Incidents, brief(i, repaired[i.ID], names, s.deps.Faults()))
 		}
 	}
 	for _, p := range facts.Predictions {
 		if cmp.Or(p.Server, index.Device(p.Resource)) == dev.ID {
-			out.Predictions = append(out.Predictions, prediction(p, index, running, names))
+			out.Predictions = append(out.Predictions, prediction(p, index, running, names, s.deps.Faults()))
 		}
 	}
 	for _, a := range facts.Actions {

@@ -23,7 +23,6 @@ import (
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/control/messages"
-	incidents "auspex/correlator/messages"
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
@@ -32,6 +31,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // inventory is a fixed one; tests replace its topology and count its version up.
@@ -243,14 +243,8 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	cfg.Listen, cfg.Name = "127.0.0.1:0", "demo"
 	deps := api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Audit: audit.New(db, time.Now), Inventory: w.inv,
-		Corrections: corrections.New(db), Faults: func() []schemas.FaultKinds {
-			return []schemas.FaultKinds{
-				{Fault: "gpu.fallen_off_bus", Kinds: []string{schemas.KindGPU}}, {Fault: "power.feed_loss", Kinds: []string{schemas.KindPDU}},
-				{Fault: "power.psu_failure", Kinds: []string{schemas.KindPSU}}, {Fault: "workload.error", Kinds: []string{"workload"}},
-				{Fault: "host.crash", Kinds: []string{schemas.KindServer}},
-			}
-		},
-		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
+		Corrections: corrections.New(db),
+		Publisher:   w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
 		Open: map[string]http.Handler{
 			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),
 		},
@@ -491,7 +485,7 @@ func (w *world) seed(t *testing.T) {
 		events,
 		alert(t0.Add(620*time.Millisecond), "gnmi", "switch.psu", "PSU1", schemas.SeverityWarning, "leaf-r01", "Power supply 1 has no input"),
 	)
-	must(w.records.PutIncident(ctx, schemas.Incident{
+	must(w.putIncident(ctx, schemas.Incident{
 		ID: "i-1042", Opened: t0, Updated: now, At: now, Severity: schemas.SeverityCritical, Revision: 4,
 		RootCause: schemas.Cause{Resource: "pdu-r01-a", Fault: "power.feed_loss", Confidence: 0.97},
 		Alternatives: []schemas.Cause{
@@ -503,11 +497,11 @@ func (w *world) seed(t *testing.T) {
 		Recommendation: &schemas.Recommendation{Action: "inspect_feed", Target: "pdu-r01-a"},
 		Summary:        &schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}},
 		Sentences: []schemas.Sentence{
-			{ID: "say.psus_lost", Args: map[string]any{"n": 24, "feed": "A", "rack": "r01", "within": 0.4}, Lanes: []string{"psu.input_lost"}},
-			{ID: "say.common_supplier", Args: map[string]any{"resource": "pdu-r01-a", "feed": "B"}},
-			{ID: "say.breaker_open", Args: map[string]any{"resource": "pdu-r01-a"}, Lanes: []string{"pdu.breaker"}},
-			{ID: "say.repeats", Args: map[string]any{"n": 24, "a": "IPMI", "b": "Redfish"}, Lanes: []string{"bmc.sel"}},
-			{ID: "say.brake", Args: map[string]any{"servers": 8, "feed": "B", "gpus": 32}, Lanes: []string{"gpu.clocks_throttled"}},
+			{ID: "say.psus_lost", Args: map[string]any{"parts": 24, "feed": "A", "rack": "r01", "within": 0.4}, Lanes: []string{"psu.input_lost"}},
+			{ID: "say.common_supplier", Args: map[string]any{"resource": "pdu-r01-a", "other_feed": "B"}},
+			{ID: "say.breaker_open", Args: map[string]any{"first": "pdu-r01-a"}, Lanes: []string{"pdu.breaker"}},
+			{ID: "say.repeats", Args: map[string]any{"twice": 24, "source": "IPMI", "other_source": "Redfish"}, Lanes: []string{"bmc.sel"}},
+			{ID: "say.brake", Args: map[string]any{"hosts": 8, "other_feed": "B", "gpus": 32}, Lanes: []string{"gpu.clocks_throttled"}},
 		},
 		Lanes: []schemas.Lane{
 			lane("psu.input_lost", "psu.input_lost", "PS input", "cause", schemas.SeverityError, spread(24, 0, 0.38)...),
@@ -555,7 +549,7 @@ func (w *world) seed(t *testing.T) {
 			fmt.Sprintf("%s/nvswitch%d", host, s), "Link to the lost GPU is down",
 		))
 	}
-	must(w.records.PutIncident(ctx, schemas.Incident{
+	must(w.putIncident(ctx, schemas.Incident{
 		ID: "i-1043", Opened: t1, Updated: now, At: now, Severity: schemas.SeverityCritical,
 		RootCause: schemas.Cause{Resource: host + "/gpu4", Fault: "gpu.fallen_off_bus", Confidence: 0.94}, Alternatives: []schemas.Cause{{
 			Resource: host, Fault: "host.pcie_fault", Confidence: 0.05,
@@ -563,7 +557,7 @@ func (w *world) seed(t *testing.T) {
 		Events: events, Affected: []string{host}, Workloads: []string{"job-133"},
 		Explanation:    "GPU 4 of gpu-r03-06 fell off the bus. The driver itself asks for a reboot of the node (XID 154).",
 		Recommendation: &schemas.Recommendation{Action: "power_cycle", Target: host},
-		Summary:        &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}},
+		Summary:        &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"index": 4, "server": host}},
 		Sentences:      []schemas.Sentence{{ID: "a.fact.of.a.later.version"}, {ID: "say.recovery", Lanes: []string{"gpu.xid/154"}}},
 	}))
 
@@ -578,16 +572,16 @@ func (w *world) seed(t *testing.T) {
 			))
 		}
 	}
-	must(w.records.PutIncident(ctx, schemas.Incident{
+	must(w.putIncident(ctx, schemas.Incident{
 		ID: "i-1044", Opened: t2, Updated: now, At: now, Severity: schemas.SeverityWarning,
 		RootCause: schemas.Cause{Resource: "job-140", Fault: "workload.error", Confidence: 0.91}, Events: events, Affected: servers(6),
 		Workloads:      []string{"job-140"},
 		Explanation:    "job-140 of robotics crashed on 8 servers; no hardware is at fault. 56 GPUs report a page fault (XID 31).",
 		Recommendation: &schemas.Recommendation{Action: "notify_owner", Target: "job-140"},
-		Summary:        &schemas.Sentence{ID: "sum.workload.error", Args: map[string]any{"job": "job-140", "servers": 8}},
+		Summary:        &schemas.Sentence{ID: "sum.workload.error", Args: map[string]any{"resource": "job-140", "servers": 8}},
 	}))
 	closed := now.Add(-40 * time.Minute)
-	must(w.records.PutIncident(ctx, schemas.Incident{
+	must(w.putIncident(ctx, schemas.Incident{
 		ID: "i-1031", Opened: now.Add(-70 * time.Minute), Updated: closed, Closed: &closed, At: closed, Severity: schemas.SeverityWarning,
 		RootCause: schemas.Cause{Resource: "leaf-r05/Ethernet3", Fault: "network.link_flap", Confidence: 0.83}, Affected: []string{"gpu-r05-02"},
 		Explanation: "Link leaf-r05/Ethernet3 went down and up 6 times.",
@@ -643,7 +637,7 @@ func (w *world) seed(t *testing.T) {
 		}))
 	}
 	gone := now.Add(-300 * time.Hour)
-	must(w.records.PutIncident(ctx, schemas.Incident{ // no prediction had told of it
+	must(w.putIncident(ctx, schemas.Incident{ // no prediction had told of it
 		ID: "i-0988", Opened: gone.Add(-time.Hour), Updated: gone, Closed: &gone, At: gone, Severity: schemas.SeverityWarning,
 		RootCause: schemas.Cause{Resource: "leaf-r06/Ethernet11", Fault: "network.optics_degraded", Confidence: 0.88},
 		Affected:  []string{"gpu-r06-06"}, Explanation: "The optics at leaf-r06/Ethernet11 degrade.",
@@ -675,7 +669,8 @@ func (w *world) seed(t *testing.T) {
 			Ladder: tries,
 		}
 		if why != nil {
-			a.Why = incidents.Text(why.ID, why.Args)
+			inWords(why)
+			a.Why = why.Text["en"]
 		}
 		switch {
 		case detail.ID == "": // a record of an earlier version has words alone
@@ -692,7 +687,7 @@ func (w *world) seed(t *testing.T) {
 			})
 		}))
 	}
-	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}
+	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"index": 4, "server": host}}
 	noEffect := messages.Age(5 * time.Minute)
 	noEffect["saw"] = sentence(messages.Both, messages.Args{
 		"first":  sentence(messages.PowerBack, nil),
@@ -708,12 +703,12 @@ func (w *world) seed(t *testing.T) {
 	)
 	action(
 		"a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning,
-		&schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, sentence(messages.Decided, nil), 0,
+		&schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"index": 3, "server": "gpu-r02-05"}}, sentence(messages.Decided, nil), 0,
 		640*time.Second, rails[:2],
 	)
 	action(
 		"a-309", "gpu-r02-07", "gpu-r02-07/gpu0", "drain", "i-1032", schemas.ModeEnforce, schemas.ActionRefused,
-		&schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"gpu": 0, "server": "gpu-r02-07"}},
+		&schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"index": 0, "server": "gpu-r02-07"}},
 		sentence(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second,
 		[]schemas.Rail{rails[0], rails[1], full},
 	)
@@ -760,3 +755,20 @@ func (w *world) seed(t *testing.T) {
 }
 
 var _ bus.Bus = (*mem.Bus)(nil)
+
+var faultRecords = sync.OnceValue(propagation.Default)
+
+// inWords writes a sentence out in every language, as the correlator does.
+func inWords(s *schemas.Sentence) {
+	if s != nil {
+		s.Text = faultRecords().Sentence(s.ID, s.Args).Text
+	}
+}
+
+func (w *world) putIncident(ctx context.Context, inc schemas.Incident) error {
+	inWords(inc.Summary)
+	for i := range inc.Sentences {
+		inWords(&inc.Sentences[i])
+	}
+	return w.records.PutIncident(ctx, inc)
+}

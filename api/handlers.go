@@ -21,6 +21,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 const (
@@ -248,7 +249,7 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 	repaired, names := fleet.Repaired(facts.Actions), s.live.directory()
 	items := make([]apigen.Incident, len(found))
 	for k, i := range found {
-		items[k] = brief(i, repaired[i.ID], names)
+		items[k] = brief(i, repaired[i.ID], names, s.deps.Faults())
 	}
 	if err := s.corrected(ctx, items); err != nil {
 		return nil, err
@@ -257,15 +258,21 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 }
 
 // brief is an incident without its evidence.
-func brief(i schemas.Incident, repaired bool, names *cmdb.Snapshot) apigen.Incident {
+func brief(i schemas.Incident, repaired bool, names *cmdb.Snapshot, m *propagation.Model) apigen.Incident {
 	out := apigen.Incident{
 		ID: i.ID, Opened: i.Opened, Updated: i.Updated, At: i.At, Site: i.Site, Severity: string(i.Severity), RootCause: i.RootCause,
 		Alternatives: make([]schemas.Cause, len(i.Alternatives)), Alerts: i.Count(), MergedInto: i.MergedInto, Affected: orEmpty(i.Affected),
 		Workloads: orEmpty(i.Workloads), Explanation: i.Explanation, Revision: i.Revision, Status: records.StatusOpen,
 	}
 	out.RootCause.ResourceID = idOf(names, i.RootCause.Resource)
+	if out.RootCause.Title == nil { // of an older version
+		out.RootCause.Title = m.Title(i.RootCause.Fault)
+	}
 	for k, c := range i.Alternatives {
 		c.ResourceID = idOf(names, c.Resource)
+		if c.Title == nil {
+			c.Title = m.Title(c.Fault)
+		}
 		out.Alternatives[k] = c
 	}
 	switch {
@@ -295,9 +302,15 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		return nil, missing("incident", r.ID)
 	}
 	index, _, facts := s.live.current()
-	out := brief(i, fleet.Repaired(facts.Actions)[i.ID], s.live.directory())
+	out := brief(i, fleet.Repaired(facts.Actions)[i.ID], s.live.directory(), s.deps.Faults())
 	out.Events = i.Events[:min(len(i.Events), maxFolded)]
-	out.Sentences = i.Sentences
+	out.Sentences, out.Explanations, out.Against, out.WouldChange = i.Sentences, i.Explanations, i.Against, i.WouldChange
+	if i.Step != nil {
+		out.Step = *i.Step
+	}
+	if out.Similar, err = s.similar(ctx, &i, index); err != nil {
+		return nil, err
+	}
 	if i.Graph != nil {
 		out.Graph = *i.Graph
 	}
@@ -419,13 +432,15 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 	running, names := index.Running(time.Now()), s.live.directory()
 	out := apigen.ListPredictions200JSONResponse{Items: make([]apigen.Prediction, len(found)), Next: next}
 	for k, p := range found {
-		out.Items[k] = prediction(p, index, running, names)
+		out.Items[k] = prediction(p, index, running, names, s.deps.Faults())
 		out.HorizonSeconds = max(out.HorizonSeconds, p.HorizonSeconds)
 	}
 	return out, nil
 }
 
-func prediction(p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload, names *cmdb.Snapshot) apigen.Prediction {
+func prediction(
+	p schemas.Prediction, index *fleet.Index, running map[string]schemas.Workload, names *cmdb.Snapshot, m *propagation.Model,
+) apigen.Prediction {
 	out := apigen.Prediction{
 		ID: p.ID, Time: p.Time, Site: p.Site, Resource: p.Resource, ResourceID: idOf(names, p.Resource),
 		Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
@@ -436,6 +451,9 @@ func prediction(p schemas.Prediction, index *fleet.Index, running map[string]sch
 	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
 	if p.Sentence != nil {
 		out.Sentence = *p.Sentence
+	}
+	if p.Failure != "" {
+		out.FailureTitle = m.Title(p.Failure)
 	}
 	out.Job = running[out.Server].ID
 	return out

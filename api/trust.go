@@ -95,7 +95,7 @@ func (s *Server) GetPredictionRecord(
 	if err != nil {
 		return nil, err
 	}
-	return apigen.GetPredictionRecord200JSONResponse(record(since, predictions, incidents)), nil
+	return apigen.GetPredictionRecord200JSONResponse(record(since, predictions, incidents, s.deps.Faults().Foretold())), nil
 }
 
 // pages reads a list to its end, or to what a page can wait for.
@@ -115,7 +115,7 @@ func pages[T any](list func(records.Filter) ([]T, string, error), since time.Tim
 }
 
 // record counts how predictions ended, and which failures none had told of.
-func record(since time.Time, predictions []schemas.Prediction, incidents []schemas.Incident) apigen.PredictionRecord {
+func record(since time.Time, predictions []schemas.Prediction, incidents []schemas.Incident, predicted []string) apigen.PredictionRecord {
 	out := apigen.PredictionRecord{Since: since, Bins: make([]apigen.ProbabilityBin, probabilityBins)}
 	for k := range out.Bins {
 		out.Bins[k].From, out.Bins[k].To = float64(k)/probabilityBins, float64(k+1)/probabilityBins
@@ -147,7 +147,7 @@ func record(since time.Time, predictions []schemas.Prediction, incidents []schem
 		}
 	}
 	for _, i := range incidents {
-		if i.MergedInto == "" && slices.Contains(schemas.PredictedFaults, i.RootCause.Fault) && !foretold(i, byFault[i.RootCause.Fault]) {
+		if i.MergedInto == "" && slices.Contains(predicted, i.RootCause.Fault) && !foretold(i, byFault[i.RootCause.Fault]) {
 			out.Missed++
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Errors of remediators.
@@ -128,7 +130,8 @@ type Deps struct {
 	// View tells whose eyes a collector, or a source of events, reads with; nil knows
 	// nobody, and then nobody is believed.
 	View   func(name string) schemas.View
-	Holder string // names this process in leases
+	Faults *propagation.Model // whose records name policies; nil is the built-in ones
+	Holder string             // names this process in leases
 }
 
 // Controller is the stage. It is made by New and lives in Run.
@@ -171,6 +174,12 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	set, err := policy.Read(cfg.Policies)
 	if err != nil {
 		return nil, err
+	}
+	if d.Faults != nil {
+		set.Follow(policy.Of(d.Faults))
+		if missing := set.Missing(d.Faults); len(missing) > 0 {
+			return nil, fmt.Errorf("control: %s, which is not there or lists other faults", strings.Join(missing, "; "))
+		}
 	}
 	c := &Controller{
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},

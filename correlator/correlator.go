@@ -29,9 +29,9 @@ import (
 type Config struct {
 	// Tick is how often the clock moves on while no alert comes.
 	Tick time.Duration `yaml:"tick"`
-	// Propagation is a file in the form of the built-in propagation knowledge
-	// that replaces it; empty is the built-in one.
-	Propagation string `yaml:"propagation"`
+	// Faults are folders with fault records of the site's own, in the form of the
+	// built-in ones, which they join or replace.
+	Faults []string `yaml:"faults"`
 	// Site names the site of incidents whose cause the inventory does not place.
 	Site string `yaml:"site"`
 	// CloseAfter says how long an incident without news stays open.
@@ -51,9 +51,9 @@ func (c Config) Validate() error {
 	if err := c.CloseAfter.Validate(); err != nil {
 		return fmt.Errorf("close_after.%w", err)
 	}
-	if c.Propagation != "" {
-		if _, err := loadModel(c.Propagation); err != nil {
-			return fmt.Errorf("propagation: %w", err)
+	if len(c.Faults) > 0 {
+		if _, err := propagation.Load(c.Faults...); err != nil {
+			return fmt.Errorf("faults: %w", err)
 		}
 	}
 	return nil
@@ -147,7 +147,7 @@ func (c *Correlator) Name() string { return "correlator" }
 // Run restores what was known, then follows the topic alerts until ctx is done.
 func (c *Correlator) Run(ctx context.Context, ready func()) error {
 	var err error
-	if c.records, err = loadModel(c.cfg.Propagation); err != nil {
+	if c.records, err = propagation.Load(c.cfg.Faults...); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -189,11 +189,11 @@ func (c *Correlator) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// Prepare reads the propagation knowledge of another configuration. What it
+// Prepare reads the fault records of another configuration. What it
 // returns decides anew by it, from the events that the open decisions rest on,
 // while Run runs.
 func (c *Correlator) Prepare(_ context.Context, cfg Config) (apply func(context.Context) error, err error) {
-	model, err := loadModel(cfg.Propagation)
+	model, err := propagation.Load(cfg.Faults...)
 	if err != nil {
 		return nil, err
 	}

@@ -235,24 +235,27 @@ func TestOtherPropagationKnowledgeCountsFromNowOnAndKeepsWhatIsOpen(t *testing.T
 	lost(1)
 	lost(2)
 	first := feed(6)
-	doc, err := os.ReadFile("../schemas/faults/propagation/propagation.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	cfg := correlator.DefaultConfig()
-	cfg.Propagation = filepath.Join(t.TempDir(), "knowledge.yaml")
+	cfg.Faults = []string{t.TempDir()}
+	file := filepath.Join(cfg.Faults[0], "gpu.lost.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(cfg.Propagation, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write("signs: [\n")
-	if _, err := c.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), cfg.Propagation) ||
-		!strings.Contains(err.Error(), "line") {
+	if _, err := c.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), file+":") {
 		t.Errorf("a bad file: %v", err)
 	}
-	write(strings.ReplaceAll(string(doc), "gpu.fallen_off_bus", "gpu.lost"))
+	write(`fault: gpu.lost
+title: {en: GPU lost, zh: GPU 丢失}
+summary: {en: "GPU {index} is lost.", zh: "GPU {index} 丢失。"}
+kinds: [gpu]
+prior: -1
+do: {action: power_cycle, target: server}
+shows: [{sign: gpu_off_bus, p: 0.99, m: 0.99, within: 10m, before: 30s}]
+`)
 	apply, err := c.Prepare(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -597,9 +597,7 @@ func (e *Engine) booted(server string, at time.Time) bool {
 // crashed says whether a server has told of a crash of its own before a boot.
 func (e *Engine) crashed(server node, boot time.Time) bool {
 	for kind := range e.model.Signs {
-		switch e.model.Signs[kind].Name {
-		case "host_panic", "watchdog", "mce_memory", "mce_cpu", "ierr", "dimm_ue":
-		default:
+		if !e.model.Signs[kind].Crash {
 			continue
 		}
 		if s := e.signs[signKey{server, int32(kind)}]; s != nil && s.said && boot.Sub(s.heard) < forget {

@@ -8,16 +8,20 @@ import (
 	"strings"
 	"time"
 
-	"auspex/correlator/messages"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
+	"auspex/schemas/faults/sentence"
 )
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
 const (
-	maxOffsets = 200 // of a lane; thinned evenly
-	maxMembers = 64  // of a fold in the graph
+	maxOffsets = 200              // of a lane; thinned evenly
+	maxMembers = 64               // of a fold in the graph
+	maxShort   = 2                // sentences of the explanation beside the summary
+	before     = 30 * time.Second // the onset: what came earlier foretold the fault
+	maxAgainst = 3                // sentences about what did not come
+	maxEach    = 8                // parts that a sentence is said of, one by one
 )
 
 // describe renders the full state of an incident.
@@ -27,6 +31,7 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 		Alternatives: []schemas.Cause{}, Events: []string{}, Affected: []string{}, Workloads: []string{},
 	}
 	out.RootCause.Resource, out.RootCause.Fault = e.cause(inc)
+	out.RootCause.Title = e.model.Title(out.RootCause.Fault)
 	out.RootCause.Confidence = round(inc.confidence)
 	if !inc.closed.IsZero() {
 		t := inc.closed.UTC()
@@ -47,8 +52,9 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 		}
 		return out
 	}
-	if inc.alternatives != nil {
-		out.Alternatives = inc.alternatives
+	for _, a := range inc.alternatives {
+		a.Title = e.model.Title(a.Fault)
+		out.Alternatives = append(out.Alternatives, a)
 	}
 	v := e.view(inc, root)
 	total := 0
@@ -61,12 +67,7 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 			out.Events = append(out.Events, s.facts[i].id)
 		}
 	}
-	for _, n := range v.servers {
-		out.Affected = append(out.Affected, e.g.name[n])
-	}
-	for _, n := range v.jobs {
-		out.Workloads = append(out.Workloads, e.g.name[n])
-	}
+	out.Affected, out.Workloads = append(out.Affected, v.affected...), append(out.Workloads, v.workloads...)
 	if inc.root != nil {
 		target := root
 		if inc.root.fault.Target == "server" {
@@ -78,90 +79,120 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 	} else {
 		out.Recommendation = &schemas.Recommendation{Action: "ticket", Target: e.g.name[root]}
 	}
+	explain(e.model, v, &out)
 	out.Lanes = e.laneView(inc, v)
-	summary, sentences := e.explain(inc, v)
-	out.Summary, out.Sentences = &summary, sentences
-	text := make([]string, 0, len(sentences)+1)
-	text = append(text, messages.Text(summary.ID, summary.Args))
-	for _, s := range sentences {
-		text = append(text, messages.Text(s.ID, s.Args))
-	}
-	out.Explanation = strings.Join(text, " ")
 	out.Graph = e.graphView(inc, v)
 	return out
 }
 
-// view is what an incident's signs come to.
+// view is all that the sentences about an incident rest on. Only [Engine.view]
+// and the drawings of lanes and graph look into the engine.
 type view struct {
-	root    node
-	onset   time.Time
-	first   time.Time
-	servers []node
-	jobs    []node
-	groups  []group
+	node  node // of the cause
+	onset time.Time
+	first time.Time
+
+	fault, resource, server, part, kind, rack, feed, owner string
+	index                                                  any // number of the part, or its name
+
+	affected, workloads []string
+	servers             int // affected; of a workload without any, those that it ran on
+	gpusHeard, ended    int
+
+	// Of a supplier: power supplies on it and on those beside it, of them without input
+	// and unable to report; how many stand beside it, the feed of the first of them,
+	// whether that one alone carries the load now, and what went out with no supply left.
+	supplies, suppliesMute, others, othersLost, othersMute int
+	otherFeeds, leftOut                                    int
+	otherFeed                                              string
+	carried                                                bool
+
+	groups []group
+
+	silences []silence // what did not come, the most telling first
+	silence  silence   // that is spoken of
+	mute     int       // parts that could tell more and cannot report
+	clue     clue
+	target   string // of the recommendation
+}
+
+// silence is a sign that was to be expected of the cause on parts that could tell of it.
+type silence struct {
+	sign       int
+	due, shown int
+	loss       float64 // nats that it costs the cause
+}
+
+// clue is a sign that would speak for the likeliest alternative.
+type clue struct {
+	sign        int // -1: there is none
+	alternative string
+	fault       string
 }
 
 // group is all signs of one kind.
 type group struct {
-	name  string // of the sign, "" for what the model does not know
-	signs []*sign
-	nodes int
-	facts int
-	from  time.Time
-	to    time.Time
+	sign  int // of the model; len(model.Signs) is what the model does not know
 	lanes []string
+
+	parts, reports, gpus, hosts, speakers, most, twice int
+	first, firstServer, source, otherSource            string
+	firstIndex                                         any
+	atCause                                            bool
+	from, to                                           time.Time
+	each                                               []group // one for each part, where a sentence tells of each
 }
 
-func (e *Engine) signName(s *sign) string {
-	if s.kind < len(e.model.Signs) {
-		return e.model.Signs[s.kind].Name
-	}
-	return ""
-}
+// known says whether anything of a group was reported.
+func (g *group) known() bool { return g != nil && g.reports > 0 }
 
+// view fills in what the sentences of an incident rest on.
 func (e *Engine) view(inc *incident, root node) *view {
-	v := &view{root: root}
-	jobRoot := e.g.kindOf(root) == propagation.KindWorkload // else a job's other servers are not affected, the job is
+	_, fault := e.cause(inc)
+	v := &view{node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root)}
+	v.server, v.index = v.resource, number(v.part)
+	if s := e.g.server(root); s != none {
+		v.server = e.g.name[s]
+	}
+	if r := e.g.ancestor(root, schemas.KindRack); r != none {
+		v.rack = e.g.name[r]
+	}
+	if j := e.g.jobs[root]; j != nil {
+		v.owner = j.attrs["owner"]
+	}
+	jobRoot := v.kind == propagation.KindWorkload // else a job's other servers are not affected, the job is
 	hosts, jobs := map[node]bool{}, map[node]bool{}
 	host := func(n node) {
 		if s := e.g.server(n); s != none && !hosts[s] && e.g.kindOf(s) == schemas.KindServer {
 			hosts[s] = true
-			v.servers = append(v.servers, s)
+			v.affected = append(v.affected, e.g.name[s])
 		}
 	}
-	index := map[int]int{}
+	index, kinds := map[int]int{}, [][]*sign(nil)
+	gpus := map[node]bool{}
 	for _, s := range inc.signs {
 		if e.g.kindOf(s.node) == propagation.KindWorkload && !jobs[s.node] {
 			jobs[s.node] = true
-			v.jobs = append(v.jobs, s.node)
+			v.workloads = append(v.workloads, e.g.name[s.node])
+		}
+		if s.stateful && !s.up {
+			v.ended++
 		}
 		i, ok := index[s.kind]
 		if !ok {
-			i = len(v.groups)
+			i = len(kinds)
 			index[s.kind] = i
-			v.groups = append(v.groups, group{name: e.signName(s)})
+			kinds = append(kinds, nil)
 		}
-		g := &v.groups[i]
-		g.signs = append(g.signs, s)
-		if !s.said {
-			continue
-		}
-		g.nodes++
-		if g.from.IsZero() || s.at.Before(g.from) {
-			g.from = s.at
-		}
-		if s.at.After(g.to) {
-			g.to = s.at // repeats by slower sources do not count
-		}
+		kinds[i] = append(kinds[i], s)
 		last := node(none)
 		for k := range s.facts {
 			f := &s.facts[k]
-			if f.state == cleared {
-				continue
+			if e.g.kindOf(f.about) == schemas.KindGPU {
+				gpus[f.about] = true
 			}
-			g.facts += int(f.n)
-			if key := e.laneID(f.lane); !slices.Contains(g.lanes, key) {
-				g.lanes = append(g.lanes, key)
+			if !s.said || f.state == cleared {
+				continue
 			}
 			if v.first.IsZero() || f.at.Before(v.first) {
 				v.first = f.at
@@ -174,11 +205,512 @@ func (e *Engine) view(inc *incident, root node) *view {
 		}
 	}
 	host(root)
+	v.gpusHeard, v.servers = len(gpus), len(v.affected)
+	if jobRoot && v.servers == 0 { // the scheduler alone told: it ran on these
+		v.servers = len(e.ranOn(root))
+	}
 	v.onset = v.first
 	if inc.root != nil && !inc.root.onset.IsZero() {
 		v.onset = inc.root.onset
 	}
+	for _, signs := range kinds {
+		g := e.group(signs, root)
+		if k := signs[0].kind; k < len(e.model.Signs) && e.model.Signs[k].Each {
+			for i := range signs[:min(len(signs), maxEach)] {
+				g.each = append(g.each, e.group(signs[i:i+1], root))
+			}
+		}
+		v.groups = append(v.groups, g)
+	}
+	if v.kind == schemas.KindPDU {
+		e.viewFeed(v, inc.root)
+	}
+	e.viewDoubts(v, inc)
 	return v
+}
+
+// A sign that did not come, and that likelier comes than not, is told as a contradiction
+// where it costs the cause odds of two, or where half of what should show it does not.
+const (
+	likely      = 0.5
+	tellingLoss = 0.7
+)
+
+// holds says whether an incident holds a sign, on whichever parts.
+func (v *view) holds(sign int) bool {
+	return slices.ContainsFunc(v.groups, func(g group) bool { return g.sign == sign && g.reports > 0 })
+}
+
+// viewDoubts fills in what was to be expected of the cause and did not come, and what
+// would speak for its likeliest alternative.
+func (e *Engine) viewDoubts(v *view, inc *incident) {
+	v.clue.sign = -1
+	h := inc.root
+	if h == nil {
+		return
+	}
+	worst := map[int]silence{}
+	for c := range h.classes {
+		cl, r := &h.fault.Classes[c], &h.classes[c]
+		if cl.Derived || r.n == 0 {
+			continue
+		}
+		v.mute = max(v.mute, r.mute)
+		shown := 0
+		for _, s := range r.signs {
+			if s.said {
+				shown++
+			}
+		}
+		due := r.n - r.mute
+		if due <= shown || e.late(e.onset(h), cl.Soon) < lateSteps || cl.Shows*cl.Share < likely {
+			continue
+		}
+		s := silence{sign: cl.Sign, due: due, shown: shown, loss: -e.fit(h, c, shown, 0)}
+		// What the incident holds has come, by whichever way: classes forget what ended.
+		if shown == 0 && (s.loss < tellingLoss || v.holds(cl.Sign)) || shown > 0 && 2*shown > due {
+			continue
+		}
+		if w, met := worst[cl.Sign]; !met || s.loss > w.loss {
+			worst[cl.Sign] = s
+		}
+	}
+	for _, s := range worst {
+		v.silences = append(v.silences, s)
+	}
+	slices.SortFunc(v.silences, func(a, b silence) int { return cmp.Or(cmp.Compare(b.loss, a.loss), a.sign-b.sign) })
+	if len(inc.alternatives) > 0 {
+		v.clue = e.clue(h, &inc.alternatives[0])
+	}
+}
+
+// clue returns the sign on the part itself that the alternative shows most surely, the
+// cause does not show, and nobody has seen.
+func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
+	out, best := clue{sign: -1, alternative: a.Resource, fault: a.Fault}, 0.0
+	n := e.g.ensure(a.Resource)
+	explained := func(sign int) bool {
+		return n == h.node && slices.ContainsFunc(h.fault.Classes, func(c propagation.Class) bool { return c.Sign == sign })
+	}
+	for i := range e.model.Faults {
+		f := &e.model.Faults[i]
+		if f.Name != a.Fault || !slices.Contains(f.Kinds, e.g.kindOf(n)) {
+			continue
+		}
+		for _, c := range f.Classes {
+			if len(c.Path) > 0 || c.Later || c.Derived || explained(c.Sign) || c.Shows*c.Share <= best {
+				continue
+			}
+			if s := e.signs[signKey{n, int32(c.Sign)}]; s == nil || !s.said {
+				out.sign, best = c.Sign, c.Shows*c.Share
+			}
+		}
+	}
+	return out
+}
+
+// viewFeed fills in what hangs on a supplier, and what on those beside it.
+func (e *Engine) viewFeed(v *view, h *suspect) {
+	feed, _, others := e.feedOf(v.node)
+	v.feed, v.otherFeeds = feed, len(others)
+	v.supplies, _, v.suppliesMute = e.supplies([]node{v.node}, h)
+	v.others, v.othersLost, v.othersMute = e.supplies(others, h)
+	if len(others) > 0 {
+		v.otherFeed, _, _ = e.feedOf(others[0])
+		v.carried = len(others) == 1 && e.unfed[others[0]] == nil
+	}
+	if h != nil {
+		v.leftOut = e.leftWithout(h)
+	}
+}
+
+// group sums up signs of one kind.
+func (e *Engine) group(signs []*sign, root node) group {
+	g := group{sign: signs[0].kind}
+	hosts, speakers := map[node]bool{}, map[node]bool{}
+	first := signs[0]
+	for _, s := range signs {
+		if e.g.kindOf(s.node) == schemas.KindGPU {
+			g.gpus++
+		}
+		ups, source := 0, ""
+		twice := false
+		for i := range s.facts {
+			f := &s.facts[i]
+			speakers[f.about] = true
+			if h := e.g.server(f.about); h != none {
+				hosts[h] = true
+			}
+			if f.state == cleared {
+				continue
+			}
+			if f.state == raised {
+				ups += int(f.n)
+			}
+			if source == "" {
+				source = f.source
+			} else if f.source != source && !twice {
+				twice = true
+				g.source, g.otherSource = sourceName(f.source), sourceName(source)
+			}
+			if s.said {
+				g.reports += int(f.n)
+				if key := e.laneID(f.lane); !slices.Contains(g.lanes, key) {
+					g.lanes = append(g.lanes, key)
+				}
+			}
+		}
+		if twice {
+			g.twice++
+		}
+		g.most = max(g.most, ups)
+		if !s.said {
+			continue
+		}
+		if g.parts++; g.parts == 1 {
+			first = s
+		}
+		if g.from.IsZero() || s.at.Before(g.from) {
+			g.from = s.at
+		}
+		if s.at.After(g.to) {
+			g.to = s.at // repeats by slower sources do not count
+		}
+	}
+	g.hosts, g.speakers = max(len(hosts), 1), len(speakers)
+	g.first, g.firstIndex, g.atCause = e.g.name[first.node], number(e.leafName(first.node)), first.node == root
+	g.firstServer = g.first
+	if s := e.g.server(first.node); s != none {
+		g.firstServer = e.g.name[s]
+	}
+	return g
+}
+
+// fact gives a fact to conditions and sentences; g is the sign that a sentence tells of.
+func (v *view) fact(m *propagation.Model, g *group, name string) any {
+	if sign, fact, ok := strings.Cut(name, "."); ok {
+		if g = v.group(m, sign); g == nil {
+			g = &group{sign: m.SignNamed(sign)}
+		}
+		name = fact
+	}
+	switch name {
+	case "fault":
+		return v.fault
+	case "resource":
+		return v.resource
+	case "server":
+		return v.server
+	case "part":
+		return v.part
+	case "index":
+		return v.index
+	case "kind":
+		return v.kind
+	case "rack":
+		return v.rack
+	case "feed":
+		return v.feed
+	case "owner":
+		return v.owner
+	case "servers":
+		return v.servers
+	case "jobs":
+		return len(v.workloads)
+	case "gpus_heard":
+		return v.gpusHeard
+	case "ended":
+		return v.ended
+	case "supplies":
+		return v.supplies
+	case "supplies_mute":
+		return v.suppliesMute
+	case "others":
+		return v.others
+	case "others_lost":
+		return v.othersLost
+	case "others_mute":
+		return v.othersMute
+	case "other_feeds":
+		return v.otherFeeds
+	case "other_feed":
+		return v.otherFeed
+	case "carried":
+		return v.carried
+	case "left_out":
+		return v.leftOut
+	case "expected":
+		return m.Signs[v.silence.sign].Title
+	case "due":
+		return v.silence.due
+	case "shown":
+		return v.silence.shown
+	case "mute":
+		return v.mute
+	case "target":
+		return v.target
+	case "clue":
+		return m.Signs[max(v.clue.sign, 0)].Title
+	case "has_clue":
+		return v.clue.sign >= 0
+	case "alternative":
+		return v.clue.alternative
+	case "alternative_title":
+		return m.Title(v.clue.fault)
+	case "heals":
+		return m.Record(v.fault).Heals
+	}
+	if x := g.fact(m, v, name); x != nil {
+		return x
+	}
+	return v.group(m, name) != nil // whether there is such a sign
+}
+
+func (g *group) fact(m *propagation.Model, v *view, name string) any {
+	if g == nil {
+		return nil
+	}
+	switch name {
+	case "parts":
+		return g.parts
+	case "reports":
+		return g.reports
+	case "within":
+		return seconds(g.to.Sub(g.from))
+	case "lead":
+		if g.from.IsZero() {
+			return 0.0
+		}
+		return max(seconds(v.onset.Sub(g.from)), 0)
+	case "what":
+		if g.sign >= 0 && g.sign < len(m.Signs) {
+			return m.Signs[g.sign].Title
+		}
+		return m.UnnamedSign
+	case "codes":
+		return strings.Join(g.lanes, ", ")
+	case "first":
+		return g.first
+	case "first_index":
+		if g.firstIndex == nil {
+			return ""
+		}
+		return g.firstIndex
+	case "first_server":
+		return g.firstServer
+	case "at_cause":
+		return g.atCause
+	case "gpus":
+		return g.gpus
+	case "hosts":
+		return g.hosts
+	case "speakers":
+		return g.speakers
+	case "most":
+		return g.most
+	case "twice":
+		return g.twice
+	case "source":
+		return g.source
+	case "other_source":
+		return g.otherSource
+	}
+	return nil
+}
+
+// group returns the signs of a name of which something was reported, or nil.
+func (v *view) group(m *propagation.Model, sign string) *group {
+	for i := range v.groups {
+		if g := &v.groups[i]; g.known() && g.sign < len(m.Signs) && m.Signs[g.sign].Name == sign {
+			return g
+		}
+	}
+	return nil
+}
+
+// composer chooses the sentences of an incident.
+type composer struct {
+	m     *propagation.Model
+	v     *view
+	told  map[int]bool    // signs
+	lanes map[string]bool // that a sentence speaks of
+	out   []ranked
+	rank  int
+}
+
+// explain puts an incident into sentences, each with the lanes that prove it.
+func explain(m *propagation.Model, v *view, out *schemas.Incident) {
+	p := composer{m: m, v: v, told: map[int]bool{}, lanes: map[string]bool{}}
+	rec := m.Record(v.fault)
+	for i := range rec.Summary {
+		if s := &rec.Summary[i]; p.holds(s, nil) {
+			summary := p.render("sum."+v.fault, s, nil)
+			out.Summary = &summary
+			break
+		}
+	}
+	for _, c := range rec.Sentences {
+		p.choose(c)
+	}
+	p.rank = rankEffect
+	for _, c := range m.Shared {
+		if !p.told[c[0].Of] {
+			p.choose(c)
+		}
+	}
+	for i := range v.groups {
+		g := &v.groups[i]
+		unknown := g.sign >= len(m.Signs)
+		if !g.known() || p.told[g.sign] && !unknown || !slices.ContainsFunc(g.lanes, func(l string) bool { return !p.lanes[l] }) {
+			continue
+		}
+		for _, c := range m.Rest {
+			if p.restOf(c, g) {
+				break
+			}
+		}
+	}
+	p.rank = rankLast
+	for _, c := range m.Last {
+		p.choose(c)
+	}
+	slices.SortStableFunc(p.out, func(a, b ranked) int { return a.rank - b.rank })
+	short := []schemas.Sentence{*out.Summary}
+	for i, s := range p.out {
+		out.Sentences = append(out.Sentences, s.Sentence)
+		if i < maxShort && s.rank < rankLast {
+			short = append(short, s.Sentence)
+		}
+	}
+	p.doubts(out)
+	short = append(short, out.Against[:min(len(out.Against), 1)]...)
+	out.Explanations = map[string]string{}
+	for _, language := range sentence.Languages {
+		var words []string
+		for _, s := range short {
+			words = append(words, s.Text[language])
+		}
+		gap := " "
+		if language == "zh" { // its full stop takes the room of a space
+			gap = ""
+		}
+		out.Explanations[language] = strings.Join(words, gap)
+	}
+	out.Explanation = out.Explanations[sentence.Languages[0]]
+}
+
+// ranked is a sentence and how near it is to the cause.
+type ranked struct {
+	schemas.Sentence
+
+	rank int
+}
+
+const (
+	rankRecord = iota // the record of the fault says it
+	rankCause         // of the part that is blamed
+	rankEffect
+	rankLast
+)
+
+// doubts adds what contradicts the cause, what would speak for another one and what to do.
+func (p *composer) doubts(out *schemas.Incident) {
+	v := p.v
+	first := func(c propagation.Choice) (schemas.Sentence, bool) {
+		for i := range c {
+			if p.holds(&c[i], nil) {
+				return p.render("say."+c[i].ID, &c[i], nil), true
+			}
+		}
+		return schemas.Sentence{}, false
+	}
+	for i := range v.silences[:min(len(v.silences), maxAgainst)] {
+		v.silence = v.silences[i]
+		if s, ok := first(p.m.Against); ok {
+			out.Against = append(out.Against, s)
+		}
+	}
+	for _, c := range p.m.WouldChange {
+		if s, ok := first(c); ok {
+			out.WouldChange = append(out.WouldChange, s)
+		}
+	}
+	if r := out.Recommendation; r != nil {
+		v.target = r.Target
+		step := p.m.Steps[r.Action]
+		if own := p.m.Record(v.fault).Step; len(own) > 0 {
+			step = own
+		}
+		if s, ok := first(step); ok {
+			s.ID = "do." + r.Action
+			out.Step = &s
+		}
+	}
+}
+
+func (p *composer) holds(s *propagation.Said, g *group) bool {
+	return s.When.Holds(func(name string) any { return p.v.fact(p.m, g, name) })
+}
+
+// choose adds the first sentence of a choice that holds, if one does.
+func (p *composer) choose(c propagation.Choice) {
+	for i := range c {
+		s := &c[i]
+		if s.Of < 0 {
+			if p.holds(s, nil) {
+				p.add(s, nil)
+				return
+			}
+			continue
+		}
+		g := p.v.group(p.m, p.m.Signs[s.Of].Name)
+		if g == nil || !p.holds(s, g) {
+			continue
+		}
+		if !s.Each {
+			p.add(s, g)
+			return
+		}
+		for k := range g.each {
+			p.add(s, &g.each[k])
+		}
+		return
+	}
+}
+
+// restOf adds the first sentence of a choice that holds of a sign.
+func (p *composer) restOf(c propagation.Choice, g *group) bool {
+	for i := range c {
+		if p.holds(&c[i], g) {
+			p.add(&c[i], g)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *composer) add(s *propagation.Said, g *group) {
+	out := p.render("say."+s.ID, s, g)
+	if g != nil {
+		p.told[g.sign] = true
+		out.Lanes, out.Count = g.lanes, g.reports
+		for _, l := range g.lanes {
+			p.lanes[l] = true
+		}
+	}
+	for _, t := range s.Tells {
+		p.told[t] = true
+	}
+	rank := p.rank
+	if rank == rankEffect && g != nil && g.atCause && p.v.onset.Sub(g.from) <= before {
+		rank = rankCause
+	}
+	p.out = append(p.out, ranked{out, rank})
+}
+
+func (p *composer) render(id string, s *propagation.Said, g *group) schemas.Sentence {
+	args := s.Template.Args(func(name string) any { return p.v.fact(p.m, g, name) })
+	return schemas.Sentence{ID: id, Args: args, Text: s.Template.Text(args), Lanes: []string{}}
 }
 
 func (e *Engine) jobSign(s *sign) bool {
@@ -197,15 +729,6 @@ func (e *Engine) peers(n node, visit func(node)) {
 	}
 }
 
-func (v *view) group(name string) *group {
-	for i := range v.groups {
-		if v.groups[i].name == name && v.groups[i].facts > 0 {
-			return &v.groups[i]
-		}
-	}
-	return nil
-}
-
 // laneID is a lane's key: types whose code says what happened keep it.
 func (e *Engine) laneID(lane int32) string {
 	k := e.lanes[lane]
@@ -220,7 +743,7 @@ func (e *Engine) laneView(inc *incident, v *view) []schemas.Lane {
 	var lanes []schemas.Lane
 	for _, s := range inc.signs {
 		role := "effect"
-		if s.node == v.root {
+		if s.node == v.node {
 			role = "cause"
 		}
 		for i := range s.facts {
@@ -295,10 +818,7 @@ func number(name string) any {
 
 // feedOf returns the feed and the rack of a PDU, and the PDUs beside it.
 func (e *Engine) feedOf(n node) (feed, rack string, others []node) {
-	feed = "?"
-	if f := e.g.attrs[n][schemas.AttrFeed]; f != "" {
-		feed = f
-	}
+	feed = e.g.attrs[n][schemas.AttrFeed]
 	if r := e.g.ancestor(n, schemas.KindRack); r != none {
 		rack = e.g.name[r]
 		for _, p := range e.g.children[r] {
@@ -335,8 +855,6 @@ func (e *Engine) supplies(of []node, root *suspect) (all, lost, mute int) {
 	return all, lost, mute
 }
 
-func (g *group) within() float64 { return seconds(g.to.Sub(g.from)) }
-
 func seconds(d time.Duration) float64 {
 	s := d.Seconds()
 	if s >= 10 {
@@ -358,203 +876,6 @@ func (e *Engine) ranOn(job node) map[node]bool {
 	return servers
 }
 
-// explain puts an incident into sentences, each with the lanes that prove it.
-func (e *Engine) explain(inc *incident, v *view) (schemas.Sentence, []schemas.Sentence) {
-	_, fault := e.cause(inc)
-	root, server := e.g.name[v.root], ""
-	if s := e.g.server(v.root); s != none {
-		server = e.g.name[s]
-	}
-	part := e.leafName(v.root)
-	summary := schemas.Sentence{ID: "sum." + fault, Args: map[string]any{"servers": len(v.servers)}}
-	args := summary.Args
-	switch e.g.kindOf(v.root) {
-	case schemas.KindPDU:
-		feed, rack, _ := e.feedOf(v.root)
-		args["feed"], args["rack"], args["resource"] = feed, rack, root
-	case schemas.KindGPU:
-		args["gpu"], args["server"] = number(part), server
-	case schemas.KindSwitch:
-		args["switch"], args["resource"] = root, root
-	case schemas.KindPort:
-		args["port"] = root
-	case propagation.KindWorkload:
-		args["job"] = root
-		if len(v.servers) == 0 { // the scheduler alone told: it ran on these
-			args["servers"] = len(e.ranOn(v.root))
-		}
-	case schemas.KindServer:
-		args["server"], args["part"], args["resource"] = root, root, root
-	default:
-		args["part"], args["server"], args["resource"], args["port"] = part, server, root, root
-	}
-	if fault == "unknown" {
-		args["resource"] = root
-	}
-	if b := v.group("port_down"); b != nil && fault == "network.link_flap" {
-		n := 0
-		for _, s := range b.signs {
-			n = max(n, raises(s))
-		}
-		args["n"] = n
-	}
-	var out []schemas.Sentence
-	told, lanes := map[string]bool{}, map[string]bool{}
-	add := func(id string, g *group, args map[string]any) {
-		s := schemas.Sentence{ID: id, Args: args, Lanes: []string{}}
-		if g != nil {
-			told[g.name] = true
-			s.Lanes, s.Count = g.lanes, g.facts
-			for _, l := range g.lanes {
-				lanes[l] = true
-			}
-		}
-		out = append(out, s)
-	}
-	name := func(n node) string { return e.g.name[n] }
-	if fault == "power.feed_loss" && v.group("psu_input") == nil {
-		if all, _, mute := e.supplies([]node{v.root}, inc.root); mute > 0 {
-			add("say.feed_blind", nil, map[string]any{"resource": root, "n": mute, "of": all})
-		}
-		if n := e.leftWithout(inc.root); n > 0 {
-			add("say.no_supply_left", nil, map[string]any{"n": n})
-		}
-	}
-	if g := v.group("psu_input"); g != nil && fault == "power.feed_loss" {
-		feed, rack, others := e.feedOf(v.root)
-		add("say.psus_lost", g, map[string]any{"n": g.nodes, "feed": feed, "rack": rack, "within": g.within()})
-		switch all, lost, mute := e.supplies(others, inc.root); {
-		case lost > 0 || all == 0:
-			add("say.common", nil, map[string]any{"resource": root})
-		case mute == all:
-			add("say.common_blind", nil, map[string]any{"resource": root, "of": all})
-		case mute > 0:
-			add("say.common_dark", nil, map[string]any{"resource": root, "n": mute, "of": all})
-		case len(others) > 1:
-			add("say.common_alone", nil, map[string]any{"resource": root})
-		default:
-			other, _, _ := e.feedOf(others[0])
-			add("say.common_supplier", nil, map[string]any{"resource": root, "feed": other})
-		}
-		if n, a, b := e.repeats(g); n > 0 {
-			add("say.repeats", g, map[string]any{"n": n, "a": a, "b": b})
-		}
-	}
-	if g := v.group("pdu_trip"); g != nil {
-		add("say.breaker_open", g, map[string]any{"resource": name(g.signs[0].node)})
-	}
-	if g := v.group("crac_alarm"); g != nil {
-		add("say.air_alarm", g, map[string]any{"resource": name(g.signs[0].node)})
-	}
-	if g := v.group("gpu_off_bus"); g != nil {
-		add("say.off_bus", g, map[string]any{"gpu": number(e.leafName(g.signs[0].node)), "server": server})
-	}
-	if g := v.group("job_program"); g != nil {
-		add("say.page_fault", g, map[string]any{"n": e.abouts(g), "job": name(g.signs[0].node), "within": g.within()})
-	}
-	if g := v.group("job_stopped"); g != nil {
-		if fault == "workload.error" && v.group("job_program") != nil {
-			add("say.cleanup", g, map[string]any{"n": g.facts})
-		} else {
-			for _, s := range g.signs {
-				add("say.job_stopped", g, map[string]any{"job": name(s.node), "servers": e.hosts(s)})
-			}
-		}
-	}
-	if fault == "workload.error" {
-		if j := e.g.jobs[v.root]; j != nil && j.attrs["owner"] != "" {
-			add("say.job_owner", nil, map[string]any{"job": root, "owner": j.attrs["owner"]})
-		}
-		if n := e.reporting(inc); n > 0 {
-			add("say.no_hardware", nil, map[string]any{"gpus": n})
-		} else {
-			add("say.no_fault_seen", nil, map[string]any{"job": root})
-		}
-	}
-	if g := v.group("switch_gone"); g != nil && g.signs[0].node == v.root {
-		add("say.switch_silent", g, map[string]any{"switch": root})
-	}
-	if g := v.group("port_down"); g != nil {
-		if fault == "network.link_flap" {
-			add("say.port_bounces", g, map[string]any{"port": root, "n": args["n"]})
-		} else {
-			add("say.ports_down", g, map[string]any{"n": g.nodes, "within": g.within()})
-		}
-		told["port_bouncing"] = true
-	}
-	if g := v.group("inlet_hot"); g != nil {
-		add("say.hot_inlets", g, map[string]any{"n": g.nodes, "within": g.within()})
-	}
-	if g := v.group("gpu_hot"); g != nil && g.nodes > 1 {
-		add("say.hot_gpus", g, map[string]any{"n": g.nodes})
-	}
-	if g := v.group("host_gone"); g != nil {
-		add("say.servers_silent", g, map[string]any{"n": g.nodes})
-		told["agent_gone"] = true
-	} else if g := v.group("agent_gone"); g != nil {
-		add("say.servers_silent", g, map[string]any{"n": g.nodes})
-	}
-	if g := v.group("power_brake"); g != nil && fault == "power.feed_loss" {
-		hosts, gpus := map[node]bool{}, 0
-		for _, s := range g.signs {
-			hosts[e.g.server(s.node)] = true
-			if e.g.kindOf(s.node) == schemas.KindGPU {
-				gpus++
-			}
-		}
-		if _, _, others := e.feedOf(v.root); len(others) == 1 && e.unfed[others[0]] == nil {
-			other, _, _ := e.feedOf(others[0])
-			add("say.brake", g, map[string]any{"gpus": gpus, "servers": len(hosts), "feed": other})
-		} else {
-			add("say.brake_only", g, map[string]any{"gpus": gpus, "servers": len(hosts)})
-		}
-	}
-	if g := v.group("pdu_overload"); g != nil {
-		add("say.overload", g, map[string]any{"resource": name(g.signs[0].node)})
-	}
-	if g := v.group("gpu_recovery"); g != nil {
-		add("say.recovery", g, nil)
-	}
-	link, crc := v.group("sxid_link"), v.group("gpu_link_crc")
-	if link != nil && fault == "gpu.fallen_off_bus" {
-		if crc != nil {
-			told["gpu_link_crc"] = true
-			add("say.neighbours", link, map[string]any{"switches": link.nodes, "gpus": crc.nodes})
-		} else {
-			add("say.nvswitches", link, map[string]any{"switches": link.nodes})
-		}
-	}
-	for i := range v.groups {
-		g := &v.groups[i]
-		if g.facts == 0 || told[g.name] && g.name != "" || !slices.ContainsFunc(g.lanes, func(l string) bool { return !lanes[l] }) {
-			continue
-		}
-		what := strings.Join(g.lanes, ", ")
-		before := v.onset.Sub(g.from)
-		switch {
-		case before > 30*time.Second:
-			add("say.before", g, map[string]any{"what": what, "s": seconds(before)})
-		case g.nodes == 1:
-			add("say.record", g, map[string]any{"resource": name(g.signs[0].node), "what": what})
-		default:
-			add("say.records", g, map[string]any{"n": g.facts, "what": what, "parts": g.nodes, "within": g.within()})
-		}
-	}
-	if fault == "unknown" {
-		add("say.unexplained", nil, nil)
-	}
-	ended := 0
-	for _, s := range inc.signs {
-		if s.stateful && !s.up {
-			ended++
-		}
-	}
-	if ended > 0 {
-		add("say.returned", nil, map[string]any{"n": ended})
-	}
-	return summary, out
-}
-
 // leftWithout counts the servers and switches that a fault took along since
 // nothing else feeds them.
 func (e *Engine) leftWithout(h *suspect) int {
@@ -567,38 +888,6 @@ func (e *Engine) leftWithout(h *suspect) int {
 	return len(seen)
 }
 
-func raises(s *sign) int {
-	n := 0
-	for i := range s.facts {
-		if s.facts[i].state == raised {
-			n += int(s.facts[i].n)
-		}
-	}
-	return n
-}
-
-// repeats counts the signs that two sources saw, and names the sources: a
-// repeats b.
-func (e *Engine) repeats(g *group) (n int, a, b string) {
-	for _, s := range g.signs {
-		first := ""
-		for i := range s.facts {
-			f := &s.facts[i]
-			if f.state == cleared {
-				continue
-			}
-			if first == "" {
-				first = f.source
-			} else if f.source != first {
-				n++
-				a, b = f.source, first
-				break
-			}
-		}
-	}
-	return n, sourceName(a), sourceName(b)
-}
-
 func sourceName(s string) string {
 	switch s {
 	case schemas.SourceRedfish:
@@ -609,43 +898,10 @@ func sourceName(s string) string {
 	return s
 }
 
-// abouts counts the parts that the events of a group speak of.
-func (e *Engine) abouts(g *group) int {
-	seen := map[node]bool{}
-	for _, s := range g.signs {
-		for i := range s.facts {
-			seen[s.facts[i].about] = true
-		}
-	}
-	return len(seen)
-}
-
-func (e *Engine) hosts(s *sign) int {
-	seen := map[node]bool{}
-	for i := range s.facts {
-		if h := e.g.server(s.facts[i].about); h != none {
-			seen[h] = true
-		}
-	}
-	return max(len(seen), 1)
-}
-
-func (e *Engine) reporting(inc *incident) int {
-	seen := map[node]bool{}
-	for _, s := range inc.signs {
-		for i := range s.facts {
-			if n := s.facts[i].about; e.g.kindOf(n) == schemas.KindGPU {
-				seen[n] = true
-			}
-		}
-	}
-	return len(seen)
-}
-
 // graphView draws the way from the cause to what it hit; equal parts fold.
 func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 	out := &schemas.Graph{Nodes: []schemas.GraphNode{}, Edges: []schemas.GraphEdge{}}
-	cause := schemas.GraphNode{ID: e.g.name[v.root], Kind: e.g.kindOf(v.root), Label: e.g.name[v.root], Role: "cause", Count: 1}
+	cause := schemas.GraphNode{ID: e.g.name[v.node], Kind: e.g.kindOf(v.node), Label: e.g.name[v.node], Role: "cause", Count: 1}
 	type fold struct {
 		members []node
 		seen    map[node]bool
@@ -674,7 +930,7 @@ func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 		if !s.said {
 			continue
 		}
-		if s.node == v.root {
+		if s.node == v.node {
 			cause.Reporting = 1
 			if e.g.kindOf(s.node) != propagation.KindWorkload {
 				continue

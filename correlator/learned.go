@@ -9,9 +9,6 @@ import (
 	"auspex/schemas/faults/propagation"
 )
 
-// LoadModel reads the fault records that a configuration names.
-func LoadModel(cfg Config) (*propagation.Model, error) { return loadModel(cfg.Propagation) }
-
 // Tempering is by how much scores are divided before they become probabilities: a prior
 // that is raised by it raises the log-odds of an incident by one.
 const Tempering = spread

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/correlator/messages"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
+	"auspex/schemas/faults/sentence"
 )
 
 // mixed is a scene with several faults and noise.
@@ -147,9 +147,11 @@ func TestAnEventIsInOneIncidentAndSentencesAreKnown(t *testing.T) {
 				}
 				owner[id] = inc.ID
 			}
-			for _, say := range append(inc.Sentences, *inc.Summary) {
-				if messages.Template(say.ID) == "" || strings.Contains(messages.Text(say.ID, say.Args), "{") {
-					t.Errorf("seed %d: sentence %s with %v", seed, say.ID, say.Args)
+			for _, say := range slices.Concat(inc.Sentences, inc.Against, inc.WouldChange, []schemas.Sentence{*inc.Summary, *inc.Step}) {
+				for _, language := range sentence.Languages {
+					if text := say.Text[language]; text == "" || strings.ContainsAny(text, "{}") {
+						t.Errorf("seed %d: sentence %s with %v is %q", seed, say.ID, say.Args, text)
+					}
 				}
 			}
 		}

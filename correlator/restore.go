@@ -1,29 +1,10 @@
 package correlator
 
 import (
-	"fmt"
-	"os"
 	"slices"
 
 	"auspex/schemas"
-	"auspex/schemas/faults/propagation"
 )
-
-// loadModel reads propagation knowledge from a file, or the built-in one.
-func loadModel(path string) (*propagation.Model, error) {
-	if path == "" {
-		return propagation.Default(), nil
-	}
-	doc, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read propagation knowledge: %w", err)
-	}
-	m, err := propagation.Parse(doc)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return m, nil
-}
 
 // Restore brings a new engine to where another was: events that it had taken
 // in, in their order, and the incidents that were open. The incidents keep

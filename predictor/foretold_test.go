@@ -6,22 +6,30 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
-// TestFaultsOfTheBuiltInLimitsAreThoseCountedAsMissed keeps the record of
+// TestRecordsOfFaultsNameTheLimitsThatForetellThem keeps the record of
 // predictions honest: a limit that is added here has its misses counted there.
-func TestFaultsOfTheBuiltInLimitsAreThoseCountedAsMissed(t *testing.T) {
+func TestRecordsOfFaultsNameTheLimitsThatForetellThem(t *testing.T) {
 	limits, err := ReadLimits("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var have []string
+	have, want := map[string][]string{}, map[string][]string{}
 	for _, l := range limits {
-		have = append(have, l.Failure)
+		have[l.Failure] = append(have[l.Failure], l.Metric)
 	}
-	slices.Sort(have)
-	if d := cmp.Diff(slices.Sorted(slices.Values(schemas.PredictedFaults)), slices.Compact(have)); d != "" {
+	m := propagation.Default()
+	for _, fault := range m.Foretold() {
+		want[fault] = m.Records[fault].ForetoldBy
+	}
+	for _, metrics := range []map[string][]string{have, want} {
+		for _, names := range metrics {
+			slices.Sort(names)
+		}
+	}
+	if d := cmp.Diff(want, have); d != "" {
 		t.Error(d)
 	}
 }

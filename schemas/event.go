@@ -81,7 +81,6 @@ const AttrExternal = "external"
 // External reports whether an event was posted by a caller.
 func (e *Event) External() bool { return e.Source == SourceAPI || e.Attrs[AttrExternal] != "" }
 
-
 // Event says that something happened to a resource. Its JSON form is a line of
 // events.jsonl (formats, section 2).
 type Event struct {

@@ -24,6 +24,14 @@ const (
 	KindPCIeSwitch = "pcie_switch"
 )
 
+// Kinds returns the kinds of resources that the contract names.
+func Kinds() []string {
+	return []string{
+		KindSite, KindRow, KindRack, KindPDU, KindCRAC, KindSwitch, KindPort, KindServer, KindBMC, KindCPU, KindDIMM, KindDisk, KindPSU,
+		KindFan, KindNIC, KindNVSwitch, KindGPU, KindPCIeSwitch,
+	}
+}
+
 // Kinds of links. Powers and cools point from the supplier to the supplied;
 // the others have no direction.
 const (

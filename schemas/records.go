@@ -82,6 +82,14 @@ type Incident struct {
 	Explanation    string          `json:"explanation"`
 	Recommendation *Recommendation `json:"recommendation,omitempty"`
 
+	// Explanations are the explanation by language; that in "en" is Explanation.
+	Explanations map[string]string `json:"explanations,omitempty"`
+	// Against is what was to be expected of the cause and did not come; WouldChange is what
+	// would speak for another cause; Step says what is recommended, in words.
+	Against     []Sentence `json:"against,omitempty"`
+	WouldChange []Sentence `json:"would_change,omitempty"`
+	Step        *Sentence  `json:"step,omitempty"`
+
 	// What the screens need beside the sentence: the same facts, in pieces.
 	Summary   *Sentence  `json:"summary,omitempty"`
 	Sentences []Sentence `json:"sentences,omitempty"`
@@ -96,10 +104,11 @@ func (i *Incident) Count() int { return max(i.EventCount, len(i.Events)) }
 
 // Cause is a resource that may be to blame, and how likely it is.
 type Cause struct {
-	Resource   string  `json:"resource"`
-	ResourceID string  `json:"resource_id,omitempty"` // a UUID; the API fills it in
-	Fault      string  `json:"fault"`                 // formats, section 3
-	Confidence float64 `json:"confidence"`            // a probability
+	Resource   string            `json:"resource"`
+	ResourceID string            `json:"resource_id,omitempty"` // a UUID; the API fills it in
+	Fault      string            `json:"fault"`                 // formats, section 3, or of a record that the site added
+	Title      map[string]string `json:"title,omitempty"`       // of the fault, by language ("en", "zh")
+	Confidence float64           `json:"confidence"`            // a probability
 }
 
 // Recommendation is what the correlator would do.
@@ -111,10 +120,11 @@ type Recommendation struct {
 // Sentence is a fact that every language can say: the id of a message and its
 // arguments. Lanes names the evidence lanes that prove it.
 type Sentence struct {
-	ID    string         `json:"id"`
-	Args  map[string]any `json:"args,omitempty"`
-	Lanes []string       `json:"lanes,omitempty"`
-	Count int            `json:"count,omitempty"` // events behind the sentence
+	ID    string            `json:"id"`
+	Args  map[string]any    `json:"args,omitempty"`
+	Text  map[string]string `json:"text,omitempty"` // in words, by language; absent where the reader has the words
+	Lanes []string          `json:"lanes,omitempty"`
+	Count int               `json:"count,omitempty"` // events behind the sentence
 }
 
 // Lane is the evidence of one type and code, on one line of the time axis.
@@ -160,10 +170,6 @@ const (
 	PredictionAverted  = "averted"
 	PredictionExpired  = "expired"
 )
-
-// PredictedFaults are the faults that predictions tell of: what is worn or fills up, and
-// has a limit. One of these that comes without a prediction was missed.
-var PredictedFaults = []string{"cooling.fan_failure", "network.optics_degraded", "gpu.overheating", "gpu.memory_degrading", "cooling.air_supply"}
 
 // Prediction says what fails next and when (formats, section 9).
 type Prediction struct {

@@ -547,6 +547,9 @@ type Graph = schemas.Graph
 type Incident struct {
 	Affected []string `json:"affected"`
 
+	// Against What was to be expected of the cause and did not come
+	Against []Sentence `json:"against,omitempty,omitzero"`
+
 	// Alerts Number of alerts that it explains
 	Alerts       int     `json:"alerts"`
 	Alternatives []Cause `json:"alternatives"`
@@ -559,26 +562,36 @@ type Incident struct {
 	Correction Correction `json:"correction,omitempty,omitzero"`
 
 	// Events Ids of the alerts, at most 1,000; absent in lists
-	Events         []string       `json:"events,omitempty,omitzero"`
-	Explanation    string         `json:"explanation"`
-	Graph          Graph          `json:"graph,omitempty,omitzero"`
-	ID             string         `json:"id"`
-	Jobs           []IncidentJob  `json:"jobs,omitempty,omitzero"`
-	Lanes          []EvidenceLane `json:"lanes,omitempty,omitzero"`
-	MergedInto     string         `json:"merged_into,omitempty,omitzero"`
-	Opened         time.Time      `json:"opened"`
-	Recommendation Recommendation `json:"recommendation,omitempty,omitzero"`
-	Revision       int            `json:"revision,omitempty,omitzero"`
-	RootCause      Cause          `json:"root_cause"`
-	Sentences      []Sentence     `json:"sentences,omitempty,omitzero"`
-	Severity       string         `json:"severity,omitempty,omitzero"`
-	Site           string         `json:"site,omitempty,omitzero"`
+	Events      []string `json:"events,omitempty,omitzero"`
+	Explanation string   `json:"explanation"`
+
+	// Explanations The explanation by language
+	Explanations   map[string]string `json:"explanations,omitempty,omitzero"`
+	Graph          Graph             `json:"graph,omitempty,omitzero"`
+	ID             string            `json:"id"`
+	Jobs           []IncidentJob     `json:"jobs,omitempty,omitzero"`
+	Lanes          []EvidenceLane    `json:"lanes,omitempty,omitzero"`
+	MergedInto     string            `json:"merged_into,omitempty,omitzero"`
+	Opened         time.Time         `json:"opened"`
+	Recommendation Recommendation    `json:"recommendation,omitempty,omitzero"`
+	Revision       int               `json:"revision,omitempty,omitzero"`
+	RootCause      Cause             `json:"root_cause"`
+	Sentences      []Sentence        `json:"sentences,omitempty,omitzero"`
+	Severity       string            `json:"severity,omitempty,omitzero"`
+
+	// Similar Closed incidents of the same fault, the most alike first, at most 5; not in lists
+	Similar []SimilarIncident `json:"similar,omitempty,omitzero"`
+	Site    string            `json:"site,omitempty,omitzero"`
 
 	// Status open, repair, closed or merged
 	Status    string    `json:"status"`
+	Step      Sentence  `json:"step,omitempty,omitzero"`
 	Summary   Sentence  `json:"summary,omitempty,omitzero"`
 	Updated   time.Time `json:"updated"`
 	Workloads []string  `json:"workloads"`
+
+	// WouldChange What would speak for another cause
+	WouldChange []Sentence `json:"would_change,omitempty,omitzero"`
 }
 
 // IncidentBin defines model for IncidentBin.
@@ -755,14 +768,17 @@ type PlotList struct {
 
 // Prediction A part that is expected to fail, and when
 type Prediction struct {
-	EtaP10         time.Time  `json:"eta_p10,omitempty,omitzero"`
-	EtaP50         time.Time  `json:"eta_p50,omitempty,omitzero"`
-	EtaP90         time.Time  `json:"eta_p90,omitempty,omitzero"`
-	Evidence       []Evidence `json:"evidence"`
-	Explanation    string     `json:"explanation,omitempty,omitzero"`
-	Failure        string     `json:"failure,omitempty,omitzero"`
-	HorizonSeconds float64    `json:"horizon_seconds"`
-	ID             string     `json:"id"`
+	EtaP10      time.Time  `json:"eta_p10,omitempty,omitzero"`
+	EtaP50      time.Time  `json:"eta_p50,omitempty,omitzero"`
+	EtaP90      time.Time  `json:"eta_p90,omitempty,omitzero"`
+	Evidence    []Evidence `json:"evidence"`
+	Explanation string     `json:"explanation,omitempty,omitzero"`
+	Failure     string     `json:"failure,omitempty,omitzero"`
+
+	// FailureTitle What the failure is called, by language
+	FailureTitle   map[string]string `json:"failure_title,omitempty,omitzero"`
+	HorizonSeconds float64           `json:"horizon_seconds"`
+	ID             string            `json:"id"`
 
 	// Job The job that runs on the server now
 	Job    string `json:"job,omitempty,omitzero"`
@@ -918,6 +934,20 @@ type ServerParts struct {
 
 	// States One digit per part
 	States string `json:"states"`
+}
+
+// SimilarIncident An incident of the past with the same fault, and what was done about it
+type SimilarIncident struct {
+	Closed time.Time `json:"closed"`
+
+	// CuredBy Kinds of the actions that were done and verified, in their order; empty: nothing by Auspex
+	CuredBy []string `json:"cured_by"`
+	ID      string   `json:"id"`
+
+	// Match resource (the same), model (of the same kind and model) or fault (only that)
+	Match    string    `json:"match"`
+	Opened   time.Time `json:"opened"`
+	Resource string    `json:"resource"`
 }
 
 // Threshold defines model for Threshold.

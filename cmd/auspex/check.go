@@ -59,7 +59,7 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	for name, d := range cfg.Control.Drivers {
 		note(checkFiles("control."+name, d))
 	}
-	_, err = control.New(cfg.Control.Config, control.Deps{})
+	_, err = control.New(cfg.Control.Config, control.Deps{Faults: s.faults.Load()})
 	note(err)
 	t, err := s.checkInventory(ctx, connect, note)
 	targets := map[string]int{}

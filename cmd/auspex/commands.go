@@ -221,6 +221,7 @@ func replayCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
 	c.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`; - is standard input")
+	c.Flags().StringArrayVar(&o.Faults, "faults", nil, "`folder` with fault records of your own; may be repeated")
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with timestamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`; - is standard output")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")

@@ -30,7 +30,7 @@ func (s *stack) correlate() []run.Component {
 			cfg.Store(&changed.Correlator)
 			return nil
 		}, err
-	}, "correlator.propagation", "correlator.close_after")
+	}, "correlator.faults", "correlator.close_after")
 	comps := []run.Component{s.lasting("correlator", func(reg prometheus.Registerer) (run.Component, error) {
 		c := correlator.New(*cfg.Load(), s.inv, s.db, s.bus, s.log, reg)
 		c.SetLearned(learn.Stored{Store: learned.New(s.db)})

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"auspex/correlator"
 	"auspex/correlator/learn"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/learned"
@@ -64,7 +63,7 @@ func (f *pastFlags) read(cmd *cobra.Command, std IO) (past *learn.Past, m *propa
 	if err != nil {
 		return nil, nil, usageError{err}
 	}
-	if m, err = correlator.LoadModel(cfg.Correlator); err != nil {
+	if m, err = propagation.Load(cfg.Correlator.Faults...); err != nil {
 		return nil, nil, err
 	}
 	if offline {
@@ -272,7 +271,7 @@ func learnImportCommand(std IO) *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			m, err := correlator.LoadModel(cfg.Correlator)
+			m, err := propagation.Load(cfg.Correlator.Faults...)
 			if err != nil {
 				return err
 			}

@@ -76,7 +76,7 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 	acfg.Listen = "127.0.0.1:0"
 	srv, err := api.New(acfg, api.Deps{
 		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, Inventory: inv, Corrections: corrections.New(db),
-		Faults: (&stack{log: quiet}).blamable, Learned: learned.New(db).Active,
+		Learned: learned.New(db).Active,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"auspex/internal/config"
 	"auspex/internal/reload"
 	"auspex/internal/secrets"
+	"auspex/schemas/faults/propagation"
 )
 
 // prepare is what a part does with a changed configuration: see [reload.Part].
@@ -28,8 +29,12 @@ func (s *stack) prepareLog(_ context.Context, cfg Config) (func(context.Context)
 	return func(context.Context) error { return s.level.UnmarshalText([]byte(cfg.Log.Level)) }, nil
 }
 
-// reloadsState lets the secrets and the inventory change.
+// reloadsState lets the secrets, the inventory and the fault records change.
 func (s *stack) reloadsState() {
+	s.reloads("fault records", func(_ context.Context, cfg Config) (func(context.Context) error, error) {
+		m, err := propagation.Load(cfg.Correlator.Faults...)
+		return func(context.Context) error { s.faults.Store(m); return nil }, err
+	}, "correlator.faults")
 	s.reloads("secrets", func(_ context.Context, cfg Config) (func(context.Context) error, error) {
 		f, err := secrets.Read(cfg.Secrets)
 		if err != nil {

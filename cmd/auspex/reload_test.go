@@ -50,6 +50,9 @@ api: {listen: 127.0.0.1:0}
 
 func (s *site) write(t *testing.T, name, text string) {
 	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(s.dir, name)), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(strings.ReplaceAll(text, "DIR", s.dir)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -249,15 +252,15 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 		{"secrets.yaml", "bmc:\n  user: a\nother: hunter2\n", "secrets.yaml:3: not YAML of the form"},
 		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json:2: "},
 		{"topology.json", `{"version": 1, "resources": [{"id": "dc1", "kind": "site"}]}`, "1 of its 2 resources would be removed"},
-		{"propagation.yaml", "faults: 3\n", "propagation.yaml"},
+		{"records/leak.yaml", "fault: 3\nknds: [gpu]\n", `leak.yaml:2: knds: unknown key; did you mean "kinds"?`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.write(t, "secrets.yaml", "bmc: {user: a, password: b}\n")
 			s.write(t, "auspex.yaml", siteConfig+"log: {level: debug}\n")
 			s.write(t, "rules.yml", siteRules+"- name: h\n  rules:\n  - {alert: Second, expr: vector(1) > 2}\n")
 			s.write(t, "topology.json", strings.Replace(siteFleet, `{"id": "s1"`, `{"id": "s2", "kind": "server"}, {"id": "s1"`, 1))
-			if tc.name == "propagation.yaml" {
-				s.write(t, "auspex.yaml", siteConfig+"correlator: {propagation: DIR/propagation.yaml}\n")
+			if tc.name == "records/leak.yaml" {
+				s.write(t, "auspex.yaml", siteConfig+"correlator: {faults: [DIR/records]}\n")
 			}
 			s.write(t, tc.name, tc.text)
 			status, r := s.reload(t)

@@ -11,7 +11,6 @@ import (
 
 	"auspex/api"
 	"auspex/api/prometheus"
-	"auspex/correlator"
 	"auspex/internal/run"
 	"auspex/internal/sim/child"
 	"auspex/internal/store/audit"
@@ -32,8 +31,9 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
 			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
-			Corrections: corrections.New(s.db), Faults: s.blamable, Learned: learned.New(s.db).Active,
+			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
+			Faults:  s.faults.Load,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
 		}
@@ -103,16 +103,6 @@ func (v historyView) Events(ctx context.Context, device string, since time.Time,
 		return nil, nil
 	}
 	return h.Events(ctx, device, since, limit)
-}
-
-// blamable lists the faults that a person may blame, by the records in force.
-func (s *stack) blamable() []schemas.FaultKinds {
-	m, err := correlator.LoadModel(s.cfg.Correlator)
-	if err != nil { // the file was good at the start
-		s.log.Warn("fault records cannot be read", "error", err)
-		return nil
-	}
-	return m.Blamable()
 }
 
 // shownConfig is the configuration that this process began with.

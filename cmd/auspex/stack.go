@@ -31,6 +31,7 @@ import (
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // stack is what the roles of one process share. Its parts are opened by
@@ -53,6 +54,7 @@ type stack struct {
 	enrich    *enrich.Enricher
 	hot       *hot.Window
 	rules     atomic.Pointer[detect.Rules]
+	faults    atomic.Pointer[propagation.Model] // what is known of faults
 	history   atomic.Pointer[clickhouse.DB]
 	mu        sync.Mutex
 	parts     map[string]*replaceable
@@ -72,7 +74,14 @@ func newLog(w io.Writer) *slog.Logger {
 func newStack(cfg Config, out, errw io.Writer) *stack {
 	reg := telemetry.NewRegistry()
 	log, level := telemetry.NewLogger(cfg.Log, errw, reg)
-	return &stack{cfg: cfg, reg: reg, log: log, level: level, health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw}
+	s := &stack{cfg: cfg, reg: reg, log: log, level: level, health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw}
+	faults, err := propagation.Load(cfg.Correlator.Faults...)
+	if err != nil { // the configuration was checked; a file has changed since
+		log.Error("fault records of the site are left out", "error", err)
+		faults = propagation.Default()
+	}
+	s.faults.Store(faults)
+	return s
 }
 
 // replaceable lets a part that is built again after a failure register its

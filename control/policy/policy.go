@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"auspex/internal/nearest"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 //go:embed default.yaml
@@ -25,13 +27,20 @@ type Set struct {
 	Policies []Policy `yaml:"policies"`
 	Budgets  Budgets  `yaml:"budgets"`
 	Breaker  Breaker  `yaml:"breaker"`
+
+	records Records
 }
+
+// Records says which policy the record of a fault names, "" where it names none.
+type Records func(fault string) (policy string)
 
 // Policy is a ladder for some faults.
 type Policy struct {
-	Name          string   `yaml:"name"`
-	Faults        []string `yaml:"faults"` // formats, section 3
-	Mode          string   `yaml:"mode"`   // "" is the mode of control as a whole; never above it
+	Name string `yaml:"name"`
+	// Faults are those that it is for (formats, section 3). A policy without this key is for
+	// the faults whose records name it and that no policy lists.
+	Faults        []string `yaml:"faults"`
+	Mode          string   `yaml:"mode"` // "" is the mode of control as a whole; never above it
 	MinConfidence float64  `yaml:"min_confidence"`
 	// Settle is how long a root cause must stand before anything is proposed.
 	Settle time.Duration `yaml:"settle"`
@@ -96,6 +105,36 @@ type Breaker struct {
 	Window time.Duration `yaml:"window"`
 }
 
+// builtin are the built-in records of faults.
+var builtin = sync.OnceValue(func() Records { return Of(propagation.Default()) })
+
+// Of returns which policies the records of a model name.
+func Of(m *propagation.Model) Records {
+	return func(fault string) string {
+		if r := m.Records[fault]; r != nil {
+			return r.Policy
+		}
+		return ""
+	}
+}
+
+// Follow has policies without a list of faults follow these records.
+func (s *Set) Follow(r Records) { s.records = r }
+
+// Missing returns the faults of a model, beside the built-in ones, whose records name
+// a policy that no policy without a list of faults has the name of: nothing
+// would ever be proposed for them.
+func (s *Set) Missing(m *propagation.Model) []string {
+	var out []string
+	for fault, r := range m.Records {
+		if _, ok := s.For(fault); !ok && !r.Builtin && r.Policy != "" {
+			out = append(out, fault+" names the policy "+r.Policy)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Default returns the built-in policies.
 func Default() Set {
 	s, err := parse(defaults)
@@ -128,6 +167,7 @@ func parse(b []byte) (Set, error) {
 	if err := dec.Decode(&s); err != nil {
 		return Set{}, err
 	}
+	s.records = builtin()
 	return s, s.validate()
 }
 
@@ -190,6 +230,16 @@ func (s *Set) For(fault string) (Policy, bool) {
 	for _, p := range s.Policies {
 		if slices.Contains(p.Faults, fault) {
 			return p, true
+		}
+	}
+	if s.records == nil {
+		return Policy{}, false
+	}
+	if name := s.records(fault); name != "" {
+		for _, p := range s.Policies {
+			if p.Faults == nil && p.Name == name {
+				return p, true
+			}
 		}
 	}
 	return Policy{}, false

@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"auspex/schemas/faults/propagation"
 )
 
 func TestTheBuiltInPoliciesHold(t *testing.T) {
@@ -12,6 +14,34 @@ func TestTheBuiltInPoliciesHold(t *testing.T) {
 	}
 	if p, ok := s.For("power.feed_loss"); !ok || p.Destroys() {
 		t.Error("a feed's loss must not touch servers")
+	}
+}
+
+func TestAPolicyTakesWhatItListsElseWhatNamesIt(t *testing.T) {
+	const ladder = "ladder: [{kind: ticket, person: true}]"
+	s, err := parse([]byte("policies: [{name: network, " + ladder + "}, {name: cooling, faults: [gpu.gsp_hang], " + ladder + "}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for fault, want := range map[string]string{
+		"network.link_flap": "network", "gpu.gsp_hang": "cooling", "cooling.air_supply": "", "gpu.fallen_off_bus": "", "site.leak": "",
+	} {
+		if p, _ := s.For(fault); p.Name != want {
+			t.Errorf("%s is for %q, want %q", fault, p.Name, want)
+		}
+	}
+	s.Follow(func(string) string { return "network" })
+	if p, _ := s.For("site.leak"); p.Name != "network" {
+		t.Errorf("a fault of the site is for %q", p.Name)
+	}
+}
+
+func TestEveryFaultOfABuiltInRecordFindsThePolicyThatItNames(t *testing.T) {
+	s, m := Default(), propagation.Default()
+	for fault, r := range m.Records {
+		if p, _ := s.For(fault); p.Name != r.Policy {
+			t.Errorf("%s names %q and finds %q", fault, r.Policy, p.Name)
+		}
 	}
 }
 

@@ -238,7 +238,7 @@ func (t *target) take(inc schemas.Incident) {
 		e.severity = inc.Severity
 	}
 	if over(&inc) && inc.Explanation == "" {
-		inc.Explanation, inc.Summary = e.inc.Explanation, e.inc.Summary // the last word stays readable
+		inc.Explanation, inc.Explanations, inc.Summary = e.inc.Explanation, e.inc.Explanations, e.inc.Summary // the last word stays readable
 		inc.Affected, inc.Workloads = e.inc.Affected, e.inc.Workloads
 	}
 	e.inc, e.dirty = inc, true
@@ -388,6 +388,22 @@ func (n *Notifier) alert(inc *schemas.Incident, severity schemas.Severity, now t
 	}
 	set(a.Labels, "site", inc.Site)
 	set(a.Annotations, "description", inc.Explanation)
+	every := func(key string, text map[string]string) { // English has the key itself
+		for language, words := range text {
+			if language == "en" {
+				set(a.Annotations, key, words)
+			} else {
+				set(a.Annotations, key+"_"+language, words)
+			}
+		}
+	}
+	every("description", inc.Explanations)
+	every("fault_title", inc.RootCause.Title)
+	set(a.Annotations, "contradicts", english(inc.Against))
+	set(a.Annotations, "would_change", english(inc.WouldChange))
+	if inc.Step != nil {
+		every("next_step", inc.Step.Text)
+	}
 	set(a.Annotations, "affected", join(inc.Affected))
 	set(a.Annotations, "workloads", join(inc.Workloads))
 	set(a.Annotations, "merged_into", inc.MergedInto)
@@ -398,6 +414,15 @@ func (n *Notifier) alert(inc *schemas.Incident, severity schemas.Severity, now t
 		a.GeneratorURL = strings.TrimSuffix(n.cfg.ExternalURL, "/") + "/incidents/" + url.PathEscape(inc.ID)
 	}
 	return a
+}
+
+// english joins sentences.
+func english(all []schemas.Sentence) string {
+	words := make([]string, len(all))
+	for i, s := range all {
+		words[i] = s.Text["en"]
+	}
+	return strings.Join(words, " ")
 }
 
 // join lists the first names, and how many more there are.

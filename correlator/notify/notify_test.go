@@ -163,6 +163,27 @@ func TestARevisionUpdatesTheSameAlert(t *testing.T) {
 	}
 }
 
+func TestAnAlertSpeaksEveryLanguageOfTheIncident(t *testing.T) {
+	m := newManager(t)
+	b := start(t, config(m), nil)
+	inc := incident(1, schemas.SeverityError)
+	inc.Explanations = map[string]string{"en": inc.Explanation, "zh": "A 路供电中断。"}
+	inc.RootCause.Title = map[string]string{"en": "Feed lost", "zh": "供电中断"}
+	inc.Against = []schemas.Sentence{{Text: map[string]string{"en": "One."}}, {Text: map[string]string{"en": "Two."}}}
+	inc.Step = &schemas.Sentence{Text: map[string]string{"en": "Inspect it.", "zh": "检查。"}}
+	publish(t, b, inc)
+	waittest.For(t, "the alert", func() bool { return len(m.all()) == 1 })
+	got := m.all()[0].Annotations
+	for key, want := range map[string]string{
+		"description": "Feed A lost power.", "description_zh": "A 路供电中断。", "fault_title": "Feed lost", "fault_title_zh": "供电中断",
+		"contradicts": "One. Two.", "would_change": "", "next_step": "Inspect it.", "next_step_zh": "检查。",
+	} {
+		if got[key] != want {
+			t.Errorf("%s is %q, want %q", key, got[key], want)
+		}
+	}
+}
+
 func TestARiseOfSeverityResolvesTheOldAlertInTheSamePost(t *testing.T) {
 	m := newManager(t)
 	b := start(t, config(m), nil)

@@ -22,12 +22,13 @@ import (
 // Options says what Run reads and writes. Paths may end in .gz or
 // .zst; "-" is standard input or output.
 type Options struct {
-	Topology string // inventory, formats section 1
-	Events   string // events.jsonl, formats section 2
-	Metrics  string // OpenMetrics text with time stamps; empty is none
-	Out      string // incidents.jsonl, formats section 5
-	Strict   bool   // a bad line stops the command
-	MaxSize  int64  // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
+	Topology string   // inventory, formats section 1
+	Events   string   // events.jsonl, formats section 2
+	Faults   []string // folders with fault records of the site's own
+	Metrics  string   // OpenMetrics text with time stamps; empty is none
+	Out      string   // incidents.jsonl, formats section 5
+	Strict   bool     // a bad line stops the command
+	MaxSize  int64    // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
 
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -58,6 +59,10 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	p := textfile.NewProgress(o.Stderr, o.Stdout)
 	defer p.Clear()
 	o.Stderr = p.Words(o.Stderr)
+	model, err := propagation.Load(o.Faults...)
+	if err != nil {
+		return res, err
+	}
 	topology, bad, err := o.ReadTopology()
 	if err != nil {
 		return res, err
@@ -77,7 +82,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		res.Duration = time.Since(began)
 	}()
 	enc := json.NewEncoder(out)
-	engine := correlator.NewEngine(propagation.Default(), topology, nil)
+	engine := correlator.NewEngine(model, topology, nil)
 	ids := map[string]struct{}{}
 	write := func() error {
 		for _, inc := range engine.Drain() {

@@ -1,40 +1,45 @@
-// Package propagation holds, as data, how faults show themselves: which signs
-// a fault makes visible, on which parts of the inventory, how surely and how
-// soon. The correlator reads causes from signs with it.
+// Package propagation compiles fault records: which signs a fault makes visible, on
+// which parts of the inventory, how surely and how soon, and what is said of it.
+// The correlator reads causes from signs with it. signs.yaml holds what records
+// share, the folder records the faults, and a site may add folders of its own.
 package propagation
 
 import (
-	"bytes"
-	_ "embed"
-	"errors"
-	"fmt"
-	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"auspex/schemas"
+	"auspex/schemas/faults/sentence"
 )
-
-//go:embed propagation.yaml
-var builtin []byte
 
 // KindWorkload is the kind of a job where a way through the inventory ends in one.
 const KindWorkload = "workload"
 
-// Model is compiled propagation knowledge.
+// Model is compiled fault records.
 type Model struct {
 	Signs  []Sign
 	Faults []Fault
+	// Records are the words about each fault and what else does not depend on how it is seen.
+	Records map[string]*Record
+	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Last
+	// of the incident.
+	Shared, Rest, Last []Choice
+	// Against is said of what was to be expected of a cause and did not come, WouldChange of
+	// what would speak for another cause, Steps of the recommended action.
+	Against     Choice
+	WouldChange []Choice
+	Steps       map[string]Choice
+	Unnamed     Record        // stands in for faults that no record knows
+	UnnamedSign sentence.Text // stands in for the title of reports that are no sign
+
 	byType map[string][]pattern
 }
 
 // Sign is something that can be seen, whichever source says so.
 type Sign struct {
-	Name string
+	Name  string
+	Title sentence.Text // as it stands within a sentence
 	// On is the kind of part that shows the sign by a fault of its own; "" where
 	// several kinds may.
 	On string
@@ -53,6 +58,8 @@ type Sign struct {
 	Twin   bool // both ends of a link show it and lose it together
 	Job    bool // all reports of one workload are one sign
 	Info   bool // speaks although its severity is info
+	Each   bool // a sentence tells of each part
+	Crash  bool // a server that shows it crashed by itself
 }
 
 // Contact is a set of ways in which a server is heard: through its own system
@@ -165,229 +172,6 @@ type pattern struct {
 	sign   int
 }
 
-type fileSign struct {
-	Events []string      `yaml:"events"`
-	Min    string        `yaml:"min"`
-	Leak   float64       `yaml:"leak"`
-	Young  float64       `yaml:"young"`
-	Hold   time.Duration `yaml:"hold"`
-	Long   time.Duration `yaml:"long"`
-	Rare   float64       `yaml:"rare"`
-	Again  float64       `yaml:"again"`
-	By     string        `yaml:"by"`
-	Lost   string        `yaml:"lost"`
-	Bounce string        `yaml:"bounce"`
-	Twin   bool          `yaml:"twin"`
-	Job    bool          `yaml:"job"`
-	Info   bool          `yaml:"info"`
-}
-
-type fileClass struct {
-	Sign   string        `yaml:"sign"`
-	At     string        `yaml:"at"`
-	P      float64       `yaml:"p"`
-	M      float64       `yaml:"m"`
-	Within time.Duration `yaml:"within"`
-	Soon   time.Duration `yaml:"soon"`
-	Before time.Duration `yaml:"before"`
-	Later  bool          `yaml:"later"`
-	Tie    bool          `yaml:"tie"`
-}
-
-type fileEffect struct {
-	Effect string        `yaml:"effect"`
-	At     string        `yaml:"at"`
-	P      float64       `yaml:"p"`
-	M      float64       `yaml:"m"`
-	Delay  time.Duration `yaml:"delay"`
-	Later  bool          `yaml:"later"`
-	Shared struct {
-		P float64 `yaml:"p"`
-		M float64 `yaml:"m"`
-	} `yaml:"shared"`
-}
-
-type fileFault struct {
-	Fault string   `yaml:"fault"`
-	Is    string   `yaml:"is"`
-	Kinds []string `yaml:"kinds"`
-	Prior float64  `yaml:"prior"`
-	End   bool     `yaml:"end"`
-	Reset bool     `yaml:"reset"`
-
-	Together float64 `yaml:"together"`
-
-	Do struct {
-		Action string `yaml:"action"`
-		Target string `yaml:"target"`
-	} `yaml:"do"`
-	Shows   []fileClass  `yaml:"shows"`
-	Effects []fileEffect `yaml:"effects"`
-}
-
-// file keeps the order of the document, which is the order of ties.
-type file struct {
-	Signs    ordered[fileSign]    `yaml:"signs"`
-	Effects  ordered[[]fileClass] `yaml:"effects"`
-	Faults   ordered[fileFault]   `yaml:"faults"`
-	Harmless ordered[fileFault]   `yaml:"harmless"`
-}
-
-type entry[T any] struct {
-	name string
-	line int
-	v    T
-}
-
-type ordered[T any] []entry[T]
-
-// UnmarshalYAML reads a mapping in the order in which it is written.
-func (o *ordered[T]) UnmarshalYAML(n *yaml.Node) error {
-	if n.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: a mapping is needed", n.Line)
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		e := entry[T]{name: n.Content[i].Value, line: n.Content[i].Line}
-		raw, err := yaml.Marshal(n.Content[i+1])
-		if err != nil {
-			return err
-		}
-		d := yaml.NewDecoder(bytes.NewReader(raw))
-		d.KnownFields(true)
-		if err := d.Decode(&e.v); err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("line %d: %s: %w", e.line, e.name, err)
-		}
-		*o = append(*o, e)
-	}
-	return nil
-}
-
-// Default returns the built-in knowledge.
-func Default() *Model {
-	m, err := Parse(builtin)
-	if err != nil {
-		panic("built-in propagation knowledge: " + err.Error())
-	}
-	return m
-}
-
-// Parse compiles a document in the form of propagation.yaml. Unknown keys,
-// names that are not declared and probabilities outside of [0,1] are errors
-// that name the entry and its line.
-func Parse(doc []byte) (*Model, error) {
-	var f file
-	d := yaml.NewDecoder(bytes.NewReader(doc))
-	d.KnownFields(true)
-	if err := d.Decode(&f); err != nil {
-		return nil, fmt.Errorf("read propagation knowledge: %w", err)
-	}
-	m := &Model{byType: map[string][]pattern{}}
-	index := make(map[string]int, len(f.Signs))
-	for i, s := range f.Signs {
-		index[s.name] = i
-	}
-	for i, s := range f.Signs {
-		if !probability(s.v.Leak) || s.v.Leak == 0 {
-			return nil, fmt.Errorf("line %d: sign %s: leak %v is no probability above 0", s.line, s.name, s.v.Leak)
-		}
-		sign := Sign{
-			Name: s.name, Leak: s.v.Leak, Young: s.v.Young, Rare: s.v.Rare, Again: s.v.Again, Hold: s.v.Hold, Long: s.v.Long,
-			By: contacts[s.v.By], Contact: contacts[s.v.Lost], Job: s.v.Job, Info: s.v.Info, Twin: s.v.Twin, Bounce: -1,
-		}
-		for key, v := range map[string]string{"by": s.v.By, "lost": s.v.Lost} {
-			if _, ok := contacts[v]; !ok {
-				return nil, fmt.Errorf("line %d: sign %s: %s: no way %q", s.line, s.name, key, v)
-			}
-		}
-		if sign.Again == 0 {
-			sign.Again = 1
-		}
-		if sign.Young == 0 {
-			sign.Young = sign.Leak
-		}
-		if sign.Rare == 0 {
-			sign.Rare = sign.Leak
-		}
-		if !probability(sign.Young) || !probability(sign.Rare) || !probability(sign.Again) {
-			return nil, fmt.Errorf(
-				"line %d: sign %s: young %v, rare %v or again %v is no probability", s.line, s.name, sign.Young, sign.Rare, sign.Again,
-			)
-		}
-		if s.v.Bounce != "" {
-			b, ok := index[s.v.Bounce]
-			if !ok {
-				return nil, fmt.Errorf("line %d: sign %s: no sign %q", s.line, s.name, s.v.Bounce)
-			}
-			sign.Bounce = b
-		}
-		lowest := schemas.Severity(s.v.Min).Rank()
-		if s.v.Min != "" && lowest < 0 {
-			return nil, fmt.Errorf("line %d: sign %s: no severity %q", s.line, s.name, s.v.Min)
-		}
-		for _, e := range s.v.Events {
-			typ, code, _ := strings.Cut(e, "/")
-			prefix, within := strings.HasSuffix(code, "*"), strings.HasPrefix(code, "*") && code != "*"
-			m.byType[typ] = append(m.byType[typ], pattern{strings.Trim(code, "*"), prefix || code == "", within, lowest, i})
-		}
-		m.Signs = append(m.Signs, sign)
-	}
-	for _, ps := range m.byType { // the most specific pattern decides
-		slices.SortStableFunc(ps, func(a, b pattern) int {
-			if a.prefix != b.prefix {
-				if b.prefix {
-					return -1
-				}
-				return 1
-			}
-			return len(b.code) - len(a.code)
-		})
-	}
-	effects := make(map[string][]fileClass, len(f.Effects))
-	for _, e := range f.Effects {
-		effects[e.name] = e.v
-	}
-	states := map[string]bool{}
-	for _, e := range f.Faults {
-		states[e.v.Is] = e.v.Is != ""
-	}
-	add := func(list ordered[fileFault], harmless bool) error {
-		for _, e := range list {
-			fault, err := compile(e.name, e.v, effects, index, states)
-			if err != nil {
-				return fmt.Errorf("line %d: fault %s: %w", e.line, e.name, err)
-			}
-			if fault.Harmless = harmless; harmless { // it competes with the state itself
-				for i := range fault.Classes {
-					fault.Classes[i].Derived = false
-				}
-			}
-			m.Faults = append(m.Faults, fault)
-		}
-		return nil
-	}
-	if err := add(f.Faults, false); err != nil {
-		return nil, err
-	}
-	if err := add(f.Harmless, true); err != nil {
-		return nil, err
-	}
-	for i := range m.Signs {
-		m.Signs[i].On = m.shownBy(i)
-	}
-	ways := map[string]int{}
-	for f := range m.Faults {
-		for c := range m.Faults[f].Classes {
-			cl := &m.Faults[f].Classes[c]
-			key := fmt.Sprint(cl.Path)
-			if _, ok := ways[key]; !ok {
-				ways[key] = len(ways)
-			}
-			cl.Way = ways[key]
-		}
-	}
-	return m, nil
-}
-
 // shownBy returns the only kind whose faults show a sign on the part itself.
 func (m *Model) shownBy(sign int) string {
 	on := ""
@@ -404,97 +188,11 @@ func (m *Model) shownBy(sign int) string {
 	return on
 }
 
-func probability(p float64) bool { return p >= 0 && p <= 1 && !math.IsNaN(p) }
-
-func compile(name string, f fileFault, effects map[string][]fileClass, signs map[string]int, states map[string]bool) (Fault, error) {
-	out := Fault{
-		Name: name, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Together: f.Together, Action: f.Do.Action,
-		Target: f.Do.Target,
-	}
-	if !probability(f.Together) {
-		return out, fmt.Errorf("together %v is no probability", f.Together)
-	}
-	if f.Fault != "" {
-		out.Name = f.Fault
-	}
-	if len(f.Kinds) == 0 {
-		return out, errors.New("no kinds")
-	}
-	add := func(prefix []Step, c fileClass, share, shows float64, delay time.Duration, later, derived bool) error {
-		sign, ok := signs[c.Sign]
-		if !ok {
-			return fmt.Errorf("no sign %q", c.Sign)
-		}
-		path, err := parsePath(c.At)
-		if err != nil {
-			return err
-		}
-		path = append(slices.Clone(prefix), path...)
-		cl := Class{
-			Sign: sign, Path: path, Share: orOne(c.P) * share, Shows: orOne(c.M) * shows,
-			Within: c.Within + delay, Before: c.Before, Later: c.Later || later,
-			Soon:    c.Soon + delay/2,
-			Derived: derived || c.Tie,
-			Jobs:    len(path) > 0 && path[len(path)-1].Op == Jobs,
-		}
-		if c.Soon == 0 {
-			cl.Soon += min(c.Within/4, 30*time.Second)
-		}
-		if !probability(cl.Share) || !probability(cl.Shows) {
-			return fmt.Errorf("sign %s: a probability is outside of [0,1]", c.Sign)
-		}
-		out.Classes = append(out.Classes, cl)
-		return nil
-	}
-	for _, c := range f.Shows {
-		if err := add(nil, c, 1, 1, 0, false, false); err != nil {
-			return out, err
-		}
-	}
-	out.own = len(out.Classes)
-	for _, e := range f.Effects {
-		classes, ok := effects[e.Effect]
-		if !ok {
-			return out, fmt.Errorf("no effect %q", e.Effect)
-		}
-		prefix, err := parsePath(e.At)
-		if err != nil {
-			return out, err
-		}
-		if !probability(e.Shared.P) || !probability(e.Shared.M) {
-			return out, fmt.Errorf("effect %s: a probability is outside of [0,1]", e.Effect)
-		}
-		out.Effects = append(out.Effects, Effect{e.Effect, prefix, orOne(e.P), orOne(e.M), e.Shared.P, e.Shared.M, e.Delay})
-		for _, c := range classes {
-			if err := add(prefix, c, orOne(e.P), orOne(e.M), e.Delay, e.Later, states[e.Effect] && f.Is != e.Effect); err != nil {
-				return out, err
-			}
-		}
-	}
-	return out, nil
-}
-
 func orOne(p float64) float64 {
 	if p == 0 {
 		return 1
 	}
 	return p
-}
-
-func parsePath(s string) ([]Step, error) {
-	if s == "" {
-		return nil, nil
-	}
-	var path []Step
-	for part := range strings.SplitSeq(s, ">") {
-		op, kind, ok := strings.Cut(strings.TrimSpace(part), ":")
-		o, known := ops[op]
-		if !ok || !known || kind == "" {
-			return nil, fmt.Errorf("way %q: no step %q", s, strings.TrimSpace(part))
-		}
-		path = append(path, Step{o, kind})
-	}
-	return path, nil
 }
 
 // Match returns the sign that an event of this type, code and severity is, or

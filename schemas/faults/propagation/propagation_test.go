@@ -1,6 +1,10 @@
 package propagation
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -81,33 +85,165 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestParseNamesWhatIsWrong(t *testing.T) {
-	const sign = "signs:\n  a: {events: [x], leak: 0.1}\n"
-	cases := map[string]string{
-		"signs:\n  a: {events: [x], leak: 2}":              "line 2: sign a: leak",
-		"signs:\n  a: {evnts: [x], leak: 0.1}":             "evnts",
-		"signs:\n  a: {events: [x], leak: 0.1, bounce: b}": `no sign "b"`,
-		"signs:\n  a: {events: [x], leak: 0.1, min: bad}":  `no severity "bad"`,
-		"signs: []": "mapping",
-		sign + "faults:\n  f: {kinds: [gpu], shows: [{sign: b}]}":                                 `line 4: fault f: no sign "b"`,
-		sign + "faults:\n  f: {shows: [{sign: a}]}":                                               "no kinds",
-		sign + "faults:\n  f: {kinds: [gpu], shows: [{sign: a, at: \"left:gpu\"}]}":               `no step "left:gpu"`,
-		sign + "faults:\n  f: {kinds: [gpu], shows: [{sign: a, p: 1.5}]}":                         "outside of [0,1]",
-		sign + "faults:\n  f: {kinds: [gpu], effects: [{effect: e}]}":                             `no effect "e"`,
-		sign + "faults:\n  f: {kinds: [gpu], shows: [{sign: a, within: soon}]}":                   "soon",
-		sign + "effects:\n  e: [{sign: c}]\nfaults:\n  f: {kinds: [gpu], effects: [{effect: e}]}": `no sign "c"`,
+const leak = `fault: cooling.coolant_leak
+title: {en: Coolant leak, zh: 冷却液泄漏}
+summary: {en: "Coolant leaks in {server}.", zh: "{server} 漏液。"}
+kinds: [server]
+prior: -5
+do: {action: power_cycle, target: self}
+signs:
+  leak:
+    {events: ["bmc.event/*LeakDetected*"], min: warning, leak: 0.0001, by: bmc,
+     title: {en: leaking coolant, zh: 冷却液泄漏}}
+shows:
+  - {sign: leak, p: 0.9, m: 0.9, within: 5m, before: 60s}
+`
+
+func TestARecordOfTheSiteStandsBesideTheBuiltInOnes(t *testing.T) {
+	m, err := Parse("leak.yaml", []byte(leak))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for doc, want := range cases {
-		if _, err := Parse([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: error %v does not say %q", doc, err, want)
+	builtin := Default()
+	if len(m.Faults) != len(builtin.Faults)+1 || len(m.Signs) != len(builtin.Signs)+1 {
+		t.Fatalf("%d faults and %d signs", len(m.Faults), len(m.Signs))
+	}
+	if i := m.Match("bmc.event", "Environmental.1.0.LeakDetectedCritical", schemas.SeverityCritical); i < 0 || m.Signs[i].Name != "leak" {
+		t.Errorf("the sign is %d", i)
+	}
+	s := m.Sentence("sum.cooling.coolant_leak", map[string]any{"server": "s1"})
+	if s.Text["en"] != "Coolant leaks in s1." || s.Text["zh"] != "s1 漏液。" {
+		t.Errorf("in words: %v", s.Text)
+	}
+}
+
+func TestAMistakeIsNamedWithFileLineAndKey(t *testing.T) {
+	for _, c := range []struct{ old, text, want string }{
+		{"kinds: [server]", "kinds: [sever]", `x.yaml:4: kinds: no kind of resource "sever"; did you mean "server"?`},
+		{"kinds: [server]", "kinds: []", "x.yaml:4: kinds: which kinds"},
+		{"kinds: [server]", "knds: [server]", `x.yaml:4: knds: unknown key; did you mean "kinds"?`},
+		{"prior: -5", "prior: -5\nprior: -6", "x.yaml:6: prior: is there twice"},
+		{"prior: -5", "prior: low", `x.yaml:5: prior: want a number, got "low"`},
+		{"prior: -5", "prior: 500", "prior: 500 is no log-odds"},
+		{"power_cycle", "power_cicle", `do.action: no action "power_cicle"; did you mean "power_cycle"?`},
+		{"target: self", "target: rack", "do.target: want self or server"},
+		{"bmc.event/", "bmc.evnt/", `x.yaml:9: signs.leak.events: no type of event "bmc.evnt"; did you mean "bmc.event"?`},
+		{`"bmc.event/*LeakDetected*"`, "psu.input_lost", "psu.input_lost is the sign psu_input already"},
+		{"leak: 0.0001", "leak: 2", "x.yaml:9: signs.leak.leak: 2 is no probability"},
+		{"by: bmc", "by: phone", `signs.leak.by: no way "phone"`},
+		{"min: warning", "min: bad", `no severity "bad"`},
+		{"min: warning", "bounce: b", `no sign "b"`},
+		{"{sign: leak,", "{sign: leek,", `x.yaml:12: shows[0].sign: no sign "leek"; did you mean "leak"?`},
+		{"p: 0.9", "p: 1.5", "x.yaml:12: shows[0]: a probability is outside of [0,1]"},
+		{"within: 5m", "within: soon", `x.yaml:12: shows[0].within: want a duration such as 30s, got "soon"`},
+		{"within: 5m", "within: -5m", "x.yaml:12: shows[0]: a time is negative"},
+		{"within: 5m", "at: \"left:gpu\"", `x.yaml:12: shows[0].at: no step "left:gpu"`},
+		{"within: 5m", "later: true", "nothing points to the fault"},
+		{"{server}.", "{sever}.", "x.yaml:3: summary: en: no fact {sever} here"},
+		{"{en: Coolant leak, zh: 冷却液泄漏}", "{en: Coolant leak}", `title: no words for "zh"`},
+		{"{en: Coolant leak,", "{de: Leck, en: Coolant leak,", `title: no language "de"`},
+		{"prior: -5", "sentences: [{id: a, when: leak.parts >, en: x, zh: x}]", "x.yaml:5: sentences[0].when: the condition ends too early"},
+		{"prior: -5", "sentences: [{id: a, of: leek, en: x, zh: x}]", `sentences[0].of: no sign "leek"`},
+		{"prior: -5", "sentences: [nothing]", `x.yaml:5: sentences[0]: no shared sentence "nothing"`},
+		{"prior: -5", "sentences: [{id: a, en: x, zh: x, whn: y}]", `sentences[0].whn: unknown key; did you mean "when"?`},
+		{"prior: -5", "effects: [{effect: server_dwn}]", `effects[0].effect: no effect "server_dwn"; did you mean "server_down"?`},
+		{"cooling.coolant_leak", "power.feed_loss", "x.yaml:1: fault: fault power.feed_loss is already in records/power.feed_loss.yaml"},
+		{"prior: -5", "replaces: true", "there is no fault cooling.coolant_leak that it could replace"},
+		{"fault: cooling.coolant_leak", "harmless: false", "x.yaml:1: fault: the record has no name"},
+		{"prior: -5", "prior: [", "x.yaml:4: "},
+		{"prior: -5", "declares: {events: [leak]}", `declares.events: "leak" is no type of event`},
+	} {
+		doc := strings.Replace(leak, c.old, c.text, 1)
+		if doc == leak {
+			t.Fatalf("nothing was changed at %q", c.old)
+		}
+		if _, err := Parse("x.yaml", []byte(doc)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v does not say %q", c.text, err, c.want)
+		}
+	}
+	if _, err := Parse("x.yaml", []byte(strings.Replace(leak, "prior: -5", "prior: low\nheals: 7", 1))); err == nil ||
+		!strings.Contains(err.Error(), "prior") || !strings.Contains(err.Error(), "heals") {
+		t.Errorf("two mistakes are told as %v", err)
+	}
+}
+
+func TestARecordReplacesABuiltInOneWhereItSaysSo(t *testing.T) {
+	doc := strings.NewReplacer("fault: cooling.coolant_leak", "fault: gpu.overheating\nreplaces: true").Replace(leak)
+	m, err := Parse("x.yaml", []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Title("gpu.overheating")["en"] != "Coolant leak" || len(m.Faults) != len(Default().Faults) {
+		t.Errorf("it is called %v", m.Title("gpu.overheating"))
+	}
+}
+
+func TestASiteDeclaresItsOwnTypesAndKinds(t *testing.T) {
+	doc := strings.NewReplacer(`"bmc.event/*LeakDetected*"`, "leak.detected", "kinds: [server]",
+		"declares: {events: [leak.detected], kinds: [cdu]}\nkinds: [cdu]").Replace(leak)
+	if m, err := Parse("x.yaml", []byte(doc)); err != nil || m.Match("leak.detected", "", schemas.SeverityError) < 0 {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestFoldersAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "no file *.yaml") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if _, err := Load(filepath.Join(dir, "none")); err == nil {
+		t.Error("a folder that is not there is no error")
+	}
+	big := filepath.Join(dir, "big.yaml")
+	if err := os.WriteFile(big, bytes.Repeat([]byte("# filler\n"), maxFile/8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "larger than 256 KiB") {
+		t.Errorf("a large file: %v", err)
+	}
+	if err := os.WriteFile(big, []byte(leak), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := Load(dir); err != nil || m.Records["cooling.coolant_leak"] == nil {
+		t.Errorf("a folder with a record: %v", err)
+	}
+}
+
+// TestTheReadmeHasEveryKeyAndFact holds the description of the form against the form.
+func TestTheReadmeHasEveryKeyAndFact(t *testing.T) {
+	doc, err := os.ReadFile("../records/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	incident, sign := Facts()
+	names := append(keysOf(incident), keysOf(sign)...)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileRecord]()) {
+		if key, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); key != "" {
+			names = append(names, key)
+		}
+	}
+	for _, n := range names {
+		if !strings.Contains(string(doc), "`"+n+"`") {
+			t.Errorf("README.md says nothing of %s", n)
+		}
+	}
+}
+
+// TestBuiltInRecordsAreNamedAfterTheirFiles holds "one record a fault".
+func TestBuiltInRecordsAreNamedAfterTheirFiles(t *testing.T) {
+	for _, s := range builtin() {
+		want := "fault: " + strings.TrimSuffix(filepath.Base(s.name), ".yaml") + "\n"
+		if n := strings.Count("\n"+string(s.doc), "\nfault: "); n != 1 || !strings.Contains("\n"+string(s.doc), "\n"+want) {
+			t.Errorf("%s has %d records and not %q", s.name, n, want)
 		}
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("signs:\n  a: {events: [x/1*], leak: 0.1}\nfaults:\n  f: {kinds: [gpu], shows: [{sign: a, at: \"up:server > down:gpu\"}]}"))
+	f.Add([]byte(leak))
+	f.Add([]byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		if m, err := Parse(doc); err == nil {
+		if m, err := Parse("x.yaml", doc); err == nil {
 			m.Match("x", "1", schemas.SeverityError)
 		}
 	})

@@ -43,11 +43,15 @@ export const known = (id) => TABLES[language][id] !== undefined;
 /** The text of the first id that is known, or the fallback. */
 export const name = (prefix, key, fallback = key) => (known(`${prefix}.${key}`) ? t(`${prefix}.${key}`) : String(fallback ?? '').replaceAll('_', ' '));
 
+/** A text that came over the wire by language; what has none in the reader's is told in English. */
+export const inWords = (texts, fallback = '') => texts?.[language] ?? texts?.en ?? fallback;
+
 /**
- * The text of a message that came over the wire as { id, args }. Where this version does not know the id, or
- * lacks an argument, the plain sentence of the record stands in: an id is never shown.
+ * The text of a message that came over the wire as { id, args }, or with its words. Where this version does not know
+ * the id, or lacks an argument, the plain sentence of the record stands in: an id is never shown.
  */
 export function textOf(message, fallback = '') {
+  if (message?.text) return inWords(message.text, fallback);
   const found = message?.id && TABLES[language][message.id];
   if (found === undefined || found === null || found === '') return fallback;
   const args = Object.fromEntries(Object.entries(message.args ?? {}).map(([key, v]) => [key, v?.id ? textOf(v) || undefined : v])); // an argument may be a sentence itself

@@ -2,7 +2,7 @@
 import { cls, html, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
-import { fmt, name, textOf, t } from '../lib/i18n.js';
+import { fmt, inWords, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go, href } from '../lib/router.js';
 import { Interval, IntervalScale, horizonOf } from '../parts/bits.js';
@@ -13,7 +13,7 @@ import { Shape } from '../parts/status.js';
 export const soonest = (items) => [...(items ?? [])].sort((a, b) => (Date.parse(a.eta_p50 ?? '') || Infinity) - (Date.parse(b.eta_p50 ?? '') || Infinity) || b.probability - a.probability);
 
 /** What fails, in a few words. */
-export const failureOf = (p) => (p.failure ? name('fault', p.failure) : name('plot', p.metric));
+export const failureOf = (p) => (p.failure ? inWords(p.failure_title, p.failure) : name('plot', p.metric));
 
 const pageOf = (p) => `servers/${p.server}${p.resource.startsWith(`${p.server}/`) ? `?part=${p.resource.slice(p.server.length + 1)}` : ''}`;
 /** A measured value with as many digits as it deserves. */

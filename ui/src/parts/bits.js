@@ -1,6 +1,6 @@
 // Small things that several pages use.
 import { cls, html } from '../lib/html.js';
-import { firstSentence, fmt, textOf, t } from '../lib/i18n.js';
+import { firstSentence, fmt, inWords, textOf, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 
 /** A resource as a link to its server or switch. */
@@ -54,6 +54,9 @@ export const horizonOf = (answer) => answer?.horizon_seconds || 86_400;
 export function copy(text, done) {
   navigator.clipboard?.writeText(text).then(done, () => {});
 }
+
+/** What a cause is called. */
+export const titleOf = (cause) => inWords(cause.title, cause.fault);
 
 /** What happened, in one sentence. */
 export const summaryOf = (incident) => (incident ? textOf(incident.summary, firstSentence(incident.explanation)) || incident.root_cause.resource : '');
