@@ -135,6 +135,8 @@ type sign struct {
 	inc       *incident
 	excused   *suspect // the harmless explanation
 	gone      bool
+	next      *sign // on the same part
+	slot      int   // in signTable.all
 
 	// scratch of the solver
 	mark  uint32
@@ -189,9 +191,46 @@ type reach struct {
 	claimed bool
 }
 
-type signKey struct {
-	node node
-	kind int32
+// signTable holds the signs that are remembered: by their parts, of which each has
+// few, and all.
+type signTable struct {
+	of  []*sign // by node, the first of a list
+	all []*sign
+}
+
+func (t *signTable) get(n node, kind int) *sign {
+	if int(n) >= len(t.of) {
+		return nil
+	}
+	for s := t.of[n]; s != nil; s = s.next {
+		if s.kind == kind {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *signTable) add(s *sign) {
+	if more := int(s.node) + 1 - len(t.of); more > 0 {
+		t.of = append(t.of, make([]*sign, more)...)
+	}
+	s.next, t.of[s.node] = t.of[s.node], s
+	s.slot = len(t.all)
+	t.all = append(t.all, s)
+}
+
+// remove drops a sign, if it is there.
+func (t *signTable) remove(s *sign) {
+	for p := &t.of[s.node]; *p != nil; p = &(*p).next {
+		if *p != s {
+			continue
+		}
+		*p, s.next = s.next, nil
+		last := len(t.all) - 1
+		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
+		t.all[last], t.all = nil, t.all[:last]
+		return
+	}
 }
 
 type suspectKey struct {
@@ -227,8 +266,7 @@ type Engine struct {
 	restoring bool                 // events are taken in, nothing is decided
 	owner     map[string]*incident // of an event, while restoring
 
-	signs    map[signKey]*sign
-	ofKind   [][]*sign       // the same by kind, and some that are gone
+	signs    signTable
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
@@ -239,13 +277,13 @@ type Engine struct {
 	seen, seenOld map[uint64]struct{}
 	seed          maphash.Seed
 
-	contact  map[node]contact  // of servers and switches that are or were lost
+	contact  contacts          // of servers and switches
 	unfed    map[node]*suspect // suppliers that are blamed
-	contacts uint64            // changes with contact
 	cuts     uint64            // the suppliers that are blamed, in one number
-	devices  []node            // scratch
+	roots    []node            // scratch
 	backing  map[node][]node   // suppliers of a server or switch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
+	silences []bool            // by fault: it takes its own device out of contact
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -279,21 +317,15 @@ type Stats struct {
 
 type laneKey struct{ typ, code string }
 
-// contact is since when a device was not heard, and when it was again: through
-// its own system and through its board controller.
-type contact [2]outage
-
-type outage struct{ from, to time.Time }
-
 // NewEngine returns an engine over an inventory. ids names a new incident from
 // the id of its first event; with nil they are i1, i2 and so on.
 func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(first string) string) *Engine {
 	e := &Engine{
-		model: model, ids: ids, wait: DefaultCloseAfter(), signs: map[signKey]*sign{}, unknown: map[laneKey]int{},
+		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
-		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: map[node]contact{},
+		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{of: map[node]*contact{}, version: 1},
 		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
-		showing: map[string][]int{}, contacts: 1, ofKind: make([][]*sign, len(model.Signs)),
+		showing: map[string][]int{},
 	}
 	for f := range model.Faults {
 		fault := &model.Faults[f]
@@ -302,6 +334,9 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 				e.showing[fault.Is] = append(e.showing[fault.Is], fault.Classes[c].Sign)
 			}
 		}
+	}
+	for f := range model.Faults {
+		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
@@ -326,8 +361,9 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	}
 	e.g = newGraph(t, keep)
 	e.g.grow()
+	e.g.learn(e.model)
 	clear(e.backing)
-	e.contacts++
+	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]
@@ -353,7 +389,7 @@ func (e *Engine) Now() time.Time { return e.now }
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.Signs, s.Suspects, s.Open = len(e.signs), len(e.suspects), len(e.open)
+	s.Signs, s.Suspects, s.Open = len(e.signs.all), len(e.suspects), len(e.open)
 	return s
 }
 
@@ -497,14 +533,13 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	} else {
 		kind = e.unknownKind(ev)
 	}
-	key := signKey{n, int32(kind)}
-	s := e.signs[key]
+	s := e.signs.get(n, kind)
 	if s != nil && e.stale(s, ev.ID, state) {
 		if s.inc == nil {
 			e.drop(s)
 		} else { // the incident keeps the old one, which has ended unheard
 			s.up = false
-			delete(e.signs, key)
+			e.signs.remove(s)
 		}
 		s = nil
 	}
@@ -515,7 +550,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		e.seq++
 		s = &sign{seq: e.seq, kind: kind, node: n, at: at, brief: true, loose: loose}
-		e.remember(s)
+		e.signs.add(s)
 	}
 	if at.Before(s.at) {
 		s.at = at
@@ -602,7 +637,7 @@ func (e *Engine) crashed(server node, boot time.Time) bool {
 		default:
 			continue
 		}
-		if s := e.signs[signKey{server, int32(kind)}]; s != nil && s.said && boot.Sub(s.heard) < forget {
+		if s := e.signs.get(server, kind); s != nil && s.said && boot.Sub(s.heard) < forget {
 			return true
 		}
 	}
@@ -708,7 +743,7 @@ func (e *Engine) lasting(s *sign) bool {
 func (e *Engine) twinUp(s *sign) bool {
 	for _, l := range [2][][]node{e.g.links[linkNet].out, e.g.links[linkNet].in} {
 		for _, n := range l[s.node] {
-			t := e.signs[signKey{n, int32(s.kind)}]
+			t := e.signs.get(n, s.kind)
 			if t == nil || t.up || t.clearedAt.Before(s.raisedAt) {
 				continue
 			}
@@ -732,12 +767,11 @@ func (e *Engine) bounce(s *sign, at time.Time) {
 	if to < 0 || len(s.raises) < bounceCount {
 		return
 	}
-	key := signKey{s.node, int32(to)}
-	b := e.signs[key]
+	b := e.signs.get(s.node, to)
 	if b == nil {
 		e.seq++
 		b = &sign{seq: e.seq, kind: to, node: s.node, at: s.at, said: true, raisedAt: e.now}
-		e.remember(b)
+		e.signs.add(b)
 		e.relate(b)
 	}
 	b.heard = e.now
@@ -757,7 +791,7 @@ func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Tim
 	switch ev.Source {
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
 		lost := false
-		for _, c := range e.contact[e.g.server(n)] {
+		for _, c := range e.outages(e.g.server(n)) {
 			if c.from.IsZero() || !c.to.IsZero() && obs.Sub(c.to) >= drained {
 				continue
 			}
@@ -782,18 +816,15 @@ func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, s
 	if dev == none {
 		dev = n
 	}
-	c := e.contact[dev]
-	for i := range c {
-		switch o := &c[i]; {
-		case ways&(1<<i) == 0:
-		case state == cleared:
-			o.to = obs
-		case o.from.IsZero() || !o.to.IsZero():
-			*o = outage{from: obs}
-		}
+	e.contact.note(dev, ways, obs, e.now, state == cleared)
+}
+
+// outages returns the last ones of a device.
+func (e *Engine) outages(dev node) (out [2]outage) {
+	if c := e.contact.of[dev]; c != nil {
+		out = c.ways
 	}
-	e.contact[dev] = c
-	e.contacts++
+	return out
 }
 
 // place moves a sign to where the model expects it: a report about a job to
@@ -865,10 +896,12 @@ func (e *Engine) relate(s *sign) {
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
 		class := &fault.Classes[r.class]
-		roots := e.walk.backward(e.g, s.node, class.Path, r.kinds)
-		if len(roots) > 1 {
-			roots = slices.Clone(roots) // making a suspect walks too
+		roots := e.walk.backward(e.g, s.node, e.g.ways[class.Way], r.kinds)
+		if len(roots) == 0 {
+			continue
 		}
+		roots = append(e.roots[:0], roots...) // making a suspect walks too
+		e.roots = nil
 		for _, n := range roots {
 			key := suspectKey{n, int32(r.fault)}
 			h := e.suspects[key]
@@ -889,6 +922,7 @@ func (e *Engine) relate(s *sign) {
 			}
 			e.suspect(key, s)
 		}
+		e.roots = roots
 	}
 	for _, l := range e.byJob[s.node] {
 		if !l.to.dead && l.to.fault.Classes[l.class].Sign == s.kind {
@@ -922,14 +956,14 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 					}
 					continue
 				}
-				e.there(r, cl.Sign, func(s *sign) {
-					if s != because {
+				for _, n := range r.nodes {
+					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
 					}
-				})
+				}
 				continue
 			}
-			nodes := e.walk.forward(e.g, key.node, cl.Path, at)
+			nodes := slices.Clone(e.walk.forward(e.g, key.node, e.g.ways[cl.Way], at))
 			h.classes[c].n = len(nodes)
 			if pass == 1 {
 				for _, n := range nodes {
@@ -938,7 +972,7 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 				h.jobsAt = at
 			}
 			for _, n := range nodes {
-				s := e.signs[signKey{n, int32(cl.Sign)}]
+				s := e.signs.get(n, cl.Sign)
 				if s == nil || (s == because) != (pass == 0) {
 					continue
 				}
@@ -946,37 +980,6 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			}
 		}
 	}
-}
-
-// there visits the signs of a kind on what a way reaches: by the parts where
-// they are few, else by the signs.
-func (e *Engine) there(r *reached, kind int, visit func(*sign)) {
-	if len(r.nodes) <= 8 || len(r.nodes) <= len(e.ofKind[kind]) {
-		for _, n := range r.nodes {
-			if s := e.signs[signKey{n, int32(kind)}]; s != nil {
-				visit(s)
-			}
-		}
-		return
-	}
-	for _, s := range e.ofKind[kind] {
-		if !s.gone && e.signs[signKey{s.node, int32(kind)}] == s && r.has(s.node) {
-			visit(s)
-		}
-	}
-}
-
-// remember adds a sign to those that are there.
-func (e *Engine) remember(s *sign) {
-	e.signs[signKey{s.node, int32(s.kind)}] = s
-	if s.kind >= len(e.ofKind) {
-		return // nothing is reached by what the model does not know
-	}
-	l := e.ofKind[s.kind]
-	if len(l) == cap(l) { // before it grows
-		l = slices.DeleteFunc(l, func(o *sign) bool { return o.gone })
-	}
-	e.ofKind[s.kind] = append(l, s)
 }
 
 // link ties a sign to a suspect, when the times agree.
@@ -1031,13 +1034,13 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 		if !cl.Jobs {
 			continue
 		}
-		nodes := slices.Clone(e.walk.forward(e.g, h.node, cl.Path, at))
+		nodes := slices.Clone(e.walk.forward(e.g, h.node, e.g.ways[cl.Way], at))
 		h.classes[c].n = max(h.classes[c].n, len(nodes))
 		for _, n := range nodes {
 			if !slices.ContainsFunc(e.byJob[n], func(l jobLink) bool { return l.to == h && l.class == c }) {
 				e.byJob[n] = append(e.byJob[n], jobLink{h, c})
 			}
-			if s := e.signs[signKey{n, int32(cl.Sign)}]; s != nil {
+			if s := e.signs.get(n, cl.Sign); s != nil {
 				e.link(h, c, s)
 			}
 		}
@@ -1061,9 +1064,7 @@ func (e *Engine) bury(h *suspect) {
 // drop forgets a sign and the suspects that nothing else speaks for.
 func (e *Engine) drop(s *sign) {
 	s.gone = true
-	if e.signs[signKey{s.node, int32(s.kind)}] == s {
-		delete(e.signs, signKey{s.node, int32(s.kind)})
-	}
+	e.signs.remove(s)
 	links := s.links
 	s.links = nil
 	for _, l := range links {
@@ -1103,7 +1104,7 @@ func (e *Engine) forgetOld() {
 	}
 	e.forgot = e.now
 	var old []*sign
-	for _, s := range e.signs {
+	for _, s := range e.signs.all {
 		if s.inc == nil && e.now.Sub(s.heard) > forget {
 			old = append(old, s)
 		}
@@ -1130,15 +1131,7 @@ func (e *Engine) forgetOld() {
 			e.byJob[n] = l
 		}
 	}
-	for n, c := range e.contact {
-		over := true
-		for _, o := range c {
-			over = over && (o.from.IsZero() || !o.to.IsZero() && e.now.Sub(o.to) > contactKept)
-		}
-		if over {
-			delete(e.contact, n)
-		}
-	}
+	e.contact.forget(e.now.Add(-contactKept))
 	e.dirty = slices.DeleteFunc(e.dirty, func(s *sign) bool { return s.gone })
 }
 

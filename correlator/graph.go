@@ -77,8 +77,39 @@ type graph struct {
 	whole    map[node][]*workload // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
+	ways    [][]step
 	reached map[reachKey]*reached
 	held    int // nodes in reached
+}
+
+// step is a step of a way, with the number that its kind has here.
+type step struct {
+	op   propagation.Op
+	kind uint8
+}
+
+// compile lays out a way through the inventory.
+func (g *graph) compile(path []propagation.Step) []step {
+	out := make([]step, len(path))
+	for i, s := range path {
+		out[i] = step{s.Op, g.kinds.of(s.Kind)}
+	}
+	return out
+}
+
+// learn compiles the ways of a model.
+func (g *graph) learn(m *propagation.Model) {
+	for f := range m.Faults {
+		for c := range m.Faults[f].Classes {
+			cl := &m.Faults[f].Classes[c]
+			for len(g.ways) <= cl.Way {
+				g.ways = append(g.ways, nil)
+			}
+			if g.ways[cl.Way] == nil {
+				g.ways[cl.Way] = g.compile(cl.Path)
+			}
+		}
+	}
 }
 
 // reachKey names the nodes that a way reaches from a node.
@@ -96,7 +127,8 @@ type reached struct {
 	parts   []int32
 }
 
-// few nodes are looked through faster than sorted.
+// few nodes are looked through faster than sorted, and walked to again faster than
+// remembered.
 const few = 16
 
 func (r *reached) has(n node) bool {
@@ -109,16 +141,8 @@ func (r *reached) has(n node) bool {
 	return contains(r.sorted, n)
 }
 
-// of returns how many of the nodes are part of a device.
-func (r *reached) of(g *graph, dev node) (n int) {
-	if len(r.nodes) <= few {
-		for _, x := range r.nodes {
-			if g.server(x) == dev {
-				n++
-			}
-		}
-		return n
-	}
+// lay sorts the devices that the nodes are part of.
+func (r *reached) lay(g *graph) {
 	if r.devices == nil {
 		all := make([]node, 0, len(r.nodes))
 		for _, x := range r.nodes {
@@ -134,6 +158,19 @@ func (r *reached) of(g *graph, dev node) (n int) {
 			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
 		}
 	}
+}
+
+// of returns how many of the nodes are part of a device.
+func (r *reached) of(g *graph, dev node) (n int) {
+	if len(r.nodes) <= few {
+		for _, x := range r.nodes {
+			if g.server(x) == dev {
+				n++
+			}
+		}
+		return n
+	}
+	r.lay(g)
 	if i, ok := slices.BinarySearch(r.devices, dev); ok {
 		return int(r.parts[i])
 	}
@@ -141,7 +178,7 @@ func (r *reached) of(g *graph, dev node) (n int) {
 }
 
 const (
-	maxReached = 1 << 21 // nodes that are remembered as reached, 8 MiB
+	maxReached = 1 << 23 // nodes that are remembered as reached, 32 MiB
 	maxChain   = 8       // suppliers one behind the other
 	unset      = none - 1
 )
@@ -400,32 +437,48 @@ func (g *graph) jobAt(n node, t time.Time) *workload {
 // walker holds the buffers of a walk.
 type walker struct {
 	a, b  []node
+	from  []node // of a step to several kinds
+	all   []node
 	met   []uint32 // by node: the round in which it was last met
 	round uint32
+	work  int     // nodes that the last walk went over
+	near  reached // the last short way
 }
 
 // forward returns the nodes that a path reaches from n at t. The result is
 // valid until the next walk.
-func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time) []node {
-	w.a = append(w.a[:0], n)
-	for _, s := range path {
-		w.step(g, s.Op, g.kinds.of(s.Kind), t)
+func (w *walker) forward(g *graph, n node, way []step, t time.Time) []node {
+	w.a, w.work = append(w.a[:0], n), 0
+	for _, s := range way {
+		w.step(g, s.op, s.kind, t)
+		w.work += len(w.a)
 	}
 	return w.a
 }
 
-// reach is forward for a way that ends in no workload, remembered.
+// reach is forward for a way that ends in no workload. What goes over many parts is
+// remembered, the rest is valid until the next call: a fleet has a few large hubs,
+// and millions of short ways.
 func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
+	way := g.ways[c.Way]
+	if len(way) == 0 {
+		w.near = reached{nodes: append(w.near.nodes[:0], n)}
+		return &w.near
+	}
 	k := reachKey{n, int32(c.Way)}
-	r := g.reached[k]
-	if r != nil {
+	if r := g.reached[k]; r != nil {
 		return r
+	}
+	nodes := w.forward(g, n, way, time.Time{})
+	if w.work <= 2*few {
+		w.near = reached{nodes: append(w.near.nodes[:0], nodes...)}
+		return &w.near
 	}
 	if g.held > maxReached {
 		clear(g.reached)
 		g.held = 0
 	}
-	r = &reached{nodes: slices.Clone(w.forward(g, n, c.Path, time.Time{}))}
+	r := &reached{nodes: slices.Clone(nodes)}
 	g.reached[k] = r
 	g.held += 3*len(r.nodes) + 16
 	return r
@@ -433,31 +486,30 @@ func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 
 // backward returns the nodes of one of kinds from which the path reaches n.
 // Paths that end in workloads cannot be walked backward.
-func (w *walker) backward(g *graph, n node, path []propagation.Step, kinds []uint8) []node {
-	w.a = append(w.a[:0], n)
+func (w *walker) backward(g *graph, n node, path []step, kinds []uint8) []node {
 	if len(path) > 0 {
 		end := path[len(path)-1]
-		if g.kindOf(n) != end.Kind || end.Op == propagation.Loose && !g.loose(n) {
+		if g.kind[n] != end.kind || end.op == propagation.Loose && !g.loose(n) {
 			return nil
 		}
 	}
+	w.a = append(w.a[:0], n)
 	for i := len(path) - 1; i >= 0; i-- {
 		if i > 0 {
-			w.step(g, inverse[path[i].Op], g.kinds.of(path[i-1].Kind), time.Time{})
+			w.step(g, inverse[path[i].op], path[i-1].kind, time.Time{})
 			continue
 		}
 		if len(kinds) == 1 {
-			w.step(g, inverse[path[0].Op], kinds[0], time.Time{})
+			w.step(g, inverse[path[0].op], kinds[0], time.Time{})
 			break
 		}
-		start := append([]node(nil), w.a...)
-		var all []node
+		w.from, w.all = append(w.from[:0], w.a...), w.all[:0]
 		for _, k := range kinds {
-			w.a = append(w.a[:0], start...)
-			w.step(g, inverse[path[0].Op], k, time.Time{})
-			all = append(all, w.a...)
+			w.a = append(w.a[:0], w.from...)
+			w.step(g, inverse[path[0].op], k, time.Time{})
+			w.all = append(w.all, w.a...)
 		}
-		w.a = append(w.a[:0], all...)
+		w.a = append(w.a[:0], w.all...)
 	}
 	if len(path) > 0 {
 		return w.a

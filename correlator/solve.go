@@ -268,12 +268,17 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	if rest := r.n - r.mute - k; rest > 0 {
 		o.rest, o.late = int32(rest), e.late(e.onset(h), cl.Soon)
 	}
+	return e.fitOf(o) + w
+}
+
+func (e *Engine) fitOf(o outcome) float64 {
 	v, ok := e.fits[o]
 	if !ok {
+		cl := o.class
 		a, b := betaOf(cl.Share, concentration)
 		missing := float64(o.rest) * float64(o.late) / lateSteps
-		p := math.Exp(logBeta(float64(k)+a, missing+b) - logBeta(a, b))
-		if k == 0 {
+		p := math.Exp(logBeta(float64(o.k)+a, missing+b) - logBeta(a, b))
+		if o.k == 0 {
 			v = math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
 		} else {
 			v = math.Log(cl.Shows*p + tiny)
@@ -283,7 +288,7 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 		}
 		e.fits[o] = v
 	}
-	return v + w
+	return v
 }
 
 // late says how much of what has not come since onset is due, in lateSteps: the delay
@@ -353,6 +358,35 @@ func (e *Engine) score(h *suspect, pick func(*sign) bool) float64 {
 	return total
 }
 
+// most is what the score of a suspect can be at most: with all signs, and where
+// nothing that is silent could have spoken. It asks nothing of the parts that are
+// silent, of which a suspect may have thousands.
+func (e *Engine) most(h *suspect) float64 {
+	total := h.prior
+	if h.inc != nil && !h.inc.gone {
+		total += keepBonus
+	}
+	for c := range h.classes {
+		r, cl := &h.classes[c], &h.fault.Classes[c]
+		if cl.Derived || r.n == 0 && len(r.signs) == 0 {
+			continue
+		}
+		k, w := 0, 0.0
+		for _, s := range r.signs {
+			if s.said {
+				k++
+				w += e.weight(s) - distance(h, s)
+			}
+		}
+		v := math.Log(1 + unheard)
+		if k > 0 {
+			v = max(v, e.fitOf(outcome{class: cl, k: int32(k)})+w)
+		}
+		total += v
+	}
+	return total
+}
+
 type ranking []*suspect
 
 func (r ranking) Len() int { return len(r) }
@@ -383,8 +417,11 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 	for _, h := range suspects {
 		h.folded, h.lift = nil, 0
 		e.blame(h, false)
-		if h.weighed.IsZero() || e.now.Sub(h.weighed) >= settle {
-			h.base, h.weighed = e.score(h, unowned), e.now
+		if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
+			if h.base = e.most(h); h.base > 0 {
+				h.base = e.score(h, unowned)
+			}
+			h.weighed = e.now
 		}
 		if h.score = h.base; h.score > 0 {
 			queue = append(queue, h)
@@ -736,7 +773,7 @@ func (e *Engine) foldable(g *suspect, states []*suspect) (folds []*suspect, gain
 		if len(list) == 0 && (g.accepted || f.SharedShows == 0) {
 			continue
 		}
-		in := slices.Clone(e.walk.forward(e.g, g.node, f.Path, onset))
+		in := slices.Clone(e.walk.forward(e.g, g.node, e.g.compile(f.Path), onset))
 		list = slices.DeleteFunc(list, func(h *suspect) bool { return !slices.Contains(in, h.node) })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
@@ -859,7 +896,7 @@ func (e *Engine) without(n node, g *suspect) bool {
 // shows says whether a part shows one of the signs of a state.
 func (e *Engine) shows(n node, state string) bool {
 	for _, kind := range e.showing[state] {
-		if s := e.signs[signKey{n, int32(kind)}]; s != nil && s.said && s.up {
+		if s := e.signs.get(n, kind); s != nil && s.said && s.up {
 			return true
 		}
 	}

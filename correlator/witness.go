@@ -63,13 +63,120 @@ func (e *Engine) cut(p, also node, depth int) bool {
 	return true
 }
 
+// contact is since when a device was not heard, and when it was again: through
+// its own system and through its board controller.
+type contact struct {
+	ways [2]outage
+	open bool   // in contacts.open
+	mark uint32 // scratch of contacts.since
+}
+
+type outage struct{ from, to time.Time }
+
+// contacts are the devices that are lost or were, so that those that matter at a
+// time are found without the others.
+type contacts struct {
+	of      map[node]*contact
+	open    []node // one way is lost, or was when this was last looked through
+	back    []comeback
+	version uint64 // changes with each change
+	round   uint32
+	list    []node // scratch
+}
+
+// comeback is a device that was heard again; at is the time of the engine.
+type comeback struct {
+	dev node
+	at  time.Time
+}
+
+// note takes in that ways to a device are lost, or are there again, since obs.
+func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, back bool) {
+	d := c.of[dev]
+	if d == nil {
+		d = &contact{}
+		c.of[dev] = d
+	}
+	c.version++
+	for i := range d.ways {
+		switch o := &d.ways[i]; {
+		case ways&(1<<i) == 0:
+		case back:
+			o.to = obs
+			c.back = append(c.back, comeback{dev, now})
+		case o.from.IsZero() || !o.to.IsZero():
+			*o = outage{from: obs}
+			if !d.open {
+				d.open = true
+				c.open = append(c.open, dev)
+			}
+		}
+	}
+}
+
+// since returns the devices to which a way is lost now, or was after t or within
+// the last backAgain, in no order. The result is valid until the next call.
+func (c *contacts) since(t, now time.Time) []node {
+	c.round++
+	out := c.list[:0]
+	add := func(dev node, d *contact) {
+		for _, o := range d.ways {
+			if !o.from.IsZero() && (o.to.IsZero() || now.Sub(o.to) < backAgain || o.to.After(t)) {
+				if d.mark != c.round {
+					d.mark = c.round
+					out = append(out, dev)
+				}
+				return
+			}
+		}
+	}
+	open := c.open[:0]
+	for _, dev := range c.open {
+		d := c.of[dev]
+		if d == nil {
+			continue
+		}
+		if d.open = d.lost(); d.open {
+			open = append(open, dev)
+			add(dev, d)
+		}
+	}
+	c.open = open
+	oldest := now.Add(-backAgain)
+	if t.Before(oldest) {
+		oldest = t
+	}
+	for i := len(c.back) - 1; i >= 0 && c.back[i].at.After(oldest); i-- {
+		if d := c.of[c.back[i].dev]; d != nil {
+			add(c.back[i].dev, d)
+		}
+	}
+	c.list = out
+	return out
+}
+
+// lost says whether one of the ways is lost now.
+func (d *contact) lost() bool {
+	return slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && o.to.IsZero() })
+}
+
+// forget drops the devices that are heard again since before t.
+func (c *contacts) forget(t time.Time) {
+	for n, d := range c.of {
+		if !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) }) {
+			delete(c.of, n)
+		}
+	}
+	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return c.of[b.dev] == nil })
+}
+
 // lost says whether a way to a device was closed when its word was due, and is.
 func (e *Engine) lost(dev node, way int, due time.Time) bool {
-	c, ok := e.contact[dev]
-	if !ok || c[way].from.IsZero() || c[way].from.Add(-lossTold).After(due) {
+	c := e.contact.of[dev]
+	if c == nil || c.ways[way].from.IsZero() || c.ways[way].from.Add(-lossTold).After(due) {
 		return false
 	}
-	to := c[way].to
+	to := c.ways[way].to
 	if way == 0 { // what a system would have said while it was down is never said
 		return to.IsZero() || to.After(due)
 	}
@@ -122,30 +229,25 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
-	if len(e.contact) == 0 && h.mutes == [2]uint64{} {
+	if len(e.contact.of) == 0 && h.mutes == [2]uint64{} {
 		return
 	}
-	state := [2]uint64{e.contacts, e.cuts}
-	if h.mutes == state && (len(e.contact) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	state := [2]uint64{e.contact.version, e.cuts}
+	if h.mutes == state && (len(e.contact.of) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
 	}
 	h.mutes, h.mutedAt = state, e.now
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
-	if e.silences(h.fault) {
+	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
 	}
 	onset := e.onset(h)
-	lost := e.devices[:0]
-	for dev, c := range e.contact {
-		for _, o := range c {
-			if dev != own && !o.from.IsZero() && (o.to.IsZero() || e.now.Sub(o.to) < backAgain || o.to.After(onset)) {
-				lost = append(lost, dev)
-				break
-			}
-		}
+	lost := e.contact.since(onset, e.now)
+	if i := slices.Index(lost, own); i >= 0 {
+		e.contact.of[own].mark--
+		lost[i] = lost[len(lost)-1]
+		lost = lost[:len(lost)-1]
 	}
-	slices.Sort(lost) // not in the order of a map
-	e.devices = lost
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
 		r.mute = 0
@@ -158,25 +260,44 @@ func (e *Engine) witness(h *suspect) {
 			due = onset.Add(-cl.Before)
 		}
 		to := e.walk.reach(e.g, h.node, cl)
-		for _, dev := range lost {
-			if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
-				r.mute += n
+		if len(to.nodes) > few {
+			to.lay(e.g)
+		}
+		switch {
+		case len(to.nodes) <= few:
+			for _, n := range to.nodes {
+				if dev := e.g.server(n); dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
+					r.mute++
+				}
+			}
+		case len(lost) <= len(to.devices):
+			for _, dev := range lost {
+				if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
+					r.mute += n
+				}
+			}
+		default:
+			for i, dev := range to.devices {
+				if dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
+					r.mute += int(to.parts[i])
+				}
 			}
 		}
 		if r.mute == 0 {
 			continue
 		}
 		for _, s := range r.signs { // who speaks all the same is no silent witness
-			if dev := e.g.server(s.node); s.said && dev != none && contains(lost, dev) && e.mute(dev, m.By, due, h) {
+			if dev := e.g.server(s.node); s.said && dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
 				r.mute--
 			}
 		}
 	}
 }
 
-func contains(sorted []node, n node) bool {
-	_, ok := slices.BinarySearch(sorted, n)
-	return ok
+// marked says whether the last call of since returned a device.
+func (c *contacts) marked(dev node) bool {
+	d := c.of[dev]
+	return d != nil && d.mark == c.round
 }
 
 // onset is when a suspect's fault began, as well as can be told.
@@ -188,12 +309,13 @@ func (e *Engine) onset(h *suspect) time.Time {
 }
 
 // silences says whether a fault takes its own device out of contact.
-func (e *Engine) silences(f *propagation.Fault) bool {
-	for i := range f.Effects {
-		p := f.Effects[i].Path
-		if len(e.showing[f.Effects[i].State]) > 0 && (len(p) == 0 || len(p) == 1 && p[0].Op == propagation.Up) {
-			return true
-		}
-	}
-	return false
+func silences(f *propagation.Fault, showing map[string][]int) bool {
+	return slices.ContainsFunc(f.Effects, func(x propagation.Effect) bool {
+		return len(showing[x.State]) > 0 && (len(x.Path) == 0 || len(x.Path) == 1 && x.Path[0].Op == propagation.Up)
+	})
+}
+
+func contains(sorted []node, n node) bool {
+	_, ok := slices.BinarySearch(sorted, n)
+	return ok
 }
