@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
@@ -79,7 +80,8 @@ type graph struct {
 	device  []node // the server or switch that a node is or is part of; unset: look
 	ways    [][]step
 	reached map[reachKey]*reached
-	held    int // nodes in reached
+	middle  map[string]*reached // by the rest of a way and where it sets out from
+	held    int                 // nodes in reached
 }
 
 // step is a step of a way, with the number that its kind has here.
@@ -202,7 +204,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
-		reached: map[reachKey]*reached{},
+		reached: map[reachKey]*reached{}, middle: map[string]*reached{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -443,6 +445,7 @@ type walker struct {
 	round uint32
 	work  int     // nodes that the last walk went over
 	near  reached // the last short way
+	key   []byte  // scratch
 }
 
 // forward returns the nodes that a path reaches from n at t. The result is
@@ -469,18 +472,48 @@ func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 	if r := g.reached[k]; r != nil {
 		return r
 	}
-	nodes := w.forward(g, n, way, time.Time{})
+	r := w.walk(g, n, way, c.Way)
+	if r != &w.near {
+		g.reached[k] = r
+	}
+	return r
+}
+
+// walk is reach for what is not remembered. All leaf switches lead to the same
+// spines, so where a way comes together the rest of it is walked once.
+func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
+	w.a, w.work = append(w.a[:0], n), 0
+	var keys []string
+	for i, s := range way {
+		w.step(g, s.op, s.kind, time.Time{})
+		w.work += len(w.a)
+		if s.op != propagation.Up || i+1 == len(way) || i == 0 || len(w.a) > few {
+			continue
+		}
+		w.key = binary.AppendUvarint(w.key[:0], uint64(id)) //nolint:gosec // not negative
+		w.key = append(w.key, byte(i))
+		for _, n := range w.a {
+			w.key = binary.NativeEndian.AppendUint32(w.key, uint32(n)) //nolint:gosec // not negative
+		}
+		if r := g.middle[string(w.key)]; r != nil {
+			return r
+		}
+		keys = append(keys, string(w.key))
+	}
 	if w.work <= 2*few {
-		w.near = reached{nodes: append(w.near.nodes[:0], nodes...)}
+		w.near = reached{nodes: append(w.near.nodes[:0], w.a...)}
 		return &w.near
 	}
 	if g.held > maxReached {
 		clear(g.reached)
+		clear(g.middle)
 		g.held = 0
 	}
-	r := &reached{nodes: slices.Clone(nodes)}
-	g.reached[k] = r
+	r := &reached{nodes: slices.Clone(w.a)}
 	g.held += 3*len(r.nodes) + 16
+	for _, k := range keys {
+		g.middle[k] = r
+	}
 	return r
 }
 

@@ -66,8 +66,10 @@ func (e *Engine) cut(p, also node, depth int) bool {
 // contact is since when a device was not heard, and when it was again: through
 // its own system and through its board controller.
 type contact struct {
+	dev  node
 	ways [2]outage
 	open bool   // in contacts.open
+	gone bool   // forgotten
 	mark uint32 // scratch of contacts.since
 }
 
@@ -77,7 +79,7 @@ type outage struct{ from, to time.Time }
 // time are found without the others.
 type contacts struct {
 	of      map[node]*contact
-	open    []node // one way is lost, or was when this was last looked through
+	open    []*contact // one way is lost, or was when this was last looked through
 	back    []comeback
 	version uint64 // changes with each change
 	round   uint32
@@ -86,15 +88,15 @@ type contacts struct {
 
 // comeback is a device that was heard again; at is the time of the engine.
 type comeback struct {
-	dev node
-	at  time.Time
+	*contact
+	at time.Time
 }
 
 // note takes in that ways to a device are lost, or are there again, since obs.
 func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, back bool) {
 	d := c.of[dev]
 	if d == nil {
-		d = &contact{}
+		d = &contact{dev: dev}
 		c.of[dev] = d
 	}
 	c.version++
@@ -103,12 +105,12 @@ func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, 
 		case ways&(1<<i) == 0:
 		case back:
 			o.to = obs
-			c.back = append(c.back, comeback{dev, now})
+			c.back = append(c.back, comeback{d, now})
 		case o.from.IsZero() || !o.to.IsZero():
 			*o = outage{from: obs}
 			if !d.open {
 				d.open = true
-				c.open = append(c.open, dev)
+				c.open = append(c.open, d)
 			}
 		}
 	}
@@ -119,55 +121,59 @@ func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, 
 func (c *contacts) since(t, now time.Time) []node {
 	c.round++
 	out := c.list[:0]
-	add := func(dev node, d *contact) {
-		for _, o := range d.ways {
-			if !o.from.IsZero() && (o.to.IsZero() || now.Sub(o.to) < backAgain || o.to.After(t)) {
-				if d.mark != c.round {
-					d.mark = c.round
-					out = append(out, dev)
-				}
-				return
-			}
+	add := func(d *contact) {
+		if d.mark != c.round && d.since(t, now) {
+			d.mark = c.round
+			out = append(out, d.dev)
 		}
 	}
 	open := c.open[:0]
-	for _, dev := range c.open {
-		d := c.of[dev]
-		if d == nil {
-			continue
-		}
-		if d.open = d.lost(); d.open {
-			open = append(open, dev)
-			add(dev, d)
+	for _, d := range c.open {
+		if d.open = !d.gone && d.lost(); d.open {
+			open = append(open, d)
+			add(d)
 		}
 	}
+	clear(c.open[len(open):])
 	c.open = open
 	oldest := now.Add(-backAgain)
 	if t.Before(oldest) {
 		oldest = t
 	}
 	for i := len(c.back) - 1; i >= 0 && c.back[i].at.After(oldest); i-- {
-		if d := c.of[c.back[i].dev]; d != nil {
-			add(c.back[i].dev, d)
+		if d := c.back[i]; !d.gone {
+			add(d.contact)
 		}
 	}
 	c.list = out
 	return out
 }
 
+// since says whether a way is lost now, or was after t or within the last backAgain.
+func (d *contact) since(t, now time.Time) bool {
+	for i := range d.ways {
+		o := &d.ways[i]
+		if !o.from.IsZero() && (o.to.IsZero() || now.Sub(o.to) < backAgain || o.to.After(t)) {
+			return true
+		}
+	}
+	return false
+}
+
 // lost says whether one of the ways is lost now.
 func (d *contact) lost() bool {
-	return slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && o.to.IsZero() })
+	return !d.ways[0].from.IsZero() && d.ways[0].to.IsZero() || !d.ways[1].from.IsZero() && d.ways[1].to.IsZero()
 }
 
 // forget drops the devices that are heard again since before t.
 func (c *contacts) forget(t time.Time) {
 	for n, d := range c.of {
 		if !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) }) {
+			d.gone = true
 			delete(c.of, n)
 		}
 	}
-	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return c.of[b.dev] == nil })
+	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return b.gone })
 }
 
 // lost says whether a way to a device was closed when its word was due, and is.
@@ -242,44 +248,48 @@ func (e *Engine) witness(h *suspect) {
 		own = e.g.server(h.node)
 	}
 	onset := e.onset(h)
-	lost := e.contact.since(onset, e.now)
-	if i := slices.Index(lost, own); i >= 0 {
-		e.contact.of[own].mark--
-		lost[i] = lost[len(lost)-1]
-		lost = lost[:len(lost)-1]
-	}
+	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
 		r.mute = 0
 		m := &e.model.Signs[cl.Sign]
-		if len(lost) == 0 || cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
+		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
 		}
 		due := onset.Add(cl.Soon)
 		if cl.Before > cl.Within { // it comes first
 			due = onset.Add(-cl.Before)
 		}
-		to := e.walk.reach(e.g, h.node, cl)
-		if len(to.nodes) > few {
-			to.lay(e.g)
+		silent := func(dev node) bool {
+			if dev == none || dev == own {
+				return false
+			}
+			d := e.contact.of[dev]
+			return d != nil && d.since(onset, e.now) && e.mute(dev, m.By, due, h)
 		}
-		switch {
-		case len(to.nodes) <= few:
+		to := e.walk.reach(e.g, h.node, cl)
+		if len(to.nodes) <= few {
 			for _, n := range to.nodes {
-				if dev := e.g.server(n); dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
+				if silent(e.g.server(n)) {
 					r.mute++
 				}
 			}
-		case len(lost) <= len(to.devices):
-			for _, dev := range lost {
-				if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
-					r.mute += n
-				}
+		} else {
+			to.lay(e.g)
+			if lost == nil {
+				lost = e.contact.since(onset, e.now)
 			}
-		default:
-			for i, dev := range to.devices {
-				if dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
-					r.mute += int(to.parts[i])
+			if len(lost) <= len(to.devices) {
+				for _, dev := range lost {
+					if n := to.of(e.g, dev); n > 0 && silent(dev) {
+						r.mute += n
+					}
+				}
+			} else {
+				for i, dev := range to.devices {
+					if silent(dev) {
+						r.mute += int(to.parts[i])
+					}
 				}
 			}
 		}
@@ -287,17 +297,11 @@ func (e *Engine) witness(h *suspect) {
 			continue
 		}
 		for _, s := range r.signs { // who speaks all the same is no silent witness
-			if dev := e.g.server(s.node); s.said && dev != none && e.contact.marked(dev) && e.mute(dev, m.By, due, h) {
+			if s.said && silent(e.g.server(s.node)) {
 				r.mute--
 			}
 		}
 	}
-}
-
-// marked says whether the last call of since returned a device.
-func (c *contacts) marked(dev node) bool {
-	d := c.of[dev]
-	return d != nil && d.mark == c.round
 }
 
 // onset is when a suspect's fault began, as well as can be told.
