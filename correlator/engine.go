@@ -168,8 +168,12 @@ type suspect struct {
 	classes []reach
 	inc     *incident
 	dead    bool
+	causes  bool // a state, beside the one that it is
 
-	mark     uint32
+	mark     uint32    // scratch of the solver: met
+	whole    uint32    // with all its signs
+	tied     uint32    // with the states that it could stand behind
+	needed   bool      // as a whole
 	base     float64   // score over all signs
 	weighed  time.Time // when; zero: a sign has changed since
 	score    float64
@@ -941,6 +945,7 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			h.prior -= kindStep * float64(i)
 		}
 	}
+	h.causes = !fault.Harmless && slices.ContainsFunc(fault.Effects, func(f propagation.Effect) bool { return f.State != fault.Is })
 	e.suspects[key] = h
 	// The sign that made it comes first: it fixes the time.
 	for pass := range 2 {
@@ -1055,6 +1060,9 @@ func (e *Engine) bury(h *suspect) {
 	}
 	for c := range h.classes {
 		for _, s := range h.classes[c].signs {
+			if s.owner == h {
+				s.owner = nil
+			}
 			s.links = slices.DeleteFunc(s.links, func(l link) bool { return l.to == h })
 		}
 		h.classes[c].signs = nil

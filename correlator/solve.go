@@ -168,15 +168,20 @@ func (e *Engine) solve() {
 		}
 	}
 	for _, s := range dirty {
-		if s.gone || s.mark == e.epoch {
-			continue
+		for !s.gone && s.mark != e.epoch {
+			signs, suspects := e.component(s)
+			e.lastCost = len(signs) + len(suspects)/4
+			if !e.weigh(signs, suspects) {
+				e.epoch++ // one is blamed that was not looked at as a whole: again, with all of it
+			}
 		}
-		signs, suspects := e.component(s)
-		e.lastCost = len(signs) + len(suspects)/4
-		e.weigh(signs, suspects)
 	}
 }
 
+// component returns what hangs together with a sign: through incidents, through
+// suspects that could be blamed, and through those that could stand behind states
+// that could be. A suspect of a few weak signs ties nothing together, however many
+// parts hang on it.
 func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 	from.mark = e.epoch
 	signs := []*sign{from}
@@ -187,17 +192,35 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 			signs = append(signs, s)
 		}
 	}
-	for i := 0; i < len(signs); i++ {
-		for _, l := range signs[i].links {
-			h := l.to
-			if h.mark == e.epoch || h.dead {
-				continue
-			}
+	meet := func(h *suspect) {
+		if h.mark != e.epoch && !h.dead {
 			h.mark = e.epoch
 			suspects = append(suspects, h)
+		}
+	}
+	met := 0
+	for i := 0; i < len(signs); i++ {
+		for _, l := range signs[i].links {
+			meet(l.to)
+		}
+		for ; met < len(suspects); met++ {
+			h := suspects[met]
+			if !e.conducts(h) {
+				continue
+			}
+			h.whole = e.epoch
 			for c := range h.classes {
 				for _, s := range h.classes[c].signs {
 					add(s)
+					if h.fault.Is == "" {
+						continue
+					}
+					for _, l := range s.links { // who could stand behind this state ties it to others
+						if g := l.to; g.tied != e.epoch && g.causes && !g.dead {
+							g.tied = e.epoch
+							e.states(g, add)
+						}
+					}
 				}
 			}
 		}
@@ -210,6 +233,31 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 	slices.SortFunc(signs, func(a, b *sign) int { return a.seq - b.seq })
 	slices.SortFunc(suspects, func(a, b *suspect) int { return a.seq - b.seq })
 	return signs, suspects
+}
+
+// conducts says whether a suspect could be blamed, or was.
+func (e *Engine) conducts(h *suspect) bool {
+	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
+		if h.base = e.most(h); h.base > 0 {
+			h.base = e.score(h, all)
+		}
+		h.weighed = e.now
+	}
+	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+}
+
+// states visits the signs of g's effects that belong to states which could be blamed.
+func (e *Engine) states(g *suspect, visit func(*sign)) {
+	for c := g.fault.Own(); c < len(g.classes); c++ {
+		for _, s := range g.classes[c].signs {
+			for _, l := range s.links {
+				if h := l.to; h.fault.Is != "" && !h.dead && e.conducts(h) {
+					visit(s)
+					break
+				}
+			}
+		}
+	}
 }
 
 // momentary says whether a sign has not lasted, or not yet.
@@ -409,7 +457,9 @@ func unowned(s *sign) bool { return s.owner == nil }
 
 func all(*sign) bool { return true }
 
-func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
+// weigh decides on a component. It reports whether it could: no when it would blame
+// a suspect that was not taken for one, of which the component lacks signs.
+func (e *Engine) weigh(signs []*sign, suspects []*suspect) bool {
 	for _, s := range signs {
 		s.owner = nil
 	}
@@ -417,12 +467,6 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 	for _, h := range suspects {
 		h.folded, h.lift = nil, 0
 		e.blame(h, false)
-		if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
-			if h.base = e.most(h); h.base > 0 {
-				h.base = e.score(h, unowned)
-			}
-			h.weighed = e.now
-		}
 		if h.score = h.base; h.score > 0 {
 			queue = append(queue, h)
 		}
@@ -447,9 +491,22 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) {
 	if len(accepted) > 0 {
 		accepted = e.contest(e.split(accepted, contenders), contenders)
 		accepted = e.fold(accepted)
+		whole := true
+		for _, h := range accepted {
+			if h.whole != e.epoch {
+				h.needed, whole = true, false
+			}
+		}
+		if !whole {
+			return false
+		}
 		e.attach(signs)
 	}
+	for _, h := range suspects {
+		h.needed = false
+	}
 	e.settle(signs, accepted, suspects)
+	return true
 }
 
 // claim gives h the signs of the classes that it explains.
