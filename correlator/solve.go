@@ -60,6 +60,7 @@ const (
 	spread    = 2.0
 	certainty = 0.97 // the rest is left to causes that the model does not have
 
+	hopeless   = 40.0  // nats behind the first: its share is below 1 in 10^8, and not worth computing
 	suspectMin = 0.005 // half a per cent: less is shown as none
 	scoreUnits = 1e6   // of a nat: scores that differ by less, from adding up in another order, are equal
 )
@@ -238,7 +239,7 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 // conducts says whether a suspect could be blamed, or was.
 func (e *Engine) conducts(h *suspect) bool {
 	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
-		if h.base = e.most(h); h.base > 0 {
+		if h.base = e.most(h, all); h.base > 0 {
 			h.base = e.score(h, all)
 		}
 		h.weighed = e.now
@@ -406,10 +407,10 @@ func (e *Engine) score(h *suspect, pick func(*sign) bool) float64 {
 	return total
 }
 
-// most is what the score of a suspect can be at most: with all signs, and where
+// most is what the score of a suspect over signs can be at most: where
 // nothing that is silent could have spoken. It asks nothing of the parts that are
 // silent, of which a suspect may have thousands.
-func (e *Engine) most(h *suspect) float64 {
+func (e *Engine) most(h *suspect, pick func(*sign) bool) float64 {
 	total := h.prior
 	if h.inc != nil && !h.inc.gone {
 		total += keepBonus
@@ -421,7 +422,7 @@ func (e *Engine) most(h *suspect) float64 {
 		}
 		k, w := 0, 0.0
 		for _, s := range r.signs {
-			if s.said {
+			if s.said && pick(s) {
 				k++
 				w += e.weight(s) - distance(h, s)
 			}
@@ -593,7 +594,7 @@ func (e *Engine) split(accepted, contenders []*suspect) []*suspect {
 		}
 		for _, s := range owned {
 			for _, l := range s.links {
-				if o := l.to; !seen[o] && !o.accepted && !o.dead {
+				if o := l.to; !seen[o] && !o.accepted && !o.dead && o.whole == e.epoch {
 					seen[o] = true
 					if o.score = e.score(o, unowned); o.score > 0 {
 						others = append(others, o)
@@ -1331,7 +1332,9 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 	for _, s := range signs {
 		for _, l := range s.links {
 			if o := l.to; !seen[o] && !o.dead {
-				seen[o] = true
+				if seen[o] = true; e.most(o, mine) < own-hopeless {
+					continue
+				}
 				rivals = append(rivals, rival{o, e.score(o, mine)})
 			}
 		}
