@@ -327,7 +327,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	e := &Engine{
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
-		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{of: map[node]*contact{}, version: 1},
+		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{version: 1},
 		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
 		showing: map[string][]int{},
 	}
@@ -825,7 +825,7 @@ func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, s
 
 // outages returns the last ones of a device.
 func (e *Engine) outages(dev node) (out [2]outage) {
-	if c := e.contact.of[dev]; c != nil {
+	if c := e.contact.of(dev); c != nil {
 		out = c.ways
 	}
 	return out

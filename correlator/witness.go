@@ -78,7 +78,8 @@ type outage struct{ from, to time.Time }
 // contacts are the devices that are lost or were, so that those that matter at a
 // time are found without the others.
 type contacts struct {
-	of      map[node]*contact
+	at      []*contact // by device
+	all     []*contact
 	open    []*contact // one way is lost, or was when this was last looked through
 	back    []comeback
 	version uint64 // changes with each change
@@ -92,12 +93,24 @@ type comeback struct {
 	at time.Time
 }
 
+// of returns what is known of a device, or nil.
+func (c *contacts) of(dev node) *contact {
+	if dev < 0 || int(dev) >= len(c.at) {
+		return nil
+	}
+	return c.at[dev]
+}
+
 // note takes in that ways to a device are lost, or are there again, since obs.
 func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, back bool) {
-	d := c.of[dev]
+	d := c.of(dev)
 	if d == nil {
 		d = &contact{dev: dev}
-		c.of[dev] = d
+		if more := int(dev) + 1 - len(c.at); more > 0 {
+			c.at = append(c.at, make([]*contact, more)...)
+		}
+		c.at[dev] = d
+		c.all = append(c.all, d)
 	}
 	c.version++
 	for i := range d.ways {
@@ -167,18 +180,19 @@ func (d *contact) lost() bool {
 
 // forget drops the devices that are heard again since before t.
 func (c *contacts) forget(t time.Time) {
-	for n, d := range c.of {
-		if !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) }) {
-			d.gone = true
-			delete(c.of, n)
+	c.all = slices.DeleteFunc(c.all, func(d *contact) bool {
+		d.gone = !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) })
+		if d.gone {
+			c.at[d.dev] = nil
 		}
-	}
+		return d.gone
+	})
 	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return b.gone })
 }
 
 // lost says whether a way to a device was closed when its word was due, and is.
 func (e *Engine) lost(dev node, way int, due time.Time) bool {
-	c := e.contact.of[dev]
+	c := e.contact.of(dev)
 	if c == nil || c.ways[way].from.IsZero() || c.ways[way].from.Add(-lossTold).After(due) {
 		return false
 	}
@@ -235,11 +249,11 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
-	if len(e.contact.of) == 0 && h.mutes == [2]uint64{} {
+	if len(e.contact.all) == 0 && h.mutes == [2]uint64{} {
 		return
 	}
 	state := [2]uint64{e.contact.version, e.cuts}
-	if h.mutes == state && (len(e.contact.of) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	if h.mutes == state && (len(e.contact.all) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
 	}
 	h.mutes, h.mutedAt = state, e.now
@@ -264,7 +278,7 @@ func (e *Engine) witness(h *suspect) {
 			if dev == none || dev == own {
 				return false
 			}
-			d := e.contact.of[dev]
+			d := e.contact.of(dev)
 			return d != nil && d.since(onset, e.now) && e.mute(dev, m.By, due, h)
 		}
 		to := e.walk.reach(e.g, h.node, cl)
@@ -276,19 +290,19 @@ func (e *Engine) witness(h *suspect) {
 			}
 		} else {
 			to.lay(e.g)
-			if lost == nil {
-				lost = e.contact.since(onset, e.now)
-			}
-			if len(lost) <= len(to.devices) {
-				for _, dev := range lost {
-					if n := to.of(e.g, dev); n > 0 && silent(dev) {
-						r.mute += n
-					}
-				}
-			} else {
+			if len(to.devices) <= len(e.contact.open)+len(e.contact.back) {
 				for i, dev := range to.devices {
 					if silent(dev) {
 						r.mute += int(to.parts[i])
+					}
+				}
+			} else {
+				if lost == nil {
+					lost = e.contact.since(onset, e.now)
+				}
+				for _, dev := range lost {
+					if n := to.of(e.g, dev); n > 0 && silent(dev) {
+						r.mute += n
 					}
 				}
 			}
