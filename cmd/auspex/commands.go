@@ -413,6 +413,7 @@ func benchCommand() *cobra.Command {
 		ValidArgs: bench.Scenarios(),
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "how many (default: of the scenario)")
+	c.Flags().IntVar(&o.Servers, "servers", 0, "size of the fleet of correlate (default 512)")
 	return c
 }
 
