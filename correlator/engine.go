@@ -302,8 +302,8 @@ type Engine struct {
 	swept     time.Time
 	forgot    time.Time
 
-	fits    map[outcome]float64 // memory of fit
-	weights [][3]float64        // of a sign that has settled, of a young one, and of one that lasts
+	fits    [1 << fitBits]fitted // memory of fit
+	weights [][3]float64         // of a sign that has settled, of a young one, and of one that lasts
 	stats   Stats
 }
 
@@ -328,7 +328,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, fits: map[outcome]float64{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
+		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
 		showing: map[string][]int{},
 	}
 	for f := range model.Faults {

@@ -295,9 +295,17 @@ func (e *Engine) surely(s *sign) bool {
 // outcome is k of k+rest parts that show a class of signs, when late/lateSteps
 // of what does not show yet is due.
 type outcome struct {
-	class   *propagation.Class
+	class   *propagation.Class // never nil
 	k, rest int32
 	late    uint8
+}
+
+// fitBits is the size of the table of fits, 2^fitBits entries of 40 bytes.
+const fitBits = 12
+
+type fitted struct {
+	outcome
+	value float64
 }
 
 // lateSteps is how finely lateness counts, so that few fits are computed.
@@ -320,35 +328,47 @@ func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	return e.fitOf(o) + w
 }
 
+// fitOf is fit without the weights of the signs. A few outcomes are asked for again
+// and again: each has a place in a table, which it may lose to another.
 func (e *Engine) fitOf(o outcome) float64 {
-	v, ok := e.fits[o]
-	if !ok {
-		cl := o.class
-		a, b := betaOf(cl.Share, concentration)
-		missing := float64(o.rest) * float64(o.late) / lateSteps
-		p := math.Exp(logBeta(float64(o.k)+a, missing+b) - logBeta(a, b))
-		if o.k == 0 {
-			v = math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
-		} else {
-			v = math.Log(cl.Shows*p + tiny)
-		}
-		if len(e.fits) > 1<<16 {
-			clear(e.fits)
-		}
-		e.fits[o] = v
+	h := uint64(o.class.ID)<<48 ^ uint64(o.k)<<28 ^ uint64(o.rest)<<5 ^ uint64(o.late) //nolint:gosec // counts
+	p := &e.fits[h*0x9e3779b97f4a7c15>>(64-fitBits)]
+	if p.outcome != o {
+		p.outcome, p.value = o, o.logLikelihood()
 	}
-	return v
+	return p.value
+}
+
+func (o outcome) logLikelihood() float64 {
+	cl := o.class
+	a, b := betaOf(cl.Share, concentration)
+	missing := float64(o.rest) * float64(o.late) / lateSteps
+	p := math.Exp(logBeta(float64(o.k)+a, missing+b) - logBeta(a, b))
+	if o.k == 0 {
+		return math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
+	}
+	return math.Log(cl.Shows*p + tiny)
 }
 
 // late says how much of what has not come since onset is due, in lateSteps: the delay
 // of a sign is taken for exponential with mean soon and a second of transport, and
 // 1-exp(-t/mean) is what should have come. From four means on it rounds to all.
 func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
-	if due := e.now.Sub(onset).Seconds() / (soon.Seconds() + 1); due < 4 {
-		return uint8(math.Round(lateSteps * (1 - math.Exp(-max(due, 0)))))
+	due := float64(e.now.Sub(onset)) / float64(soon+time.Second)
+	if due >= dueBy[lateSteps-1] {
+		return lateSteps
 	}
-	return lateSteps
+	k, _ := slices.BinarySearch(dueBy[:], due)
+	return uint8(k) //nolint:gosec // up to lateSteps
 }
+
+// dueBy is after how many means each of the lateSteps begins.
+var dueBy = func() (out [lateSteps]float64) {
+	for i := range out {
+		out[i] = -math.Log(1 - (float64(i)+0.5)/lateSteps)
+	}
+	return out
+}()
 
 // betaOf returns the parameters of a beta distribution with mean share.
 func betaOf(share, c float64) (a, b float64) { return share * c, (1-share)*c + betaEdge }
@@ -407,6 +427,9 @@ func (e *Engine) score(h *suspect, pick func(*sign) bool) float64 {
 	return total
 }
 
+// silentMost is the fit of a class that does not show where it need not.
+var silentMost = math.Log(1 + unheard)
+
 // most is what the score of a suspect over signs can be at most: where
 // nothing that is silent could have spoken. It asks nothing of the parts that are
 // silent, of which a suspect may have thousands.
@@ -427,7 +450,7 @@ func (e *Engine) most(h *suspect, pick func(*sign) bool) float64 {
 				w += e.weight(s) - distance(h, s)
 			}
 		}
-		v := math.Log(1 + unheard)
+		v := silentMost
 		if k > 0 {
 			v = max(v, e.fitOf(outcome{class: cl, k: int32(k)})+w)
 		}

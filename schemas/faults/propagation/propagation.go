@@ -114,6 +114,7 @@ type Class struct {
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
 	Way            int           // the same number for the same Path
+	ID             int           // of the class among all of the model
 	// Derived classes are not weighed: they tie signs to the fault that follow
 	// from a state, for which a fault of its own stands, or go down with it.
 	Derived bool
@@ -372,7 +373,7 @@ func Parse(doc []byte) (*Model, error) {
 	for i := range m.Signs {
 		m.Signs[i].On = m.shownBy(i)
 	}
-	ways := map[string]int{}
+	ways, id := map[string]int{}, 0
 	for f := range m.Faults {
 		for c := range m.Faults[f].Classes {
 			cl := &m.Faults[f].Classes[c]
@@ -380,7 +381,8 @@ func Parse(doc []byte) (*Model, error) {
 			if _, ok := ways[key]; !ok {
 				ways[key] = len(ways)
 			}
-			cl.Way = ways[key]
+			cl.Way, cl.ID = ways[key], id
+			id++
 		}
 	}
 	return m, nil
