@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -142,6 +143,7 @@ type sign struct {
 	mark  uint32
 	owner *suspect
 	class int
+	at0   int32 // in a group, from 1
 }
 
 // report is one of those that count when a sign comes again and again.
@@ -174,25 +176,23 @@ type suspect struct {
 	whole    uint32    // with all its signs
 	tied     uint32    // with the states that it could stand behind
 	needed   bool      // as a whole
+	round    uint32    // met by around
+	at       int32     // in a group, from 1
 	base     float64   // score over all signs
 	weighed  time.Time // when; zero: a sign has changed since
-	score    float64
 	accepted bool
 	folded   []*suspect
 	lift     float64   // what speaks for it only because it explains the folded
-	mutes    [2]uint64 // state of contact and supply that mute was counted in
+	mutes    uint64    // version of contact that mute was counted in
 	mutedAt  time.Time // when
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
 	n     int
-	mute  int // of them say nothing and could not
+	mute  int           // of them say nothing and could not
+	dark  []solver.Dark // nor could these, without power
 	signs []*sign
-	// scratch of the solver: signs assigned and their weight
-	k       int
-	w       float64
-	claimed bool
 }
 
 // signTable holds the signs that are remembered: by their parts, of which each has
@@ -283,9 +283,7 @@ type Engine struct {
 
 	contact  contacts          // of servers and switches
 	unfed    map[node]*suspect // suppliers that are blamed
-	cuts     uint64            // the suppliers that are blamed, in one number
 	roots    []node            // scratch
-	backing  map[node][]node   // suppliers of a server or switch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 	silences []bool            // by fault: it takes its own device out of contact
 
@@ -302,9 +300,16 @@ type Engine struct {
 	swept     time.Time
 	forgot    time.Time
 
-	fits    [1 << fitBits]fitted // memory of fit
-	weights [][3]float64         // of a sign that has settled, of a young one, and of one that lasts
-	stats   Stats
+	began    time.Time // of the solver's time
+	method   method
+	fits     *solver.Fits
+	supply   solver.Supply
+	classes  arena[solver.Class]
+	evidence arena[solver.Evidence]
+	one      [1]solver.Cause
+	round    uint32
+	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
+	stats    Stats
 }
 
 // Stats counts what an engine did since it was made.
@@ -312,7 +317,9 @@ type Stats struct {
 	Events     uint64 // taken in
 	Duplicates uint64 // dropped, since an event with the id was taken in before
 	Harmless   uint64 // severity info without an end: they speak for nothing
-	Solved     uint64 // groups of signs that were weighed
+	Solved     uint64 // times that what had changed was weighed
+	Weighed    uint64 // suspects, one by one
+	Steps      uint64 // signs, classes and parts that the solver looked at
 	Opened     uint64 // incidents
 	Signs      int    // that are remembered
 	Suspects   int
@@ -328,17 +335,10 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, backing: map[node][]node{},
-		showing: map[string][]int{},
+		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
+		fits: &solver.Fits{},
 	}
-	for f := range model.Faults {
-		fault := &model.Faults[f]
-		for c := fault.Own(); fault.Is != "" && c < len(fault.Classes); c++ {
-			if len(fault.Classes[c].Path) == 0 {
-				e.showing[fault.Is] = append(e.showing[fault.Is], fault.Classes[c].Sign)
-			}
-		}
-	}
+	e.method = solver.NewCover(model, e.fits)
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
 	}
@@ -366,7 +366,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
-	clear(e.backing)
+	e.supply = solver.Supply{Of: map[int32][]int32{}, Behind: map[int32][]int32{}}
 	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
@@ -465,7 +465,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 		obs = ev.Time
 	}
 	if !e.started {
-		e.started, e.now, e.swept, e.forgot = true, obs, obs, obs
+		e.started, e.began, e.now, e.swept, e.forgot = true, obs, obs, obs, obs
 	}
 	if obs.After(e.now) {
 		e.Advance(obs)

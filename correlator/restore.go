@@ -81,7 +81,7 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 				e.now = inc.heard
 			}
 		}
-		e.swept = e.now
+		e.began, e.swept = e.now, e.now
 	}
 	for _, inc := range slices.Clone(e.open) {
 		if len(inc.signs) == 0 {

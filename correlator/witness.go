@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -16,51 +17,34 @@ func (e *Engine) blame(h *suspect, yes bool) {
 		return
 	}
 	switch was := e.unfed[h.node]; {
-	case yes && was != h:
+	case yes:
 		e.unfed[h.node] = h
-	case !yes && was == h:
+	case was == h:
 		delete(e.unfed, h.node)
-	default:
-		return
 	}
-	// 2^64 over the golden ratio spreads neighbours (Knuth, TAOCP 3, 6.4).
-	e.cuts ^= (uint64(h.node) + 1) * 0x9e3779b97f4a7c15 //nolint:gosec // the same set gives the same number
 }
 
 // powerless says whether a device has no power left once also is lost beside
-// all suppliers that are blamed. What the inventory puts on no supplier has power.
+// all suppliers that are blamed.
 func (e *Engine) powerless(dev, also node) bool {
 	if len(e.unfed) == 0 && also == none {
 		return false
 	}
-	in, ok := e.backing[dev]
-	if !ok {
-		in = e.g.suppliers(dev)
-		e.backing[dev] = in
-	}
-	for _, p := range in {
-		if !e.cut(p, also, 0) {
-			return false
-		}
-	}
-	return len(in) > 0
+	e.feed(dev)
+	return e.supply.Dead(dev, func(p node) bool { return p == also || e.unfed[p] != nil })
 }
 
-// cut says whether a supplier is lost, or all that stand behind it are.
-func (e *Engine) cut(p, also node, depth int) bool {
-	if p == also || e.unfed[p] != nil {
-		return true
-	}
-	in := e.g.links[linkPowers].in[p]
-	if len(in) == 0 || depth > maxChain {
+// without says whether a part has no power once g is lost: the last of its
+// suppliers takes it along.
+func (e *Engine) without(n node, g *suspect) bool {
+	dev := e.g.server(n)
+	if dev == none || !e.powerless(dev, g.node) {
 		return false
 	}
-	for _, q := range in {
-		if !e.cut(q, also, depth+1) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(e.supply.Of[dev], func(p node) bool {
+		o := e.unfed[p]
+		return o != nil && o != g && !g.onset.IsZero() && o.onset.After(g.onset)
+	})
 }
 
 // contact is since when a device was not heard, and when it was again: through
@@ -206,13 +190,11 @@ func (e *Engine) lost(dev node, way int, due time.Time) bool {
 // mute says whether a device could not have told of a sign by the time it was
 // due, were h the cause: without power, without contact, or cut off.
 func (e *Engine) mute(dev node, by propagation.Contact, due time.Time, h *suspect) bool {
-	also := none
-	if h.fault.Together > 0 {
-		also = h.node
-	}
-	if (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, also) {
-		return true
-	}
+	return e.closed(dev, by, due) || (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, alone(h))
+}
+
+// closed says whether a device could not have told of a sign, whether or not it has power.
+func (e *Engine) closed(dev node, by propagation.Contact, due time.Time) bool {
 	if e.g.kindOf(dev) == schemas.KindSwitch {
 		return e.lost(dev, 0, due)
 	}
@@ -249,14 +231,13 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
-	if len(e.contact.all) == 0 && h.mutes == [2]uint64{} {
+	if len(e.contact.all) == 0 && h.mutes == 0 {
 		return
 	}
-	state := [2]uint64{e.contact.version, e.cuts}
-	if h.mutes == state && (len(e.contact.all) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	if h.mutes == e.contact.version && (len(e.contact.all) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
 	}
-	h.mutes, h.mutedAt = state, e.now
+	h.mutes, h.mutedAt = e.contact.version, e.now
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
@@ -265,7 +246,7 @@ func (e *Engine) witness(h *suspect) {
 	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
-		r.mute = 0
+		r.mute, r.dark = 0, r.dark[:0]
 		m := &e.model.Signs[cl.Sign]
 		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
@@ -274,45 +255,57 @@ func (e *Engine) witness(h *suspect) {
 		if cl.Before > cl.Within { // it comes first
 			due = onset.Add(-cl.Before)
 		}
-		silent := func(dev node) bool {
+		count := func(dev node, n int) { // n parts of dev more that are silent
 			if dev == none || dev == own {
-				return false
+				return
 			}
 			d := e.contact.of(dev)
-			return d != nil && d.since(onset, e.now) && e.mute(dev, m.By, due, h)
+			if d == nil || !d.since(onset, e.now) {
+				return
+			}
+			if e.closed(dev, m.By, due) {
+				r.mute += n
+				return
+			}
+			if !e.lost(dev, 0, due) && !e.lost(dev, 1, due) {
+				return
+			}
+			i := slices.IndexFunc(r.dark, func(d solver.Dark) bool { return d.Device == dev })
+			if i < 0 {
+				e.feed(dev)
+				i = len(r.dark)
+				r.dark = append(r.dark, solver.Dark{Device: dev})
+			}
+			r.dark[i].Parts += n
 		}
 		to := e.walk.reach(e.g, h.node, cl)
 		if len(to.nodes) <= few {
 			for _, n := range to.nodes {
-				if silent(e.g.server(n)) {
-					r.mute++
-				}
+				count(e.g.server(n), 1)
 			}
 		} else {
 			to.lay(e.g)
 			if len(to.devices) <= len(e.contact.open)+len(e.contact.back) {
 				for i, dev := range to.devices {
-					if silent(dev) {
-						r.mute += int(to.parts[i])
-					}
+					count(dev, int(to.parts[i]))
 				}
 			} else {
 				if lost == nil {
 					lost = e.contact.since(onset, e.now)
 				}
 				for _, dev := range lost {
-					if n := to.of(e.g, dev); n > 0 && silent(dev) {
-						r.mute += n
+					if n := to.of(e.g, dev); n > 0 {
+						count(dev, n)
 					}
 				}
 			}
 		}
-		if r.mute == 0 {
+		if r.mute == 0 && len(r.dark) == 0 {
 			continue
 		}
 		for _, s := range r.signs { // who speaks all the same is no silent witness
-			if s.said && silent(e.g.server(s.node)) {
-				r.mute--
+			if s.said {
+				count(e.g.server(s.node), -1)
 			}
 		}
 	}
