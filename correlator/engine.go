@@ -176,6 +176,7 @@ type suspect struct {
 	whole    uint32    // with all its signs
 	tied     uint32    // with the states that it could stand behind
 	needed   bool      // as a whole
+	counted  bool      // the parts of the classes
 	round    uint32    // met by around
 	at       int32     // in a group, from 1
 	base     float64   // score over all signs
@@ -189,7 +190,7 @@ type suspect struct {
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
-	n     int
+	n     int           // once it is counted
 	mute  int           // of them say nothing and could not
 	dark  []solver.Dark // nor could these, without power
 	signs []*sign
@@ -198,8 +199,9 @@ type reach struct {
 // signTable holds the signs that are remembered: by their parts, of which each has
 // few, and all.
 type signTable struct {
-	of  []*sign // by node, the first of a list
-	all []*sign
+	of    []*sign // by node, the first of a list
+	all   []*sign
+	kinds []int // how many there are, by kind
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -219,6 +221,10 @@ func (t *signTable) add(s *sign) {
 		t.of = append(t.of, make([]*sign, more)...)
 	}
 	s.next, t.of[s.node] = t.of[s.node], s
+	if more := s.kind + 1 - len(t.kinds); more > 0 {
+		t.kinds = append(t.kinds, make([]int, more)...)
+	}
+	t.kinds[s.kind]++
 	s.slot = len(t.all)
 	t.all = append(t.all, s)
 }
@@ -230,6 +236,7 @@ func (t *signTable) remove(s *sign) {
 			continue
 		}
 		*p, s.next = s.next, nil
+		t.kinds[s.kind]--
 		last := len(t.all) - 1
 		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
 		t.all[last], t.all = nil, t.all[:last]
@@ -336,7 +343,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: map[uint64]struct{}{}, seed: maphash.MakeSeed(), contact: contacts{version: 1},
 		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
-		fits: &solver.Fits{},
+		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
 	e.method = solver.NewCover(model, e.fits)
 	for f := range model.Faults {
@@ -953,15 +960,16 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			cl := &fault.Classes[c]
 			at := because.at
 			if !cl.Jobs {
-				r := e.walk.reach(e.g, key.node, cl)
-				h.classes[c].n = len(r.nodes)
-				if pass == 0 {
-					if because.kind == cl.Sign && r.has(because.node) {
+				left := e.signs.kinds[cl.Sign]
+				if because.kind == cl.Sign {
+					if left--; pass == 0 && e.walk.reach(e.g, key.node, cl).has(because.node) {
 						e.link(h, c, because)
 					}
+				}
+				if pass == 0 || left == 0 {
 					continue
 				}
-				for _, n := range r.nodes {
+				for _, n := range e.walk.reach(e.g, key.node, cl).nodes {
 					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
 					}
@@ -1048,6 +1056,19 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 			if s := e.signs.get(n, cl.Sign); s != nil {
 				e.link(h, c, s)
 			}
+		}
+	}
+}
+
+// count says of how many parts each class of a suspect could be heard, once that matters.
+func (e *Engine) count(h *suspect) {
+	if h.counted {
+		return
+	}
+	h.counted = true
+	for c := range h.classes {
+		if cl := &h.fault.Classes[c]; !cl.Jobs {
+			h.classes[c].n = len(e.walk.reach(e.g, h.node, cl).nodes)
 		}
 	}
 }

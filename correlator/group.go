@@ -72,6 +72,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	for c := range h.classes {
 		r := &h.classes[c]
 		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
+		if !h.counted {
+			x.Classes[c].Parts = 1 // for all that is known there are some
+		}
 		if len(r.signs) == 0 {
 			continue
 		}
@@ -102,6 +105,7 @@ func (e *Engine) conducts(h *suspect) bool {
 		e.evidence.reset()
 		x := e.layout(h, outside)
 		if h.base = e.fits.Bound(&x, nil); h.base > 0 {
+			e.count(h)
 			e.witness(h)
 			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply, Lost: e.blamed(h)}
@@ -148,6 +152,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	g.Lost = e.blamed(nil)
 	g.Causes = make([]solver.Cause, 0, len(g.suspects))
 	for _, h := range g.suspects {
+		e.count(h)
 		e.witness(h)
 		x := e.layout(h, index)
 		if h.tied == e.epoch && h.causes {
