@@ -6,13 +6,6 @@ import (
 	"auspex/correlator/solver"
 )
 
-// method decides which causes explain a group of signs, and how sure that is.
-type method interface {
-	solver.Method
-	Score(g *solver.Group, h int32) float64
-	Posterior(g *solver.Group, root int32, owner []int32, of solver.State) solver.Posterior
-}
-
 // question is what the solver is asked, with whose it is.
 type question struct {
 	solver.Group
@@ -109,7 +102,7 @@ func (e *Engine) conducts(h *suspect) bool {
 			e.witness(h)
 			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply, Lost: e.blamed(h)}
-			h.base = e.method.Score(&g, 0)
+			h.base = e.cover.Score(&g, 0)
 		}
 		h.weighed = e.now
 	}

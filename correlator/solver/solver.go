@@ -149,9 +149,14 @@ type State struct {
 	Lift   float64 // what speaks for it only because it explains these
 }
 
-// Method explains groups.
+// Method explains groups. The same group has the same answers; a method need not be
+// safe for concurrent use.
 type Method interface {
+	// Explain says which causes explain the signs of a group.
 	Explain(g *Group) Explanation
+	// Posterior weighs the root of an explanation, with the owners of the signs and
+	// what was decided on it, against all other causes of the group.
+	Posterior(g *Group, root int32, owner []int32, of State) Posterior
 }
 
 // The numbers below that name no source are not derived: they were chosen by hand,
