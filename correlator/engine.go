@@ -100,6 +100,7 @@ type Engine struct {
 	epoch     uint32
 	swept     time.Time
 	forgot    time.Time
+	strangers int // names from which on those that nobody uses are forgotten
 
 	began    time.Time // of the solver's time
 	cover    *solver.Cover

@@ -15,20 +15,26 @@ type node = int32
 
 const none node = -1
 
-// names gives numbers to resources; it only grows, so that what the engine
-// remembers outlives a change of the inventory.
+// names gives numbers to resources, for longer than an inventory lasts, so that what
+// the engine remembers outlives a change of it.
 type names struct {
 	number map[string]node
 	name   []string
+	free   []node // numbers of names that were forgotten
 }
 
 func (n *names) of(id string) node {
 	if k, ok := n.number[id]; ok {
 		return k
 	}
-	k := node(len(n.name))
+	k := node(len(n.name)) //nolint:gosec // a number of nodes
+	if last := len(n.free) - 1; last >= 0 {
+		k, n.free = n.free[last], n.free[:last]
+		n.name[k] = id
+	} else {
+		n.name = append(n.name, id)
+	}
 	n.number[id] = k
-	n.name = append(n.name, id)
 	return k
 }
 
@@ -69,6 +75,7 @@ type graph struct {
 	*names
 	kinds    kindTable
 	kind     []uint8
+	known    []bool // to the inventory
 	parent   []node
 	children [][]node
 	attrs    []map[string]string
@@ -216,7 +223,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	for i := range t.Resources {
 		r := &t.Resources[i]
 		n := g.number[r.ID]
-		g.kind[n], g.attrs[n] = g.kinds.of(r.Kind), r.Attrs
+		g.kind[n], g.attrs[n], g.known[n] = g.kinds.of(r.Kind), r.Attrs, true
 	}
 	for i := range t.Resources {
 		r := &t.Resources[i]
@@ -224,9 +231,16 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 		if r.Parent == "" || !ok {
 			continue
 		}
-		n := g.number[r.ID]
-		if g.parent[n] == none && !g.isAncestor(n, p) {
+		if n := g.number[r.ID]; g.parent[n] == none {
 			g.parent[n] = p
+		}
+	}
+	g.cutCircles()
+	placed := make([]bool, len(g.name))
+	for i := range t.Resources {
+		n := g.number[t.Resources[i].ID]
+		if p := g.parent[n]; p != none && !placed[n] {
+			placed[n] = true
 			g.children[p] = append(g.children[p], n)
 		}
 	}
@@ -251,6 +265,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 func (g *graph) grow() {
 	for len(g.kind) < len(g.name) {
 		g.kind = append(g.kind, 0)
+		g.known = append(g.known, false)
 		g.parent = append(g.parent, none)
 		g.children = append(g.children, nil)
 		g.attrs = append(g.attrs, nil)
@@ -278,14 +293,25 @@ func (g *graph) ensure(id string) node {
 	return n
 }
 
-func (g *graph) isAncestor(a, of node) bool {
-	for i := 0; of != none && i < 64; i++ {
-		if of == a {
-			return true
+// cutCircles makes trees of what is part of what: in a circle, the part that was named
+// last is part of nothing.
+func (g *graph) cutCircles() {
+	met := make([]int32, len(g.parent)) // the walk that met a node, from 1
+	for from := range g.parent {
+		n, walk := node(from), int32(from+1) //nolint:gosec // numbers of nodes
+		for n != none && met[n] == 0 {
+			met[n] = walk
+			n = g.parent[n]
 		}
-		of = g.parent[of]
+		if n == none || met[n] != walk {
+			continue
+		}
+		last := n
+		for m := g.parent[n]; m != n; m = g.parent[m] {
+			last = max(last, m)
+		}
+		g.parent[last] = none
 	}
-	return false
 }
 
 // setWorkloads replaces the workloads.
@@ -361,6 +387,19 @@ func (g *graph) server(n node) node {
 	}
 	g.device[n] = d
 	return d
+}
+
+// forget frees the numbers of what the inventory does not know and nobody uses.
+func (g *graph) forget(used func(node) bool) {
+	for id, n := range g.number {
+		if g.known[n] || g.jobs[n] != nil || g.jobsAt[n] != nil || used(n) {
+			continue
+		}
+		delete(g.number, id)
+		g.name[n], g.kind[n], g.device[n] = "", 0, unset
+		g.free = append(g.free, n)
+	}
+	slices.Sort(g.free) // not in the order of a map
 }
 
 // setKind says what a resource is that the inventory does not know.
@@ -446,6 +485,7 @@ type walker struct {
 	work  int     // nodes that the last walk went over
 	near  reached // the last short way
 	key   []byte  // scratch
+	chain []node  // suppliers that were met
 }
 
 // forward returns the nodes that a path reaches from n at t. The result is
@@ -589,6 +629,7 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 				p = g.parent[p]
 			}
 		case propagation.Feeds:
+			w.chain = append(w.chain[:0], n)
 			w.feeds(g, n, kind, 0)
 		case propagation.Fed:
 			w.fed(g, n, kind)
@@ -642,7 +683,8 @@ func (w *walker) feeds(g *graph, n node, kind uint8, depth int) {
 		case d != none && g.kind[d] == kind:
 			w.add(d)
 		case d == none && len(g.links[linkPowers].out[t]) > 0:
-			if depth < maxChain {
+			if depth < maxChain && !slices.Contains(w.chain, t) {
+				w.chain = append(w.chain, t)
 				w.feeds(g, t, kind, depth+1)
 			}
 		case d == none:

@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"slices"
 	"time"
 
 	"auspex/correlator/solver"
@@ -192,6 +193,7 @@ func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]s
 			}
 			out[i] = append(out[i], x)
 		}
+		slices.SortFunc(out[i], func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
 	}
 	return out
 }

@@ -504,25 +504,77 @@ func (e *Engine) job(id string) node {
 	return n
 }
 
+// maxUnknown is how many types and codes that the model does not know are told apart.
+// Some devices put numbers into codes, and each would be a kind for good.
+const maxUnknown = 4096
+
+// unknownKind returns a pseudo kind for what the model does not know: by type and code,
+// and where those are too many by type alone, and then as one.
 func (e *Engine) unknownKind(ev *schemas.Event) int {
-	k := laneKey{ev.Type, ev.Code}
-	v, ok := e.unknown[k]
-	if !ok {
-		v = len(e.model.Signs) + len(e.unknown)
-		e.unknown[k] = v
+	for i, k := range [3]laneKey{{ev.Type, ev.Code}, {typ: ev.Type}, {}} {
+		v, ok := e.unknown[k]
+		if !ok && len(e.unknown) < (i+1)*maxUnknown {
+			v, ok = len(e.model.Signs)+len(e.unknown), true
+			e.unknown[k] = v
+		}
+		if ok {
+			return v
+		}
 	}
-	return v
+	return len(e.model.Signs) // not reached: the last has room
 }
 
 func (e *Engine) lane(ev *schemas.Event) int32 {
 	k := laneKey{ev.Type, ev.Code}
 	v, ok := e.laneIndex[k]
+	if !ok && len(e.lanes) >= 4*maxUnknown {
+		k.code = "" // of so many, codes do not say anything
+		v, ok = e.laneIndex[k]
+	}
 	if !ok {
 		v = int32(len(e.lanes))
 		e.laneIndex[k] = v
 		e.lanes = append(e.lanes, k)
 	}
 	return v
+}
+
+// forgetNames frees what was kept of resources that the inventory does not know, and of
+// which nothing is heard any more: some devices make up names.
+func (e *Engine) forgetNames() {
+	if len(e.g.number) < e.strangers {
+		return
+	}
+	used := map[node]bool{}
+	keep := func(s *sign) {
+		used[s.node] = true
+		for i := range s.facts {
+			used[s.facts[i].about] = true
+		}
+	}
+	for _, s := range e.signs.all {
+		keep(s)
+	}
+	for _, inc := range slices.Concat(e.open, e.changed) {
+		used[inc.where] = true
+		for _, s := range inc.signs {
+			keep(s)
+		}
+		if inc.root != nil {
+			used[inc.root.node] = true
+		}
+	}
+	for k := range e.suspects {
+		used[k.node] = true
+	}
+	for n := range e.byJob {
+		used[n] = true
+	}
+	for _, c := range e.contact.all {
+		used[c.dev] = true
+	}
+	e.g.forget(func(n node) bool { return used[n] })
+	e.strangers = 2*len(e.g.number) + maxUnknown
 }
 
 // drop forgets a sign and the suspects that nothing else speaks for.
@@ -582,6 +634,7 @@ func (e *Engine) forgetOld() {
 		}
 	}
 	e.contact.forget(e.now.Add(-contactKept))
+	e.forgetNames()
 	e.dirty = slices.DeleteFunc(e.dirty, func(s *sign) bool { return s.gone })
 }
 

@@ -647,7 +647,8 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 		in := x.Effects[i]
 		s.work += len(in)
 		list = slices.DeleteFunc(list, func(h int32) bool {
-			return !slices.ContainsFunc(in, func(p Part) bool { return p.Node == s.Causes[h].Node })
+			_, ok := slices.BinarySearchFunc(in, s.Causes[h].Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) })
+			return !ok
 		})
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {

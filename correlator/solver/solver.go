@@ -63,7 +63,7 @@ type Cause struct {
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
-	Effects              [][]Part      // by effect of the fault; nil where none of its states is in the group
+	Effects              [][]Part      // by effect of the fault, by node; nil where it could bring none about
 }
 
 // Class is what speaks for one class of a cause's signs.
