@@ -6,4 +6,4 @@ import (
 )
 
 // Read reads a batch as Follow does.
-func Read(b Bus, w *auspexv1.Batch) { b.read(w, func(control.Heard) {}) }
+func Read(b Bus, w *auspexv1.Batch) { b.read(w, func(control.Observation) {}) }

@@ -34,13 +34,13 @@ type Bus struct {
 var _ control.Life = Bus{}
 
 // Follow implements [control.Life]. It begins at the newest messages.
-func (b Bus) Follow(ctx context.Context, device string, hear func(control.Heard)) error {
+func (b Bus) Follow(ctx context.Context, device string, observe func(control.Observation)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	topics := []string{schemas.TopicTelemetry, schemas.TopicEvents}
 	errs := make(chan error, len(topics))
 	for _, topic := range topics {
-		go func() { errs <- b.follow(ctx, topic, device, hear) }()
+		go func() { errs <- b.follow(ctx, topic, device, observe) }()
 	}
 	var first error
 	for range topics {
@@ -52,7 +52,7 @@ func (b Bus) Follow(ctx context.Context, device string, hear func(control.Heard)
 	return first
 }
 
-func (b Bus) follow(ctx context.Context, topic, device string, hear func(control.Heard)) error {
+func (b Bus) follow(ctx context.Context, topic, device string, observe func(control.Observation)) error {
 	n, err := b.Bus.Partitions(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("follow %s of %s: %w", topic, device, err)
@@ -67,7 +67,7 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 			if wire.Decode(m.Value, &batch) != nil { // it says nothing; others report it
 				continue
 			}
-			b.read(&batch, hear)
+			b.read(&batch, observe)
 		}
 		return nil
 	})
@@ -75,7 +75,7 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 
 // read hands over each part of a batch once, with the newest of its times, and
 // each event.
-func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
+func (b Bus) read(w *auspexv1.Batch, observe func(control.Observation)) {
 	observed := time.Unix(0, w.GetObserved())
 	newest := map[cmdb.Placement]int64{}
 	note := func(p cmdb.Placement, at int64) {
@@ -86,7 +86,7 @@ func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 	b.samples(w, note)
 	b.gpus(w, note)
 	for p, at := range newest {
-		hear(control.Heard{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed})
+		observe(control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed})
 	}
 	for _, e := range w.GetEvents() {
 		ev := schemas.EventFromWire(e)
@@ -100,7 +100,7 @@ func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 			ev.Severity = schemas.SeverityError
 		}
 		p := b.Placer.Event(&ev)
-		hear(control.Heard{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev})
+		observe(control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev})
 	}
 }
 

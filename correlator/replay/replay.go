@@ -58,16 +58,11 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	p := textfile.NewProgress(o.Stderr, o.Stdout)
 	defer p.Clear()
 	o.Stderr = p.Words(o.Stderr)
-	topology, bad, err := readTopology(o)
+	topology, bad, err := o.ReadTopology()
 	if err != nil {
 		return res, err
 	}
 	res.Bad += bad
-	in, err := textfile.Open(o.Events, o.Stdin, o.MaxSize)
-	if err != nil {
-		return res, fmt.Errorf("read events: %w", err)
-	}
-	defer func() { _ = in.Close() }()
 	if err := textfile.NotAnInput(o.Out, o.Topology, o.Events, o.Metrics); err != nil {
 		return res, err
 	}
@@ -104,17 +99,7 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 		engine.Add(ev)
 		return write()
 	}
-	name, lines, badLines := textfile.Name(o.Events), 0, 0
-	err = textfile.EachLine(ctx, name, p.Reading(name, in), func(n int, line []byte, lerr error) error {
-		lines++
-		var ev schemas.Event
-		if lerr == nil {
-			ev, lerr = parseEvent(line)
-		}
-		if lerr != nil {
-			badLines++
-			return o.bad(name, n, lerr)
-		}
+	bad, err = o.EachEvent(ctx, p, func(ev *schemas.Event) error {
 		seen := ev.Observed
 		if seen.IsZero() {
 			seen = ev.Time
@@ -125,13 +110,12 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 			}
 			derived = derived[1:]
 		}
-		return add(&ev)
+		return add(ev)
 	})
-	res.Bad += badLines
+	res.Bad += bad
 	if err != nil {
 		return res, err
 	}
-	o.sum(name, badLines, lines)
 	for i := range derived {
 		if err := add(&derived[i]); err != nil {
 			return res, err
@@ -144,6 +128,33 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	}
 	res.Incidents = len(ids)
 	return res, nil
+}
+
+// EachEvent hands out the events of the file in its order and returns how many
+// lines were bad; they are named, as Run says.
+func (o *Options) EachEvent(ctx context.Context, p *textfile.Progress, visit func(*schemas.Event) error) (bad int, err error) {
+	in, err := textfile.Open(o.Events, o.Stdin, o.MaxSize)
+	if err != nil {
+		return 0, fmt.Errorf("read events: %w", err)
+	}
+	defer func() { _ = in.Close() }()
+	name, lines := textfile.Name(o.Events), 0
+	err = textfile.EachLine(ctx, name, p.Reading(name, in), func(n int, line []byte, lerr error) error {
+		lines++
+		var ev schemas.Event
+		if lerr == nil {
+			ev, lerr = parseEvent(line)
+		}
+		if lerr != nil {
+			bad++
+			return o.bad(name, n, lerr)
+		}
+		return visit(&ev)
+	})
+	if err == nil {
+		o.sum(name, bad, lines)
+	}
+	return bad, err
 }
 
 // bad reports a bad line, and stops the replay when it is strict.
@@ -219,9 +230,9 @@ func parseEvent(line []byte) (schemas.Event, error) {
 	return ev, nil
 }
 
-// readTopology keeps what does not fit together: the correlator makes the best of
-// a link to nowhere.
-func readTopology(o Options) (*schemas.Topology, int, error) {
+// ReadTopology reads the inventory and returns how much of it was bad. It keeps what
+// does not fit together: the correlator makes the best of a link to nowhere.
+func (o *Options) ReadTopology() (*schemas.Topology, int, error) {
 	t, problems, err := cmdb.ReadRecords(o.Topology, o.Stdin)
 	if err != nil {
 		return nil, 0, err

@@ -1,0 +1,200 @@
+package learn
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/schemas"
+)
+
+// Relations of the inventory over which trouble is looked for, in the order of
+// [Found.Relations].
+var Relations = []string{"self", "supplier", "supplied", "network", "nvlink", "job"}
+
+const (
+	relSupplier = iota // what powers or cools the place
+	relSupplied        // what it powers or cools
+	relNetwork
+	relNVLink
+	relJob // of a workload: what it runs on
+)
+
+// Proposal is an edge of a site, for a person to accept.
+type Proposal struct {
+	Cause   string  `json:"cause"` // type of event, with the code where that says what happened
+	Effect  string  `json:"effect"`
+	Over    []Share `json:"over"`    // relations from the cause's place to the effect's, the likeliest first
+	LagS    float64 `json:"lag_s"`   // mean, seconds
+	Share   float64 `json:"share"`   // effects of one cause, on average
+	Effects float64 `json:"effects"` // that were most likely brought about by the cause
+	Times   int     `json:"times"`   // at which that was seen; effects that come soon after one another are one
+	Gain    float64 `json:"gain"`    // nats; the surer, the more
+}
+
+// Share is how much of an edge runs over a relation.
+type Share struct {
+	Relation string  `json:"relation"`
+	Share    float64 `json:"share"`
+}
+
+const (
+	leastShare = 0.05 // of an edge is named with its relation
+	leastTimes = 3    // once is chance, twice may be
+)
+
+// Site collects what has been seen on a site.
+type Site struct {
+	device map[string]string
+	number map[string]int32 // of places
+	places Places
+	kinds  map[string]int32
+	names  []string
+	events []Occurrence
+	origin time.Time
+}
+
+// NewSite lays out an inventory: a place is a server, a switch or a resource that is
+// part of neither.
+func NewSite(t *schemas.Topology) *Site {
+	s := &Site{device: map[string]string{}, number: map[string]int32{}, kinds: map[string]int32{}}
+	parent, kind := map[string]string{}, map[string]string{}
+	children := map[string][]string{}
+	for _, r := range t.Resources {
+		parent[r.ID], kind[r.ID] = r.Parent, r.Kind
+		children[r.Parent] = append(children[r.Parent], r.ID)
+	}
+	for _, r := range t.Resources {
+		s.device[r.ID] = r.ID
+		for id, n := r.ID, 0; id != "" && n < maxDepth; id, n = parent[id], n+1 {
+			if k := kind[id]; k == schemas.KindServer || k == schemas.KindSwitch {
+				s.device[r.ID] = id
+				break
+			}
+		}
+	}
+	// within visits the devices in a place such as a rack, else the place itself.
+	var within func(id string, depth int, visit func(string))
+	within = func(id string, depth int, visit func(string)) {
+		if d := s.device[id]; kind[d] == schemas.KindServer || kind[d] == schemas.KindSwitch || len(children[id]) == 0 {
+			visit(cmp.Or(d, id))
+			return
+		}
+		visit(id)
+		for _, c := range children[id] {
+			if depth < maxDepth {
+				within(c, depth+1, visit)
+			}
+		}
+	}
+	for _, l := range t.Links {
+		switch l.Kind {
+		case schemas.LinkPowers, schemas.LinkCools:
+			from := s.place(l.From)
+			within(l.To, 0, func(to string) {
+				s.join(s.place(to), relSupplier, from)
+				s.join(from, relSupplied, s.place(to))
+			})
+		case schemas.LinkNetwork, schemas.LinkNVLink:
+			r := relNetwork
+			if l.Kind == schemas.LinkNVLink {
+				r = relNVLink
+			}
+			a, b := s.place(l.From), s.place(l.To)
+			s.join(a, r, b)
+			s.join(b, r, a)
+		}
+	}
+	for _, w := range t.Workloads {
+		job := s.place(w.ID)
+		for _, r := range w.Resources {
+			s.join(job, relJob, s.place(r))
+		}
+	}
+	for _, p := range s.places {
+		for r := range p {
+			slices.Sort(p[r])
+			p[r] = slices.Compact(p[r])
+		}
+	}
+	return s
+}
+
+// maxDepth is how deep an inventory may be; it may run in circles.
+const maxDepth = 32
+
+func (s *Site) place(resource string) int32 {
+	id := cmp.Or(s.device[resource], resource)
+	n, ok := s.number[id]
+	if !ok {
+		n = int32(len(s.places))
+		s.number[id] = n
+		s.places = append(s.places, make([][]int32, len(Relations)-1))
+	}
+	return n
+}
+
+func (s *Site) join(to int32, relation int, from int32) {
+	if to != from {
+		s.places[to][relation] = append(s.places[to][relation], from)
+	}
+}
+
+// Add takes in an event that says that something is wrong; all-clears and
+// information are left out.
+func (s *Site) Add(e *schemas.Event) {
+	if e.State == schemas.StateCleared || e.Severity.Rank() < schemas.SeverityWarning.Rank() {
+		return
+	}
+	at := e.Observed
+	if at.IsZero() {
+		at = e.Time
+	}
+	if s.origin.IsZero() {
+		s.origin = at
+	}
+	name := e.Type
+	switch e.Type {
+	case schemas.EventGPUXID, schemas.EventNVSwitchSXid, schemas.EventBMCSEL:
+		name = strings.TrimSuffix(e.Type+"/"+e.Code, "/")
+	}
+	k, ok := s.kinds[name]
+	if !ok {
+		k = int32(len(s.names))
+		s.kinds[name] = k
+		s.names = append(s.names, name)
+	}
+	s.events = append(s.events, Occurrence{k, s.place(e.Resource), at.Sub(s.origin).Seconds()})
+}
+
+// Events is how many events were taken in.
+func (s *Site) Events() int { return len(s.events) }
+
+// Propose returns the edges between the kinds of events that the site has seen, the
+// surest first. Only the end of ctx is an error.
+func (s *Site) Propose(ctx context.Context) ([]Proposal, error) {
+	found, err := Edges(ctx, s.events, len(s.names), s.places, Prior{})
+	if err != nil {
+		return nil, err
+	}
+	out := []Proposal{}
+	for _, e := range found.Edges {
+		if e.Occasions < leastTimes {
+			continue
+		}
+		p := Proposal{
+			Cause: s.names[e.Cause], Effect: s.names[e.Effect],
+			LagS: e.Lag, Share: e.Share, Effects: e.Effects, Times: e.Occasions, Gain: e.Gain,
+		}
+		for r, share := range e.Over {
+			if share >= leastShare {
+				p.Over = append(p.Over, Share{Relations[r], share})
+			}
+		}
+		slices.SortStableFunc(p.Over, func(a, b Share) int { return cmp.Compare(b.Share, a.Share) })
+		out = append(out, p)
+	}
+	return out, nil
+}
