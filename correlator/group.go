@@ -102,12 +102,20 @@ func (e *Engine) conducts(h *suspect) bool {
 			e.count(h)
 			e.witness(h)
 			e.one[0] = e.layout(h, outside)
-			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply, Lost: e.blamed(h)}
+			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
+			if dark(h) {
+				g.Lost = e.blamed(h)
+			}
 			h.base = e.cover.Score(&g, 0)
 		}
 		h.weighed = e.now
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+}
+
+// dark says whether a suspect has parts that are silent only if they have no power.
+func dark(h *suspect) bool {
+	return slices.ContainsFunc(h.classes, func(r reach) bool { return len(r.dark) > 0 })
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
@@ -143,7 +151,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		}
 	}
 	index := func(s *sign) int32 { return s.at0 - 1 }
-	g.Lost = e.blamed(nil)
+	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
 	g.Causes = make([]solver.Cause, 0, len(g.suspects))
 	for _, h := range g.suspects {
 		e.count(h)
@@ -152,6 +160,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		if h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
+		lost = lost || x.Effects != nil || dark(h)
 		g.Causes = append(g.Causes, x)
 	}
 	g.Signs = make([]solver.Sign, len(signs))
@@ -168,6 +177,9 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 			e.feed(x.Device)
 		}
 		g.Signs[i] = x
+	}
+	if lost {
+		g.Lost = e.blamed(nil)
 	}
 	for _, s := range signs {
 		s.at0 = 0
