@@ -16,7 +16,7 @@ import (
 
 // correlateStorm judges a recorded storm as replay does, without files.
 func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
-	peer, err := StartPeer(ctx, PeerStorm, StormOptions{Servers: 512, Events: b.n, Seed: 1}, b.err)
+	peer, err := StartPeer(ctx, PeerStorm, StormOptions{Servers: b.servers, Events: b.n, Seed: 1}, b.err)
 	if err != nil {
 		return res, err
 	}
@@ -80,7 +80,7 @@ func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
 	}
 	share := float64(right) / float64(max(len(storm.Faults), 1))
 	res.Detail = map[string]any{
-		"faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share, "events_in_no_incident": lost,
+		"servers": b.servers, "faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share, "events_in_no_incident": lost,
 	}
 	if taken := engine.Stats().Events; taken != uint64(len(storm.Events)) {
 		return res, fmt.Errorf("%d of %d events were taken in", taken, len(storm.Events))

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,8 +25,9 @@ import (
 
 // Options says how much to measure.
 type Options struct {
-	N     int     // what the scenario counts; 0 is the scenario's default
-	Build Builder // of the product that is measured
+	N       int     // what the scenario counts; 0 is the scenario's default
+	Servers int     // of the fleet, where the scenario lets one choose; 0 is 512
+	Build   Builder // of the product that is measured
 }
 
 // scenario is one measurement. It checks what it measured: a result that lacks
@@ -69,6 +71,9 @@ func Run(ctx context.Context, o Options, names []string, out, errw io.Writer) er
 	if o.N < 0 {
 		return fmt.Errorf("%w: n is %d, and must not be negative", usage.Err, o.N)
 	}
+	if o.Servers < 0 {
+		return fmt.Errorf("%w: %d servers are too few", usage.Err, o.Servers)
+	}
 	if len(names) == 0 {
 		names = Scenarios()
 	}
@@ -86,7 +91,7 @@ func Run(ctx context.Context, o Options, names []string, out, errw io.Writer) er
 	}
 	var errs []error
 	for _, name := range names {
-		cmd := exec.CommandContext(ctx, self, "bench", name, "--n", strconv.Itoa(o.N))
+		cmd := exec.CommandContext(ctx, self, "bench", name, "--n", strconv.Itoa(o.N), "--servers", strconv.Itoa(o.Servers))
 		cmd.Stdout, cmd.Stderr = out, errw
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 2 * stopBound
@@ -108,7 +113,7 @@ func benchOne(ctx context.Context, o Options, name string, out, errw io.Writer) 
 		return fmt.Errorf("bench %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bencher{name: name, build: o.Build, n: s.n, dir: dir, err: errw}
+	b := &bencher{name: name, build: o.Build, n: s.n, servers: cmp.Or(o.Servers, 512), dir: dir, err: errw}
 	if o.N > 0 {
 		b.n = o.N
 	}
@@ -127,11 +132,12 @@ const stopBound = 4 * time.Second
 
 // bencher is what a scenario works with.
 type bencher struct {
-	name  string
-	build Builder
-	n     int
-	dir   string // empty at the start, removed at the end
-	err   io.Writer
+	name    string
+	build   Builder
+	n       int
+	servers int
+	dir     string // empty at the start, removed at the end
+	err     io.Writer
 }
 
 func (b *bencher) path(name string) string { return filepath.Join(b.dir, name) }

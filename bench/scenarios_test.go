@@ -23,6 +23,7 @@ func TestBenchKnowsEveryScenarioOfTheContract(t *testing.T) {
 func TestBenchRefusesWhatItCannotMeasure(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"an unknown scenario": func() error { return Run(t.Context(), Options{}, []string{"pipelin"}, io.Discard, io.Discard) },
+		"a negative fleet":    func() error { return Run(t.Context(), Options{Servers: -1}, nil, io.Discard, io.Discard) },
 		"a negative number":   func() error { return Run(t.Context(), Options{N: -1}, nil, io.Discard, io.Discard) },
 	} {
 		t.Run(name, func(t *testing.T) {

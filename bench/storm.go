@@ -55,8 +55,8 @@ type stormMaker struct {
 	fault  *StormFault
 }
 
-// NewStorm makes faults one after the other, minutes apart as in a fleet of
-// thousands: feeds that drop with all that hangs on them, GPUs that fall off the
+// NewStorm makes faults one after the other, minutes apart in a fleet of 512 and as
+// much nearer as a fleet is larger: feeds that drop with all that hangs on them, GPUs that fall off the
 // bus, jobs that crash on many nodes, cables, and events that mean nothing.
 func NewStorm(o StormOptions) Storm {
 	m := &stormMaker{rng: rand.New(rand.NewPCG(o.Seed, 0x570a)), at: time.Now().UTC().Add(-24 * time.Hour)} //nolint:gosec // no secret
@@ -86,7 +86,7 @@ func NewStorm(o StormOptions) Storm {
 		for range m.rng.IntN(4) {
 			m.noise(m.rng.IntN(o.Servers))
 		}
-		m.at = m.at.Add(time.Duration(60+m.rng.IntN(240)) * time.Second)
+		m.at = m.at.Add(time.Duration(60+m.rng.IntN(240)) * time.Second * 512 / time.Duration(o.Servers))
 	}
 	slices.SortStableFunc(m.s.Events, func(a, b schemas.Event) int { return a.Observed.Compare(b.Observed) })
 	return m.s

@@ -845,7 +845,7 @@ func (e *Engine) supplies(of []node, root *suspect) (all, lost, mute int) {
 				continue
 			}
 			all++
-			if s := e.signs[signKey{psu, int32(kind)}]; s != nil && s.said && s.up {
+			if s := e.signs.get(psu, kind); s != nil && s.said && s.up {
 				lost++
 			} else if e.mute(dev, e.model.Signs[kind].By, due, root) {
 				mute++

@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"encoding/binary"
 	"slices"
 	"time"
 
@@ -14,20 +15,26 @@ type node = int32
 
 const none node = -1
 
-// names gives numbers to resources; it only grows, so that what the engine
-// remembers outlives a change of the inventory.
+// names gives numbers to resources, for longer than an inventory lasts, so that what
+// the engine remembers outlives a change of it.
 type names struct {
 	number map[string]node
 	name   []string
+	free   []node // numbers of names that were forgotten
 }
 
 func (n *names) of(id string) node {
 	if k, ok := n.number[id]; ok {
 		return k
 	}
-	k := node(len(n.name))
+	k := node(len(n.name)) //nolint:gosec // a number of nodes
+	if last := len(n.free) - 1; last >= 0 {
+		k, n.free = n.free[last], n.free[:last]
+		n.name[k] = id
+	} else {
+		n.name = append(n.name, id)
+	}
 	n.number[id] = k
-	n.name = append(n.name, id)
 	return k
 }
 
@@ -68,6 +75,7 @@ type graph struct {
 	*names
 	kinds    kindTable
 	kind     []uint8
+	known    []bool // to the inventory
 	parent   []node
 	children [][]node
 	attrs    []map[string]string
@@ -77,8 +85,40 @@ type graph struct {
 	whole    map[node][]*workload // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
+	ways    [][]step
 	reached map[reachKey]*reached
-	held    int // nodes in reached
+	middle  map[string]*reached // by the rest of a way and where it sets out from
+	held    int                 // nodes in reached
+}
+
+// step is a step of a way, with the number that its kind has here.
+type step struct {
+	op   propagation.Op
+	kind uint8
+}
+
+// compile lays out a way through the inventory.
+func (g *graph) compile(path []propagation.Step) []step {
+	out := make([]step, len(path))
+	for i, s := range path {
+		out[i] = step{s.Op, g.kinds.of(s.Kind)}
+	}
+	return out
+}
+
+// learn compiles the ways of a model.
+func (g *graph) learn(m *propagation.Model) {
+	for f := range m.Faults {
+		for c := range m.Faults[f].Classes {
+			cl := &m.Faults[f].Classes[c]
+			for len(g.ways) <= cl.Way {
+				g.ways = append(g.ways, nil)
+			}
+			if g.ways[cl.Way] == nil {
+				g.ways[cl.Way] = g.compile(cl.Path)
+			}
+		}
+	}
 }
 
 // reachKey names the nodes that a way reaches from a node.
@@ -96,7 +136,8 @@ type reached struct {
 	parts   []int32
 }
 
-// few nodes are looked through faster than sorted.
+// few nodes are looked through faster than sorted, and walked to again faster than
+// remembered.
 const few = 16
 
 func (r *reached) has(n node) bool {
@@ -109,16 +150,8 @@ func (r *reached) has(n node) bool {
 	return contains(r.sorted, n)
 }
 
-// of returns how many of the nodes are part of a device.
-func (r *reached) of(g *graph, dev node) (n int) {
-	if len(r.nodes) <= few {
-		for _, x := range r.nodes {
-			if g.server(x) == dev {
-				n++
-			}
-		}
-		return n
-	}
+// lay sorts the devices that the nodes are part of.
+func (r *reached) lay(g *graph) {
 	if r.devices == nil {
 		all := make([]node, 0, len(r.nodes))
 		for _, x := range r.nodes {
@@ -134,6 +167,19 @@ func (r *reached) of(g *graph, dev node) (n int) {
 			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
 		}
 	}
+}
+
+// of returns how many of the nodes are part of a device.
+func (r *reached) of(g *graph, dev node) (n int) {
+	if len(r.nodes) <= few {
+		for _, x := range r.nodes {
+			if g.server(x) == dev {
+				n++
+			}
+		}
+		return n
+	}
+	r.lay(g)
 	if i, ok := slices.BinarySearch(r.devices, dev); ok {
 		return int(r.parts[i])
 	}
@@ -141,7 +187,7 @@ func (r *reached) of(g *graph, dev node) (n int) {
 }
 
 const (
-	maxReached = 1 << 21 // nodes that are remembered as reached, 8 MiB
+	maxReached = 1 << 23 // nodes that are remembered as reached, 32 MiB
 	maxChain   = 8       // suppliers one behind the other
 	unset      = none - 1
 )
@@ -165,7 +211,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
-		reached: map[reachKey]*reached{},
+		reached: map[reachKey]*reached{}, middle: map[string]*reached{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -177,7 +223,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	for i := range t.Resources {
 		r := &t.Resources[i]
 		n := g.number[r.ID]
-		g.kind[n], g.attrs[n] = g.kinds.of(r.Kind), r.Attrs
+		g.kind[n], g.attrs[n], g.known[n] = g.kinds.of(r.Kind), r.Attrs, true
 	}
 	for i := range t.Resources {
 		r := &t.Resources[i]
@@ -185,9 +231,16 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 		if r.Parent == "" || !ok {
 			continue
 		}
-		n := g.number[r.ID]
-		if g.parent[n] == none && !g.isAncestor(n, p) {
+		if n := g.number[r.ID]; g.parent[n] == none {
 			g.parent[n] = p
+		}
+	}
+	g.cutCircles()
+	placed := make([]bool, len(g.name))
+	for i := range t.Resources {
+		n := g.number[t.Resources[i].ID]
+		if p := g.parent[n]; p != none && !placed[n] {
+			placed[n] = true
 			g.children[p] = append(g.children[p], n)
 		}
 	}
@@ -212,6 +265,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 func (g *graph) grow() {
 	for len(g.kind) < len(g.name) {
 		g.kind = append(g.kind, 0)
+		g.known = append(g.known, false)
 		g.parent = append(g.parent, none)
 		g.children = append(g.children, nil)
 		g.attrs = append(g.attrs, nil)
@@ -239,14 +293,25 @@ func (g *graph) ensure(id string) node {
 	return n
 }
 
-func (g *graph) isAncestor(a, of node) bool {
-	for i := 0; of != none && i < 64; i++ {
-		if of == a {
-			return true
+// cutCircles makes trees of what is part of what: in a circle, the part that was named
+// last is part of nothing.
+func (g *graph) cutCircles() {
+	met := make([]int32, len(g.parent)) // the walk that met a node, from 1
+	for from := range g.parent {
+		n, walk := node(from), int32(from+1) //nolint:gosec // numbers of nodes
+		for n != none && met[n] == 0 {
+			met[n] = walk
+			n = g.parent[n]
 		}
-		of = g.parent[of]
+		if n == none || met[n] != walk {
+			continue
+		}
+		last := n
+		for m := g.parent[n]; m != n; m = g.parent[m] {
+			last = max(last, m)
+		}
+		g.parent[last] = none
 	}
-	return false
 }
 
 // setWorkloads replaces the workloads.
@@ -322,6 +387,19 @@ func (g *graph) server(n node) node {
 	}
 	g.device[n] = d
 	return d
+}
+
+// forget frees the numbers of what the inventory does not know and nobody uses.
+func (g *graph) forget(used func(node) bool) {
+	for id, n := range g.number {
+		if g.known[n] || g.jobs[n] != nil || g.jobsAt[n] != nil || used(n) {
+			continue
+		}
+		delete(g.number, id)
+		g.name[n], g.kind[n], g.device[n] = "", 0, unset
+		g.free = append(g.free, n)
+	}
+	slices.Sort(g.free) // not in the order of a map
 }
 
 // setKind says what a resource is that the inventory does not know.
@@ -400,64 +478,111 @@ func (g *graph) jobAt(n node, t time.Time) *workload {
 // walker holds the buffers of a walk.
 type walker struct {
 	a, b  []node
+	from  []node // of a step to several kinds
+	all   []node
 	met   []uint32 // by node: the round in which it was last met
 	round uint32
+	work  int     // nodes that the last walk went over
+	near  reached // the last short way
+	key   []byte  // scratch
+	chain []node  // suppliers that were met
 }
 
 // forward returns the nodes that a path reaches from n at t. The result is
 // valid until the next walk.
-func (w *walker) forward(g *graph, n node, path []propagation.Step, t time.Time) []node {
-	w.a = append(w.a[:0], n)
-	for _, s := range path {
-		w.step(g, s.Op, g.kinds.of(s.Kind), t)
+func (w *walker) forward(g *graph, n node, way []step, t time.Time) []node {
+	w.a, w.work = append(w.a[:0], n), 0
+	for _, s := range way {
+		w.step(g, s.op, s.kind, t)
+		w.work += len(w.a)
 	}
 	return w.a
 }
 
-// reach is forward for a way that ends in no workload, remembered.
+// reach is forward for a way that ends in no workload. What goes over many parts is
+// remembered, the rest is valid until the next call: a fleet has a few large hubs,
+// and millions of short ways.
 func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
+	way := g.ways[c.Way]
+	if len(way) == 0 {
+		w.near = reached{nodes: append(w.near.nodes[:0], n)}
+		return &w.near
+	}
 	k := reachKey{n, int32(c.Way)}
-	r := g.reached[k]
-	if r != nil {
+	if r := g.reached[k]; r != nil {
 		return r
+	}
+	r := w.walk(g, n, way, c.Way)
+	if r != &w.near {
+		g.reached[k] = r
+	}
+	return r
+}
+
+// walk is reach for what is not remembered. All leaf switches lead to the same
+// spines, so where a way comes together the rest of it is walked once.
+func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
+	w.a, w.work = append(w.a[:0], n), 0
+	var keys []string
+	for i, s := range way {
+		w.step(g, s.op, s.kind, time.Time{})
+		w.work += len(w.a)
+		if s.op != propagation.Up || i+1 == len(way) || i == 0 || len(w.a) > few {
+			continue
+		}
+		w.key = binary.AppendUvarint(w.key[:0], uint64(id)) //nolint:gosec // not negative
+		w.key = append(w.key, byte(i))
+		for _, n := range w.a {
+			w.key = binary.NativeEndian.AppendUint32(w.key, uint32(n)) //nolint:gosec // not negative
+		}
+		if r := g.middle[string(w.key)]; r != nil {
+			return r
+		}
+		keys = append(keys, string(w.key))
+	}
+	if w.work <= 2*few {
+		w.near = reached{nodes: append(w.near.nodes[:0], w.a...)}
+		return &w.near
 	}
 	if g.held > maxReached {
 		clear(g.reached)
+		clear(g.middle)
 		g.held = 0
 	}
-	r = &reached{nodes: slices.Clone(w.forward(g, n, c.Path, time.Time{}))}
-	g.reached[k] = r
+	r := &reached{nodes: slices.Clone(w.a)}
 	g.held += 3*len(r.nodes) + 16
+	for _, k := range keys {
+		g.middle[k] = r
+	}
 	return r
 }
 
 // backward returns the nodes of one of kinds from which the path reaches n.
 // Paths that end in workloads cannot be walked backward.
-func (w *walker) backward(g *graph, n node, path []propagation.Step, kinds []uint8) []node {
-	w.a = append(w.a[:0], n)
+func (w *walker) backward(g *graph, n node, path []step, kinds []uint8) []node {
 	if len(path) > 0 {
 		end := path[len(path)-1]
-		if g.kindOf(n) != end.Kind || end.Op == propagation.Loose && !g.loose(n) {
+		if g.kind[n] != end.kind || end.op == propagation.Loose && !g.loose(n) {
 			return nil
 		}
 	}
+	w.a = append(w.a[:0], n)
 	for i := len(path) - 1; i >= 0; i-- {
 		if i > 0 {
-			w.step(g, inverse[path[i].Op], g.kinds.of(path[i-1].Kind), time.Time{})
+			w.step(g, inverse[path[i].op], path[i-1].kind, time.Time{})
 			continue
 		}
 		if len(kinds) == 1 {
-			w.step(g, inverse[path[0].Op], kinds[0], time.Time{})
+			w.step(g, inverse[path[0].op], kinds[0], time.Time{})
 			break
 		}
-		start := append([]node(nil), w.a...)
-		var all []node
+		w.from, w.all = append(w.from[:0], w.a...), w.all[:0]
 		for _, k := range kinds {
-			w.a = append(w.a[:0], start...)
-			w.step(g, inverse[path[0].Op], k, time.Time{})
-			all = append(all, w.a...)
+			w.a = append(w.a[:0], w.from...)
+			w.step(g, inverse[path[0].op], k, time.Time{})
+			w.all = append(w.all, w.a...)
 		}
-		w.a = append(w.a[:0], all...)
+		w.a = append(w.a[:0], w.all...)
 	}
 	if len(path) > 0 {
 		return w.a
@@ -504,6 +629,7 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 				p = g.parent[p]
 			}
 		case propagation.Feeds:
+			w.chain = append(w.chain[:0], n)
 			w.feeds(g, n, kind, 0)
 		case propagation.Fed:
 			w.fed(g, n, kind)
@@ -557,7 +683,8 @@ func (w *walker) feeds(g *graph, n node, kind uint8, depth int) {
 		case d != none && g.kind[d] == kind:
 			w.add(d)
 		case d == none && len(g.links[linkPowers].out[t]) > 0:
-			if depth < maxChain {
+			if depth < maxChain && !slices.Contains(w.chain, t) {
+				w.chain = append(w.chain, t)
 				w.feeds(g, t, kind, depth+1)
 			}
 		case d == none:

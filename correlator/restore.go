@@ -34,7 +34,7 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	}
 	e.restoring, e.owner = false, nil
 	var all []*sign
-	for _, s := range e.signs {
+	for _, s := range e.signs.all {
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b *sign) int { return a.seq - b.seq })
@@ -62,7 +62,7 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 				e.now = inc.heard
 			}
 		}
-		e.swept = e.now
+		e.began, e.swept = e.now, e.now
 	}
 	for _, inc := range slices.Clone(e.open) {
 		if len(inc.signs) == 0 {
@@ -87,7 +87,7 @@ func (e *Engine) Live() map[string]bool {
 			live[s.facts[i].id] = true
 		}
 	}
-	for _, s := range e.signs {
+	for _, s := range e.signs.all {
 		keep(s)
 	}
 	for _, inc := range e.open {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -16,60 +17,170 @@ func (e *Engine) blame(h *suspect, yes bool) {
 		return
 	}
 	switch was := e.unfed[h.node]; {
-	case yes && was != h:
+	case yes:
 		e.unfed[h.node] = h
-	case !yes && was == h:
+	case was == h:
 		delete(e.unfed, h.node)
-	default:
-		return
 	}
-	// 2^64 over the golden ratio spreads neighbours (Knuth, TAOCP 3, 6.4).
-	e.cuts ^= (uint64(h.node) + 1) * 0x9e3779b97f4a7c15 //nolint:gosec // the same set gives the same number
 }
 
 // powerless says whether a device has no power left once also is lost beside
-// all suppliers that are blamed. What the inventory puts on no supplier has power.
+// all suppliers that are blamed.
 func (e *Engine) powerless(dev, also node) bool {
 	if len(e.unfed) == 0 && also == none {
 		return false
 	}
-	in, ok := e.backing[dev]
-	if !ok {
-		in = e.g.suppliers(dev)
-		e.backing[dev] = in
-	}
-	for _, p := range in {
-		if !e.cut(p, also, 0) {
-			return false
-		}
-	}
-	return len(in) > 0
+	e.feed(dev)
+	return e.supply.Dead(dev, func(p node) bool { return p == also || e.unfed[p] != nil })
 }
 
-// cut says whether a supplier is lost, or all that stand behind it are.
-func (e *Engine) cut(p, also node, depth int) bool {
-	if p == also || e.unfed[p] != nil {
-		return true
-	}
-	in := e.g.links[linkPowers].in[p]
-	if len(in) == 0 || depth > maxChain {
+// without says whether a part has no power once g is lost: the last of its
+// suppliers takes it along.
+func (e *Engine) without(n node, g *suspect) bool {
+	dev := e.g.server(n)
+	if dev == none || !e.powerless(dev, g.node) {
 		return false
 	}
-	for _, q := range in {
-		if !e.cut(q, also, depth+1) {
-			return false
+	return !slices.ContainsFunc(e.supply.Of[dev], func(p node) bool {
+		o := e.unfed[p]
+		return o != nil && o != g && !g.onset.IsZero() && o.onset.After(g.onset)
+	})
+}
+
+// contact is since when a device was not heard, and when it was again: through
+// its own system and through its board controller.
+type contact struct {
+	dev  node
+	ways [2]outage
+	open bool   // in contacts.open
+	gone bool   // forgotten
+	mark uint32 // scratch of contacts.since
+}
+
+type outage struct{ from, to time.Time }
+
+// contacts are the devices that are lost or were, so that those that matter at a
+// time are found without the others.
+type contacts struct {
+	at      []*contact // by device
+	all     []*contact
+	open    []*contact // one way is lost, or was when this was last looked through
+	back    []comeback
+	version uint64 // changes with each change
+	round   uint32
+	list    []node // scratch
+}
+
+// comeback is a device that was heard again; at is the time of the engine.
+type comeback struct {
+	*contact
+	at time.Time
+}
+
+// of returns what is known of a device, or nil.
+func (c *contacts) of(dev node) *contact {
+	if dev < 0 || int(dev) >= len(c.at) {
+		return nil
+	}
+	return c.at[dev]
+}
+
+// note takes in that ways to a device are lost, or are there again, since obs.
+func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, back bool) {
+	d := c.of(dev)
+	if d == nil {
+		d = &contact{dev: dev}
+		if more := int(dev) + 1 - len(c.at); more > 0 {
+			c.at = append(c.at, make([]*contact, more)...)
+		}
+		c.at[dev] = d
+		c.all = append(c.all, d)
+	}
+	c.version++
+	for i := range d.ways {
+		switch o := &d.ways[i]; {
+		case ways&(1<<i) == 0:
+		case back:
+			o.to = obs
+			c.back = append(c.back, comeback{d, now})
+		case o.from.IsZero() || !o.to.IsZero():
+			*o = outage{from: obs}
+			if !d.open {
+				d.open = true
+				c.open = append(c.open, d)
+			}
 		}
 	}
-	return true
+}
+
+// since returns the devices to which a way is lost now, or was after t or within
+// the last backAgain, in no order. The result is valid until the next call.
+func (c *contacts) since(t, now time.Time) []node {
+	c.round++
+	out := c.list[:0]
+	add := func(d *contact) {
+		if d.mark != c.round && d.since(t, now) {
+			d.mark = c.round
+			out = append(out, d.dev)
+		}
+	}
+	open := c.open[:0]
+	for _, d := range c.open {
+		if d.open = !d.gone && d.lost(); d.open {
+			open = append(open, d)
+			add(d)
+		}
+	}
+	clear(c.open[len(open):])
+	c.open = open
+	oldest := now.Add(-backAgain)
+	if t.Before(oldest) {
+		oldest = t
+	}
+	for i := len(c.back) - 1; i >= 0 && c.back[i].at.After(oldest); i-- {
+		if d := c.back[i]; !d.gone {
+			add(d.contact)
+		}
+	}
+	c.list = out
+	return out
+}
+
+// since says whether a way is lost now, or was after t or within the last backAgain.
+func (d *contact) since(t, now time.Time) bool {
+	for i := range d.ways {
+		o := &d.ways[i]
+		if !o.from.IsZero() && (o.to.IsZero() || now.Sub(o.to) < backAgain || o.to.After(t)) {
+			return true
+		}
+	}
+	return false
+}
+
+// lost says whether one of the ways is lost now.
+func (d *contact) lost() bool {
+	return !d.ways[0].from.IsZero() && d.ways[0].to.IsZero() || !d.ways[1].from.IsZero() && d.ways[1].to.IsZero()
+}
+
+// forget drops the devices that are heard again since before t.
+func (c *contacts) forget(t time.Time) {
+	c.all = slices.DeleteFunc(c.all, func(d *contact) bool {
+		d.gone = !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) })
+		if d.gone {
+			c.at[d.dev] = nil
+		}
+		return d.gone
+	})
+	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return b.gone })
 }
 
 // lost says whether a way to a device was closed when its word was due, and is.
 func (e *Engine) lost(dev node, way int, due time.Time) bool {
-	c, ok := e.contact[dev]
-	if !ok || c[way].from.IsZero() || c[way].from.Add(-lossTold).After(due) {
+	c := e.contact.of(dev)
+	if c == nil || c.ways[way].from.IsZero() || c.ways[way].from.Add(-lossTold).After(due) {
 		return false
 	}
-	to := c[way].to
+	to := c.ways[way].to
 	if way == 0 { // what a system would have said while it was down is never said
 		return to.IsZero() || to.After(due)
 	}
@@ -79,13 +190,11 @@ func (e *Engine) lost(dev node, way int, due time.Time) bool {
 // mute says whether a device could not have told of a sign by the time it was
 // due, were h the cause: without power, without contact, or cut off.
 func (e *Engine) mute(dev node, by propagation.Contact, due time.Time, h *suspect) bool {
-	also := none
-	if h.fault.Together > 0 {
-		also = h.node
-	}
-	if (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, also) {
-		return true
-	}
+	return e.closed(dev, by, due) || (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, alone(h))
+}
+
+// closed says whether a device could not have told of a sign, whether or not it has power.
+func (e *Engine) closed(dev node, by propagation.Contact, due time.Time) bool {
 	if e.g.kindOf(dev) == schemas.KindSwitch {
 		return e.lost(dev, 0, due)
 	}
@@ -122,61 +231,84 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *Engine) witness(h *suspect) {
-	if len(e.contact) == 0 && h.mutes == [2]uint64{} {
+	if len(e.contact.all) == 0 && h.mutes == 0 {
 		return
 	}
-	state := [2]uint64{e.contacts, e.cuts}
-	if h.mutes == state && (len(e.contact) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	if h.mutes == e.contact.version && (len(e.contact.all) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
 		return
 	}
-	h.mutes, h.mutedAt = state, e.now
+	h.mutes, h.mutedAt = e.contact.version, e.now
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
-	if e.silences(h.fault) {
+	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
 	}
 	onset := e.onset(h)
-	lost := e.devices[:0]
-	for dev, c := range e.contact {
-		for _, o := range c {
-			if dev != own && !o.from.IsZero() && (o.to.IsZero() || e.now.Sub(o.to) < backAgain || o.to.After(onset)) {
-				lost = append(lost, dev)
-				break
-			}
-		}
-	}
-	slices.Sort(lost) // not in the order of a map
-	e.devices = lost
+	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
-		r.mute = 0
+		r.mute, r.dark = 0, r.dark[:0]
 		m := &e.model.Signs[cl.Sign]
-		if len(lost) == 0 || cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
+		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
 		}
 		due := onset.Add(cl.Soon)
 		if cl.Before > cl.Within { // it comes first
 			due = onset.Add(-cl.Before)
 		}
-		to := e.walk.reach(e.g, h.node, cl)
-		for _, dev := range lost {
-			if n := to.of(e.g, dev); n > 0 && e.mute(dev, m.By, due, h) {
+		count := func(dev node, n int) { // n parts of dev more that are silent
+			if dev == none || dev == own {
+				return
+			}
+			d := e.contact.of(dev)
+			if d == nil || !d.since(onset, e.now) {
+				return
+			}
+			if e.closed(dev, m.By, due) {
 				r.mute += n
+				return
+			}
+			if !e.lost(dev, 0, due) && !e.lost(dev, 1, due) {
+				return
+			}
+			i := slices.IndexFunc(r.dark, func(d solver.Dark) bool { return d.Device == dev })
+			if i < 0 {
+				e.feed(dev)
+				i = len(r.dark)
+				r.dark = append(r.dark, solver.Dark{Device: dev})
+			}
+			r.dark[i].Parts += n
+		}
+		to := e.walk.reach(e.g, h.node, cl)
+		if len(to.nodes) <= few {
+			for _, n := range to.nodes {
+				count(e.g.server(n), 1)
+			}
+		} else {
+			to.lay(e.g)
+			if len(to.devices) <= len(e.contact.open)+len(e.contact.back) {
+				for i, dev := range to.devices {
+					count(dev, int(to.parts[i]))
+				}
+			} else {
+				if lost == nil {
+					lost = e.contact.since(onset, e.now)
+				}
+				for _, dev := range lost {
+					if n := to.of(e.g, dev); n > 0 {
+						count(dev, n)
+					}
+				}
 			}
 		}
-		if r.mute == 0 {
+		if r.mute == 0 && len(r.dark) == 0 {
 			continue
 		}
 		for _, s := range r.signs { // who speaks all the same is no silent witness
-			if dev := e.g.server(s.node); s.said && dev != none && contains(lost, dev) && e.mute(dev, m.By, due, h) {
-				r.mute--
+			if s.said {
+				count(e.g.server(s.node), -1)
 			}
 		}
 	}
-}
-
-func contains(sorted []node, n node) bool {
-	_, ok := slices.BinarySearch(sorted, n)
-	return ok
 }
 
 // onset is when a suspect's fault began, as well as can be told.
@@ -188,12 +320,13 @@ func (e *Engine) onset(h *suspect) time.Time {
 }
 
 // silences says whether a fault takes its own device out of contact.
-func (e *Engine) silences(f *propagation.Fault) bool {
-	for i := range f.Effects {
-		p := f.Effects[i].Path
-		if len(e.showing[f.Effects[i].State]) > 0 && (len(p) == 0 || len(p) == 1 && p[0].Op == propagation.Up) {
-			return true
-		}
-	}
-	return false
+func silences(f *propagation.Fault, showing map[string][]int) bool {
+	return slices.ContainsFunc(f.Effects, func(x propagation.Effect) bool {
+		return len(showing[x.State]) > 0 && (len(x.Path) == 0 || len(x.Path) == 1 && x.Path[0].Op == propagation.Up)
+	})
+}
+
+func contains(sorted []node, n node) bool {
+	_, ok := slices.BinarySearch(sorted, n)
+	return ok
 }

@@ -446,6 +446,7 @@ func benchCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "size of the scenario (default: its own)")
 	c.AddCommand(benchStormsCommand())
+	c.Flags().IntVar(&o.Servers, "servers", 0, "size of the fleet of correlate (default 512)")
 	return c
 }
 

@@ -811,7 +811,7 @@ func (l *loader) finish() {
 			m.Signs[s.Of].Each = true
 		}
 	}
-	ways := map[string]int{}
+	ways, id := map[string]int{}, 0
 	for f := range m.Faults {
 		for c := range m.Faults[f].Classes {
 			cl := &m.Faults[f].Classes[c]
@@ -819,7 +819,8 @@ func (l *loader) finish() {
 			if _, ok := ways[key]; !ok {
 				ways[key] = len(ways)
 			}
-			cl.Way = ways[key]
+			cl.Way, cl.ID = ways[key], id
+			id++
 		}
 	}
 }

@@ -123,6 +123,7 @@ type Class struct {
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
 	Way            int           // the same number for the same Path
+	ID             int           // of the class among all of the model
 	// Derived classes are not weighed: they tie signs to the fault that follow
 	// from a state, for which a fault of its own stands, or go down with it.
 	Derived bool

@@ -1,0 +1,346 @@
+package correlator
+
+import (
+	"slices"
+	"time"
+
+	"auspex/correlator/solver"
+)
+
+// question is what the solver is asked, with whose it is.
+type question struct {
+	solver.Group
+	suspects []*suspect // of the causes
+	// of a decision that is weighed again:
+	root  int32
+	owner []int32
+	state solver.State
+}
+
+// lateSteps is how finely lateness counts.
+const lateSteps = solver.LateSteps
+
+// span is a time as the solver has it.
+func (e *Engine) span(t time.Time) time.Duration { return t.Sub(e.began) }
+
+// late says how much of what has not come since onset is due, in lateSteps.
+func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
+	return solver.Late(e.now.Sub(onset), soon)
+}
+
+// fit returns the log-likelihood of k signs that are worth w in class c of h.
+func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
+	cl, r := &h.fault.Classes[c], &h.classes[c]
+	return e.fits.Fit(cl, k, r.n-e.silent(h, r)-k, e.late(e.onset(h), cl.Soon)) + w
+}
+
+// silent counts the parts of a class that could not speak, with the suppliers that are blamed now.
+func (e *Engine) silent(h *suspect, r *reach) int {
+	n := r.mute
+	for _, d := range r.dark {
+		if e.powerless(d.Device, alone(h)) {
+			n += d.Parts
+		}
+	}
+	return n
+}
+
+// alone is what is lost when h is to blame, where that is a supplier.
+func alone(h *suspect) node {
+	if h.fault.Together > 0 {
+		return h.node
+	}
+	return none
+}
+
+// layout lays a suspect out for the solver. Signs are named by their index, where index
+// knows one.
+func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
+	x := solver.Cause{
+		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
+		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
+	}
+	if h.inc != nil && !h.inc.gone {
+		x.Kept = h.inc.seq
+	}
+	for c := range h.classes {
+		r := &h.classes[c]
+		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
+		if !h.counted {
+			x.Classes[c].Parts = 1 // for all that is known there are some
+		}
+		if len(r.signs) == 0 {
+			continue
+		}
+		ev := e.evidence.take(len(r.signs))
+		for i, s := range r.signs {
+			ev[i] = solver.Evidence{Sign: index(s), Said: s.said}
+			if s.said {
+				ev[i].Gain = e.weight(s)
+				if !h.onset.IsZero() {
+					ev[i].Gain -= solver.Lag(s.at.Sub(h.onset))
+				}
+			}
+			ev[i].Taken = ev[i].Sign == solver.None && s.owner != nil
+		}
+		x.Classes[c].Evidence = ev
+	}
+	return x
+}
+
+// outside names no sign.
+func outside(*sign) int32 { return solver.None }
+
+// conducts says whether a suspect could be blamed, or was.
+func (e *Engine) conducts(h *suspect) bool {
+	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
+		e.stats.Weighed++
+		e.classes.reset()
+		e.evidence.reset()
+		x := e.layout(h, outside)
+		if h.base = e.fits.Bound(&x, nil); h.base > 0 {
+			e.count(h)
+			e.witness(h)
+			e.one[0] = e.layout(h, outside)
+			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
+			if dark(h) {
+				g.Lost = e.blamed(h)
+			}
+			h.base = e.cover.Score(&g, 0)
+		}
+		h.weighed = e.now
+	}
+	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+}
+
+// dark says whether a suspect has parts that are silent only if they have no power.
+func dark(h *suspect) bool {
+	return slices.ContainsFunc(h.classes, func(r reach) bool { return len(r.dark) > 0 })
+}
+
+// blamed returns the suppliers that are blamed, but for those that stand in the group
+// that is decided, or but for one suspect.
+func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
+	for _, h := range e.unfed {
+		if h == but || but == nil && h.at != 0 {
+			continue
+		}
+		out = append(out, solver.Supplier{
+			Node: h.node, Parent: e.g.parent[h.node], Fault: h.fault, Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(),
+		})
+	}
+	return out // the order does not matter: it is a set
+}
+
+// question lays out signs and those of the suspects that have a say.
+func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool) *question {
+	e.classes.reset()
+	e.evidence.reset()
+	g := &question{Group: solver.Group{Now: e.span(e.now), Supply: e.supply}}
+	for i, s := range signs {
+		s.at0 = int32(i + 1) //nolint:gosec // an index
+	}
+	powered := len(e.unfed) > 0
+	states := map[string]bool{}
+	for _, h := range suspects {
+		if say(h) {
+			g.suspects = append(g.suspects, h)
+			h.at = int32(len(g.suspects)) //nolint:gosec // an index
+			powered = powered || h.fault.Together > 0
+			states[h.fault.Is] = states[h.fault.Is] || h.fault.Is != "" && h.whole == e.epoch
+		}
+	}
+	index := func(s *sign) int32 { return s.at0 - 1 }
+	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
+	g.Causes = make([]solver.Cause, 0, len(g.suspects))
+	for _, h := range g.suspects {
+		e.count(h)
+		e.witness(h)
+		x := e.layout(h, index)
+		if h.tied == e.epoch && h.causes {
+			x.Effects = e.effects(h, states, powered)
+		}
+		lost = lost || x.Effects != nil || dark(h)
+		g.Causes = append(g.Causes, x)
+	}
+	g.Signs = make([]solver.Sign, len(signs))
+	for i, s := range signs {
+		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
+		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
+		x.Of = make([]solver.Ref, 0, len(s.links))
+		for _, l := range s.links {
+			if l.to.at != 0 && !l.to.dead {
+				x.Of = append(x.Of, solver.Ref{Cause: l.to.at - 1, Class: int32(l.class)}) //nolint:gosec // an index
+			}
+		}
+		if powered {
+			e.feed(x.Device)
+		}
+		g.Signs[i] = x
+	}
+	if lost {
+		g.Lost = e.blamed(nil)
+	}
+	for _, s := range signs {
+		s.at0 = 0
+	}
+	for _, h := range g.suspects {
+		h.at = 0
+	}
+	return g
+}
+
+// effects returns the parts that h may bring into the states that are in a group.
+func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
+	out := make([][]solver.Part, len(h.fault.Effects))
+	for i := range h.fault.Effects {
+		f := &h.fault.Effects[i]
+		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
+			continue
+		}
+		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
+			x := solver.Part{Node: n, Device: e.g.server(n), Shows: e.shows(n, f.State)}
+			if powered {
+				e.feed(x.Device)
+			}
+			out[i] = append(out[i], x)
+		}
+		slices.SortFunc(out[i], func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
+	}
+	return out
+}
+
+// feed notes what feeds a device.
+func (e *Engine) feed(dev node) {
+	if _, ok := e.supply.Of[dev]; ok || dev == none {
+		return
+	}
+	in := e.g.suppliers(dev)
+	e.supply.Of[dev] = in
+	for depth := 0; len(in) > 0 && depth < maxChain; depth++ {
+		var behind []node
+		for _, p := range in {
+			if _, ok := e.supply.Behind[p]; !ok {
+				e.supply.Behind[p] = e.g.links[linkPowers].in[p]
+				behind = append(behind, e.supply.Behind[p]...)
+			}
+		}
+		in = behind
+	}
+}
+
+// weigh decides which suspects explain a component. It reports whether it could: no
+// when it would blame a suspect that was not taken for one, of which the component
+// lacks signs.
+func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect, ok bool) {
+	var g *question
+	var x solver.Explanation
+	for _, h := range suspects {
+		if h.whole == e.epoch {
+			g = e.question(signs, suspects, func(h *suspect) bool { return h.whole == e.epoch || h.tied == e.epoch })
+			x = e.method.Explain(&g.Group)
+			e.stats.Steps += uint64(x.Work) //nolint:gosec // a count
+			break
+		}
+	}
+	for _, n := range x.Partial {
+		g.suspects[n].needed, ok = true, true
+	}
+	if ok {
+		return nil, false
+	}
+	for _, s := range signs {
+		s.owner = nil
+	}
+	for _, h := range suspects {
+		h.folded, h.lift, h.needed = nil, 0, false
+		e.blame(h, false)
+	}
+	for n, owner := range x.Owner {
+		if owner != solver.None {
+			signs[n].owner, signs[n].class = g.suspects[owner], int(x.Class[n])
+		}
+	}
+	for _, n := range x.Blamed {
+		h := g.suspects[n]
+		h.lift = x.States[n].Lift
+		for _, f := range x.States[n].Folded {
+			h.folded = append(h.folded, g.suspects[f])
+		}
+		e.blame(h, true)
+		accepted = append(accepted, h)
+	}
+	return accepted, true
+}
+
+// around lays out what an incident's root explains, with all that could explain it too.
+func (e *Engine) around(root *suspect, signs []*sign) *question {
+	e.round++
+	suspects := []*suspect{root}
+	root.round = e.round
+	meet := func(h *suspect) {
+		if h.round != e.round && !h.dead {
+			h.round = e.round
+			suspects = append(suspects, h)
+		}
+	}
+	for _, h := range root.folded {
+		meet(h)
+	}
+	for _, s := range signs {
+		for _, l := range s.links {
+			meet(l.to)
+		}
+	}
+	bySeq(suspects)
+	g := e.question(signs, suspects, func(*suspect) bool { return true })
+	g.owner = make([]int32, len(signs))
+	index := func(h *suspect) int32 {
+		for i, o := range g.suspects {
+			if o == h {
+				return int32(i) //nolint:gosec // an index
+			}
+		}
+		return solver.None
+	}
+	g.root = index(root)
+	for i, s := range signs {
+		if g.owner[i] = solver.None; s.owner == root {
+			g.owner[i] = g.root
+		}
+	}
+	g.state.Lift = root.lift
+	for _, h := range root.folded {
+		if i := index(h); i != solver.None {
+			g.state.Folded = append(g.state.Folded, i)
+		}
+	}
+	return g
+}
+
+// arena hands out slices that are all given back at once.
+type arena[T any] struct {
+	buf  []T
+	used int
+}
+
+func (a *arena[T]) reset() { a.used = 0 }
+
+func (a *arena[T]) take(n int) []T {
+	if a.used+n > len(a.buf) {
+		a.buf, a.used = make([]T, max(2*len(a.buf), n, 64)), 0
+	}
+	out := a.buf[a.used : a.used+n : a.used+n]
+	a.used += n
+	return out
+}
+
+// shows says whether a part shows one of the signs of a state.
+func (e *Engine) shows(n node, state string) bool {
+	for _, kind := range e.showing[state] {
+		if s := e.signs.get(n, kind); s != nil && s.said && s.up {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,478 @@
+package correlator
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"auspex/schemas"
+)
+
+const suspectMin = 0.005 // half a per cent: less is shown as none
+
+// CloseAfter says how long an incident about which nothing new is heard stays
+// open. A condition that is still raised keeps it open for a day.
+type CloseAfter struct {
+	// Cleared is the wait after every condition of the incident has ended.
+	Cleared time.Duration `yaml:"cleared"`
+	// Repaired is the wait after a repair or a boot has ended what was wrong.
+	Repaired time.Duration `yaml:"repaired"`
+	// Silent is the wait where no sign of the incident has an end, as those of a
+	// program that crashed.
+	Silent time.Duration `yaml:"silent"`
+}
+
+// DefaultCloseAfter returns waits that suit people who come to look.
+func DefaultCloseAfter() CloseAfter {
+	return CloseAfter{Cleared: 15 * time.Minute, Repaired: 2 * time.Minute, Silent: time.Hour}
+}
+
+// Validate names the key at fault.
+func (c CloseAfter) Validate() error {
+	for _, v := range []struct {
+		key string
+		d   time.Duration
+	}{{"cleared", c.Cleared}, {"repaired", c.Repaired}, {"silent", c.Silent}} {
+		if v.d < time.Second || v.d > quietRaised {
+			return fmt.Errorf("%s: %s is not between 1s and %s", v.key, v.d, quietRaised)
+		}
+	}
+	return nil
+}
+
+// sweep is how often to look for what is over.
+func (c CloseAfter) sweep() time.Duration {
+	return min(time.Minute, min(c.Cleared, c.Repaired, c.Silent)/2)
+}
+
+// Repaired says that what an incident speaks of has been repaired at t: it
+// closes when nothing is heard of it any more, and what is heard later is new.
+func (e *Engine) Repaired(id string, t time.Time) {
+	for _, inc := range e.open {
+		if inc.id == id {
+			inc.repaired = t
+		}
+	}
+}
+
+// sweep closes incidents that have been quiet and forgets old signs.
+func (e *Engine) sweep() {
+	if e.now.Sub(e.swept) < e.wait.sweep() {
+		return
+	}
+	e.swept = e.now
+	for _, inc := range slices.Clone(e.open) {
+		if e.over(inc) {
+			e.close(inc)
+		}
+	}
+	e.forgetOld()
+}
+
+func (e *Engine) over(inc *incident) bool {
+	quiet := e.now.Sub(inc.heard)
+	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
+		return false
+	}
+	stateful := false
+	for _, s := range inc.signs {
+		stateful = stateful || s.stateful
+		// Many board controllers never write that a condition has ended.
+		if s.up && (s.spoken || !inc.repaired.After(s.raisedAt)) {
+			return quiet > quietRaised
+		}
+	}
+	switch {
+	case !inc.repaired.IsZero():
+		return quiet > e.wait.Repaired && e.now.Sub(inc.repaired) > e.wait.Repaired
+	case stateful:
+		return quiet > e.wait.Cleared && e.now.Sub(inc.opened) > e.wait.Cleared
+	}
+	return quiet > e.wait.Silent
+}
+
+const (
+	unknownConfidence = 0.1 // no cause is named: low, and not computed
+	unknownNear       = 5 * time.Minute
+
+	effectSoon = time.Minute // mean delay of the signs of a state, for which the model gives none
+
+	confidenceSteps = 50.0 // in which confidence is published
+)
+
+// incident is an open incident of the engine.
+type incident struct {
+	id           string
+	seq          int
+	opened       time.Time
+	heard        time.Time
+	root         *suspect // nil: unknown
+	where        node     // of an unknown one
+	signs        []*sign
+	confidence   float64
+	unsure       bool // the confidence is that of an earlier state
+	alternatives []schemas.Cause
+	emitted      time.Time
+	told         told
+	revision     int
+	queued       bool
+	mergedInto   string
+	closed       time.Time
+	before       int       // events that were counted and forgotten before a restart
+	judged       time.Time // when its confidence was last weighed
+	repaired     time.Time // what comes later is new
+	gone         bool
+	claim        int // scratch
+}
+
+// told is what the last emitted state said.
+type told struct {
+	resource, fault string
+	severity        schemas.Severity
+	confidence      float64
+	signs, facts    int
+	mute            int // witnesses that cannot report, of whom the sentences speak
+	closed, gone    bool
+}
+
+// same says whether a state is not worth publishing after another.
+func (t told) same(o told) bool {
+	return t.facts == o.facts && t.signs == o.signs && !t.turned(o)
+}
+
+// turned says whether more than the number of signs and events has changed.
+func (t told) turned(o told) bool {
+	d := math.Abs(t.confidence - o.confidence)
+	t.confidence, t.signs, t.facts = o.confidence, o.signs, o.facts
+	return t != o || d >= 1.5/confidenceSteps // more than one step, whatever the rounding
+}
+
+// due says whether a state is due to be published so long after another. Each
+// state lists all events, so one that only grows is published in proportion to what it has
+// become, once a second while it is small, and parts that join sooner than
+// events more of the same. Lists that are published whenever they have grown by a
+// sixteenth are 17 times the last one in all; the waits between are chosen by hand.
+func (t told) due(o told, since time.Duration) bool {
+	if since < emitEvery || t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
+		return since >= emitEvery
+	}
+	wait := emitEvery * time.Duration(o.facts/64+1)
+	if t.signs == o.signs {
+		wait *= wait / emitEvery
+	}
+	return since >= wait
+}
+
+// settle turns what was decided into incidents: old ones keep their name
+// where most of what they held stays together.
+func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
+	groups := make(map[*suspect][]*sign, len(accepted))
+	var before []*incident
+	for _, s := range signs {
+		if s.owner != nil {
+			groups[s.owner] = append(groups[s.owner], s)
+		}
+		if s.inc != nil && s.inc.claim != int(e.epoch) && !s.inc.gone {
+			s.inc.claim = int(e.epoch)
+			before = append(before, s.inc)
+		}
+	}
+	slices.SortFunc(before, func(a, b *incident) int { return a.seq - b.seq })
+	took := make(map[*incident]bool, len(before))
+	type group struct {
+		root  *suspect
+		where node
+		signs []*sign
+	}
+	var list []group
+	var joined []*sign
+	for _, h := range accepted {
+		if !h.fault.Harmless && len(groups[h]) > 0 {
+			list = append(list, group{h, h.node, groups[h]})
+		}
+	}
+	// Critical signs that nothing explains are reported as unknown, and contact that does not come back.
+	for _, s := range signs {
+		again := s.often > 1 && e.surely(s)
+		if s.owner != nil || !s.said || s.worst != schemas.SeverityCritical && !e.lasting(s) && !again || !e.surely(s) {
+			continue
+		}
+		if e.now.Sub(s.raisedAt) < unknownHold || s.stateful && !s.up && s.brief && !again {
+			continue
+		}
+		where := e.whole(s.node)
+		// What comes with a fault of the same server most likely belongs to it.
+		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
+		if i < 0 {
+			if o := slices.IndexFunc(e.open, func(o *incident) bool {
+				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && e.whole(o.where) == where)
+			}); o >= 0 {
+				if e.open[o].root == nil && e.open[o].where != s.node {
+					e.open[o].where = where
+				}
+				e.open[o].signs = append(e.open[o].signs, s)
+				s.inc, s.mark = e.open[o], 0
+				joined = append(joined, s)
+				e.change(e.open[o])
+				continue
+			}
+			i = slices.IndexFunc(list, func(g group) bool { return g.root == nil && e.whole(g.where) == where })
+		}
+		if i < 0 {
+			i = len(list)
+			list = append(list, group{nil, s.node, nil})
+		} else if list[i].root == nil && list[i].where != s.node {
+			list[i].where = where
+		}
+		list[i].signs = append(list[i].signs, s)
+	}
+	names := make([]*incident, len(list))
+	for i, g := range list {
+		count := map[*incident]int{}
+		for _, s := range g.signs {
+			if s.inc != nil && !s.inc.gone {
+				count[s.inc] += s.count
+			}
+		}
+		if len(count) == 0 {
+			continue
+		}
+		var best *incident
+		for _, inc := range before {
+			if count[inc] > 0 && !took[inc] && (best == nil || count[inc] > count[best]) {
+				best = inc
+			}
+		}
+		if best != nil {
+			took[best] = true
+			names[i] = best
+		}
+	}
+	successor := map[*incident]*incident{}
+	size := map[*incident]int{}
+	for i, g := range list {
+		inc := names[i]
+		if inc == nil {
+			inc = e.openIncident(g.signs)
+			names[i] = inc
+		}
+		for _, s := range g.signs {
+			if s.inc != nil && s.inc != inc && !took[s.inc] && len(g.signs) > size[s.inc] {
+				successor[s.inc], size[s.inc] = inc, len(g.signs)
+			}
+		}
+	}
+	for _, s := range signs {
+		if s.excused = nil; slices.Contains(joined, s) {
+			continue
+		}
+		s.inc = nil
+		if s.owner != nil && s.owner.fault.Harmless {
+			s.excused = s.owner
+		}
+	}
+	for _, h := range suspects {
+		if h.inc != nil && h.inc.claim == int(e.epoch) {
+			h.inc = nil
+		}
+	}
+	for i, g := range list {
+		inc := names[i]
+		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
+		if g.root != nil {
+			g.root.inc = inc
+		}
+		inc.unsure = true
+		for _, s := range g.signs {
+			s.inc = inc
+			if s.heard.After(inc.heard) {
+				inc.heard = s.heard
+			}
+			if s.at.Before(inc.opened) {
+				inc.opened = s.at
+			}
+		}
+		e.change(inc)
+	}
+	for _, inc := range before {
+		if took[inc] {
+			continue
+		}
+		inc.gone, inc.signs = true, nil
+		if s := successor[inc]; s != nil {
+			inc.mergedInto = s.id
+		}
+		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
+		e.change(inc)
+	}
+}
+
+// whole returns the server or switch of a part, or what is part of none.
+func (e *Engine) whole(n node) node {
+	if d := e.g.server(n); d != none {
+		return d
+	}
+	return n
+}
+
+// near says whether a sign that nothing explains goes with a fault on the same server.
+func (e *Engine) near(h *suspect, server node, s *sign) bool {
+	return !h.onset.IsZero() && s.at.Sub(h.onset).Abs() <= unknownNear && e.g.server(h.node) == server
+}
+
+func (e *Engine) openIncident(signs []*sign) *incident {
+	e.incSeq++
+	e.stats.Opened++
+	first, at := "", time.Time{}
+	for _, s := range signs {
+		for _, f := range s.facts {
+			if at.IsZero() || f.at.Before(at) {
+				first, at = f.id, f.at
+			}
+		}
+	}
+	inc := &incident{seq: e.incSeq, opened: e.now}
+	if e.ids != nil {
+		inc.id = e.ids(first)
+	} else {
+		inc.id = "i" + itoa(e.incSeq)
+	}
+	e.open = append(e.open, inc)
+	return inc
+}
+
+func (e *Engine) close(inc *incident) {
+	inc.closed = e.now
+	e.change(inc)
+	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
+	for _, s := range inc.signs {
+		s.inc = nil
+		e.drop(s)
+	}
+	if inc.root != nil && !inc.root.dead {
+		e.bury(inc.root)
+	}
+}
+
+// confidence is the probability that the root is the right resource, and what
+// else it could be.
+func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause) {
+	g := e.around(h, signs)
+	var right float64
+	var alternatives []schemas.Cause
+	enough := false
+	for _, x := range e.method.Posterior(&g.Group, g.root, g.owner, g.state).Shares {
+		o := g.suspects[x.Cause]
+		if x.Cause == g.root || o.node == h.node && !o.fault.Harmless || h.fault.End && e.joined(h.node, o.node) {
+			right += x.P
+		}
+		if x.Cause == g.root {
+			continue
+		}
+		if enough = enough || x.P < suspectMin || len(alternatives) == 3; enough {
+			continue
+		}
+		if o.fault.Harmless || o.node == h.node && o.fault.Name == h.fault.Name {
+			continue
+		}
+		alternatives = append(alternatives, schemas.Cause{Resource: e.g.name[o.node], Fault: o.fault.Name, Confidence: round(x.P)})
+	}
+	return right, alternatives
+}
+
+func (e *Engine) joined(a, b node) bool {
+	l := &e.g.links[linkNet]
+	return slices.Contains(l.out[a], b) || slices.Contains(l.in[a], b)
+}
+
+// change notes that an incident may have to be published again.
+func (e *Engine) change(inc *incident) {
+	if !inc.queued {
+		inc.queued = true
+		e.changed = append(e.changed, inc)
+	}
+}
+
+// emitDue publishes the incidents that changed: at once where the cause or the
+// life of the incident did, else at most once a second.
+func (e *Engine) emitDue(now bool) {
+	if len(e.changed) == 0 {
+		return
+	}
+	rest := e.changed[:0]
+	for _, inc := range e.changed {
+		if !now && !inc.gone && inc.closed.IsZero() && min(e.now.Sub(inc.emitted), e.now.Sub(inc.judged)) < emitEvery {
+			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
+				rest = append(rest, inc)
+				continue
+			}
+		}
+		if inc.unsure && !inc.gone {
+			inc.unsure, inc.judged = false, e.now
+			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
+				inc.confidence, inc.alternatives = e.confidence(inc.root, inc.signs)
+			}
+		}
+		t := e.state(inc)
+		switch {
+		case t.same(inc.told) || inc.gone && inc.told == (told{}):
+			inc.queued = false
+		case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
+			t.resource != inc.told.resource, t.fault != inc.told.fault, t.due(inc.told, e.now.Sub(inc.emitted)):
+			inc.queued = false
+			e.emit(inc)
+		default:
+			rest = append(rest, inc)
+		}
+	}
+	clear(e.changed[len(rest):])
+	e.changed = rest
+}
+
+func (e *Engine) state(inc *incident) told {
+	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
+	t.resource, t.fault = e.cause(inc)
+	t.signs, t.facts, t.severity = len(inc.signs), e.facts(inc), schemas.SeverityWarning
+	if inc.gone {
+		t.severity = inc.told.severity
+	}
+	if inc.root != nil && inc.root.fault.Together > 0 && !inc.gone {
+		_, _, others := e.feedOf(inc.root.node)
+		_, _, t.mute = e.supplies(others, inc.root)
+	}
+	for _, s := range inc.signs {
+		if s.worst.Rank() > t.severity.Rank() {
+			t.severity = s.worst
+		}
+	}
+	return t
+}
+
+// facts returns how many events an incident holds.
+func (e *Engine) facts(inc *incident) int {
+	n := inc.before
+	for _, s := range inc.signs {
+		n += s.count
+	}
+	return n
+}
+
+func (e *Engine) cause(inc *incident) (resource, fault string) {
+	if inc.root == nil {
+		return e.g.name[inc.where], "unknown"
+	}
+	return e.g.name[inc.root.node], inc.root.fault.Name
+}
+
+func (e *Engine) emit(inc *incident) {
+	inc.told = e.state(inc)
+	inc.emitted = e.now
+	inc.revision++
+	e.out = append(e.out, e.describe(inc))
+}
+
+// steps rounds a confidence to what is worth publishing again.
+func steps(p float64) float64 { return math.Round(p*confidenceSteps) / confidenceSteps }
+
+func round(p float64) float64 { return math.Round(p*1000) / 1000 }

@@ -1,0 +1,168 @@
+package correlator
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+func sortedCauses(topology *schemas.Topology, events []schemas.Event) []string {
+	_, got := replayed(topology, events)
+	out := causes(got)
+	slices.Sort(out)
+	return out
+}
+
+// lines are all states that an engine publishes, as they are written.
+func lines(t *testing.T, topology *schemas.Topology, events []schemas.Event) (out []string) {
+	t.Helper()
+	e := NewEngine(propagation.Default(), topology, nil)
+	for i := range events {
+		e.Add(&events[i])
+		for _, inc := range e.Drain() {
+			doc, err := json.Marshal(&inc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, string(doc))
+		}
+	}
+	return out
+}
+
+func TestAReplayCutShortGivesTheSameLinesUpToTheCut(t *testing.T) {
+	s := mixed()
+	whole := lines(t, withJob(fleet(4)), s.events)
+	for _, n := range []int{1, len(s.events) / 3, len(s.events) - 5} {
+		cut := lines(t, withJob(fleet(4)), s.events[:n])
+		if len(cut) > len(whole) || !slices.Equal(cut, whole[:len(cut)]) {
+			t.Errorf("after %d of %d events the lines differ", n, len(s.events))
+		}
+	}
+}
+
+func TestTheOrderOfArrivalWithinTheBoundDoesNotChangeTheEnd(t *testing.T) {
+	s := &scene{}
+	feedLoss(s, 10, 1)
+	gpuLost(s, 200, "gpu-r02-04/gpu1")
+	leafDown(s, 600, 3)
+	want := sortedCauses(fleet(4), s.events)
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		late := map[string]time.Duration{}
+		for i := range s.events {
+			late[s.events[i].ID] = time.Duration(rng.Float64() * 90 * float64(time.Second))
+		}
+		mixed := slices.Clone(s.events)
+		slices.SortStableFunc(mixed, func(a, b schemas.Event) int {
+			return a.Observed.Add(late[a.ID]).Compare(b.Observed.Add(late[b.ID]))
+		})
+		if got := sortedCauses(fleet(4), mixed); !slices.Equal(got, want) {
+			t.Errorf("seed %d: %v in place of %v", seed, got, want)
+		}
+	}
+}
+
+func TestAnUnrelatedAlertNeverJoins(t *testing.T) {
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		s := &scene{}
+		feedLoss(s, 10, 1)
+		from := len(s.events)
+		for k := range 5 {
+			s.at(
+				300*rng.Float64(), "rule", fmt.Sprintf("leaf-r%02d/Ethernet%d", 2+rng.IntN(3), 1+rng.IntN(16)), "port.errors/crc",
+				schemas.SeverityWarning,
+			)
+			s.at(300*rng.Float64(), "dcgm", fmt.Sprintf("gpu-r%02d-%02d/gpu%d", 2+rng.IntN(3), 1+rng.IntN(8), k), "gpu.thermal", schemas.SeverityWarning)
+		}
+		other := map[string]bool{}
+		for _, ev := range s.events[from:] {
+			other[ev.ID] = true
+		}
+		slices.SortStableFunc(s.events, func(a, b schemas.Event) int { return a.Observed.Compare(b.Observed) })
+		_, got := replayed(fleet(4), s.events)
+		if len(got) != 1 {
+			t.Errorf("seed %d: told %v", seed, causes(got))
+		}
+		for _, id := range got[0].Events {
+			if other[id] {
+				t.Errorf("seed %d: %s of another rack joined %s", seed, id, got[0].RootCause.Resource)
+			}
+		}
+	}
+}
+
+func TestRemovingNoiseChangesNothing(t *testing.T) {
+	for seed := range uint64(6) {
+		sh := demo
+		st := drawn(sh, seed, 6, 120, 12)
+		fault := map[string]bool{}
+		for _, f := range st.truth.Incidents {
+			for _, id := range f.Events {
+				fault[id] = true
+			}
+		}
+		var clean []schemas.Event
+		for _, ev := range st.events {
+			if fault[ev.ID] {
+				clean = append(clean, ev)
+			}
+		}
+		with, without := sortedCauses(&st.topology, st.events), sortedCauses(&st.topology, clean)
+		if !slices.Equal(with, without) {
+			t.Errorf("seed %d: with noise %v, without %v", seed, with, without)
+		}
+	}
+}
+
+func TestSilentSiblingsDoNotChangeTheVerdict(t *testing.T) {
+	var want []string
+	for _, n := range []int{1, 2, 4} {
+		sh := demo
+		sh.racks, sh.dimms, sh.fans, sh.disks = 4*n, 8*n, 4*n, 2*n
+		sh.row = 2 * n
+		w := sh.build()
+		s := &scene{}
+		s.dark(w, 0, 0, 3, false)
+		s.at(900, "kmsg", w.id("s1.2/gpu1"), "gpu.xid/79", critical)
+		s.at(1800, "ipmi", w.id("s1.4/dimm2"), "dimm.ecc_ue", critical)
+		s.unfeed(w, 2700, 2, 0)
+		got := sortedCauses(w.Topology, s.events)
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with %d times as many siblings %v, else %v", n, got, want)
+		}
+	}
+}
+
+// What speaks for a cause alone never makes it less likely.
+func TestEvidenceForACauseNeverLowersItsRank(t *testing.T) {
+	const gpu = "gpu-r02-04/gpu1"
+	more := []string{"gpu.xid/154", "gpu.missing/GPU_IS_LOST", "gpu.stalled", "bmc.sel/13/0a"}
+	s := &scene{}
+	s.at(0, "kmsg", gpu, "gpu.xid/79", critical)
+	best := 0.0
+	for i := -1; i < len(more); i++ {
+		if i >= 0 {
+			s.at(float64(2+i), "kmsg", gpu, more[i], failed)
+		}
+		_, got := replayed(fleet(4), s.events)
+		if len(got) != 1 || got[0].RootCause.Resource != gpu || got[0].RootCause.Fault != "gpu.fallen_off_bus" {
+			t.Fatalf("with %v: told %v", more[:i+1], causes(got))
+		}
+		if c := got[0].RootCause.Confidence; c < best-0.02 {
+			t.Errorf("with %v the confidence falls from %.3f to %.3f", more[:i+1], best, c)
+		} else {
+			best = max(best, c)
+		}
+	}
+}

@@ -1,0 +1,721 @@
+package correlator
+
+import (
+	"container/heap"
+	"hash/maphash"
+	"math"
+	"slices"
+	"time"
+
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// A sign is hardly ever there by itself from a leak of 1 in 1000 down; the tenth
+// above is for rounding.
+const surelyLeak = 0.001 * 1.1
+
+// fact is one event, as an incident remembers it.
+type fact struct {
+	id     string
+	at     time.Time // when it happened, as well as can be told
+	lane   int32
+	about  node
+	sev    schemas.Severity
+	source string
+	state  uint8
+	n      int32 // events that it stands for
+}
+
+const (
+	moment uint8 = iota
+	raised
+	cleared
+)
+
+// sign is one sign on one part: all events that say the same.
+type sign struct {
+	seq       int
+	kind      int // index of propagation.Model.Signs; -1 for what the model does not know
+	node      node
+	at        time.Time // of the first event
+	heard     time.Time // engine time of the last event
+	raisedAt  time.Time // engine time of the last raise or moment
+	clearedAt time.Time
+	stateful  bool // has been raised
+	up        bool // raised and not cleared
+	said      bool // something other than an all-clear was heard
+	brief     bool // every episode ended before it counted
+	lasted    bool // one episode went on for long
+	loose     bool // a record that may have been read long after it was written
+	worst     schemas.Severity
+	raises    []time.Time
+	reports   []report // of the last half an hour
+	often     int      // most reports within half an hour
+	facts     []fact
+	room      int  // facts before they are thinned
+	count     int  // of events
+	spoken    bool // by something other than the event log of a board controller
+	links     []link
+	inc       *incident
+	excused   *suspect // the harmless explanation
+	gone      bool
+	next      *sign // on the same part
+	slot      int   // in signTable.all
+
+	// scratch of the solver
+	mark  uint32
+	owner *suspect
+	class int
+	at0   int32 // in a group, from 1
+}
+
+// report is one of those that count when a sign comes again and again.
+type report struct {
+	typ string
+	at  time.Time
+}
+
+// signTable holds the signs that are remembered: by their parts, of which each has
+// few, and all.
+type signTable struct {
+	of    []*sign // by node, the first of a list
+	all   []*sign
+	kinds []int // how many there are, by kind
+}
+
+func (t *signTable) get(n node, kind int) *sign {
+	if int(n) >= len(t.of) {
+		return nil
+	}
+	for s := t.of[n]; s != nil; s = s.next {
+		if s.kind == kind {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *signTable) add(s *sign) {
+	if more := int(s.node) + 1 - len(t.of); more > 0 {
+		t.of = append(t.of, make([]*sign, more)...)
+	}
+	s.next, t.of[s.node] = t.of[s.node], s
+	if more := s.kind + 1 - len(t.kinds); more > 0 {
+		t.kinds = append(t.kinds, make([]int, more)...)
+	}
+	t.kinds[s.kind]++
+	s.slot = len(t.all)
+	t.all = append(t.all, s)
+}
+
+// remove drops a sign, if it is there.
+func (t *signTable) remove(s *sign) {
+	for p := &t.of[s.node]; *p != nil; p = &(*p).next {
+		if *p != s {
+			continue
+		}
+		*p, s.next = s.next, nil
+		t.kinds[s.kind]--
+		last := len(t.all) - 1
+		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
+		t.all[last], t.all = nil, t.all[:last]
+		return
+	}
+}
+
+type laneKey struct{ typ, code string }
+
+// seen remembers by their hashes the ids of the last million events, at least.
+type seen struct {
+	now, before map[uint64]struct{}
+	seed        maphash.Seed
+}
+
+// again notes an id. It reports whether it was noted before.
+func (s *seen) again(id string) bool {
+	h := maphash.String(s.seed, id)
+	if _, ok := s.now[h]; ok {
+		return true
+	}
+	if _, ok := s.before[h]; ok {
+		return true
+	}
+	if len(s.now) >= 1<<20 {
+		s.now, s.before = make(map[uint64]struct{}, 1<<16), s.now
+	}
+	s.now[h] = struct{}{}
+	return false
+}
+
+// take folds an event into its sign and links the sign with its suspects.
+// It returns nil for what speaks for nothing.
+func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
+	state := moment
+	severity := ev.Severity
+	switch ev.State {
+	case schemas.StateRaised:
+		state = raised
+	case schemas.StateCleared:
+		state, severity = cleared, schemas.SeverityCritical // whatever was raised is what ends
+	}
+	if ev.Type == schemas.EventHostReboot && ev.Code != "planned" && state != cleared && e.booted(ev.Resource, obs) {
+		e.stats.Harmless++ // somebody did what the incident asked for
+		return nil
+	}
+	kind := e.model.Match(ev.Type, ev.Code, severity)
+	if ev.Severity == schemas.SeverityInfo && state != cleared && (kind < 0 || !e.model.Signs[kind].Info) {
+		e.stats.Harmless++
+		return nil
+	}
+	n := e.g.ensure(ev.Resource)
+	about := n
+	at, loose := e.happened(ev, n, obs)
+	if kind >= 0 {
+		e.trackContact(e.model.Signs[kind].Contact, n, obs, state)
+		n = e.place(ev, n, kind, at)
+		if e.g.kind[n] == 0 { // what the inventory does not know is what only such a part can say
+			e.g.setKind(n, e.model.Signs[kind].On)
+		}
+	} else {
+		kind = e.unknownKind(ev)
+	}
+	s := e.signs.get(n, kind)
+	if s != nil && e.stale(s, ev.ID, state) {
+		if s.inc == nil {
+			e.drop(s)
+		} else { // the incident keeps the old one, which has ended unheard
+			s.up = false
+			e.signs.remove(s)
+		}
+		s = nil
+	}
+	isNew := s == nil
+	if isNew {
+		if state == cleared && kind >= len(e.model.Signs) {
+			return nil
+		}
+		e.seq++
+		s = &sign{seq: e.seq, kind: kind, node: n, at: at, brief: true, loose: loose}
+		e.signs.add(s)
+	}
+	if at.Before(s.at) {
+		s.at = at
+	}
+	s.heard = e.now
+	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
+	s.count++
+	s.spoken = s.spoken || ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent
+	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) {
+		s.facts = thinned(s.facts)
+		s.room = len(s.facts) * 3 / 2
+	}
+	if ev.Severity.Rank() > s.worst.Rank() && state != cleared {
+		s.worst = ev.Severity
+	}
+	fresh := false
+	switch state {
+	case cleared:
+		if obs.After(s.clearedAt) {
+			s.clearedAt = obs
+		}
+		if s.up && !obs.Before(s.raisedAt) {
+			s.up = false
+			e.ended(s)
+		}
+	default:
+		fresh = !s.said
+		s.said = true
+		if state == raised {
+			if !s.up {
+				s.raisedAt = obs
+				s.raises = append(s.raises, obs)
+			}
+			s.stateful = true
+			if s.up = s.clearedAt.Before(obs); !s.up { // the all-clear overtook it
+				e.ended(s)
+			}
+		} else if fresh {
+			s.raisedAt = obs
+		}
+		if fresh || state == raised {
+			if hold := e.hold(s); hold > 0 {
+				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
+			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
+				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
+			}
+			if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 && s.up {
+				heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
+			}
+		}
+		e.bounce(s, at)
+		if e.repeat(s, ev.Type, at) {
+			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
+		}
+	}
+	if isNew || fresh {
+		e.relate(s)
+	}
+	return s
+}
+
+// booted ends the faults of a server that a boot repairs. It reports whether
+// there was one and the host did not crash, so that the boot was the repair.
+func (e *Engine) booted(server string, at time.Time) bool {
+	n, ok := e.g.number[server]
+	if !ok {
+		return false
+	}
+	repair := false
+	for _, inc := range e.open {
+		if inc.root != nil && inc.root.fault.Reset && e.g.server(inc.root.node) == n && at.After(inc.heard) {
+			inc.repaired = at
+			repair = true
+		}
+	}
+	return repair && !e.crashed(n, at)
+}
+
+// crashed says whether a server has told of a crash of its own before a boot.
+func (e *Engine) crashed(server node, boot time.Time) bool {
+	for kind := range e.model.Signs {
+		if !e.model.Signs[kind].Crash {
+			continue
+		}
+		if s := e.signs.get(server, kind); s != nil && s.said && boot.Sub(s.heard) < forget {
+			return true
+		}
+	}
+	return false
+}
+
+// ended notes whether an episode that is over has lasted.
+func (e *Engine) ended(s *sign) {
+	lasted := s.clearedAt.Sub(s.raisedAt)
+	if hold := e.hold(s); hold == 0 || lasted >= hold {
+		s.brief = false
+	}
+	if s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Long > 0 && lasted >= e.model.Signs[s.kind].Long {
+		s.lasted = true
+	}
+}
+
+// repeat counts the reports of a sign that comes again and again, and reports
+// whether this one counts beside others.
+func (e *Engine) repeat(s *sign, typ string, at time.Time) bool {
+	if s.kind >= len(e.model.Signs) || e.model.Signs[s.kind].Again == 1 {
+		return false
+	}
+	s.reports = slices.DeleteFunc(s.reports, func(r report) bool { return at.Sub(r.at) > againWithin })
+	if slices.ContainsFunc(s.reports, func(r report) bool { return r.typ == typ && at.Sub(r.at).Abs() < againApart }) {
+		return false
+	}
+	s.reports = append(s.reports, report{typ, at})
+	s.often = max(s.often, len(s.reports))
+	return s.often > 1
+}
+
+// stale says whether an event opens a new sign in place of an old one.
+func (e *Engine) stale(s *sign, id string, state uint8) bool {
+	if state == cleared {
+		return false
+	}
+	if inc := e.owner[id]; inc != nil && len(s.facts) > 0 && inc == e.owner[s.facts[0].id] {
+		return false // it was not; what came between may be forgotten
+	}
+	gap := e.now.Sub(s.heard)
+	if s.inc != nil {
+		if !s.inc.repaired.IsZero() && !s.up {
+			return true
+		}
+		return gap > quietMoment || s.stateful && gap > episode
+	}
+	return s.stateful && !s.up && gap > bounceSpan || gap > forget
+}
+
+func (e *Engine) hold(s *sign) time.Duration {
+	if s.kind >= len(e.model.Signs) {
+		return unknownHold
+	}
+	return e.model.Signs[s.kind].Hold
+}
+
+// leak is the chance that the sign is there by itself, now.
+func (e *Engine) leak(s *sign) float64 {
+	m := &e.model.Signs[s.kind]
+	if e.lasting(s) {
+		return m.Rare
+	}
+	if m.Hold == 0 {
+		return m.Leak
+	}
+	if s.stateful {
+		if m.Twin && s.up && e.twinUp(s) {
+			return m.Young
+		}
+		if !s.brief || s.up && e.now.Sub(s.raisedAt) >= m.Hold {
+			return m.Leak
+		}
+		return m.Young
+	}
+	if e.now.Sub(s.raisedAt) >= m.Hold {
+		return m.Leak
+	}
+	return m.Young
+}
+
+// lasting says whether a condition is there for so long that it hardly ever is by itself.
+func (e *Engine) lasting(s *sign) bool {
+	if s.kind >= len(e.model.Signs) || !s.up {
+		return s.lasted
+	}
+	long := e.model.Signs[s.kind].Long
+	return s.lasted || long > 0 && e.now.Sub(s.raisedAt) >= long
+}
+
+// twinUp says whether the other end of a link has lost the sign at once,
+// so that this end's all-clear was lost.
+func (e *Engine) twinUp(s *sign) bool {
+	for _, l := range [2][][]node{e.g.links[linkNet].out, e.g.links[linkNet].in} {
+		for _, n := range l[s.node] {
+			t := e.signs.get(n, s.kind)
+			if t == nil || t.up || t.clearedAt.Before(s.raisedAt) {
+				continue
+			}
+			if t.clearedAt.Sub(s.raisedAt) < e.model.Signs[s.kind].Hold {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// bounce derives the sign of a condition that comes and goes.
+func (e *Engine) bounce(s *sign, at time.Time) {
+	if s.kind >= len(e.model.Signs) {
+		return
+	}
+	to := e.model.Signs[s.kind].Bounce
+	for len(s.raises) > 0 && e.now.Sub(s.raises[0]) > bounceSpan {
+		s.raises = s.raises[1:]
+	}
+	if to < 0 || len(s.raises) < bounceCount {
+		return
+	}
+	b := e.signs.get(s.node, to)
+	if b == nil {
+		e.seq++
+		b = &sign{seq: e.seq, kind: to, node: s.node, at: s.at, said: true, raisedAt: e.now}
+		e.signs.add(b)
+		e.relate(b)
+	}
+	b.heard = e.now
+	if at.Before(b.at) {
+		b.at = at
+	}
+	if !e.restoring {
+		e.dirty = append(e.dirty, b)
+	}
+}
+
+// happened says when an event happened. Collectors' clocks are right; a
+// device's own time counts only for a record that was read late: one of a
+// device that was out of contact, or of a host, whose clock is disciplined.
+func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Time, loose bool) {
+	late := obs.Sub(ev.Time)
+	switch ev.Source {
+	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
+		lost := false
+		for _, c := range e.outages(e.g.server(n)) {
+			if c.from.IsZero() || !c.to.IsZero() && obs.Sub(c.to) >= drained {
+				continue
+			}
+			if lost = true; late >= lateRead && late < forget && !ev.Time.Before(c.from.Add(-clockOff)) {
+				return ev.Time, false
+			}
+		}
+		return obs, lost
+	}
+	if late < lateRead || late > forget {
+		return obs, false
+	}
+	return ev.Time, false
+}
+
+// trackContact notes which ways to a device are lost.
+func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, state uint8) {
+	if ways == 0 {
+		return
+	}
+	dev := e.g.server(n)
+	if dev == none {
+		dev = n
+	}
+	e.contact.note(dev, ways, obs, e.now, state == cleared)
+}
+
+// outages returns the last ones of a device.
+func (e *Engine) outages(dev node) (out [2]outage) {
+	if c := e.contact.of(dev); c != nil {
+		out = c.ways
+	}
+	return out
+}
+
+// place moves a sign to where the model expects it: a report about a job to
+// the job, a session to the port that it runs over.
+func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
+	if e.model.Signs[kind].Job {
+		if id := ev.Attr("workload"); id != "" {
+			return e.job(id)
+		}
+		if e.g.kindOf(n) == propagation.KindWorkload {
+			return n
+		}
+		if ev.Type == schemas.EventWorkloadFailed {
+			return e.job(ev.Resource)
+		}
+		if w := e.g.jobAt(n, at); w != nil {
+			return w.id
+		}
+		return n
+	}
+	if e.g.kindOf(n) == schemas.KindBMC && ev.Type != schemas.EventBMCUnreachable && e.g.parent[n] != none {
+		return e.g.parent[n] // the controller speaks of its server
+	}
+	if p := ev.Attr("port"); p != "" {
+		if k, ok := e.g.number[p]; ok && e.g.kindOf(k) == schemas.KindPort {
+			return k
+		}
+		if k, ok := e.g.number[ev.Resource+"/"+p]; ok && e.g.kindOf(k) == schemas.KindPort {
+			return k
+		}
+	}
+	return n
+}
+
+func (e *Engine) job(id string) node {
+	n := e.g.ensure(id)
+	if e.g.kind[n] == 0 {
+		e.g.setKind(n, propagation.KindWorkload)
+	}
+	return n
+}
+
+// maxUnknown is how many types and codes that the model does not know are told apart.
+// Some devices put numbers into codes, and each would be a kind for good.
+const maxUnknown = 4096
+
+// unknownKind returns a pseudo kind for what the model does not know: by type and code,
+// and where those are too many by type alone, and then as one.
+func (e *Engine) unknownKind(ev *schemas.Event) int {
+	for i, k := range [3]laneKey{{ev.Type, ev.Code}, {typ: ev.Type}, {}} {
+		v, ok := e.unknown[k]
+		if !ok && len(e.unknown) < (i+1)*maxUnknown {
+			v, ok = len(e.model.Signs)+len(e.unknown), true
+			e.unknown[k] = v
+		}
+		if ok {
+			return v
+		}
+	}
+	return len(e.model.Signs) // not reached: the last has room
+}
+
+func (e *Engine) lane(ev *schemas.Event) int32 {
+	k := laneKey{ev.Type, ev.Code}
+	v, ok := e.laneIndex[k]
+	if !ok && len(e.lanes) >= 4*maxUnknown {
+		k.code = "" // of so many, codes do not say anything
+		v, ok = e.laneIndex[k]
+	}
+	if !ok {
+		v = int32(len(e.lanes))
+		e.laneIndex[k] = v
+		e.lanes = append(e.lanes, k)
+	}
+	return v
+}
+
+// forgetNames frees what was kept of resources that the inventory does not know, and of
+// which nothing is heard any more: some devices make up names.
+func (e *Engine) forgetNames() {
+	if len(e.g.number) < e.strangers {
+		return
+	}
+	used := map[node]bool{}
+	keep := func(s *sign) {
+		used[s.node] = true
+		for i := range s.facts {
+			used[s.facts[i].about] = true
+		}
+	}
+	for _, s := range e.signs.all {
+		keep(s)
+	}
+	for _, inc := range slices.Concat(e.open, e.changed) {
+		used[inc.where] = true
+		for _, s := range inc.signs {
+			keep(s)
+		}
+		if inc.root != nil {
+			used[inc.root.node] = true
+		}
+	}
+	for k := range e.suspects {
+		used[k.node] = true
+	}
+	for n := range e.byJob {
+		used[n] = true
+	}
+	for _, c := range e.contact.all {
+		used[c.dev] = true
+	}
+	e.g.forget(func(n node) bool { return used[n] })
+	e.strangers = 2*len(e.g.number) + maxUnknown
+}
+
+// drop forgets a sign and the suspects that nothing else speaks for.
+func (e *Engine) drop(s *sign) {
+	s.gone = true
+	e.signs.remove(s)
+	links := s.links
+	s.links = nil
+	for _, l := range links {
+		c := &l.to.classes[l.class]
+		c.signs = slices.DeleteFunc(c.signs, func(o *sign) bool { return o == s })
+		empty := true
+		for i := range l.to.classes {
+			if len(l.to.classes[i].signs) > 0 {
+				empty = false
+				break
+			}
+		}
+		if empty && !l.to.dead {
+			e.bury(l.to)
+		}
+	}
+}
+
+// forgetOld drops what is too old to matter.
+func (e *Engine) forgetOld() {
+	if e.now.Sub(e.forgot) < forgetEvery {
+		return
+	}
+	e.forgot = e.now
+	var old []*sign
+	for _, s := range e.signs.all {
+		if s.inc == nil && e.now.Sub(s.heard) > forget {
+			old = append(old, s)
+		}
+	}
+	for _, s := range old { // order does not matter: nothing is decided here
+		if h := s.excused; h != nil { // what was excused together goes together
+			for c := range h.classes {
+				for _, o := range slices.Clone(h.classes[c].signs) {
+					if o.excused == h && o.inc == nil {
+						e.drop(o)
+					}
+				}
+			}
+		}
+		if !s.gone {
+			e.drop(s)
+		}
+	}
+	for n, l := range e.byJob {
+		l = slices.DeleteFunc(l, func(j jobLink) bool { return j.to.dead })
+		if len(l) == 0 {
+			delete(e.byJob, n)
+		} else {
+			e.byJob[n] = l
+		}
+	}
+	e.contact.forget(e.now.Add(-contactKept))
+	e.forgetNames()
+	e.dirty = slices.DeleteFunc(e.dirty, func(s *sign) bool { return s.gone })
+}
+
+// thinned forgets every second of the facts that say the same, but for the last;
+// the one before stands for it.
+func thinned(facts []fact) []fact {
+	type same struct {
+		lane   int32
+		about  node
+		source string
+		state  uint8
+	}
+	of := func(f *fact) same { return same{f.lane, f.about, f.source, f.state} }
+	left, seen, before := map[same]int{}, map[same]int{}, map[same]int{}
+	for i := range facts {
+		left[of(&facts[i])]++
+	}
+	out := facts[:0]
+	for _, f := range facts {
+		k := of(&f)
+		left[k]--
+		seen[k]++
+		if seen[k]%2 == 0 && left[k] > 0 {
+			out[before[k]].n += f.n
+			continue
+		}
+		before[k] = len(out)
+		out = append(out, f)
+	}
+	clear(facts[len(out):])
+	return out
+}
+
+type timer struct {
+	at   time.Time
+	sign *sign
+}
+
+type timers []timer
+
+func (t timers) Len() int { return len(t) }
+func (t timers) Less(i, j int) bool {
+	if !t[i].at.Equal(t[j].at) {
+		return t[i].at.Before(t[j].at)
+	}
+	return t[i].sign.seq < t[j].sign.seq
+}
+func (t timers) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)   { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	old := *t
+	x := old[len(old)-1]
+	*t = old[:len(old)-1]
+	return x
+}
+
+// momentary says whether a sign has not lasted, or not yet.
+func (e *Engine) momentary(s *sign) bool {
+	return s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Hold > 0 && e.leak(s) == e.model.Signs[s.kind].Young
+}
+
+// weight is -log of the leak, the log-likelihood ratio of a sign that a fault shows
+// for sure. Reports that come again are independent but for a factor: each
+// multiplies the leak by Again, down to Rare.
+func (e *Engine) weight(s *sign) float64 {
+	if !s.said || s.kind >= len(e.model.Signs) {
+		return 0
+	}
+	if e.lasting(s) {
+		return e.weights[s.kind][2]
+	}
+	m := &e.model.Signs[s.kind]
+	if e.leak(s) != m.Leak {
+		return e.weights[s.kind][1]
+	}
+	w := e.weights[s.kind][0]
+	if s.often > 1 {
+		w = max(w, min(w-float64(s.often-1)*math.Log(m.Again), e.weights[s.kind][2]))
+	}
+	return w
+}
+
+// surely says whether a sign is hardly ever there by itself.
+func (e *Engine) surely(s *sign) bool {
+	return s.kind >= len(e.model.Signs) || e.weight(s) >= -math.Log(surelyLeak)
+}

@@ -1,0 +1,830 @@
+package solver
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+
+	"auspex/schemas/faults/propagation"
+)
+
+// Cover explains a group by a small set of causes: the best first, as long as one
+// explains more than it costs; then the set is improved, as signs change hands, sets
+// replace one cause, and one cause replaces many that are states of its making.
+type Cover struct {
+	fits    *Fits
+	showing map[string][]int // signs by which a part shows that it is in a state
+}
+
+// NewCover returns the method over a model's states. It is not safe for concurrent use.
+func NewCover(m *propagation.Model, fits *Fits) *Cover {
+	return &Cover{fits: fits, showing: Showing(m)}
+}
+
+// Showing returns by which signs a part shows that it is in a state.
+func Showing(m *propagation.Model) map[string][]int {
+	out := map[string][]int{}
+	for f := range m.Faults {
+		fault := &m.Faults[f]
+		for c := fault.Own(); fault.Is != "" && c < len(fault.Classes); c++ {
+			if len(fault.Classes[c].Path) == 0 {
+				out[fault.Is] = append(out[fault.Is], fault.Classes[c].Sign)
+			}
+		}
+	}
+	return out
+}
+
+// tally is what a cause has of a class: signs owned and what they are worth.
+type tally struct {
+	k       int
+	w       float64
+	claimed bool
+}
+
+type state struct {
+	State
+	classes  []tally
+	accepted bool
+}
+
+// cover is one run of the method.
+type cover struct {
+	*Cover
+	*Group
+	owner, class []int32   // by sign
+	worth        []float64 // by sign, to its owner
+	state        []state
+	lost         []supplier
+	work         int
+}
+
+type supplier struct {
+	Supplier
+	cause int32 // None: it is none of the group
+}
+
+// Explain implements [Method].
+func (m *Cover) Explain(g *Group) Explanation {
+	n := len(g.Signs)
+	s := cover{
+		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: make([]float64, n), state: make([]state, len(g.Causes)),
+	}
+	n = 0
+	for h := range g.Causes {
+		n += len(g.Causes[h].Classes)
+	}
+	all := make([]tally, n)
+	for h := range g.Causes {
+		n = len(g.Causes[h].Classes)
+		s.state[h].classes, all = all[:n:n], all[n:]
+	}
+	for i := range s.owner {
+		s.owner[i], s.class[i] = None, None
+	}
+	for i := range g.Lost {
+		s.lost = append(s.lost, supplier{g.Lost[i], None})
+	}
+	accepted := s.explain()
+	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
+	for _, h := range accepted {
+		x.States[h] = s.state[h].State
+		if !g.Causes[h].Whole {
+			x.Partial = append(x.Partial, h)
+		}
+	}
+	return x
+}
+
+func (s *cover) explain() []int32 {
+	var contenders []int32
+	for h := range s.Causes {
+		if c := &s.Causes[h]; c.Whole && c.Base > 0 {
+			s.state[h].Score = c.Base
+			contenders = append(contenders, int32(h)) //nolint:gosec // an index
+		}
+	}
+	accepted := s.pick(slices.Clone(contenders), func(h int32) { s.blame(h, true) })
+	if len(accepted) == 0 {
+		return nil
+	}
+	accepted = s.contest(s.split(accepted, contenders), contenders)
+	accepted = s.fold(accepted)
+	s.attach()
+	return accepted
+}
+
+// pick takes the best of causes, again and again, as long as one explains more than
+// it costs of what nobody owns.
+func (s *cover) pick(causes []int32, take func(h int32)) (taken []int32) {
+	q := &ranking{causes, s}
+	heap.Init(q)
+	for len(q.list) > 0 {
+		h := heap.Pop(q).(int32)
+		if s.state[h].Score = s.score(h, s.unowned); s.state[h].Score <= 0 {
+			continue
+		}
+		if len(q.list) > 0 && s.state[q.list[0]].Score > s.state[h].Score {
+			heap.Push(q, h)
+			continue
+		}
+		take(h)
+		taken = append(taken, h)
+		s.claim(h, s.unowned)
+	}
+	return taken
+}
+
+// Score weighs a cause of a group over all its signs.
+func (m *Cover) Score(g *Group, h int32) float64 {
+	s := cover{Cover: m, Group: g, state: make([]state, len(g.Causes))}
+	s.state[h].classes = make([]tally, len(g.Causes[h].Classes))
+	for i := range g.Lost {
+		s.lost = append(s.lost, supplier{g.Lost[i], None})
+	}
+	return s.score(h, nil)
+}
+
+type ranking struct {
+	list []int32
+	s    *cover
+}
+
+func (r *ranking) Len() int { return len(r.list) }
+func (r *ranking) Less(i, j int) bool {
+	a, b := r.list[i], r.list[j]
+	if x, y := r.s.state[a].Score, r.s.state[b].Score; x != y {
+		return x > y
+	}
+	return a < b
+}
+func (r *ranking) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
+func (r *ranking) Push(x any)    { r.list = append(r.list, x.(int32)) }
+func (r *ranking) Pop() any {
+	x := r.list[len(r.list)-1]
+	r.list = r.list[:len(r.list)-1]
+	return x
+}
+
+func (s *cover) unowned(ev *Evidence) bool {
+	if ev.Sign == None {
+		return !ev.Taken
+	}
+	return s.owner[ev.Sign] == None
+}
+
+// blame accepts a cause, or no longer. A supplier that is blamed leaves what hangs on
+// it alone without power, and without a voice.
+func (s *cover) blame(h int32, yes bool) {
+	c := &s.Causes[h]
+	s.state[h].accepted = yes
+	if c.Fault.Together == 0 {
+		return
+	}
+	s.lost = slices.DeleteFunc(s.lost, func(o supplier) bool { return o.cause == h || yes && o.Node == c.Node })
+	if yes {
+		s.lost = append(s.lost, supplier{Supplier{c.Node, c.Parent, c.Fault, c.Onset, c.Timed}, h})
+	}
+}
+
+// powerless says whether a device has no power left once also is lost beside all
+// suppliers that are blamed.
+func (s *cover) powerless(device, also int32) bool {
+	if len(s.lost) == 0 && also == None {
+		return false
+	}
+	return s.Supply.Dead(device, func(p int32) bool {
+		s.work++
+		return p == also || slices.ContainsFunc(s.lost, func(o supplier) bool { return o.Node == p })
+	})
+}
+
+// fit is the likelihood of k signs that are worth w in class c of h.
+func (s *cover) fit(h int32, c, k int, w float64) float64 {
+	x := &s.Causes[h]
+	cl, m := &x.Classes[c], &x.Fault.Classes[c]
+	mute := cl.Mute
+	for _, d := range cl.Dark {
+		also := None
+		if x.Fault.Together > 0 {
+			also = x.Node
+		}
+		if s.powerless(d.Device, also) {
+			mute += d.Parts
+		}
+	}
+	rest := cl.Parts - mute - k
+	late := uint8(0)
+	if rest > 0 {
+		late = Late(s.Now-x.Onset, m.Soon)
+	}
+	return s.fits.Fit(m, k, rest, late) + w
+}
+
+// weighed says whether class c of h has a say.
+func (s *cover) weighed(h int32, c int) bool {
+	x := &s.Causes[h]
+	return !x.Fault.Classes[c].Derived && (x.Classes[c].Parts > 0 || len(x.Classes[c].Evidence) > 0)
+}
+
+// score weighs a cause by the evidence that pick lets through (nil: all) and notes
+// which of its classes it explains.
+func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
+	x := &s.Causes[h]
+	total := x.start()
+	for c := range x.Classes {
+		t := &s.state[h].classes[c]
+		t.claimed = false
+		if !s.weighed(h, c) {
+			continue
+		}
+		s.work += 1 + len(x.Classes[c].Evidence)
+		k, w := x.Classes[c].sum(pick)
+		absent := s.fit(h, c, 0, 0)
+		if k > 0 {
+			if present := s.fit(h, c, k, w); present > absent {
+				t.claimed = true
+				total += present
+				continue
+			}
+		}
+		total += absent
+	}
+	return total
+}
+
+// claim gives h the signs of the classes that it explains.
+func (s *cover) claim(h int32, pick func(*Evidence) bool) {
+	x := &s.Causes[h]
+	for c := range x.Classes {
+		t := &s.state[h].classes[c]
+		t.k, t.w = 0, 0
+		if !t.claimed {
+			continue
+		}
+		for i := range x.Classes[c].Evidence {
+			ev := &x.Classes[c].Evidence[i]
+			if ev.Said && ev.Sign != None && (pick == nil || pick(ev)) {
+				s.own(h, c, ev)
+				t.k++
+				t.w += ev.Gain
+			}
+		}
+	}
+}
+
+func (s *cover) own(h int32, c int, ev *Evidence) {
+	s.owner[ev.Sign], s.class[ev.Sign], s.worth[ev.Sign] = h, int32(c), ev.Gain //nolint:gosec // an index
+}
+
+// mine is true for what h owns.
+func (s *cover) mine(h int32) func(*Evidence) bool {
+	return func(ev *Evidence) bool { return ev.Sign != None && s.owner[ev.Sign] == h }
+}
+
+// others is true for what another than h owns.
+func (s *cover) others(h int32) func(*Evidence) bool {
+	return func(ev *Evidence) bool { return ev.Sign != None && s.owner[ev.Sign] != None && s.owner[ev.Sign] != h }
+}
+
+// recount brings the sums of a cause up to date and returns its score over what it owns.
+func (s *cover) recount(h int32) float64 {
+	x := &s.Causes[h]
+	total := x.start()
+	mine := s.mine(h)
+	for c := range x.Classes {
+		t := &s.state[h].classes[c]
+		s.work += 1 + len(x.Classes[c].Evidence)
+		t.k, t.w = x.Classes[c].sum(mine)
+		if !x.Fault.Classes[c].Derived && (x.Classes[c].Parts > 0 || t.k > 0) {
+			total += s.fit(h, c, t.k, t.w)
+		}
+	}
+	return total
+}
+
+// owned visits the evidence of the signs that h owns.
+func (s *cover) owned(h int32, visit func(sign int32)) {
+	for c := range s.Causes[h].Classes {
+		for i := range s.Causes[h].Classes[c].Evidence {
+			if n := s.Causes[h].Classes[c].Evidence[i].Sign; n != None && s.owner[n] == h {
+				visit(n)
+			}
+		}
+	}
+}
+
+// split replaces a cause that fits badly by several that fit better together: three
+// servers that crashed are no switch of which thirteen ports are still up.
+func (s *cover) split(accepted, contenders []int32) []int32 {
+	most := make([]float64, len(s.Causes)) // what others could make of its signs at most
+	for _, o := range contenders {
+		if s.state[o].accepted {
+			continue
+		}
+		last := None
+		for c := range s.Causes[o].Classes {
+			for i := range s.Causes[o].Classes[c].Evidence {
+				n := s.Causes[o].Classes[c].Evidence[i].Sign
+				if n != None && s.owner[n] != None && s.owner[n] != last && !s.Causes[o].Fault.Classes[c].Derived {
+					last = s.owner[n]
+					most[last] += s.Causes[o].Base
+				}
+			}
+		}
+	}
+	for _, h := range slices.Clone(accepted) {
+		if most[h] == 0 {
+			continue
+		}
+		whole, bad := s.recount(h), 0.0
+		if most[h] <= whole {
+			continue
+		}
+		var owned, class []int32
+		var worth []float64
+		s.owned(h, func(n int32) {
+			owned, class, worth = append(owned, n), append(class, s.class[n]), append(worth, s.worth[n])
+		})
+		for c := range s.state[h].classes {
+			if t := &s.state[h].classes[c]; t.k > 0 && !s.Causes[h].Fault.Classes[c].Derived {
+				bad += s.fit(h, c, t.k, 0)
+			}
+		}
+		if bad > badFit || len(owned) < 2 {
+			continue
+		}
+		for _, n := range owned {
+			s.owner[n] = None
+		}
+		var others []int32
+		seen := make([]bool, len(s.Causes))
+		for _, n := range owned {
+			for _, l := range s.Signs[n].Of {
+				if o := l.Cause; o != h && !seen[o] && !s.state[o].accepted && s.Causes[o].Whole {
+					seen[o] = true
+					if s.state[o].Score = s.score(o, s.unowned); s.state[o].Score > 0 {
+						others = append(others, o)
+					}
+				}
+			}
+		}
+		sum := 0.0
+		parts := s.pick(others, func(o int32) { sum += s.state[o].Score })
+		if sum > whole {
+			s.blame(h, false)
+			for _, o := range parts {
+				s.blame(o, true)
+			}
+			accepted = append(slices.DeleteFunc(accepted, func(o int32) bool { return o == h }), parts...)
+			continue
+		}
+		for _, o := range parts {
+			s.owned(o, func(n int32) { s.owner[n] = None })
+		}
+		for i, n := range owned {
+			s.owner[n], s.class[n], s.worth[n] = h, class[i], worth[i]
+		}
+		s.recount(h)
+	}
+	return accepted
+}
+
+// contest lets causes that were not needed take over signs that they explain better,
+// and moves signs between the causes that were.
+func (s *cover) contest(accepted, contenders []int32) []int32 {
+	for _, h := range contenders {
+		if s.state[h].accepted {
+			continue
+		}
+		full := s.score(h, nil)
+		if full <= stealGain {
+			continue
+		}
+		loss, follows := s.loss(h)
+		if follows {
+			loss += coincidence
+		}
+		if full-loss <= stealGain {
+			continue
+		}
+		s.blame(h, true)
+		s.claim(h, nil)
+		accepted = append(accepted, h)
+	}
+	for _, h := range accepted {
+		for c := range s.Causes[h].Classes {
+			s.move(h, c)
+		}
+	}
+	// Who has lost what made it credible is not to blame after all.
+	kept := accepted[:0]
+	for _, h := range accepted {
+		if s.state[h].Score = s.recount(h); s.state[h].Score > 0 {
+			kept = append(kept, h)
+			continue
+		}
+		s.blame(h, false)
+		s.owned(h, func(n int32) { s.owner[n] = None })
+	}
+	for _, h := range kept {
+		for c := range s.Causes[h].Classes { // what was set free may fit another
+			if s.state[h].classes[c].k == 0 {
+				continue
+			}
+			for i := range s.Causes[h].Classes[c].Evidence {
+				if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && ev.Sign != None && s.owner[ev.Sign] == None {
+					s.own(h, c, ev)
+				}
+			}
+		}
+		s.state[h].Score = s.recount(h)
+	}
+	slices.SortStableFunc(kept, func(a, b int32) int { return cmp.Compare(s.state[b].Score, s.state[a].Score) })
+	return kept
+}
+
+// move gives h all signs of its class c, where that gains.
+func (s *cover) move(h int32, c int) {
+	ev := s.Causes[h].Classes[c].Evidence
+	if len(ev) == 0 || s.Causes[h].Fault.Classes[c].Derived {
+		return
+	}
+	others := s.others(h)
+	k, w := s.Causes[h].Classes[c].sum(others)
+	s.work += len(ev)
+	if k == 0 {
+		return
+	}
+	t := &s.state[h].classes[c]
+	gain := s.fit(h, c, t.k+k, t.w+w) - s.fit(h, c, t.k, t.w)
+	if gain-s.classLoss(h, c) <= moveGain {
+		return
+	}
+	for i := range ev {
+		if ev[i].Said && others(&ev[i]) {
+			o := s.owner[ev[i].Sign]
+			s.own(h, c, &ev[i])
+			s.recount(o)
+		}
+	}
+	s.recount(h)
+}
+
+// slot is what one owner would lose of one class.
+type slot struct {
+	h    int32
+	c    int32
+	k    int
+	gain float64
+}
+
+func (s *cover) take(slots []slot, n int32) []slot {
+	h, c := s.owner[n], s.class[n]
+	i := slices.IndexFunc(slots, func(x slot) bool { return x.h == h && x.c == c })
+	if i < 0 {
+		i = len(slots)
+		slots = append(slots, slot{h: h, c: c})
+	}
+	slots[i].k++
+	slots[i].gain += s.worth[n]
+	return slots
+}
+
+// loss is what the present owners would lose to h, and whether all of it is what
+// follows from them in any case.
+func (s *cover) loss(h int32) (loss float64, follows bool) {
+	follows = true
+	var slots []slot
+	others := s.others(h)
+	for c := range s.Causes[h].Classes {
+		if !s.state[h].classes[c].claimed {
+			continue
+		}
+		for i := range s.Causes[h].Classes[c].Evidence {
+			if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && others(ev) {
+				slots = s.take(slots, ev.Sign)
+				o := s.class[ev.Sign]
+				follows = follows && o != None && s.Causes[s.owner[ev.Sign]].Fault.Classes[o].Later
+			}
+		}
+	}
+	return s.lossOf(slots), follows && len(slots) > 0
+}
+
+func (s *cover) classLoss(h int32, c int) float64 {
+	var slots []slot
+	others := s.others(h)
+	for i := range s.Causes[h].Classes[c].Evidence {
+		if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && others(ev) {
+			slots = s.take(slots, ev.Sign)
+		}
+	}
+	return s.lossOf(slots)
+}
+
+func (s *cover) lossOf(slots []slot) (total float64) {
+	for _, x := range slots {
+		t := &s.state[x.h].classes[x.c]
+		total += s.fit(x.h, int(x.c), t.k, t.w) - s.fit(x.h, int(x.c), t.k-x.k, t.w-x.gain)
+	}
+	return total
+}
+
+// attach gives what nobody had to explain to the cause that fits best.
+func (s *cover) attach() {
+	for n := range s.Signs {
+		if s.owner[n] != None {
+			continue
+		}
+		best, class, value := None, None, 0.0
+		for _, l := range s.Signs[n].Of {
+			if !s.state[l.Cause].accepted {
+				continue
+			}
+			if s.Signs[n].Said && s.Signs[n].Passing && s.state[l.Cause].classes[l.Class].k == 0 {
+				continue // it only happens to be near
+			}
+			m := &s.Causes[l.Cause].Fault.Classes[l.Class]
+			if v := m.Share * m.Shows; best == None || v > value {
+				best, class, value = l.Cause, l.Class, v
+			}
+		}
+		if best != None {
+			s.owner[n], s.class[n] = best, class
+		}
+	}
+}
+
+// fold lets a cause that brings parts into a state take over the causes that are no
+// more than this state: servers without power are not crashed servers, unless
+// something says so that the state does not.
+func (s *cover) fold(accepted []int32) []int32 {
+	var states []int32
+	for _, h := range accepted {
+		if s.Causes[h].Fault.Is != "" {
+			states = append(states, h)
+		}
+	}
+	if len(states) == 0 {
+		return accepted
+	}
+	// Who could bring a state about is linked with what the state shows.
+	var could []int32
+	for _, h := range states {
+		for c := range s.Causes[h].Classes {
+			for _, ev := range s.Causes[h].Classes[c].Evidence {
+				for _, l := range s.Signs[ev.Sign].Of {
+					if s.Causes[l.Cause].Effects != nil {
+						could = append(could, l.Cause)
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(could)
+	could = slices.Compact(could)
+	gone := func(h int32) bool { return !s.state[h].accepted }
+	for {
+		states = slices.DeleteFunc(states, gone)
+		best, value := None, 0.0
+		var parts []int32
+		for _, g := range could {
+			if folds, gain := s.foldable(g, states); gain > value {
+				best, parts, value = g, folds, gain
+			}
+		}
+		if best == None {
+			return slices.DeleteFunc(accepted, gone)
+		}
+		x := &s.state[best]
+		if !x.accepted {
+			x.Lift = value
+			s.blame(best, true)
+			s.score(best, s.unowned)
+			s.claim(best, s.unowned)
+			accepted = append(accepted, best)
+		}
+		parts = append(parts, s.shadowed(best, parts, accepted)...)
+		for _, h := range parts {
+			s.handOver(h, best)
+		}
+		x.Folded = append(x.Folded, parts...)
+		x.Score += value
+	}
+}
+
+// foldable returns the causes that are states which g brings about, and what is
+// gained when g alone is blamed.
+func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) {
+	x, accepted := &s.Causes[g], s.state[g].accepted
+	var silent float64 // what it costs that g's other effects do not show
+	for i := range x.Fault.Effects {
+		f := &x.Fault.Effects[i]
+		if f.State == x.Fault.Is {
+			continue
+		}
+		onset, timed := x.Onset, x.Timed
+		var list []int32
+		for _, h := range states {
+			y := &s.Causes[h]
+			if h == g || !s.state[h].accepted || y.Fault.Is != f.State || !y.Timed || slices.Contains(folds, h) {
+				continue
+			}
+			if x.Timed {
+				if d := y.Onset - x.Onset; d < -foldEarly || d > f.Delay+foldLate {
+					continue
+				}
+			} else if !timed || y.Onset < onset {
+				onset, timed = y.Onset, true
+			}
+			list = append(list, h)
+		}
+		if len(list) == 0 && (accepted || f.SharedShows == 0) {
+			continue
+		}
+		in := x.Effects[i]
+		s.work += len(in)
+		list = slices.DeleteFunc(list, func(h int32) bool {
+			_, ok := slices.BinarySearchFunc(in, s.Causes[h].Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) })
+			return !ok
+		})
+		// Parts that nothing else feeds, and those that something does.
+		for _, alone := range [2]bool{true, false} {
+			share, shows, c := f.Share, f.Shows, concentration
+			if !alone {
+				if f.SharedShows == 0 {
+					break
+				}
+				share, shows, c = f.SharedShare, f.SharedShows, sharing
+			}
+			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
+			n, pending := 0, 0
+			for _, p := range in {
+				if mine(p.Device) {
+					if n++; p.Shows {
+						pending++
+					}
+				}
+			}
+			k, sum, from := 0, 0.0, len(folds)
+			for _, h := range list {
+				if !mine(s.Causes[h].Device) {
+					continue
+				}
+				if w := s.asEffect(h, g); w > 0 {
+					sum += w
+					k++
+					folds = append(folds, h)
+				}
+			}
+			if n == 0 {
+				continue
+			}
+			rest := float64(max(0, n-max(k, pending)))
+			if accepted { // else nothing speaks for it but what shows already
+				late := uint8(LateSteps)
+				if timed {
+					late = Late(s.Now-onset, effectSoon)
+				}
+				rest *= float64(late) / LateSteps
+			}
+			a, b := betaOf(share, c) // as in Fit; a state shows in several ways, and is taken to be missed half as often as a sign
+			none := shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2
+			if k == 0 {
+				if !accepted {
+					silent += math.Log(none)
+				}
+				continue
+			}
+			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
+			v := math.Log(shows*p+tiny) + sum
+			if accepted {
+				v -= math.Log(none)
+			}
+			if v > 0 {
+				gain += v
+			} else {
+				folds = folds[:from]
+			}
+		}
+	}
+	var left []int // what was decided earlier has a bonus
+	for _, h := range folds {
+		if k := s.Causes[h].Kept; k != 0 && k != x.Kept && !slices.Contains(left, k) {
+			left = append(left, k)
+			gain -= KeepBonus
+		}
+	}
+	if len(folds) > 0 && !accepted {
+		gain += s.score(g, s.unowned) + silent + s.together(g)
+	}
+	return folds, gain
+}
+
+// asEffect is what is saved when h is no fault of its own but brought about by g.
+func (s *cover) asEffect(h, g int32) float64 {
+	x := &s.Causes[h]
+	w := -x.Prior
+	if s.state[g].accepted || s.together(g) > 0 {
+		w += coincidence
+	}
+	for c := range x.Classes {
+		t := &s.state[h].classes[c]
+		if t.k == 0 {
+			continue
+		}
+		ev := x.Classes[c].Evidence
+		if c < x.Fault.Own() { // what g does not explain
+			if !slices.ContainsFunc(ev, func(ev Evidence) bool { return ev.Sign != None && s.owner[ev.Sign] == h && s.linked(ev.Sign, g) }) {
+				w -= s.fit(h, c, t.k, t.w) - s.fit(h, c, 0, 0)
+			}
+			continue
+		}
+		// What h had to explain by luck, and g explains in any case.
+		if m := &x.Fault.Classes[c]; len(m.Path) > 0 && ev[0].Sign != None && s.surelyShows(g, m.Sign, s.Signs[ev[0].Sign].Device) {
+			w -= s.fit(h, c, t.k, 0)
+		}
+	}
+	return w
+}
+
+// surelyShows says whether g takes a part into a state that shows itself by a sign,
+// and nothing holds the part up.
+func (s *cover) surelyShows(g int32, kind int, device int32) bool {
+	for i := range s.Causes[g].Fault.Effects {
+		f := &s.Causes[g].Fault.Effects[i]
+		if f.State != s.Causes[g].Fault.Is && f.SharedShows > 0 && slices.Contains(s.showing[f.State], kind) {
+			return s.without(device, g)
+		}
+	}
+	return false
+}
+
+// without says whether a device has no power once g is lost: the last of its suppliers
+// takes it along.
+func (s *cover) without(device, g int32) bool {
+	x := &s.Causes[g]
+	if device == None || !s.powerless(device, x.Node) {
+		return false
+	}
+	for _, p := range s.Supply.Of[device] {
+		for _, o := range s.lost {
+			if o.Node == p && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// together is how much likelier a fault is since an equal that stands in for it has it
+// too: the share Together of failures takes both, so given one the log-odds of the
+// other are about log(Together) in place of its prior.
+func (s *cover) together(g int32) float64 {
+	x := &s.Causes[g]
+	for _, o := range s.lost {
+		if o.Node != x.Node && o.Fault == x.Fault && o.Parent == x.Parent {
+			return max(0, math.Log(x.Fault.Together)-x.Prior)
+		}
+	}
+	return 0
+}
+
+// shadowed returns the causes whose signs g may show too and that came as their server
+// went into one of the states: power that goes takes the GPUs with it. One that is
+// heard of again when its server is back is a fault of its own.
+func (s *cover) shadowed(g int32, states, accepted []int32) (out []int32) {
+	for _, a := range accepted {
+		x := &s.Causes[a]
+		if a == g || !s.state[a].accepted || !x.Fault.Reset || !x.Timed {
+			continue
+		}
+		i := slices.IndexFunc(states, func(h int32) bool { return s.Causes[h].Node == x.Device })
+		if i < 0 || !s.Causes[states[i]].Timed || (x.Onset-s.Causes[states[i]].Onset).Abs() > shadow {
+			continue
+		}
+		silent := s.Causes[states[i]].Onset + 2*shadow // what came within the shadow, and its delay, is over
+		tied, again := false, false
+		s.owned(a, func(n int32) {
+			tied = tied || s.linked(n, g)
+			again = again || s.Signs[n].Heard > silent
+		})
+		if tied && !again {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (s *cover) linked(n, h int32) bool {
+	return slices.ContainsFunc(s.Signs[n].Of, func(l Ref) bool { return l.Cause == h })
+}
+
+func (s *cover) handOver(h, to int32) {
+	s.blame(h, false)
+	s.owned(h, func(n int32) { s.owner[n], s.class[n] = to, None })
+}
+
+var _ Method = (*Cover)(nil)

@@ -1,0 +1,344 @@
+// Package solver finds what explains a group of signs best. It is pure: all that it
+// needs is in the group, times are relative, nothing depends on names, on a clock or
+// on the order of a map, and the same group gives the same explanation. Methods are
+// exchanged behind one interface, and compared on the same groups.
+//
+// The model. A fault that is there shows a class of signs with probability Shows,
+// and then on each of n parts with an unknown chance x, the same for all of them; a
+// sign that no fault shows is there by itself with probability leak. A sign has one
+// owner: of the causes of a noisy-OR (Pearl, Probabilistic Reasoning in Intelligent
+// Systems, 1988, 4.3) the likeliest counts, the others not. The score of a fault is
+// then the log-odds of "it is there and shows these" against "all of them came by
+// themselves",
+//
+//	score = prior + sum over classes of [fit + sum over its signs of gain]
+//
+// with fit = log P(k of n show), see [Fit], gain = -log(leak) less what the lag costs,
+// and the silence by itself of a part, log(1-leak), taken for 0.
+package solver
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"auspex/schemas/faults/propagation"
+)
+
+// None is no cause, and no device.
+const None int32 = -1
+
+// Group is what is decided together. Times are durations since some moment, the same
+// for all of a group. A method reads it and changes nothing.
+type Group struct {
+	Now    time.Duration
+	Signs  []Sign
+	Causes []Cause // in the order in which they came to mind, which decides between equals
+	// Supply is the power of the devices of the group; Lost are the suppliers that are
+	// blamed already and are no cause of the group.
+	Supply Supply
+	Lost   []Supplier
+}
+
+// Sign is one sign on one part: all events that say the same.
+type Sign struct {
+	Node, Device int32         // the part, and the server or switch that holds it
+	Heard        time.Duration // last
+	Said         bool          // more than an all-clear was heard
+	Passing      bool          // it has not lasted: it goes with a fault only where another of its class does
+	Of           []Ref         // the causes that could show it
+}
+
+// Ref is a class of a cause.
+type Ref struct{ Cause, Class int32 }
+
+// Cause is a fault that a part may have.
+type Cause struct {
+	Fault                *propagation.Fault
+	Node, Device, Parent int32
+	Prior                float64       // log-odds before any sign
+	Kept                 int           // the incident of which it is the root; 0: none
+	Onset                time.Duration // when it began, as well as can be told
+	Timed                bool          // a sign of it says when
+	Base                 float64       // score over all its signs
+	Whole                bool          // the group has all its signs
+	Classes              []Class       // as those of the fault
+	Effects              [][]Part      // by effect of the fault, by node; nil where it could bring none about
+}
+
+// Class is what speaks for one class of a cause's signs.
+type Class struct {
+	Parts    int // that could show it
+	Mute     int // of them say nothing and could not
+	Dark     []Dark
+	Evidence []Evidence
+}
+
+// Evidence is a sign of a class.
+type Evidence struct {
+	Sign  int32 // None: it is not in the group
+	Said  bool
+	Taken bool    // it is not in the group, and another cause owns it
+	Gain  float64 // -log of its leak, less what its lag costs
+}
+
+// Dark are parts that are mute where their device has no power.
+type Dark struct {
+	Device int32
+	Parts  int
+}
+
+// Part is where an effect of a cause may come to be.
+type Part struct {
+	Node, Device int32
+	Shows        bool // it shows the state now
+}
+
+// Supplier is a supplier of power that is blamed.
+type Supplier struct {
+	Node, Parent int32
+	Fault        *propagation.Fault
+	Onset        time.Duration
+	Timed        bool
+}
+
+// Supply is what feeds devices directly, and what feeds suppliers.
+type Supply struct{ Of, Behind map[int32][]int32 }
+
+// Dead says whether a device has no power left. What the inventory puts on no supplier
+// has power; a supplier is lost too when all that stand behind it are.
+func (s Supply) Dead(device int32, lost func(supplier int32) bool) bool {
+	in := s.Of[device]
+	for _, p := range in {
+		if !s.cut(p, lost, 0) {
+			return false
+		}
+	}
+	return len(in) > 0
+}
+
+func (s Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
+	if lost(p) {
+		return true
+	}
+	in := s.Behind[p]
+	if len(in) == 0 || depth > maxChain {
+		return false
+	}
+	for _, q := range in {
+		if !s.cut(q, lost, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// Explanation says which causes explain a group.
+type Explanation struct {
+	Owner, Class []int32 // by sign; Owner None: nothing explains it. Class None: it follows from a state
+	Blamed       []int32 // causes, the surest first
+	States       []State // by cause; the zero value for one that is not blamed
+	Partial      []int32 // blamed, though the group has not all their signs: it is to be asked again with them
+	Work         int     // signs, classes and parts that were looked at
+}
+
+// State is what was decided on a cause.
+type State struct {
+	Score  float64
+	Folded []int32 // causes that are no more than a state that this one brings about
+	Lift   float64 // what speaks for it only because it explains these
+}
+
+// Method explains groups. The same group has the same answers; a method need not be
+// safe for concurrent use.
+type Method interface {
+	// Explain says which causes explain the signs of a group.
+	Explain(g *Group) Explanation
+	// Posterior weighs the root of an explanation, with the owners of the signs and
+	// what was decided on it, against all other causes of the group.
+	Posterior(g *Group, root int32, owner []int32, of State) Posterior
+}
+
+// The numbers below that name no source are not derived: they were chosen by hand,
+// and the drawn storms of the correlator's tests hold what they lead to.
+
+// x is uncertain: it is drawn from Beta(share*c, (1-share)*c), so that k of n follow
+// a beta-binomial (Skellam, 1948). The concentration c is the number of earlier parts
+// that the share of the model is worth, and gives x the variance share(1-share)/(c+1).
+const (
+	concentration = 3.0 // the shares are orders of magnitude: from three parts on, what is seen weighs more
+	// Where something else may carry the load, it does for all or for none: at c = 1
+	// the density is highest at both ends, and one part that shows moves the mean of x
+	// half of the way to 1.
+	sharing  = 1.0
+	betaEdge = 1e-3   // keeps the distribution proper at a share of 1, where a single part that is silent costs log(3000)
+	tiny     = 1e-300 // keeps the logarithm of what the model calls impossible finite
+	unheard  = 0.05   // chance that a sign was there and no event of it came through
+)
+
+// Log-odds of decisions, in nats: 1 is a factor of 2.7.
+const (
+	// KeepBonus is what a decision made earlier has before another: names do not change for less.
+	KeepBonus = 1.0
+	stealGain = 1.0 // that it must gain to take signs from a fault that explains them too
+	moveGain  = 0.1 // the same for a class of signs between two faults that both stand: no going to and fro
+	// A state on the way of a fault that is known, soon after it, is hardly ever one
+	// of its own: servers crash about once a year, which gives ten minutes odds of
+	// exp(-11). The prior has a part of that; this is a cautious part of the rest.
+	coincidence = 2.0
+	badFit      = -6.0 // of the shares, 1 in 400, below which several faults are tried for one
+	// Reports of one fault hang together by more than the model knows (one sensor, one
+	// board, one poller), so each says less than if it were alone: odds are raised to
+	// 1/spread, as in a power posterior (Grünwald, The Safe Bayesian, 2012), prior and all.
+	spread     = 2.0
+	certainty  = 0.97 // the rest is left to causes that the model does not have
+	hopeless   = 40.0 // nats behind the first: its share is below 1 in 10^8, and not worth computing
+	scoreUnits = 1e6  // of a nat: scores that differ by less, from adding up in another order, are equal
+)
+
+// The lag from a fault to its signs has a heavy tail, of which the model gives only the
+// bounds: within them the odds of a fault fall with (1 + lag/lagScale)^-lagPower. Up to
+// the scale, about the time between two polls, lags are alike; beyond it each doubling costs
+// a fifth of the odds, enough to choose between equals, too little against a witness.
+const (
+	lagScale = 30.0 // seconds
+	lagPower = 0.3
+)
+
+const (
+	foldEarly  = time.Minute     // a state is heard of at most so long before what brings it about
+	foldLate   = 5 * time.Minute // and at most so long after it is due: hosts are lost after rounds without an answer
+	effectSoon = time.Minute     // mean delay of the signs of a state, for which the model gives none
+	shadow     = time.Minute     // a server that goes down takes along what failed so shortly before or after
+	maxChain   = 8               // suppliers one behind the other
+)
+
+// Lag is what the lag of a sign from the onset of a fault costs, in nats: it makes the
+// nearer of two faults the likelier cause.
+func Lag(lag time.Duration) float64 { return lagPower * math.Log1p(lag.Abs().Seconds()/lagScale) }
+
+// LateSteps is how finely lateness counts, so that few fits are computed.
+const LateSteps = 16
+
+// Late says how much of what has not come is due, in LateSteps, some time after the
+// onset: the delay of a sign is taken for exponential with mean soon and a second of
+// transport, and 1-exp(-t/mean) is what should have come. From four means on it is all.
+func Late(since, soon time.Duration) uint8 {
+	due := float64(since) / float64(soon+time.Second)
+	if due >= dueBy[LateSteps-1] {
+		return LateSteps
+	}
+	k, _ := slices.BinarySearch(dueBy[:], due)
+	return uint8(k) //nolint:gosec // up to LateSteps
+}
+
+// dueBy is after how many means each of the LateSteps begins.
+var dueBy = func() (out [LateSteps]float64) {
+	for i := range out {
+		out[i] = -math.Log(1 - (float64(i)+0.5)/LateSteps)
+	}
+	return out
+}()
+
+// outcome is k of k+rest parts that show a class of signs, when late/LateSteps
+// of what does not show yet is due.
+type outcome struct {
+	class   *propagation.Class // never nil
+	k, rest int32
+	late    uint8
+}
+
+// Fits remembers fits: a few outcomes are asked for again and again, and each has a
+// place, which it may lose to another. The zero value is ready. It is not safe for
+// concurrent use.
+type Fits struct {
+	table [1 << fitBits]struct {
+		outcome
+		value float64
+	}
+}
+
+const fitBits = 12
+
+// Fit returns the log-likelihood that k parts show a class and rest are silent, of
+// which late/[LateSteps] should have spoken by now. With x from Beta(a, b), it is
+//
+//	E[x^k (1-x)^rest] = B(k+a, rest+b) / B(a, b)
+//
+// (no binomial coefficient: which parts they are is given). That nothing shows is also
+// so with probability 1-Shows, and where nothing came through; unheard is added as it
+// is, so that the sum may reach 1.05 in place of 1.
+func (f *Fits) Fit(cl *propagation.Class, k, rest int, late uint8) float64 {
+	o := outcome{class: cl, k: int32(k)} //nolint:gosec // counts of parts
+	if rest > 0 {
+		o.rest, o.late = int32(rest), late //nolint:gosec // counts of parts
+	}
+	h := uint64(cl.ID)<<48 ^ uint64(o.k)<<28 ^ uint64(o.rest)<<5 ^ uint64(o.late) //nolint:gosec // counts
+	p := &f.table[h*0x9e3779b97f4a7c15>>(64-fitBits)]
+	if p.outcome != o {
+		p.outcome, p.value = o, o.logLikelihood()
+	}
+	return p.value
+}
+
+func (o outcome) logLikelihood() float64 {
+	cl := o.class
+	a, b := betaOf(cl.Share, concentration)
+	missing := float64(o.rest) * float64(o.late) / LateSteps
+	p := math.Exp(logBeta(float64(o.k)+a, missing+b) - logBeta(a, b))
+	if o.k == 0 {
+		return math.Log(cl.Shows*p + 1 - cl.Shows + unheard)
+	}
+	return math.Log(cl.Shows*p + tiny)
+}
+
+// betaOf returns the parameters of a beta distribution with mean share.
+func betaOf(share, c float64) (a, b float64) { return share * c, (1-share)*c + betaEdge }
+
+// logBeta returns log B(a, b).
+func logBeta(a, b float64) float64 {
+	x, _ := math.Lgamma(a)
+	y, _ := math.Lgamma(b)
+	z, _ := math.Lgamma(a + b)
+	return x + y - z
+}
+
+// silentMost is the fit of a class that does not show where it need not.
+var silentMost = math.Log(1 + unheard)
+
+// Bound is what the score of a cause can be at most: where nothing that is silent
+// could have spoken. It asks nothing of the parts that are silent, of which a cause
+// may have thousands, so that neither Parts nor Mute need be counted for it.
+func (f *Fits) Bound(h *Cause, pick func(*Evidence) bool) float64 {
+	total := h.start()
+	for c := range h.Classes {
+		cl, m := &h.Classes[c], &h.Fault.Classes[c]
+		if m.Derived || cl.Parts == 0 && len(cl.Evidence) == 0 {
+			continue
+		}
+		k, w := cl.sum(pick)
+		v := silentMost
+		if k > 0 {
+			v = max(v, f.Fit(m, k, 0, 0)+w)
+		}
+		total += v
+	}
+	return total
+}
+
+func (h *Cause) start() float64 {
+	if h.Kept != 0 {
+		return h.Prior + KeepBonus
+	}
+	return h.Prior
+}
+
+func (cl *Class) sum(pick func(*Evidence) bool) (k int, w float64) {
+	for i := range cl.Evidence {
+		if ev := &cl.Evidence[i]; ev.Said && (pick == nil || pick(ev)) {
+			k++
+			w += ev.Gain
+		}
+	}
+	return k, w
+}
