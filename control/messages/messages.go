@@ -168,8 +168,14 @@ func Text(s schemas.Sentence) string {
 	}
 	pairs := make([]string, 0, 2*len(s.Args))
 	for name, v := range s.Args {
-		if inner, ok := v.(schemas.Sentence); ok {
+		switch inner := v.(type) {
+		case schemas.Sentence:
 			v = Text(inner)
+		case map[string]any: // a sentence that was read from a store or the bus
+			if id, ok := inner["id"].(string); ok {
+				args, _ := inner["args"].(map[string]any)
+				v = Text(schemas.Sentence{ID: id, Args: args})
+			}
 		}
 		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
 	}

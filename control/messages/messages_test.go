@@ -1,6 +1,7 @@
 package messages
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -11,7 +12,16 @@ import (
 func TestTextFillsTheTemplate(t *testing.T) {
 	age := Age(90*time.Second + 3*time.Millisecond)
 	age["server"] = "gpu-r01-03"
+	var stored schemas.Sentence
+	b, err := json.Marshal(New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}))
+	if err == nil {
+		err = json.Unmarshal(b, &stored)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, s := range map[string]schemas.Sentence{
+		"held by lease: another holder has the lease of s1": stored,
 		"":                        {},
 		"step.of_a_later_version": {ID: "step.of_a_later_version"},
 		"1m30s since the last step of this kind on gpu-r01-03": New(CoolDown, age),
