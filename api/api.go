@@ -259,15 +259,21 @@ func (s *Server) URL() string {
 
 // LoginURL returns the address of the UI with a new one-time code in its
 // fragment, which browsers keep to themselves.
-func (s *Server) LoginURL(name, role string) string {
-	code, _ := s.access.NewCode(access.Principal{Name: name, Role: role}, printedCode)
-	return s.URL() + "#login=" + code
+func (s *Server) LoginURL(ctx context.Context, name, role string) (string, error) {
+	code, _, err := s.access.NewCode(ctx, process, access.Principal{Name: name, Role: role}, printedCode)
+	if err != nil {
+		return "", err
+	}
+	return s.URL() + "#login=" + code, nil
 }
+
+// process is who makes what nobody asked for: the start of Auspex.
+const process = "auspex"
 
 // IssueToken makes the token of a name with a role (access.RoleViewer, …); an
 // earlier token of that name stops working.
 func (s *Server) IssueToken(ctx context.Context, name, role string) (string, error) {
-	return s.access.IssueToken(ctx, name, role)
+	return s.access.IssueToken(ctx, process, name, role)
 }
 
 // PrepareTLS reads a certificate; what it returns shows it to those who connect

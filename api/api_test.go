@@ -100,7 +100,7 @@ func read[T any](t *testing.T, w *world, path string) T {
 
 func TestOneTimeCodeBecomesASessionOnce(t *testing.T) {
 	w := start(t, true)
-	_, code, _ := strings.Cut(w.LoginURL("on-call", access.RoleOperator), "#login=")
+	_, code, _ := strings.Cut(w.login(t, "on-call", access.RoleOperator), "#login=")
 	a := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`))
 	if a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -214,7 +214,7 @@ func TestGuessingIsSlowAndHoldsNobodyElseBack(t *testing.T) {
 	if limited < 20 {
 		t.Errorf("%d of 40 guesses were held back", limited)
 	}
-	_, code, _ := strings.Cut(w.LoginURL("on-call", access.RoleOperator), "#login=")
+	_, code, _ := strings.Cut(w.login(t, "on-call", access.RoleOperator), "#login=")
 	for name, credential := range map[string]string{"code": code, "token": w.tokens[access.RoleViewer]} {
 		if a := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"`+name+`":"`+credential+`"}`)); a.status != http.StatusOK {
 			t.Errorf("a good %s behind a guesser: %d %s", name, a.status, a.body)
@@ -416,15 +416,18 @@ func TestAuditComesInPagesWithTheStateOfItsChain(t *testing.T) {
 		}
 		after = page.Next
 	}
-	if d := cmp.Diff([]int64{9, 8, 7, 6, 5, 4, 3, 2, 1}, seen); d != "" {
+	if d := cmp.Diff([]int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1}, seen); d != "" {
 		t.Error(d)
 	}
 	page := rows("api/v1/audit")
-	if top := page.Items[0]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" ||
+	if made := page.Items[0]; made.Verb != "replace" || made.Kind != "token" || made.Subject != access.RoleAdmin || made.Actor != "auspex" {
+		t.Errorf("newest row: %+v", made)
+	}
+	if top := page.Items[3]; top.Action != "a-314" || top.Kind != "power_cycle" || top.State != schemas.ActionWaiting || top.Verb != "wait" ||
 		top.Actor != "auspex" || len(top.Hash) != 64 {
 		t.Errorf("newest row: %+v", top)
 	}
-	if !page.Chain.Holds || page.Chain.Rows != 9 {
+	if !page.Chain.Holds || page.Chain.Rows != 12 {
 		t.Errorf("chain: %+v", page.Chain)
 	}
 	if p := w.send(t, http.MethodGet, "api/v1/audit?after=x", access.RoleOperator, nil).problem(t); p.Code != "bad_cursor" {

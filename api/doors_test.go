@@ -11,14 +11,19 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/certtest"
+	"auspex/internal/store/audit"
+	"auspex/schemas/openapi"
 )
 
 // pack packs a text n times over.
@@ -281,6 +286,103 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 	}
 }
 
+// TestEveryRouteThatChangesSomethingIsAudited holds the routes of the OpenAPI
+// document against the audit: a new one that writes must say here what it leaves.
+func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
+	w := start(t, true, func(_ *api.Config, d *api.Deps) {
+		d.Admin = map[string]http.Handler{
+			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") }),
+		}
+	})
+	made := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator"}`))
+	var token apigen.CreatedToken
+	if err := json.Unmarshal(made.body, &token); err != nil {
+		t.Fatal(err)
+	}
+	asked := w.intents(t)
+	newest := func() audit.Row {
+		t.Helper()
+		rows, err := audit.New(w.db, time.Now).List(t.Context(), 0, 1)
+		if err != nil || len(rows) != 1 {
+			t.Fatal(rows, err)
+		}
+		return rows[0]
+	}
+	var cookie *http.Cookie
+	does := map[string]func() (row string){ // by operation; control writes the row of an intent once it has taken it
+		"createToken": func() string {
+			w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"day","role":"viewer"}`))
+			return "admin create token day"
+		},
+		"revokeToken": func() string {
+			w.send(t, http.MethodDelete, "api/v1/tokens/day", access.RoleAdmin, nil)
+			return "admin revoke token day"
+		},
+		"createLoginCode": func() string {
+			w.send(t, http.MethodPost, "api/v1/login-codes", access.RoleAdmin, nil)
+			return "admin issue login_code admin"
+		},
+		"login": func() string {
+			a := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"token":"`+token.Token+`"}`))
+			var err error
+			if cookie, err = http.ParseSetCookie(a.header.Get("Set-Cookie")); err != nil {
+				t.Fatal(err)
+			}
+			return "night start session night"
+		},
+		"logout": func() string {
+			w.send(t, http.MethodPost, "api/v1/logout", "", func(r *http.Request) {
+				r.AddCookie(cookie)
+				r.Header.Set("Sec-Fetch-Site", "same-origin")
+			})
+			return "night end session night"
+		},
+		"decideAction": func() string {
+			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)
+			if in := <-asked; in.Actor != access.RoleOperator {
+				t.Errorf("control is told that %s decided", in.Actor)
+			}
+			r := newest()
+			return strings.Join([]string{r.Actor, r.Verb, r.Kind, r.Subject}, " ")
+		},
+	}
+	var doc struct {
+		Paths map[string]map[string]struct {
+			OperationID string `yaml:"operationId"`
+		} `yaml:"paths"`
+	}
+	if err := yaml.Unmarshal(openapi.Document, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var writes []string
+	for _, methods := range doc.Paths {
+		for method, op := range methods {
+			if method != "get" && op.OperationID != "" {
+				writes = append(writes, op.OperationID)
+			}
+		}
+	}
+	slices.Sort(writes) // createToken before revokeToken, login before logout
+	if len(writes) != len(does) {
+		t.Errorf("%d routes write, %d are known: %v", len(writes), len(does), writes)
+	}
+	check := func(name, want string) {
+		t.Helper()
+		if r := newest(); strings.Join([]string{r.Actor, r.Verb, r.Kind, r.Subject}, " ") != want {
+			t.Errorf("%s left %+v, want %s", name, r, want)
+		}
+	}
+	for _, op := range writes {
+		if does[op] == nil {
+			t.Errorf("nothing says what %s leaves in the audit", op)
+			continue
+		}
+		check(op, does[op]())
+	}
+	w.send(t, http.MethodPost, "-/reload", access.RoleAdmin, nil)
+	check("reload", "admin request route /-/reload")
+}
+
 // A token that another process revokes, as the command does, ends its streams too.
 func TestAStreamEndsWithATokenThatAnotherProcessRevokes(t *testing.T) {
 	w := start(t, false)
@@ -294,7 +396,7 @@ func TestAStreamEndsWithATokenThatAnotherProcessRevokes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	if err := access.New(w.db, time.Hour).RevokeToken(t.Context(), access.RoleViewer); err != nil {
+	if err := access.New(w.db, time.Hour).RevokeToken(t.Context(), "test", access.RoleViewer); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan struct{})
@@ -310,7 +412,7 @@ func TestAStreamEndsWithATokenThatAnotherProcessRevokes(t *testing.T) {
 // its own name for ours does not lock our pages out.
 func TestASessionIsForOurOwnPages(t *testing.T) {
 	w := start(t, true, func(c *api.Config, _ *api.Deps) { c.Hosts = []string{"console.example"} })
-	_, code, _ := strings.Cut(w.LoginURL("on-call", access.RoleOperator), "#login=")
+	_, code, _ := strings.Cut(w.login(t, "on-call", access.RoleOperator), "#login=")
 	login := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`))
 	cookie, err := http.ParseSetCookie(login.header.Get("Set-Cookie"))
 	if err != nil {

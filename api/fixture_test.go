@@ -306,6 +306,16 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	return w
 }
 
+// login is the address with a new code.
+func (w *world) login(t *testing.T, name, role string) string {
+	t.Helper()
+	address, err := w.LoginURL(t.Context(), name, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
 // intents hands out what the console puts on the bus.
 func (w *world) intents(t *testing.T) <-chan schemas.Intent {
 	t.Helper()

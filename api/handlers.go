@@ -136,7 +136,10 @@ func (s *Server) CreateLoginCode(ctx context.Context, _ apigen.CreateLoginCodeRe
 	if err := may(ctx, access.Invite); err != nil {
 		return nil, err
 	}
-	code, expires := s.access.NewCode(Caller(ctx), invitation)
+	code, expires, err := s.access.NewCode(ctx, Caller(ctx).Name, Caller(ctx), invitation)
+	if err != nil {
+		return nil, err
+	}
 	return apigen.CreateLoginCode201JSONResponse{Code: code, Expires: expires.UTC()}, nil
 }
 

@@ -92,7 +92,7 @@ func (s *Server) build() (*fiber.App, error) {
 		root.All(strings.TrimSuffix(prefix, "/")+"/*", chain...)
 	}
 	for path, h := range s.deps.Admin {
-		root.Post(path, s.authenticate, s.admins, mount(s.strip(h)))
+		root.Post(path, s.authenticate, s.admins, s.note, mount(s.strip(h)))
 		root.All(path, func(c *fiber.Ctx) error {
 			c.Set("Allow", http.MethodPost)
 			return problem{http.StatusMethodNotAllowed, "no_route", c.Method() + " is not allowed here.", "Use POST."}
@@ -134,6 +134,16 @@ func (s *Server) build() (*fiber.App, error) {
 // longestFirst lists prefixes so that a part of another comes before it.
 func longestFirst(m map[string]http.Handler) []string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b string) int { return len(b) - len(a) })
+}
+
+// note writes who asks for a change of the process to the audit, and refuses what
+// cannot be written there.
+func (s *Server) note(c *fiber.Ctx) error {
+	path := strings.TrimPrefix(c.Path(), s.cfg.BasePath)
+	if err := s.access.NoteRequest(c.UserContext(), Caller(c.UserContext()).Name, path); err != nil {
+		return err
+	}
+	return c.Next()
 }
 
 // strip takes the base path off before a mounted handler sees the request.

@@ -43,7 +43,7 @@ func TestOverTLSThePageStaysThere(t *testing.T) {
 	if !strings.HasPrefix(w.base, "https://127.0.0.1:") {
 		t.Fatalf("address %s", w.base)
 	}
-	_, code, _ := strings.Cut(w.LoginURL("on-call", access.RoleOperator), "#login=")
+	_, code, _ := strings.Cut(w.login(t, "on-call", access.RoleOperator), "#login=")
 	a := w.send(t, http.MethodPost, "api/v1/login", "", body(`{"code":"`+code+`"}`))
 	cookie, err := http.ParseSetCookie(a.header.Get("Set-Cookie"))
 	if err != nil {

@@ -47,7 +47,7 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 			http.StatusBadRequest, "bad_parameter", "expires_in is not within 0 to 100 years.", "It is in seconds; 0 means no expiry.",
 		}
 	}
-	plain, t, err := s.access.CreateToken(ctx, r.Body.Name, r.Body.Role, time.Duration(r.Body.ExpiresIn)*time.Second)
+	plain, t, err := s.access.CreateToken(ctx, Caller(ctx).Name, r.Body.Name, r.Body.Role, time.Duration(r.Body.ExpiresIn)*time.Second)
 	switch {
 	case errors.Is(err, access.ErrTaken):
 		return nil, problem{http.StatusConflict, "name_taken", "A token with this name exists.", "Choose another name, or revoke that one first."}
@@ -68,7 +68,7 @@ func (s *Server) RevokeToken(ctx context.Context, r apigen.RevokeTokenRequestObj
 	if err := may(ctx, access.Tokens); err != nil {
 		return nil, err
 	}
-	err := s.access.RevokeToken(ctx, r.Name)
+	err := s.access.RevokeToken(ctx, Caller(ctx).Name, r.Name)
 	switch {
 	case errors.Is(err, access.ErrNoToken):
 		return nil, missing("token", r.Name)

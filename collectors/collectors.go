@@ -85,19 +85,56 @@ type Secrets interface {
 	Secret(ctx context.Context, ref string) (user, password string, err error)
 }
 
+// Sight is what the word of a collector is worth: whose eyes it reads with, and the
+// sources that its events name. Who repairs a part believes the eyes that saw its fault.
+type Sight struct {
+	View    schemas.View
+	Sources []string // schemas.Source…; none for a collector without events
+}
+
 var (
 	mu       sync.Mutex
 	registry = map[string]func() Config{}
+	sights   = map[string]Sight{}        // by collector
+	views    = map[string]schemas.View{} // by collector and by source
 )
 
-// Register makes a collector known under its YAML key. It panics on a duplicate.
-func Register(name string, defaults func() Config) {
+// Register makes a collector known under its YAML key. It panics on a duplicate, a
+// view that is none of schemas.Views, and a source that another view has.
+func Register(name string, sight Sight, defaults func() Config) {
 	mu.Lock()
 	defer mu.Unlock()
 	if _, dup := registry[name]; dup {
 		panic("collectors: duplicate " + name)
 	}
-	registry[name] = defaults
+	if !slices.Contains(schemas.Views(), sight.View) {
+		panic("collectors: " + name + " has no view")
+	}
+	for _, key := range append([]string{name}, sight.Sources...) {
+		if old, ok := views[key]; ok && old != sight.View {
+			panic("collectors: " + key + " has two views")
+		}
+		views[key] = sight.View
+	}
+	registry[name], sights[name] = defaults, sight
+}
+
+// SightOf returns what the named collector declared.
+func SightOf(name string) Sight {
+	mu.Lock()
+	defer mu.Unlock()
+	return sights[name]
+}
+
+// ViewOf returns the view of a collector or of a source of events: none where no
+// collector has declared it.
+func ViewOf(name string) schemas.View {
+	mu.Lock()
+	defer mu.Unlock()
+	if v, ok := views[name]; ok {
+		return v
+	}
+	return schemas.ViewNone
 }
 
 // Lookup returns the default configuration of the named collector.

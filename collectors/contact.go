@@ -2,18 +2,21 @@ package collectors
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"auspex/schemas"
 )
 
-// contactKey names a condition: the loss of a device, of one type. Several
-// collectors of a device share it, so that a person is told once.
-type contactKey struct{ device, loss string }
+// contactKey names a condition of a device: its loss, of one type, or that it refuses
+// us. Several collectors of a device share it, so that a person is told once.
+type contactKey struct{ device, typ string }
 
 // contactState holds the collectors that have lost a device. Its position in
 // the cursors outlives a crash, so that what was raised is cleared.
@@ -41,19 +44,31 @@ type watch struct {
 	r    *Runner
 	inst *instance
 	em   *emitter
-	st   *contactState
+	// What may be wrong; none for a collector that tells no loss. A device that answers
+	// and refuses is there: whoever took it for dead would repair what is whole.
+	conditions []*condition
 
 	mu        sync.Mutex
 	contacted bool // in this run
 	misses    int
 	first     time.Time // of the misses
-	settled   bool      // known to be in contact, nothing to report
+}
+
+// condition is one of a watch.
+type condition struct {
+	typ     string // of its events
+	refused bool   // it is that the device refuses us
+	st      *contactState
+	settled bool // known not to be there, nothing to report; guarded by the watch
 }
 
 func newWatch(ctx context.Context, r *Runner, inst *instance, em *emitter) *watch {
 	w := &watch{ctx: ctx, r: r, inst: inst, em: em}
 	if inst.loss != "" {
-		w.st = r.contactOf(contactKey{inst.target.ID, inst.loss})
+		for _, c := range []condition{{typ: inst.loss}, {typ: schemas.EventAccessRefused, refused: true}} {
+			c.st = r.contactOf(contactKey{inst.target.ID, c.typ})
+			w.conditions = append(w.conditions, &c)
+		}
 	}
 	return w
 }
@@ -75,11 +90,20 @@ func (w *watch) seen() bool {
 func (w *watch) alive() {
 	w.mu.Lock()
 	w.contacted, w.misses = true, 0
-	due := !w.settled && w.st != nil
 	w.mu.Unlock()
-	if due && w.report(schemas.StateCleared, nil) {
+	for _, c := range w.conditions {
+		w.clear(c)
+	}
+}
+
+// clear reports the end of a condition, where that is not known.
+func (w *watch) clear(c *condition) {
+	w.mu.Lock()
+	due := !c.settled
+	w.mu.Unlock()
+	if due && w.report(c, schemas.StateCleared, nil) {
 		w.mu.Lock()
-		w.settled = true
+		c.settled = true
 		w.mu.Unlock()
 	}
 }
@@ -96,24 +120,33 @@ func (w *watch) miss(err error) {
 	}
 	w.misses++
 	lost := w.misses >= w.r.cfg.LostMisses && time.Since(w.first) >= w.r.cfg.LostAfter
-	if lost {
-		w.settled = false
-	}
 	w.mu.Unlock()
-	if lost && w.st != nil {
-		w.report(schemas.StateRaised, err)
+	if !lost {
+		return
+	}
+	refused := errors.Is(err, ErrAuth)
+	for _, c := range w.conditions {
+		switch {
+		case c.refused == refused:
+			w.mu.Lock()
+			c.settled = false
+			w.mu.Unlock()
+			w.report(c, schemas.StateRaised, err)
+		case refused:
+			w.clear(c) // who refuses answers
+		}
 	}
 }
 
 // report moves the shared condition, publishes its edges, and reports whether the
 // condition is now as reported. The event goes out before the position is set: a
 // crash between the two reports the edge twice rather than never.
-func (w *watch) report(state string, cause error) bool {
-	st := w.st
+func (w *watch) report(c *condition, state string, cause error) bool {
+	st := c.st
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	name := w.inst.collector
-	if !st.loaded && !w.load() {
+	if !st.loaded && !w.load(c) {
 		return false
 	}
 	was := len(st.lost) > 0
@@ -131,35 +164,43 @@ func (w *watch) report(state string, cause error) bool {
 		st.since = strconv.FormatInt(now.UnixNano(), 10)
 	}
 	if is := len(lost) > 0; is != was {
-		if err := w.publish(st.since, state, now, cause); err != nil {
+		if err := w.publish(c.typ, st.since, state, now, cause); err != nil {
 			return false
 		}
 	}
 	for _, n := range st.lost {
-		w.r.metrics.lost.WithLabelValues(n).Dec()
+		w.gauge(c, n).Dec()
 	}
 	for _, n := range lost {
-		w.r.metrics.lost.WithLabelValues(n).Inc()
+		w.gauge(c, n).Inc()
 	}
 	st.lost = lost
-	if c := w.r.settings.Cursors; c != nil {
-		if err := c.SetCursor(w.ctx, w.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
+	if kept := w.r.settings.Cursors; kept != nil {
+		if err := kept.SetCursor(w.ctx, c.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
 			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "error", err)
 		}
 	}
 	return true
 }
 
-func (w *watch) cursor() string { return "contact." + w.inst.loss }
+func (c *condition) cursor() string { return "contact." + c.typ }
+
+// gauge counts the devices of a collector that are in a condition.
+func (w *watch) gauge(c *condition, collector string) prometheus.Gauge {
+	if c.refused {
+		return w.r.metrics.refused.WithLabelValues(collector)
+	}
+	return w.r.metrics.lost.WithLabelValues(collector)
+}
 
 // load reads what the process before this one has reported; st.mu is held.
-func (w *watch) load() bool {
-	st, c := w.st, w.r.settings.Cursors
-	if c == nil {
+func (w *watch) load(c *condition) bool {
+	st, kept := c.st, w.r.settings.Cursors
+	if kept == nil {
 		st.loaded = true
 		return true
 	}
-	pos, err := c.Cursor(w.ctx, w.cursor(), w.inst.target.ID)
+	pos, err := kept.Cursor(w.ctx, c.cursor(), w.inst.target.ID)
 	if err != nil {
 		if w.ctx.Err() == nil {
 			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "error", err)
@@ -170,20 +211,23 @@ func (w *watch) load() bool {
 		st.since, st.lost = since, strings.Split(lost, ",")
 	}
 	for _, n := range st.lost {
-		w.r.metrics.lost.WithLabelValues(n).Inc()
+		w.gauge(c, n).Inc()
 	}
 	st.loaded = true
 	return true
 }
 
-func (w *watch) publish(since, state string, now time.Time, cause error) error {
-	device, loss := w.inst.target.ID, w.inst.loss
+func (w *watch) publish(typ, since, state string, now time.Time, cause error) error {
+	device := w.inst.target.ID
 	ev := schemas.Event{
-		ID: schemas.EventID(device, since, loss, state), Time: now, Observed: now, Source: schemas.SourceCollector,
-		Resource: device, Type: loss, Severity: schemas.SeverityError, State: state,
+		ID: schemas.EventID(device, since, typ, state), Time: now, Observed: now, Source: schemas.SourceCollector,
+		Resource: device, Type: typ, Severity: schemas.SeverityError, State: state,
 		Attrs: map[string]string{"collector": w.inst.collector},
 	}
-	if loss == LossBMC {
+	if typ == schemas.EventAccessRefused {
+		ev.Code = w.inst.collector
+	}
+	if w.inst.loss == LossBMC {
 		w.r.mu.Lock()
 		if id := device + "/bmc"; w.r.known[id] {
 			ev.Resource = id

@@ -39,6 +39,7 @@ type metrics struct {
 	lastSuccess *prometheus.GaugeVec
 	targets     *prometheus.GaugeVec
 	lost        *prometheus.GaugeVec
+	refused     *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -69,5 +70,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		lastSuccess: gauge("last_success_timestamp_seconds", "When a device last answered, Unix time.", "collector"),
 		targets:     gauge("targets", "Devices that are read.", "collector"),
 		lost:        gauge("targets_lost", "Devices reported as unreachable.", "collector"),
+		refused:     gauge("targets_refused", "Devices that answer and refuse our credentials.", "collector"),
 	}
 }

@@ -215,6 +215,57 @@ func TestLossAndReturnOfContactAreToldOnce(t *testing.T) {
 	})
 }
 
+// Who refuses our password answers: that is an event of its own, and a loss that was told
+// ends with it.
+func TestADeviceThatRefusesUsIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pub, cur, reg := &memPublisher{}, &memCursors{m: map[string]string{}}, prometheus.NewRegistry()
+		var fault atomic.Pointer[error]
+		fail := func(err error) { fault.Store(&err) }
+		cfg := &fakeConfig{loss: LossBMC}
+		cfg.run = func(ctx context.Context, target schemas.Resource, out Emitter) error {
+			return Scrape(time.Second, 0, func(ctx context.Context, out Emitter) error {
+				if err := fault.Load(); err != nil && *err != nil {
+					return *err
+				}
+				return oneSample(ctx, target.ID, out)
+			}).Run(ctx, out)
+		}
+		newRunner := func() *Runner {
+			r := NewRunner(DefaultRunnerConfig(), map[string]Config{"redfish": cfg}, pub, Settings{Cursors: cur, Metrics: reg})
+			if err := r.Reconcile(servers("s1")); err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		stop := begin(t, newRunner())
+		time.Sleep(10 * time.Second)
+		for _, err := range []error{
+			fmt.Errorf("%w: wrong password", ErrAuth), errors.New("connection lost"), fmt.Errorf("%w: wrong password", ErrAuth),
+		} {
+			fail(err)
+			time.Sleep(3 * time.Minute)
+		}
+		stop() // the process dies while the device refuses; its successor tells the end
+		fail(nil)
+		reg = prometheus.NewRegistry()
+		stop = begin(t, newRunner())
+		time.Sleep(time.Minute)
+		stop()
+		var got []string
+		for _, e := range pub.events() {
+			got = append(got, strings.Join([]string{e.Type, e.Code, e.Resource, e.State, e.Attrs["reason"]}, " "))
+		}
+		want := []string{
+			"access.refused redfish s1/bmc raised auth", "bmc.unreachable  s1/bmc raised other", "bmc.unreachable  s1/bmc cleared ",
+			"access.refused redfish s1/bmc cleared ",
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("events (-want +got):\n%s", d)
+		}
+	})
+}
+
 func TestAPanicOrABadTargetHarmsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pub, reg := &memPublisher{}, prometheus.NewRegistry()
@@ -659,4 +710,38 @@ func TestACollectorThatHangsHoldsNoOther(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+func TestACollectorThatDoesNotSayWhoseEyesItHasIsNotRegistered(t *testing.T) {
+	Register("eyes-host", Sight{View: schemas.ViewHost, Sources: []string{"eyes-source"}}, nil)
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, key := range []string{"eyes-host", "eyes-source"} {
+			delete(registry, key)
+			delete(sights, key)
+			delete(views, key)
+		}
+	})
+	if ViewOf("eyes-host") != schemas.ViewHost || ViewOf("eyes-source") != schemas.ViewHost || ViewOf("a stranger") != schemas.ViewNone {
+		t.Error(ViewOf("eyes-host"), ViewOf("eyes-source"), ViewOf("a stranger"))
+	}
+	for what, c := range map[string]struct {
+		name  string
+		sight Sight
+	}{
+		"nothing":                         {"eyes-1", Sight{}},
+		"an unknown view":                 {"eyes-2", Sight{View: "satellite"}},
+		"the source of others":            {"eyes-3", Sight{View: schemas.ViewBoard, Sources: []string{"eyes-source"}}},
+		"a name that is a source already": {"eyes-source", Sight{View: schemas.ViewNone}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("it was taken")
+				}
+			}()
+			Register(c.name, c.sight, nil)
+		})
+	}
 }

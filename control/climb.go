@@ -238,6 +238,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		delete(c.wake, a.ID)
 		k.asks, k.asksToDestroy = false, false
 		c.mu.Unlock()
+		k.vouched = "" // the next step needs its own
 	}()
 	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
 	end := func(state string, sentence schemas.Sentence, verb string) (bool, error) {
@@ -257,7 +258,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		switch verb {
 		case verbApprove:
-			approved, a.Actor = true, who
+			approved, a.Actor, k.vouched = true, who, who
 		case verbCancel:
 			a.Actor = who
 			return end(schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": who}), verb)
@@ -293,13 +294,18 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !wait {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		sentence := messages.New(messages.WaitsApproval, nil)
-		if approved {
-			sentence = blockedBy(a.Rails)
+		unseen := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railSeen && !r.OK })
+		sentence := blockedBy(a.Rails)
+		if !approved {
+			sentence = messages.New(messages.WaitsApproval, nil)
+			if unseen {
+				why := messages.New(messages.SeenByNobody, messages.Args{"part": k.Target})
+				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": why})
+			}
 		}
 		if now := gist(sentence); now != shown { // publish once, not at each check with another age
 			shown = now
-			c.asks(k, !approved, r.Destructive)
+			c.asks(k, !approved || unseen, r.Destructive)
 			if tried != nil {
 				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *tried})
 			}
@@ -505,7 +511,7 @@ func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
 	// What a person decided is theirs; what follows from it is done and seen by us.
 	who := actor
-	if a.Actor != "" && (verb == verbCancel || verb == verbDryRun || verb == "intend") {
+	if a.Actor != "" && slices.Contains([]string{verbApprove, verbCancel, verbDryRun, "intend"}, verb) {
 		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {

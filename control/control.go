@@ -125,7 +125,10 @@ type Deps struct {
 	Inventory   Inventory
 	Remediators map[string]Remediator // by kind of rung
 	Life        Life                  // nil hears nothing: no repair is ever verified
-	Holder      string                // names this process in leases
+	// View tells whose eyes a collector, or a source of events, reads with; nil knows
+	// nobody, and then nobody is believed.
+	View   func(name string) schemas.View
+	Holder string // names this process in leases
 }
 
 // Controller is the stage. It is made by New and lives in Run.

@@ -148,11 +148,16 @@ func (e exporter) Follow(ctx context.Context, device string, observe func(Observ
 		for i := range 8 {
 			r := fmt.Sprintf("%s/gpu%d", device, i)
 			if !mute && !(dead && i == 2) {
-				observe(Observation{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now})
+				observe(Observation{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
 			}
 		}
 	}
 	return nil
+}
+
+// power is a reading of something that works: no two are alike.
+func power(at time.Time) []Value {
+	return []Value{{Series: "temperature", Number: 40}, {Series: "power", Number: float64(at.UnixNano())}}
 }
 
 func (place) Place(resource string) (server, rack, site string, ok bool) {
@@ -186,6 +191,19 @@ policies:
     ladder: [{kind: inspect_feed, person: true}]
 `
 
+// eyes are the views of what tests hear of.
+func eyes(name string) schemas.View {
+	switch name {
+	case "dcgmexporter", schemas.SourceDCGM, schemas.SourceKmsg:
+		return schemas.ViewHost
+	case schemas.SourceIPMI, schemas.SourceRedfish:
+		return schemas.ViewBoard
+	case schemas.SourceGNMI:
+		return schemas.ViewNetwork
+	}
+	return schemas.ViewNone
+}
+
 type bench struct {
 	t    *testing.T
 	dir  string
@@ -208,7 +226,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w},
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w}, View: eyes,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -220,7 +238,19 @@ func incident(id, resource, fault string) schemas.Incident {
 	now := time.Now().UTC()
 	return schemas.Incident{
 		ID: id, Opened: now, Updated: now, At: now, RootCause: schemas.Cause{Resource: resource, Fault: fault, Confidence: 0.9},
-		Explanation: "because",
+		Explanation: "because", Events: []string{id + "-e"},
+	}
+}
+
+// keep stores an incident as the correlator does, and what its kernel said of it.
+func (b *bench) keep(i schemas.Incident) {
+	b.t.Helper()
+	a := alert(i.ID+"-e", i.RootCause.Resource, "gpu.xid", schemas.SourceKmsg, "", schemas.SeverityCritical, i.At)
+	a.Server, _, _, _ = place{}.Place(a.Resource)
+	a.Status = schemas.AlertResolved // an occurrence, not a condition
+	r := records.New(b.db)
+	if err := errors.Join(r.PutAlert(b.t.Context(), a), r.PutIncident(b.t.Context(), i)); err != nil {
+		b.t.Fatal(err)
 	}
 }
 
@@ -228,9 +258,7 @@ func incident(id, resource, fault string) schemas.Incident {
 func (b *bench) until(c *Controller, cond func([]schemas.Action) bool, incs ...schemas.Incident) []schemas.Action {
 	b.t.Helper()
 	for _, i := range incs {
-		if err := records.New(b.db).PutIncident(b.t.Context(), i); err != nil {
-			b.t.Fatal(err)
-		}
+		b.keep(i)
 	}
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done, ready := make(chan error, 1), make(chan struct{})
@@ -366,10 +394,12 @@ func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
 				}
 			}()
 			<-ready
+			inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
+			b.keep(inc)
 			if moment == "before the first step" {
 				c.afterStep(moment)
 			}
-			c.consider(incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
+			c.consider(inc)
 			select {
 			case <-stands:
 			case <-time.After(time.Minute):
@@ -555,9 +585,7 @@ func TestDeathBetweenAnyTwoStepsRepeatsNothing(t *testing.T) {
 		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
 			inc := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus")
-			if err := records.New(b.db).PutIncident(t.Context(), inc); err != nil {
-				t.Fatal(err)
-			}
+			b.keep(inc)
 			ctx, die := context.WithCancel(t.Context())
 			c := b.controller()
 			steps := 0

@@ -29,59 +29,53 @@ type Observation struct {
 	Time      time.Time
 	Observed  time.Time      // by the collector's clock; Time is by the device's
 	Event     *schemas.Event // nil for a reading
+	Values    []Value        // of a reading
 }
 
-// view is whose eyes saw something. A board controller goes on telling of a part
-// that its host has lost, so that one view never speaks for another.
-type view int
+// Value is one number that a part was read with.
+type Value struct {
+	Series string // its name, unique for the part and collector
+	Number float64
+}
 
-const (
-	viewNone    view = iota // judges, schedulers and people: they read no part
-	viewNetwork             // a switch, of itself
-	viewBoard               // the board controller
-	viewHost                // what runs on the server: its kernel, its drivers
-)
+// views tells the view of a collector, or of a source of events; nil knows nobody.
+type views func(name string) schemas.View
 
-// viewOf is the view of a collector.
-func viewOf(collector string) view {
-	switch collector {
-	case "", "slurm", "kubernetes", schemas.SourceRule, schemas.SourcePredict, schemas.SourceScheduler, "api":
-		return viewNone
-	case schemas.SourceIPMI, schemas.SourceRedfish:
-		return viewBoard
-	case schemas.SourceGNMI, schemas.SourceSNMP:
-		return viewNetwork
+func (w views) of(name string) schemas.View {
+	if w == nil {
+		return schemas.ViewNone
 	}
-	return viewHost
+	return w(name)
 }
 
-// viewOfAlert is the view of who saw what an alert tells. A rule has no eyes: it
+// ofAlert is the view of who saw what an alert tells. A rule has no eyes: it
 // names the collector whose readings it judged, or nobody.
-func viewOfAlert(a *schemas.Alert) view {
+func (w views) ofAlert(a *schemas.Alert) schemas.View {
 	if a.Source == schemas.SourceRule || a.Source == schemas.SourceCollector {
-		return viewOf(a.Attrs["collector"])
+		return w.of(a.Attrs["collector"])
 	}
-	return viewOf(a.Source)
+	return w.of(a.Source)
 }
 
 // usualView is who reads a kind of part, where the evidence does not say.
-func usualView(kind string) view {
+func usualView(kind string) schemas.View {
 	switch kind {
 	case schemas.KindPSU, schemas.KindFan, schemas.KindBMC:
-		return viewBoard
+		return schemas.ViewBoard
 	case schemas.KindPort, schemas.KindSwitch:
-		return viewNetwork
+		return schemas.ViewNetwork
 	}
-	return viewHost
+	return schemas.ViewHost
 }
 
 // vigil listens to a part while it is repaired.
 type vigil struct {
 	target, kind, server string
+	views                views
 	stop                 context.CancelFunc
 
 	// Of the climb alone, once evidence has been read.
-	from  view            // who saw the fault
+	from  schemas.View    // who saw the fault
 	types map[string]bool // of the events that told of it
 	known bool
 
@@ -93,10 +87,27 @@ type vigil struct {
 	signs map[signKey]time.Time    // when each was observed last
 }
 
-// reading is what one collector has read since the effect.
+// reading is what one collector has read since the effect. A cache in front of a
+// source, or the driver's memory of a part that is gone, repeats numbers; what
+// works is read with others after a while.
 type reading struct {
 	first, last time.Time // of the part, in a row
-	peers       time.Time // the last of another part of its kind
+	moved       time.Time // the last with another number than the one before
+	peers       time.Time // the last of another part of its kind that moved
+	values      map[valueKey]float64
+}
+
+type valueKey struct{ resource, series string }
+
+// moves keeps the numbers, and reports whether one differs from the one before.
+func (r *reading) moves(h Observation) (moved bool) {
+	for _, x := range h.Values {
+		k := valueKey{h.Resource, x.Series}
+		old, ok := r.values[k]
+		moved = moved || ok && old != x.Number
+		r.values[k] = x.Number
+	}
+	return moved
 }
 
 type signKey struct {
@@ -104,9 +115,9 @@ type signKey struct {
 	severity  schemas.Severity
 }
 
-func newVigil(server, target, kind string) *vigil {
+func newVigil(server, target, kind string, v views) *vigil {
 	return &vigil{
-		target: target, kind: kind, server: server, lags: map[string]time.Duration{}, runs: map[string]*reading{},
+		target: target, kind: kind, server: server, views: v, lags: map[string]time.Duration{}, runs: map[string]*reading{},
 		signs: map[signKey]time.Time{},
 	}
 }
@@ -136,7 +147,7 @@ func (v *vigil) concerns(h Observation) bool {
 	case h.Event != nil:
 		return false
 	case v.kind == schemas.KindBMC:
-		return viewOf(h.Collector) == viewBoard
+		return v.views.of(h.Collector) == schemas.ViewBoard
 	}
 	return v.target == v.server
 }
@@ -151,6 +162,9 @@ func (v *vigil) observe(h Observation) {
 		return
 	}
 	if ev := h.Event; ev != nil {
+		if ev.Type == schemas.EventAccessRefused {
+			return // of our password, not of the part
+		}
 		// An old record that is read late delays the verdict, a new one whose clock
 		// is wrong must not be missed: observation alone counts.
 		if v.concerns(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
@@ -163,11 +177,14 @@ func (v *vigil) observe(h Observation) {
 	}
 	r := v.runs[h.Collector]
 	if r == nil {
-		r = &reading{}
+		r = &reading{values: map[valueKey]float64{}}
 		v.runs[h.Collector] = r
 	}
 	switch {
 	case v.concerns(h):
+		if r.moves(h) && h.Observed.After(r.moved) {
+			r.moved = h.Observed
+		}
 		silent := h.Observed.Sub(r.last) > v.quiet && r.peers.After(r.last)
 		if r.first.IsZero() || silent {
 			r.first = h.Observed
@@ -175,7 +192,7 @@ func (v *vigil) observe(h Observation) {
 		if h.Observed.After(r.last) {
 			r.last = h.Observed
 		}
-	case h.Kind == v.kind && h.Observed.After(r.peers):
+	case h.Kind == v.kind && r.moves(h) && h.Observed.After(r.peers):
 		r.peers = h.Observed
 	}
 }
@@ -203,7 +220,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var peers time.Time
 	var peersBy string
 	for name, r := range v.runs {
-		if viewOf(name) != v.from {
+		if v.views.of(name) != v.from {
 			continue
 		}
 		gone, bestGone := now.Sub(r.last) > v.quiet, now.Sub(best.last) > v.quiet
@@ -227,6 +244,9 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	var raised *schemas.Alert
 	for i := range firing {
 		a := &firing[i]
+		if a.External() || a.Type == schemas.EventAccessRefused {
+			continue // it is no sign of the part, and keeps no repair from counting
+		}
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
 		if own {
 			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
@@ -236,12 +256,12 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		}
 		// Many board controllers never write that a condition has ended: what one told
 		// before the repair is not held against what the host reads.
-		old := viewOfAlert(a) == viewBoard && v.from == viewHost && !a.Observed.After(v.since)
+		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !a.Observed.After(v.since)
 		if a.State == schemas.StateRaised && !old {
 			raised = a
 		}
 	}
-	f := finding{sick: !best.first.IsZero() || !peers.IsZero() || !signed.IsZero()}
+	f := finding{sick: !best.moved.IsZero() || !peers.IsZero() || !signed.IsZero()}
 	began := best.first
 	if signed.After(began) {
 		began = signed
@@ -261,6 +281,8 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		f.observed = messages.New(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
 	case now.Sub(best.last) > v.quiet:
 		f.observed = messages.New(messages.SilentAgain, args)
+	case best.last.Sub(best.moved) > v.quiet/2:
+		f.observed = messages.New(messages.StandsStill, args)
 	case f.quiet >= v.quiet:
 		f.cured = true
 		f.observed = messages.New(messages.Lives, with(messages.Age(f.quiet), args))
@@ -288,7 +310,7 @@ func (c *Controller) attend(ctx context.Context, k *climb) *vigil {
 		return k.vigil
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	v := newVigil(k.Subject, k.Target, c.d.Inventory.Kind(k.Target))
+	v := newVigil(k.Subject, k.Target, c.d.Inventory.Kind(k.Target), c.d.View)
 	v.stop = cancel
 	k.vigil = v
 	if c.d.Life == nil {
@@ -343,20 +365,20 @@ func (c *Controller) examine(ctx context.Context, k *climb) (finding, error) {
 
 // evidence finds who saw the fault of a part, and by which signs.
 func (c *Controller) evidence(ctx context.Context, v *vigil, inc schemas.Incident) error {
-	types, views := map[string]bool{}, map[view]bool{}
+	types, saw := map[string]bool{}, map[schemas.View]bool{}
 	for _, id := range inc.Events {
 		a, found, err := c.d.Records.Alert(ctx, id)
 		if err != nil {
 			return err
 		}
-		if found && a.Resource == v.target && a.Attrs["external"] == "" {
+		if found && a.Resource == v.target && !a.External() && a.Type != schemas.EventAccessRefused {
 			types[a.Type] = true
-			views[viewOfAlert(&a)] = true
+			saw[v.views.ofAlert(&a)] = true
 		}
 	}
 	v.from = usualView(v.kind)
-	for _, closest := range []view{viewNetwork, viewBoard, viewHost} {
-		if views[closest] {
+	for _, closest := range []schemas.View{schemas.ViewNetwork, schemas.ViewBoard, schemas.ViewHost} {
+		if saw[closest] {
 			v.from = closest
 		}
 	}

@@ -33,8 +33,8 @@ func alert(id, resource, typ, source, state string, sev schemas.Severity, when t
 // ward is a vigil with what it heard, second by second.
 type ward struct{ *vigil }
 
-func newWard(target, kind string, from view) ward {
-	v := newVigil(server, target, kind)
+func newWard(target, kind string, from schemas.View) ward {
+	v := newVigil(server, target, kind, eyes)
 	v.from, v.types, v.known = from, map[string]bool{"gpu.xid": true, "gpu.missing": true}, true
 	v.repaired(effect, quiet)
 	return ward{v}
@@ -43,7 +43,16 @@ func newWard(target, kind string, from view) ward {
 // reads lets a collector read a resource every ten seconds.
 func (w ward) reads(collector, resource, kind string, from, to float64) {
 	for s := from; s <= to; s += 10 {
-		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s)})
+		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s), Values: power(at(s))})
+	}
+}
+
+// repeats lets the exporter read a GPU every ten seconds, with a power of its own.
+func (w ward) repeats(resource string, power func(s float64) float64) {
+	for s := 5.0; s <= 85; s += 10 {
+		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
+			{Series: "temperature", Number: 40}, {Series: "power", Number: power(s)},
+		}})
 	}
 }
 
@@ -54,7 +63,7 @@ func (w ward) event(resource, collector, typ string, sev schemas.Severity, state
 }
 
 func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing.T) {
-	gpu := func() ward { return newWard(part, schemas.KindGPU, viewHost) }
+	gpu := func() ward { return newWard(part, schemas.KindGPU, schemas.ViewHost) }
 	for name, c := range map[string]struct {
 		ward     ward
 		feed     func(w ward)
@@ -96,33 +105,33 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			nil, 91, false, false, messages.SourceSilent,
 		},
 		"what the host cannot see of a supply": {
-			newWard(server+"/psu0", schemas.KindPSU, viewBoard),
+			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard),
 			func(w ward) { w.reads("dcgmexporter", server+"/psu0", "psu", 5, 90) },
 			nil, 91, false, false, messages.SourceSilent,
 		},
 		"a supply that its controller reads": {
-			newWard(server+"/psu0", schemas.KindPSU, viewBoard),
+			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard),
 			func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 90) },
 			nil, 91, true, true, messages.Lives,
 		},
 		"a DIMM that nobody reads": {
-			newWard(server+"/dimm4", schemas.KindDIMM, viewHost),
+			newWard(server+"/dimm4", schemas.KindDIMM, schemas.ViewHost),
 			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) },
 			nil, 91, false, false, messages.SourceSilent,
 		},
 		"a server speaks through its parts": {
-			newWard(server, schemas.KindServer, viewHost),
+			newWard(server, schemas.KindServer, schemas.ViewHost),
 			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 90) },
 			nil, 91, true, true, messages.Lives,
 		},
 		"a controller through what it reads": {
-			newWard(server+"/bmc", schemas.KindBMC, viewBoard),
+			newWard(server+"/bmc", schemas.KindBMC, schemas.ViewBoard),
 			func(w ward) { w.reads("ipmi", server+"/fan1", "fan", 5, 90) },
 			nil, 91, true, true, messages.Lives,
 		},
 		"readings of before, sent late": {gpu(), func(w ward) {
 			for s := 5.0; s < 90; s += 10 {
-				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s)})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 91, false, false, messages.SourceSilent},
 		"readings of before, replayed with their observation": {
@@ -185,7 +194,7 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			56, true, true, messages.Lives,
 		},
 		"is believed when it saw the fault": {
-			newWard(server+"/psu0", schemas.KindPSU, viewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 50) },
+			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 50) },
 			[]schemas.Alert{alert("incident", server+"/psu0", "psu.failure", "ipmi", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, false, true, messages.StillRaised,
 		},
@@ -199,10 +208,26 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 95)
 			w.reads("dcgmexporter", part, "gpu", 85, 95)
 		}, nil, 96, false, true, messages.NotLong},
+		"a cache repeats what it last read": {gpu(), func(w ward) {
+			w.repeats(part, func(float64) float64 { return 300 })
+			w.repeats(server+"/gpu3", func(float64) float64 { return 310 })
+		}, nil, 91, false, false, messages.StandsStill},
+		"the driver remembers a GPU that is gone, while the others work": {gpu(), func(w ward) {
+			w.repeats(part, func(s float64) float64 { // the cache of before first, then what is static
+				if s < 20 {
+					return 300
+				}
+				return 0
+			})
+			w.reads("dcgmexporter", server+"/gpu3", "gpu", 5, 90)
+		}, nil, 91, false, true, messages.StandsStill},
+		"one of its numbers moves now and then": {gpu(), func(w ward) {
+			w.repeats(part, func(s float64) float64 { return 33 + float64(int(s)/25%2) })
+		}, nil, 86, true, true, messages.Lives},
 		"a source that reads more rarely than the quiet time": {gpu(), func(w ward) {
 			for _, s := range []float64{10, 60} {
-				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s)})
-				w.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s)})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
+				w.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 61, true, true, messages.Lives},
 	} {
@@ -216,32 +241,44 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 	}
 }
 
+// What nobody has declared the eyes of, such as a collector of another version or a
+// stranger on the bus, cures nothing.
+func TestACollectorWithoutDeclaredEyesVouchesForNothing(t *testing.T) {
+	for _, name := range []string{"", "stranger", "slurm", "api", schemas.SourceRule} {
+		w := newWard(part, schemas.KindGPU, schemas.ViewHost)
+		w.reads(name, part, schemas.KindGPU, 5, 50)
+		if f := w.judge(at(51), nil, func(string) bool { return false }); f.cured {
+			t.Errorf("%q vouches for a repair: %s", name, messages.Text(f.observed))
+		}
+	}
+}
+
 // A device's clock may be hours off: what it was off by before the repair is known
 // after it. One that was not heard before is taken at its word.
 func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 	for _, off := range []time.Duration{-8 * time.Hour, 0, 8 * time.Hour} {
-		v := newVigil(server, part, schemas.KindGPU)
-		v.from, v.known = viewHost, true
+		v := newVigil(server, part, schemas.KindGPU, eyes)
+		v.from, v.known = schemas.ViewHost, true
 		for s := -30.0; s < 0; s += 10 {
-			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		v.repaired(effect, quiet)
 		for s := 5.0; s <= 45; s += 10 { // what was measured before comes late
-			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s - 60).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured || f.sick {
 			t.Errorf("%s off: old readings count: %s", off, messages.Text(f.observed))
 		}
 		for s := 5.0; s <= 45; s += 10 {
-			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s)})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); !f.cured {
 			t.Errorf("%s off: new readings do not count: %s", off, messages.Text(f.observed))
 		}
 	}
-	v := newWard(part, schemas.KindGPU, viewHost)
+	v := newWard(part, schemas.KindGPU, schemas.ViewHost)
 	for s := 5.0; s <= 45; s += 10 {
-		v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(-8 * time.Hour), Observed: at(s)})
+		v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(-8 * time.Hour), Observed: at(s), Values: power(at(s))})
 	}
 	if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured {
 		t.Error("a clock of which nothing is known vouches for a repair")
@@ -255,14 +292,18 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 	resources := []string{part, server + "/gpu3", server, server + "/psu0"}
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		w := newWard(part, schemas.KindGPU, viewHost)
+		w := newWard(part, schemas.KindGPU, schemas.ViewHost)
 		own := []time.Time{}
 		now := at(0)
 		for range 60 {
 			h := Observation{
 				Resource: resources[r.IntN(4)], Kind: "gpu", Collector: collectors[r.IntN(len(collectors))], Observed: at(-20 + 120*r.Float64()),
 			}
-			h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
+			h.Time = h.Observed
+			if h.Observed.After(effect) { // before it the clocks are seen to be right
+				h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
+			}
+			h.Values = power(h.Observed)
 			if r.IntN(6) == 0 {
 				h.Event = &schemas.Event{Type: "gpu.xid", Severity: schemas.SeverityCritical}
 			}
@@ -270,7 +311,7 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 			if h.Observed.After(now) {
 				now = h.Observed
 			}
-			if h.Event == nil && h.Resource == part && viewOf(h.Collector) == viewHost && h.Time.After(effect) {
+			if h.Event == nil && h.Resource == part && eyes(h.Collector) == schemas.ViewHost && h.Time.After(effect) {
 				own = append(own, h.Observed)
 			}
 			f := w.judge(now, nil, func(string) bool { return false })
@@ -298,32 +339,32 @@ func TestWhoSawTheFaultIsReadFromTheEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		alerts []schemas.Alert
 		kind   string
-		want   view
+		want   schemas.View
 	}{
 		"a kernel log": {
 			[]schemas.Alert{alert("e1", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect)},
-			schemas.KindGPU, viewHost,
+			schemas.KindGPU, schemas.ViewHost,
 		},
 		"a controller": {
 			[]schemas.Alert{alert("e1", part, "temp.high", "redfish", "", schemas.SeverityCritical, effect)},
-			schemas.KindGPU, viewBoard,
+			schemas.KindGPU, schemas.ViewBoard,
 		},
 		"both: the closest": {
 			[]schemas.Alert{
 				alert("e1", part, "bmc.sel", "ipmi", "", schemas.SeverityCritical, effect),
 				alert("e2", part, "gpu.xid", "kmsg", "", schemas.SeverityCritical, effect),
 			},
-			schemas.KindGPU, viewHost,
+			schemas.KindGPU, schemas.ViewHost,
 		},
 		"a rule over its readings": {
 			[]schemas.Alert{alert("e1", part, "gpu.stalled", "rule", schemas.StateRaised, schemas.SeverityError, effect)},
-			schemas.KindGPU, viewHost,
+			schemas.KindGPU, schemas.ViewHost,
 		},
 		"only of others on the server": {
 			[]schemas.Alert{alert("e1", server, "host.panic", "kmsg", "", schemas.SeverityCritical, effect)},
-			schemas.KindPSU, viewBoard,
+			schemas.KindPSU, schemas.ViewBoard,
 		},
-		"nobody": {nil, schemas.KindPort, viewNetwork},
+		"nobody": {nil, schemas.KindPort, schemas.ViewNetwork},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
@@ -335,12 +376,12 @@ func TestWhoSawTheFaultIsReadFromTheEvidence(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v := newVigil(server, part, c.kind)
+			v := newVigil(server, part, c.kind, eyes)
 			if err := ctl.evidence(t.Context(), v, inc); err != nil {
 				t.Fatal(err)
 			}
 			if v.from != c.want {
-				t.Errorf("view %d, want %d", v.from, c.want)
+				t.Errorf("view %q, want %q", v.from, c.want)
 			}
 		})
 	}

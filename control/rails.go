@@ -27,9 +27,10 @@ const (
 	railBreaker    = "storm_breaker"
 	railDrained    = "still_drained"
 	railHolds      = "quiet_seconds"
+	railSeen       = "own_evidence"
 )
 
-var waits = []string{railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railSeen, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run examine the whole ladder at once.
@@ -106,6 +107,21 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	if err := needs(); err != nil {
 		return nil, err
 	}
+	if r.EndsWhatRuns() {
+		source, err := c.witness(ctx, k)
+		if err != nil {
+			return nil, fmt.Errorf("read the evidence against %s: %w", k.Target, err)
+		}
+		seen, id, args := 1.0, messages.SeenBy, messages.Args{"part": k.Target, "source": source}
+		switch {
+		case source != "":
+		case k.vouched != "":
+			id, args = messages.VouchedFor, messages.Args{"part": k.Target, "who": k.vouched}
+		default:
+			seen, id = 0, messages.SeenByNobody
+		}
+		add(railSeen, seen, 1, seen == 1, id, args)
+	}
 	held, inRack := c.held(k)
 	b := c.policies.Budgets
 	add(railFleet, float64(held), float64(b.Fleet), held <= b.Fleet, messages.FleetBudget, messages.Args{"held": held, "limit": b.Fleet})
@@ -139,6 +155,64 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		return nil, err
 	}
 	return out, nil
+}
+
+// witness returns the source of an alert by which our own collectors saw the fault:
+// on the part, on its server as a whole, or, where a server is to blame, on any part of
+// it. Empty is none: then there is nothing but what somebody posted, and whoever can
+// post must not decide what is destroyed.
+func (c *Controller) witness(ctx context.Context, k *climb) (source string, err error) {
+	c.mu.Lock()
+	var events []string
+	if n := c.incidents[k.Incident]; n != nil {
+		events = n.inc.Events
+	}
+	c.mu.Unlock()
+	if source, ok := k.witnesses[k.witness]; ok && slices.Contains(events, k.witness) {
+		return source, nil
+	}
+	if k.witnesses == nil {
+		k.witnesses = map[string]string{}
+	}
+	for _, id := range events {
+		source, read := k.witnesses[id]
+		if !read {
+			a, found, err := c.d.Records.Alert(ctx, id)
+			if err != nil {
+				return "", err
+			}
+			if !found { // its record is on its way
+				continue
+			}
+			if c.testifies(k, &a) {
+				source = a.Source
+			}
+			k.witnesses[id] = source
+		}
+		if source != "" {
+			k.witness = id
+			return source, nil
+		}
+	}
+	return "", nil
+}
+
+// testifies reports whether an alert is a sign that our collectors saw of what a case
+// treats. A rule saw what the collector that it names saw, and the readings of all of
+// ours where it names none: it judges nothing else.
+func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
+	if a.External() || a.Type == schemas.EventAccessRefused || a.Severity.Rank() < schemas.SeverityWarning.Rank() {
+		return false
+	}
+	anonymous := a.Source == schemas.SourceRule && a.Attrs["collector"] == ""
+	if !anonymous && views(c.d.View).ofAlert(a) == schemas.ViewNone {
+		return false
+	}
+	if a.Resource == k.Target || a.Resource == k.Subject {
+		return true
+	}
+	server, _, _, ok := c.d.Inventory.Place(a.Resource)
+	return ok && k.Target == k.Subject && server == k.Subject
 }
 
 // rechecks reports whether the world is read again before a rung: a server that was

@@ -44,6 +44,7 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 				b.t.Fatal(err)
 			}
 		},
+		railSeen:  func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { clear(c.incidents) },
 		railHolds: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.vigil.deaf() },
 	}
 	holdsRelease := []string{railLease, railNeeds, railHolds}
@@ -86,6 +87,9 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 		ID: "case-1", Incident: "i1", Subject: server, Target: part, Fault: "gpu.fallen_off_bus", Confidence: 0.9, Mode: schemas.ModeEnforce,
 		Rack: "r01", Evidence: time.Now(), Cordoned: true, Touched: true, Opened: time.Now(), State: caseOpen,
 	}
+	inc := incident(k.Incident, k.Target, k.Fault)
+	b.keep(inc)
+	c.consider(inc)
 	if ok, err := c.store.openCase(b.t.Context(), k); err != nil || !ok {
 		b.t.Fatal(ok, err)
 	}
@@ -100,12 +104,12 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 			break
 		}
 	}
-	v := newVigil(server, part, schemas.KindGPU)
+	v := newVigil(server, part, schemas.KindGPU, eyes)
 	v.stop = func() {}
 	v.repaired(time.Now().Add(-time.Minute), 10*time.Second)
 	for s := 50; s >= 0; s -= 5 {
 		now := time.Now().Add(-time.Duration(s) * time.Second)
-		v.observe(Observation{Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now})
+		v.observe(Observation{Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
 	}
 	k.vigil = v
 	return k

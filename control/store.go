@@ -47,7 +47,11 @@ type climb struct {
 
 	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
 
-	vigil *vigil // listens to the part while it is repaired; of the climb alone
+	// Of the climb alone.
+	vigil     *vigil            // listens to the part while it is repaired
+	vouched   string            // who approved the step that is held now
+	witness   string            // the alert by which our collectors saw the fault
+	witnesses map[string]string // alerts that were read: by whom the fault was seen, "" by none of ours
 }
 
 // store keeps cases, actions, leases and the audit. One writer: the controller.

@@ -233,6 +233,16 @@ func TestBadLuckOnTheWay(t *testing.T) {
 				s.at(0, "collector", "gpu-r01-01", "host.unreachable", schemas.SeverityError, schemas.StateRaised)
 			})
 		}},
+		{"a board controller that refuses our password is not broken", nil, func(s *scene) {
+			s.part("gpu-r01-01 unknown", func(s *scene) {
+				s.at(0, "collector", "gpu-r01-01/bmc", "access.refused/redfish", schemas.SeverityError, schemas.StateRaised)
+			})
+		}},
+		{"a switch that refuses our password is not broken", nil, func(s *scene) {
+			s.part("leaf-r01 unknown", func(s *scene) {
+				s.at(0, "collector", "leaf-r01", "access.refused/gnmi", schemas.SeverityError, schemas.StateRaised)
+			})
+		}},
 		{"a server that comes back after a minute", nil, func(s *scene) {
 			s.part("", func(s *scene) {
 				s.at(0, "collector", "gpu-r01-01", "host.unreachable", schemas.SeverityError, schemas.StateRaised)

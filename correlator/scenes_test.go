@@ -20,46 +20,46 @@ const (
 
 // dark plays a server that goes out: its ports, then contact with it.
 func (s *scene) dark(w *site, sec float64, r, h int, bmc bool) {
-	for k := range w.nics {
-		if w.leaves > 0 {
-			s.at(sec+0.5, "gnmi", w.portOf(r, h, k), "port.down", failed, up)
+	for k := range w.NICs {
+		if w.Leaves > 0 {
+			s.at(sec+0.5, "gnmi", w.PortOf(r, h, k), "port.down", failed, up)
 		}
 	}
-	s.at(sec+16, "collector", w.host(r, h), "agent.unreachable", failed, up)
-	s.at(sec+22, "collector", w.host(r, h), "host.unreachable", failed, up)
+	s.at(sec+16, "collector", w.Host(r, h), "agent.unreachable", failed, up)
+	s.at(sec+22, "collector", w.Host(r, h), "host.unreachable", failed, up)
 	if bmc {
-		s.at(sec+28, "collector", w.id("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
+		s.at(sec+28, "collector", w.ID("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
 	}
 }
 
 // unfeed plays what the supplies of a rack say when one feed goes.
 func (s *scene) unfeed(w *site, sec float64, r, feed int) {
-	for h := range w.servers {
-		for k := feed; k < w.psus; k += w.feeds {
-			s.at(sec+0.1*float64(h), "redfish", w.id("s%d.%d/psu%d", r, h, k), "psu.input_lost", failed, up)
+	for h := range w.Servers {
+		for k := feed; k < w.PSUs; k += w.Feeds {
+			s.at(sec+0.1*float64(h), "redfish", w.ID("s%d.%d/psu%d", r, h, k), "psu.input_lost", failed, up)
 		}
 	}
-	for l := range w.leaves {
-		s.at(sec+0.4, "gnmi", w.id("leaf%d.%d/psu%d", r, l, feed), "switch.psu", warned, up)
+	for l := range w.Leaves {
+		s.at(sec+0.4, "gnmi", w.ID("leaf%d.%d/psu%d", r, l, feed), "switch.psu", warned, up)
 	}
 }
 
 // blackrack plays a rack without any power: its servers, controllers and
 // switches, and the ports of the spines that led there.
 func (s *scene) blackrack(w *site, sec float64, r int) {
-	for h := range w.servers {
-		s.at(sec+14+0.3*float64(h), "collector", w.host(r, h), "agent.unreachable", failed, up)
-		s.at(sec+20+0.3*float64(h), "collector", w.host(r, h), "host.unreachable", failed, up)
-		s.at(sec+24+0.5*float64(h), "collector", w.id("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
+	for h := range w.Servers {
+		s.at(sec+14+0.3*float64(h), "collector", w.Host(r, h), "agent.unreachable", failed, up)
+		s.at(sec+20+0.3*float64(h), "collector", w.Host(r, h), "host.unreachable", failed, up)
+		s.at(sec+24+0.5*float64(h), "collector", w.ID("s%d.%d/bmc", r, h), "bmc.unreachable", failed, up)
 	}
-	for l := range w.leaves {
-		for k := range w.spines {
-			s.at(sec+0.3, "gnmi", w.id("spine%d/d%d.%d", k, r, l), "port.down", failed, up)
+	for l := range w.Leaves {
+		for k := range w.Spines {
+			s.at(sec+0.3, "gnmi", w.ID("spine%d/d%d.%d", k, r, l), "port.down", failed, up)
 		}
-		s.at(sec+26, "collector", w.id("leaf%d.%d", r, l), "switch.unreachable", critical, up)
+		s.at(sec+26, "collector", w.ID("leaf%d.%d", r, l), "switch.unreachable", critical, up)
 	}
-	if w.mgmt {
-		s.at(sec+27, "collector", w.id("mgmt%d", r), "switch.unreachable", critical, up)
+	if w.Mgmt > 0 {
+		s.at(sec+27, "collector", w.ID("mgmt%d", r), "switch.unreachable", critical, up)
 	}
 }
 
@@ -72,15 +72,15 @@ func (s *scene) sorted() *scene {
 // Whichever feeds go, each is a cause once something speaks for it, and silence
 // of what has no power is nothing.
 func TestAllFeedsOfARack(t *testing.T) {
-	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build()} {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build()} {
 		for _, gap := range []float64{0.5, 2, 45} {
-			t.Run(fmt.Sprintf("%s/%gs apart", w.name, gap), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%gs apart", w.Name, gap), func(t *testing.T) {
 				s := &scene{}
 				var want []string
-				for f := range w.feeds {
+				for f := range w.Feeds {
 					sec := gap * float64(f)
-					want = append(want, w.id("pdu0.%d", f)+" power.feed_loss")
-					if f+1 < w.feeds {
+					want = append(want, w.ID("pdu0.%d", f)+" power.feed_loss")
+					if f+1 < w.Feeds {
 						s.unfeed(w, sec, 0, f)
 					} else { // nobody is left to say so
 						s.blackrack(w, sec, 0)
@@ -101,7 +101,7 @@ func TestAllFeedsOfARack(t *testing.T) {
 }
 
 func TestOneFeedOfARack(t *testing.T) {
-	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build(), oneFeed.build()} {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), oneFeed.Build()} {
 		cases := map[string]func(s *scene){
 			"everything else goes on": func(*scene) {},
 			"one server has no other supply left": func(s *scene) {
@@ -115,19 +115,19 @@ func TestOneFeedOfARack(t *testing.T) {
 				s.dark(w, 300, 0, 1, false)
 			},
 		}
-		if w.feeds == 1 {
+		if w.Feeds == 1 {
 			cases = map[string]func(s *scene){"all servers go": func(s *scene) {
 				s.events = nil
 				s.blackrack(w, 0, 0)
 			}}
 		}
 		for name, play := range cases {
-			t.Run(w.name+"/"+name, func(t *testing.T) {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
 				s := &scene{}
 				s.unfeed(w, 0, 0, 0)
 				play(s)
 				got := final(w.Topology, s.sorted(), 5*time.Minute)
-				if want := []string{w.id("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+				if want := []string{w.ID("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
 					t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
 				}
 			})
@@ -138,19 +138,19 @@ func TestOneFeedOfARack(t *testing.T) {
 // A management switch that goes with its feed takes contact along, not servers:
 // the other feed is alive, as the ports of the servers and the leaf show.
 func TestContactThatGoesWithItsSwitchIsNoOtherFeed(t *testing.T) {
-	for _, w := range []*site{hall.build(), four.build(), lean.build()} {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range []*site{hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
 			s := &scene{}
-			s.at(0, "snmp", w.id("pdu0.0"), "pdu.breaker", critical, up)
-			s.at(0.5, "gnmi", w.id("leaf0.0/psu0"), "switch.psu", warned, up)
-			for h := range w.servers {
-				s.at(14+float64(h), "collector", w.host(0, h), "agent.unreachable", failed, up)
-				s.at(20+float64(h), "collector", w.host(0, h), "host.unreachable", failed, up)
-				s.at(24+float64(h), "collector", w.id("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+			s.at(0, "snmp", w.ID("pdu0.0"), "pdu.breaker", critical, up)
+			s.at(0.5, "gnmi", w.ID("leaf0.0/psu0"), "switch.psu", warned, up)
+			for h := range w.Servers {
+				s.at(14+float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+				s.at(20+float64(h), "collector", w.Host(0, h), "host.unreachable", failed, up)
+				s.at(24+float64(h), "collector", w.ID("s0.%d/bmc", h), "bmc.unreachable", failed, up)
 			}
-			s.at(33, "collector", w.id("mgmt0"), "switch.unreachable", critical, up)
+			s.at(33, "collector", w.ID("mgmt0"), "switch.unreachable", critical, up)
 			got := final(w.Topology, s.sorted(), 5*time.Minute)
-			if want := []string{w.id("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) {
+			if want := []string{w.ID("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) {
 				t.Errorf("got\n%swant %q", verdict(got), want)
 			}
 		})
@@ -159,17 +159,17 @@ func TestContactThatGoesWithItsSwitchIsNoOtherFeed(t *testing.T) {
 
 // A switch that goes takes contact with what hangs on it along.
 func TestContactThatGoesWithItsSwitch(t *testing.T) {
-	for _, w := range []*site{hall.build(), four.build()} {
-		t.Run(w.name, func(t *testing.T) {
+	for _, w := range []*site{hall.Build(), four.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
 			s := &scene{}
-			for h := range w.servers {
-				s.at(14+float64(h), "collector", w.host(0, h), "agent.unreachable", failed, up)
-				s.at(20+float64(h), "collector", w.host(0, h), "host.unreachable", failed, up)
-				s.at(24+float64(h), "collector", w.id("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+			for h := range w.Servers {
+				s.at(14+float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+				s.at(20+float64(h), "collector", w.Host(0, h), "host.unreachable", failed, up)
+				s.at(24+float64(h), "collector", w.ID("s0.%d/bmc", h), "bmc.unreachable", failed, up)
 			}
-			s.at(33, "collector", w.id("mgmt0"), "switch.unreachable", critical, up)
+			s.at(33, "collector", w.ID("mgmt0"), "switch.unreachable", critical, up)
 			got := final(w.Topology, s.sorted(), 5*time.Minute)
-			if want := []string{w.id("mgmt0") + " network.switch_failure"}; !sameSet(causes(got), want) {
+			if want := []string{w.ID("mgmt0") + " network.switch_failure"}; !sameSet(causes(got), want) {
 				t.Errorf("got\n%swant %q", verdict(got), want)
 			}
 		})
@@ -178,25 +178,25 @@ func TestContactThatGoesWithItsSwitch(t *testing.T) {
 
 func (s *scene) hotAir(w *site, sec float64, unit int, alarm bool) {
 	if alarm {
-		s.at(sec, "snmp", w.id("air%d", unit), "crac.failure", critical, up)
+		s.at(sec, "snmp", w.ID("air%d", unit), "crac.failure", critical, up)
 	}
 	i := 0
-	for r := unit * w.row; r < min((unit+1)*w.row, w.racks); r++ {
-		for h := range w.servers {
+	for r := unit * w.Row; r < min((unit+1)*w.Row, w.Racks); r++ {
+		for h := range w.Servers {
 			if i++; i%7 == 3 { // cold corner
 				continue
 			}
 			at := sec + 120 + float64(i*37%600)
-			s.at(at, "ipmi", w.host(r, h), "temp.inlet_high/Inlet Temp", warned, up)
-			if i%5 == 0 && w.gpus > 0 {
-				s.at(at+120, "dcgm", w.id("s%d.%d/gpu%d", r, h, i%w.gpus), "gpu.thermal/HW_THERMAL", warned, up)
+			s.at(at, "ipmi", w.Host(r, h), "temp.inlet_high/Inlet Temp", warned, up)
+			if i%5 == 0 && w.GPUs > 0 {
+				s.at(at+120, "dcgm", w.ID("s%d.%d/gpu%d", r, h, i%w.GPUs), "gpu.thermal/HW_THERMAL", warned, up)
 			}
 		}
 	}
 }
 
 func TestServersThatGoWithTheirAir(t *testing.T) {
-	for _, w := range []*site{small.build(), demo.build(), hall.build(), four.build(), unfed.build(), oneFeed.build()} {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
 		for name, play := range map[string]func(s *scene){
 			"with an alarm": func(s *scene) { s.hotAir(w, 0, 0, true) },
 			"without an alarm": func(s *scene) {
@@ -208,7 +208,7 @@ func TestServersThatGoWithTheirAir(t *testing.T) {
 			},
 			"one server shuts down, forty minutes later and says why": func(s *scene) {
 				s.hotAir(w, 0, 0, false)
-				s.at(2400, "ipmi", w.id("s0.2/cpu1"), "bmc.sel/07/01", critical, up)
+				s.at(2400, "ipmi", w.ID("s0.2/cpu1"), "bmc.sel/07/01", critical, up)
 				s.dark(w, 2412, 0, 2, false)
 			},
 			"three servers shut down, one after the other": func(s *scene) {
@@ -218,17 +218,17 @@ func TestServersThatGoWithTheirAir(t *testing.T) {
 				s.dark(w, 2500, 0, 4, false)
 			},
 		} {
-			t.Run(w.name+"/"+name, func(t *testing.T) {
-				if w.servers < 5 && strings.HasPrefix(name, "three") {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				if w.Servers < 5 && strings.HasPrefix(name, "three") {
 					t.Skip("too few servers")
 				}
 				s := &scene{}
 				play(s)
 				got := final(w.Topology, s.sorted(), 5*time.Minute)
 				// One rack on one unit of its own: either of the two may be named.
-				want := []string{w.id("air0") + " cooling.air_supply"}
-				if w.racks == 1 && len(got) == 1 && got[0].RootCause.Resource == w.id("r0") {
-					want = []string{w.id("r0") + " cooling.air_supply"}
+				want := []string{w.ID("air0") + " cooling.air_supply"}
+				if w.Racks == 1 && len(got) == 1 && got[0].RootCause.Resource == w.ID("r0") {
+					want = []string{w.ID("r0") + " cooling.air_supply"}
 				}
 				if !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
 					t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
@@ -241,18 +241,18 @@ func TestServersThatGoWithTheirAir(t *testing.T) {
 // A crash that says itself what it is, is one of its own, also in hot air and
 // beside a feed that is lost.
 func TestACrashOfItsOwnBesideAnOutage(t *testing.T) {
-	for _, w := range []*site{small.build(), demo.build(), hall.build()} {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build()} {
 		for name, play := range map[string]func(s *scene){
-			w.id("air0") + " cooling.air_supply": func(s *scene) { s.hotAir(w, 0, 0, true) },
-			w.id("pdu0.0") + " power.feed_loss":  func(s *scene) { s.unfeed(w, 500, 0, 0) },
+			w.ID("air0") + " cooling.air_supply": func(s *scene) { s.hotAir(w, 0, 0, true) },
+			w.ID("pdu0.0") + " power.feed_loss":  func(s *scene) { s.unfeed(w, 500, 0, 0) },
 		} {
-			t.Run(w.name+"/"+name, func(t *testing.T) {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
 				s := &scene{}
 				play(s)
-				s.at(900, "kmsg", w.host(0, 3), "host.panic", critical)
+				s.at(900, "kmsg", w.Host(0, 3), "host.panic", critical)
 				s.dark(w, 901, 0, 3, false)
 				got := final(w.Topology, s.sorted(), 5*time.Minute)
-				if want := []string{name, w.host(0, 3) + " host.crash"}; !sameSet(causes(got), want) {
+				if want := []string{name, w.Host(0, 3) + " host.crash"}; !sameSet(causes(got), want) {
 					t.Errorf("got\n%swant %q", verdict(got), want)
 				}
 			})
@@ -262,8 +262,8 @@ func TestACrashOfItsOwnBesideAnOutage(t *testing.T) {
 
 // A GPU that is hot and held back for a while is an incident; once is nothing.
 func TestWeakSignsThatRepeat(t *testing.T) {
-	for _, w := range []*site{small.build(), hall.build(), unfed.build()} {
-		gpu, fan, dimm, port := w.id("s0.1/gpu3"), w.id("s0.1/fan2"), w.id("s0.1/dimm5"), w.portOf(0, 1, 0)
+	for _, w := range []*site{small.Build(), hall.Build(), unfed.Build()} {
+		gpu, fan, dimm, port := w.ID("s0.1/gpu3"), w.ID("s0.1/fan2"), w.ID("s0.1/dimm5"), w.PortOf(0, 1, 0)
 		for _, c := range []struct {
 			name string
 			play func(s *scene)
@@ -327,11 +327,11 @@ func TestWeakSignsThatRepeat(t *testing.T) {
 				}
 			}, []string{port + " unknown"}},
 			{"a network card is hot for half an hour", func(s *scene) {
-				s.at(0, "ipmi", w.host(0, 1), "temp.high/NIC Temp", warned, up)
-				s.at(1800, "ipmi", w.host(0, 1), "temp.high/NIC Temp", schemas.SeverityInfo, down)
+				s.at(0, "ipmi", w.Host(0, 1), "temp.high/NIC Temp", warned, up)
+				s.at(1800, "ipmi", w.Host(0, 1), "temp.high/NIC Temp", schemas.SeverityInfo, down)
 			}, nil},
 		} {
-			t.Run(w.name+"/"+c.name, func(t *testing.T) {
+			t.Run(w.Name+"/"+c.name, func(t *testing.T) {
 				s := &scene{}
 				c.play(s)
 				got := final(w.Topology, s.sorted(), 2*time.Minute)
@@ -353,59 +353,59 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 	add := func(name string, play func(w *site, s *scene)) { all = append(all, played{name, play}) }
 	add("a crash without a word", func(w *site, s *scene) { s.dark(w, 0, 0, 1, false) })
 	add("a crash with a panic", func(w *site, s *scene) {
-		s.at(0, "kmsg", w.host(0, 1), "host.panic", critical)
+		s.at(0, "kmsg", w.Host(0, 1), "host.panic", critical)
 		s.dark(w, 1, 0, 1, false)
 	})
 	add("contact lost for good", func(w *site, s *scene) {
-		s.at(0, "collector", w.host(0, 1), "host.unreachable", failed, up)
-		s.at(900, "collector", w.host(0, 2), "agent.unreachable", failed, up)
-		s.at(905, "collector", w.host(0, 2), "agent.unreachable", schemas.SeverityInfo, down)
+		s.at(0, "collector", w.Host(0, 1), "host.unreachable", failed, up)
+		s.at(900, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+		s.at(905, "collector", w.Host(0, 2), "agent.unreachable", schemas.SeverityInfo, down)
 	})
 	add("a memory error that names no module", func(w *site, s *scene) {
-		s.at(0, "kmsg", w.host(0, 1), "host.mce/memory", failed)
+		s.at(0, "kmsg", w.Host(0, 1), "host.mce/memory", failed)
 		s.dark(w, 5, 0, 1, false)
 	})
 	add("a machine check that names no processor", func(w *site, s *scene) {
-		s.at(0, "kmsg", w.host(0, 1), "host.mce/cpu", failed)
+		s.at(0, "kmsg", w.Host(0, 1), "host.mce/cpu", failed)
 		s.dark(w, 5, 0, 1, false)
 	})
 	add("a supply failed, which is not said", func(w *site, s *scene) {
-		s.at(0, "ipmi", w.host(0, 1), "psu.failure", failed, up)
+		s.at(0, "ipmi", w.Host(0, 1), "psu.failure", failed, up)
 	})
 	add("a file system that fails", func(w *site, s *scene) {
-		s.at(0, "kmsg", w.host(0, 1), "host.fs_error", failed)
-		s.at(60, "kmsg", w.host(0, 1), "host.fs_error", failed)
+		s.at(0, "kmsg", w.Host(0, 1), "host.fs_error", failed)
+		s.at(60, "kmsg", w.Host(0, 1), "host.fs_error", failed)
 	})
 	add("a crash after a module corrected an error", func(w *site, s *scene) {
-		if w.dimms > 0 {
-			s.at(0, "rule", w.id("s0.1/dimm0"), "dimm.ecc_ce", warned)
+		if w.DIMMs > 0 {
+			s.at(0, "rule", w.ID("s0.1/dimm0"), "dimm.ecc_ce", warned)
 		}
 		s.dark(w, 1500, 0, 1, false)
 	})
-	add("a GPU off the bus", func(w *site, s *scene) { gpuLost(s, 0, w.id("s0.1/gpu0")) })
+	add("a GPU off the bus", func(w *site, s *scene) { gpuLost(s, 0, w.ID("s0.1/gpu0")) })
 	add("NVLink of one GPU", func(w *site, s *scene) {
-		s.at(0, "kmsg", w.id("s0.1/gpu0"), "gpu.xid/74", critical)
+		s.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/74", critical)
 	})
 	add("a fan failed", func(w *site, s *scene) {
-		if w.fans > 0 {
-			s.at(0, "ipmi", w.id("s0.1/fan0"), "fan.failure", failed, up)
+		if w.Fans > 0 {
+			s.at(0, "ipmi", w.ID("s0.1/fan0"), "fan.failure", failed, up)
 		}
 	})
 	add("fans lost redundancy and a GPU is hot", func(w *site, s *scene) {
-		s.at(0, "ipmi", w.host(0, 1), "bmc.sel/04/01", warned, up)
-		s.at(60, "dcgm", w.id("s0.1/gpu0"), "gpu.thermal", warned, up)
-		s.at(160, "dcgm", w.id("s0.1/gpu0"), "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned, up)
+		s.at(0, "ipmi", w.Host(0, 1), "bmc.sel/04/01", warned, up)
+		s.at(60, "dcgm", w.ID("s0.1/gpu0"), "gpu.thermal", warned, up)
+		s.at(160, "dcgm", w.ID("s0.1/gpu0"), "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", warned, up)
 	})
 	base := shape{
-		racks: 2, servers: 4, feeds: 2, psus: 4, dimms: 8, disks: 2, fans: 4, gpus: 4, nvswitches: 2, nics: 2, leaves: 1, spines: 1, row: 2,
+		Racks: 2, Servers: 4, Feeds: 2, PSUs: 4, DIMMs: 8, Disks: 2, Fans: 4, GPUs: 4, NVSwitches: 2, NICs: 2, Leaves: 1, Spines: 1, Row: 2,
 	}
 	grown := map[string]func(w *shape, n int){
-		"DIMMs":      func(w *shape, n int) { w.dimms *= n },
-		"disks":      func(w *shape, n int) { w.disks *= n },
-		"fans":       func(w *shape, n int) { w.fans *= n },
-		"supplies":   func(w *shape, n int) { w.psus *= n },
-		"NVSwitches": func(w *shape, n int) { w.nvswitches *= n },
-		"GPUs":       func(w *shape, n int) { w.gpus = max(1, w.gpus*n) }, // one speaks
+		"DIMMs":      func(w *shape, n int) { w.DIMMs *= n },
+		"disks":      func(w *shape, n int) { w.Disks *= n },
+		"fans":       func(w *shape, n int) { w.Fans *= n },
+		"supplies":   func(w *shape, n int) { w.PSUs *= n },
+		"NVSwitches": func(w *shape, n int) { w.NVSwitches *= n },
+		"GPUs":       func(w *shape, n int) { w.GPUs = max(1, w.GPUs*n) }, // one speaks
 	}
 	tell := func(w *site, p played) []schemas.Incident {
 		s := &scene{}
@@ -413,7 +413,7 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 		return final(w.Topology, s.sorted(), 15*time.Minute)
 	}
 	for _, p := range all {
-		want := tell(base.build(), p)
+		want := tell(base.Build(), p)
 		for part, grow := range grown {
 			for _, n := range []int{0, 2, 3} {
 				named := func(what string) bool { return strings.Contains(p.name, what) }
@@ -425,7 +425,7 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%d x %s", p.name, n, part), func(t *testing.T) {
 					w := base
 					grow(&w, n)
-					got := tell(w.build(), p)
+					got := tell(w.Build(), p)
 					if !slices.Equal(causes(got), causes(want)) {
 						t.Fatalf("got\n%swant\n%s", verdict(got), verdict(want))
 					}
@@ -443,24 +443,24 @@ func TestSilentSiblingsDoNotMatter(t *testing.T) {
 // Nothing that has not spoken is named for sure.
 func TestASilentPartIsNotBlamed(t *testing.T) {
 	for _, sh := range shapes {
-		w := sh.build()
+		w := sh.Build()
 		for name, play := range map[string]func(s *scene){
 			"a crash without a word": func(s *scene) { s.dark(w, 0, 0, 1, false) },
 			"a crash with a watchdog": func(s *scene) {
 				s.dark(w, 0, 0, 1, false)
-				s.at(40, "ipmi", w.host(0, 1), "bmc.sel/23/01", critical)
+				s.at(40, "ipmi", w.Host(0, 1), "bmc.sel/23/01", critical)
 			},
-			"contact lost":                          func(s *scene) { s.at(0, "collector", w.host(0, 1), "host.unreachable", critical, up) },
-			"a supply failed, which is not said":    func(s *scene) { s.at(0, "ipmi", w.host(0, 1), "psu.failure", failed, up) },
-			"a memory error that names no module":   func(s *scene) { s.at(0, "kmsg", w.host(0, 1), "host.mce/memory", failed) },
-			"an uncorrectable one, of no module":    func(s *scene) { s.at(0, "ipmi", w.host(0, 1), "bmc.sel/0c/01", critical) },
-			"a file system that fails on some disk": func(s *scene) { s.at(0, "kmsg", w.host(0, 1), "host.fs_error", failed) },
+			"contact lost":                          func(s *scene) { s.at(0, "collector", w.Host(0, 1), "host.unreachable", critical, up) },
+			"a supply failed, which is not said":    func(s *scene) { s.at(0, "ipmi", w.Host(0, 1), "psu.failure", failed, up) },
+			"a memory error that names no module":   func(s *scene) { s.at(0, "kmsg", w.Host(0, 1), "host.mce/memory", failed) },
+			"an uncorrectable one, of no module":    func(s *scene) { s.at(0, "ipmi", w.Host(0, 1), "bmc.sel/0c/01", critical) },
+			"a file system that fails on some disk": func(s *scene) { s.at(0, "kmsg", w.Host(0, 1), "host.fs_error", failed) },
 		} {
-			t.Run(w.name+"/"+name, func(t *testing.T) {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
 				s := &scene{}
 				play(s)
 				for _, inc := range final(w.Topology, s.sorted(), 15*time.Minute) {
-					if r := inc.RootCause.Resource; r != w.host(0, 1) && inc.RootCause.Confidence > 0.6 {
+					if r := inc.RootCause.Resource; r != w.Host(0, 1) && inc.RootCause.Confidence > 0.6 {
 						t.Errorf("%s", verdict([]schemas.Incident{inc}))
 					}
 				}

@@ -71,7 +71,16 @@ const (
 	SourceRule      = "rule"
 	SourcePredict   = "predict"
 	SourceCollector = "collector"
+	SourceAPI       = "api" // posted by a caller, who may be anybody with a token
 )
+
+// AttrExternal marks, as "true", an event or alert that a caller posted. Whatever it
+// says of a part, none of our own collectors has seen it.
+const AttrExternal = "external"
+
+// External reports whether an event was posted by a caller.
+func (e *Event) External() bool { return e.Source == SourceAPI || e.Attrs[AttrExternal] != "" }
+
 
 // Event says that something happened to a resource. Its JSON form is a line of
 // events.jsonl (formats, section 2).

@@ -27,6 +27,7 @@ const (
 	EventBMCUnreachable       = "bmc.unreachable"
 	EventSwitchUnreachable    = "switch.unreachable"
 	EventAgentUnreachable     = "agent.unreachable"
+	EventAccessRefused        = "access.refused"
 	EventBMCSEL               = "bmc.sel"
 	EventBMCEvent             = "bmc.event"
 	EventPSUInputLost         = "psu.input_lost"
@@ -87,6 +88,7 @@ func EventTypes() []string {
 		EventBMCUnreachable,
 		EventSwitchUnreachable,
 		EventAgentUnreachable,
+		EventAccessRefused,
 		EventBMCSEL,
 		EventBMCEvent,
 		EventPSUInputLost,

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"auspex/internal/store/audit"
 )
 
 // Roles, from the least to the most.
@@ -77,8 +79,11 @@ func (p Principal) Permissions() []string {
 // May reports whether the principal has a permission.
 func (p Principal) May(permission string) bool { return slices.Contains(p.Permissions(), permission) }
 
-// DB is the relational store, with the tables of migrations 0050 and 0051.
+// DB is the relational store, with the tables of migrations 0050 and 0051, and
+// those of the audit.
 type DB interface {
+	// InTx runs f in a transaction and commits when it returns nil.
+	InTx(ctx context.Context, f func(*sql.Tx) error) error
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -122,16 +127,52 @@ func hashOf(s string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// IssueToken makes a token with a role and returns it; it is not kept in the
-// clear. A token of the same name stops working, and what came from it.
-func (s *Store) IssueToken(ctx context.Context, name, role string) (string, error) {
+// What a row of the audit says was changed, and how.
+const (
+	kindToken   = "token"
+	kindCode    = "login_code"
+	kindSession = "session"
+	kindRoute   = "route"
+
+	verbCreate  = "create"
+	verbReplace = "replace"
+	verbRevoke  = "revoke"
+	verbIssue   = "issue"
+	verbStart   = "start"
+	verbEnd     = "end"
+	verbRequest = "request"
+)
+
+// change makes a change and its row of the audit in one transaction: neither is
+// there without the other. A row has names and roles, never a secret or its hash.
+func (s *Store) change(ctx context.Context, by, verb, kind, subject, detail string, f func(*sql.Tx) error) error {
+	return s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := f(tx); err != nil {
+			return err
+		}
+		return audit.Append(ctx, tx, audit.Row{Time: s.now(), Actor: by, Verb: verb, Subject: subject, Kind: kind, Detail: detail})
+	})
+}
+
+// NoteRequest writes to the audit, before it is done, that by asks for a change
+// that is not of this store, at a path.
+func (s *Store) NoteRequest(ctx context.Context, by, path string) error {
+	return s.change(ctx, by, verbRequest, kindRoute, path, "", func(*sql.Tx) error { return nil })
+}
+
+// IssueToken makes a token with a role for by, and returns it; it is not kept in
+// the clear. A token of the same name stops working, and what came from it.
+func (s *Store) IssueToken(ctx context.Context, by, name, role string) (string, error) {
 	if !slices.Contains(Roles(), role) {
 		return "", fmt.Errorf("issue token %s: role %q: %w", name, role, ErrRole)
 	}
 	token := secret()
-	_, err := s.db.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns) VALUES ($1,$2,$3,$4)
+	err := s.change(ctx, by, verbReplace, kindToken, name, "role "+role, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns) VALUES ($1,$2,$3,$4)
 ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=0, used_ns=0`,
-		name, hashOf(token), role, s.now().UnixNano())
+			name, hashOf(token), role, s.now().UnixNano())
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("issue token %s: %w", name, err)
 	}
@@ -149,9 +190,9 @@ type Token struct {
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
-// CreateToken makes a token of a new name and returns its secret, which is shown
-// once and not kept. A lifetime of 0 has no end.
-func (s *Store) CreateToken(ctx context.Context, name, role string, lifetime time.Duration) (plain string, t Token, err error) {
+// CreateToken makes a token of a new name for by, and returns its secret, which is
+// shown once and not kept. A lifetime of 0 has no end.
+func (s *Store) CreateToken(ctx context.Context, by, name, role string, lifetime time.Duration) (plain string, t Token, err error) {
 	switch {
 	case !tokenName.MatchString(name):
 		return "", t, fmt.Errorf("token %q: %w", name, ErrName)
@@ -160,20 +201,18 @@ func (s *Store) CreateToken(ctx context.Context, name, role string, lifetime tim
 	}
 	plain, t = secret(), Token{Name: name, Role: role, Created: s.now().UTC()}
 	var expires int64
+	detail := "role " + role
 	if lifetime > 0 {
 		t.Expires = t.Created.Add(lifetime)
 		expires = t.Expires.UnixNano()
+		detail += ", until " + t.Expires.Format(time.RFC3339)
 	}
-	// One that has expired does not hold its name.
-	res, err := s.db.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns) VALUES ($1,$2,$3,$4,$5)
+	err = s.change(ctx, by, verbCreate, kindToken, name, detail, func(tx *sql.Tx) error {
+		// One that has expired does not hold its name.
+		return some(ErrTaken)(tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns) VALUES ($1,$2,$3,$4,$5)
 ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0
-WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, name, hashOf(plain), role, t.Created.UnixNano(), expires)
-	if err == nil {
-		var n int64
-		if n, err = res.RowsAffected(); err == nil && n == 0 {
-			err = ErrTaken
-		}
-	}
+WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, name, hashOf(plain), role, t.Created.UnixNano(), expires))
+	})
 	if err != nil {
 		return "", t, fmt.Errorf("create token %s: %w", name, err)
 	}
@@ -212,18 +251,31 @@ func at(ns int64) time.Time {
 	return time.Unix(0, ns).UTC()
 }
 
-// RevokeToken ends a token and the sessions that came from it.
-func (s *Store) RevokeToken(ctx context.Context, name string) error {
-	_, err := s.db.ExecContext(ctx, `DELETE FROM api_sessions WHERE token IN (SELECT hash FROM api_tokens WHERE name=$1)`, name)
+// some returns what a statement that must change a row came to: none where it changed none.
+func some(none error) func(sql.Result, error) error {
+	return func(res sql.Result, err error) error {
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err == nil && n == 0 {
+			err = none
+		}
+		return err
+	}
+}
+
+// RevokeToken ends a token and the sessions that came from it, for by.
+func (s *Store) RevokeToken(ctx context.Context, by, name string) error {
+	err := s.change(ctx, by, verbRevoke, kindToken, name, "", func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE token IN (SELECT hash FROM api_tokens WHERE name=$1)`, name)
+		if err != nil {
+			return err
+		}
+		return some(ErrNoToken)(tx.ExecContext(ctx, `DELETE FROM api_tokens WHERE name=$1`, name))
+	})
 	if err != nil {
 		return fmt.Errorf("revoke token %s: %w", name, err)
-	}
-	res, err := s.db.ExecContext(ctx, `DELETE FROM api_tokens WHERE name=$1`, name)
-	if err != nil {
-		return fmt.Errorf("revoke token %s: %w", name, err)
-	}
-	if n, err := res.RowsAffected(); err == nil && n == 0 {
-		return fmt.Errorf("token %s: %w", name, ErrNoToken)
 	}
 	return nil
 }
@@ -270,18 +322,18 @@ func (s *Store) forget(hash string) {
 func (s *Store) StartSession(ctx context.Context, p Principal) (session string, expires time.Time, err error) {
 	session, now := secret(), s.now()
 	expires = now.Add(s.lifetime)
-	if _, err := s.db.ExecContext(ctx, `DELETE FROM api_sessions WHERE expires_ns<$1`, now.UnixNano()); err != nil {
-		return "", time.Time{}, fmt.Errorf("start session: %w", err)
-	}
-	_, err = s.db.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns, token) VALUES ($1,$2,$3,$4,$5,$6)`,
-		hashOf(session), p.Name, p.Role, now.UnixNano(), expires.UnixNano(), p.token)
+	err = s.change(ctx, p.Name, verbStart, kindSession, p.Name, "role "+p.Role, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE expires_ns<$1`, now.UnixNano()); err != nil {
+			return err
+		}
+		// A token that is revoked at this moment is not there: the foundation of what came from it is gone.
+		return some(ErrRevoked)(tx.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns, token)
+SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS TEXT)
+WHERE CAST($6 AS TEXT)='' OR EXISTS (SELECT 1 FROM api_tokens t WHERE t.hash=$6 AND (t.expires_ns=0 OR t.expires_ns>$4))`,
+			hashOf(session), p.Name, p.Role, now.UnixNano(), expires.UnixNano(), p.token))
+	})
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("start session: %w", err)
-	}
-	if _, ok, err := s.Session(ctx, session); err != nil {
-		return "", time.Time{}, err
-	} else if !ok && s.lifetime > time.Second {
-		return "", time.Time{}, fmt.Errorf("start session: %w", ErrRevoked)
 	}
 	return session, expires, nil
 }
@@ -296,7 +348,14 @@ func (s *Store) Session(ctx context.Context, session string) (p Principal, found
 
 // EndSession forgets a session; one that does not exist is no error.
 func (s *Store) EndSession(ctx context.Context, session string) error {
-	if _, err := s.db.ExecContext(ctx, `DELETE FROM api_sessions WHERE hash=$1`, hashOf(session)); err != nil {
+	p, found, err := s.Session(ctx, session)
+	if err == nil && found {
+		err = s.change(ctx, p.Name, verbEnd, kindSession, p.Name, "", func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE hash=$1`, hashOf(session))
+			return err
+		})
+	}
+	if err != nil {
 		return fmt.Errorf("end session: %w", err)
 	}
 	return nil
@@ -312,10 +371,15 @@ func result(p Principal, what string, err error) (Principal, bool, error) {
 	return p, true, nil
 }
 
-// NewCode makes a code that works once within its lifetime.
-func (s *Store) NewCode(p Principal, lifetime time.Duration) (plain string, expires time.Time) {
+// NewCode makes a code for by that works once within its lifetime, as p.
+func (s *Store) NewCode(ctx context.Context, by string, p Principal, lifetime time.Duration) (plain string, expires time.Time, err error) {
 	plain, now := secret(), s.now()
 	expires = now.Add(lifetime)
+	detail := "role " + p.Role + ", until " + expires.UTC().Format(time.RFC3339)
+	err = s.change(ctx, by, verbIssue, kindCode, p.Name, detail, func(*sql.Tx) error { return nil }) // the code itself is kept in memory
+	if err != nil {
+		return "", time.Time{}, fmt.Errorf("issue login code: %w", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for h, c := range s.codes {
@@ -324,7 +388,7 @@ func (s *Store) NewCode(p Principal, lifetime time.Duration) (plain string, expi
 		}
 	}
 	s.codes[hashOf(plain)] = code{p, expires}
-	return plain, expires
+	return plain, expires, nil
 }
 
 // TakeCode returns who a code stands for, and forgets it.

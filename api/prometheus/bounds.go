@@ -43,7 +43,11 @@ func (p boundedParser) ParseExpr(text string) (parser.Expr, error) {
 		return nil, err
 	}
 	nodes := 0
-	return e, shape(e, 1, &nodes)
+	if err := shape(e, 1, &nodes); err != nil {
+		return nil, err
+	}
+	_, _, err = growth(e)
+	return e, err
 }
 
 // ParseMetricSelector implements parser.Parser.
@@ -176,4 +180,58 @@ func windows(n parser.Node, at span) (float64, error) {
 		own += below
 	}
 	return own, nil
+}
+
+// Bounds of what label_replace and label_join may make of the labels of one
+// series, in bytes: nested, they multiply what they copy.
+const (
+	maxLabelGrowth = 4096
+	usualLabel     = 64 // of a label of ours; they are shorter
+)
+
+// growth returns how many bytes the labels of a series of an expression may grow
+// by, and how long one may be; or an error where that is too much.
+func growth(n parser.Node) (bytes, longest int, err error) {
+	longest = usualLabel
+	for child := range parser.ChildrenIter(n) {
+		b, l, err := growth(child)
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes, longest = max(bytes, b), max(longest, l)
+	}
+	call, ok := n.(*parser.Call)
+	if !ok {
+		return bytes, longest, nil
+	}
+	made := 0
+	switch text := func(i int) string { return literal(call.Args, i) }; call.Func.Name {
+	case "label_replace": // (vector, dst, replacement, src, regex)
+		made = len(text(2)) + strings.Count(text(2), "$")*longest
+	case "label_join": // (vector, dst, separator, src, ...)
+		made = max(0, len(call.Args)-3) * (longest + len(text(2)))
+	}
+	if bytes, longest = bytes+made, max(longest, made); bytes > maxLabelGrowth {
+		return 0, 0, overf("labels may grow by %d bytes a series; at most %d are taken: nest label_replace and label_join less", bytes, maxLabelGrowth)
+	}
+	return bytes, longest, nil
+}
+
+func literal(args parser.Expressions, i int) string {
+	if i < len(args) {
+		if s, ok := unwrap(args[i]).(*parser.StringLiteral); ok {
+			return s.Val
+		}
+	}
+	return ""
+}
+
+func unwrap(e parser.Expr) parser.Expr {
+	for {
+		p, ok := e.(*parser.ParenExpr)
+		if !ok {
+			return e
+		}
+		e = p.Expr
+	}
 }

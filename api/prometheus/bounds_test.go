@@ -151,6 +151,15 @@ func TestWhatCostsTooMuchIsRefusedBeforeItIsDone(t *testing.T) {
 		},
 		{"a time that is none", "query", url.Values{"query": {"1"}, "time": {"1e300"}}, 400, "cannot parse"},
 		{"a time after the last", "query", url.Values{"query": {"1"}, "time": {"9e15"}}, 400, "years 1 to 9999"},
+		{"labels that multiply", "query", url.Values{"query": {replaced(3, strings.Repeat("$1", 10))}}, 400, "labels may grow"},
+		{"labels that add up", "query", url.Values{"query": {replaced(90, strings.Repeat("x", 600))}}, 400, "labels may grow"},
+		{"a long text in each label", "query", url.Values{"query": {replaced(1, strings.Repeat("x", 60_000))}}, 400, "labels may grow"},
+		{
+			"labels joined with themselves", "query",
+			url.Values{"query": {`label_join(label_join(load,"a","-"` + strings.Repeat(`,"server"`, 20) + `),"b","-"` + strings.Repeat(`,"a"`, 20) + `)`}},
+			400, "labels may grow",
+		},
+		{"labels as people replace them", "query", url.Values{"query": {replaced(6, "${1}-x")}}, 200, "success"},
 		{"what is in use", "query_range", rng(`sum by (server) (rate(load[5m]))`, "15"), 200, "success"},
 		{"brackets in a text", "query", url.Values{"query": {`count(load{server!="` + strings.Repeat("(", 500) + `"})`}}, 200, "success"},
 	} {
@@ -400,4 +409,9 @@ func FuzzNoQueryIsDear(f *testing.F) {
 			t.Errorf("%d: %s, %d MiB", w.Code, used, (after.TotalAlloc-before.TotalAlloc)>>20)
 		}
 	})
+}
+
+// replaced is label_replace of label_replace.
+func replaced(times int, by string) string {
+	return strings.Repeat("label_replace(", times) + "load" + strings.Repeat(`,"server","`+by+`","server","(.*)")`, times)
 }

@@ -53,6 +53,12 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 		note(cfg.Bus.Kafka.CheckFiles())
 	}
 	note(cfg.Notify.CheckFiles())
+	for name, c := range cfg.Collectors.m {
+		note(checkFiles("collectors."+name, c))
+	}
+	for name, d := range cfg.Control.Drivers {
+		note(checkFiles("control."+name, d))
+	}
 	_, err = control.New(cfg.Control.Config, control.Deps{})
 	note(err)
 	t, err := s.checkInventory(ctx, connect, note)
@@ -82,6 +88,16 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	}
 	if connect {
 		return s.connect(ctx, t, out, errw)
+	}
+	return nil
+}
+
+// checkFiles reads the files that a section names besides those of its TLS.
+func checkFiles(key string, section any) error {
+	if c, ok := section.(interface{ CheckFiles() error }); ok {
+		if err := c.CheckFiles(); err != nil {
+			return fmt.Errorf("%s.%w", key, err)
+		}
 	}
 	return nil
 }

@@ -29,7 +29,8 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(), backtestCommand(),
-		simulateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(), engineCommand(),
+		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(),
+		engineCommand(),
 	}
 }
 
@@ -442,6 +443,7 @@ func benchCommand() *cobra.Command {
 		ValidArgs: bench.Scenarios(),
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "size of the scenario (default: its own)")
+	c.AddCommand(benchStormsCommand())
 	return c
 }
 

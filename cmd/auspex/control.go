@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/collectors"
 	"auspex/control"
 	_ "auspex/control/all" // registers every driver
 	"auspex/control/life"
@@ -33,7 +34,7 @@ func (s *stack) control() []run.Component {
 		}
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
-			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, Holder: host,
+			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host,
 		})
 	})}
 }

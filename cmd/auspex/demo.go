@@ -91,7 +91,12 @@ func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Flee
 		}
 	}
 	s.keepRunFile(f)
-	fmt.Fprintf(s.out, "ready %s\n", srv.LoginURL("operator", access.RoleOperator))
+	login, err := srv.LoginURL(ctx, "operator", access.RoleOperator)
+	if err != nil {
+		s.log.Error("login code was not made", "error", err)
+		login = url
+	}
+	fmt.Fprintf(s.out, "ready %s\n", login)
 }
 
 // announceRoles is announce for a process without an API.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/user"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -50,7 +52,7 @@ ends its sessions.`,
 				return usagef("--expires must not be negative")
 			}
 			return on(cmd, func(ctx context.Context, s *access.Store) error {
-				plain, t, err := s.CreateToken(ctx, args[0], role, expires)
+				plain, t, err := s.CreateToken(ctx, shellUser(), args[0], role, expires)
 				if errors.Is(err, access.ErrRole) || errors.Is(err, access.ErrName) {
 					return usageError{err}
 				}
@@ -79,7 +81,7 @@ ends its sessions.`,
 	revoke := &cobra.Command{
 		Use: "revoke NAME", Short: "Revoke a token and end its sessions", Args: exactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return on(cmd, func(ctx context.Context, s *access.Store) error { return s.RevokeToken(ctx, args[0]) })
+			return on(cmd, func(ctx context.Context, s *access.Store) error { return s.RevokeToken(ctx, shellUser(), args[0]) })
 		},
 	}
 	for _, c := range []*cobra.Command{create, list, revoke} {
@@ -87,6 +89,14 @@ ends its sessions.`,
 	}
 	parent.AddCommand(create, list, revoke)
 	return parent
+}
+
+// shellUser names in the audit who gave a command to the store itself.
+func shellUser() string {
+	if u, err := user.Current(); err == nil {
+		return "shell:" + u.Username
+	}
+	return fmt.Sprintf("shell:uid %d", os.Getuid())
 }
 
 const tokenPage = 500

@@ -79,6 +79,7 @@ func Run(t *testing.T, h Harness) {
 		dir := filepath.Dir(c)
 		t.Run(filepath.Base(dir), func(t *testing.T) { h.testCase(t, dir) })
 	}
+	t.Run("it declares whose eyes it reads with", h.testSight)
 	first := filepath.Dir(cases[0])
 	t.Run("the constructor performs no I/O", func(t *testing.T) { h.testInert(t, first) })
 	t.Run("a cancelled run returns within a second", func(t *testing.T) { h.testCancel(t, first) })
@@ -154,6 +155,7 @@ func (h Harness) testCase(t *testing.T, dir string) {
 	}
 	time.Sleep(settle)
 	stop()
+	h.sees(t, rec)
 	got := rec.Lines()
 	if update {
 		if err := os.WriteFile(file, []byte(strings.Join(got, "\n")+"\n"), 0o600); err != nil {
@@ -163,6 +165,30 @@ func (h Harness) testCase(t *testing.T, dir string) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("records of %s (-want +got):\n%s", dir, d)
+	}
+}
+
+// testSight holds what a collector declared against the views that there are.
+func (h Harness) testSight(t *testing.T) {
+	sight := collectors.SightOf(h.Name)
+	if !slices.Contains(schemas.Views(), sight.View) {
+		t.Errorf("view %q, want one of %q", sight.View, schemas.Views())
+	}
+	for _, name := range append([]string{h.Name}, sight.Sources...) {
+		if got := collectors.ViewOf(name); got != sight.View {
+			t.Errorf("%s is read with the eyes of %q, want %q", name, got, sight.View)
+		}
+	}
+}
+
+// sees holds the events of a case against the sources that the collector declared.
+func (h Harness) sees(t *testing.T, rec *Recorder) {
+	t.Helper()
+	declared := collectors.SightOf(h.Name).Sources
+	for _, ev := range rec.Events() {
+		if !slices.Contains(declared, ev.Source) {
+			t.Errorf("event %s (%s) has the source %q, which the registration does not name: %q", ev.ID, ev.Type, ev.Source, declared)
+		}
 	}
 }
 

@@ -34,7 +34,10 @@ const Name = "dcgmexporter"
 const AttrGPUs = "gpus"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceDCGM}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // Config is the collector's configuration. Its targets are the servers with the
@@ -365,6 +368,7 @@ var (
 // compare makes events of what is different from the scrape before.
 func (x *scraper) compare(now time.Time) {
 	t := x.table
+	gauges := slices.ContainsFunc(t.gpus, func(g gpu) bool { return g.reads })
 	for i := range t.gpus {
 		g := &t.gpus[i]
 		k := x.mem.GPUs[g.index]
@@ -379,7 +383,7 @@ func (x *scraper) compare(now time.Time) {
 			}
 			k.UUID, k.PCI, x.changed = g.uuid, g.pci, true
 		}
-		k.present = g.seen
+		k.present = g.reads || g.seen && !gauges // an exporter may be asked for counters alone
 	}
 	for index, k := range x.mem.GPUs {
 		if k.present {

@@ -127,6 +127,75 @@ func TestMissingGPUIsToldAndCleared(t *testing.T) {
 	}
 }
 
+// DCGM writes numbers of its own for what it does not know, and goes on telling
+// counters and the last error of a GPU that is gone.
+func TestAGPUIsThereOnlyWithReadingsOfNow(t *testing.T) {
+	const gauges, counters = "DCGM_FI_DEV_GPU_TEMP 40;DCGM_FI_DEV_POWER_USAGE 70.5;", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL 0;DCGM_FI_DEV_XID_ERRORS 79;"
+	for name, gone := range map[string]string{
+		"nothing": "", "only what the driver remembers": counters + "DCGM_FI_DEV_SLOWDOWN_TEMP 87;DCGM_FI_DEV_ROW_REMAP_FAILURE 0;",
+		"blanks of integers": "DCGM_FI_DEV_GPU_TEMP 2147483634;DCGM_FI_DEV_ECC_DBE_VOL_TOTAL 9223372036854775794;DCGM_FI_DEV_XID_ERRORS 2147483633;",
+		"blanks of floats":   "DCGM_FI_DEV_POWER_USAGE 140737488355329;DCGM_FI_DEV_ECC_DBE_VOL_TOTAL 9.223372036854775807e+18;",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var second atomic.Pointer[string]
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				for i, lines := range []string{gauges + counters, *second.Load()} {
+					for _, l := range strings.FieldsFunc(lines, func(r rune) bool { return r == ';' }) {
+						metric, value, _ := strings.Cut(l, " ")
+						fmt.Fprintf(w, "%s{gpu=\"%d\",UUID=\"GPU-%d\"} %s\n", metric, i, i, value)
+					}
+				}
+			}))
+			defer srv.Close()
+			rec := collectortest.NewRecorder()
+			x := (&host{}).scrape(t, collectortest.Settings(), srv.URL)
+			for _, says := range []string{gauges + counters, gone, gone, gone, gauges + counters} {
+				second.Store(&says)
+				if err := x.scrape(context.Background(), rec); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := []string{"gpu.missing STALE raised gpu1 error", "gpu.missing STALE cleared gpu1 info"}
+			if d := cmp.Diff(want, events(rec)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	t.Run("an exporter that is asked for counters alone", func(t *testing.T) {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu=\"0\"} 0\n")
+		}))
+		defer srv.Close()
+		rec := collectortest.NewRecorder()
+		x := (&host{}).scrape(t, collectortest.Settings(), srv.URL)
+		for range 4 {
+			if err := x.scrape(context.Background(), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := events(rec); len(got) != 0 {
+			t.Error(got)
+		}
+	})
+}
+
+// A time in the exposition is the reading's: what is old is not of now.
+func TestTimesOfLinesAreKept(t *testing.T) {
+	now := time.Now()
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
+	for _, age := range []time.Duration{0, time.Hour} {
+		line := fmt.Sprintf("DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 40 %d\n", now.Add(-age).UnixMilli())
+		if _, bad, err := tab.parse([]byte(line), now); bad != 0 {
+			t.Fatal(err)
+		}
+		tab.fill(now)
+		g := tab.batch.Gpus()
+		if got := now.Sub(time.Unix(0, g.BaseTime+g.Delta[0])); got.Round(time.Second) != age {
+			t.Errorf("%s old, want %s", got, age)
+		}
+	}
+}
+
 func TestThrottlingAndUncorrectableErrors(t *testing.T) {
 	h := &host{}
 	h.mask.Store(1)

@@ -47,7 +47,9 @@ type series struct {
 type gpu struct {
 	index     uint32
 	uuid, pci string
-	seen      bool
+	seen      bool      // it has a value in this scrape
+	reads     bool      // and one that is no counter: the driver remembers those of a GPU that is gone
+	at        time.Time // of its newest value
 	pending   float64
 }
 
@@ -75,7 +77,8 @@ func newTable(fresh func() *collectors.Batch) *table {
 
 func (t *table) reset(now time.Time) {
 	for i := range t.gpus {
-		t.gpus[i].seen, t.gpus[i].pending = false, math.NaN()
+		g := &t.gpus[i]
+		g.seen, g.reads, g.at, g.pending = false, false, time.Time{}, math.NaN()
 	}
 	for i := range t.values {
 		t.used[i] = false
@@ -144,8 +147,16 @@ func (t *table) line(line []byte, now time.Time) error {
 			return err
 		}
 	}
+	if blank(v) {
+		return nil
+	}
 	if s.gpu >= 0 {
-		t.gpus[s.gpu].seen = true
+		g := &t.gpus[s.gpu]
+		g.seen = true
+		g.reads = g.reads || s.column >= 0 && !schemas.GPUMetrics[s.column].Counter && !remembered[s.column]
+		if g.at.IsZero() || at.After(g.at) {
+			g.at = at
+		}
 	}
 	if s.column >= 0 {
 		t.values[s.column][s.gpu], t.used[s.column] = v, true
@@ -160,6 +171,17 @@ func (t *table) line(line []byte, now time.Time) error {
 		t.batch.ThresholdsOf(s.bounds.metric, schemas.KindGPU, gpu, at, collectors.Threshold{Bound: s.bounds.bound, Value: v})
 	}
 	return nil
+}
+
+// remembered are the gauges that the driver knows of a GPU that is gone.
+var remembered = map[int]bool{columnXID: true, metricIndex["DCGM_FI_DEV_ROW_REMAP_FAILURE"]: true}
+
+// blank reports whether a number is one of those that stand for no value: not
+// known, not found, not supported, not permitted (dcgm_structs.h, DCGM_INT32_BLANK,
+// DCGM_INT64_BLANK and DCGM_FP64_BLANK with the three that follow each).
+func blank(v float64) bool {
+	const int32Blank, fp64Blank, int64Blank = 0x7ffffff0, 1 << 47, 0x7ffffffffffffff0
+	return v >= int32Blank && v <= int32Blank+3 || v >= fp64Blank && v <= fp64Blank+3 || v == int64Blank
 }
 
 // keyEnd returns where name and labels end; quoted values may hold anything.
@@ -314,7 +336,7 @@ func (t *table) fill(now time.Time) (rows int) {
 	g.BaseTime = now.UnixNano()
 	for i := range t.gpus {
 		if x := &t.gpus[i]; x.seen {
-			g.Gpu, g.Delta = append(g.Gpu, x.index), append(g.Delta, 0)
+			g.Gpu, g.Delta = append(g.Gpu, x.index), append(g.Delta, int64(x.at.Sub(now)))
 			g.Uuid, g.Pci = append(g.Uuid, x.uuid), append(g.Pci, x.pci)
 		}
 	}

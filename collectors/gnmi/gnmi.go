@@ -34,7 +34,10 @@ import (
 const Name = "gnmi"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewNetwork, Sources: []string{schemas.SourceGNMI}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // TLS says whom to trust. Disabled speaks plain text, for targets on loopback.

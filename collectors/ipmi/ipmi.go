@@ -21,7 +21,10 @@ import (
 const Name = "ipmi"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return DefaultConfig() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewBoard, Sources: []string{schemas.SourceIPMI}},
+		func() collectors.Config { return DefaultConfig() },
+	)
 }
 
 // Config is the collector's configuration.

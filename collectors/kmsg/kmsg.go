@@ -38,7 +38,10 @@ const (
 const maxRecord = 64 << 10
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // Config is the collector's configuration. Its targets are the servers with the

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"auspex/collectors"
 	"auspex/internal/bmc/redfish"
@@ -23,6 +24,8 @@ type catalog struct {
 	byPart map[[2]string]*series // metric and part
 	byLeaf map[[3]string]*series // metric, part and the sensor's id in its chassis
 	called map[string]*series    // the device's name of what has a quantity
+	total  *series               // the power of the server as a whole
+	owners map[string]string     // paths of processors and memory modules, by part
 	free   int                   // series without a meaning that were given
 	dirty  bool
 }
@@ -31,6 +34,7 @@ func newCatalog() catalog {
 	return catalog{
 		byID: make(map[string]*series), byName: make(map[[3]string]*series), byPart: make(map[[2]string]*series),
 		byLeaf: make(map[[3]string]*series), called: make(map[string]*series),
+		owners: make(map[string]string),
 	}
 }
 
@@ -42,13 +46,42 @@ type series struct {
 	sole    bool
 	scale   float64
 	celsius bool
+	bounds  []collectors.Threshold
 	at      time.Time // the device's, of the last value from a report
+	own     float64   // the last value that is not from a report, in the device's unit
+	doubted bool      // reports give it in another unit
 
 	// Of a value of a report that no metric of ours is for; its texts are states.
 	metric, kind, part string
 	labels             []string
 	text               map[string]collectors.Ref
 	read               time.Time // ours, of the last sample
+}
+
+// unique returns the name of a part that no other resource has: where two modules are both
+// called the first, what their ids have before the number tells them apart. Its words end in
+// numbers, as those of ProcessorModule_1_Memory_0 do; where they do not, the names stay.
+func (cat *catalog) unique(kind, part, path string) string {
+	if part == "" || cat.owners[part] == path {
+		return part
+	}
+	if cat.owners[part] == "" {
+		cat.owners[part] = path
+		return part
+	}
+	id := strings.TrimRight(lastPart(path), "0123456789")
+	id = strings.TrimRight(strings.TrimRightFunc(strings.TrimRight(id, " ._-"), unicode.IsLetter), " ._-")
+	full := strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return unicode.ToLower(c)
+		}
+		return -1
+	}, id) + part
+	if k, p := sensor.Part(full); k != kind || p != full || cat.owners[full] != "" && cat.owners[full] != path {
+		return part
+	}
+	cat.owners[full] = path
+	return full
 }
 
 // family is whose readings are distinct from one another: a rank, and in it an array.
@@ -84,6 +117,15 @@ func (r *reader) put(src *source, x *reading, now time.Time) {
 		return
 	}
 	src.give(r.found, s)
+	for i := range x.bounds {
+		x.bounds[i].Value *= s.scale
+	}
+	if len(x.bounds) > 0 { // another place may repeat the value alone
+		s.bounds = x.bounds
+	}
+	if x.ok {
+		s.own = x.value
+	}
 	if !x.ok || s.read.Equal(now) {
 		return
 	}
@@ -93,10 +135,7 @@ func (r *reader) put(src *source, x *reading, now time.Time) {
 	}
 	s.read = now
 	r.batch.Sample(s.ref, now, x.value*s.scale)
-	for i := range x.bounds {
-		x.bounds[i].Value *= s.scale
-	}
-	r.batch.Thresholds(s.ref, now, x.bounds...)
+	r.batch.Thresholds(s.ref, now, s.bounds...)
 }
 
 // resolve finds the series of a reading, or makes it.
@@ -136,6 +175,10 @@ func (r *reader) resolve(src *source, x *reading) *series {
 		cat.byID[x.id], s.excerpt = s, s.excerpt && x.same != ""
 		return s
 	}
+	whole := c.Metric == "auspex_server_power_watts" && x.q == sensor.Watts && (x.array == "PowerControl" || sensor.Total(x.name))
+	if one == nil && whole {
+		one = cat.total
+	}
 	if one != nil && !one.from[own] {
 		one.from[own], cat.byID[x.id] = true, one
 		return one
@@ -155,6 +198,9 @@ func (r *reader) resolve(src *source, x *reading) *series {
 	cat.byID[x.id], cat.byName[key], cat.byLeaf[leaf] = s, s, s
 	if x.same != "" {
 		cat.byID[x.same] = s
+	}
+	if whole && cat.total == nil {
+		cat.total = s
 	}
 	if cat.byPart[part] == nil {
 		cat.byPart[part] = s

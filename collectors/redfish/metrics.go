@@ -130,9 +130,11 @@ func (r *reader) readThermal(ctx context.Context, src *source, now time.Time) er
 		return err
 	}
 	for i, m := range o.Objects("Temperatures") {
-		r.member(src, m, i, "Temperatures", "ReadingCelsius", "Cel", now)
+		r.member(src, m, nameOf(m), i, "Temperatures", "ReadingCelsius", "Cel", now)
 	}
-	for i, m := range o.Objects("Fans") {
+	fans := o.Objects("Fans")
+	names := r.apart(fans)
+	for i, m := range fans {
 		unit := m.String("ReadingUnits")
 		if q, _, _ := sensor.Unit(unit); q == "" {
 			unit = "RPM"
@@ -141,9 +143,9 @@ func (r *reader) readThermal(ctx context.Context, src *source, now time.Time) er
 		if _, ok := m.Number(key); !ok {
 			key = "ReadingRPM" // of the first version of the schema
 		}
-		r.member(src, m, i, "Fans", key, unit, now)
+		r.member(src, m, names[i], i, "Fans", key, unit, now)
 		if !silent(m) {
-			r.health(src, m, src.path+"#/Fans/"+memberID(m, i), nameOf(m), "", now)
+			r.health(src, m, src.path+"#/Fans/"+memberID(m, i), names[i], "", now)
 		}
 	}
 	return nil
@@ -161,10 +163,10 @@ func (r *reader) readOlderPower(ctx context.Context, src *source, now time.Time)
 		r.supply(src, m, parts[i], src.path+"#/PowerSupplies/"+memberID(m, i), now)
 	}
 	for i, m := range o.Objects("Voltages") {
-		r.member(src, m, i, "Voltages", "ReadingVolts", "V", now)
+		r.member(src, m, nameOf(m), i, "Voltages", "ReadingVolts", "V", now)
 	}
 	for i, m := range o.Objects("PowerControl") {
-		r.member(src, m, i, "PowerControl", "PowerConsumedWatts", "W", now)
+		r.member(src, m, nameOf(m), i, "PowerControl", "PowerConsumedWatts", "W", now)
 	}
 	return nil
 }
@@ -177,10 +179,32 @@ func memberID(o redfish.Object, i int) string {
 	return strconv.Itoa(i)
 }
 
+// apart names the fans of a list: those of one name by the number of the part, else by
+// their place.
+func (r *reader) apart(list []redfish.Object) []string {
+	names, times := make([]string, len(list)), make(map[string]int)
+	for i, o := range list {
+		names[i] = nameOf(o)
+		times[names[i]]++
+	}
+	parts := r.numbered(schemas.KindFan, list)
+	for i, o := range list {
+		if times[names[i]] == 1 {
+			continue
+		}
+		full := names[i] + " " + strings.TrimPrefix(parts[i], schemas.KindFan)
+		if parts[i] == "" || times[full] > 0 {
+			full = names[i] + " " + memberID(o, i)
+		}
+		times[full]++
+		names[i] = full
+	}
+	return names
+}
+
 // member puts one number of a member of an array.
-func (r *reader) member(src *source, o redfish.Object, i int, array, key, unit string, now time.Time) {
+func (r *reader) member(src *source, o redfish.Object, name string, i int, array, key, unit string, now time.Time) {
 	q, scale, offset := sensor.Unit(unit)
-	name := nameOf(o)
 	if _, err := strconv.Atoi(name); err == nil {
 		name = array + " " + name
 	}
@@ -457,6 +481,7 @@ func (r *reader) readComponents(ctx context.Context, src *source, _ time.Time) e
 		if part == "" {
 			part = partOf(kind, o.String("Id"), label(o), o.String("Name"), lastPart(o.ID()))
 		}
+		part = r.found.unique(kind, part, o.ID())
 		for _, link := range []string{"Metrics", "EnvironmentMetrics"} {
 			if c := r.child(src, o.Link(link), rankMetrics, (*reader).readMetrics); c != nil {
 				c.chassis = part

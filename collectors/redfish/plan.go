@@ -202,9 +202,13 @@ func (r *reader) round(ctx context.Context, now time.Time) error {
 		}
 	}
 	r.deferred.Add(float64(put))
-	most = int64(r.cfg.MaxRequests)
-	// What leads to others comes first; it may add to the list.
-	for left() {
+	return r.learn(ctx, now, began)
+}
+
+// learn reads sources of which nothing is known, as long as there are requests left of
+// those since began. What leads to others comes first; it may add to the list.
+func (r *reader) learn(ctx context.Context, now time.Time, began int64) error {
+	for r.c.Requests()-began < int64(r.cfg.MaxRequests) {
 		s := r.unknown(now)
 		if s == nil {
 			return nil

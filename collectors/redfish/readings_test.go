@@ -321,6 +321,39 @@ func TestSensorsOfOneNameAreToldApartWhateverTheirOrder(t *testing.T) {
 	}
 }
 
+func TestFansOfOneNameAreToldApart(t *testing.T) {
+	fan := func(id string, rpm int, label string) doc {
+		f := doc{"MemberId": id, "Name": "Fan", "Reading": rpm, "ReadingUnits": "RPM", "Status": doc{"State": "Enabled", "Health": "OK"}}
+		if label != "" {
+			f["Location"] = doc{"PartLocation": doc{"ServiceLabel": label}}
+		}
+		return f
+	}
+	for name, tc := range map[string]struct {
+		fans []any
+		want map[string]float64
+	}{
+		"by place": {[]any{fan("0", 5000, ""), fan("1", 5100, "")}, map[string]float64{
+			"auspex_fan_speed_rpm fan0 sensor=Fan 0": 5000, "auspex_fan_speed_rpm fan1 sensor=Fan 1": 5100,
+			"auspex_fan_healthy fan0 sensor=Fan 0": 1, "auspex_fan_healthy fan1 sensor=Fan 1": 1,
+		}},
+		"by what stands on the case": {[]any{fan("0", 5000, "Fan 3A"), fan("1", 5100, "Fan 3B")}, map[string]float64{
+			"auspex_fan_speed_rpm fan3a sensor=Fan 3a": 5000, "auspex_fan_speed_rpm fan3b sensor=Fan 3b": 5100,
+			"auspex_fan_healthy fan3a sensor=Fan 3a": 1, "auspex_fan_healthy fan3b sensor=Fan 3b": 1,
+		}},
+		"with one label on all": {[]any{fan("0", 5000, "Fan 3"), fan("1", 5100, "Fan 3")}, map[string]float64{
+			"auspex_fan_speed_rpm fan3 sensor=Fan 3": 5000, "auspex_fan_speed_rpm fan1 sensor=Fan 1": 5100,
+			"auspex_fan_healthy fan3 sensor=Fan 3": 1, "auspex_fan_healthy fan1 sensor=Fan 1": 1,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t, service(doc{"Thermal": link(board + "/Thermal")}, map[string]doc{board + "/Thermal": {"Fans": tc.fans}}))
+			d.poll()
+			d.want(tc.want)
+		})
+	}
+}
+
 func TestOneReadingShownAtSeveralPlacesIsOneSeries(t *testing.T) {
 	fans := board + "/ThermalSubsystem/Fans"
 	tree := service(doc{
@@ -576,6 +609,41 @@ func TestAReportHidesNoSensor(t *testing.T) {
 				t.Errorf("values %v of the report, want one", got)
 			}
 		})
+	}
+}
+
+// Some services give in reports thousandths of what their sensors say.
+func TestAReportInAnotherUnitStandsForNoSensor(t *testing.T) {
+	sensor := func(id string, reading float64) doc {
+		return doc{"Id": id, "Name": "CPU1 " + id, "ReadingType": "Power", "ReadingUnits": "W", "Reading": reading}
+	}
+	tree := reportOf(nil, sensor("Milli", 49.2), sensor("Same", 50), sensor("Idle", 0))
+	tree.Ignores = []string{"$expand"}
+	d := newDevice(t, tree)
+	for i := range 6 {
+		var values []any
+		for id, v := range map[string]string{"Milli": strconv.Itoa(49049 + i), "Same": strconv.Itoa(55 + i), "Idle": strconv.Itoa(i)} {
+			values = append(values, valueAt("", board+"/Sensors/"+id, v, d.now))
+		}
+		tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
+		d.poll()
+	}
+	for series, values := range d.got {
+		for _, v := range values {
+			if v > 100 {
+				t.Errorf("%s: %v", series, values)
+				break
+			}
+		}
+	}
+	if got := d.got["auspex_cpu_power_watts cpu1 sensor=CPU1 Milli"]; len(got) < 5 {
+		t.Errorf("readings %v, want one a round: the sensor's own", got)
+	}
+	if got := d.got["auspex_cpu_power_watts cpu1 sensor=CPU1 Same"]; got[len(got)-1] != 60 {
+		t.Errorf("readings %v, want the report's", got)
+	}
+	if n := testutil.ToFloat64(d.r.conflicts); n != 1 {
+		t.Errorf("%v contradictions counted, want 1", n)
 	}
 }
 

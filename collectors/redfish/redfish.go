@@ -25,7 +25,10 @@ import (
 const Name = "redfish"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return DefaultConfig() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewBoard, Sources: []string{schemas.SourceRedfish}},
+		func() collectors.Config { return DefaultConfig() },
+	)
 }
 
 // Config is the collector's configuration.
@@ -46,8 +49,8 @@ type Config struct {
 	// Backlog is how much of a log that was never read before is of interest, by
 	// the service's own clock; 0 takes all of it.
 	Backlog time.Duration `yaml:"backlog"`
-	// MaxRequests bounds the requests of one round of readings. What a service cannot give
-	// within it is read in turn, a round later.
+	// MaxRequests bounds the requests of one round of readings, and of what is learnt between
+	// two of them. What a service cannot give within it is read in turn, a round later.
 	MaxRequests int `yaml:"max_requests"`
 	// MaxUnmapped bounds the series of a device whose meaning nothing says, such as values
 	// of metric reports without a metric of ours; what is beyond is counted.
@@ -117,7 +120,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		unnamed: counter("unnamed_values_total", "Metric report values dropped because several share a name without a property."),
 		unmapped: counter("unmapped_values_total",
 			"Unmapped values dropped because max_unmapped series of that kind exist."),
-		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type; the unit counts."),
+		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type, where the unit counts, or their value in a report, where the sensor does."),
 		requests:  counter("requests_total", "Requests to services."),
 		deferred:  counter("deferred_reads_total", "Reads put off to a later round because of max_requests."),
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -219,7 +222,9 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 	if err := r.turn(ctx, func() error { return r.readPower(ctx, now) }); err != nil {
 		return mark(err)
 	}
-	if r.cfg.SensorInterval > 0 && now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2 {
+	switch {
+	case r.cfg.SensorInterval == 0:
+	case now.Sub(r.sensorsAt) >= r.cfg.SensorInterval-r.cfg.Interval/2:
 		understood := r.c.Understood()
 		if err := r.round(ctx, now); err != nil {
 			return mark(err)
@@ -228,6 +233,10 @@ func (r *reader) poll(ctx context.Context, out collectors.Emitter) error {
 			return mark(r.failed) // it only makes sense where it says that nothing has changed
 		}
 		r.sensorsAt = now
+	default: // a service without $expand has hundreds of sensors to learn: not in the rounds alone
+		if err := r.learn(ctx, now, r.c.Requests()); err != nil {
+			return mark(err)
+		}
 	}
 	if r.good == 0 && r.failed != nil {
 		return mark(r.failed) // nothing that it says makes sense: that is no contact

@@ -174,12 +174,28 @@ func (r *reader) report(src *source, o redfish.Object, given map[*series]bool, n
 	for _, key := range order {
 		list := values[key]
 		s := r.reportSeries(src, key, properties[key[1]] == "*", list)
-		if s == nil {
+		if s == nil || r.doubts(s, key[1], list[len(list)-1].number) {
 			continue
 		}
 		src.give(r.found, s)
 		r.take(s, list, skew, given, now)
 	}
+}
+
+// otherUnit is a ratio that no change of a reading explains as well as a unit of
+// thousandths does: halfway, in powers.
+const otherUnit = 31.6
+
+// doubts reports whether a report gives a sensor's reading in another unit than the
+// sensor does: some have milliwatts and millijoules. A report names no unit, so that
+// the sensor's counts and the sensor is read instead.
+func (r *reader) doubts(s *series, property string, v float64) bool {
+	if ratio := math.Abs(v / s.own); !s.doubted && s.text == nil && s.own != 0 && v != 0 && (ratio > otherUnit || ratio < 1/otherUnit) {
+		s.doubted = true
+		r.conflicts.Inc()
+		r.s.Log.Warn("a report's value is not in the sensor's unit, the sensor counts", "property", property, "sensor", s.own, "report", v)
+	}
+	return s.doubted
 }
 
 // staleMark reports whether a service says of a value that it is not current, in whatever

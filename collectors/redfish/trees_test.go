@@ -77,11 +77,11 @@ func TestWhatRecordedMachinesCostAndGive(t *testing.T) {
 		{
 			"r750",
 			cost{
-				First: 43, Round: 6, Tick: 4, Bytes: 60, Series: 91, Temperatures: 6, Fans: 6, Powers: 6, Voltages: 8, Currents: 2,
+				First: 43, Round: 6, Tick: 4, Bytes: 60, Series: 90, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
 				PSU: 2, Logs: 3, Events: 10,
 			},
 			cost{
-				First: 92, Round: 10, Tick: 4, Bytes: 45, Series: 91, Temperatures: 6, Fans: 6, Powers: 6, Voltages: 8, Currents: 2,
+				First: 92, Round: 9, Tick: 4, Bytes: 44, Series: 90, Temperatures: 6, Fans: 6, Powers: 5, Voltages: 8, Currents: 2,
 				PSU: 2, Logs: 3, Events: 10,
 			},
 		},
@@ -92,18 +92,18 @@ func TestWhatRecordedMachinesCostAndGive(t *testing.T) {
 				Logs: 7, Events: 10,
 			},
 			cost{
-				First: 131, Round: 67, Tick: 7, Bytes: 35, Series: 748, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
+				First: 131, Round: 67, Tick: 7, Bytes: 35, Series: 796, Temperatures: 26, Margins: 4, Fans: 16, Powers: 15, Voltages: 6,
 				Logs: 7, Events: 10,
 			},
 		},
 		{
 			"sr670",
 			cost{
-				First: 30, Round: 11, Tick: 6, Bytes: 168, Series: 327, Temperatures: 6, Margins: 2, Fans: 10, Powers: 15, Voltages: 8,
+				First: 30, Round: 11, Tick: 6, Bytes: 168, Series: 326, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
 				PSU: 4, Logs: 5, Events: 90,
 			},
 			cost{
-				First: 81, Round: 16, Tick: 6, Bytes: 33, Series: 315, Temperatures: 6, Margins: 2, Fans: 10, Powers: 15, Voltages: 8,
+				First: 81, Round: 15, Tick: 6, Bytes: 32, Series: 322, Temperatures: 6, Margins: 2, Fans: 10, Powers: 14, Voltages: 8,
 				PSU: 4, Logs: 5, Events: 90,
 			},
 		},
@@ -132,6 +132,47 @@ func TestWhatRecordedMachinesCostAndGive(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where nothing is expanded each sensor is a request: within two minutes all of them have
+// been read, at no time with more requests than are allowed, and then at the usual cost.
+func TestAllSensorsAreReadWithinTwoMinutesWhereNothingIsExpanded(t *testing.T) {
+	for _, machine := range []string{"gh200", "r750", "sr670", "dl380a"} {
+		t.Run(machine, func(t *testing.T) {
+			tree := openTree(t, "testdata/"+machine+"/input")
+			tree.Ignores = []string{"$expand"}
+			d := newDevice(t, tree)
+			began := d.now
+			d.poll() // it discovers, and begins
+			learnt, most := time.Duration(0), int64(0)
+			for learnt == 0 {
+				d.now = d.now.Add(d.r.cfg.Interval - 30*time.Second) // which poll lets pass
+				most = max(most, d.poll())
+				if d.r.unknown(d.now) == nil {
+					learnt = d.now.Sub(began) - 30*time.Second
+				}
+				if d.now.Sub(began) > time.Hour {
+					t.Fatal("it never knows all")
+				}
+			}
+			sensors := 0
+			for _, s := range d.r.found.sources {
+				if s.rank == rankSensor {
+					sensors++
+					if s.at.IsZero() {
+						t.Errorf("%s was never read", s.path)
+					}
+				}
+			}
+			t.Logf("%d single sensors known after %s, at most %d requests a poll", sensors, learnt, most)
+			if learnt > 2*time.Minute {
+				t.Errorf("it took %s to know %d sensors", learnt, sensors)
+			}
+			if budget := int64(d.r.cfg.MaxRequests) + 20; most > budget { // beside the logs and the power state
+				t.Errorf("%d requests in one poll, want at most %d", most, budget)
+			}
+		})
 	}
 }
 

@@ -29,7 +29,10 @@ import (
 const Name = "slurm"
 
 func init() {
-	collectors.Register(Name, func() collectors.Config { return Default() })
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewNone, Sources: []string{schemas.SourceScheduler}},
+		func() collectors.Config { return Default() },
+	)
 }
 
 // Config is the collector's configuration. Without a URL it reads nothing.
@@ -83,6 +86,9 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 	}
 	return []schemas.Resource{{ID: Name, Kind: "scheduler"}}
 }
+
+// CheckFiles reads the file that the configuration names.
+func (c *Config) CheckFiles() error { return rest.CheckToken(c.TokenFile) }
 
 // LossType implements [collectors.LossTyper]: a scheduler that does not answer is
 // no device that is lost.

@@ -100,33 +100,76 @@ func TestConformanceOverRedfish(t *testing.T) {
 	}
 }
 
+// chassis is a controller that speaks IPMI.
+type chassis struct {
+	addr     string
+	asked    func() int
+	setPower func(on bool)
+}
+
+// TestConformanceOverIPMI runs the suite with ipmi_sim, and with the controller that
+// every machine can run.
 func TestConformanceOverIPMI(t *testing.T) {
-	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"power_cycle"},
-		World: func(t *testing.T, m controltest.Manner) controltest.World {
-			w := controltest.World{Driver: Default(), Server: "s1", Asked: func() int { return 0 }}
-			switch m {
-			case controltest.Mute, controltest.Gone:
-				conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if m == controltest.Gone {
-					_ = conn.Close()
-				} else {
-					t.Cleanup(func() { _ = conn.Close() })
-				}
-				w.Settings = settings("", conn.LocalAddr().String())
-			case controltest.Refusing, controltest.Lossy:
-				t.Skip("the recorded controller takes what it is asked and answers")
-			default:
-				b := ipmitest.Start(t, ipmitest.State{Power: true})
-				w.Settings, w.Asked = settings("", b.Addr), func() int { return len(b.Controls()) }
-				w.Effects = map[string][]func(){"power_cycle": {func() { b.SetPower(false) }, func() { b.SetPower(true) }}}
+	for name, start := range map[string]func(t *testing.T, refuses bool) chassis{
+		"ipmi_sim": func(t *testing.T, refuses bool) chassis {
+			board := ipmitest.Obedient
+			if refuses {
+				board = ipmitest.NoChassis
 			}
-			return w
+			s := ipmitest.StartSim(t, board)
+			return chassis{s.Addr, s.Asked, s.SetPower}
 		},
-	})
+		"recorded": func(t *testing.T, refuses bool) chassis {
+			b := ipmitest.Start(t, ipmitest.State{Power: true})
+			if refuses {
+				b.Refuse()
+			}
+			return chassis{b.Addr, func() int { return len(b.Controls()) }, b.SetPower}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			controltest.Run(t, controltest.Harness{
+				Kinds: []string{"power_cycle"},
+				World: func(t *testing.T, m controltest.Manner) controltest.World { return overIPMI(t, m, start) },
+			})
+		})
+	}
+}
+
+func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refuses bool) chassis) controltest.World {
+	t.Helper()
+	w := controltest.World{Driver: Default(), Server: "s1", Asked: func() int { return 0 }}
+	if m == controltest.Mute || m == controltest.Gone {
+		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m == controltest.Gone {
+			_ = conn.Close()
+		} else {
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+		w.Settings = settings("", conn.LocalAddr().String())
+		return w
+	}
+	c := start(t, m == controltest.Refusing)
+	w.Asked = c.asked
+	w.Effects = map[string][]func(){"power_cycle": {func() { c.setPower(false) }, func() { c.setPower(true) }}}
+	if m == controltest.Lossy { // the answers are encrypted: those after a change are garbled, then lost
+		lost := 0
+		c.addr = ipmitest.Relay(t, c.addr, func(d []byte) [][]byte {
+			if c.asked() == 0 {
+				return [][]byte{d}
+			}
+			if lost++; lost > 1 {
+				return nil
+			}
+			d[len(d)/2] ^= 0x10
+			return [][]byte{d}
+		})
+	}
+	w.Settings = settings("", c.addr)
+	return w
 }
 
 func TestAResetThatTheControllerDoesNotHaveIsARefusal(t *testing.T) {

@@ -47,8 +47,7 @@ type World struct {
 // Harness is what the suite must know of a driver.
 type Harness struct {
 	Kinds []string // of rungs that the driver does, in the order in which they are done
-	// World serves a peer until the test ends. It skips a manner that its protocol
-	// cannot show.
+	// World serves a peer until the test ends, in every manner.
 	World func(t *testing.T, m Manner) World
 }
 

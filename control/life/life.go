@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"auspex/control"
@@ -77,16 +78,22 @@ func (b Bus) follow(ctx context.Context, topic, device string, observe func(cont
 // each event.
 func (b Bus) read(w *auspexv1.Batch, observe func(control.Observation)) {
 	observed := time.Unix(0, w.GetObserved())
-	newest := map[cmdb.Placement]int64{}
-	note := func(p cmdb.Placement, at int64) {
-		if old, ok := newest[p]; !ok || at > old {
-			newest[p] = at
+	parts := map[cmdb.Placement]*control.Observation{}
+	hears := func(p cmdb.Placement, at int64, series string, v float64) {
+		h := parts[p]
+		if h == nil {
+			h = &control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed}
+			parts[p] = h
 		}
+		if t := time.Unix(0, at); t.After(h.Time) {
+			h.Time = t
+		}
+		h.Values = append(h.Values, control.Value{Series: series, Number: v})
 	}
-	b.samples(w, note)
-	b.gpus(w, note)
-	for p, at := range newest {
-		observe(control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed})
+	b.samples(w, hears)
+	b.gpus(w, hears)
+	for _, h := range parts {
+		observe(*h)
 	}
 	for _, e := range w.GetEvents() {
 		ev := schemas.EventFromWire(e)
@@ -104,25 +111,36 @@ func (b Bus) read(w *auspexv1.Batch, observe func(control.Observation)) {
 	}
 }
 
-// samples notes each part with a number. A threshold is none: a device knows it of
-// a part that is gone.
-func (b Bus) samples(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
+// note takes a number of a part, its time and the name of its series.
+type note func(p cmdb.Placement, at int64, series string, v float64)
+
+// samples notes the numbers of parts. A threshold is none, nor what the driver
+// remembers of errors: both are told of a part that is gone.
+func (b Bus) samples(w *auspexv1.Batch, note note) {
 	s := w.GetSamples()
 	symbol := s.GetSymbols()
-	parts := make([]*cmdb.Placement, len(s.GetSeries()))
+	type series struct {
+		cmdb.Placement
+		name string
+	}
+	all := make([]*series, len(s.GetSeries()))
 	for i, ref := range s.GetRef() {
 		if math.IsNaN(s.Value[i]) {
 			continue
 		}
-		if parts[ref] == nil {
-			parts[ref] = &cmdb.Placement{}
+		if all[ref] == nil {
 			x := s.Series[ref]
-			if _, bound := schemas.ThresholdOf(symbol[x.GetMetric()]); !bound {
-				*parts[ref] = b.Placer.Part(w.GetDevice(), symbol[x.GetPartKind()], symbol[x.GetPart()])
+			at := &series{name: symbol[x.GetMetric()]}
+			if _, bound := schemas.ThresholdOf(at.name); !bound && !strings.Contains(at.name, "_XID_") {
+				at.Placement = b.Placer.Part(w.GetDevice(), symbol[x.GetPartKind()], symbol[x.GetPart()])
 			}
+			for _, l := range x.GetLabels() {
+				at.name += "\x00" + symbol[l]
+			}
+			all[ref] = at
 		}
-		if parts[ref].Resource != "" {
-			note(*parts[ref], s.BaseTime+s.Delta[i])
+		if at := all[ref]; at.Resource != "" {
+			note(at.Placement, s.BaseTime+s.Delta[i], at.name, s.Value[i])
 		}
 	}
 }
@@ -130,7 +148,7 @@ func (b Bus) samples(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
 // lastXID is what the driver remembers of a GPU, and says of one that is gone.
 const lastXID = "DCGM_FI_DEV_XID_ERRORS"
 
-func (b Bus) gpus(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
+func (b Bus) gpus(w *auspexv1.Batch, note note) {
 	g := w.GetGpus()
 	at := func(all []string, i int) string {
 		if i < len(all) {
@@ -139,13 +157,13 @@ func (b Bus) gpus(w *auspexv1.Batch, note func(cmdb.Placement, int64)) {
 		return ""
 	}
 	for i, gpu := range g.GetGpu() {
+		p := b.Placer.GPU(w.GetDevice(), gpu, at(g.GetUuid(), i), at(g.GetPci(), i))
 		for _, m := range schemas.GPUMetrics {
 			if m.Name == lastXID {
 				continue
 			}
 			if c := *m.Get(g); i < len(c) && !math.IsNaN(c[i]) {
-				note(b.Placer.GPU(w.GetDevice(), gpu, at(g.GetUuid(), i), at(g.GetPci(), i)), g.BaseTime+g.Delta[i])
-				break
+				note(p, g.BaseTime+g.Delta[i], m.Name, c[i])
 			}
 		}
 	}

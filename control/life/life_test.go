@@ -3,8 +3,10 @@ package life_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -158,6 +160,34 @@ func TestWhatIsReadOfADeviceIsHeardOnceAPartAndBatch(t *testing.T) {
 	}
 	for key := range got {
 		t.Errorf("%s was heard and did not speak", key)
+	}
+}
+
+// What the driver remembers of errors is no reading of the part; each number comes
+// under a name of its own, so that the vigil sees which of them moves.
+func TestNumbersComeWithTheirSeries(t *testing.T) {
+	got := map[string]float64{}
+	life.ReadTo(life.Bus{Placer: &placer{}}, &auspexv1.Batch{
+		Device: "s1", Collector: "c", Observed: 1,
+		Gpus: &auspexv1.GpuColumns{Gpu: []uint32{0}, Delta: []int64{0}, GpuTempCelsius: []float64{40}, XidLast: []float64{79}},
+		Samples: &auspexv1.SampleColumns{
+			Symbols: []string{"", "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "gpu1", "auspex_gpu_power_watts", "sensor", "a", "b"},
+			Series: []*auspexv1.Series{
+				{Metric: 1, PartKind: 2, Part: 3}, {Metric: 4, PartKind: 2, Part: 3, Labels: []uint32{5, 6}},
+				{Metric: 4, PartKind: 2, Part: 3, Labels: []uint32{5, 7}},
+			},
+			Ref: []uint32{0, 1, 2}, Delta: []int64{0, 0, 0}, Value: []float64{7, 100, 200},
+		},
+	}, func(h control.Observation) {
+		for _, v := range h.Values {
+			got[h.Resource+" "+strings.ReplaceAll(v.Series, "\x00", " ")] = v.Number
+		}
+	})
+	want := map[string]float64{
+		"s1/gpu0 DCGM_FI_DEV_GPU_TEMP": 40, "s1/gpu1 auspex_gpu_power_watts sensor a": 100, "s1/gpu1 auspex_gpu_power_watts sensor b": 200,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

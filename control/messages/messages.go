@@ -60,6 +60,7 @@ const (
 	SilentAgain   = "step.silent_again"
 	StillRaised   = "step.still_raised"
 	SignSince     = "step.sign_since"
+	StandsStill   = "step.stands_still"
 	NotLong       = "step.not_long"
 	Lives         = "step.lives"
 )
@@ -78,6 +79,9 @@ const (
 	Breaker      = "check.breaker"
 	LeaseOurs    = "check.lease_ours"
 	LeaseOthers  = "check.lease_others"
+	SeenBy       = "check.seen_by"
+	SeenByNobody = "check.seen_by_nobody"
+	VouchedFor   = "check.vouched_for"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -126,6 +130,7 @@ var templates = map[string]string{
 	StillRaised:   "{type} is still raised on {part}",
 	SignSince:     "{part} reported {type} {code} at {time}, after the repair",
 	NotLong:       "{collector} has read {part} for only {age} without a sign of the fault",
+	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
 	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 
 	Confidence:   "the confidence is {value} %; the policy requires {limit} %",
@@ -140,6 +145,9 @@ var templates = map[string]string{
 	Breaker:      "{n} ladders with destructive steps began within {age}",
 	LeaseOurs:    "Auspex holds the lease of {server}",
 	LeaseOthers:  "another holder has the lease of {server}",
+	SeenBy:       "the fault of {part} was seen by our own collectors ({source})",
+	SeenByNobody: "only posted alerts speak against {part}; none of our collectors saw its fault, so a person must approve",
+	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 
 // All returns the ids of all messages, sorted.
@@ -171,11 +179,10 @@ func Text(s schemas.Sentence) string {
 		switch inner := v.(type) {
 		case schemas.Sentence:
 			v = Text(inner)
-		case map[string]any: // a sentence that was read from a store or the bus
-			if id, ok := inner["id"].(string); ok {
-				args, _ := inner["args"].(map[string]any)
-				v = Text(schemas.Sentence{ID: id, Args: args})
-			}
+		case Args: // a sentence that was stored
+			id, _ := inner["id"].(string)
+			args, _ := inner["args"].(Args)
+			v = Text(New(id, args))
 		}
 		pairs = append(pairs, "{"+name+"}", fmt.Sprint(v))
 	}

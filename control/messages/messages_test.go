@@ -36,3 +36,22 @@ func TestTextFillsTheTemplate(t *testing.T) {
 		}
 	}
 }
+
+func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
+	said := New(Both, Args{
+		"first":  New(WaitsApproval, nil),
+		"second": New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}),
+	})
+	doc, err := json.Marshal(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored schemas.Sentence
+	if err := json.Unmarshal(doc, &stored); err != nil {
+		t.Fatal(err)
+	}
+	want := "waits for approval; held by lease: somebody else holds the lease of s1"
+	if Text(said) != want || Text(stored) != want {
+		t.Errorf("%q, stored %q", Text(said), Text(stored))
+	}
+}

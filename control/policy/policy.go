@@ -66,6 +66,18 @@ const DefaultQuiet = 2 * time.Minute
 // Repairs reports whether a rung is to bring the part back.
 func (r *Rung) Repairs() bool { return r.Quiet > 0 && !r.Person }
 
+// ends are the kinds of rungs that end what runs on a server, or its state, whatever a
+// policy says of them.
+var ends = []string{
+	"reset_gpu", "reload_driver", "restart_service", "reboot", "power_cycle", "ac_cycle", "power_off", "nmi", "reset_bmc",
+	"reinstall", "install", "wipe", "update_firmware", "set_bios",
+}
+
+// EndsWhatRuns reports whether a rung is destructive, by the policy or by its kind.
+func (r *Rung) EndsWhatRuns() bool {
+	return !r.Person && (r.Destructive || slices.Contains(ends, r.Kind))
+}
+
 // KindUncordon is the rung that gives a server back to its scheduler.
 const KindUncordon = "uncordon"
 

@@ -35,6 +35,9 @@ type Config struct {
 
 const timeout = 15 * time.Second
 
+// CheckFiles reads the file that the configuration names.
+func (c *Config) CheckFiles() error { return slurm.CheckToken(c.TokenFile) }
+
 // Remediators implements [control.Driver].
 func (c *Config) Remediators(control.Settings) (map[string]control.Remediator, error) {
 	trusted, err := c.TLS.Client()

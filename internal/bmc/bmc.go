@@ -26,8 +26,8 @@ var (
 // command: nothing was done and nothing will be. All other errors leave it open.
 func Rejected(err error) bool {
 	var status *redfish.StatusError
-	return errors.Is(err, ErrUnsupported) || errors.Is(err, redfish.ErrNotFound) || errors.As(err, &status) && status.Status >= 400 &&
-		status.Status < 500
+	return errors.Is(err, ErrUnsupported) || errors.Is(err, redfish.ErrNotFound) || errors.Is(err, ipmi.ErrRefused) ||
+		errors.As(err, &status) && status.Status >= 400 && status.Status < 500
 }
 
 // PowerState is the state of a server's main power, as Redfish names it

@@ -37,7 +37,7 @@ func KindOf(err error) Kind {
 		return Garbled
 	case errors.Is(err, ipmi.ErrAuth):
 		return Refused
-	case errors.Is(err, ErrUnsupported):
+	case errors.Is(err, ErrUnsupported), errors.Is(err, ipmi.ErrRefused):
 		return Missing
 	case errors.Is(err, redfish.ErrProtocol):
 		return Garbled

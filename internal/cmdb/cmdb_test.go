@@ -215,6 +215,32 @@ func TestResolvesWhatDevicesSay(t *testing.T) {
 	}
 }
 
+// On a server of several processors the number of a module counts anew on each: a guess
+// would blame the module of another one.
+func TestAModuleOfAProcessorIsNotAnyModuleOfTheServer(t *testing.T) {
+	resources := []schemas.Resource{{ID: "s1", Kind: schemas.KindServer}}
+	for _, part := range []string{"cpu1", "cpu2", "dimm1", "dimm2", "proc2dimm2"} {
+		kind := strings.TrimRight(part, "0123456789")
+		if strings.HasPrefix(part, "proc") {
+			kind = schemas.KindDIMM
+		}
+		resources = append(resources, schemas.Resource{ID: "s1/" + part, Kind: kind, Parent: "s1"})
+	}
+	i, problems := cmdb.FromTopology(schemas.Topology{Version: 1, Resources: resources})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	s := i.Snapshot()
+	for name, want := range map[string]string{
+		"DIMM 1": "s1/dimm1", "proc1dimm1": "", "PROC 1 DIMM 1": "", "P2-DIMM-1 Temp": "", "PROC 2 DIMM 2": "s1/proc2dimm2",
+		"proc2dimm2": "s1/proc2dimm2", "HGX DIMM 2": "s1/dimm2",
+	} {
+		if got, _ := s.Resolve("s1", "", name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestFindsByIdentity(t *testing.T) {
 	s := snapshot(t)
 	for _, c := range []struct{ device, value, want string }{

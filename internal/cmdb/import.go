@@ -20,8 +20,9 @@ const DefaultSource = "file"
 // Bounds say when an import is refused. Resources, links and workloads are held
 // against them each for themselves.
 type Bounds struct {
-	// MaxRemoved is the share, from 0 to 1, of the resources or of the links that a
-	// source brought that an import may take away.
+	// MaxRemoved is the share, from 0 to 1, of the resources, of the links or of the
+	// kinds and attributes of resources that a source brought that an import may take
+	// away.
 	MaxRemoved float64 `yaml:"max_removed"`
 	// MaxSkipped is the share of an import's resources, links or workloads that may be
 	// unusable.
@@ -426,6 +427,33 @@ func beyond(o ImportOptions, before schemas.Topology, diff *difference, d Draft,
 		}
 	}
 	check(gone, len(before.Links), o.Bounds.MaxRemoved, removed, "links")
+	// What stays may be emptied: without its kind nobody knows a server, and without
+	// its addresses no collector reads it.
+	is := make(map[string]schemas.Resource, len(diff.t.Resources))
+	for _, r := range diff.t.Resources {
+		is[r.ID] = r
+	}
+	kinds, kept, lost, attrs := 0, 0, 0, 0
+	for _, was := range before.Resources {
+		now, there := is[was.ID]
+		if !there {
+			continue
+		}
+		if kept++; now.Kind != was.Kind {
+			kinds++
+		}
+		for k, v := range was.Attrs {
+			if v == "" {
+				continue
+			}
+			if attrs++; now.Attrs[k] == "" {
+				lost++
+			}
+		}
+	}
+	const emptied = "%d of %d %s of what it brought would be lost (%s; at most %.4g %% may be)"
+	check(kinds, kept, o.Bounds.MaxRemoved, emptied, "kinds")
+	check(lost, attrs, o.Bounds.MaxRemoved, emptied, "attributes")
 	const skipped = "%d of %d %s cannot be used (%s; at most %.4g %% may be)"
 	all := d.counts()
 	check(all[0]-len(t.Resources), all[0], o.Bounds.MaxSkipped, skipped, "resources")

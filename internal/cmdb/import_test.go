@@ -126,6 +126,49 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 	}
 }
 
+// A file may keep every resource and say nothing of them any more.
+func TestAnImportThatEmptiesWhatItKeepsIsRefused(t *testing.T) {
+	full := racks(50)
+	for n := range full.Resources {
+		full.Resources[n].Attrs = map[string]string{"redfish_url": fmt.Sprint("https://", n), "model": "X", "note": ""}
+	}
+	for name, tc := range map[string]struct {
+		spoil func(n int, r *schemas.Resource)
+		want  string // "" passes
+	}{
+		"kinds":                {func(_ int, r *schemas.Resource) { r.Kind = "machine" }, "102 of 102 kinds of what it brought would be lost"},
+		"all attributes":       {func(_ int, r *schemas.Resource) { r.Attrs = nil }, "204 of 204 attributes of what it brought would be lost"},
+		"addresses, to \"\"":   {func(_ int, r *schemas.Resource) { r.Attrs["redfish_url"] = "" }, "102 of 204 attributes"},
+		"those of a few":       {func(n int, r *schemas.Resource) { dropIf(n < 5, r) }, ""},
+		"other values":         {func(_ int, r *schemas.Resource) { r.Attrs["redfish_url"] += "/" }, ""},
+		"what was empty":       {func(_ int, r *schemas.Resource) { delete(r.Attrs, "note") }, ""},
+		"more than there were": {func(_ int, r *schemas.Resource) { r.Attrs["owner"] = "ops" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := opened(t)
+			bring(t, i, bounded(""), full)
+			next := racks(50)
+			for n := range next.Resources {
+				next.Resources[n].Attrs = maps.Clone(full.Resources[n].Attrs)
+				tc.spoil(n, &next.Resources[n])
+			}
+			_, err := i.Import(t.Context(), cmdb.Draft{Topology: next}, bounded(""))
+			switch {
+			case tc.want == "" && err != nil:
+				t.Error(err)
+			case tc.want != "" && !strings.Contains(refused(t, err).Error(), tc.want):
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func dropIf(drop bool, r *schemas.Resource) {
+	if drop {
+		r.Attrs = nil
+	}
+}
+
 func TestADryRunNamesTheDifferenceAndWritesNothing(t *testing.T) {
 	i := opened(t)
 	bring(t, i, bounded(""), fleet())

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"auspex/internal/bmc/sensor"
 	"auspex/schemas"
 )
 
@@ -44,6 +45,9 @@ func (d *device) add(r *schemas.Resource) {
 		if s := squeeze(alias); s != "" {
 			d.names[s] = r.ID
 		}
+	}
+	if before, _, ok := strings.Cut(strings.ToLower(name), schemas.KindDIMM); ok && sensor.Owner(before) != "" {
+		return // "proc2dimm1" is no first module of the server
 	}
 	if n, ok := lastNumber(name); ok {
 		if d.number[r.Kind] == nil {
@@ -203,7 +207,11 @@ func (s *Snapshot) Resolve(deviceID, kind, name string) (string, bool) {
 // come first: "CPU1 DIMM A3" is a module, though its number may be unknown.
 func (d *device) bySensor(kind, name string) (string, bool) {
 	if strings.Contains(name, "dimm") && (kind == "" || kind == schemas.KindDIMM) {
-		n, ok := numberAfter(name, strings.Index(name, "dimm")+len("dimm"))
+		at := strings.Index(name, "dimm")
+		n, ok := numberAfter(name, at+len("dimm"))
+		if sensor.Owner(strings.ReplaceAll(name[:at], "_", " ")) != "" && len(d.number[schemas.KindCPU]) != 1 {
+			return "", false // the first module of a processor is not the first of the server
+		}
 		id := d.number[schemas.KindDIMM][n]
 		return id, ok && id != ""
 	}

@@ -429,11 +429,21 @@ func TestWhatCannotBeReadIsNotPassedOver(t *testing.T) {
 		"some other JSON":            {"journal", `{"a":1}` + "\n" + `{"b":2}` + "\n"},
 		"JSON cut off":               {"dmesg", `{"dmesg": [{"pri": 3, "ti`},
 		"dmesg as an event log":      {"sel-raw", dmesgLine},
+		"a log of Kubernetes":        {"dmesg", "2026-03-04T05:00:12.5Z stdout F " + dmesgLine},
+		"and of what a job wrote":    {"journal", "2026-03-04T05:00:12.5+01:00 stderr P mce: [Hardware Error]: Machine check events logged\n"},
+		"a log of Docker":            {"dmesg", `{"log":"NVRM: Xid (PCI:0000:1b:00): 79, x\\n","stream":"stdout","time":"2026-03-04T05:00:12Z"}` + "\n"},
+		"UTF-16 without its mark":    {"dmesg", strings.Join(strings.Split(dmesgLine, ""), "\x00") + "\x00"},
+		"something packed":           {"kmsg", "\x00\x01\x02\x00\xff"},
 	} {
 		evs, _, _, err := run(t, strings.NewReader(tc.in), Options{Format: tc.format, Host: "h"})
 		if err == nil || len(evs) > 0 {
 			t.Errorf("%s: %d events, %v", name, len(evs), err)
 		}
+	}
+	// Where a crash lost what a log had written, the file system leaves NULs.
+	evs, _, res, err := run(t, strings.NewReader(strings.Repeat("\x00", 5000)+dmesgLine), Options{Format: "dmesg", Host: "h"})
+	if err != nil || res.Bad > 0 || len(evs) != 1 {
+		t.Errorf("a line behind NULs: %d events, %d bad, %v", len(evs), res.Bad, err)
 	}
 	for name, tc := range map[string]struct{ format, in string }{
 		"nothing at all":   {"journal", ""},

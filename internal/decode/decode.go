@@ -72,13 +72,13 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	text, err := textfile.NewReader(in, o.MaxSize)
+	unpacked, err := textfile.NewReader(in, o.MaxSize)
 	if err != nil {
 		return Result{}, fmt.Errorf("read %s: %w", o.Name, err)
 	}
-	defer func() { _ = text.Close() }()
+	defer func() { _ = unpacked.Close() }()
 	d := &decoder{
-		o: o, ctx: ctx, in: text.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{},
+		o: o, ctx: ctx, in: unpacked.Reader, out: bufio.NewWriterSize(out, 64<<10), errw: errw, repeats: map[string]int{},
 		text: kernlog.Text{Now: o.Now()},
 	}
 	d.enc = json.NewEncoder(d.out)
@@ -149,11 +149,14 @@ func (d *decoder) lines(f func(string) error) error {
 				return d.ctx.Err()
 			}
 			var ferr error
-			switch s := strings.TrimRight(line, "\r\n"); {
+			switch s := text(line); {
 			case long:
 				d.res.Records++
 				ferr = fmt.Errorf("line is longer than %d bytes", maxLine)
 			case strings.TrimSpace(s) == "":
+			case strings.IndexByte(s, 0) >= 0:
+				d.res.Records++
+				ferr = errors.New("line holds NUL bytes: it is not text, or it is UTF-16 without a byte order mark")
 			default:
 				d.res.Records++
 				ferr = f(strings.ToValidUTF8(s, "\uFFFD"))
@@ -176,6 +179,13 @@ func (d *decoder) lines(f func(string) error) error {
 		}
 	}
 }
+
+// text takes the end off a line, and the NULs that a file system puts where a crash
+// lost what a log had written.
+func text(line string) string { return strings.Trim(strings.TrimRight(line, "\r\n"), "\x00") }
+
+// errContainer is a line of a container's log.
+var errContainer = errors.New("a container runtime wrote it: a program's output, not the kernel's log; decode that of the host")
 
 // readLine returns a line with its end; of one that is longer than limit bytes
 // the rest is thrown away.
@@ -386,6 +396,9 @@ func (d *decoder) textLine(s string) error {
 	if strings.HasPrefix(s, "-- ") && strings.HasSuffix(s, "--") { // journalctl's own words
 		return nil
 	}
+	if kernlog.ContainerLine(s) {
+		return errContainer
+	}
 	r, known := d.text.Parse(s)
 	switch {
 	case !known && d.o.Format == "journal":
@@ -440,6 +453,10 @@ func (d *decoder) object(b []byte) error {
 	}
 	r, err := kernlog.ParseJournal(b)
 	if err != nil {
+		var docker struct{ Log, Stream *string }
+		if json.Unmarshal(b, &docker) == nil && docker.Log != nil && docker.Stream != nil {
+			return errContainer
+		}
 		return err
 	}
 	return d.record(&r, r.BootID, r.Cursor)

@@ -30,13 +30,15 @@ func writeCommand(b *bytes.Buffer, c *cobra.Command) {
 			what = c.Long
 		}
 		fmt.Fprintf(b, "\n## %s\n\n%s\n", c.CommandPath(), what)
-		if c.Runnable() && !c.HasSubCommands() {
+		// A command that only groups others has nothing to show of its own.
+		own := !c.HasSubCommands() || len(c.ValidArgs) > 0
+		if c.Runnable() && own {
 			fmt.Fprintf(b, "\n```\n%s\n```\n", c.UseLine())
 		}
 		if c.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", strings.TrimRight(unindent(c.Example), "\n"))
 		}
-		if !c.HasSubCommands() {
+		if own {
 			if flags := c.NonInheritedFlags().FlagUsages(); flags != "" {
 				fmt.Fprintf(b, "\n```\n%s\n```\n", strings.TrimRight(flags, "\n"))
 			}

@@ -72,6 +72,7 @@ func TestAttacks(t *testing.T) {
 		{"paths out of the pages", paths},
 		{"bytes that are no request", garbage},
 		{"files that unpack without end", bombsForCommands},
+		{"inventories that take themselves away", emptyInventories},
 	} {
 		began, tried := time.Now(), false
 		ok := t.Run(door.name, func(t *testing.T) {
@@ -279,12 +280,16 @@ func dearQueries(_ *testing.T, a *attacker) {
 	now := time.Now().Unix()
 	at := func(s int64) string { return strconv.FormatInt(now+s, 10) }
 	for name, q := range map[string]io.Reader{
-		"query?1":       promQL(`count(count_over_time({__name__=~".+"}[6h:1ms]))`),
-		"query?2":       promQL(strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)),
-		"query?3":       promQL(strings.Repeat("-", 50_000) + "1"),
-		"query?4":       promQL(strings.Repeat("1+", 30_000) + "1"),
-		"query?5":       promQL(strings.Repeat("a or ", 12_000) + "a"),
-		"query?6":       promQL(`{__name__=~".+"}[6h]`),
+		"query?1": promQL(`count(count_over_time({__name__=~".+"}[6h:1ms]))`),
+		"query?2": promQL(strings.Repeat("(", 50_000) + "1" + strings.Repeat(")", 50_000)),
+		"query?3": promQL(strings.Repeat("-", 50_000) + "1"),
+		"query?4": promQL(strings.Repeat("1+", 30_000) + "1"),
+		"query?5": promQL(strings.Repeat("a or ", 12_000) + "a"),
+		"query?6": promQL(`{__name__=~".+"}[6h]`),
+		"query?7": promQL(strings.Repeat("label_replace(", 4) + `{__name__=~".+"}` + // labels that multiply
+			`,"a","` + strings.Repeat("$1", 10) + `","__name__","(.*)")` +
+			strings.Repeat(`,"a","`+strings.Repeat("$1", 10)+`","a","(.*)")`, 3)),
+		"query?8":       promQL(`label_replace({__name__=~".+"},"a","` + strings.Repeat("x", 60_000) + `","","")`),
 		"query_range?1": promQL(`{__name__=~".+"}`, "start", at(-3600), "end", at(0), "step", "0.5"),
 		"query_range?2": promQL(`{__name__=~".+"}`, "start", at(-3600), "end", at(0), "step", "1e-9"),
 		"query_range?3": promQL(`sum(rate({__name__=~".+"}[6h]))`, "start", at(-5400), "end", at(0), "step", "0.5"),
@@ -586,5 +591,50 @@ func bombsForCommands(t *testing.T, a *attacker) {
 		if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && u.Maxrss > 3<<20 { // KiB
 			t.Errorf("%v took %d MiB", args, u.Maxrss>>10)
 		}
+	}
+}
+
+func emptyInventories(t *testing.T, a *attacker) {
+	b, err := os.ReadFile(filepath.Join(a.p.dir, "sim", "topology.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	bring := func(name string, text []byte) error {
+		file := filepath.Join(t.TempDir(), name+".json")
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return command(t, "cmdb", "import", file, "--data", data).Run()
+	}
+	if err := bring("whole", b); err != nil {
+		t.Fatal(err)
+	}
+	spoilt := func(spoil func(r map[string]any)) []byte {
+		var doc map[string]any
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range doc["resources"].([]any) {
+			spoil(r.(map[string]any))
+		}
+		out, err := json.Marshal(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for name, text := range map[string][]byte{
+		"half": b[:len(b)/2], "empty": nil, "null": []byte("null"), "object": []byte("{}"), "twice": append(slices.Clone(b), b...),
+		"kinds":      spoilt(func(r map[string]any) { r["kind"] = "thing" }),
+		"attributes": spoilt(func(r map[string]any) { delete(r, "attrs") }),
+		"ids":        spoilt(func(r map[string]any) { r["id"] = fmt.Sprint(r["id"], "x") }),
+	} {
+		if bring(name, text) == nil {
+			t.Errorf("%s: imported", name)
+		}
+	}
+	if err := bring("again", b); err != nil {
+		t.Error(err)
 	}
 }

@@ -125,7 +125,7 @@ func group(probes []Probe, errs []error) []Result {
 
 var (
 	address = regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b|\[[0-9a-fA-F:.%a-z]*\](:\d+)?`)
-	arrow   = regexp.MustCompile(`…(->…)+`)
+	arrow   = regexp.MustCompile(`…(:\d+)?(->…(:\d+)?)+`)
 )
 
 // reason is an error in one line, without what is this peer's alone.

@@ -27,6 +27,10 @@ func TestFailuresStandTogetherByReasonAndNotByAddress(t *testing.T) {
 		add("collector redfish", "s7", errors.New("read https://bmc7.example/redfish: credentials\nrefused"), "https://bmc7.example")
 		add("collector redfish", "s8", errors.New("read https://bmc8.example/redfish: credentials refused"), "https://bmc8.example")
 		add("collector redfish", "s9", nil)
+		for i := range 2 { // each from a port of its own, to an address that is masked first
+			host := fmt.Sprintf("10.0.1.%d", i)
+			add("collector bmc", fmt.Sprintf("b%d", i), fmt.Errorf("read udp %s:%d->%s:623: refused", host, 40000+i, host), host, host+":623")
+		}
 		add("bus", "kafka", errors.New("read udp 127.0.0.1:5->[::1]:6: timeout"))
 		probes = append(probes, probe.Probe{Group: "collector ipmi", Target: "s1", Try: func(ctx context.Context) error {
 			<-ctx.Done()
@@ -45,6 +49,8 @@ func TestFailuresStandTogetherByReasonAndNotByAddress(t *testing.T) {
 			"collector redfish: 1 of 8 answer",
 			"collector redfish: 5 of 8 (s0, s1, s2 and 2 more): dial tcp …: connect: connection refused",
 			"collector redfish: 2 of 8 (s7, s8): read …/redfish: credentials refused",
+			"collector bmc: 0 of 2 answer",
+			"collector bmc: 2 of 2 (b0, b1): read udp …: refused",
 			"bus: 0 of 1 answer",
 			"bus: kafka: read udp …: timeout",
 			"collector ipmi: 0 of 1 answer",

@@ -48,6 +48,21 @@ type Options struct {
 	Scontrol []string
 }
 
+// CheckToken reads the file of a token; "" is none.
+func CheckToken(file string) error {
+	if file == "" {
+		return nil
+	}
+	b, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return fmt.Errorf("token_file: %w", err)
+	case strings.TrimSpace(string(b)) == "":
+		return fmt.Errorf("token_file: %s is empty", file)
+	}
+	return nil
+}
+
 // Client is one daemon. Its methods may be called at the same time.
 type Client struct {
 	opt  Options

@@ -22,6 +22,8 @@ var (
 	ErrAuth = errors.New("ipmi: credentials refused")
 	// ErrNoRecord says that a record or sensor is not there.
 	ErrNoRecord = errors.New("ipmi: no such record")
+	// ErrRefused says that the controller did not do what it was asked, for certain.
+	ErrRefused = errors.New("ipmi: refused")
 	// ErrMalformed says that a record is not what the specification allows.
 	ErrMalformed = errors.New("ipmi: malformed record")
 	// ErrNoAnswer says that no attempt of a command had an answer in time.
@@ -56,6 +58,8 @@ type Conn struct {
 	port  int
 	c     *client.Client
 	suite int // that has worked, 0 before
+
+	passed passed // over, while an answer was awaited
 }
 
 // New checks the options; it performs no I/O.
@@ -108,6 +112,8 @@ func (c *Conn) Connect(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range suites {
+		began := time.Now()
+		c.passed.forget()
 		cl, err := c.open(ctx, s)
 		if err == nil {
 			c.c, c.suite = cl, s
@@ -115,10 +121,11 @@ func (c *Conn) Connect(ctx context.Context) error {
 		}
 		errs = append(errs, fmt.Errorf("cipher suite %d: %w", s, err))
 		var refused *net.OpError
-		if isTimeout(err) {
-			errs = []error{fmt.Errorf("%w: %w", ErrNoAnswer, err)}
+		silent := c.silent(err, began)
+		if silent {
+			errs = []error{c.passed.explain(fmt.Errorf("%w: %w", ErrNoAnswer, err))}
 		}
-		if ctx.Err() != nil || errors.As(err, &refused) || isTimeout(err) {
+		if ctx.Err() != nil || errors.As(err, &refused) || silent {
 			break // nobody there: another suite would not help
 		}
 	}
@@ -135,7 +142,7 @@ func (c *Conn) open(ctx context.Context, suite int) (*client.Client, error) {
 		return nil, err
 	}
 	cl.WithTimeout(c.opt.Timeout).WithRetry(c.opt.Retries).WithCipherSuiteID(types.CipherSuiteID(suite)).
-		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator).WithUDPProxy(screen{cl})
+		WithMaxPrivilegeLevel(types.PrivilegeLevelAdministrator).WithUDPProxy(screen{cl, c.opt.Password, &c.passed})
 	fail := func(step string, err error) (*client.Client, error) {
 		shut, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Millisecond)
 		defer cancel()
@@ -178,6 +185,16 @@ func classify(err error) error {
 	return err
 }
 
+// silent reports whether a request failed since no attempt had an answer. The library
+// has an error of its own for that, which it does not export.
+func (c *Conn) silent(err error, began time.Time) bool {
+	var st *types.RmcpStatusError
+	if errors.Is(err, ErrAuth) || errors.As(err, &st) {
+		return false
+	}
+	return isTimeout(err) || time.Since(began) >= c.opt.Timeout*time.Duration(c.opt.Retries+1)
+}
+
 func isTimeout(err error) bool {
 	var ne net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &ne) && ne.Timeout()
@@ -211,6 +228,7 @@ func (c *Conn) do(ctx context.Context, what string, f func(*client.Client) error
 		return err
 	}
 	began := time.Now()
+	c.passed.forget()
 	err := contain(c.c, f)
 	if err == nil {
 		return nil
@@ -219,13 +237,16 @@ func (c *Conn) do(ctx context.Context, what string, f func(*client.Client) error
 		switch code {
 		case types.CodeRequestedDataNotPresent:
 			return fmt.Errorf("%s: %w", what, ErrNoRecord)
-		default:
-			return fmt.Errorf("%s of %s: %w", what, c.opt.Addr, err)
+		case types.CodeNodeBusy, types.CodeInvalidCommand, types.CodeInvalidCommandForLUN, types.CodeInsufficientPrivilege,
+			types.CodeNotSupported, types.CodeSubFnDisabled, types.CodeParameterOutOfRange, types.CodeRequestDataFieldInvalid:
+			// Of other codes (table 5-2), such as a timeout, it is not certain that nothing was done.
+			err = fmt.Errorf("%w: %w", ErrRefused, err)
 		}
+		return fmt.Errorf("%s of %s: %w", what, c.opt.Addr, err)
 	}
 	_ = c.Close(ctx)
-	if isTimeout(err) || time.Since(began) >= c.opt.Timeout*time.Duration(c.opt.Retries+1) {
-		err = fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	if c.silent(err, began) {
+		err = c.passed.explain(fmt.Errorf("%w: %w", ErrNoAnswer, err))
 	}
 	return fmt.Errorf("%s of %s: %w", what, c.opt.Addr, err)
 }

@@ -5,6 +5,7 @@ package sensor
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"auspex/schemas"
@@ -67,13 +68,26 @@ var sums = []struct {
 	{regexp.MustCompile(`(?i)\bfans?\b`), schemas.KindFan},
 }
 
+// owner is what stands before the number of a part that counts anew on each of several
+// owners: "PROC 1" of "PROC 1 DIMM 3", "processormodule0" of "processormodule0dimm3".
+var owner = regexp.MustCompile(
+	`(?i)(?:^|[^a-z0-9])((?:[a-z]+[0-9]+)+|(?:cpu|processor|proc|socket|node|board|riser|p)[ .#-]*[0-9]+[ .#-]*)$`,
+)
+
 // Part finds the part that a name speaks of: kind and the kind with its number,
 // such as "psu" and "psu0" for "PSU0 Input" or "PS0 Status". Both are "" when
 // the name speaks of the server, of several parts at once ("DIMM 1-6"), or of a part that
-// has no kind of its own.
+// has no kind of its own. Memory modules count anew on each processor on many a board: their
+// processor stays in the name ("proc1dimm3"), so that two modules are never one.
 func Part(name string) (kind, part string) {
 	name = strings.ReplaceAll(name, "_", " ")
-	at := partName.FindStringSubmatchIndex(name)
+	all := partName.FindAllStringSubmatchIndex(name, -1)
+	var at []int
+	for _, m := range all { // "CPU1 DIMM A3" is a module
+		if at == nil || m[2] >= 0 && strings.EqualFold(name[m[2]:m[3]], schemas.KindDIMM) {
+			at = m
+		}
+	}
 	if at == nil || at[4] > 0 && name[at[4]-1] == ' ' && group.MatchString(name[at[1]:]) {
 		return "", ""
 	}
@@ -85,7 +99,42 @@ func Part(name string) (kind, part string) {
 	}
 	word, num := sub(1)+sub(3), sub(2)+sub(4)
 	kind = kinds[strings.ToLower(word)]
-	return kind, kind + strings.ToLower(num)
+	part = kind + strings.ToLower(num)
+	if kind == schemas.KindDIMM {
+		part = Owner(name[:at[0]]) + part
+	}
+	return kind, part
+}
+
+// Owner returns the squeezed designation of what owns a part, from the text that stands
+// before the part's own, or "".
+func Owner(before string) string {
+	m := owner.FindStringSubmatch(before)
+	if m == nil {
+		return ""
+	}
+	return strings.Map(func(c rune) rune {
+		if strings.ContainsRune(" .#-", c) {
+			return -1
+		}
+		return c
+	}, strings.ToLower(m[1]))
+}
+
+// totals are the words of names that speak of a server's power as a whole.
+var totals = strings.Fields(
+	"system sys server node chassis platform board total input power pwr watts consumption consumed usage reading meter control",
+)
+
+// Total reports whether the name of a power reading speaks of the whole server.
+func Total(name string) bool {
+	words := strings.FieldsFunc(strings.ToLower(name), func(c rune) bool { return strings.ContainsRune(" _-./", c) })
+	for _, w := range words {
+		if !slices.Contains(totals, w) {
+			return false
+		}
+	}
+	return len(words) > 0
 }
 
 // Inlet reports whether a temperature's name speaks of the air that comes in.
@@ -104,9 +153,9 @@ func Classify(name, context string, q Quantity) Series {
 		s.Kind, s.Part = Part(context)
 	}
 	lower := strings.ToLower(name + " " + context)
-	owner := s.Kind
-	if owner == "" {
-		owner = schemas.KindServer
+	kind := s.Kind
+	if kind == "" {
+		kind = schemas.KindServer
 	}
 	side := ""
 	if s.Kind == schemas.KindPSU {
@@ -129,7 +178,7 @@ func Classify(name, context string, q Quantity) Series {
 	case RPM:
 		s.Metric = "speed_rpm"
 		if s.Kind == "" {
-			owner, s.Kind, s.Part = schemas.KindFan, schemas.KindFan, name
+			kind, s.Kind, s.Part = schemas.KindFan, schemas.KindFan, name
 		}
 		if s.Kind == schemas.KindPSU {
 			s.Metric = "fan_speed_rpm"
@@ -137,14 +186,14 @@ func Classify(name, context string, q Quantity) Series {
 	case Percent:
 		s.Scale, s.Metric = 0.01, "utilization_ratio"
 		if s.Kind == schemas.KindFan || s.Kind == "" && (strings.Contains(lower, "fan") || strings.Contains(lower, "pwm")) {
-			owner, s.Metric = schemas.KindFan, "duty_ratio" // without a part: one duty for all fans
+			kind, s.Metric = schemas.KindFan, "duty_ratio" // without a part: one duty for all fans
 		}
 	case Watts:
 		s.Metric = side + "power_watts"
 		if s.Kind == "" { // of all parts of a kind together
 			for _, k := range sums {
 				if k.words.MatchString(name) {
-					owner = k.kind
+					kind = k.kind
 					break
 				}
 			}
@@ -172,6 +221,6 @@ func Classify(name, context string, q Quantity) Series {
 	default:
 		s.Metric = "sensor_value"
 	}
-	s.Metric = "auspex_" + owner + "_" + s.Metric
+	s.Metric = "auspex_" + kind + "_" + s.Metric
 	return s
 }

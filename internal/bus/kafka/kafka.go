@@ -28,6 +28,8 @@ const (
 	fetchBytes = 4 << 20
 	// maxWait bounds how long a broker holds a fetch open.
 	maxWait = 500 * time.Millisecond
+	// bombWait is the wait before a batch that cannot be unpacked is asked for again.
+	bombWait = 30 * time.Second
 	// writeAttempts with a second between them outlast the loss of a leader.
 	writeAttempts = 30
 	// closeGrace is for what is on its way, to brokers that answer; whoever published
@@ -62,6 +64,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	boundUnpacking(cfg.MaxMessageBytes)
 	tlsConfig, err := cfg.tls()
 	if err != nil {
 		return nil, err
@@ -489,6 +492,12 @@ func (l *topicLog) fetch(ctx context.Context, p int, offset int64, wait time.Dur
 			return l.fetch(ctx, p, first, wait)
 		}
 		return rest{}, err
+	case errors.Is(err, errUnpacked):
+		// It is not passed over: nobody knows what is in it. A person removes it.
+		l.b.errs.WithLabelValues("unpack").Inc()
+		l.b.log.Error("a record batch is a bomb; its partition stands still until it is deleted",
+			"topic", l.full, "partition", p, "offset", offset, "error", err)
+		return rest{}, run.Sleep(ctx, bombWait)
 	case final(err):
 		return rest{}, err
 	}

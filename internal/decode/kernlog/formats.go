@@ -565,3 +565,18 @@ func stripEscapes(s string) string {
 	b.WriteString(s)
 	return b.String()
 }
+
+// ContainerLine reports whether a line is of a container's log (Kubernetes CRI:
+// "2026-03-04T05:00:12.5Z stdout F text"; F is a whole line, P a part of one).
+func ContainerLine(s string) bool {
+	stamp, rest, ok := strings.Cut(s, " ")
+	if !ok || !strings.HasPrefix(rest, "stdout ") && !strings.HasPrefix(rest, "stderr ") {
+		return false
+	}
+	rest = rest[len("stdout "):]
+	if !strings.HasPrefix(rest, "F ") && !strings.HasPrefix(rest, "P ") && rest != "F" && rest != "P" {
+		return false
+	}
+	_, err := time.Parse(time.RFC3339Nano, stamp)
+	return err == nil
+}

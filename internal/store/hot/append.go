@@ -64,19 +64,42 @@ type transaction struct {
 	app                storage.Appender
 	limit              int64 // ms; what is later was not yet
 	observed           int64 // ms
+	newest             int64 // ms by the device's clock, of the batch's samples that are far off
+	right              bool  // the batch has samples that are not: the device's clock is right
 	appended, replaced int
 	dropped            [dropReasons]int
 	err                error
 }
 
-// at returns the time under which a sample is stored, in milliseconds.
+// far reports whether a time is too far from the collector's to be believed by itself.
+func (t *transaction) far(ms int64) bool {
+	skew := ms - t.observed
+	return skew > t.w.cfg.MaxSkew.Milliseconds() || skew < -t.w.cfg.MaxSkew.Milliseconds()
+}
+
+// clock looks through the times of a batch.
+func (t *transaction) clock(base int64, deltas []int64) {
+	t.newest, t.right = math.MinInt64, false
+	for _, d := range deltas {
+		if ms := (base + d) / 1e6; t.far(ms) {
+			t.newest = max(t.newest, ms)
+		} else {
+			t.right = true
+		}
+	}
+}
+
+// at returns the time under which a sample is stored, in milliseconds. Several values of
+// one series keep their distances, so that none takes the place of another: where the
+// device's clock is off, the newest of the batch was measured when it was observed; where
+// it is right, what is old is old.
 func (t *transaction) at(base, delta int64) int64 {
 	ms := (base + delta) / 1e6
-	if skew := ms - t.observed; skew > t.w.cfg.MaxSkew.Milliseconds() || skew < -t.w.cfg.MaxSkew.Milliseconds() {
-		t.replaced++
-		return t.observed
+	if !t.far(ms) || t.right && ms < t.observed {
+		return ms
 	}
-	return ms
+	t.replaced++
+	return t.observed - (t.newest - ms)
 }
 
 // add appends a sample to the series with the given reference, or makes it. It
@@ -127,6 +150,7 @@ func (t *transaction) samples(d *device, b *auspexv1.Batch) {
 		t.dropped[dropMalformed] += n
 		return
 	}
+	t.clock(c.BaseTime, c.Delta)
 	if len(d.series) > maxRemembered { // labels that change all the time
 		clear(d.series)
 	}
@@ -191,7 +215,9 @@ func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) l
 	case kind == schemas.KindGPU, kind == schemas.KindPort:
 		set.Set(kind, part)
 	default:
-		set.Set("sensor", part)
+		if set.Get("sensor") == "" { // a part may have several sensors for one metric
+			set.Set("sensor", part)
+		}
 	}
 	return set.Labels()
 }
@@ -220,6 +246,7 @@ func (t *transaction) gpus(d *device, b *auspexv1.Batch) {
 		t.dropped[dropMalformed] += n
 		return
 	}
+	t.clock(g.BaseTime, g.Delta)
 	for i, index := range g.Gpu {
 		gpu := d.gpu(t.w.placer, index, at(g.Uuid, i), at(g.Pci, i))
 		ms := t.at(g.BaseTime, g.Delta[i])

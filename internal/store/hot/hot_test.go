@@ -97,6 +97,90 @@ func gpus(observed time.Time, temp ...float64) *auspexv1.Batch {
 
 var t0 = time.UnixMilli(time.Now().UnixMilli() / 1e6 * 1e6).Add(-2 * time.Minute)
 
+// Whatever a device's clock says, no value of a series takes the place of another of the
+// same batch: a history that comes at once stays one.
+func TestNoValueOfABatchTakesThePlaceOfAnother(t *testing.T) {
+	for name, tc := range map[string]struct {
+		off  time.Duration // of the device's clock
+		ages []time.Duration
+		want []float64 // seconds before the batch was observed, of what is stored
+		old  float64   // dropped, and counted, as too old
+	}{
+		"a clock that is right":              {0, []time.Duration{30, 20, 10, 0}, []float64{30, 20, 10, 0}, 0},
+		"a clock in 1970":                    {-50 * 365 * 24 * time.Hour, []time.Duration{30, 20, 10, 0}, []float64{30, 20, 10, 0}, 0},
+		"a clock in the next hour":           {time.Hour, []time.Duration{30, 20, 10, 0}, []float64{30, 20, 10, 0}, 0},
+		"a history by a clock that is right": {0, []time.Duration{400, 300, 200, 0}, []float64{400, 300, 200, 0}, 0},
+		"values older than the window takes": {0, []time.Duration{4000, 300, 0}, []float64{300, 0}, 1},
+		"a history alone, minutes old":       {-300 * time.Second, []time.Duration{200, 100, 0}, []float64{200, 100, 0}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			w := open(t, t.TempDir(), hot.DefaultConfig(), &placer{rack: "r1"}, reg)
+			defer w.Close()
+			b := fan(t0, t0.Add(tc.off), 0)
+			b.Samples.Ref, b.Samples.Delta, b.Samples.Value = nil, nil, nil
+			g := gpus(t0, 0)
+			g.Gpus = &auspexv1.GpuColumns{BaseTime: b.Samples.BaseTime}
+			for k, age := range tc.ages {
+				b.Samples.Ref = append(b.Samples.Ref, 0)
+				b.Samples.Delta = append(b.Samples.Delta, -int64(age*time.Second))
+				b.Samples.Value = append(b.Samples.Value, float64(k))
+				g.Gpus.Gpu, g.Gpus.GpuTempCelsius = append(g.Gpus.Gpu, 0), append(g.Gpus.GpuTempCelsius, float64(k))
+				g.Gpus.Delta = append(g.Gpus.Delta, -int64(age*time.Second))
+			}
+			if tc.old > 0 { // the head must have begun for anything to be too old
+				if err := w.Append(t.Context(), fan(t0, t0, -1), gpus(t0, -1)); err != nil {
+					t.Fatal(err)
+				}
+				b.Observed, b.Samples.BaseTime = t0.Add(time.Second).UnixNano(), t0.Add(time.Second).UnixNano()
+				g.Observed, g.Gpus.BaseTime = b.Observed, b.Samples.BaseTime
+			}
+			if err := w.Append(t.Context(), b, g); err != nil {
+				t.Fatal(err)
+			}
+			observed := time.Unix(0, b.Observed).UnixMilli()
+			for series, got := range read(t, w) {
+				var ages []float64
+				for k := 0; k < len(got); k += 2 {
+					if got[k+1] >= 0 { // read gives times modulo 1e6 ms
+						ages = append(ages, math.Mod(float64(observed)-got[k]+1e9, 1e6)/1000)
+					}
+				}
+				if d := cmp.Diff(tc.want, ages); d != "" {
+					t.Errorf("%s (-want +got):\n%s", series, d)
+				}
+			}
+			n, err := testutil.GatherAndCount(reg, "auspex_store_hot_samples_dropped_total")
+			if err != nil || n == 0 {
+				t.Fatal(n, err)
+			}
+			if got := dropped(t, reg, "too_old") + dropped(t, reg, "out_of_order"); got != 2*tc.old || dropped(t, reg, "duplicate") != 0 {
+				t.Errorf("%v too old, %v duplicates; want %v and none", got, dropped(t, reg, "duplicate"), 2*tc.old)
+			}
+		})
+	}
+}
+
+// dropped reads one counter.
+func dropped(t *testing.T, reg *prometheus.Registry, reason string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "auspex_store_hot_samples_dropped_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == reason {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
 func TestSamplesGetTheLabelsOfTheInventory(t *testing.T) {
 	p := &placer{rack: "r1"}
 	w := open(t, t.TempDir(), hot.DefaultConfig(), p, nil)
@@ -128,6 +212,36 @@ func TestSamplesGetTheLabelsOfTheInventory(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, read(t, w)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A part may have several sensors for one metric: the cores of a processor, the
+// modules of a board that has one each. None overwrites another.
+func TestSensorsOfOnePartAreSeriesOfTheirOwn(t *testing.T) {
+	w := open(t, t.TempDir(), hot.DefaultConfig(), &placer{}, nil)
+	defer w.Close()
+	for i := range 3 {
+		at := t0.Add(time.Duration(i) * time.Second)
+		if err := w.Append(t.Context(), &auspexv1.Batch{
+			Device: "s1", Collector: "redfish", Observed: at.UnixNano(), Samples: &auspexv1.SampleColumns{
+				Symbols: []string{"", "auspex_cpu_temperature_celsius", "cpu", "cpu0", "sensor", "Module 0 CPU 0 Temp", "Module 1 CPU 0 Temp"},
+				Series: []*auspexv1.Series{
+					{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}, {Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 6}},
+				},
+				Ref: []uint32{0, 1}, BaseTime: at.UnixNano(), Delta: []int64{0, 0}, Value: []float64{40, 70},
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := read(t, w)
+	if len(got) != 2 {
+		t.Fatalf("%d series, want 2: %v", len(got), got)
+	}
+	for name, v := range got {
+		if len(v) != 6 || v[1] != v[3] || v[3] != v[5] {
+			t.Errorf("%s: %v", name, v)
+		}
 	}
 }
 

@@ -53,6 +53,7 @@ type BMC struct {
 	sel      [][]byte
 	added    uint32
 	controls []byte
+	refuses  bool
 	commands map[types.Command]int
 }
 
@@ -155,6 +156,13 @@ func (b *BMC) SetPower(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.state.Power = on
+}
+
+// Refuse lets the controller refuse every chassis control command from now on.
+func (b *BMC) Refuse() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuses = true
 }
 
 // Controls returns the chassis control commands that came.
@@ -269,6 +277,9 @@ func (b *BMC) chassis([]byte) ([]byte, types.CompletionCode) {
 func (b *BMC) control(req []byte) ([]byte, types.CompletionCode) {
 	if len(req) < 1 {
 		return nil, types.CodeRequestDataLengthInvalid
+	}
+	if b.refuses {
+		return nil, types.CodeInsufficientPrivilege
 	}
 	b.controls = append(b.controls, req[0]&0x0f)
 	switch req[0] & 0x0f {
