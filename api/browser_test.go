@@ -397,7 +397,7 @@ func TestTheMapAnswersToItsKeysInTheFirstFrame(t *testing.T) {
 			t.Errorf("data after %d ms: the key was lost; the map says %q", delay, got)
 		}
 	}
-	if e := p.said(); len(e) > 0 {
+	if e := p.console(); len(e) > 0 {
 		t.Errorf("the console said %q", e)
 	}
 }
