@@ -38,11 +38,11 @@ func TestTextFillsTheTemplate(t *testing.T) {
 }
 
 func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
-	said := New(Both, Args{
+	sentence := New(Both, Args{
 		"first":  New(WaitsApproval, nil),
 		"second": New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}),
 	})
-	doc, err := json.Marshal(said)
+	doc, err := json.Marshal(sentence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +50,8 @@ func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
 	if err := json.Unmarshal(doc, &stored); err != nil {
 		t.Fatal(err)
 	}
-	want := "waits for approval; held by lease: somebody else holds the lease of s1"
-	if Text(said) != want || Text(stored) != want {
-		t.Errorf("%q, stored %q", Text(said), Text(stored))
+	want := "waits for approval; held by lease: another holder has the lease of s1"
+	if Text(sentence) != want || Text(stored) != want {
+		t.Errorf("%q, stored %q", Text(sentence), Text(stored))
 	}
 }
