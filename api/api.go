@@ -30,6 +30,7 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/corrections"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )
@@ -140,6 +141,20 @@ type Audit interface {
 	Check(ctx context.Context) (audit.Chain, error)
 }
 
+// Corrections is what people said about the causes of incidents.
+type Corrections interface {
+	// Put adds a verdict and audits it; the same again changes nothing.
+	Put(ctx context.Context, c schemas.Correction) (schemas.Correction, error)
+	// History returns all verdicts on an incident, newest first.
+	History(ctx context.Context, incident string) ([]schemas.Correction, error)
+	// Of returns the verdicts that stand on incidents.
+	Of(ctx context.Context, incidents ...string) (map[string]schemas.Correction, error)
+	// List returns a page of the verdicts that stand, newest first.
+	List(ctx context.Context, since time.Time, after string, limit int) ([]schemas.Correction, string, error)
+	// Turns returns from when on incidents named which cause.
+	Turns(ctx context.Context, incidents ...string) (map[string][]corrections.Turn, error)
+}
+
 // Inventory is what there is to watch.
 type Inventory interface {
 	Snapshot() *cmdb.Snapshot
@@ -159,6 +174,12 @@ type Deps struct {
 	DB         access.DB
 	Records    Records
 	Audit      Audit // nil shows none
+	// Corrections are shown and taken where they are there.
+	Corrections Corrections
+	// Faults are those that a person may blame, with the kinds that may have them.
+	Faults func() []schemas.FaultKinds
+	// Learned is the version of the learned parameters in force; nil reads as 0.
+	Learned    func(ctx context.Context) (int64, error)
 	Inventory  Inventory
 	Querier    Querier        // hot window; nil when there is none: pages then have no plots
 	History    History        // nil when there is none

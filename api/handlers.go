@@ -250,6 +250,9 @@ func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsReques
 	for k, i := range found {
 		items[k] = brief(i, repaired[i.ID], names)
 	}
+	if err := s.corrected(ctx, items); err != nil {
+		return nil, err
+	}
 	return apigen.ListIncidents200JSONResponse{Items: items, Next: next}, nil
 }
 
@@ -313,7 +316,11 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
-	return apigen.GetIncident200JSONResponse(out), nil
+	whole := []apigen.Incident{out}
+	if err := s.corrected(ctx, whole); err != nil {
+		return nil, err
+	}
+	return apigen.GetIncident200JSONResponse(whole[0]), nil
 }
 
 // lanes joins the lanes of an incident with what its alerts said. An incident

@@ -210,6 +210,15 @@ func (l *live) listen(ctx context.Context, topic string) {
 	}, func(error) { l.meter.listen.Inc() }) // a bus that is closed has nothing more to say
 }
 
+// mark says that lists changed which the bus does not speak of.
+func (l *live) mark(lists ...string) {
+	l.pending.Lock()
+	defer l.pending.Unlock()
+	for _, list := range lists {
+		l.changed[list] = true
+	}
+}
+
 func (l *live) onMessages(topic string, msgs []bus.Message) {
 	l.pending.Lock()
 	defer l.pending.Unlock()

@@ -18,6 +18,7 @@ import (
 	"auspex/internal/bus/wire"
 	"auspex/internal/cmdb"
 	"auspex/internal/run"
+	"auspex/internal/store/corrections"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
@@ -87,6 +88,11 @@ type Correlator struct {
 	log   *slog.Logger
 	model *propagation.Model
 
+	records    *propagation.Model // model without what was learned
+	learned    Learned
+	parameters int64     // version of what was learned in model
+	relearned  time.Time // when it was last asked for
+
 	mu        sync.Mutex
 	engine    *Engine
 	version   uint64
@@ -141,10 +147,11 @@ func (c *Correlator) Name() string { return "correlator" }
 // Run restores what was known, then follows the topic alerts until ctx is done.
 func (c *Correlator) Run(ctx context.Context, ready func()) error {
 	var err error
-	if c.model, err = loadModel(c.cfg.Propagation); err != nil {
+	if c.records, err = loadModel(c.cfg.Propagation); err != nil {
 		return err
 	}
 	c.mu.Lock()
+	c.model, c.parameters = c.adapted(ctx, c.records)
 	err = c.restore(ctx)
 	c.mu.Unlock()
 	if err != nil {
@@ -193,18 +200,11 @@ func (c *Correlator) Prepare(_ context.Context, cfg Config) (apply func(context.
 	return func(ctx context.Context) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.engine == nil {
-			return errors.New("it does not run yet")
-		}
-		if err := c.commit(ctx); err != nil {
+		adapted, v := c.adapted(ctx, model)
+		if err := c.swap(ctx, adapted, cfg.CloseAfter); err != nil {
 			return err
 		}
-		before, wait := c.model, c.cfg.CloseAfter
-		c.model, c.cfg.CloseAfter = model, cfg.CloseAfter
-		if err := c.restore(ctx); err != nil {
-			c.model, c.cfg.CloseAfter = before, wait
-			return err
-		}
+		c.records, c.parameters = model, v
 		return nil
 	}, nil
 }
@@ -324,6 +324,10 @@ func (c *Correlator) tick(ctx context.Context) error {
 			if now.Sub(c.handled) >= c.cfg.Tick {
 				c.engine.Advance(now.UTC())
 			}
+			if now.Sub(c.relearned) >= learnEvery {
+				c.relearned = now
+				c.relearn(ctx)
+			}
 			err := c.commit(ctx)
 			if err == nil && now.Sub(c.pruned) >= pruneEvery {
 				c.pruned = now
@@ -375,7 +379,7 @@ func (c *Correlator) commit(ctx context.Context) error {
 			}
 			first = seq + 1
 			for i := range changes {
-				if err := records.PutIncidentIn(ctx, tx, changes[i]); err != nil {
+				if err := errors.Join(records.PutIncidentIn(ctx, tx, changes[i]), corrections.PutCauseIn(ctx, tx, &changes[i])); err != nil {
 					return err
 				}
 				doc, err := json.Marshal(&changes[i])

@@ -901,7 +901,8 @@ func (e *Engine) relate(s *sign) {
 func (e *Engine) suspect(key suspectKey, because *sign) {
 	fault := &e.model.Faults[key.fault]
 	e.seq++
-	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes)), prior: fault.Prior}
+	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes))}
+	h.prior = e.priorOf(fault, key.node)
 	for i, k := range fault.Kinds {
 		if k == e.g.kindOf(key.node) {
 			h.prior -= kindStep * float64(i)

@@ -39,10 +39,11 @@ const (
 	Approve = "approve"
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
-	Audit   = "audit"  // read who did what
-	Invite  = "invite" // make login codes
-	Reload  = "reload" // make the process read its configuration again
-	Tokens  = "tokens" // make, list and revoke tokens
+	Correct = "correct" // say what the cause of an incident was
+	Audit   = "audit"   // read who did what
+	Invite  = "invite"  // make login codes
+	Reload  = "reload"  // make the process read its configuration again
+	Tokens  = "tokens"  // make, list and revoke tokens
 )
 
 // Errors of tokens.
@@ -69,9 +70,9 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator, RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Audit}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Audit, Invite, Reload, Tokens}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Audit, Invite, Reload, Tokens}
 	}
 	return nil
 }

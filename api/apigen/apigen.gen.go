@@ -18,6 +18,30 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for NewCorrectionVerdict.
+const (
+	NewCorrectionVerdictCause      NewCorrectionVerdict = "cause"
+	NewCorrectionVerdictNoIncident NewCorrectionVerdict = "no_incident"
+	NewCorrectionVerdictRight      NewCorrectionVerdict = "right"
+	NewCorrectionVerdictWithdrawn  NewCorrectionVerdict = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the NewCorrectionVerdict enum.
+func (e NewCorrectionVerdict) Valid() bool {
+	switch e {
+	case NewCorrectionVerdictCause:
+		return true
+	case NewCorrectionVerdictNoIncident:
+		return true
+	case NewCorrectionVerdictRight:
+		return true
+	case NewCorrectionVerdictWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListActionsParamsState.
 const (
 	Approved  ListActionsParamsState = "approved"
@@ -320,6 +344,15 @@ type Contact struct {
 	Seconds   float64 `json:"seconds"`
 }
 
+// Correction What a person says about the cause of an incident
+type Correction = schemas.Correction
+
+// CorrectionList defines model for CorrectionList.
+type CorrectionList struct {
+	Items []Correction `json:"items"`
+	Next  string       `json:"next,omitempty,omitzero"`
+}
+
 // CreatedToken defines model for CreatedToken.
 type CreatedToken struct {
 	Created time.Time `json:"created"`
@@ -381,6 +414,14 @@ type EvidenceLane struct {
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// FaultKinds defines model for FaultKinds.
+type FaultKinds = schemas.FaultKinds
+
+// FaultList defines model for FaultList.
+type FaultList struct {
+	Items []FaultKinds `json:"items"`
 }
 
 // Fleet defines model for Fleet.
@@ -514,6 +555,9 @@ type Incident struct {
 	At     time.Time `json:"at"`
 	Closed time.Time `json:"closed,omitempty,omitzero"`
 
+	// Correction What a person says about the cause of an incident
+	Correction Correction `json:"correction,omitempty,omitzero"`
+
 	// Events Ids of the alerts, at most 1,000; absent in lists
 	Events         []string       `json:"events,omitempty,omitzero"`
 	Explanation    string         `json:"explanation"`
@@ -537,6 +581,26 @@ type Incident struct {
 	Workloads []string  `json:"workloads"`
 }
 
+// IncidentBin defines model for IncidentBin.
+type IncidentBin struct {
+	// Confidence Mean of those in the bin
+	Confidence float64 `json:"confidence"`
+	From       float64 `json:"from"`
+	N          int     `json:"n"`
+	Right      int     `json:"right"`
+	To         float64 `json:"to"`
+}
+
+// IncidentFault defines model for IncidentFault.
+type IncidentFault struct {
+	// Fault Empty: it was no incident
+	Fault      string   `json:"fault"`
+	N          int      `json:"n"`
+	Right      int      `json:"right"`
+	SecondsP50 *float64 `json:"seconds_p50,omitempty"`
+	SecondsP95 *float64 `json:"seconds_p95,omitempty"`
+}
+
 // IncidentJob defines model for IncidentJob.
 type IncidentJob struct {
 	Gpus   int    `json:"gpus"`
@@ -548,6 +612,46 @@ type IncidentJob struct {
 type IncidentList struct {
 	Items []Incident `json:"items"`
 	Next  string     `json:"next,omitempty,omitzero"`
+}
+
+// IncidentRecord defines model for IncidentRecord.
+type IncidentRecord struct {
+	// Bins By the confidence that was said
+	Bins []IncidentBin `json:"bins"`
+
+	// CalibrationError Mean distance of the confidence from the share that was right, over the bins
+	CalibrationError *float64 `json:"calibration_error,omitempty"`
+
+	// Closed Incidents that have closed, judged or not
+	Closed int `json:"closed"`
+
+	// Enough Whether enough are judged for a share to mean something
+	Enough bool `json:"enough"`
+
+	// Faults By the fault that it was, most frequent first
+	Faults []IncidentFault `json:"faults"`
+
+	// Judged Incidents on which a verdict stands
+	Judged int `json:"judged"`
+
+	// NoIncident Of those, that were none
+	NoIncident int `json:"no_incident"`
+
+	// Parameters Version of the learned parameters in force; 0 is none
+	Parameters int64 `json:"parameters"`
+
+	// Right Of those, with the right resource as root cause
+	Right int `json:"right"`
+
+	// SecondsP50 Median time from the opening of an incident until the right cause was named and stayed
+	SecondsP50 *float64 `json:"seconds_p50,omitempty"`
+	SecondsP95 *float64 `json:"seconds_p95,omitempty"`
+
+	// Since The counts begin here
+	Since time.Time `json:"since"`
+
+	// Wrong Of those, with another
+	Wrong int `json:"wrong"`
 }
 
 // Limit defines model for Limit.
@@ -581,6 +685,22 @@ type Me struct {
 
 // Model defines model for Model.
 type Model = schemas.Model
+
+// NewCorrection defines model for NewCorrection.
+type NewCorrection struct {
+	// Fault What was wrong with it, of the verdict cause: one of GET /faults, or unknown
+	Fault string `json:"fault,omitempty,omitzero"`
+	Note  string `json:"note,omitempty,omitzero"`
+
+	// Resource The cause, of the verdict cause: a resource by any of its names, or a workload
+	Resource string `json:"resource,omitempty,omitzero"`
+
+	// Verdict Whether the root cause is right, the cause was another, this was no incident, or what was said before no longer stands
+	Verdict NewCorrectionVerdict `json:"verdict"`
+}
+
+// NewCorrectionVerdict Whether the root cause is right, the cause was another, this was no incident, or what was said before no longer stands
+type NewCorrectionVerdict string
 
 // NewToken defines model for NewToken.
 type NewToken struct {
@@ -892,6 +1012,15 @@ type ListAuditParams struct {
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// ListCorrectionsParams defines parameters for ListCorrections.
+type ListCorrectionsParams struct {
+	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
 	// Server A server or switch, by any of its names
@@ -977,6 +1106,9 @@ type ListTokensParams struct {
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
+type CorrectIncidentJSONRequestBody = NewCorrection
+
 // LoginJSONRequestBody defines body for Login for application/json ContentType.
 type LoginJSONRequestBody = Credential
 
@@ -1003,18 +1135,33 @@ type ServerInterface interface {
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
+	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
+	// (GET /corrections)
+	ListCorrections(c *fiber.Ctx, params ListCorrectionsParams) error
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
+	// ListFaults The faults that can be blamed, each with the kinds of resources that may have it
+	// (GET /faults)
+	ListFaults(c *fiber.Ctx) error
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(c *fiber.Ctx, params GetFleetParams) error
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
+	// GetIncidentRecord How right the causes were, by what people said about them
+	// (GET /incidents/record)
+	GetIncidentRecord(c *fiber.Ctx) error
 	// GetIncident One incident with its evidence
 	// (GET /incidents/{id})
 	GetIncident(c *fiber.Ctx, id QueryID) error
+	// ListIncidentCorrections What people said about the cause of an incident, newest first
+	// (GET /incidents/{id}/corrections)
+	ListIncidentCorrections(c *fiber.Ctx, id QueryID) error
+	// CorrectIncident Say what the cause of an incident was
+	// (POST /incidents/{id}/corrections)
+	CorrectIncident(c *fiber.Ctx, id QueryID) error
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(c *fiber.Ctx) error
@@ -1348,6 +1495,57 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListCorrections operation middleware
+func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListCorrectionsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListCorrections(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListEvents operation middleware
 func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 
@@ -1393,6 +1591,24 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListEvents(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListFaults operation middleware
+func (siw *ServerInterfaceWrapper) ListFaults(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListFaults(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -1501,6 +1717,24 @@ func (siw *ServerInterfaceWrapper) ListIncidents(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetIncidentRecord operation middleware
+func (siw *ServerInterfaceWrapper) GetIncidentRecord(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetIncidentRecord(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetIncident operation middleware
 func (siw *ServerInterfaceWrapper) GetIncident(c *fiber.Ctx) error {
 
@@ -1517,6 +1751,64 @@ func (siw *ServerInterfaceWrapper) GetIncident(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetIncident(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListIncidentCorrections operation middleware
+func (siw *ServerInterfaceWrapper) ListIncidentCorrections(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListIncidentCorrections(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CorrectIncident operation middleware
+func (siw *ServerInterfaceWrapper) CorrectIncident(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CorrectIncident(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2040,7 +2332,17 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/incidents", wrapper.ListIncidents)
 
+	router.Get(options.BaseURL+"/incidents/record", wrapper.GetIncidentRecord)
+
 	router.Get(options.BaseURL+"/incidents/:id", wrapper.GetIncident)
+
+	router.Get(options.BaseURL+"/incidents/:id/corrections", wrapper.ListIncidentCorrections)
+
+	router.Post(options.BaseURL+"/incidents/:id/corrections", wrapper.CorrectIncident)
+
+	router.Get(options.BaseURL+"/corrections", wrapper.ListCorrections)
+
+	router.Get(options.BaseURL+"/faults", wrapper.ListFaults)
 
 	router.Get(options.BaseURL+"/predictions", wrapper.ListPredictions)
 
@@ -2237,6 +2539,35 @@ func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAudi
 	return ctx.JSON(&response.Body)
 }
 
+type ListCorrectionsRequestObject struct {
+	Params ListCorrectionsParams
+}
+
+type ListCorrectionsResponseObject interface {
+	VisitListCorrectionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListCorrections200JSONResponse CorrectionList
+
+func (response ListCorrections200JSONResponse) VisitListCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListCorrectionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListCorrectionsdefaultApplicationProblemPlusJSONResponse) VisitListCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListEventsRequestObject struct {
 	Params ListEventsParams
 }
@@ -2260,6 +2591,34 @@ type ListEventsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListEventsdefaultApplicationProblemPlusJSONResponse) VisitListEventsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListFaultsRequestObject struct {
+}
+
+type ListFaultsResponseObject interface {
+	VisitListFaultsResponse(ctx *fiber.Ctx) error
+}
+
+type ListFaults200JSONResponse FaultList
+
+func (response ListFaults200JSONResponse) VisitListFaultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListFaultsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListFaultsdefaultApplicationProblemPlusJSONResponse) VisitListFaultsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2324,6 +2683,34 @@ func (response ListIncidentsdefaultApplicationProblemPlusJSONResponse) VisitList
 	return ctx.JSON(&response.Body)
 }
 
+type GetIncidentRecordRequestObject struct {
+}
+
+type GetIncidentRecordResponseObject interface {
+	VisitGetIncidentRecordResponse(ctx *fiber.Ctx) error
+}
+
+type GetIncidentRecord200JSONResponse IncidentRecord
+
+func (response GetIncidentRecord200JSONResponse) VisitGetIncidentRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetIncidentRecorddefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetIncidentRecorddefaultApplicationProblemPlusJSONResponse) VisitGetIncidentRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetIncidentRequestObject struct {
 	ID QueryID `json:"id"`
 }
@@ -2347,6 +2734,65 @@ type GetIncidentdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetIncidentdefaultApplicationProblemPlusJSONResponse) VisitGetIncidentResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListIncidentCorrectionsRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type ListIncidentCorrectionsResponseObject interface {
+	VisitListIncidentCorrectionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListIncidentCorrections200JSONResponse CorrectionList
+
+func (response ListIncidentCorrections200JSONResponse) VisitListIncidentCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListIncidentCorrectionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListIncidentCorrectionsdefaultApplicationProblemPlusJSONResponse) VisitListIncidentCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CorrectIncidentRequestObject struct {
+	ID   QueryID `json:"id"`
+	Body *CorrectIncidentJSONRequestBody
+}
+
+type CorrectIncidentResponseObject interface {
+	VisitCorrectIncidentResponse(ctx *fiber.Ctx) error
+}
+
+type CorrectIncident201JSONResponse Correction
+
+func (response CorrectIncident201JSONResponse) VisitCorrectIncidentResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type CorrectIncidentdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CorrectIncidentdefaultApplicationProblemPlusJSONResponse) VisitCorrectIncidentResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -2817,18 +3263,33 @@ type StrictServerInterface interface {
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
+	// (GET /corrections)
+	ListCorrections(ctx context.Context, request ListCorrectionsRequestObject) (ListCorrectionsResponseObject, error)
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
+	// ListFaults The faults that can be blamed, each with the kinds of resources that may have it
+	// (GET /faults)
+	ListFaults(ctx context.Context, request ListFaultsRequestObject) (ListFaultsResponseObject, error)
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(ctx context.Context, request GetFleetRequestObject) (GetFleetResponseObject, error)
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
+	// GetIncidentRecord How right the causes were, by what people said about them
+	// (GET /incidents/record)
+	GetIncidentRecord(ctx context.Context, request GetIncidentRecordRequestObject) (GetIncidentRecordResponseObject, error)
 	// GetIncident One incident with its evidence
 	// (GET /incidents/{id})
 	GetIncident(ctx context.Context, request GetIncidentRequestObject) (GetIncidentResponseObject, error)
+	// ListIncidentCorrections What people said about the cause of an incident, newest first
+	// (GET /incidents/{id}/corrections)
+	ListIncidentCorrections(ctx context.Context, request ListIncidentCorrectionsRequestObject) (ListIncidentCorrectionsResponseObject, error)
+	// CorrectIncident Say what the cause of an incident was
+	// (POST /incidents/{id}/corrections)
+	CorrectIncident(ctx context.Context, request CorrectIncidentRequestObject) (CorrectIncidentResponseObject, error)
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(ctx context.Context, request LoginRequestObject) (LoginResponseObject, error)
@@ -3053,6 +3514,33 @@ func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error
 	return nil
 }
 
+// ListCorrections operation middleware
+func (sh *strictHandler) ListCorrections(ctx *fiber.Ctx, params ListCorrectionsParams) error {
+	var request ListCorrectionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListCorrections(ctx.UserContext(), request.(ListCorrectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListCorrections")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListCorrectionsResponseObject); ok {
+		if err := validResponse.VisitListCorrectionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListEvents operation middleware
 func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) error {
 	var request ListEventsRequestObject
@@ -3072,6 +3560,31 @@ func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) err
 		return err
 	} else if validResponse, ok := response.(ListEventsResponseObject); ok {
 		if err := validResponse.VisitListEventsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListFaults operation middleware
+func (sh *strictHandler) ListFaults(ctx *fiber.Ctx) error {
+	var request ListFaultsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListFaults(ctx.UserContext(), request.(ListFaultsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListFaults")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListFaultsResponseObject); ok {
+		if err := validResponse.VisitListFaultsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -3134,6 +3647,31 @@ func (sh *strictHandler) ListIncidents(ctx *fiber.Ctx, params ListIncidentsParam
 	return nil
 }
 
+// GetIncidentRecord operation middleware
+func (sh *strictHandler) GetIncidentRecord(ctx *fiber.Ctx) error {
+	var request GetIncidentRecordRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetIncidentRecord(ctx.UserContext(), request.(GetIncidentRecordRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetIncidentRecord")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetIncidentRecordResponseObject); ok {
+		if err := validResponse.VisitGetIncidentRecordResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetIncident operation middleware
 func (sh *strictHandler) GetIncident(ctx *fiber.Ctx, id QueryID) error {
 	var request GetIncidentRequestObject
@@ -3153,6 +3691,74 @@ func (sh *strictHandler) GetIncident(ctx *fiber.Ctx, id QueryID) error {
 		return err
 	} else if validResponse, ok := response.(GetIncidentResponseObject); ok {
 		if err := validResponse.VisitGetIncidentResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListIncidentCorrections operation middleware
+func (sh *strictHandler) ListIncidentCorrections(ctx *fiber.Ctx, id QueryID) error {
+	var request ListIncidentCorrectionsRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListIncidentCorrections(ctx.UserContext(), request.(ListIncidentCorrectionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListIncidentCorrections")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListIncidentCorrectionsResponseObject); ok {
+		if err := validResponse.VisitListIncidentCorrectionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CorrectIncident operation middleware
+func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID) error {
+	var request CorrectIncidentRequestObject
+
+	request.ID = id
+
+	var body CorrectIncidentJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CorrectIncident(ctx.UserContext(), request.(CorrectIncidentRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CorrectIncident")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CorrectIncidentResponseObject); ok {
+		if err := validResponse.VisitCorrectIncidentResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -28,7 +28,7 @@ import (
 
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
-		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(), backtestCommand(),
+		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(std), backtestCommand(std),
 		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(),
 		engineCommand(),
 	}
@@ -228,7 +228,7 @@ func replayCommand() *cobra.Command {
 	return c
 }
 
-func learnCommand() *cobra.Command {
+func learnCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
 		Use: "learn", Short: "Learn from what the site has seen", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -252,13 +252,14 @@ func learnCommand() *cobra.Command {
 	edges.Flags().StringVar(&o.Out, "out", "", "proposals as JSON lines (`file`), - is standard output")
 	edges.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
 	edges.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
-	parent.AddCommand(edges)
+	parent.AddCommand(edges, learnParametersCommand(std), learnImportCommand(std))
+	parent.AddCommand(learnStoreCommands(std)...)
 	return parent
 }
 
-func backtestCommand() *cobra.Command {
+func backtestCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "backtest", Short: "Test the predictor on recorded metrics", Args: noArgs,
+		Use: "backtest", Short: "Test the predictor on recorded metrics, and the correlator on judged incidents", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	fo := backtest.ForecastOptions{}
@@ -296,7 +297,7 @@ func backtestCommand() *cobra.Command {
 	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "number of first rows to learn from without testing them (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
 	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
-	parent.AddCommand(forecast, anomaly)
+	parent.AddCommand(forecast, anomaly, backtestIncidentsCommand(std))
 	return parent
 }
 

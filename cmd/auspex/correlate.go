@@ -7,8 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/correlator"
+	"auspex/correlator/learn"
 	"auspex/correlator/notify"
 	"auspex/internal/run"
+	"auspex/internal/store/learned"
 )
 
 // correlate folds alerts into incidents and tells them to Alertmanager.
@@ -31,6 +33,7 @@ func (s *stack) correlate() []run.Component {
 	}, "correlator.propagation", "correlator.close_after")
 	comps := []run.Component{s.lasting("correlator", func(reg prometheus.Registerer) (run.Component, error) {
 		c := correlator.New(*cfg.Load(), s.inv, s.db, s.bus, s.log, reg)
+		c.SetLearned(learn.Stored{Store: learned.New(s.db)})
 		now.Store(c)
 		return c, nil
 	})}

@@ -11,9 +11,12 @@ import (
 
 	"auspex/api"
 	"auspex/api/prometheus"
+	"auspex/correlator"
 	"auspex/internal/run"
 	"auspex/internal/sim/child"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/corrections"
+	"auspex/internal/store/learned"
 	"auspex/internal/telemetry"
 	"auspex/schemas"
 )
@@ -29,6 +32,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
 			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
+			Corrections: corrections.New(s.db), Faults: s.blamable, Learned: learned.New(s.db).Active,
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",
 			Open: map[string]http.Handler{}, Guarded: map[string]http.Handler{},
@@ -99,6 +103,16 @@ func (v historyView) Events(ctx context.Context, device string, since time.Time,
 		return nil, nil
 	}
 	return h.Events(ctx, device, since, limit)
+}
+
+// blamable lists the faults that a person may blame, by the records in force.
+func (s *stack) blamable() []schemas.FaultKinds {
+	m, err := correlator.LoadModel(s.cfg.Correlator)
+	if err != nil { // the file was good at the start
+		s.log.Warn("fault records cannot be read", "error", err)
+		return nil
+	}
+	return m.Blamable()
 }
 
 // shownConfig is the configuration that this process began with.

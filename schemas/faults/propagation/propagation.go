@@ -69,11 +69,13 @@ var contacts = map[string]Contact{"host": Host, "bmc": BMC, "any": Host | BMC, "
 
 // Fault is a cause that may be blamed, or a harmless explanation.
 type Fault struct {
-	Name     string // formats, section 3
-	Kinds    []string
-	Prior    float64 // log-odds before any sign is weighed
-	Is       string  // the state that this fault is, such as "server_down"
-	Reset    bool    // over when the server has booted again
+	Name  string // formats, section 3
+	Kinds []string
+	Prior float64 // log-odds before any sign is weighed
+	// ByModel replaces Prior for parts of a model; a site learns it, records have none.
+	ByModel  map[string]float64
+	Is       string // the state that this fault is, such as "server_down"
+	Reset    bool   // over when the server has booted again
 	Harmless bool
 	End      bool // either end of a link may be named
 	// Together is the share of failures that take a redundant equal along: the

@@ -206,4 +206,9 @@ export const zh = {
   // palette and keys
   'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.resource': '设备清单', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',
   'keys.title': '键盘', 'keys.find': '查找或执行', 'keys.move': '下一个、上一个', 'keys.open': '打开', 'keys.back': '返回', 'keys.problem': '下一个、上一个问题', 'keys.zoom': '缩放', 'keys.approve': '批准（会再确认）', 'keys.dry': '演练', 'keys.this': '本列表', 'keys.evidence': '折叠、展开证据',
+
+  // 人对原因的判断，以及原因的准确程度
+  'cor.title': '原因对吗？', 'cor.none': '还没有人判断。判断结果会显示原因的准确程度，并供系统学习。', 'cor.right': '正确', 'cor.cause': '另有原因', 'cor.no_incident': '不是事件', 'cor.is.right': '原因正确。', 'cor.is.cause': '另有原因：', 'cor.is.no_incident': '这不是一个事件。', 'cor.by': '{who}，{when} UTC', 'cor.change': '修改', 'cor.withdraw': '撤回', 'cor.ask': '原因是什么？', 'cor.said': '系统认为是 {resource}，{fault}，置信度 {p}。', 'cor.verdict': '判断', 'cor.resource': '资源或作业', 'cor.fault': '故障', 'cor.choose': '请选择', 'cor.other': '其他', 'cor.note': '备注', 'cor.save': '保存判断',
+  'audit.correct': '判断', 'audit.learn': '更改学习参数', 'do.right': '事件 {target} 的原因正确', 'do.cause': '事件 {target} 另有原因', 'do.no_incident': '{target} 不是事件', 'do.withdrawn': '撤回对事件 {target} 的判断', 'do.activate_parameters': '启用 {target}',
+  'his.title': '原因有多准？', 'his.judged': '一年内结束 {closed} 个，已判断 {judged} 个', 'his.none': '还没有人判断过事件。', 'his.none_hint': '请在事件页面说明原因是否正确。大约二十个判断之后，比例才有意义。', 'his.verdict': '已判断的 {judged} 个事件中，{right} 个原因正确。', 'his.too_few': '已判断的 {judged} 个事件中，{right} 个原因正确：数量太少，比例没有意义。', 'his.rate': '正确', 'his.rate_tip': '{judged} 个中 {right} 个', 'his.p50': '找到正确原因的中位时间', 'his.p95': '95 % 在此时间内', 'his.error': '校准误差', 'his.error_tip': '置信度与实际正确比例的平均差距。', 'his.no_incident': '不是事件', 'his.curve': '置信度与实际正确', 'his.said': '所说置信度，%', 'his.bin': '所说 {from} – {to}：{n} 个中 {right} 个正确', 'his.fault': '实际故障', 'his.right': '正确', 'his.at_once': '立即', 'his.learned': '正在使用学习参数第 {version} 版。', 'his.unlearned': '未使用学习参数。',
 };

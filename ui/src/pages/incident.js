@@ -7,6 +7,7 @@ import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
 import { Confidence, Res, summaryOf } from '../parts/bits.js';
 import { CauseGraph } from '../parts/causegraph.js';
+import { Verdict } from '../parts/correct.js';
 import { Evidence, drawn, speaksOf } from '../parts/evidence.js';
 import { ActionCard, bySoonest, doText } from '../parts/ladder.js';
 import { Await, Note, Panel } from '../parts/panel.js';
@@ -77,6 +78,7 @@ export function IncidentPage({ id }) {
       </div>
       <div class="column side">
         <${Panel} title=${t('inc.alternatives')} id="alternatives"><${Alternatives} items=${incident.alternatives} cause=${incident.root_cause} /><//>
+        <${Verdict} incident=${incident} />
         ${incident.jobs?.length > 0 && html`<${Panel} title=${t('inc.jobs')} id="jobs" flush><table class="table tight"><tbody>${incident.jobs.map((job) => html`<tr><td class="mono">${job.id}</td><td>${job.tenant || '–'}</td><td class="r num">${job.gpus > 0 ? `${job.gpus} GPU` : ''}</td></tr>`)}</tbody></table><//>`}
       </div>
     </div>`}<//>`;

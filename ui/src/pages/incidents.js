@@ -6,6 +6,8 @@ import { fmt, name, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Confidence, Segments, summaryOf } from '../parts/bits.js';
+import { Judged } from '../parts/correct.js';
+import { Hindsight } from '../parts/hindsight.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, severityKind } from '../parts/status.js';
 
@@ -25,6 +27,7 @@ export function IncidentsPage({ query }) {
         <tbody>${rows.map((i, k) => html`<tr class=${cls('row', k === at && 'selected')} onClick=${() => go(`incidents/${i.id}`)}>
           <td><${Shape} kind=${i.status === 'closed' ? 'done' : severityKind(i.severity)} token=${i.status === 'closed' ? 'out' : undefined} label=${name('severity', i.severity)} /></td>
           <td class="wrap"><a href=${href(`incidents/${i.id}`)}>${summaryOf(i)}</a></td><td class="mono">${i.root_cause.resource}</td><td><${Confidence} p=${i.root_cause.confidence} /></td>
-          <td class="r num">${i.alerts}</td><td class="r num">${i.affected.length}</td><td class="r num">${fmt.dur(((i.closed ? Date.parse(i.closed) : now) - Date.parse(i.opened)) / 1000)}</td><td>${t(`inc.${i.status}`)}</td></tr>`)}</tbody></table></div>`)}<//>
-    <//>`;
+          <td class="r num">${i.alerts}</td><td class="r num">${i.affected.length}</td><td class="r num">${fmt.dur(((i.closed ? Date.parse(i.closed) : now) - Date.parse(i.opened)) / 1000)}</td><td>${t(`inc.${i.status}`)} <${Judged} correction=${i.correction} /></td></tr>`)}</tbody></table></div>`)}<//>
+    <//>
+    <${Hindsight} />`;
 }

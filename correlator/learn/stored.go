@@ -1,0 +1,248 @@
+package learn
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"auspex/correlator/replay"
+	"auspex/internal/store/corrections"
+	"auspex/internal/store/learned"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/textfile"
+	"auspex/internal/usage"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// Files says where the past of a site is in files.
+type Files struct {
+	replay.Options        // Topology, Events and how to read them
+	Incidents      string // incidents.jsonl, formats section 5; the last line of an id counts
+	Corrections    string // corrections.jsonl, one Correction a line; empty is none
+}
+
+// ReadPast reads the past of a site from files.
+func ReadPast(ctx context.Context, f Files) (*Past, error) {
+	stdin := 0
+	for _, path := range []string{f.Topology, f.Events, f.Incidents, f.Corrections} {
+		if path == textfile.Stdin {
+			stdin++
+		}
+	}
+	if stdin > 1 {
+		return nil, fmt.Errorf("%w: standard input can be one file only", usage.Err)
+	}
+	p := textfile.NewProgress(f.Stderr, f.Stdout)
+	defer p.Clear()
+	f.Stderr = p.Words(f.Stderr)
+	topology, _, err := f.ReadTopology()
+	if err != nil {
+		return nil, err
+	}
+	incidents, err := lines(ctx, f, p, "incidents", f.Incidents, func(i *schemas.Incident) error {
+		if i.ID == "" || i.Opened.IsZero() {
+			return errors.New("incident without id or time")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := lines(ctx, f, p, "corrections", f.Corrections, func(c *schemas.Correction) error {
+		if c.Incident == "" || !slices.Contains(schemas.Verdicts(), c.Verdict) {
+			return errors.New("correction without incident or verdict")
+		}
+		if (c.Verdict == schemas.VerdictRight || c.Verdict == schemas.VerdictCause) && (c.Resource == "" || c.Fault == "") {
+			return errors.New("correction without resource or fault")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	past := NewPast(topology, incidents, verdicts)
+	if _, err := f.EachEvent(ctx, p, func(ev *schemas.Event) error {
+		past.Add(ev)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return past, nil
+}
+
+// lines reads JSON lines; a bad one is named, counted and skipped, or with Strict the error.
+func lines[T any](ctx context.Context, f Files, p *textfile.Progress, what, path string, check func(*T) error) ([]T, error) {
+	if path == "" {
+		return nil, nil
+	}
+	in, err := textfile.Open(path, f.Stdin, f.MaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", what, err)
+	}
+	defer func() { _ = in.Close() }()
+	name, bad, all := textfile.Name(path), 0, 0
+	var out []T
+	err = textfile.EachLine(ctx, name, p.Reading(name, in), func(n int, line []byte, lerr error) error {
+		all++
+		var v T
+		if lerr == nil {
+			if lerr = json.Unmarshal(line, &v); lerr != nil {
+				lerr = errors.New(textfile.Reason(lerr))
+			} else {
+				lerr = check(&v)
+			}
+		}
+		if lerr == nil {
+			out = append(out, v)
+			return nil
+		}
+		bad++
+		lerr = fmt.Errorf("%s:%d: %w", name, n, lerr)
+		if f.Strict {
+			return lerr
+		}
+		fmt.Fprintln(f.Stderr, lerr)
+		return nil
+	})
+	if bad > 0 && err == nil {
+		fmt.Fprintf(f.Stderr, "%s: %d of %d lines could not be read\n", name, bad, all)
+	}
+	return out, err
+}
+
+// page is how many records are read at once.
+const page = 1000
+
+// all reads a list to its end.
+func all[T any](f records.Filter, list func(records.Filter) ([]T, string, error)) (out []T, err error) {
+	for f.Limit = page; ; {
+		items, next, err := list(f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, items...)
+		if f.After = next; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// StoredPast reads the past of a site from the relational store: what the correlator
+// had decided, what people said of it, and the alerts that it had been given.
+func StoredPast(ctx context.Context, db *sqldb.DB, t *schemas.Topology) (*Past, error) {
+	past, _, _, err := stored(ctx, db, t)
+	return past, err
+}
+
+func stored(ctx context.Context, db *sqldb.DB, t *schemas.Topology) (*Past, []schemas.Incident, []schemas.Correction, error) {
+	st := records.New(db)
+	incidents, err := all(records.Filter{}, func(f records.Filter) ([]schemas.Incident, string, error) { return st.Incidents(ctx, f) })
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	verdicts, err := corrections.New(db).All(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	past := NewPast(t, incidents, verdicts)
+	from, _ := past.Span()
+	if from.IsZero() {
+		return past, incidents, verdicts, nil
+	}
+	var events []schemas.Event
+	f := records.Filter{Since: from, Limit: page}
+	for {
+		alerts, next, err := st.Alerts(ctx, f)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		for i := range alerts {
+			if past.wants(&alerts[i].Event) {
+				events = append(events, alerts[i].Event)
+			}
+		}
+		if f.After = next; next == "" {
+			break
+		}
+	}
+	slices.Reverse(events) // the list begins with the newest
+	for i := range events {
+		past.Add(&events[i])
+	}
+	return past, incidents, verdicts, nil
+}
+
+// Export writes the past of a site from the relational store to a folder, as ReadPast
+// reads it: incidents.jsonl, corrections.jsonl and events.jsonl.
+func Export(ctx context.Context, db *sqldb.DB, t *schemas.Topology, dir string) (incidents, verdicts, events int, err error) {
+	past, is, cs, err := stored(ctx, db, t)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	var evs []schemas.Event
+	for _, w := range past.windows {
+		evs = append(evs, w.events...)
+	}
+	slices.Reverse(is) // oldest first
+	err = errors.Join(
+		write(filepath.Join(dir, "incidents.jsonl"), is), write(filepath.Join(dir, "corrections.jsonl"), cs),
+		write(filepath.Join(dir, "events.jsonl"), evs),
+	)
+	return len(is), len(cs), len(evs), err
+}
+
+func write[T any](path string, items []T) (err error) {
+	out, err := textfile.Create(path, io.Discard)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	w := bufio.NewWriter(out)
+	enc := json.NewEncoder(w)
+	for i := range items {
+		if err == nil {
+			err = enc.Encode(&items[i])
+		}
+	}
+	if err = errors.Join(err, w.Flush(), out.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// Stored is where a running correlator finds what was learned.
+type Stored struct{ *learned.Store }
+
+// Adapt implements correlator.Learned.
+func (s Stored) Adapt(ctx context.Context, version int64, m *propagation.Model) (*propagation.Model, error) {
+	p, err := s.Parameters(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	return Apply(m, p), nil
+}
+
+// Parameters returns a version.
+func (s Stored) Parameters(ctx context.Context, version int64) (*Parameters, error) {
+	v, err := s.Get(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(v.Doc)
+}
+
+// Keep stores parameters as a new version, which is not in force.
+func (s Stored) Keep(ctx context.Context, p *Parameters, author string, at time.Time) (int64, error) {
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return 0, err
+	}
+	return s.Put(ctx, author, at, doc)
+}

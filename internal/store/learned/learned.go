@@ -1,0 +1,126 @@
+// Package learned keeps the versions of the parameters that were learned from a
+// site, and which of them is in force. What is in a version is the correlator's.
+package learned
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"auspex/internal/store/audit"
+	"auspex/internal/store/sqldb"
+)
+
+// ErrNoVersion is returned for a version that is not there.
+var ErrNoVersion = errors.New("there is no such version")
+
+// Version is one set of parameters. Version 0 is none: the numbers of the records.
+type Version struct {
+	Version int64
+	Time    time.Time
+	Author  string
+	Active  bool
+	Doc     []byte // JSON
+}
+
+// Store reads and writes versions, in the tables of migration 0021.
+type Store struct{ db *sqldb.DB }
+
+// New returns the store of a relational database whose schema is up to date.
+func New(db *sqldb.DB) *Store { return &Store{db: db} }
+
+// Put adds a version, the next one, which is not in force.
+func (s *Store) Put(ctx context.Context, author string, at time.Time, doc []byte) (version int64, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		// The row of the active version puts writers in a line.
+		if _, err := tx.ExecContext(ctx, `UPDATE learned_active SET version=version`); err != nil {
+			return err
+		}
+		return tx.QueryRowContext(ctx, `INSERT INTO learned_parameters (version, time_ns, author, doc)
+SELECT COALESCE(MAX(version),0)+1, CAST($1 AS BIGINT), CAST($2 AS TEXT), CAST($3 AS TEXT) FROM learned_parameters RETURNING version`,
+			at.UnixNano(), author, string(doc)).Scan(&version)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("store learned parameters: %w", err)
+	}
+	return version, nil
+}
+
+// Activate puts a version in force, an earlier one as well as a later; 0 is none. It
+// is in the audit.
+func (s *Store) Activate(ctx context.Context, version int64, author string, at time.Time) error {
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if version != 0 {
+			var n int
+			if err := tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM learned_parameters WHERE version=$1`, version).Scan(&n); err != nil {
+				return err
+			}
+			if n == 0 {
+				return ErrNoVersion
+			}
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE learned_active SET version=$1`, version); err != nil {
+			return err
+		}
+		return audit.Append(ctx, tx, audit.Row{
+			Time: at, Actor: author, Verb: "learn", Action: fmt.Sprint("parameters-", version), Kind: "activate_parameters",
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("activate learned parameters %d: %w", version, err)
+	}
+	return nil
+}
+
+// Active returns the version in force, 0 for none.
+func (s *Store) Active(ctx context.Context) (version int64, err error) {
+	if err := s.db.QueryRowContext(ctx, `SELECT version FROM learned_active`).Scan(&version); err != nil {
+		return 0, fmt.Errorf("read learned parameters: %w", err)
+	}
+	return version, nil
+}
+
+// Get returns a version with its document.
+func (s *Store) Get(ctx context.Context, version int64) (Version, error) {
+	v := Version{Version: version}
+	var ns int64
+	var doc string
+	err := s.db.QueryRowContext(
+		ctx, `SELECT time_ns, author, doc FROM learned_parameters WHERE version=$1`, version,
+	).Scan(&ns, &v.Author, &doc)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = ErrNoVersion
+	}
+	if err != nil {
+		return v, fmt.Errorf("read learned parameters %d: %w", version, err)
+	}
+	v.Time, v.Doc = time.Unix(0, ns).UTC(), []byte(doc)
+	return v, nil
+}
+
+// List returns all versions, the newest first, with their documents.
+func (s *Store) List(ctx context.Context) ([]Version, error) {
+	active, err := s.Active(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := s.db.QueryContext(ctx, `SELECT version, time_ns, author, doc FROM learned_parameters ORDER BY version DESC`)
+	if err != nil {
+		return nil, fmt.Errorf("list learned parameters: %w", err)
+	}
+	defer func() { _ = rows.Close() }()
+	var out []Version
+	for rows.Next() {
+		var v Version
+		var ns int64
+		var doc string
+		if err := rows.Scan(&v.Version, &ns, &v.Author, &doc); err != nil {
+			return nil, fmt.Errorf("list learned parameters: %w", err)
+		}
+		v.Time, v.Active, v.Doc = time.Unix(0, ns).UTC(), v.Version == active, []byte(doc)
+		out = append(out, v)
+	}
+	return out, rows.Err()
+}

@@ -1,0 +1,52 @@
+package propagation
+
+import (
+	"slices"
+	"strings"
+
+	"auspex/schemas"
+)
+
+// String returns the move as records write it.
+func (o Op) String() string {
+	for name, v := range ops {
+		if v == o {
+			return name
+		}
+	}
+	return "?"
+}
+
+// WayString returns a way through the inventory as records write it; the empty way is "".
+func WayString(path []Step) string {
+	parts := make([]string, len(path))
+	for i, s := range path {
+		parts[i] = s.Op.String() + ":" + s.Kind
+	}
+	return strings.Join(parts, " > ")
+}
+
+// Blamable lists the faults that an incident may name, each with the kinds of
+// resources that may have it, in the order of the records.
+func (m *Model) Blamable() []schemas.FaultKinds {
+	var out []schemas.FaultKinds
+	at := map[string]int{}
+	for i := range m.Faults {
+		f := &m.Faults[i]
+		if f.Harmless {
+			continue
+		}
+		k, ok := at[f.Name]
+		if !ok {
+			k = len(out)
+			at[f.Name] = k
+			out = append(out, schemas.FaultKinds{Fault: f.Name})
+		}
+		for _, kind := range f.Kinds {
+			if !slices.Contains(out[k].Kinds, kind) {
+				out[k].Kinds = append(out[k].Kinds, kind)
+			}
+		}
+	}
+	return out
+}
