@@ -79,20 +79,20 @@ func TestOneRackOfTenThousandServersIsDecidedInBoundedWork(t *testing.T) {
 		t.Skip("a large inventory")
 	}
 	work := func(servers int) float64 {
-		sh := shape{name: "one rack", racks: 1, servers: servers, feeds: 2, psus: 2, gpus: 1, nics: 1, leaves: 1, row: 1}
-		w := sh.build()
+		sh := shape{Name: "one rack", Racks: 1, Servers: servers, Feeds: 2, PSUs: 2, GPUs: 1, NICs: 1, Leaves: 1, Row: 1}
+		w := sh.Build()
 		s := &scene{}
 		for k := range 300 {
 			h := k * 37 % servers
 			switch at := float64(3 * k); k % 4 {
 			case 0:
-				s.at(at, "kmsg", w.id("s0.%d/gpu0", h), "gpu.xid/79", critical)
+				s.at(at, "kmsg", w.ID("s0.%d/gpu0", h), "gpu.xid/79", critical)
 			case 1:
-				s.at(at, "ipmi", w.host(0, h), "temp.inlet_high/Inlet Temp", warned, up)
-				s.at(at+2, "ipmi", w.host(0, h), "temp.inlet_high/Inlet Temp", schemas.SeverityInfo, down)
+				s.at(at, "ipmi", w.Host(0, h), "temp.inlet_high/Inlet Temp", warned, up)
+				s.at(at+2, "ipmi", w.Host(0, h), "temp.inlet_high/Inlet Temp", schemas.SeverityInfo, down)
 			default:
-				s.at(at, "gnmi", w.portOf(0, h, 0), "port.down", failed, up)
-				s.at(at+2, "gnmi", w.portOf(0, h, 0), "port.down", schemas.SeverityInfo, down)
+				s.at(at, "gnmi", w.PortOf(0, h, 0), "port.down", failed, up)
+				s.at(at+2, "gnmi", w.PortOf(0, h, 0), "port.down", schemas.SeverityInfo, down)
 			}
 		}
 		e, _ := replayed(w.Topology, s.events)

@@ -301,7 +301,7 @@ func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
 			if len(c.Path) > 0 || c.Later || c.Derived || explained(c.Sign) || c.Shows*c.Share <= best {
 				continue
 			}
-			if s := e.signs[signKey{n, int32(c.Sign)}]; s == nil || !s.said {
+			if s := e.signs.get(n, c.Sign); s == nil || !s.said {
 				out.sign, best = c.Sign, c.Shows*c.Share
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -101,21 +102,20 @@ func TestAnUnrelatedAlertNeverJoins(t *testing.T) {
 
 func TestRemovingNoiseChangesNothing(t *testing.T) {
 	for seed := range uint64(6) {
-		sh := demo
-		st := drawn(sh, seed, 6, 120, 12)
+		st, _ := drawStorm(t, demo, stormgen.Options{Seed: seed, Profile: stormgen.Easy, Faults: 6, Noise: 10})
 		fault := map[string]bool{}
-		for _, f := range st.truth.Incidents {
+		for _, f := range st.Truth.Incidents {
 			for _, id := range f.Events {
 				fault[id] = true
 			}
 		}
 		var clean []schemas.Event
-		for _, ev := range st.events {
+		for _, ev := range st.Events {
 			if fault[ev.ID] {
 				clean = append(clean, ev)
 			}
 		}
-		with, without := sortedCauses(&st.topology, st.events), sortedCauses(&st.topology, clean)
+		with, without := sortedCauses(st.Topology, st.Events), sortedCauses(st.Topology, clean)
 		if !slices.Equal(with, without) {
 			t.Errorf("seed %d: with noise %v, without %v", seed, with, without)
 		}
@@ -126,13 +126,13 @@ func TestSilentSiblingsDoNotChangeTheVerdict(t *testing.T) {
 	var want []string
 	for _, n := range []int{1, 2, 4} {
 		sh := demo
-		sh.racks, sh.dimms, sh.fans, sh.disks = 4*n, 8*n, 4*n, 2*n
-		sh.row = 2 * n
-		w := sh.build()
+		sh.Racks, sh.DIMMs, sh.Fans, sh.Disks = 4*n, 8*n, 4*n, 2*n
+		sh.Row = 2 * n
+		w := sh.Build()
 		s := &scene{}
 		s.dark(w, 0, 0, 3, false)
-		s.at(900, "kmsg", w.id("s1.2/gpu1"), "gpu.xid/79", critical)
-		s.at(1800, "ipmi", w.id("s1.4/dimm2"), "dimm.ecc_ue", critical)
+		s.at(900, "kmsg", w.ID("s1.2/gpu1"), "gpu.xid/79", critical)
+		s.at(1800, "ipmi", w.ID("s1.4/dimm2"), "dimm.ecc_ue", critical)
 		s.unfeed(w, 2700, 2, 0)
 		got := sortedCauses(w.Topology, s.events)
 		if want == nil {

@@ -5,13 +5,14 @@ import (
 	"errors"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
 
 // Tempering is by how much scores are divided before they become probabilities: a prior
 // that is raised by it raises the log-odds of an incident by one.
-const Tempering = spread
+const Tempering = solver.Spread
 
 // Learned is where the parameters learned from the site come from.
 type Learned interface {

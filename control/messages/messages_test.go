@@ -12,7 +12,16 @@ import (
 func TestTextFillsTheTemplate(t *testing.T) {
 	age := Age(90*time.Second + 3*time.Millisecond)
 	age["server"] = "gpu-r01-03"
+	var stored schemas.Sentence
+	b, err := json.Marshal(New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}))
+	if err == nil {
+		err = json.Unmarshal(b, &stored)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	for want, s := range map[string]schemas.Sentence{
+		"held by lease: another holder has the lease of s1": stored,
 		"":                        {},
 		"step.of_a_later_version": {ID: "step.of_a_later_version"},
 		"1m30s since the last step of this kind on gpu-r01-03": New(CoolDown, age),
@@ -29,11 +38,11 @@ func TestTextFillsTheTemplate(t *testing.T) {
 }
 
 func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
-	said := New(Both, Args{
+	sentence := New(Both, Args{
 		"first":  New(WaitsApproval, nil),
 		"second": New(Held, Args{"rail": "lease", "why": New(LeaseOthers, Args{"server": "s1"})}),
 	})
-	doc, err := json.Marshal(said)
+	doc, err := json.Marshal(sentence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +50,8 @@ func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
 	if err := json.Unmarshal(doc, &stored); err != nil {
 		t.Fatal(err)
 	}
-	want := "waits for approval; held by lease: somebody else holds the lease of s1"
-	if Text(said) != want || Text(stored) != want {
-		t.Errorf("%q, stored %q", Text(said), Text(stored))
+	want := "waits for approval; held by lease: another holder has the lease of s1"
+	if Text(sentence) != want || Text(stored) != want {
+		t.Errorf("%q, stored %q", Text(sentence), Text(stored))
 	}
 }

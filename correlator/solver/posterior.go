@@ -21,7 +21,7 @@ type Posterior struct {
 // Posterior weighs the owner of signs against its rivals, by how well each explains the
 // same signs: scores are log-odds against "no fault", whose score is 0, so that the
 // probabilities of the root, its rivals and none are in the ratio exp(score), tempered
-// by spread. Equals of which nothing is known but that there are as many share what one
+// by Spread. Equals of which nothing is known but that there are as many share what one
 // of them would have: how many there are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: make([]state, len(g.Causes))}
@@ -54,7 +54,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	for _, r := range rivals {
 		top = max(top, r.score)
 	}
-	p := func(score float64) float64 { return math.Exp((score - top) / spread) }
+	p := func(score float64) float64 { return math.Exp((score - top) / Spread) }
 	type equal struct {
 		fault  any
 		parent int32

@@ -14,37 +14,52 @@ import (
 // A feed takes servers down, a server's own fault takes it down too, a part of it has a
 // sign of its own.
 const knowledge = `
+declares: {events: [x.alarm, x.mark, x.gone]}
 signs:
-  alarm: {events: [alarm], leak: 0.000001}
-  mark:  {events: [mark], leak: 0.001}
-  gone:  {events: [gone], leak: 0.01}
-effects:
+  x_alarm: {events: [x.alarm], leak: 0.000001, title: {en: an alarm, zh: 告警}}
+  x_mark:  {events: [x.mark], leak: 0.001, title: {en: a mark, zh: 标记}}
+  x_gone:  {events: [x.gone], leak: 0.01, title: {en: silence, zh: 沉默}}
+states:
   down:
-    - {sign: gone, p: 0.95, m: 0.95, within: 2m}
-faults:
-  feed:
-    kinds: [pdu]
-    prior: -5
-    shows:
-      - {sign: alarm, p: 0.9, m: 0.4, within: 2m}
-    effects:
-      - {effect: down, at: "powers:server", p: 0.9, m: 0.9}
-  crash:
-    is: down
-    kinds: [server]
-    prior: -3
-    effects:
-      - {effect: down}
-  part:
-    kinds: [gpu]
-    prior: -4
-    shows:
-      - {sign: mark, p: 0.95, m: 0.95, within: 2m}
-  shelf:
-    kinds: [rack]
-    prior: -5
-    shows:
-      - {sign: mark, at: "down:gpu", p: 0.8, m: 0.9, within: 2m}
+    - {sign: x_gone, p: 0.95, m: 0.95, within: 2m}
+fault: feed
+title: {en: Feed, zh: 馈电}
+summary: {en: "{resource}", zh: "{resource}"}
+kinds: [pdu]
+prior: -5
+do: {action: ticket, target: self}
+shows:
+  - {sign: x_alarm, p: 0.9, m: 0.4, within: 2m}
+effects:
+  - {effect: down, at: "powers:server", p: 0.9, m: 0.9}
+---
+fault: crash
+title: {en: Crash, zh: 崩溃}
+summary: {en: "{resource}", zh: "{resource}"}
+is: down
+kinds: [server]
+prior: -3
+do: {action: ticket, target: self}
+effects:
+  - {effect: down}
+---
+fault: part
+title: {en: Part, zh: 部件}
+summary: {en: "{resource}", zh: "{resource}"}
+kinds: [gpu]
+prior: -4
+do: {action: ticket, target: self}
+shows:
+  - {sign: x_mark, p: 0.95, m: 0.95, within: 2m}
+---
+fault: shelf
+title: {en: Shelf, zh: 机架}
+summary: {en: "{resource}", zh: "{resource}"}
+kinds: [rack]
+prior: -5
+do: {action: ticket, target: self}
+shows:
+  - {sign: x_mark, at: "down:gpu", p: 0.8, m: 0.9, within: 2m}
 `
 
 // hand is a group made by hand.
@@ -56,7 +71,7 @@ type hand struct {
 
 func byHand(t *testing.T) *hand {
 	t.Helper()
-	m, err := propagation.Parse([]byte(knowledge))
+	m, err := propagation.Parse("knowledge.yaml", []byte(knowledge))
 	if err != nil {
 		t.Fatal(err)
 	}
