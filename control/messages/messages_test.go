@@ -41,7 +41,7 @@ func TestASentenceWithinAnotherIsTheSameAfterItWasStored(t *testing.T) {
 	if err := json.Unmarshal(doc, &stored); err != nil {
 		t.Fatal(err)
 	}
-	want := "waits for approval; held by lease: somebody else holds the lease of s1"
+	want := "waits for approval; held by lease: another holder has the lease of s1"
 	if Text(said) != want || Text(stored) != want {
 		t.Errorf("%q, stored %q", Text(said), Text(stored))
 	}
