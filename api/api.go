@@ -96,17 +96,17 @@ func (c Config) Validate() error {
 	if _, port, err := net.SplitHostPort(c.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("listen: %q is no port", port)
+		return fmt.Errorf("listen: %q is not a port", port)
 	}
 	if c.BasePath != "" &&
 		(!strings.HasPrefix(c.BasePath, "/") || strings.HasSuffix(c.BasePath, "/") || strings.ContainsAny(c.BasePath, `"<>?#%:*`)) {
 		return fmt.Errorf("base_path: %q must be empty or like /auspex", c.BasePath)
 	}
 	if c.SessionLifetime < time.Minute {
-		return fmt.Errorf("session_lifetime: %s is below a minute", c.SessionLifetime)
+		return fmt.Errorf("session_lifetime: want at least 1m, got %s", c.SessionLifetime)
 	}
 	if c.MaxStreams < 1 || c.MaxStreams > 10_000 {
-		return fmt.Errorf("max_streams: %d is not in 1 to 10000", c.MaxStreams)
+		return fmt.Errorf("max_streams: want 1 to 10000, got %d", c.MaxStreams)
 	}
 	for key, v := range map[string]string{"metrics": c.Metrics, "health": c.Health} {
 		if v != "" && v != AccessOpen && v != AccessToken {
@@ -114,7 +114,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
-		return errors.New("tls: cert_file and key_file go together")
+		return errors.New("tls: set both cert_file and key_file, or neither")
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("api: %w", err)
 	}
 	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil {
-		return nil, errors.New("api: records, inventory, database, registerer and log are needed")
+		return nil, errors.New("api: records, inventory, database, registerer and log are required")
 	}
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }
@@ -274,7 +274,7 @@ func (s *Server) IssueToken(ctx context.Context, name, role string) (string, err
 // from then on.
 func (s *Server) PrepareTLS(_ context.Context, c TLSConfig) (apply func(context.Context) error, err error) {
 	if c.CertFile == "" {
-		return nil, errors.New("api.tls: cert_file: a listener with TLS needs a certificate; to listen without needs a restart")
+		return nil, errors.New("api.tls: cert_file: a TLS listener needs a certificate; restart to listen without TLS")
 	}
 	cert, err := c.Read()
 	if err != nil {
@@ -315,7 +315,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	if err := s.live.load(ctx); err != nil {
-		s.log.Warn("current state could not be read yet", "error", err)
+		s.log.Warn("cannot read the current state yet", "error", err)
 	}
 	wg.Go(func() { s.live.run(ctx) })
 	wg.Go(func() { s.prune(ctx) })

@@ -357,6 +357,44 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
+// TestAlertsHaveTheFieldsOfTheContract reads one alert that fires and one that has
+// ended, by either name of the status.
+func TestAlertsHaveTheFieldsOfTheContract(t *testing.T) {
+	w := start(t, true)
+	at := time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC)
+	for id, ended := range map[string]time.Time{"c1": {}, "c2": at.Add(time.Minute)} {
+		a := schemas.Alert{
+			Event: schemas.Event{
+				ID: id, Time: at, Observed: at, Source: schemas.SourceKmsg, Resource: "gpu-r03-06/gpu4", Type: schemas.EventGPUXID, Code: "79",
+				Severity: schemas.SeverityError, State: schemas.StateRaised,
+			},
+			Server: "contract", Rule: "event/gpu.xid", Fingerprint: id, Status: schemas.AlertFiring,
+		}
+		if !ended.IsZero() {
+			a.Status, a.ResolvedAt = schemas.AlertResolved, ended
+		}
+		if err := w.records.PutAlert(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct{ query, id, state, status string }{
+		{"active", "c1", "firing", "active"}, {"firing", "c1", "firing", "active"}, {"resolved", "c2", "resolved", "resolved"},
+	} {
+		l := read[apigen.AlertList](t, w, "api/v1/alerts?server=contract&status="+tc.query)
+		if len(l.Items) != 1 || l.Items[0].ID != tc.id {
+			t.Fatalf("%s: %+v", tc.query, l.Items)
+		}
+		a := l.Items[0]
+		if a.State != tc.state || a.Status != tc.status || a.Condition != schemas.StateRaised || a.AlertType != a.Type || a.Priority != "high" ||
+			a.SourceType != schemas.KindGPU || a.SourceID != idIn("gpu-r03-06/gpu4") || !a.TriggeredAt.Equal(at) {
+			t.Errorf("%s: %+v", tc.query, a)
+		}
+		if want := map[bool]time.Time{true: at.Add(time.Minute)}[tc.id == "c2"]; !a.ResolvedAt.Equal(want) {
+			t.Errorf("%s: resolved at %v, want %v", tc.query, a.ResolvedAt, want)
+		}
+	}
+}
+
 // TestAuditComesInPagesWithTheStateOfItsChain reads all rows once, newest first,
 // and is told when another hand was at one of them.
 func TestAuditComesInPagesWithTheStateOfItsChain(t *testing.T) {
@@ -434,11 +472,11 @@ func TestRecordCountsHowPredictionsEnded(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	ended, hits := 0, 0
-	for _, b := range r.Said {
+	for _, b := range r.Bins {
 		ended, hits = ended+b.Ended, hits+b.CameTrue
 	}
-	if ended != 7 || hits != 5 || r.Said[1].Ended != 1 || r.Said[1].CameTrue != 0 {
-		t.Errorf("by what was said: %+v", r.Said)
+	if ended != 7 || hits != 5 || r.Bins[1].Ended != 1 || r.Bins[1].CameTrue != 0 {
+		t.Errorf("by what was said: %+v", r.Bins)
 	}
 	now := time.Now().UTC()
 	for k, i := range []schemas.Incident{
@@ -701,7 +739,7 @@ func TestAnEndAtTheStartIsHeard(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*api.Config){
 		"listen":           func(c *api.Config) { c.Listen = "nonsense" },
-		"no port":          func(c *api.Config) { c.Listen = "127.0.0.1:http" },
+		"not a port":       func(c *api.Config) { c.Listen = "127.0.0.1:http" },
 		"base_path":        func(c *api.Config) { c.BasePath = "auspex/" },
 		"session_lifetime": func(c *api.Config) { c.SessionLifetime = 0 },
 		"max_streams":      func(c *api.Config) { c.MaxStreams = 0 },
@@ -733,7 +771,7 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]any{
-		"Event": schemas.Event{}, "Alert": schemas.Alert{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
+		"Event": schemas.Event{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
 		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{},
 		"Model":  schemas.Model{},
 		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},

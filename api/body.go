@@ -29,14 +29,14 @@ const (
 )
 
 var errCoding = problem{
-	http.StatusUnsupportedMediaType, "unknown_coding", "The body is packed in a way that is not taken here.",
-	"Send it as it is, or packed once with gzip once you have a token.",
+	http.StatusUnsupportedMediaType, "unknown_coding", "The Content-Encoding of the body is not supported.",
+	"Send it uncompressed or, with a token, compressed once with gzip.",
 }
 
 func tooLarge(limit int) problem {
 	return problem{
 		http.StatusRequestEntityTooLarge, "too_large", "The body is too large.",
-		fmt.Sprintf("A body has at most %d bytes, unpacked; before login %d.", limit, maxUnknown),
+		fmt.Sprintf("The limit is %d bytes, uncompressed; before login %d.", limit, maxUnknown),
 	}
 }
 
@@ -91,7 +91,7 @@ func unpack(c *fiber.Ctx) error {
 	case len(text) > limit:
 		return tooLarge(maxBody)
 	case err != nil:
-		return problem{http.StatusBadRequest, "bad_coding", "The body is not gzip, though Content-Encoding says so.", "Send it as it is."}
+		return problem{http.StatusBadRequest, "bad_coding", "Content-Encoding is gzip, but the body is not.", "Send it uncompressed."}
 	}
 	c.Request().SetBodyRaw(text)
 	c.Request().Header.Del("Content-Encoding")
@@ -172,7 +172,7 @@ func (s *Server) attend(c *fiber.Ctx) error {
 	defer watch(c.Context().Conn(), cancel)()
 	err := c.Next()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return problem{http.StatusServiceUnavailable, "stopping", "The server stops, or nobody waits for the answer.", ""}
+		return problem{http.StatusServiceUnavailable, "stopping", "The server is stopping, or the caller has left.", ""}
 	}
 	return err
 }

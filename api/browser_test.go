@@ -82,7 +82,7 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 	return p
 }
 
-func (p *tab) said() []string {
+func (p *tab) console() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.errors)
@@ -93,7 +93,7 @@ func (p *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
-		p.t.Fatalf("%v; the console said %q", err, p.said())
+		p.t.Fatalf("%v; the console said %q", err, p.console())
 	}
 }
 
@@ -104,7 +104,7 @@ func (p *tab) eval(js string) string {
 	defer cancel()
 	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](js, chromedp.EvalAwaitPromise))
 	if err != nil {
-		p.t.Fatalf("%v; the console said %q", err, p.said())
+		p.t.Fatalf("%v; the console said %q", err, p.console())
 	}
 	return s
 }
@@ -116,7 +116,7 @@ func (p *tab) wait(what, js string) {
 		if p.eval("String(Boolean("+js+"))") == "true" {
 			return nil
 		}
-		return fmt.Errorf("%s; the console said %q; the page says %q", what, p.said(), p.eval("document.body.innerText"))
+		return fmt.Errorf("%s; the console said %q; the page says %q", what, p.console(), p.eval("document.body.innerText"))
 	})
 }
 
@@ -205,7 +205,7 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 				p.picture(os.Getenv("AUSPEX_PICTURES"), name)
 			}
 		}
-		if e := p.said(); len(e) > 0 {
+		if e := p.console(); len(e) > 0 {
 			t.Errorf("%s %s: the console said %q", v.theme, v.language, e)
 		}
 	}
@@ -258,7 +258,7 @@ func TestAPageNotFoundHasATitle(t *testing.T) {
 	w := start(t, true)
 	for _, v := range []view{{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}} {
 		p := open(browser, t, w, access.RoleOperator, v)
-		want := map[string]string{"en": "There is no such page", "zh": "没有这个页面"}[v.language]
+		want := map[string]string{"en": "Page not found", "zh": "页面不存在"}[v.language]
 		for _, path := range []string{"nowhere", "nowhere/else", "%E0%A4%A", "servers"} {
 			p.visit(w.base + path)
 			title := p.eval(`document.title.replace(/^\(\d+\) /, '')`)
@@ -364,7 +364,7 @@ func TestRepairByKeyboard(t *testing.T) {
 	p.wait("the map", `document.querySelector('canvas')`)
 	p.keys("n")
 	p.wait("the next problem", `/affected|critical/i.test(document.getElementById('map-now').textContent)`)
-	if e := p.said(); len(e) > 0 {
+	if e := p.console(); len(e) > 0 {
 		t.Errorf("the console said %q", e)
 	}
 }
@@ -438,7 +438,7 @@ func TestTroubleIsTold(t *testing.T) {
 		p.wait("incidents", `document.querySelectorAll('tbody tr').length > 2`)
 		p.eval(`document.querySelector('tbody tr a').click(); ''`)
 		p.wait("an incident below the prefix", `location.pathname.startsWith('/auspex/incidents/i-')`)
-		if e := p.said(); len(e) > 0 {
+		if e := p.console(); len(e) > 0 {
 			t.Errorf("the console said %q", e)
 		}
 	})

@@ -167,10 +167,11 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	for _, l := range index.Links(dev.ID) {
 		out.Links = append(out.Links, apigen.PartLink{Part: strings.TrimPrefix(l.From, dev.ID+"/"), Peer: l.To, Kind: l.Kind})
 	}
-	if out.Events, _, err = s.deps.Records.Alerts(ctx, records.Filter{Server: dev.ID, Limit: defaultPage}); err != nil {
+	alerts, _, err := s.deps.Records.Alerts(ctx, records.Filter{Server: dev.ID, Limit: defaultPage})
+	if err != nil {
 		return nil, err
 	}
-	out.Events = orEmpty(out.Events)
+	out.Events = alertsOf(alerts, names)
 	repaired := fleet.Repaired(facts.Actions)
 	for _, i := range facts.Incidents {
 		if index.Device(i.RootCause.Resource) == dev.ID ||
@@ -238,7 +239,7 @@ func (s *Server) contact(ctx context.Context, id string, now time.Time) []apigen
 	// The time of a sample is known for one metric at a time: any that the collector reads.
 	names, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (collector, __name__) ({server=%q,collector!=""})`, id), now)
 	if err != nil {
-		s.log.Warn("contact could not be read", "device", id, "error", err)
+		s.log.Warn("cannot read contact state", "device", id, "error", err)
 		return out
 	}
 	metric := make(map[string]string)
@@ -254,7 +255,7 @@ func (s *Server) contact(ctx context.Context, id string, now time.Time) []apigen
 	for c, m := range metric {
 		last, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`max(timestamp(%s{server=%q,collector=%q}))`, m, id, c), now)
 		if err != nil {
-			s.log.Warn("contact could not be read", "device", id, "collector", c, "error", err)
+			s.log.Warn("cannot read contact state", "device", id, "collector", c, "error", err)
 			continue
 		}
 		if len(last) == 1 && len(last[0].Points) == 1 {
@@ -322,7 +323,7 @@ func (s *Server) GetServerPlots(ctx context.Context, r apigen.GetServerPlotsRequ
 	there, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (__name__) ({server=%q})`, dev.ID), time.Now())
 	if err != nil {
 		return nil, problem{
-			http.StatusServiceUnavailable, "no_measurements", "The hot window did not answer.", "Try again; the log of the server has the reason.",
+			http.StatusServiceUnavailable, "no_measurements", "The hot window did not answer.", "Try again; see the log of the server.",
 		}
 	}
 	names := make(map[string]bool, len(there))

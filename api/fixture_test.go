@@ -604,7 +604,7 @@ func (w *world) seed(t *testing.T) {
 
 	for k, past := range []struct {
 		resource, failure, state string
-		said                     float64
+		probability              float64
 		lead                     time.Duration
 	}{
 		{"gpu-r02-01/fan2", "cooling.fan_failure", schemas.PredictionCameTrue, 0.74, 31 * time.Hour},
@@ -618,9 +618,9 @@ func (w *world) seed(t *testing.T) {
 		server, _, _ := strings.Cut(past.resource, "/")
 		ended := now.Add(-time.Duration(k+1) * 53 * time.Hour)
 		must(w.records.PutPrediction(ctx, schemas.Prediction{
-			ID: fmt.Sprintf("p-%02d", k+1), Time: ended, Opened: ended.Add(-past.lead), Said: past.said, Resource: past.resource, Server: server,
+			ID: fmt.Sprintf("p-%02d", k+1), Time: ended, Opened: ended.Add(-past.lead), FirstProbability: past.probability, Resource: past.resource, Server: server,
 			Metric:  "auspex_fan_speed_rpm",
-			Failure: past.failure, Probability: past.said, HorizonSeconds: 7 * 86400, Limit: 6000, Below: true,
+			Failure: past.failure, Probability: past.probability, HorizonSeconds: 7 * 86400, Limit: 6000, Below: true,
 			Model: schemas.Model{Name: "trend", Version: "1"}, State: past.state,
 		}))
 	}
@@ -632,20 +632,20 @@ func (w *world) seed(t *testing.T) {
 	}))
 
 	// actions, as control says them
-	say := messages.Say
+	sentence := messages.New
 	rail := func(name string, limit, value float64, ok bool, s schemas.Sentence) schemas.Rail {
 		return schemas.Rail{Name: name, Limit: limit, Value: value, OK: ok, Detail: messages.Text(s), Sentence: &s}
 	}
 	rails := []schemas.Rail{
-		rail("confidence", 0.8, 0.94, true, say(messages.Confidence, messages.Args{"value": 94, "limit": 80})),
-		rail("evidence_age_seconds", 600, 12, true, say(messages.EvidenceAge, messages.Age(12*time.Second))),
-		rail("rungs_before_done", 1, 1, true, say(messages.RungsDone, messages.Args{"done": 1, "of": 1})),
-		rail("fleet_budget", 4, 3, true, say(messages.FleetBudget, messages.Args{"held": 3, "limit": 4})),
-		rail("rack_budget", 1, 1, true, say(messages.RackBudget, messages.Args{"held": 1, "limit": 1, "rack": "dc1-r03"})),
-		rail("destructive_per_hour", 6, 3, true, say(messages.HourlyRate, messages.Args{"n": 2})),
-		rail("storm_breaker", 6, 2, true, say(messages.Breaker, messages.Args{"n": 2, "age": "10m0s", "seconds": 600})),
+		rail("confidence", 0.8, 0.94, true, sentence(messages.Confidence, messages.Args{"value": 94, "limit": 80})),
+		rail("evidence_age_seconds", 600, 12, true, sentence(messages.EvidenceAge, messages.Age(12*time.Second))),
+		rail("rungs_before_done", 1, 1, true, sentence(messages.RungsDone, messages.Args{"done": 1, "of": 1})),
+		rail("fleet_budget", 4, 3, true, sentence(messages.FleetBudget, messages.Args{"held": 3, "limit": 4})),
+		rail("rack_budget", 1, 1, true, sentence(messages.RackBudget, messages.Args{"held": 1, "limit": 1, "rack": "dc1-r03"})),
+		rail("destructive_per_hour", 6, 3, true, sentence(messages.HourlyRate, messages.Args{"n": 2})),
+		rail("storm_breaker", 6, 2, true, sentence(messages.Breaker, messages.Args{"n": 2, "age": "10m0s", "seconds": 600})),
 	}
-	full := rail("rack_budget", 1, 2, false, say(messages.RackBudget, messages.Args{"held": 2, "limit": 1, "rack": "dc1-r02"}))
+	full := rail("rack_budget", 1, 2, false, sentence(messages.RackBudget, messages.Args{"held": 2, "limit": 1, "rack": "dc1-r02"}))
 	tries := []string{"drain", "reset_gpu", "reboot", "power_cycle", "uncordon"}
 	action := func(
 		id, server, target, kind, incident, mode, state string, why *schemas.Sentence, detail schemas.Sentence, rung int, ago time.Duration,
@@ -676,56 +676,56 @@ func (w *world) seed(t *testing.T) {
 	}
 	why := &schemas.Sentence{ID: "sum.gpu.fallen_off_bus", Args: map[string]any{"gpu": 4, "server": host}}
 	noEffect := messages.Age(5 * time.Minute)
-	noEffect["saw"] = say(messages.Both, messages.Args{
-		"first":  say(messages.PowerBack, nil),
-		"second": say(messages.PartSilent, messages.Args{"part": host + "/gpu4", "server": host, "collector": "dcgmexporter"}),
+	noEffect["saw"] = sentence(messages.Both, messages.Args{
+		"first":  sentence(messages.PowerBack, nil),
+		"second": sentence(messages.PartSilent, messages.Args{"part": host + "/gpu4", "server": host, "collector": "dcgmexporter"}),
 	})
 	action(
 		"a-305", "gpu-r08-04", "", "quarantine", "i-1017", schemas.ModeEnforce, schemas.ActionDone, nil,
-		say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil,
+		sentence(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 7, 3*time.Hour, nil,
 	)
 	action(
 		"a-307", "gpu-r07-02", "gpu-r07-02/gpu1", "ticket", "i-1017", schemas.ModeEnforce, schemas.ActionProposed, nil,
-		say(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil,
+		sentence(messages.ForPersonAfter, messages.Args{"kind": "power_cycle", "server": "gpu-r07-02"}), 5, 50*time.Minute, nil,
 	)
 	action(
 		"a-308", "gpu-r02-05", "gpu-r02-05/gpu3", "drain", "i-1031", schemas.ModeEnforce, schemas.ActionRunning,
-		&schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, say(messages.Decided, nil), 0,
+		&schemas.Sentence{ID: "sum.gpu.gsp_hang", Args: map[string]any{"gpu": 3, "server": "gpu-r02-05"}}, sentence(messages.Decided, nil), 0,
 		640*time.Second, rails[:2],
 	)
 	action(
 		"a-309", "gpu-r02-07", "gpu-r02-07/gpu0", "drain", "i-1032", schemas.ModeEnforce, schemas.ActionRefused,
 		&schemas.Sentence{ID: "sum.gpu.nvlink_failure", Args: map[string]any{"gpu": 0, "server": "gpu-r02-07"}},
-		say(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second,
+		sentence(messages.Held, messages.Args{"rail": "rack_budget", "why": *full.Sentence}), 0, 600*time.Second,
 		[]schemas.Rail{rails[0], rails[1], full},
 	)
 	action(
 		"a-313", "", "pdu-r01-a", "inspect_feed", "i-1042", schemas.ModeApprove, schemas.ActionProposed,
 		&schemas.Sentence{ID: "sum.power.feed_loss", Args: map[string]any{"feed": "A", "rack": "r01", "servers": 8}},
-		say(messages.ForPerson, nil), 0, 150*time.Second, rails[:1],
+		sentence(messages.ForPerson, nil), 0, 150*time.Second, rails[:1],
 	)
 	action(
 		"a-310", host, host+"/gpu4", "drain", "i-1043", schemas.ModeApprove, schemas.ActionDone, why,
-		say(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 0, 90*time.Second, rails[:2],
+		sentence(messages.SchedulerHas, messages.Args{"states": "DRAIN+IDLE"}), 0, 90*time.Second, rails[:2],
 	)
 	action(
 		"a-311", host, host+"/gpu4", "reset_gpu", "i-1043", schemas.ModeApprove, schemas.ActionRefused, why,
-		say(messages.NoDriver, messages.Args{"kind": "reset_gpu"}), 1, 60*time.Second, rails[:3],
+		sentence(messages.NoDriver, messages.Args{"kind": "reset_gpu"}), 1, 60*time.Second, rails[:3],
 	)
 	action(
-		"a-312", host, host+"/gpu4", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, say(messages.NoEffect, noEffect), 2,
+		"a-312", host, host+"/gpu4", "reboot", "i-1043", schemas.ModeApprove, schemas.ActionFailed, why, sentence(messages.NoEffect, noEffect), 2,
 		50*time.Second, rails,
 	)
 	action(
-		"a-314", host, host+"/gpu4", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, say(messages.WaitsApproval, nil),
+		"a-314", host, host+"/gpu4", "power_cycle", "i-1043", schemas.ModeApprove, schemas.ActionWaiting, why, sentence(messages.WaitsApproval, nil),
 		3, 12*time.Second, rails,
 	)
 	must(w.records.PutAction(ctx, schemas.Action{ // as an earlier version left it
 		ID: "a-301", Time: now.Add(-26 * time.Hour), Created: now.Add(-26 * time.Hour), Server: "gpu-r04-01", Kind: "drain", Reason: "i-1001",
 		Incident: "i-1001", Why: "Errors came back. They come often.", Mode: schemas.ModeEnforce, Attempt: 1, State: schemas.ActionDone,
-		VerifiedBy: "the scheduler says DRAINED",
+		VerifiedBy: "the scheduler reports DRAINED",
 		Rails: []schemas.Rail{
-			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the cause has 90 %, the policy asks for 80 %"},
+			{Name: "confidence", Limit: 0.8, Value: 0.9, OK: true, Detail: "the confidence is 90 %; the policy requires 80 %"},
 		},
 	}))
 	must(w.records.PutBudgets(ctx, schemas.Budgets{

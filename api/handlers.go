@@ -39,7 +39,7 @@ func pageSize(n int) (int, error) {
 	}
 	if n < 1 || n > maxPage {
 		return 0, problem{
-			http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit %d is not in 1 to %d.", n, maxPage), "Leave it out for pages of 200.",
+			http.StatusBadRequest, "bad_limit", fmt.Sprintf("limit is %d; want 1 to %d.", n, maxPage), "Omit it for pages of 200.",
 		}
 	}
 	return n, nil
@@ -49,7 +49,7 @@ func pageSize(n int) (int, error) {
 func listed(err error) error {
 	if errors.Is(err, records.ErrCursor) {
 		return problem{
-			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use next of the answer before, or leave it out.",
+			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.",
 		}
 	}
 	return err
@@ -60,7 +60,7 @@ func oneOf[T ~string](name string, v T, valid bool) error {
 		return nil
 	}
 	return problem{
-		http.StatusBadRequest, "bad_parameter", fmt.Sprintf("%s has no value %q.", name, string(v)), "The OpenAPI document lists the values.",
+		http.StatusBadRequest, "bad_parameter", fmt.Sprintf("%s does not take %q.", name, string(v)), "The OpenAPI document lists the values.",
 	}
 }
 
@@ -102,19 +102,19 @@ func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 		if ok, wait := s.limit.allow(c.IP(), time.Now()); !ok {
 			s.meter.logins.WithLabelValues("limited").Inc()
 			c.Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-			return problem{http.StatusTooManyRequests, "too_many_logins", "There were too many tries to log in.", "Wait a moment."}
+			return problem{http.StatusTooManyRequests, "too_many_logins", "Too many login attempts.", "Wait a moment and try again."}
 		}
 		s.meter.logins.WithLabelValues("refused").Inc()
 		return problem{
 			http.StatusUnauthorized, "bad_credential", "The code or token is not valid.",
-			"A code works once. The server prints a new address when it starts, and POST /api/v1/login-codes makes one.",
+			"A code is valid once. Auspex prints a new address at start, and POST /api/v1/login-codes creates a code.",
 		}
 	}
 	session, expires, err := s.access.StartSession(a.ctx, who)
 	switch {
 	case errors.Is(err, access.ErrRevoked):
 		s.meter.logins.WithLabelValues("refused").Inc()
-		return problem{http.StatusUnauthorized, "bad_credential", "The token that the code came from was revoked.", "Ask for another code."}
+		return problem{http.StatusUnauthorized, "bad_credential", "The token behind this code was revoked.", "Ask for another code."}
 	case err != nil:
 		return err
 	}
@@ -185,7 +185,7 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 			return apigen.ListEvents200JSONResponse{Items: events, History: true}, nil
 		}
 		if err != nil {
-			s.log.Warn("history could not be read", "error", err)
+			s.log.Warn("cannot read history", "error", err)
 		}
 	}
 	alerts, next, err := s.deps.Records.Alerts(ctx, records.Filter{
@@ -213,13 +213,17 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if err != nil {
 		return nil, err
 	}
+	status := string(r.Params.Status)
+	if status == alertActive {
+		status = schemas.AlertFiring
+	}
 	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{
-		Status: string(r.Params.Status), Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
+		Status: status, Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
 	})
 	if err != nil {
 		return nil, listed(err)
 	}
-	return apigen.ListAlerts200JSONResponse{Items: orEmpty(items), Next: next}, nil
+	return apigen.ListAlerts200JSONResponse{Items: alertsOf(items, s.live.directory()), Next: next}, nil
 }
 
 // ListIncidents implements the operation listIncidents.
@@ -312,14 +316,14 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 // lanes joins the lanes of an incident with what its alerts said. An incident
 // without lanes gets one for each type and code.
 func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.EvidenceLane, error) {
-	type said struct {
+	type sample struct {
 		source, message string
 		severity        schemas.Severity
 		resources       []string
 		named           map[string]bool
 		times           []time.Time
 	}
-	byKind := make(map[[2]string]*said)
+	byKind := make(map[[2]string]*sample)
 	var order [][2]string
 	first := time.Time{}
 	for _, id := range i.Events[:min(len(i.Events), maxFolded)] {
@@ -332,7 +336,7 @@ func (s *Server) lanes(ctx context.Context, i schemas.Incident) ([]apigen.Eviden
 		}
 		key := [2]string{a.Type, a.Code}
 		if byKind[key] == nil {
-			byKind[key] = &said{source: a.Source, message: a.Message, severity: a.Severity, named: make(map[string]bool)}
+			byKind[key] = &sample{source: a.Source, message: a.Message, severity: a.Severity, named: make(map[string]bool)}
 			order = append(order, key)
 		}
 		k := byKind[key]
@@ -417,7 +421,7 @@ func prediction(p schemas.Prediction, index *fleet.Index, running map[string]sch
 		Server: cmp.Or(p.Server, index.Device(p.Resource), p.Resource), Metric: p.Metric,
 		Failure: p.Failure, Unit: unitOf(p.Metric), Probability: p.Probability, HorizonSeconds: p.HorizonSeconds, Limit: limitOf(p),
 		Value: p.Value, SlopePerHour: p.SlopePerHour, Evidence: orEmpty(p.Evidence), Model: p.Model, State: p.State, Explanation: p.Explanation,
-		Opened: p.Opened, Said: p.Said,
+		Opened: p.Opened, FirstProbability: p.FirstProbability,
 	}
 	out.EtaP10, out.EtaP50, out.EtaP90 = orZero(p.ETAP10), orZero(p.ETAP50), orZero(p.ETAP90)
 	if p.Sentence != nil {
@@ -504,11 +508,11 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	if !slices.Contains(d.states, a.State) {
 		return nil, problem{
 			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State),
-			"Somebody else may have decided already; read it again.",
+			"Someone else may have decided already; read the action again.",
 		}
 	}
 	if s.deps.Publisher == nil {
-		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot act.", "Run a role with the bus."}
+		return nil, problem{http.StatusServiceUnavailable, "read_only", "This console cannot publish intents.", "Run a role that has the bus."}
 	}
 	key := cmp.Or(r.Params.IdempotencyKey, time.Now().Format(time.RFC3339Nano))
 	intent := schemas.Intent{
@@ -537,7 +541,7 @@ func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apig
 	)
 	if !ok {
 		return nil, problem{
-			http.StatusServiceUnavailable, "too_many_streams", "There are too many readers of the live stream.",
+			http.StatusServiceUnavailable, "too_many_streams", "Too many clients read the live stream.",
 			"Close other pages, or raise api.max_streams.",
 		}
 	}

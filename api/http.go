@@ -95,7 +95,7 @@ func (s *Server) build() (*fiber.App, error) {
 		root.Post(path, s.authenticate, s.admins, mount(s.strip(h)))
 		root.All(path, func(c *fiber.Ctx) error {
 			c.Set("Allow", http.MethodPost)
-			return problem{http.StatusMethodNotAllowed, "no_route", c.Method() + " has no meaning here.", "Use POST."}
+			return problem{http.StatusMethodNotAllowed, "no_route", c.Method() + " is not allowed here.", "Use POST."}
 		})
 	}
 	v1 := root.Group("/api/v1")
@@ -168,7 +168,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 		p = problem{http.StatusServiceUnavailable, "timeout", "The answer took too long.", "Ask for less, or try again."}
 	default:
 		s.log.Error("request failed", "method", c.Method(), "route", c.Route().Path, "error", err)
-		p = problem{http.StatusInternalServerError, "internal", "The request could not be answered.", "The log of the server has the reason."}
+		p = problem{http.StatusInternalServerError, "internal", "The request could not be answered.", "See the log of the server."}
 	}
 	c.Set("Cache-Control", "no-store")
 	body := p.body()
@@ -201,7 +201,7 @@ func (s *Server) host(c *fiber.Ctx) error {
 		return c.Next()
 	}
 	return problem{
-		http.StatusMisdirectedRequest, "unknown_host", "This server does not go by the name of the request.",
+		http.StatusMisdirectedRequest, "unknown_host", "This server does not answer to the host name of the request.",
 		"Add the name to api.hosts, or use the address.",
 	}
 }
@@ -249,8 +249,8 @@ func (s *Server) authenticate(c *fiber.Ctx) error {
 	if id == nil {
 		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
 		return problem{
-			http.StatusUnauthorized, "login_needed", "Nobody is logged in.",
-			"Open the address that the server printed when it started, or send a token.",
+			http.StatusUnauthorized, "login_needed", "The request has no valid session or token.",
+			"Open the address that Auspex printed at start, or send a token.",
 		}
 	}
 	if id.session != "" {
@@ -315,7 +315,7 @@ func (s *Server) admins(c *fiber.Ctx) error {
 // may returns a problem unless the caller has a permission.
 func may(ctx context.Context, permission string) error {
 	if p := Caller(ctx); !p.May(permission) {
-		return problem{http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the right %q.", p.Name, permission), "An admin can grant it."}
+		return problem{http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the permission %q.", p.Name, permission), "An admin can grant it."}
 	}
 	return nil
 }
@@ -408,22 +408,22 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	)
 	m.seconds = prometheus.NewHistogramVec(
 		prometheus.HistogramOpts{
-			Name: "auspex_api_request_duration_seconds", Help: "How long requests took, streams left out.",
+			Name: "auspex_api_request_duration_seconds", Help: "Duration of requests, streams excluded.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 3, 9),
 		},
 		[]string{"route"},
 	)
 	m.logins = prometheus.NewCounterVec(
-		prometheus.CounterOpts{Name: "auspex_api_logins_total", Help: "Tries to log in, by result."}, []string{"result"},
+		prometheus.CounterOpts{Name: "auspex_api_logins_total", Help: "Login attempts, by result."}, []string{"result"},
 	)
 	m.intents = prometheus.NewCounterVec(
 		prometheus.CounterOpts{Name: "auspex_api_intents_total", Help: "Intents put on the bus, by verb."}, []string{"verb"},
 	)
 	m.refresh = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "auspex_api_refresh_errors_total", Help: "Times that the current state could not be read.",
+		Name: "auspex_api_refresh_errors_total", Help: "Failed reads of the current state.",
 	})
 	m.listen = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "auspex_api_subscribe_errors_total", Help: "Times that the bus could not be read for the live stream.",
+		Name: "auspex_api_subscribe_errors_total", Help: "Failed reads of the bus for the live stream.",
 	})
 	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read.",

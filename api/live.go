@@ -57,7 +57,7 @@ type live struct {
 	changed  map[string]bool // topics to tell the stream
 	readAt   time.Time
 	loadedAt time.Time
-	toldAt   time.Time
+	sentAt   time.Time
 }
 
 func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
@@ -196,7 +196,7 @@ func (l *live) run(ctx context.Context) {
 		case <-tick.C:
 			if err := l.refresh(ctx); err != nil && ctx.Err() == nil {
 				l.meter.refresh.Inc()
-				l.deps.Log.Warn("current state could not be refreshed", "error", err)
+				l.deps.Log.Warn("cannot refresh the current state", "error", err)
 			}
 		}
 	}
@@ -205,12 +205,12 @@ func (l *live) run(ctx context.Context) {
 // listen marks what a topic changes. A bus that fails is tried again.
 func (l *live) listen(ctx context.Context, topic string) {
 	_ = bus.Follow(ctx, l.deps.Subscriber, bus.Subscription{Topic: topic, FromNewest: true}, l.deps.Log, func(_ context.Context, msgs []bus.Message) error {
-		l.heard(topic, msgs)
+		l.onMessages(topic, msgs)
 		return nil
 	}, func(error) { l.meter.listen.Inc() }) // a bus that is closed has nothing more to say
 }
 
-func (l *live) heard(topic string, msgs []bus.Message) {
+func (l *live) onMessages(topic string, msgs []bus.Message) {
 	l.pending.Lock()
 	defer l.pending.Unlock()
 	switch topic {
@@ -243,10 +243,10 @@ func (l *live) heard(topic string, msgs []bus.Message) {
 // once a second.
 func (l *live) refresh(ctx context.Context) error {
 	now := time.Now()
-	if now.Sub(l.toldAt) < 900*time.Millisecond {
+	if now.Sub(l.sentAt) < 900*time.Millisecond {
 		return nil
 	}
-	l.toldAt = now
+	l.sentAt = now
 	l.pending.Lock()
 	lists := slices.Collect(maps.Keys(l.dirty))
 	topics := slices.Sorted(maps.Keys(l.changed))
@@ -394,6 +394,6 @@ func (l *live) freshen(ctx context.Context) {
 	}
 	if err := l.read(ctx); err != nil {
 		l.meter.refresh.Inc()
-		l.deps.Log.Warn("readings could not be refreshed", "error", err)
+		l.deps.Log.Warn("cannot refresh readings", "error", err)
 	}
 }

@@ -214,7 +214,7 @@ func TestThePaletteFindsADeviceByWhatIsOnItsSticker(t *testing.T) {
 		"the address of the name",
 		`location.pathname.endsWith('/servers/gpu-r02-05') && document.querySelector('h1.mono')?.textContent === 'gpu-r02-05'`,
 	)
-	if e := p.said(); len(e) > 0 {
+	if e := p.console(); len(e) > 0 {
 		t.Errorf("the console said %q", e)
 	}
 }

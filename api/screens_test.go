@@ -62,8 +62,8 @@ func (w *world) behind(t *testing.T) (*world, *front) {
 	return &seen, f
 }
 
-// tell puts a change on the bus without changing anything.
-func (w *world) tell(t *testing.T, topic string) {
+// publish puts a change on the bus without changing anything.
+func (w *world) publish(t *testing.T, topic string) {
 	t.Helper()
 	if err := w.bus.Publish(t.Context(), bus.Message{Topic: topic, Key: "x", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
@@ -76,36 +76,36 @@ func TestABlockThatCannotBeReadSaysSo(t *testing.T) {
 	browser := browsertest.Chromium(t)
 	w, f := start(t, true).behind(t)
 	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
-	says := func(text string) {
+	shows := func(text string) {
 		t.Helper()
 		p.wait(text, fmt.Sprintf("document.querySelector('main').innerText.includes(%q)", text))
 	}
 
 	f.fails.Store(&failure{"/api/v1/predictions", http.StatusForbidden, `{"status":403,"detail":"no"}`})
 	p.visit(w.base + "predictions")
-	says("You may not see this")
-	says("An admin can grant it")
+	shows("You have no access to this")
+	shows("An admin can grant access")
 
 	f.fails.Store(&failure{
 		"/api/v1/predictions", http.StatusInternalServerError,
-		`{"status":500,"detail":"The store is closed.","hint":"The log of the server has the reason."}`,
+		`{"status":500,"detail":"The store is closed.","hint":"See the log of the server."}`,
 	})
 	p.visit(w.base + "predictions")
-	says("Could not load: The store is closed.")
-	says("The log of the server has the reason.")
+	shows("Could not load: The store is closed.")
+	shows("See the log of the server.")
 	f.fails.Store(nil)
 	p.eval(`[...document.querySelectorAll('main .note .btn')].find((b) => b.textContent === 'Try again').click(); ''`)
 	p.wait("predictions after a second try", `document.querySelectorAll('.predictions-grid tbody tr').length > 1`)
 
 	p.visit(w.base + "incidents")
 	f.fails.Store(&failure{"/api/v1/incidents", http.StatusInternalServerError, `{"status":500,"detail":"no"}`})
-	w.tell(t, schemas.TopicIncidents)
+	w.publish(t, schemas.TopicIncidents)
 	p.wait("the list is marked as old", `document.querySelector('.stale-line')`)
 	if rows := p.eval(`String(document.querySelectorAll('tbody tr').length)`); rows == "0" {
 		t.Error("what was shown is gone")
 	}
 	f.fails.Store(nil)
-	w.tell(t, schemas.TopicIncidents)
+	w.publish(t, schemas.TopicIncidents)
 	p.wait("the mark goes with the next answer", `!document.querySelector('.stale-line')`)
 
 	f.fails.Store(&failure{"/api/", http.StatusBadGateway, `<html>Bad Gateway</html>`})
@@ -133,7 +133,7 @@ func TestAConflictIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.eval(`document.querySelector('dialog.ask .primary').click(); ''`)
-	p.wait("why it was not done", `/is cancelled.*read it again/s.test(document.querySelector('dialog.ask [role=alert]')?.innerText ?? '')`)
+	p.wait("why it was not done", `/is cancelled.*read the action again/s.test(document.querySelector('dialog.ask [role=alert]')?.innerText ?? '')`)
 }
 
 // TestActionsShowWhatTheyMayTake holds the cells of the budgets, the ladder of
@@ -209,8 +209,8 @@ func TestForecastCrossesWhereTheAPISays(t *testing.T) {
 		t.Errorf("p50 stands at %.3f of the way from p10 to p90, want 7/20 (%s)", share, got)
 	}
 	ahead := p.eval(`['p10', 'p50', 'p90'].map((level) => drawn.findLast(([text]) => text.startsWith(level + ' '))[0]).join(', ')`)
-	said := 0
-	if _, err := fmt.Sscanf(ahead, "p10 %d min", &said); err != nil || said > 14 || said < 13-int(math.Ceil(time.Since(began).Minutes())) {
+	minutes := 0
+	if _, err := fmt.Sscanf(ahead, "p10 %d min", &minutes); err != nil || minutes > 14 || minutes < 13-int(math.Ceil(time.Since(began).Minutes())) {
 		t.Errorf("%s after the start, the crossings say %s", time.Since(began), ahead)
 	}
 }

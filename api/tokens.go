@@ -44,16 +44,16 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 	}
 	if r.Body.ExpiresIn < 0 || r.Body.ExpiresIn > maxTokenLife {
 		return nil, problem{
-			http.StatusBadRequest, "bad_parameter", "expires_in is not in 0 to 100 years.", "It counts seconds; 0 is without end.",
+			http.StatusBadRequest, "bad_parameter", "expires_in is not within 0 to 100 years.", "It is in seconds; 0 means no expiry.",
 		}
 	}
 	plain, t, err := s.access.CreateToken(ctx, r.Body.Name, r.Body.Role, time.Duration(r.Body.ExpiresIn)*time.Second)
 	switch {
 	case errors.Is(err, access.ErrTaken):
-		return nil, problem{http.StatusConflict, "name_taken", "There is a token of this name.", "Choose another name, or revoke that one first."}
+		return nil, problem{http.StatusConflict, "name_taken", "A token with this name exists.", "Choose another name, or revoke that one first."}
 	case errors.Is(err, access.ErrName), errors.Is(err, access.ErrRole):
 		return nil, problem{
-			http.StatusBadRequest, "bad_parameter", "The name or the role of the token cannot be used.",
+			http.StatusBadRequest, "bad_parameter", "The name or role of the token is invalid.",
 			"A name has 1 to 64 letters, digits and . _ @ -; the OpenAPI document lists the roles.",
 		}
 	case err != nil:

@@ -44,7 +44,7 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 		}
 	}
 	if s.deps.Audit == nil {
-		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role with the relational store."}
+		return nil, problem{http.StatusServiceUnavailable, "no_audit", "This console has no audit.", "Ask a role that has the relational store."}
 	}
 	rows, err := s.deps.Audit.List(ctx, before, n+1)
 	if err != nil {
@@ -75,9 +75,9 @@ func auditRow(r audit.Row) apigen.AuditRow {
 }
 
 const (
-	recordSpan = 90 * 24 * time.Hour
-	saidBins   = 5
-	maxRecord  = 20 // pages of maxPage that are counted
+	recordSpan      = 90 * 24 * time.Hour
+	probabilityBins = 5
+	maxRecord       = 20 // pages of maxPage that are counted
 )
 
 // GetPredictionRecord implements the operation getPredictionRecord.
@@ -116,15 +116,15 @@ func pages[T any](list func(records.Filter) ([]T, string, error), since time.Tim
 
 // record counts how predictions ended, and which failures none had told of.
 func record(since time.Time, predictions []schemas.Prediction, incidents []schemas.Incident) apigen.PredictionRecord {
-	out := apigen.PredictionRecord{Since: since, Said: make([]apigen.Said, saidBins)}
-	for k := range out.Said {
-		out.Said[k].From, out.Said[k].To = float64(k)/saidBins, float64(k+1)/saidBins
+	out := apigen.PredictionRecord{Since: since, Bins: make([]apigen.ProbabilityBin, probabilityBins)}
+	for k := range out.Bins {
+		out.Bins[k].From, out.Bins[k].To = float64(k)/probabilityBins, float64(k+1)/probabilityBins
 	}
 	var leads []float64
-	told := make(map[string][]schemas.Prediction) // by fault
+	byFault := make(map[string][]schemas.Prediction) // by fault
 	for _, p := range predictions {
-		told[p.Failure] = append(told[p.Failure], p)
-		bin := &out.Said[min(saidBins-1, int(p.Said*saidBins))]
+		byFault[p.Failure] = append(byFault[p.Failure], p)
+		bin := &out.Bins[min(probabilityBins-1, int(p.FirstProbability*probabilityBins))]
 		switch p.State {
 		case schemas.PredictionOpen:
 			out.Open++
@@ -132,12 +132,12 @@ func record(since time.Time, predictions []schemas.Prediction, incidents []schem
 			out.Averted++
 		case schemas.PredictionExpired:
 			out.Expired++
-			if p.Said > 0 {
+			if p.FirstProbability > 0 {
 				bin.Ended++
 			}
 		case schemas.PredictionCameTrue:
 			out.CameTrue++
-			if p.Said > 0 {
+			if p.FirstProbability > 0 {
 				bin.Ended++
 				bin.CameTrue++
 			}
@@ -147,7 +147,7 @@ func record(since time.Time, predictions []schemas.Prediction, incidents []schem
 		}
 	}
 	for _, i := range incidents {
-		if i.MergedInto == "" && slices.Contains(schemas.Foretold, i.RootCause.Fault) && !foretold(i, told[i.RootCause.Fault]) {
+		if i.MergedInto == "" && slices.Contains(schemas.PredictedFaults, i.RootCause.Fault) && !foretold(i, byFault[i.RootCause.Fault]) {
 			out.Missed++
 		}
 	}
@@ -160,8 +160,8 @@ func record(since time.Time, predictions []schemas.Prediction, incidents []schem
 }
 
 // foretold reports whether one of the predictions of a fault stood when it came.
-func foretold(i schemas.Incident, told []schemas.Prediction) bool {
-	return slices.ContainsFunc(told, func(p schemas.Prediction) bool {
+func foretold(i schemas.Incident, byFault []schemas.Prediction) bool {
+	return slices.ContainsFunc(byFault, func(p schemas.Prediction) bool {
 		stood := p.State == schemas.PredictionOpen || p.State == schemas.PredictionCameTrue || p.Time.After(i.Opened)
 		return stood && !p.Opened.After(i.Opened) && (p.Resource == i.RootCause.Resource || slices.Contains(i.Affected, p.Resource))
 	})

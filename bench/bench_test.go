@@ -193,21 +193,21 @@ func TestFramesCarryWhatTheGeneratorMade(t *testing.T) {
 func TestKernelPeer(t *testing.T) {
 	dir := t.TempDir()
 	orders, in := io.Pipe()
-	said, out := io.Pipe()
+	pipe, out := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		ended <- RunPeer(context.Background(), PeerKernel, `{"dir":"`+dir+`","servers":2}`, orders, out)
 		_ = out.Close()
 	}()
-	hear := json.NewDecoder(said)
-	var hello, written, notified KernelTold
-	if err := hear.Decode(&hello); err != nil || hello.URL == "" {
+	receive := json.NewDecoder(pipe)
+	var hello, written, notified KernelReport
+	if err := receive.Decode(&hello); err != nil || hello.URL == "" {
 		t.Fatalf("%+v, %v", hello, err)
 	}
 	if err := json.NewEncoder(in).Encode(KernelOrder{Server: 1, GPU: 3, XID: 79, Detail: "GPU has fallen off the bus."}); err != nil {
 		t.Fatal(err)
 	}
-	if err := hear.Decode(&written); err != nil || written.Resource != GPU(1, 3) || written.Written == 0 {
+	if err := receive.Decode(&written); err != nil || written.Resource != GPU(1, 3) || written.Written == 0 {
 		t.Fatalf("%+v, %v", written, err)
 	}
 	text, err := os.ReadFile(KernelLog(dir, 1))
@@ -238,13 +238,13 @@ func TestKernelPeer(t *testing.T) {
 		_, err := post(`[{"annotations":{"root_cause":"` + GPU(1, 3) + `","fault":"gpu.fallen_off_bus"},"endsAt":"2999-01-01T00:00:00Z"}]`)
 		posted <- err
 	}()
-	if err := hear.Decode(&notified); err != nil {
+	if err := receive.Decode(&notified); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-posted; err != nil {
 		t.Error(err)
 	}
-	want := KernelTold{Resource: GPU(1, 3), Fault: "gpu.fallen_off_bus", Notified: notified.Notified}
+	want := KernelReport{Resource: GPU(1, 3), Fault: "gpu.fallen_off_bus", Notified: notified.Notified}
 	if diff := cmp.Diff(want, notified); diff != "" || notified.Notified < written.Written {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}

@@ -62,7 +62,7 @@ func (o TelemetryOptions) each(f func(device string, wire []byte) error) (t Tall
 }
 
 // fill appends telemetry to a bus on the disk that nobody else has open.
-func fill(ctx context.Context, options []byte, _ *json.Decoder, out *teller) (err error) {
+func fill(ctx context.Context, options []byte, _ *json.Decoder, out *sender) (err error) {
 	var o TelemetryOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return err
@@ -91,11 +91,11 @@ func fill(ctx context.Context, options []byte, _ *json.Decoder, out *teller) (er
 	if err != nil {
 		return fmt.Errorf("fill the bus: %w", err)
 	}
-	return out.tell(t)
+	return out.send(t)
 }
 
 // frames writes what fill would publish.
-func frames(_ context.Context, options []byte, _ *json.Decoder, out *teller) error {
+func frames(_ context.Context, options []byte, _ *json.Decoder, out *sender) error {
 	var o TelemetryOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return err

@@ -22,9 +22,9 @@ type KernelOptions struct {
 	Servers int    `json:"servers"`
 }
 
-// KernelTold is what the peer tells. Times are Unix nanoseconds of its clock,
+// KernelReport is what the peer tells. Times are Unix nanoseconds of its clock,
 // which is that of every process of the machine.
-type KernelTold struct {
+type KernelReport struct {
 	URL string `json:"url,omitempty"` // of the Alertmanager; the first thing told
 
 	Resource string `json:"resource,omitempty"`
@@ -42,7 +42,7 @@ type KernelOrder struct {
 }
 
 // kernel plays hosts, and an Alertmanager.
-func kernel(ctx context.Context, options []byte, in *json.Decoder, out *teller) error {
+func kernel(ctx context.Context, options []byte, in *json.Decoder, out *sender) error {
 	var o KernelOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return err
@@ -63,7 +63,7 @@ func kernel(ctx context.Context, options []byte, in *json.Decoder, out *teller) 
 		_ = srv.Close()
 		<-served
 	}()
-	if err := out.tell(KernelTold{URL: "http://" + l.Addr().String()}); err != nil {
+	if err := out.send(KernelReport{URL: "http://" + l.Addr().String()}); err != nil {
 		return err
 	}
 	for {
@@ -74,13 +74,13 @@ func kernel(ctx context.Context, options []byte, in *json.Decoder, out *teller) 
 			return fmt.Errorf("read order: %w", err)
 		}
 		if order.Server < 0 || order.Server >= o.Servers {
-			return fmt.Errorf("there is no server %d", order.Server)
+			return fmt.Errorf("no server %d", order.Server)
 		}
 		at, err := logs.xid(order)
 		if err != nil {
 			return err
 		}
-		if err := out.tell(KernelTold{Resource: GPU(order.Server, order.GPU), Written: at.UnixNano()}); err != nil {
+		if err := out.send(KernelReport{Resource: GPU(order.Server, order.GPU), Written: at.UnixNano()}); err != nil {
 			return err
 		}
 	}
@@ -140,7 +140,7 @@ func (k *kernelLogs) close() {
 
 // alertmanager answers as Alertmanager's API v2 does, and tells of each firing
 // cause the first time.
-func alertmanager(out *teller) http.Handler {
+func alertmanager(out *sender) http.Handler {
 	seen := make(chan map[string]bool, 1)
 	seen <- map[string]bool{}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -166,7 +166,7 @@ func alertmanager(out *teller) http.Handler {
 				continue
 			}
 			known[cause] = true
-			_ = out.tell(KernelTold{Resource: cause, Notified: now.UnixNano(), Fault: a.Annotations["fault"]})
+			_ = out.send(KernelReport{Resource: cause, Notified: now.UnixNano(), Fault: a.Annotations["fault"]})
 		}
 		seen <- known
 	})

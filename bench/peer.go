@@ -72,8 +72,8 @@ func StartPeer(ctx context.Context, kind string, options any, errw io.Writer) (*
 	return p, nil
 }
 
-// Tell sends a document.
-func (p *Peer) Tell(v any) error {
+// Send sends a document.
+func (p *Peer) Send(v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
 		_, err = p.in.Write(append(b, '\n'))
@@ -81,8 +81,8 @@ func (p *Peer) Tell(v any) error {
 	return err
 }
 
-// Hear reads the next document. It blocks until there is one or the peer ends.
-func (p *Peer) Hear(v any) error {
+// Receive reads the next document. It blocks until there is one or the peer ends.
+func (p *Peer) Receive(v any) error {
 	if err := p.out.Decode(v); err != nil {
 		return fmt.Errorf("read from peer: %w", err)
 	}
@@ -106,7 +106,7 @@ func (p *Peer) Close() error {
 }
 
 // peers are the parts that a peer process can play.
-var peers = map[string]func(ctx context.Context, options []byte, in *json.Decoder, out *teller) error{
+var peers = map[string]func(ctx context.Context, options []byte, in *json.Decoder, out *sender) error{
 	PeerFill: fill, PeerFrames: frames, PeerKernel: kernel, PeerSwitches: switches, PeerStorm: storm,
 }
 
@@ -116,16 +116,16 @@ func RunPeer(ctx context.Context, kind, options string, in io.Reader, out io.Wri
 	if !ok {
 		return fmt.Errorf("no peer %q", kind)
 	}
-	return play(ctx, []byte(options), json.NewDecoder(in), &teller{w: out})
+	return play(ctx, []byte(options), json.NewDecoder(in), &sender{w: out})
 }
 
-// teller writes documents one a line; its methods may be called at the same time.
-type teller struct {
+// sender writes documents one a line; its methods may be called at the same time.
+type sender struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
-func (t *teller) tell(v any) error {
+func (t *sender) send(v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

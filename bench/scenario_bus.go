@@ -142,7 +142,7 @@ func (b *bencher) fillBus(ctx context.Context, o TelemetryOptions, dir string) (
 	if err != nil {
 		return want, err
 	}
-	err = peer.Hear(&want)
+	err = peer.Receive(&want)
 	return want, errors.Join(err, peer.Close())
 }
 

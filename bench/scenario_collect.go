@@ -33,16 +33,16 @@ func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, peer.Close()) }()
-	var told SwitchesTold
-	if err := peer.Hear(&told); err != nil {
+	var report SwitchesReport
+	if err := peer.Receive(&report); err != nil {
 		return res, err
 	}
 	ca := b.path("ca.pem")
-	if err := os.WriteFile(ca, []byte(told.CA), 0o600); err != nil {
+	if err := os.WriteFile(ca, []byte(report.CA), 0o600); err != nil {
 		return res, err
 	}
 	t := schemas.Topology{Version: 1}
-	for i, addr := range told.Addresses {
+	for i, addr := range report.Addresses {
 		t.Resources = append(
 			t.Resources,
 			schemas.Resource{ID: fmt.Sprintf("leaf-r%02d", i+1), Kind: schemas.KindSwitch, Attrs: map[string]string{schemas.AttrGNMIAddress: addr}},
@@ -69,13 +69,13 @@ func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, reader.stop()) }()
-	if err := peer.Hear(&told); err != nil {
+	if err := peer.Receive(&report); err != nil {
 		return res, err
 	}
 	err = reader.await(ctx, patience, "samples", func() bool {
-		return int64(total(s.Metrics, "auspex_collectors_samples_total", "collector", "gnmi")) >= told.Updates
+		return int64(total(s.Metrics, "auspex_collectors_samples_total", "collector", "gnmi")) >= report.Updates
 	})
-	res = meter.Stop(b.name, "updates", told.Updates)
+	res = meter.Stop(b.name, "updates", report.Updates)
 	if err != nil {
 		return res, err
 	}
@@ -83,8 +83,8 @@ func (b *bencher) gnmiIngest(ctx context.Context) (res Result, err error) {
 	if err != nil {
 		return res, err
 	}
-	if got.Samples != told.Updates {
-		return res, fmt.Errorf("%d updates were sent, %d samples are on the bus", told.Updates, got.Samples)
+	if got.Samples != report.Updates {
+		return res, fmt.Errorf("%d updates were sent, %d samples are on the bus", report.Updates, got.Samples)
 	}
 	res.Detail = map[string]any{"switches": o.Switches, "ports": o.Ports, "batches": got.Batches}
 	return res, nil
@@ -191,7 +191,7 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 	}
 	err = reader.await(ctx, patience, "readings", func() bool { return out.readings() >= b.n })
 	res = meter.Stop(b.name, "polls", int64(out.readings()))
-	var said map[string]bool
+	var journal map[string]bool
 	if err == nil {
 		// The script has to be over: what it makes devices say is looked for.
 		err = reader.await(ctx, 15*time.Second, "records of the event logs", func() bool {
@@ -199,23 +199,23 @@ func (b *bencher) poll(ctx context.Context, name, protocol string, set ...string
 				return false
 			}
 			var rerr error
-			said, rerr = logged(fleet.Path(sim.LedgerFile), protocol)
-			return rerr == nil && out.records() >= len(said)
+			journal, rerr = logged(fleet.Path(sim.LedgerFile), protocol)
+			return rerr == nil && out.records() >= len(journal)
 		})
 	}
 	if err = errors.Join(err, reader.stop()); err != nil {
-		return res, fmt.Errorf("%w (%d readings, %d records of %d)", err, out.readings(), out.records(), len(said))
+		return res, fmt.Errorf("%w (%d readings, %d records of %d)", err, out.readings(), out.records(), len(journal))
 	}
 	res.Latencies("one reading of one board controller", out.took)
-	res.Detail = map[string]any{"devices": devices, "samples": out.total, "log_records": len(said)}
+	res.Detail = map[string]any{"devices": devices, "samples": out.total, "log_records": len(journal)}
 	if n := total(s.Metrics, "auspex_collectors_errors_total", "", ""); n > 0 {
 		return res, fmt.Errorf("%v readings failed", n)
 	}
 	if len(out.samples) != devices {
 		return res, fmt.Errorf("%d of %d devices gave samples", len(out.samples), devices)
 	}
-	if got := out.records(); got != len(said) {
-		return res, fmt.Errorf("%d records were read, the devices have written %d", got, len(said))
+	if got := out.records(); got != len(journal) {
+		return res, fmt.Errorf("%d records were read, the devices have written %d", got, len(journal))
 	}
 	for device, ns := range out.samples {
 		for _, n := range ns {

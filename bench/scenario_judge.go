@@ -21,7 +21,7 @@ func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	var storm Storm
-	err = peer.Hear(&storm)
+	err = peer.Receive(&storm)
 	if err = errors.Join(err, peer.Close()); err != nil {
 		return res, err
 	}
@@ -164,7 +164,7 @@ func (b *bencher) predictWear(ctx context.Context) (res Result, err error) {
 		"followed_samples": limited, "worn": len(worn), "foretold": found, "others_open": open, "others_withdrawn": withdrawn,
 	}
 	if series := benchServers * GPUsPerServer; found < len(worn) || open > series/100 {
-		return res, fmt.Errorf("of %d worn fans %d were foretold, and %d parts that are well%s", len(worn), found, open, example)
+		return res, fmt.Errorf("of %d worn fans %d were predicted, and %d healthy parts%s", len(worn), found, open, example)
 	}
 	return res, nil
 }

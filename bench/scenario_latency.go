@@ -28,12 +28,12 @@ type hosts struct {
 	mu       sync.Mutex
 	written  map[string]time.Time
 	notified map[string]time.Time
-	heard    chan struct{} // closed when the peer says no more
+	received chan struct{} // closed when the peer says no more
 }
 
 // follow starts everything from the kernel log to the Alertmanager.
 func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
-	h := &hosts{servers: servers, written: map[string]time.Time{}, notified: map[string]time.Time{}, heard: make(chan struct{})}
+	h := &hosts{servers: servers, written: map[string]time.Time{}, notified: map[string]time.Time{}, received: make(chan struct{})}
 	logs := b.path("kmsg")
 	file, err := b.inventory(Topology(servers, logs))
 	if err != nil {
@@ -42,11 +42,11 @@ func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
 	if h.peer, err = StartPeer(ctx, PeerKernel, KernelOptions{Dir: logs, Servers: servers}, b.err); err != nil {
 		return nil, err
 	}
-	var told KernelTold
-	if err = h.peer.Hear(&told); err != nil {
+	var report KernelReport
+	if err = h.peer.Receive(&report); err != nil {
 		return nil, errors.Join(err, h.peer.Close())
 	}
-	h.s, err = b.product("inventory.file="+file, "collectors.kmsg={}", "notify.alertmanagers=[{url: "+told.URL+"}]")
+	h.s, err = b.product("inventory.file="+file, "collectors.kmsg={}", "notify.alertmanagers=[{url: "+report.URL+"}]")
 	if err != nil {
 		return nil, errors.Join(err, h.peer.Close())
 	}
@@ -54,7 +54,7 @@ func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
 	if h.live, err = b.start(ctx, s, s.Components("state", "bus", "process", "correlate", "predict", "control", "collect")...); err != nil {
 		return nil, errors.Join(err, h.peer.Close())
 	}
-	go h.hear()
+	go h.receive()
 	err = h.await(ctx, 30*time.Second, "the first line of each kernel log", func() bool {
 		return total(s.Metrics, "auspex_collectors_kmsg_records_total", "", "") >= float64(servers)
 	})
@@ -64,12 +64,12 @@ func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
 	return h, nil
 }
 
-// hear notes what the peer tells until it ends.
-func (h *hosts) hear() {
-	defer close(h.heard)
+// receive notes what the peer tells until it ends.
+func (h *hosts) receive() {
+	defer close(h.received)
 	for {
-		var t KernelTold
-		if h.peer.Hear(&t) != nil {
+		var t KernelReport
+		if h.peer.Receive(&t) != nil {
 			return
 		}
 		h.mu.Lock()
@@ -85,7 +85,7 @@ func (h *hosts) hear() {
 
 func (h *hosts) close() error {
 	err := errors.Join(h.peer.Close(), h.stop())
-	<-h.heard
+	<-h.received
 	return err
 }
 
@@ -128,8 +128,8 @@ func (h *hosts) give(ctx context.Context, orders []KernelOrder, every time.Durat
 				return h.err
 			}
 		}
-		if err := h.peer.Tell(o); err != nil {
-			return fmt.Errorf("tell peer: %w", err)
+		if err := h.peer.Send(o); err != nil {
+			return fmt.Errorf("write to peer: %w", err)
 		}
 	}
 	return nil
@@ -256,7 +256,7 @@ func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
 	h.mu.Unlock()
 	ds, missing := h.took(notified)
 	if len(missing) > 0 {
-		return res, errors.Join(err, fmt.Errorf("%d of %d lines were told to Alertmanager; missing %v", len(ds), len(orders), missing))
+		return res, errors.Join(err, fmt.Errorf("%d of %d lines reached Alertmanager; missing %v", len(ds), len(orders), missing))
 	}
 	if err != nil {
 		return res, err

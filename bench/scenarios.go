@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options, names []string, out, errw io.Writer) er
 	}
 	for _, name := range names {
 		if !slices.Contains(Scenarios(), name) {
-			return fmt.Errorf("%w: there is no scenario %q; there are %s", usage.Err, name, strings.Join(Scenarios(), ", "))
+			return fmt.Errorf("%w: unknown scenario %q; known are %s", usage.Err, name, strings.Join(Scenarios(), ", "))
 		}
 	}
 	if len(names) == 1 {

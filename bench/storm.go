@@ -36,7 +36,7 @@ type StormFault struct {
 	Events   []string `json:"events"`
 }
 
-func storm(_ context.Context, options []byte, _ *json.Decoder, out *teller) error {
+func storm(_ context.Context, options []byte, _ *json.Decoder, out *sender) error {
 	var o StormOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return err
@@ -44,7 +44,7 @@ func storm(_ context.Context, options []byte, _ *json.Decoder, out *teller) erro
 	if o.Servers < 1 {
 		return fmt.Errorf("%d servers are too few", o.Servers)
 	}
-	return out.tell(NewStorm(o))
+	return out.send(NewStorm(o))
 }
 
 type stormMaker struct {
@@ -97,8 +97,8 @@ func (m *stormMaker) begin(fault, resource string) {
 	m.fault = &m.s.Faults[len(m.s.Faults)-1]
 }
 
-// say adds an event some milliseconds after the fault began.
-func (m *stormMaker) say(after int, ev schemas.Event) {
+// emit adds an event some milliseconds after the fault began.
+func (m *stormMaker) emit(after int, ev schemas.Event) {
 	m.n++
 	ev.ID = "e" + strconv.Itoa(m.n)
 	ev.Time = m.at.Add(time.Duration(after+m.rng.IntN(80)) * time.Millisecond)
@@ -114,7 +114,7 @@ func (m *stormMaker) feedLoss(rack, servers int) {
 	m.begin("power.feed_loss", pdu)
 	for i := rack * ServersPerRack; i < min((rack+1)*ServersPerRack, servers); i++ {
 		for p := range psusPerServer / 2 {
-			m.say(0, schemas.Event{
+			m.emit(0, schemas.Event{
 				Source: schemas.SourceRedfish, Resource: fmt.Sprintf("%s/psu%d", Server(i), p), Type: schemas.EventPSUInputLost,
 				Severity: schemas.SeverityError, State: schemas.StateRaised,
 				Message: "Power supply has lost its input.",
@@ -131,14 +131,14 @@ func (m *stormMaker) xid(after, server, gpu, code int, s schemas.Severity, text,
 	if job != "" {
 		ev.SetAttr("workload", job)
 	}
-	m.say(after, ev)
+	m.emit(after, ev)
 }
 
 func (m *stormMaker) gpuLost(server, gpu int) {
 	m.begin("gpu.fallen_off_bus", GPU(server, gpu))
 	m.xid(0, server, gpu, 79, schemas.SeverityCritical, "GPU has fallen off the bus.", "")
 	m.xid(90, server, gpu, 154, schemas.SeverityCritical, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", "")
-	m.say(4000, schemas.Event{
+	m.emit(4000, schemas.Event{
 		Source: schemas.SourceDCGM, Resource: GPU(server, gpu), Type: schemas.EventGPUMissing, Severity: schemas.SeverityCritical,
 		State: schemas.StateRaised, Message: "GPU is not listed any more.",
 	})
@@ -160,7 +160,7 @@ func (m *stormMaker) jobCrash(rack, servers int) {
 			m.xid(600, i, g, 45, schemas.SeverityWarning, "Ch 00000008", job)
 		}
 	}
-	m.say(2500, schemas.Event{
+	m.emit(2500, schemas.Event{
 		Source: schemas.SourceScheduler, Resource: job, Type: schemas.EventWorkloadFailed, Code: "139", Severity: schemas.SeverityError,
 		Message: "FAILED",
 	})
@@ -170,11 +170,11 @@ func (m *stormMaker) jobCrash(rack, servers int) {
 func (m *stormMaker) cable(server int) {
 	port := fmt.Sprintf("leaf-r%02d/Ethernet%d", server/ServersPerRack+1, server%ServersPerRack*nicsPerServer+1)
 	m.begin("network.link_failure", port)
-	m.say(0, schemas.Event{
+	m.emit(0, schemas.Event{
 		Source: schemas.SourceGNMI, Resource: port, Type: schemas.EventPortDown, Severity: schemas.SeverityError, State: schemas.StateRaised,
 		Message: "UP to DOWN",
 	})
-	m.say(20, schemas.Event{
+	m.emit(20, schemas.Event{
 		Source: schemas.SourceKmsg, Resource: Server(server) + "/nic0", Type: schemas.EventNICDown, Severity: schemas.SeverityError,
 		State: schemas.StateRaised, Message: "Link is down",
 	})
@@ -182,7 +182,7 @@ func (m *stormMaker) cable(server int) {
 
 func (m *stormMaker) noise(server int) {
 	m.fault = nil
-	m.say(m.rng.IntN(60_000), schemas.Event{
+	m.emit(m.rng.IntN(60_000), schemas.Event{
 		Source: schemas.SourceIPMI, Resource: Server(server), Type: schemas.EventBMCEvent, Code: "Session", Severity: schemas.SeverityInfo,
 		Message: "Session Audit: user logged in",
 	})

@@ -33,9 +33,9 @@ type SwitchesOptions struct {
 	Ports    int   `json:"ports"` // of a switch
 }
 
-// SwitchesTold is what the peer tells: where it listens, then how many updates
+// SwitchesReport is what the peer tells: where it listens, then how many updates
 // each switch has sent when the last has sent all.
-type SwitchesTold struct {
+type SwitchesReport struct {
 	Addresses []string `json:"addresses,omitempty"`
 	CA        string   `json:"ca,omitempty"` // PEM
 	Updates   int64    `json:"updates,omitempty"`
@@ -50,7 +50,7 @@ type flood struct {
 	done chan struct{}
 }
 
-func switches(ctx context.Context, options []byte, in *json.Decoder, out *teller) error {
+func switches(ctx context.Context, options []byte, in *json.Decoder, out *sender) error {
 	var o SwitchesOptions
 	if err := json.Unmarshal(options, &o); err != nil {
 		return err
@@ -62,7 +62,7 @@ func switches(ctx context.Context, options []byte, in *json.Decoder, out *teller
 	if err != nil {
 		return err
 	}
-	told := SwitchesTold{CA: string(ca)}
+	report := SwitchesReport{CA: string(ca)}
 	var left, sent atomic.Int64
 	left.Store(int64(o.Switches))
 	done := make(chan struct{})
@@ -81,16 +81,16 @@ func switches(ctx context.Context, options []byte, in *json.Decoder, out *teller
 			_ = g.Serve(l)
 		}()
 		defer func() { g.Stop(); <-served }()
-		told.Addresses = append(told.Addresses, l.Addr().String())
+		report.Addresses = append(report.Addresses, l.Addr().String())
 	}
-	if err := out.tell(told); err != nil {
+	if err := out.send(report); err != nil {
 		return err
 	}
 	ctx, cancel := until(ctx, in)
 	defer cancel()
 	select {
 	case <-done:
-		if err := out.tell(SwitchesTold{Updates: sent.Load()}); err != nil {
+		if err := out.send(SwitchesReport{Updates: sent.Load()}); err != nil {
 			return err
 		}
 		<-ctx.Done()

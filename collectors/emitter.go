@@ -70,7 +70,7 @@ func (e *emitter) skipped(n int) {
 func (e *emitter) refused(n int) {
 	e.r.metrics.dropped.WithLabelValues(e.inst.collector).Add(float64(n))
 	e.r.log.Warn(
-		"device has too many series; the rest is left out", "collector", e.inst.collector, "device", e.inst.target.ID, "limit", maxSeries,
+		"device has too many series; dropping the rest", "collector", e.inst.collector, "device", e.inst.target.ID, "limit", maxSeries,
 	)
 }
 
@@ -94,7 +94,7 @@ func (e *emitter) hold(ctx context.Context, b *auspexv1.Batch) error {
 	if wait <= 0 {
 		return nil
 	}
-	e.r.log.Warn("device floods; it is read more slowly", "collector", e.inst.collector, "device", e.inst.target.ID)
+	e.r.log.Warn("device floods; reading it more slowly", "collector", e.inst.collector, "device", e.inst.target.ID)
 	e.r.metrics.held.WithLabelValues(e.inst.collector).Add(wait.Seconds())
 	return run.Sleep(ctx, wait)
 }
@@ -198,7 +198,7 @@ func (e *emitter) send(ctx context.Context, topic string, b *auspexv1.Batch) err
 		hopeless := errors.Is(err, bus.ErrTooLarge)
 		e.r.metrics.busErrors.WithLabelValues(name, topic).Inc()
 		if hopeless || attempt == 0 && !errors.Is(err, spool.ErrAway) {
-			e.r.log.Warn("bus refused a batch", "collector", name, "device", b.Device, "topic", topic, "bytes", len(value), "error", err)
+			e.r.log.Warn("bus rejected a batch", "collector", name, "device", b.Device, "topic", topic, "bytes", len(value), "error", err)
 		}
 		if hopeless || topic == schemas.TopicTelemetry && (errors.Is(err, spool.ErrAway) || time.Since(began) > e.r.cfg.TelemetryPatience) {
 			e.r.metrics.dropped.WithLabelValues(name).Add(float64(sampleCount(b)))

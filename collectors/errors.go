@@ -16,12 +16,12 @@ var (
 	// ErrAuth says that the device refused the credentials.
 	ErrAuth = errors.New("credentials refused")
 	// ErrProtocol says that the device's answer could not be understood.
-	ErrProtocol = errors.New("answer not understood")
+	ErrProtocol = errors.New("malformed answer")
 
 	errPanic = errors.New("panic")
 	// errState says that our own store of positions failed, which is no fault of a
 	// device and no loss of contact with it.
-	errState = errors.New("positions cannot be read or kept")
+	errState = errors.New("cannot read or store positions")
 )
 
 // errorKind names an error in a metric label, out of a small closed set.

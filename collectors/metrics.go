@@ -54,20 +54,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		events:  counter("events_total", "Events in acknowledged batches.", "collector"),
 		errors:  counter("errors_total", "Runs that ended with an error, by kind of error.", "collector", "kind"),
 		retries: counter("retries_total", "Runs that began after an error.", "collector"),
-		skipped: counter("scrapes_skipped_total", "Readings left out because the one before took too long.", "collector"),
+		skipped: counter("scrapes_skipped_total", "Readings skipped because the previous one took too long.", "collector"),
 		dropped: counter(
-			"samples_dropped_total", "Samples given up because the bus did not take them in time, or because their device has too many series.",
+			"samples_dropped_total", "Samples dropped because the bus did not take them in time or their device has too many series.",
 			"collector",
 		),
 		lostEvents: counter("events_lost_total", "Events that no bus can carry.", "collector"),
 		held: counter(
-			"flood_wait_seconds_total", "Time that devices were made to wait because they said more than their share.", "collector",
+			"flood_wait_seconds_total", "Time that devices waited because they exceeded their rate.", "collector",
 		),
-		hung:        counter("hung_total", "Collectors that did not return in time when they had to end.", "collector"),
-		busErrors:   counter("publish_errors_total", "Attempts to publish that the bus refused.", "collector", "topic"),
+		hung:        counter("hung_total", "Collectors that did not stop in time.", "collector"),
+		busErrors:   counter("publish_errors_total", "Attempts to publish that the bus rejected.", "collector", "topic"),
 		busWait:     counter("publish_seconds_total", "Time that collectors have waited for the bus.", "collector", "topic"),
 		lastSuccess: gauge("last_success_timestamp_seconds", "When a device last answered, Unix time.", "collector"),
 		targets:     gauge("targets", "Devices that are read.", "collector"),
-		lost:        gauge("targets_lost", "Devices that have been told as unreachable.", "collector"),
+		lost:        gauge("targets_lost", "Devices reported as unreachable.", "collector"),
 	}
 }

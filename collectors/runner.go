@@ -174,7 +174,7 @@ func (r *Runner) left() {
 		case <-inst.done:
 		default:
 			r.metrics.hung.WithLabelValues(k.collector).Inc()
-			r.log.Error("collector does not end and is left behind", "collector", k.collector, "device", k.device)
+			r.log.Error("collector does not stop and is abandoned", "collector", k.collector, "device", k.device)
 		}
 	}
 }
@@ -374,7 +374,7 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 			return
 		}
 		if err == nil {
-			err = errors.New("collector ended without a reason")
+			err = errors.New("collector ended without an error")
 		}
 		kind := errorKind(err)
 		r.metrics.errors.WithLabelValues(inst.collector, kind).Inc()

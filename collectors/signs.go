@@ -197,7 +197,7 @@ func whyBlind(configs map[string]Config, s Sign) string {
 			why = append(why, fmt.Sprintf("no attribute %s for collectors.%s", e.Attr, name))
 		case configured:
 			if d, err := Lookup(name); err == nil && slices.Contains(evidence(d).Signs, s) {
-				why = append(why, fmt.Sprintf("collectors.%s is told not to", name))
+				why = append(why, fmt.Sprintf("collectors.%s is set not to", name))
 			}
 		}
 	}

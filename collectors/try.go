@@ -30,12 +30,12 @@ func Try(ctx context.Context, c Config, target schemas.Resource, s Settings) err
 	out := &listener{stop: stop}
 	err = contain(reading, reader, out, s.Log)
 	switch {
-	case out.heard.Load():
+	case out.received.Load():
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == nil:
-		return errors.New("collector ended without a reason")
+		return errors.New("collector ended without an error")
 	}
 	return err
 }
@@ -45,8 +45,8 @@ type atOnce struct{}
 
 // listener ends the reading at the first sign of life.
 type listener struct {
-	stop  context.CancelFunc
-	heard atomic.Bool
+	stop     context.CancelFunc
+	received atomic.Bool
 }
 
 // Emit implements [Emitter].
@@ -56,7 +56,7 @@ func (l *listener) Emit(ctx context.Context, _ *auspexv1.Batch) error {
 }
 
 func (l *listener) contact() {
-	l.heard.Store(true)
+	l.received.Store(true)
 	l.stop()
 }
 

@@ -68,7 +68,7 @@ func (c *Controller) report(ctx context.Context) {
 		err = c.d.Records.PutBudgets(ctx, b)
 	}
 	if err != nil && ctx.Err() == nil {
-		c.d.Log.Warn("budgets were not written", "error", err)
+		c.d.Log.Warn("cannot write budgets", "error", err)
 	}
 }
 

@@ -94,14 +94,14 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 		goes, waits := verdict(a.Rails)
 		switch {
 		case r.Person:
-			become(&a, schemas.ActionProposed, messages.Say(messages.ForPerson, nil))
+			become(&a, schemas.ActionProposed, messages.New(messages.ForPerson, nil))
 		case !goes && !waits:
 			become(&a, schemas.ActionRefused, blockedBy(a.Rails))
 		case k.Mode == schemas.ModeObserve:
-			become(&a, schemas.ActionProposed, messages.Say(messages.ObservedOnly, nil))
+			become(&a, schemas.ActionProposed, messages.New(messages.ObservedOnly, nil))
 		default:
-			state, said := c.plan(ctx, k, a)
-			become(&a, state, said)
+			state, sentence := c.plan(ctx, k, a)
+			become(&a, state, sentence)
 		}
 		if err := c.save(ctx, k, &a, r, time.Time{}, "propose"); err != nil {
 			return err
@@ -111,36 +111,36 @@ func (c *Controller) propose(ctx context.Context, k *climb, p policy.Policy) err
 }
 
 // plan asks the driver what it would do; state is proposed, or refused where it cannot.
-func (c *Controller) plan(ctx context.Context, k *climb, a schemas.Action) (state string, said schemas.Sentence) {
+func (c *Controller) plan(ctx context.Context, k *climb, a schemas.Action) (state string, sentence schemas.Sentence) {
 	rem, ok := c.d.Remediators[a.Kind]
 	if !ok {
 		return schemas.ActionRefused, noDriver(a.Kind)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	defer cancel()
-	said, err := rem.Plan(ctx, step(k, a, c.d.Now()))
+	sentence, err := rem.Plan(ctx, step(k, a, c.d.Now()))
 	if err != nil {
 		return schemas.ActionRefused, messages.Error(err)
 	}
-	return schemas.ActionProposed, said
+	return schemas.ActionProposed, sentence
 }
 
 func noDriver(kind string) schemas.Sentence {
-	return messages.Say(messages.NoDriver, messages.Args{"kind": kind})
+	return messages.New(messages.NoDriver, messages.Args{"kind": kind})
 }
 
 // become sets the state of an action and what it says of it.
-func become(a *schemas.Action, state string, said schemas.Sentence) {
-	a.State, a.Detail, a.DetailSentence = state, messages.Text(said), nil
-	if said.ID != "" {
-		a.DetailSentence = &said
+func become(a *schemas.Action, state string, sentence schemas.Sentence) {
+	a.State, a.Detail, a.DetailSentence = state, messages.Text(sentence), nil
+	if sentence.ID != "" {
+		a.DetailSentence = &sentence
 	}
 }
 
 // verified ends an action that did what it should, with the proof.
-func verified(a *schemas.Action, saw schemas.Sentence) {
+func verified(a *schemas.Action, observed schemas.Sentence) {
 	become(a, schemas.ActionDone, schemas.Sentence{})
-	a.VerifiedBy, a.VerifiedSentence = messages.Text(saw), &saw
+	a.VerifiedBy, a.VerifiedSentence = messages.Text(observed), &observed
 }
 
 // rung does one rung, with its attempts, and returns the last of them; done is
@@ -196,7 +196,7 @@ func (c *Controller) pause(ctx context.Context, d time.Duration) error {
 func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *schemas.Action, r policy.Rung) error {
 	if r.Person {
 		if a.State == "" {
-			become(a, schemas.ActionProposed, messages.Say(messages.ForPerson, nil))
+			become(a, schemas.ActionProposed, messages.New(messages.ForPerson, nil))
 			rails, err := c.check(ctx, k, p, a.Rung, false)
 			if err != nil {
 				return err
@@ -213,7 +213,7 @@ func (c *Controller) advance(ctx context.Context, k *climb, p policy.Policy, a *
 		}
 	case schemas.ActionRunning:
 		// The process ended between the decision and the answer: look, do not send.
-		become(a, schemas.ActionVerifying, messages.Say(messages.Resumed, nil))
+		become(a, schemas.ActionVerifying, messages.New(messages.Resumed, nil))
 		if err := c.save(ctx, k, a, r, time.Time{}, "observe"); err != nil {
 			return err
 		}
@@ -240,8 +240,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		c.mu.Unlock()
 	}()
 	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
-	end := func(state string, said schemas.Sentence, verb string) (bool, error) {
-		become(a, state, said)
+	end := func(state string, sentence schemas.Sentence, verb string) (bool, error) {
+		become(a, state, sentence)
 		return false, c.save(ctx, k, a, r, time.Time{}, verb)
 	}
 	deadline := a.Created.Add(c.cfg.ApproveWithin)
@@ -260,16 +260,16 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			approved, a.Actor = true, who
 		case verbCancel:
 			a.Actor = who
-			return end(schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": who}), verb)
+			return end(schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": who}), verb)
 		case verbDryRun:
-			said := c.tried(ctx, k, *a)
-			shown, tried = "", &said
+			sentence := c.tried(ctx, k, *a)
+			shown, tried = "", &sentence
 		}
 		if !c.stands(k) && !k.Touched {
-			return end(schemas.ActionCancelled, messages.Say(messages.CauseGone, nil), "cancel")
+			return end(schemas.ActionCancelled, messages.New(messages.CauseGone, nil), "cancel")
 		}
 		if a.Kind == kindUncordon && !k.Cordoned {
-			verified(a, messages.Say(messages.NotOurs, nil))
+			verified(a, messages.New(messages.NotOurs, nil))
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
 		rechecked := !rechecks(r)
@@ -293,23 +293,23 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !wait {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		said := messages.Say(messages.WaitsApproval, nil)
+		sentence := messages.New(messages.WaitsApproval, nil)
 		if approved {
-			said = blockedBy(a.Rails)
+			sentence = blockedBy(a.Rails)
 		}
-		if now := gist(said); now != shown { // publish once, not at each check with another age
+		if now := gist(sentence); now != shown { // publish once, not at each check with another age
 			shown = now
 			c.asks(k, !approved, r.Destructive)
 			if tried != nil {
-				said = messages.Say(messages.Both, messages.Args{"first": said, "second": *tried})
+				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *tried})
 			}
-			become(a, schemas.ActionWaiting, said)
+			become(a, schemas.ActionWaiting, sentence)
 			if err := c.save(ctx, k, a, r, time.Time{}, cmp.Or(verb, "wait")); err != nil {
 				return false, err
 			}
 		}
 		if c.d.Now().After(deadline) {
-			return end(schemas.ActionCancelled, messages.Say(messages.NobodyCame, messages.Age(c.cfg.ApproveWithin)), "expire")
+			return end(schemas.ActionCancelled, messages.New(messages.NobodyCame, messages.Age(c.cfg.ApproveWithin)), "expire")
 		}
 		select {
 		case <-ctx.Done():
@@ -335,17 +335,17 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		return end(schemas.ActionFailed, messages.Error(err), "fail")
 	}
-	said := messages.Say(messages.Sent, nil)
+	sentence := messages.New(messages.Sent, nil)
 	switch {
 	case errors.Is(err, ErrAlready):
 		k.Cordoned = false
 		a.SentAt = c.d.Now().UTC()
 	case err != nil:
-		said = messages.Say(messages.SentUnanswered, messages.Args{"error": err.Error()})
+		sentence = messages.New(messages.SentUnanswered, messages.Args{"error": err.Error()})
 	default:
 		a.SentAt = c.d.Now().UTC()
 	}
-	become(a, schemas.ActionVerifying, said)
+	become(a, schemas.ActionVerifying, sentence)
 	return true, c.save(ctx, k, a, r, time.Time{}, "sent")
 }
 
@@ -385,7 +385,7 @@ func (c *Controller) decideAndCommit(
 		k.Cordoned = true
 	}
 	k.Decided = c.d.Now().UTC()
-	become(a, schemas.ActionRunning, messages.Say(messages.Decided, nil))
+	become(a, schemas.ActionRunning, messages.New(messages.Decided, nil))
 	if err := c.save(ctx, k, a, r, k.Decided, "intend"); err != nil {
 		k.Touched = touched
 		return false, false, err
@@ -395,10 +395,10 @@ func (c *Controller) decideAndCommit(
 
 // verify reads the world back until the effect is seen, and for a repair until the
 // part itself has shown for the rung's quiet time that it works, or its time is over.
-func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, blind bool) error {
+func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, uncertain bool) error {
 	rem := c.d.Remediators[a.Kind]
 	if rem == nil {
-		become(a, schemas.ActionUnknown, messages.Say(messages.CannotLook, nil))
+		become(a, schemas.ActionUnknown, messages.New(messages.NoReader, nil))
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
 	if r.Repairs() {
@@ -408,24 +408,24 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		k.vigil.repaired(a.EffectAt, r.Quiet)
 	}
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
-	last := messages.Say(messages.NothingSeen, nil)
+	last := messages.New(messages.NothingSeen, nil)
 	for {
 		var f finding
-		v, saw, err := Pending, schemas.Sentence{}, error(nil)
+		v, observed, err := Pending, schemas.Sentence{}, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
-			v, saw, err = rem.Verify(call, step(k, *a, k.Decided))
+			v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
 			cancel()
 		} else if f, err = c.examine(ctx, k); err == nil {
-			saw = f.saw
+			observed = f.observed
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
 			last = messages.Error(err)
-		} else if saw.ID != "" {
-			last = saw
+		} else if observed.ID != "" {
+			last = observed
 		}
 		late := c.d.Now().After(deadline)
 		switch {
@@ -433,38 +433,38 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			a.EffectAt = c.d.Now().UTC()
 			k.vigil.repaired(a.EffectAt, r.Quiet)
 			args := messages.Age(r.Quiet)
-			args["saw"], args["part"] = saw, k.Target
-			become(a, schemas.ActionVerifying, messages.Say(messages.EffectSeen, args))
+			args["saw"], args["part"] = observed, k.Target
+			become(a, schemas.ActionVerifying, messages.New(messages.EffectSeen, args))
 			if err := c.save(ctx, k, a, r, time.Time{}, "effect"); err != nil {
 				return err
 			}
 			deadline = c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
 		case err == nil && (v == Verified || f.cured):
-			verified(a, saw)
+			verified(a, observed)
 			if releases(a.Kind) {
 				k.Cordoned = false
 			}
 			c.afterStep("verified " + a.Kind)
 			return c.save(ctx, k, a, r, time.Time{}, "done")
-		case err == nil && v == Failed && !blind:
-			become(a, schemas.ActionFailed, saw)
+		case err == nil && v == Failed && !uncertain:
+			become(a, schemas.ActionFailed, observed)
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		case late && f.sick:
 			// That the fault is still there is the newest evidence of it.
 			k.Evidence = c.d.Now().UTC()
-			become(a, schemas.ActionFailed, messages.Say(messages.NotCured, messages.Args{"saw": last}))
+			become(a, schemas.ActionFailed, messages.New(messages.NotCured, messages.Args{"saw": last}))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
-		case late && (blind || !a.EffectAt.IsZero()):
-			become(a, schemas.ActionUnknown, messages.Say(messages.OutcomeUnknown, messages.Args{"saw": last}))
+		case late && (uncertain || !a.EffectAt.IsZero()):
+			become(a, schemas.ActionUnknown, messages.New(messages.OutcomeUnknown, messages.Args{"saw": last}))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		case late:
 			args := messages.Age(r.Verify)
 			args["saw"] = last
-			become(a, schemas.ActionFailed, messages.Say(messages.NoEffect, args))
+			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
 		if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
-			c.d.Log.Warn("lease was lost while a step is verified", "server", k.Subject, "token", token)
+			c.d.Log.Warn("lost the lease while verifying a step", "server", k.Subject, "token", token)
 		}
 		select {
 		case <-ctx.Done():
@@ -483,7 +483,7 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 		return err
 	}
 	a = c.newAction(k, p, len(p.Ladder), 1, r)
-	become(&a, schemas.ActionProposed, messages.Say(messages.ForPersonAfter, messages.Args{"kind": p.Ladder[at].Kind, "server": k.Subject}))
+	become(&a, schemas.ActionProposed, messages.New(messages.ForPersonAfter, messages.Args{"kind": p.Ladder[at].Kind, "server": k.Subject}))
 	return c.save(ctx, k, &a, r, time.Time{}, "escalate")
 }
 
@@ -555,7 +555,7 @@ func step(k *climb, a schemas.Action, since time.Time) Step {
 func blockedBy(rails []schemas.Rail) schemas.Sentence {
 	for _, r := range rails {
 		if !r.OK {
-			return messages.Say(messages.Held, messages.Args{"rail": r.Name, "why": *r.Sentence})
+			return messages.New(messages.Held, messages.Args{"rail": r.Name, "why": *r.Sentence})
 		}
 	}
 	return schemas.Sentence{}

@@ -36,7 +36,7 @@ var (
 	// ErrRejected: the peer refused; it is certain that nothing was done.
 	ErrRejected = errors.New("rejected")
 	// ErrAlready: the world is as the step wants it, and not by us.
-	ErrAlready = errors.New("already so, not by us")
+	ErrAlready = errors.New("already in the wanted state, but not set by Auspex")
 )
 
 // Step is one side effect on one server.
@@ -174,7 +174,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
 		dirty: make(chan struct{}, 1), afterStep: func(string) {},
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_control_actions_total", Help: "Changes of actions by kind, mode and the state they reached.",
+			Name: "auspex_control_actions_total", Help: "Changes of actions, by kind, mode and new state.",
 		}, []string{"kind", "mode", "state"}),
 		ignored: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_control_messages_ignored_total", Help: "Messages that could not be used, by topic.",
@@ -225,7 +225,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 // restore takes up open cases where they stood and the incidents that are open.
 func (c *Controller) restore(ctx context.Context) error {
 	if rows, err := audit.Verify(ctx, c.d.DB); errors.Is(err, audit.ErrBroken) {
-		c.d.Log.Error("audit was changed by another hand", "rows_that_hold", rows, "error", err)
+		c.d.Log.Error("audit was changed by someone else", "rows_that_hold", rows, "error", err)
 	} else if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {
 		var i schemas.Incident
 		if err := json.Unmarshal(m.Value, &i); err != nil {
 			c.ignored.WithLabelValues(schemas.TopicIncidents).Inc()
-			c.d.Log.Warn("incident is not readable", "partition", m.Partition, "offset", m.Offset, "error", err)
+			c.d.Log.Warn("cannot read incident", "partition", m.Partition, "offset", m.Offset, "error", err)
 			continue
 		}
 		c.consider(i)
@@ -320,14 +320,14 @@ const reportEvery = 15 * time.Second
 
 // tickLoop opens cases for incidents whose cause has stood long enough.
 func (c *Controller) tickLoop(ctx context.Context) error {
-	t, look := time.NewTicker(time.Second), time.NewTicker(reportEvery)
+	t, reports := time.NewTicker(time.Second), time.NewTicker(reportEvery)
 	defer t.Stop()
-	defer look.Stop()
+	defer reports.Stop()
 	for c.report(ctx); ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-look.C:
+		case <-reports.C:
 			c.report(ctx)
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
@@ -373,11 +373,11 @@ func (c *Controller) withdraw(ctx context.Context) error {
 		}
 		for i := range actions {
 			a := &actions[i]
-			said := messages.Say(messages.OtherCause, nil)
+			sentence := messages.New(messages.OtherCause, nil)
 			if target == "" {
-				said = messages.Say(messages.IncidentClosed, nil)
+				sentence = messages.New(messages.IncidentClosed, nil)
 			}
-			become(a, schemas.ActionCancelled, said)
+			become(a, schemas.ActionCancelled, sentence)
 			if err := c.saveDecision(ctx, cases[i].ID, a, "withdraw"); err != nil {
 				return err
 			}
@@ -406,7 +406,7 @@ func (c *Controller) rests(ctx context.Context, resource string) (bool, error) {
 const restAfterFailure = time.Hour
 
 func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
-	if known, err := c.store.knows(ctx, i.ID, i.RootCause.Resource); err != nil || known {
+	if known, err := c.store.hasCase(ctx, i.ID, i.RootCause.Resource); err != nil || known {
 		return err
 	}
 	p, _ := c.policies.For(i.RootCause.Fault)
@@ -452,7 +452,7 @@ func (c *Controller) start(ctx context.Context, k *climb) {
 			if err == nil || ctx.Err() != nil {
 				return
 			}
-			c.d.Log.Error("case stands still", "case", k.ID, "server", k.Subject, "error", err)
+			c.d.Log.Error("cannot advance case", "case", k.ID, "server", k.Subject, "error", err)
 			if errors.Is(err, errPanic) {
 				return
 			}

@@ -92,7 +92,7 @@ func (w *world) cycles() map[string]int {
 type worldStep struct{ w *world }
 
 func (r worldStep) Plan(_ context.Context, s Step) (schemas.Sentence, error) {
-	return messages.Say(messages.WouldReturn, messages.Args{"server": s.Server}), nil
+	return messages.New(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 
 func (r worldStep) Apply(_ context.Context, s Step) error {
@@ -122,9 +122,9 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence,
 		"power_cycle": !r.w.reboots[s.Server].Before(s.Since),
 	}[s.Kind]
 	if ok {
-		return Verified, messages.Say(messages.PowerBack, nil), nil
+		return Verified, messages.New(messages.PowerBack, nil), nil
 	}
-	return Pending, messages.Say(messages.NoReset, nil), nil
+	return Pending, messages.New(messages.NoReset, nil), nil
 }
 
 type place struct{}
@@ -139,7 +139,7 @@ func (place) Kind(resource string) string {
 // exporter reads what lives in the world, as often as it can.
 type exporter struct{ w *world }
 
-func (e exporter) Follow(ctx context.Context, device string, hear func(Heard)) error {
+func (e exporter) Follow(ctx context.Context, device string, observe func(Observation)) error {
 	for run.Sleep(ctx, 2*time.Millisecond) == nil {
 		now := time.Now()
 		e.w.mu.Lock()
@@ -148,7 +148,7 @@ func (e exporter) Follow(ctx context.Context, device string, hear func(Heard)) e
 		for i := range 8 {
 			r := fmt.Sprintf("%s/gpu%d", device, i)
 			if !mute && !(dead && i == 2) {
-				hear(Heard{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
+				observe(Observation{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
 			}
 		}
 	}
@@ -320,11 +320,11 @@ func TestEverythingSaidIsSaidInPieces(t *testing.T) {
 			if a.Incident == "i1" && (a.Sentence == nil || a.Sentence.ID != inc.Summary.ID) {
 				t.Errorf("%s %s: why is not the sentence of the incident: %+v", mode, a.Kind, a.Sentence)
 			}
-			said := map[string]*schemas.Sentence{a.Detail: a.DetailSentence, a.VerifiedBy: a.VerifiedSentence}
+			sentence := map[string]*schemas.Sentence{a.Detail: a.DetailSentence, a.VerifiedBy: a.VerifiedSentence}
 			for _, r := range a.Rails {
-				said[r.Detail] = r.Sentence
+				sentence[r.Detail] = r.Sentence
 			}
-			for text, s := range said {
+			for text, s := range sentence {
 				if text == "" {
 					continue
 				}
@@ -351,7 +351,7 @@ func TestACaseWhoseStoreFailsGoesOnFromWhatIsStored(t *testing.T) {
 			stands := make(chan struct{})
 			var once, away sync.Once
 			c.d.Log = slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
-				if strings.Contains(string(p), "case stands still") {
+				if strings.Contains(string(p), "cannot advance case") {
 					once.Do(func() { close(stands) })
 				}
 				return len(p), nil
@@ -445,7 +445,7 @@ type brokenStep struct {
 	worldStep
 	kind    string
 	arrives bool // the request got there
-	looks   *atomic.Int32
+	checks  *atomic.Int32
 }
 
 var errGone = errors.New("connection reset by peer")
@@ -467,7 +467,7 @@ func (r brokenStep) Apply(ctx context.Context, s Step) error {
 }
 
 func (r brokenStep) Verify(ctx context.Context, s Step) (Verdict, schemas.Sentence, error) {
-	if r.breaks(s) && r.looks.Add(1) <= 3 {
+	if r.breaks(s) && r.checks.Add(1) <= 3 {
 		return Pending, schemas.Sentence{}, errGone
 	}
 	return r.worldStep.Verify(ctx, s)
@@ -642,20 +642,20 @@ func kind(as []schemas.Action, kind string) schemas.Action {
 // told that it was read.
 func TestADecisionOutlivesTheProcess(t *testing.T) {
 	for _, tc := range []struct {
-		said []string
-		want string
+		sentence []string
+		want     string
 	}{
 		{[]string{"cancel"}, schemas.ActionCancelled},
 		{[]string{"approve"}, schemas.ActionDone},
 		{[]string{"approve", "cancel"}, schemas.ActionCancelled},
 		{[]string{"approve", "dry-run"}, schemas.ActionDone}, // a trial takes nothing back
 	} {
-		t.Run(fmt.Sprint(tc.said), func(t *testing.T) {
+		t.Run(fmt.Sprint(tc.sentence), func(t *testing.T) {
 			b := newBench(t, schemas.ModeApprove)
 			as := b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == schemas.ActionWaiting },
 				incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 			dying := b.controller() // reads the bus, and does no more
-			for _, verb := range tc.said {
+			for _, verb := range tc.sentence {
 				b.intend(dying, verb, kind(as, "drain"))
 			}
 			b.until(b.controller(), func(as []schemas.Action) bool { return states(as)["drain"] == tc.want })
@@ -673,7 +673,7 @@ func TestADryRunOfAWaitingStepSaysWhatItWouldDo(t *testing.T) {
 			asked = true
 			b.intend(c, "dry-run", a)
 		}
-		return strings.HasSuffix(a.Detail, "; tried: would return gpu-r01-03 to the pool once the repair is verified")
+		return strings.HasSuffix(a.Detail, "; dry run: would return gpu-r01-03 to the pool once the repair is verified")
 	}, incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"))
 	if a := kind(as, "drain"); a.State != schemas.ActionWaiting || len(b.w.applied) != 0 {
 		t.Errorf("%s, sent %v", a.State, b.w.applied)
@@ -717,7 +717,7 @@ func TestAProposalIsCancelledAndTriedByAPerson(t *testing.T) {
 	b.intend(c, "cancel", kind(as, "inspect_feed"))
 	as = b.until(c, func(as []schemas.Action) bool {
 		return states(as)["inspect_feed"] == schemas.ActionCancelled &&
-			strings.HasPrefix(kind(as, "power_cycle").Detail, "tried: would return gpu-r01-03")
+			strings.HasPrefix(kind(as, "power_cycle").Detail, "dry run: would return gpu-r01-03")
 	})
 	if a := kind(as, "inspect_feed"); a.Actor != "ada" || kind(as, "drain").State != schemas.ActionProposed || len(b.w.applied) != 0 {
 		t.Error(a.Actor, show(as), b.w.applied)
@@ -773,7 +773,7 @@ func TestBudgetsAreTold(t *testing.T) {
 			t.Error(diff)
 		}
 	})
-	told := func([]schemas.Action) bool {
+	reported := func([]schemas.Action) bool {
 		got, _, err := records.New(b.db).Budgets(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -782,11 +782,11 @@ func TestBudgetsAreTold(t *testing.T) {
 		return diff == ""
 	}
 	b.mode = schemas.ModeApprove
-	b.until(b.controller(), told, incident("i2", "gpu-r02-01/gpu0", "gpu.fallen_off_bus"))
+	b.until(b.controller(), reported, incident("i2", "gpu-r02-01/gpu0", "gpu.fallen_off_bus"))
 	if err := records.New(b.db).PutBudgets(t.Context(), schemas.Budgets{}); err != nil {
 		t.Fatal(err)
 	}
-	b.until(b.controller(), told) // after a restart
+	b.until(b.controller(), reported) // after a restart
 }
 
 func TestAClosedIncidentWithdrawsItsProposals(t *testing.T) {

@@ -26,7 +26,7 @@ func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
 		var in schemas.Intent
 		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
 			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Warn("intent is not readable", "partition", m.Partition, "offset", m.Offset)
+			c.d.Log.Warn("cannot read intent", "partition", m.Partition, "offset", m.Offset)
 			continue
 		}
 		kept, err := c.store.putIntent(ctx, in)
@@ -35,7 +35,7 @@ func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
 		}
 		if !kept {
 			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
-			c.d.Log.Info("intent comes too late", "action", in.Action, "verb", in.Verb)
+			c.d.Log.Info("intent came too late", "action", in.Action, "verb", in.Verb)
 			continue
 		}
 		c.mu.Lock()
@@ -60,7 +60,7 @@ func (c *Controller) decided(ctx context.Context) error {
 		switch d.verb {
 		case verbCancel:
 			a.Actor = d.actor
-			become(a, schemas.ActionCancelled, messages.Say(messages.CancelledBy, messages.Args{"who": d.actor}))
+			become(a, schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": d.actor}))
 		case verbDryRun:
 			p, _ := c.policies.For(d.climb.Fault)
 			if a.Rung < len(p.Ladder) {
@@ -79,8 +79,8 @@ func (c *Controller) decided(ctx context.Context) error {
 
 // tried says what a step would do now, or why it cannot be done.
 func (c *Controller) tried(ctx context.Context, k *climb, a schemas.Action) schemas.Sentence {
-	_, said := c.plan(ctx, k, a)
-	return messages.Say(messages.Tried, messages.Args{"what": said})
+	_, sentence := c.plan(ctx, k, a)
+	return messages.New(messages.Tried, messages.Args{"what": sentence})
 }
 
 // putIntent keeps a decision about an action that is still open to it; the last
@@ -91,7 +91,7 @@ SELECT id, CAST($2 AS TEXT), CAST($3 AS TEXT) FROM control_actions WHERE id=$1 A
 ON CONFLICT (action) DO UPDATE SET verb=excluded.verb, actor=excluded.actor WHERE excluded.verb <> $7`,
 		in.Action, in.Verb, in.Actor, schemas.ActionWaiting, schemas.ActionProposed, verbApprove, verbDryRun)
 	if err != nil {
-		return false, fmt.Errorf("keep intent for %s: %w", in.Action, err)
+		return false, fmt.Errorf("store intent for %s: %w", in.Action, err)
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err

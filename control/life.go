@@ -18,11 +18,11 @@ type Life interface {
 	// Follow hands over what is read of a device from now on, and the events of it,
 	// in order for each collector, until ctx is done (nil) or something may have
 	// been missed (an error).
-	Follow(ctx context.Context, device string, hear func(Heard)) error
+	Follow(ctx context.Context, device string, observe func(Observation)) error
 }
 
-// Heard is that a part was read, or an event of it.
-type Heard struct {
+// Observation is that a part was read, or an event of it.
+type Observation struct {
 	Resource  string // the part, as the inventory names it
 	Kind      string // of the part
 	Collector string // who read it
@@ -113,7 +113,7 @@ type reading struct {
 type valueKey struct{ resource, series string }
 
 // moves keeps the numbers, and reports whether one differs from the one before.
-func (r *reading) moves(h Heard) (moved bool) {
+func (r *reading) moves(h Observation) (moved bool) {
 	for _, x := range h.Values {
 		k := valueKey{h.Resource, x.Series}
 		old, ok := r.values[k]
@@ -151,9 +151,9 @@ func (v *vigil) deaf() {
 	clear(v.runs)
 }
 
-// speaks reports whether what was heard of a resource is said of the part. A
+// concerns reports whether what was heard of a resource is said of the part. A
 // server speaks through all of its parts, a board controller through what it reads.
-func (v *vigil) speaks(h Heard) bool {
+func (v *vigil) concerns(h Observation) bool {
 	switch {
 	case h.Resource == v.target:
 		return true
@@ -165,7 +165,7 @@ func (v *vigil) speaks(h Heard) bool {
 	return v.target == v.server
 }
 
-func (v *vigil) hear(h Heard) {
+func (v *vigil) observe(h Observation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.since.IsZero() || !h.Observed.After(v.since) {
@@ -177,7 +177,7 @@ func (v *vigil) hear(h Heard) {
 	if ev := h.Event; ev != nil {
 		// An old record that is read late delays the verdict, a new one whose clock
 		// is wrong must not be missed: observation alone counts.
-		if v.speaks(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
+		if v.concerns(h) && ev.State != schemas.StateCleared && ev.Severity.Rank() >= schemas.SeverityWarning.Rank() {
 			v.signs[signKey{ev.Type, ev.Code, ev.Severity}] = h.Observed
 		}
 		return
@@ -191,7 +191,7 @@ func (v *vigil) hear(h Heard) {
 		v.runs[h.Collector] = r
 	}
 	switch {
-	case v.speaks(h):
+	case v.concerns(h):
 		if r.moves(h) && h.Observed.After(r.moved) {
 			r.moved = h.Observed
 		}
@@ -209,10 +209,10 @@ func (v *vigil) hear(h Heard) {
 
 // finding is what is known of a repaired part.
 type finding struct {
-	cured bool
-	sick  bool // it was heard of, or its like were: silence and signs are its own
-	quiet time.Duration
-	saw   schemas.Sentence
+	cured    bool
+	sick     bool // it was heard of, or its like were: silence and signs are its own
+	quiet    time.Duration
+	observed schemas.Sentence
 }
 
 // isSign reports whether an event of the part is a sign: of a type that spoke of the
@@ -280,25 +280,25 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 	switch {
 	case best.first.IsZero() && !peers.IsZero():
 		args["collector"] = peersBy
-		f.saw = messages.Say(messages.PartSilent, args)
+		f.observed = messages.New(messages.PartSilent, args)
 	case best.first.IsZero():
-		f.saw = messages.Say(messages.SourceSilent, args)
+		f.observed = messages.New(messages.SourceSilent, args)
 	case raised != nil:
 		f.quiet = 0
-		f.saw = messages.Say(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
+		f.observed = messages.New(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
 	case now.Sub(best.last) > v.quiet:
-		f.saw = messages.Say(messages.SilentAgain, args)
+		f.observed = messages.New(messages.SilentAgain, args)
 	case best.last.Sub(best.moved) > v.quiet/2:
-		f.saw = messages.Say(messages.StandsStill, args)
+		f.observed = messages.New(messages.StandsStill, args)
 	case f.quiet >= v.quiet:
 		f.cured = true
-		f.saw = messages.Say(messages.Lives, with(messages.Age(f.quiet), args))
+		f.observed = messages.New(messages.Lives, with(messages.Age(f.quiet), args))
 	case !signed.IsZero() && signed.Equal(began):
-		f.saw = messages.Say(messages.SignSince, messages.Args{
+		f.observed = messages.New(messages.SignSince, messages.Args{
 			"part": v.target, "type": sign.typ, "code": sign.code, "time": signed.UTC().Format(time.TimeOnly),
 		})
 	default:
-		f.saw = messages.Say(messages.NotLong, with(messages.Age(f.quiet), args))
+		f.observed = messages.New(messages.NotLong, with(messages.Age(f.quiet), args))
 	}
 	return f
 }
@@ -325,12 +325,12 @@ func (c *Controller) attend(ctx context.Context, k *climb) *vigil {
 	}
 	c.wg.Go(func() {
 		for {
-			err := c.d.Life.Follow(ctx, k.Subject, v.hear)
+			err := c.d.Life.Follow(ctx, k.Subject, v.observe)
 			if ctx.Err() != nil {
 				return
 			}
 			v.deaf()
-			c.d.Log.Warn("what is read of a server under repair was not followed; its quiet time begins anew", "server", v.server, "error", err)
+			c.d.Log.Warn("lost the readings of a server under repair; its quiet time restarts", "server", v.server, "error", err)
 			if run.Sleep(ctx, followAgain) != nil {
 				return
 			}

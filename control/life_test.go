@@ -43,21 +43,21 @@ func newWard(target, kind string, from view) ward {
 // reads lets a collector read a resource every ten seconds.
 func (w ward) reads(collector, resource, kind string, from, to float64) {
 	for s := from; s <= to; s += 10 {
-		w.hear(Heard{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s), Values: power(at(s))})
+		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s), Values: power(at(s))})
 	}
 }
 
 // repeats lets the exporter read a GPU every ten seconds, with a power of its own.
 func (w ward) repeats(resource string, power func(s float64) float64) {
 	for s := 5.0; s <= 85; s += 10 {
-		w.hear(Heard{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
+		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
 			{Series: "temperature", Number: 40}, {Series: "power", Number: power(s)},
 		}})
 	}
 }
 
 func (w ward) event(resource, collector, typ string, sev schemas.Severity, state string, s float64) {
-	w.hear(Heard{Resource: resource, Collector: collector, Time: at(s), Observed: at(s), Event: &schemas.Event{
+	w.observe(Observation{Resource: resource, Collector: collector, Time: at(s), Observed: at(s), Event: &schemas.Event{
 		Type: typ, Severity: sev, State: state, Time: at(s), Observed: at(s),
 	}})
 }
@@ -65,13 +65,13 @@ func (w ward) event(resource, collector, typ string, sev schemas.Severity, state
 func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing.T) {
 	gpu := func() ward { return newWard(part, schemas.KindGPU, viewHost) }
 	for name, c := range map[string]struct {
-		ward   ward
-		heard  func(w ward)
-		firing []schemas.Alert
-		now    float64
-		cured  bool
-		sick   bool
-		saw    string
+		ward     ward
+		feed     func(w ward)
+		firing   []schemas.Alert
+		now      float64
+		cured    bool
+		sick     bool
+		observed string
 	}{
 		"the part is read for the quiet time": {
 			gpu(),
@@ -131,7 +131,7 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		},
 		"readings of before, sent late": {gpu(), func(w ward) {
 			for s := 5.0; s < 90; s += 10 {
-				w.hear(Heard{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s), Values: power(at(s))})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 100), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 91, false, false, messages.SourceSilent},
 		"readings of before, replayed with their observation": {
@@ -226,16 +226,16 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		}, nil, 86, true, true, messages.Lives},
 		"a source that reads more rarely than the quiet time": {gpu(), func(w ward) {
 			for _, s := range []float64{10, 60} {
-				w.hear(Heard{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
-				w.hear(Heard{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
+				w.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
 			}
 		}, nil, 61, true, true, messages.Lives},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.heard(c.ward)
+			c.feed(c.ward)
 			f := c.ward.judge(at(c.now), c.firing, func(id string) bool { return id == "incident" })
-			if f.cured != c.cured || f.sick != c.sick || f.saw.ID != c.saw {
-				t.Errorf("cured %v, sick %v: %s (%s)", f.cured, f.sick, f.saw.ID, messages.Text(f.saw))
+			if f.cured != c.cured || f.sick != c.sick || f.observed.ID != c.observed {
+				t.Errorf("cured %v, sick %v: %s (%s)", f.cured, f.sick, f.observed.ID, messages.Text(f.observed))
 			}
 		})
 	}
@@ -248,25 +248,25 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 		v := newVigil(server, part, schemas.KindGPU)
 		v.from, v.known = viewHost, true
 		for s := -30.0; s < 0; s += 10 {
-			v.hear(Heard{Resource: server + "/gpu3", Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
+			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		v.repaired(effect, quiet)
 		for s := 5.0; s <= 45; s += 10 { // what was measured before comes late
-			v.hear(Heard{Resource: part, Kind: "gpu", Collector: "c", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured || f.sick {
-			t.Errorf("%s off: old readings count: %s", off, messages.Text(f.saw))
+			t.Errorf("%s off: old readings count: %s", off, messages.Text(f.observed))
 		}
 		for s := 5.0; s <= 45; s += 10 {
-			v.hear(Heard{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
+			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
 		if f := v.judge(at(46), nil, func(string) bool { return false }); !f.cured {
-			t.Errorf("%s off: new readings do not count: %s", off, messages.Text(f.saw))
+			t.Errorf("%s off: new readings do not count: %s", off, messages.Text(f.observed))
 		}
 	}
 	v := newWard(part, schemas.KindGPU, viewHost)
 	for s := 5.0; s <= 45; s += 10 {
-		v.hear(Heard{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(-8 * time.Hour), Observed: at(s), Values: power(at(s))})
+		v.observe(Observation{Resource: part, Kind: "gpu", Collector: "c", Time: at(s).Add(-8 * time.Hour), Observed: at(s), Values: power(at(s))})
 	}
 	if f := v.judge(at(46), nil, func(string) bool { return false }); f.cured {
 		t.Error("a clock of which nothing is known vouches for a repair")
@@ -284,7 +284,7 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 		own := []time.Time{}
 		now := at(0)
 		for range 60 {
-			h := Heard{
+			h := Observation{
 				Resource: resources[r.IntN(4)], Kind: "gpu", Collector: collectors[r.IntN(len(collectors))], Observed: at(-20 + 120*r.Float64()),
 			}
 			h.Time = h.Observed.Add(-time.Duration(r.IntN(3)) * 20 * time.Second)
@@ -292,7 +292,7 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 			if r.IntN(6) == 0 {
 				h.Event = &schemas.Event{Type: "gpu.xid", Severity: schemas.SeverityCritical}
 			}
-			w.hear(h)
+			w.observe(h)
 			if h.Observed.After(now) {
 				now = h.Observed
 			}
@@ -375,7 +375,7 @@ func TestWhoSawTheFaultIsReadFromTheEvidence(t *testing.T) {
 // deafLife cannot follow anything.
 type deafLife struct{}
 
-func (deafLife) Follow(context.Context, string, func(Heard)) error { return errGone }
+func (deafLife) Follow(context.Context, string, func(Observation)) error { return errGone }
 
 func TestARepairThatNobodyCanReadBackIsUnknownAndTheServerStaysOut(t *testing.T) {
 	for name, life := range map[string]Life{"no life": nil, "a bus that fails": deafLife{}} {

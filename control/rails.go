@@ -38,8 +38,8 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	now := c.store.now()
 	var out []schemas.Rail
 	add := func(name string, value, limit float64, ok bool, id string, args messages.Args) {
-		said := messages.Say(id, args)
-		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: messages.Text(said), Sentence: &said})
+		sentence := messages.New(id, args)
+		out = append(out, schemas.Rail{Name: name, Value: value, Limit: limit, OK: ok, Detail: messages.Text(sentence), Sentence: &sentence})
 	}
 	needs := func() error {
 		if len(r.Needs) == 0 {
@@ -84,10 +84,10 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		if k.vigil != nil && !planned {
 			f, err := c.examine(ctx, k)
 			if err != nil {
-				return nil, fmt.Errorf("examine %s: %w", k.Target, err)
+				return nil, fmt.Errorf("check %s: %w", k.Target, err)
 			}
 			out = append(out, schemas.Rail{
-				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured, Detail: messages.Text(f.saw), Sentence: &f.saw,
+				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured, Detail: messages.Text(f.observed), Sentence: &f.observed,
 			})
 		}
 		return out, nil
@@ -161,17 +161,17 @@ func (c *Controller) recheck(ctx context.Context, k *climb, r policy.Rung) []sch
 			continue
 		}
 		call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
-		v, said, err := rem.Verify(call, Step{Kind: kind, Server: k.Subject, Target: k.Target, Since: k.Decided})
+		v, sentence, err := rem.Verify(call, Step{Kind: kind, Server: k.Subject, Target: k.Target, Since: k.Decided})
 		cancel()
 		if err != nil {
-			said = messages.Error(err)
+			sentence = messages.Error(err)
 		}
 		ok := err == nil && v == Verified
 		value := 0.0
 		if ok {
 			value = 1
 		}
-		out = append(out, schemas.Rail{Name: railDrained, Value: value, Limit: 1, OK: ok, Detail: messages.Text(said), Sentence: &said})
+		out = append(out, schemas.Rail{Name: railDrained, Value: value, Limit: 1, OK: ok, Detail: messages.Text(sentence), Sentence: &sentence})
 	}
 	return out
 }

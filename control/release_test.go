@@ -92,7 +92,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 	p, _ := c.policies.For(k.Fault)
 	for i, r := range p.Ladder {
 		a := c.newAction(k, p, i, 1, r)
-		verified(&a, messages.Say(messages.PowerBack, nil))
+		verified(&a, messages.New(messages.PowerBack, nil))
 		if err := c.store.saveAction(b.t.Context(), k, &a, r.Destructive, time.Now(), actor, "done"); err != nil {
 			b.t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 	v.repaired(time.Now().Add(-time.Minute), 10*time.Second)
 	for s := 50; s >= 0; s -= 5 {
 		now := time.Now().Add(-time.Duration(s) * time.Second)
-		v.hear(Heard{Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
+		v.observe(Observation{Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
 	}
 	k.vigil = v
 	return k
@@ -172,7 +172,7 @@ func (r resetStep) Apply(_ context.Context, s Step) error {
 }
 
 func (r resetStep) Verify(context.Context, Step) (Verdict, schemas.Sentence, error) {
-	return Verified, messages.Say(messages.PowerBack, nil), nil
+	return Verified, messages.New(messages.PowerBack, nil), nil
 }
 
 type cyclesBack struct {

@@ -125,8 +125,8 @@ func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
 	return out, rows.Err()
 }
 
-// knows reports whether a cause of an incident already had its case.
-func (s *store) knows(ctx context.Context, incident, target string) (bool, error) {
+// hasCase reports whether a cause of an incident already had its case.
+func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
 	var one int
 	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE incident=$1 AND target=$2`, incident, target).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -201,7 +201,7 @@ ON CONFLICT (id) DO UPDATE SET state=excluded.state, published=FALSE, doc=exclud
 	}
 	if _, err := tx.ExecContext(ctx, `DELETE FROM control_intents WHERE action=$1 AND (verb=$2 OR $3 NOT IN ($4,$5))`,
 		a.ID, trial, a.State, schemas.ActionWaiting, schemas.ActionProposed); err != nil {
-		return fmt.Errorf("forget intent for %s: %w", a.ID, err)
+		return fmt.Errorf("delete intent for %s: %w", a.ID, err)
 	}
 	if err := records.PutActionIn(ctx, tx, *a); err != nil {
 		return err

@@ -25,9 +25,10 @@ import (
 var model = schemas.Model{Name: "trend", Version: "1"}
 
 const (
-	minPeers = 3   // parts beside which a part is held against their median: one of them may be bad
-	odd      = 4.0 // anomaly, in deviations, from which on another metric speaks for a prediction
-	evened   = 0.3 // weight of the newest anomaly: one odd reading speaks for nothing
+	minPeers = 3 // parts beside which a part is held against their median: one of them may be bad
+	// Which other metrics are listed as evidence; neither changes whether or when something is predicted.
+	odd    = 4.0 // anomaly, in deviations, from which on one is: of normal readings one in 16,000
+	evened = 0.3 // weight of the newest anomaly: it takes three readings in a row, or one of 13 deviations
 )
 
 type openKey struct{ resource, metric string }
@@ -65,7 +66,7 @@ type tracked struct {
 	now      float64 // newest reading
 	odd      anomaly.Series
 	oddness  float64
-	speaks   bool  // the open prediction is this series' own
+	owns     bool  // the open prediction is this series' own
 	opened   int64 // when it was opened, ns
 	changed  bool  // since the state was written
 }
@@ -113,14 +114,14 @@ type engine struct {
 	gpu     []gpuLimit
 	placer  cmdb.Placer
 
-	devices map[deviceKey]*device
-	open    map[openKey]*opened
-	past    map[openKey]*tracked // series that has said that it crossed
-	given   map[openKey]*given   // what any collector reads of a part's limits
-	told    map[string]time.Time // when predictions were told last, before a restart
-	saved   map[string][]byte
-	changed map[string]schemas.Prediction // by id, to be written
-	n       int
+	devices   map[deviceKey]*device
+	open      map[openKey]*opened
+	past      map[openKey]*tracked // series that has said that it crossed
+	given     map[openKey]*given   // what any collector reads of a part's limits
+	published map[string]time.Time // when predictions were told last, before a restart
+	saved     map[string][]byte
+	changed   map[string]schemas.Prediction // by id, to be written
+	n         int
 
 	batches uint64
 	refs    []entry // of the batch at hand
@@ -137,9 +138,9 @@ func newEngine(cfg Config, limits []Limit, placer cmdb.Placer) *engine {
 	e := &engine{
 		cfg: cfg, limits: limits, names: map[string]bool{}, drivers: map[string]int{}, placer: placer,
 		devices: map[deviceKey]*device{}, open: map[openKey]*opened{}, past: map[openKey]*tracked{}, given: map[openKey]*given{},
-		told: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
+		published: map[string]time.Time{}, changed: map[string]schemas.Prediction{},
 		samples:   counter("samples_total", "Samples of series with a limit."),
-		skipped:   counter("samples_skipped_total", "Samples that could not be held against their peers, or carry no number."),
+		skipped:   counter("samples_skipped_total", "Samples without a number, or without enough peers to compare."),
 		refused:   counter("series_refused_total", "Samples of series beyond max_series."),
 		forecasts: counter("forecasts_total", "Forecasts that were computed."),
 	}
@@ -352,7 +353,7 @@ func (e *engine) track(k deviceKey, d *device, l *Limit, h uint64, at cmdb.Place
 		delete(e.saved, t.id)
 	}
 	key := openKey{at.Resource, l.Metric}
-	if o := e.open[key]; o != nil && (o.by == nil || t.speaks && !o.by.speaks) {
+	if o := e.open[key]; o != nil && (o.by == nil || t.owns && !o.by.owns) {
 		o.by = t
 	}
 	if t.follower.Crossed() {
@@ -424,7 +425,7 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	}
 	e.samples.Inc()
 	t.now, t.changed = r.V, true
-	if told := t.follower.Crossed() || t.follower.Alarmed(); e.aim(t, r.At) && told { // of a limit that is none
+	if published := t.follower.Crossed() || t.follower.Alarmed(); e.aim(t, r.At) && published { // of a limit that is none
 		key := openKey{t.place.Resource, t.limit.Metric}
 		if e.past[key] == t {
 			delete(e.past, key)
@@ -456,7 +457,7 @@ func (e *engine) sample(d *device, t *tracked, r trend.Reading) {
 	case change == trend.Averted:
 		e.close(t, r.At, schemas.PredictionAverted)
 	case t.follower.Alarmed():
-		e.revise(d, t, f, r.At, change == trend.Told)
+		e.revise(d, t, f, r.At, change == trend.Material)
 	case change != trend.Stands:
 		e.close(t, r.At, schemas.PredictionExpired)
 	}
@@ -472,11 +473,11 @@ func (e *engine) revise(d *device, t *tracked, f trend.Forecast, at time.Time, m
 	switch {
 	case o == nil:
 		o = &opened{by: t}
-		if !t.speaks { // else what was read before a crash is read again
+		if !t.owns { // else what was read before a crash is read again
 			t.opened = at.UnixNano()
 		}
 		o.prediction = schemas.Prediction{
-			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), Said: rounded(f.Probability),
+			ID: idOf(key, t.opened), State: schemas.PredictionOpen, Opened: time.Unix(0, t.opened).UTC(), FirstProbability: rounded(f.Probability),
 		}
 		e.open[key] = o
 	case o.by == nil:
@@ -484,7 +485,7 @@ func (e *engine) revise(d *device, t *tracked, f trend.Forecast, at time.Time, m
 	case o.by != t:
 		return // another collector reads the same, and speaks
 	}
-	t.speaks = true
+	t.owns = true
 	if !material && o.prediction.ETAP50 != nil {
 		return
 	}
@@ -539,7 +540,7 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 		return
 	}
 	delete(e.open, key)
-	t.speaks, t.opened = false, 0
+	t.owns, t.opened = false, 0
 	p := &o.prediction
 	p.Time, p.State, p.Value = at.UTC(), state, t.now
 	_, below := t.limit.value()
@@ -560,11 +561,11 @@ func (e *engine) close(t *tracked, at time.Time, state string) {
 
 // emit puts the prediction into words and hands it on to be published.
 func (e *engine) emit(p *schemas.Prediction, t *tracked, id string, args map[string]any) {
-	if last, ok := e.told[p.ID]; ok {
+	if last, ok := e.published[p.ID]; ok {
 		if !p.Time.After(last) {
 			return // telemetry that is read again
 		}
-		delete(e.told, p.ID)
+		delete(e.published, p.ID)
 	}
 	part := strings.TrimPrefix(p.Resource, p.Server+"/")
 	if part == p.Resource && t.part != "" {
@@ -627,7 +628,7 @@ const (
 // state is all that a restarted process has to know of the series.
 func (t *tracked) state() []byte {
 	b := append(make([]byte, 0, 8192), trackedVersion)
-	for _, f := range []bool{t.peers, t.decide, t.speaks} {
+	for _, f := range []bool{t.peers, t.decide, t.owns} {
 		b = append(b, 0)
 		if f {
 			b[len(b)-1] = 1
@@ -684,7 +685,7 @@ func (t *tracked) restore(b []byte) {
 		return
 	}
 	t.odd = odd
-	t.peers, t.decide, t.speaks = b[1] == 1, b[2] == 1, b[3] == 1
+	t.peers, t.decide, t.owns = b[1] == 1, b[2] == 1, b[3] == 1
 	t.now, t.oddness, t.opened = math.Float64frombits(word(1)), math.Float64frombits(word(2)), int64(word(3))
 	if limit := math.Float64frombits(word(4)); b[0] == trackedVersion && limit-limit == 0 && !t.limit.Fixed {
 		t.follower.Adopt(limit)

@@ -21,7 +21,7 @@ func TestFaultsOfTheBuiltInLimitsAreThoseCountedAsMissed(t *testing.T) {
 		have = append(have, l.Failure)
 	}
 	slices.Sort(have)
-	if d := cmp.Diff(slices.Sorted(slices.Values(schemas.Foretold)), slices.Compact(have)); d != "" {
+	if d := cmp.Diff(slices.Sorted(slices.Values(schemas.PredictedFaults)), slices.Compact(have)); d != "" {
 		t.Error(d)
 	}
 }

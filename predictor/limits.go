@@ -97,9 +97,9 @@ func parseLimits(b []byte) ([]Limit, error) {
 		case l.MinHistory < 0:
 			errs = append(errs, fmt.Errorf("limit %d, %s: min_history must not be negative", i+1, l.Metric))
 		case len(l.Drivers) > trend.MaxDrivers:
-			errs = append(errs, fmt.Errorf("limit %d, %s: has %d drivers, and at most %d are read", i+1, l.Metric, len(l.Drivers), trend.MaxDrivers))
+			errs = append(errs, fmt.Errorf("limit %d, %s: has %d drivers; at most %d are allowed", i+1, l.Metric, len(l.Drivers), trend.MaxDrivers))
 		case l.Share && !l.Peers:
-			errs = append(errs, fmt.Errorf("limit %d, %s: share is of what the peers read, and peers is not set", i+1, l.Metric))
+			errs = append(errs, fmt.Errorf("limit %d, %s: share needs peers", i+1, l.Metric))
 		case l.Peers && (l.Below != nil && *l.Below <= 0 || l.Above != nil && *l.Above <= 0):
 			errs = append(errs, fmt.Errorf("limit %d, %s: with peers the limit must be positive", i+1, l.Metric))
 		}

@@ -78,10 +78,10 @@ type Deps struct {
 
 // Bounds of calls and of retries.
 const (
-	callTime = 10 * time.Second
-	endTime  = 1500 * time.Millisecond // for the last words, within the grace of a stop
-	tellTime = 300 * time.Millisecond  // of them, for the bus
-	tick     = time.Second
+	callTime    = 10 * time.Second
+	endTime     = 1500 * time.Millisecond // for the last words, within the grace of a stop
+	publishTime = 300 * time.Millisecond  // of them, for the bus
+	tick        = time.Second
 )
 
 // Predictor is the stage. It is made by [New] and lives in Run.
@@ -97,9 +97,9 @@ type Predictor struct {
 
 	flushing sync.Mutex
 
-	decode  *wire.Decoder
-	retries prometheus.Counter
-	told    *prometheus.CounterVec
+	decode    *wire.Decoder
+	retries   prometheus.Counter
+	published *prometheus.CounterVec
 }
 
 // New reads the limits and makes the stage; it does not touch the bus or a store.
@@ -118,17 +118,17 @@ func New(cfg Config, d Deps) (*Predictor, error) {
 		cfg: cfg, d: d, log: d.Log.With("stage", "predictor"),
 		decode: wire.New("predictor", d.Bus, d.Log, d.Metrics),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_predictor_retries_total", Help: "Attempts to write or publish predictions that failed and are made again.",
+			Name: "auspex_predictor_retries_total", Help: "Failed attempts to write or publish predictions; they are repeated.",
 		}),
-		told: prometheus.NewCounterVec(
+		published: prometheus.NewCounterVec(
 			prometheus.CounterOpts{Name: "auspex_predictor_predictions_total", Help: "Changes of predictions, by the state after them."},
 			[]string{"state"},
 		),
 	}
 	p.engine, p.next = newEngine(cfg, limits, d.Placer), map[int]int64{}
 	if d.Metrics != nil {
-		d.Metrics.MustRegister(p.retries, p.told, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series that are followed."}, func() float64 {
+		d.Metrics.MustRegister(p.retries, p.published, p.engine.samples, p.engine.skipped, p.engine.refused, p.engine.forecasts,
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "auspex_predictor_series", Help: "Series followed."}, func() float64 {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				return float64(p.engine.n)
@@ -156,11 +156,11 @@ func (p *Predictor) Run(ctx context.Context, ready func()) error {
 	wg.Wait()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	last, stopTelling := context.WithTimeout(end, tellTime)
+	last, stopTelling := context.WithTimeout(end, publishTime)
 	p.flush(last)
 	stopTelling()
 	if serr := p.save(end); serr != nil {
-		p.log.Warn("state of the series was not written", "error", serr)
+		p.log.Warn("cannot write the state of the series", "error", serr)
 	}
 	return err
 }
@@ -218,7 +218,7 @@ func (p *Predictor) tend(ctx context.Context) {
 		saved = p.d.Now()
 		if err := p.save(ctx); err != nil && ctx.Err() == nil {
 			p.retries.Inc()
-			p.log.Warn("state of the series was not written", "error", err)
+			p.log.Warn("cannot write the state of the series", "error", err)
 		}
 	}
 }
@@ -248,11 +248,11 @@ func (p *Predictor) flush(ctx context.Context) {
 			p.mu.Unlock()
 			if ctx.Err() == nil {
 				p.retries.Inc()
-				p.log.Warn("prediction was not written", "prediction", next.ID, "error", err)
+				p.log.Warn("cannot write prediction", "prediction", next.ID, "error", err)
 			}
 			return
 		}
-		p.told.WithLabelValues(next.State).Inc()
+		p.published.WithLabelValues(next.State).Inc()
 	}
 }
 
@@ -285,7 +285,7 @@ func (p *Predictor) restore(ctx context.Context) error {
 		}
 		for _, x := range ps {
 			p.engine.open[openKey{x.Resource, x.Metric}] = &opened{prediction: x}
-			p.engine.told[x.ID] = x.Time
+			p.engine.published[x.ID] = x.Time
 		}
 		if next == "" {
 			break
@@ -298,7 +298,7 @@ func (p *Predictor) restore(ctx context.Context) error {
 		return fmt.Errorf("restore predictions: %w", err)
 	}
 	for _, x := range newest {
-		p.engine.told[x.ID] = x.Time
+		p.engine.published[x.ID] = x.Time
 	}
 	if p.d.DB == nil {
 		return nil

@@ -313,7 +313,7 @@ func TestCrashLosesNothing(t *testing.T) {
 			crash(p)
 			stop()
 
-			told := s.published()
+			published := s.published()
 			p, _ = s.begin(s.db)
 			s.read(p)
 			after, _, err := s.recs.Predictions(t.Context(), records.Filter{})
@@ -323,8 +323,8 @@ func TestCrashLosesNothing(t *testing.T) {
 			if diff := cmp.Diff(before, after); diff != "" {
 				t.Error("predictions (-before the crash +after):", diff)
 			}
-			if n := s.published(); n != told {
-				t.Errorf("%d changes of predictions were told, %d before the crash", n, told)
+			if n := s.published(); n != published {
+				t.Errorf("%d changes of predictions were told, %d before the crash", n, published)
 			}
 			whole, err := New(DefaultConfig(), Deps{Bus: s.bus, Placer: placer{}, Records: records.New(s.db)})
 			if err != nil {

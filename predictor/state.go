@@ -12,7 +12,8 @@ import (
 	"auspex/internal/store/sqldb"
 )
 
-// keepStates is how long the state of a series that sends no more is kept.
+// keepStates is how long the state of a series that sends no more is kept: twice the sixteen days that
+// a summary covers, after which nothing in it says anything of the part.
 const keepStates = 30 * 24 * time.Hour
 
 // loadStates reads the state of every series, and where in each partition it ends.

@@ -35,6 +35,22 @@ func (s Severity) Rank() int {
 	return -1
 }
 
+// Priority is the severity for peers that know low, medium, high and critical; an
+// unknown one gives "".
+func (s Severity) Priority() string {
+	switch s {
+	case SeverityInfo:
+		return "low"
+	case SeverityWarning:
+		return "medium"
+	case SeverityError:
+		return "high"
+	case SeverityCritical:
+		return "critical"
+	}
+	return ""
+}
+
 // States of a condition that ends. An event without a state is a moment.
 const (
 	StateRaised  = "raised"

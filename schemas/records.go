@@ -34,6 +34,7 @@ type Alert struct {
 	Status      string            `json:"status"` // AlertFiring or AlertResolved; `state` in JSON says the same
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
+	ResolvedAt  time.Time         `json:"resolved_at,omitzero"` // when it ended
 }
 
 // alertJSON is an alert on the wire: `state` is the alert's, and the event's own
@@ -160,37 +161,37 @@ const (
 	PredictionExpired  = "expired"
 )
 
-// Foretold are the faults that predictions tell of: what is worn or fills up, and
+// PredictedFaults are the faults that predictions tell of: what is worn or fills up, and
 // has a limit. One of these that comes without a prediction was missed.
-var Foretold = []string{"cooling.fan_failure", "network.optics_degraded", "gpu.overheating", "gpu.memory_degrading", "cooling.air_supply"}
+var PredictedFaults = []string{"cooling.fan_failure", "network.optics_degraded", "gpu.overheating", "gpu.memory_degrading", "cooling.air_supply"}
 
 // Prediction says what fails next and when (formats, section 9).
 type Prediction struct {
-	ID             string     `json:"id"`
-	Time           time.Time  `json:"time"`
-	Site           string     `json:"site,omitempty"`
-	Resource       string     `json:"resource"`
-	Server         string     `json:"server,omitempty"`
-	Metric         string     `json:"metric,omitempty"`
-	Failure        string     `json:"failure,omitempty"`
-	Probability    float64    `json:"probability"` // within Horizon
-	Horizon        string     `json:"horizon"`     // as a duration, such as 168h0m0s
-	HorizonSeconds float64    `json:"horizon_seconds"`
-	ETAP10         *time.Time `json:"eta_p10"`
-	ETAP50         *time.Time `json:"eta_p50"`
-	ETAP90         *time.Time `json:"eta_p90"`
-	Limit          float64    `json:"limit"`
-	LimitSource    string     `json:"limit_source,omitempty"` // who says so: LimitOf…
-	Below          bool       `json:"below,omitempty"`        // the limit is crossed downwards
-	Value          float64    `json:"value"`                  // robust level now
-	SlopePerHour   float64    `json:"slope_per_hour"`
-	Evidence       []Evidence `json:"evidence,omitempty"`
-	Model          Model      `json:"model"`
-	State          string     `json:"state"`
-	Sentence       *Sentence  `json:"sentence,omitempty"`
-	Explanation    string     `json:"explanation,omitempty"`
-	Opened         time.Time  `json:"opened,omitzero"` // when it was first said
-	Said           float64    `json:"said,omitempty"`  // the probability that it was first said with
+	ID               string     `json:"id"`
+	Time             time.Time  `json:"time"`
+	Site             string     `json:"site,omitempty"`
+	Resource         string     `json:"resource"`
+	Server           string     `json:"server,omitempty"`
+	Metric           string     `json:"metric,omitempty"`
+	Failure          string     `json:"failure,omitempty"`
+	Probability      float64    `json:"probability"` // within Horizon
+	Horizon          string     `json:"horizon"`     // as a duration, such as 168h0m0s
+	HorizonSeconds   float64    `json:"horizon_seconds"`
+	ETAP10           *time.Time `json:"eta_p10"`
+	ETAP50           *time.Time `json:"eta_p50"`
+	ETAP90           *time.Time `json:"eta_p90"`
+	Limit            float64    `json:"limit"`
+	LimitSource      string     `json:"limit_source,omitempty"` // who says so: LimitOf…
+	Below            bool       `json:"below,omitempty"`        // the limit is crossed downwards
+	Value            float64    `json:"value"`                  // robust level now
+	SlopePerHour     float64    `json:"slope_per_hour"`
+	Evidence         []Evidence `json:"evidence,omitempty"`
+	Model            Model      `json:"model"`
+	State            string     `json:"state"`
+	Sentence         *Sentence  `json:"sentence,omitempty"`
+	Explanation      string     `json:"explanation,omitempty"`
+	Opened           time.Time  `json:"opened,omitzero"` // when it was first published
+	FirstProbability float64    `json:"said,omitempty"`  // the first published one
 }
 
 // Where the limit of a prediction comes from.

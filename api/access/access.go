@@ -47,9 +47,9 @@ const (
 var (
 	ErrRole    = errors.New("unknown role")
 	ErrName    = errors.New("a name has 1 to 64 letters, digits and . _ @ -")
-	ErrTaken   = errors.New("a token of this name exists")
-	ErrNoToken = errors.New("there is no such token")
-	ErrRevoked = errors.New("the token behind it was revoked")
+	ErrTaken   = errors.New("a token with this name exists")
+	ErrNoToken = errors.New("no such token")
+	ErrRevoked = errors.New("its token was revoked")
 )
 
 // Principal is who asks.

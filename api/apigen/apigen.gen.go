@@ -83,6 +83,7 @@ func (e DecideActionParamsVerb) Valid() bool {
 
 // Defines values for ListAlertsParamsStatus.
 const (
+	Active   ListAlertsParamsStatus = "active"
 	Firing   ListAlertsParamsStatus = "firing"
 	Resolved ListAlertsParamsStatus = "resolved"
 )
@@ -90,6 +91,8 @@ const (
 // Valid indicates whether the value is a known member of the ListAlertsParamsStatus enum.
 func (e ListAlertsParamsStatus) Valid() bool {
 	switch e {
+	case Active:
+		return true
 	case Firing:
 		return true
 	case Resolved:
@@ -184,8 +187,58 @@ type ActionList struct {
 	Next  string   `json:"next,omitempty,omitzero"`
 }
 
-// Alert defines model for Alert.
-type Alert = schemas.Alert
+// Alert An event that detection admitted
+type Alert struct {
+	// AlertType The same as type
+	AlertType   string            `json:"alert_type"`
+	Annotations map[string]string `json:"annotations,omitempty,omitzero"`
+	Attrs       map[string]string `json:"attrs,omitempty,omitzero"`
+	Code        string            `json:"code,omitempty,omitzero"`
+
+	// Condition raised or cleared, for conditions that end
+	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Fingerprint Of the condition: a raise and its end have the same
+	Fingerprint string            `json:"fingerprint"`
+	ID          string            `json:"id"`
+	Labels      map[string]string `json:"labels,omitempty,omitzero"`
+	Message     string            `json:"message,omitempty,omitzero"`
+
+	// Observed By the clock of the collector
+	Observed time.Time `json:"observed"`
+
+	// Priority low, medium, high or critical, in the order of severity
+	Priority string `json:"priority"`
+	Rack     string `json:"rack,omitempty,omitzero"`
+
+	// ResolvedAt When it ended
+	ResolvedAt time.Time        `json:"resolved_at,omitempty,omitzero"`
+	Resource   string           `json:"resource"`
+	Rule       string           `json:"rule"`
+	Server     string           `json:"server,omitempty,omitzero"`
+	Severity   schemas.Severity `json:"severity"`
+	Site       string           `json:"site,omitempty,omitzero"`
+	Source     string           `json:"source"`
+
+	// SourceID UUID of the resource
+	SourceID string `json:"source_id,omitempty,omitzero"`
+
+	// SourceType Kind of the resource, such as gpu or server
+	SourceType string `json:"source_type,omitempty,omitzero"`
+
+	// State firing or resolved
+	State string `json:"state"`
+
+	// Status active while it fires, then resolved
+	Status string `json:"status"`
+
+	// Time By the clock of the device
+	Time time.Time `json:"time"`
+
+	// TriggeredAt The same as time
+	TriggeredAt time.Time `json:"triggered_at"`
+	Type        string    `json:"type"`
+}
 
 // AlertList defines model for AlertList.
 type AlertList struct {
@@ -202,7 +255,7 @@ type AuditChain struct {
 	Checked time.Time `json:"checked"`
 	Holds   bool      `json:"holds"`
 
-	// Rows Rows that hold
+	// Rows Rows that hold, counted from the first
 	Rows int64 `json:"rows"`
 }
 
@@ -227,10 +280,10 @@ type AuditRow struct {
 	Kind string `json:"kind"`
 	Seq  int64  `json:"seq"`
 
-	// State That the action reached
+	// State State of the action after it
 	State string `json:"state"`
 
-	// Subject The server, empty where there is none
+	// Subject The server; empty if there is none
 	Subject string    `json:"subject"`
 	Time    time.Time `json:"time"`
 
@@ -248,20 +301,20 @@ type Budget = schemas.Budget
 type Budgets struct {
 	Breaker Breaker `json:"breaker,omitempty,omitzero"`
 
-	// Levels Empty where control has never run
+	// Levels Empty if control has never run
 	Levels []Budget `json:"levels"`
 
-	// RackLimit What every rack has that levels does not name
+	// RackLimit Limit of every rack that levels does not name
 	RackLimit int `json:"rack_limit"`
 
-	// Time When control counted
+	// Time When control counted them
 	Time time.Time `json:"time"`
 }
 
 // Cause defines model for Cause.
 type Cause = schemas.Cause
 
-// Contact When a collector last brought a number of this device
+// Contact When a collector last read this device
 type Contact struct {
 	Collector string  `json:"collector"`
 	Seconds   float64 `json:"seconds"`
@@ -271,12 +324,12 @@ type Contact struct {
 type CreatedToken struct {
 	Created time.Time `json:"created"`
 
-	// Expires Not there where it has no end
+	// Expires Absent without expiry
 	Expires time.Time `json:"expires,omitempty,omitzero"`
 	Name    string    `json:"name"`
 	Role    string    `json:"role"`
 
-	// Token The secret, shown this once
+	// Token The secret; shown once
 	Token string `json:"token"`
 }
 
@@ -308,7 +361,7 @@ type EvidenceLane struct {
 	Count int    `json:"count"`
 	ID    string `json:"id"`
 
-	// Message What one of them said
+	// Message The message of one of them
 	Message string `json:"message,omitempty,omitzero"`
 
 	// Offsets s since the first event, at most 200
@@ -332,12 +385,12 @@ type Fact struct {
 
 // Fleet defines model for Fleet.
 type Fleet struct {
-	// History Alerts a step, and the incidents that they became
+	// History Alerts per step, and the incidents that explain them
 	History FleetHistory `json:"history"`
 	Jobs    []FleetJob   `json:"jobs"`
 	Racks   []FleetRack  `json:"racks"`
 
-	// Servers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one digit of it a GPU.
+	// Servers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one such digit per GPU.
 	Servers FleetServers `json:"servers"`
 	Summary FleetSummary `json:"summary"`
 	Time    time.Time    `json:"time"`
@@ -352,7 +405,7 @@ type FleetGPUs struct {
 	Used    int `json:"used"`
 }
 
-// FleetHistory Alerts a step, and the incidents that they became
+// FleetHistory Alerts per step, and the incidents that explain them
 type FleetHistory struct {
 	Alerts    []int       `json:"alerts"`
 	Incidents []FleetMark `json:"incidents"`
@@ -379,7 +432,7 @@ type FleetRack struct {
 	// Feeds State of feed A and of feed B
 	Feeds []int `json:"feeds"`
 
-	// ID Not there with ids=false
+	// ID Absent with ids=false
 	ID string `json:"id,omitempty,omitzero"`
 
 	// Leaf State of the rack's leaf switch
@@ -389,11 +442,11 @@ type FleetRack struct {
 	Site string `json:"site"`
 }
 
-// FleetServers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one digit of it a GPU.
+// FleetServers Columns of equal length. A state is 0 healthy, 1 warning, 2 critical, 3 affected, 4 fails next, 5 in repair, 6 out, 7 no contact; `gpus` has one such digit per GPU.
 type FleetServers struct {
 	Gpus []string `json:"gpus"`
 
-	// ID Not there with ids=false
+	// ID Absent with ids=false
 	ID []string `json:"id,omitempty,omitzero"`
 
 	// Job Index in jobs, -1 for none
@@ -409,7 +462,7 @@ type FleetServers struct {
 	// Rack Index in racks
 	Rack []int `json:"rack"`
 
-	// Risk Chance that a part fails within its horizon, %
+	// Risk Probability that a part fails within its horizon, %
 	Risk  []float64 `json:"risk"`
 	State []int     `json:"state"`
 
@@ -449,11 +502,11 @@ type Forecast struct {
 // Graph defines model for Graph.
 type Graph = schemas.Graph
 
-// Incident An incident with what the screens need beside the record
+// Incident An incident and what the web UI shows of it
 type Incident struct {
 	Affected []string `json:"affected"`
 
-	// Alerts How many alerts it folds
+	// Alerts Number of alerts that it explains
 	Alerts       int     `json:"alerts"`
 	Alternatives []Cause `json:"alternatives"`
 
@@ -461,7 +514,7 @@ type Incident struct {
 	At     time.Time `json:"at"`
 	Closed time.Time `json:"closed,omitempty,omitzero"`
 
-	// Events Ids of the alerts, at most 1,000; not in lists
+	// Events Ids of the alerts, at most 1,000; absent in lists
 	Events         []string       `json:"events,omitempty,omitzero"`
 	Explanation    string         `json:"explanation"`
 	Graph          Graph          `json:"graph,omitempty,omitzero"`
@@ -502,7 +555,7 @@ type Limit struct {
 	Above *float64 `json:"above,omitempty"`
 	Below *float64 `json:"below,omitempty"`
 
-	// Source device: it gives this limit itself; default: ours, the device gives none; site: fixed in the site's file of limits
+	// Source device: given by the device; default: of Auspex, since the device gives none; site: from the limits file of the site
 	Source string `json:"source,omitempty,omitzero"`
 }
 
@@ -514,10 +567,10 @@ type LoginCode struct {
 
 // Me defines model for Me.
 type Me struct {
-	// History Whether there is a store for the history
+	// History Whether a history store is connected
 	History bool `json:"history,omitempty,omitzero"`
 
-	// Mode Of control: observe, dry-run, approve or enforce
+	// Mode Mode of control: observe, dry-run, approve or enforce
 	Mode        string   `json:"mode"`
 	Name        string   `json:"name"`
 	Permissions []string `json:"permissions"`
@@ -531,10 +584,10 @@ type Model = schemas.Model
 
 // NewToken defines model for NewToken.
 type NewToken struct {
-	// ExpiresIn Seconds that it works; 0 is without end
+	// ExpiresIn Validity in seconds; 0 means no expiry
 	ExpiresIn int64 `json:"expires_in,omitempty,omitzero"`
 
-	// Name Letters, digits and . _ @ -; new
+	// Name Letters, digits and . _ @ -; not yet taken
 	Name string `json:"name"`
 	Role string `json:"role"`
 }
@@ -557,16 +610,16 @@ type Plot struct {
 	Metric   string     `json:"metric"`
 	Min      []*float64 `json:"min"`
 
-	// Peer Median of the like parts of the same device
+	// Peer Median of the parts of the same kind in this device
 	Peer []*float64 `json:"peer,omitempty,omitzero"`
 
 	// Query The same in PromQL
 	Query string `json:"query"`
 
-	// Subject The parts that the numbers speak of
+	// Subject The parts that were measured
 	Subject string `json:"subject"`
 
-	// Thresholds Bounds that the device itself gives, the tightest of the parts shown
+	// Thresholds Thresholds of the device itself, the tightest of the parts shown
 	Thresholds []Threshold `json:"thresholds,omitempty,omitzero"`
 
 	// Times s since 1970
@@ -580,7 +633,7 @@ type PlotList struct {
 	RangeSeconds float64 `json:"range_seconds"`
 }
 
-// Prediction What fails next, and when
+// Prediction A part that is expected to fail, and when
 type Prediction struct {
 	EtaP10         time.Time  `json:"eta_p10,omitempty,omitzero"`
 	EtaP50         time.Time  `json:"eta_p50,omitempty,omitzero"`
@@ -591,28 +644,28 @@ type Prediction struct {
 	HorizonSeconds float64    `json:"horizon_seconds"`
 	ID             string     `json:"id"`
 
-	// Job The job that runs there now
+	// Job The job that runs on the server now
 	Job    string `json:"job,omitempty,omitzero"`
 	Limit  Limit  `json:"limit"`
 	Metric string `json:"metric,omitempty,omitzero"`
 	Model  Model  `json:"model"`
 
-	// Opened When it was first said
+	// Opened When it was first published
 	Opened      time.Time `json:"opened,omitempty,omitzero"`
 	Probability float64   `json:"probability"`
 	Resource    string    `json:"resource"`
 	ResourceID  string    `json:"resource_id"`
 
-	// Said The probability that it was first said with
-	Said         float64   `json:"said,omitempty,omitzero"`
-	Sentence     Sentence  `json:"sentence,omitempty,omitzero"`
-	Server       string    `json:"server"`
-	Site         string    `json:"site,omitempty,omitzero"`
-	SlopePerHour float64   `json:"slope_per_hour"`
-	State        string    `json:"state"`
-	Time         time.Time `json:"time"`
-	Unit         string    `json:"unit,omitempty,omitzero"`
-	Value        float64   `json:"value"`
+	// FirstProbability The probability that was first published
+	FirstProbability float64   `json:"said,omitempty,omitzero"`
+	Sentence         Sentence  `json:"sentence,omitempty,omitzero"`
+	Server           string    `json:"server"`
+	Site             string    `json:"site,omitempty,omitzero"`
+	SlopePerHour     float64   `json:"slope_per_hour"`
+	State            string    `json:"state"`
+	Time             time.Time `json:"time"`
+	Unit             string    `json:"unit,omitempty,omitzero"`
+	Value            float64   `json:"value"`
 }
 
 // PredictionList defines model for PredictionList.
@@ -632,23 +685,33 @@ type PredictionRecord struct {
 	// Expired False alarms
 	Expired int `json:"expired"`
 
-	// LeadSeconds Median time from the first word to the failure
+	// LeadSeconds Median time from the first prediction to the failure
 	LeadSeconds *float64 `json:"lead_seconds,omitempty"`
 
-	// Missed Failures of a kind that predictions tell of and that none had told of
+	// Missed Failures of a predictable kind without a prediction
 	Missed int `json:"missed"`
 	Open   int `json:"open"`
 
-	// Said By the probability that was said first
-	Said []Said `json:"said"`
+	// Bins By first published probability
+	Bins []ProbabilityBin `json:"said"`
 
 	// Since The counts begin here
 	Since time.Time `json:"since"`
 }
 
+// ProbabilityBin defines model for ProbabilityBin.
+type ProbabilityBin struct {
+	CameTrue int `json:"came_true"`
+
+	// Ended Of those, came true or expired
+	Ended int     `json:"ended"`
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+}
+
 // Problem defines model for Problem.
 type Problem struct {
-	// Candidates What the request may have meant
+	// Candidates Resources that the request may have meant
 	Candidates []ResourceRef `json:"candidates,omitempty,omitzero"`
 
 	// Code Stable, for scripts
@@ -668,7 +731,7 @@ type Rail = schemas.Rail
 // Recommendation defines model for Recommendation.
 type Recommendation = schemas.Recommendation
 
-// Resource A thing of the inventory
+// Resource A resource of the inventory
 type Resource struct {
 	Attrs  map[string]string `json:"attrs"`
 	ID     string            `json:"id"`
@@ -694,16 +757,6 @@ type ResourceRef struct {
 	ID   string `json:"id"`
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-}
-
-// Said defines model for Said.
-type Said struct {
-	CameTrue int `json:"came_true"`
-
-	// Ended Of those, came true or expired
-	Ended int     `json:"ended"`
-	From  float64 `json:"from"`
-	To    float64 `json:"to"`
 }
 
 // Sentence defines model for Sentence.
@@ -743,7 +796,7 @@ type ServerParts struct {
 	Kind  string   `json:"kind"`
 	Names []string `json:"names"`
 
-	// States One digit a part
+	// States One digit per part
 	States string `json:"states"`
 }
 
@@ -758,10 +811,10 @@ type Threshold struct {
 type Token struct {
 	Created time.Time `json:"created"`
 
-	// Expires Not there where it has no end
+	// Expires Absent without expiry
 	Expires time.Time `json:"expires,omitempty,omitzero"`
 
-	// LastUsed To the minute; not there where it was never used
+	// LastUsed To the minute; absent if never used
 	LastUsed time.Time `json:"last_used,omitempty,omitzero"`
 	Name     string    `json:"name"`
 	Role     string    `json:"role"`
@@ -799,7 +852,7 @@ type ListActionsParams struct {
 	Server   QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Incident string      `form:"incident,omitempty" json:"incident,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -817,13 +870,14 @@ type DecideActionParamsVerb string
 
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
+	// Status active and firing are the same
 	Status ListAlertsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -833,7 +887,7 @@ type ListAlertsParamsStatus string
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -844,14 +898,14 @@ type ListEventsParams struct {
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
-	// Ids Whether racks and servers carry their ids, which are most of the bytes of a large fleet
+	// Ids Include the ids of racks and servers, which are most of the bytes of a large fleet
 	Ids *bool `form:"ids,omitempty" json:"ids,omitempty"`
 }
 
@@ -860,7 +914,7 @@ type ListIncidentsParams struct {
 	Status ListIncidentsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 	Since  QuerySince                `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -875,7 +929,7 @@ type ListPredictionsParams struct {
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -888,13 +942,13 @@ type ListResourcesParams struct {
 	// Kind Only this kind, such as gpu
 	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
 
-	// Find Only what this text means, as in a route
+	// Find Only what this text matches, as in a route
 	Find string `form:"find,omitempty" json:"find,omitempty,omitzero"`
 
-	// Within Only parts of this resource at any depth
+	// Within Only parts of this resource, at any depth
 	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
 
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -918,7 +972,7 @@ type StreamParams struct {
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
-	// After `next` of the page before
+	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
@@ -931,31 +985,31 @@ type CreateTokenJSONRequestBody = NewToken
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
-	// ListActions What the system would do, does and did
+	// ListActions List actions: proposed, running and past
 	// (GET /actions)
 	ListActions(c *fiber.Ctx, params ListActionsParams) error
-	// GetBudgets What control may take, what it has, and the storm breaker
+	// GetBudgets Budgets of control and the storm breaker
 	// (GET /actions/budgets)
 	GetBudgets(c *fiber.Ctx) error
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(c *fiber.Ctx, id QueryID) error
-	// DecideAction Approve, cancel or try an action
+	// DecideAction Approve, cancel or dry-run an action
 	// (POST /actions/{id}/{verb})
 	DecideAction(c *fiber.Ctx, id QueryID, verb DecideActionParamsVerb, params DecideActionParams) error
-	// ListAlerts Events that detection admitted
+	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
-	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
-	// ListEvents What devices reported
+	// ListEvents List events
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
-	// GetFleet The whole fleet as columns, one entry a server
+	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(c *fiber.Ctx, params GetFleetParams) error
-	// ListIncidents Causes, each with all that it explains
+	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
 	// GetIncident One incident with its evidence
@@ -964,43 +1018,43 @@ type ServerInterface interface {
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(c *fiber.Ctx) error
-	// CreateLoginCode Make a one-time login code for a browser; it works for 15 minutes
+	// CreateLoginCode Create a one-time login code for a browser; it is valid for 15 minutes
 	// (POST /login-codes)
 	CreateLoginCode(c *fiber.Ctx) error
-	// Logout End the session of the cookie
+	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(c *fiber.Ctx) error
-	// GetMe Who asks, what they may do, and in which mode the system runs
+	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
-	// ListPredictions What fails next, and when
+	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(c *fiber.Ctx, params ListPredictionsParams) error
-	// GetPredictionRecord What was said against what came
+	// GetPredictionRecord How past predictions ended
 	// (GET /predictions/record)
 	GetPredictionRecord(c *fiber.Ctx) error
-	// ListResources What the inventory holds, by name
+	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(c *fiber.Ctx, params ListResourcesParams) error
-	// GetResource One resource, what it is part of and its parts
+	// GetResource One resource, its parents and its direct parts
 	// (GET /resources/{id})
 	GetResource(c *fiber.Ctx, id QueryResource) error
-	// GetServer A server or a switch with its parts, its log and what is known to come
+	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(c *fiber.Ctx, id QueryResource) error
-	// GetServerPlots What a device measured, over a range that ends now
+	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
-	// ListTokens The tokens for scripts, by name; needs the right `tokens`, which admins have
+	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(c *fiber.Ctx, params ListTokensParams) error
-	// CreateToken Make a token; its secret is shown once and kept as a hash
+	// CreateToken Create a token; its secret is shown once and stored as a hash
 	// (POST /tokens)
 	CreateToken(c *fiber.Ctx) error
-	// RevokeToken End a token, the sessions that came from it and their streams, at once
+	// RevokeToken Revoke a token and end its sessions and their streams at once
 	// (DELETE /tokens/{name})
 	RevokeToken(c *fiber.Ctx, name string) error
 }
@@ -2745,31 +2799,31 @@ func (response RevokeTokendefaultApplicationProblemPlusJSONResponse) VisitRevoke
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
-	// ListActions What the system would do, does and did
+	// ListActions List actions: proposed, running and past
 	// (GET /actions)
 	ListActions(ctx context.Context, request ListActionsRequestObject) (ListActionsResponseObject, error)
-	// GetBudgets What control may take, what it has, and the storm breaker
+	// GetBudgets Budgets of control and the storm breaker
 	// (GET /actions/budgets)
 	GetBudgets(ctx context.Context, request GetBudgetsRequestObject) (GetBudgetsResponseObject, error)
 	// GetAction One action
 	// (GET /actions/{id})
 	GetAction(ctx context.Context, request GetActionRequestObject) (GetActionResponseObject, error)
-	// DecideAction Approve, cancel or try an action
+	// DecideAction Approve, cancel or dry-run an action
 	// (POST /actions/{id}/{verb})
 	DecideAction(ctx context.Context, request DecideActionRequestObject) (DecideActionResponseObject, error)
-	// ListAlerts Events that detection admitted
+	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
-	// ListAudit Who did what to which machine, and whether the record of it is whole
+	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// ListEvents What devices reported
+	// ListEvents List events
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
-	// GetFleet The whole fleet as columns, one entry a server
+	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(ctx context.Context, request GetFleetRequestObject) (GetFleetResponseObject, error)
-	// ListIncidents Causes, each with all that it explains
+	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
 	// GetIncident One incident with its evidence
@@ -2778,43 +2832,43 @@ type StrictServerInterface interface {
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(ctx context.Context, request LoginRequestObject) (LoginResponseObject, error)
-	// CreateLoginCode Make a one-time login code for a browser; it works for 15 minutes
+	// CreateLoginCode Create a one-time login code for a browser; it is valid for 15 minutes
 	// (POST /login-codes)
 	CreateLoginCode(ctx context.Context, request CreateLoginCodeRequestObject) (CreateLoginCodeResponseObject, error)
-	// Logout End the session of the cookie
+	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(ctx context.Context, request LogoutRequestObject) (LogoutResponseObject, error)
-	// GetMe Who asks, what they may do, and in which mode the system runs
+	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(ctx context.Context, request GetMeRequestObject) (GetMeResponseObject, error)
-	// ListPredictions What fails next, and when
+	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(ctx context.Context, request ListPredictionsRequestObject) (ListPredictionsResponseObject, error)
-	// GetPredictionRecord What was said against what came
+	// GetPredictionRecord How past predictions ended
 	// (GET /predictions/record)
 	GetPredictionRecord(ctx context.Context, request GetPredictionRecordRequestObject) (GetPredictionRecordResponseObject, error)
-	// ListResources What the inventory holds, by name
+	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
-	// GetResource One resource, what it is part of and its parts
+	// GetResource One resource, its parents and its direct parts
 	// (GET /resources/{id})
 	GetResource(ctx context.Context, request GetResourceRequestObject) (GetResourceResponseObject, error)
-	// GetServer A server or a switch with its parts, its log and what is known to come
+	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
-	// GetServerPlots What a device measured, over a range that ends now
+	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(ctx context.Context, request GetServerPlotsRequestObject) (GetServerPlotsResponseObject, error)
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(ctx context.Context, request StreamRequestObject) (StreamResponseObject, error)
-	// ListTokens The tokens for scripts, by name; needs the right `tokens`, which admins have
+	// ListTokens List tokens by name; needs the permission `tokens`, which admins have
 	// (GET /tokens)
 	ListTokens(ctx context.Context, request ListTokensRequestObject) (ListTokensResponseObject, error)
-	// CreateToken Make a token; its secret is shown once and kept as a hash
+	// CreateToken Create a token; its secret is shown once and stored as a hash
 	// (POST /tokens)
 	CreateToken(ctx context.Context, request CreateTokenRequestObject) (CreateTokenResponseObject, error)
-	// RevokeToken End a token, the sessions that came from it and their streams, at once
+	// RevokeToken Revoke a token and end its sessions and their streams at once
 	// (DELETE /tokens/{name})
 	RevokeToken(ctx context.Context, request RevokeTokenRequestObject) (RevokeTokenResponseObject, error)
 }

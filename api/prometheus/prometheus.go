@@ -123,11 +123,11 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	}
 	if reg != nil {
 		running := client.NewGaugeFunc(
-			client.GaugeOpts{Name: "auspex_api_prometheus_queries_running", Help: "Queries of the Prometheus read API that are at work."},
+			client.GaugeOpts{Name: "auspex_api_prometheus_queries_running", Help: "Queries of the Prometheus read API that are running."},
 			func() float64 { n, _ := h.queue.counts(); return float64(n) },
 		)
 		waiting := client.NewGaugeFunc(
-			client.GaugeOpts{Name: "auspex_api_prometheus_queries_waiting", Help: "Queries of the Prometheus read API that wait for their turn."},
+			client.GaugeOpts{Name: "auspex_api_prometheus_queries_waiting", Help: "Queries of the Prometheus read API that wait to run."},
 			func() float64 { _, n := h.queue.counts(); return float64(n) },
 		)
 		for _, c := range []client.Collector{h.served, running, waiting} {
@@ -256,7 +256,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, route string, f 
 		w.WriteHeader(res.kind.status)
 	}
 	if _, err := w.Write(body); err != nil {
-		h.log.Debug("answer not written", "route", route, "error", err)
+		h.log.Debug("cannot write the answer", "route", route, "error", err)
 	}
 }
 

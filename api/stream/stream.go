@@ -49,9 +49,9 @@ type Hub struct {
 func NewHub(epoch string, maxReaders int, reg prometheus.Registerer) (*Hub, error) {
 	h := &Hub{
 		epoch: epoch, max: maxReaders, readers: make(map[*Reader]struct{}),
-		clients: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_api_stream_clients", Help: "Readers of the live stream."}),
+		clients: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_api_stream_clients", Help: "Clients of the live stream."}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_api_stream_dropped_total", Help: "Readers of the live stream that were ended since they did not keep up.",
+			Name: "auspex_api_stream_dropped_total", Help: "Clients of the live stream that were disconnected because they did not keep up.",
 		}),
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_api_stream_messages_total", Help: "Messages put on the live stream.",

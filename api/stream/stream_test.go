@@ -86,7 +86,7 @@ func TestSlowReaderIsEndedAndCounted(t *testing.T) {
 		t.Errorf("%d readers", h.Readers())
 	}
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
-# HELP auspex_api_stream_dropped_total Readers of the live stream that were ended since they did not keep up.
+# HELP auspex_api_stream_dropped_total Clients of the live stream that were disconnected because they did not keep up.
 # TYPE auspex_api_stream_dropped_total counter
 auspex_api_stream_dropped_total 1
 `), "auspex_api_stream_dropped_total"); err != nil {

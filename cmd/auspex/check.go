@@ -175,6 +175,6 @@ func CheckRules(files []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%d rules in %d file(s) are good\n", n, len(files))
+	fmt.Fprintf(out, "%d rules in %d file(s) are valid\n", n, len(files))
 	return nil
 }

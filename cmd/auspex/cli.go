@@ -81,7 +81,7 @@ func newRoot(std IO) *cobra.Command {
 		Use:   "auspex",
 		Short: "Telemetry, alerting and predictive maintenance for GPU fleets",
 		Long: `Auspex watches a fleet of GPU servers from the switches, the board controllers and the GPUs,
-folds what it sees into one incident with one cause, says which part fails next, and repairs the machine.`,
+correlates symptoms into one incident with one cause, predicts which part fails next, and repairs the machine.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version + " " + goVersion,
@@ -95,7 +95,7 @@ folds what it sees into one incident with one cause, says which part fails next,
 	return root
 }
 
-// noArgs refuses arguments, and names what was meant where it can.
+// noArgs refuses arguments and suggests the nearest command.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

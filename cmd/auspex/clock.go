@@ -34,7 +34,7 @@ type clock struct {
 }
 
 // check returns a sentence when something is new, and what is wrong now.
-func (c *clock) check() (say string, wrong error) {
+func (c *clock) check() (message string, wrong error) {
 	now, passed := c.wall(), c.mono()
 	jump := time.Duration(0)
 	if !c.lastWall.IsZero() {
@@ -45,7 +45,7 @@ func (c *clock) check() (say string, wrong error) {
 	switch behind := c.latest.Sub(now); {
 	case now.Before(notBefore):
 		wrong = fmt.Errorf(
-			"the clock of this machine says %s, which cannot be; set it, or let a time service do so", now.UTC().Format(time.DateOnly),
+			"the clock of this machine shows %s, which cannot be right; set it, or run a time service", now.UTC().Format(time.DateOnly),
 		)
 	case behind > clockTolerance:
 		wrong = fmt.Errorf(
@@ -58,16 +58,16 @@ func (c *clock) check() (say string, wrong error) {
 	}
 	switch {
 	case jump > clockTolerance:
-		say = fmt.Sprintf("the clock of this machine jumped %s ahead", jump.Round(time.Second))
+		message = fmt.Sprintf("the clock of this machine jumped %s ahead", jump.Round(time.Second))
 	case jump < -clockTolerance:
-		say = fmt.Sprintf("the clock of this machine jumped %s back", (-jump).Round(time.Second))
+		message = fmt.Sprintf("the clock of this machine jumped %s back", (-jump).Round(time.Second))
 		if wrong != nil {
-			say = wrong.Error()
+			message = wrong.Error()
 		}
 	case first && wrong != nil:
-		say = wrong.Error()
+		message = wrong.Error()
 	}
-	return say, wrong
+	return message, wrong
 }
 
 // watchClock tells in one sentence when the clock is wrong. The newest time is
@@ -75,7 +75,7 @@ func (c *clock) check() (say string, wrong error) {
 func (s *stack) watchClock() run.Component {
 	return run.Func("clock", func(ctx context.Context, ready func()) error {
 		jumps := prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_clock_jumps_total", Help: "Times that the clock of this machine jumped, or was found to be wrong.",
+			Name: "auspex_clock_jumps_total", Help: "Jumps of the clock of this machine, and times that it was wrong.",
 		})
 		s.reg.MustRegister(jumps)
 		began := time.Now()
@@ -87,15 +87,15 @@ func (s *stack) watchClock() run.Component {
 		var wrong errorBox
 		s.health.Check("clock", wrong.get)
 		for {
-			say, err := c.check()
+			message, err := c.check()
 			wrong.set(err)
-			if say != "" {
+			if message != "" {
 				jumps.Inc()
-				fmt.Fprintf(s.err, "auspex: %s\n", say)
+				fmt.Fprintf(s.err, "auspex: %s\n", message)
 			}
 			if err == nil {
 				if err := os.Chtimes(lock, time.Time{}, c.lastWall); err != nil && !errors.Is(err, os.ErrNotExist) {
-					s.log.Debug("the newest time is not kept", "error", err)
+					s.log.Debug("cannot store the newest time", "error", err)
 				}
 			}
 			ready()

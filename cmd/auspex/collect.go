@@ -69,7 +69,7 @@ func (s *stack) collect() []run.Component {
 func (s *stack) reconcile(r *collectors.Runner, resources []schemas.Resource) {
 	if err := r.Reconcile(resources); err != nil {
 		for line := range strings.Lines(err.Error()) {
-			s.log.Error("device is not read", "error", strings.TrimSpace(line))
+			s.log.Error("device is skipped", "error", strings.TrimSpace(line))
 		}
 	}
 }

@@ -44,9 +44,9 @@ type configFlags struct {
 }
 
 func (f *configFlags) add(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&f.files, "config", "c", nil, "configuration `file` (YAML; may be given again, later ones win)")
+	c.Flags().StringArrayVarP(&f.files, "config", "c", nil, "configuration `file` (YAML); repeat it to merge files, later ones win")
 	c.Flags().StringArrayVar(&f.set, "set", nil, "set one `key=value`, such as --set bus.type=kafka")
-	c.Flags().StringVar(&f.data, "data", "", "`folder` of everything that is kept (default ./.auspex)")
+	c.Flags().StringVar(&f.data, "data", "", "`folder` for all state (default ./.auspex)")
 }
 
 func (f *configFlags) load(std IO) (Config, error) {
@@ -79,10 +79,10 @@ func runCommand(std IO) *cobra.Command {
 	f := &configFlags{}
 	c := &cobra.Command{
 		Use:   "run",
-		Short: "Run every role, or some, in this process",
-		Long: `Run every role, or some, in this process. A hang-up signal or POST /-/reload reads the configuration again, with the files
-that it names, and puts in force what can change while the process runs.`,
-		Example: `  auspex run --demo                               # the whole thing on a simulated fleet
+		Short: "Run all roles, or some of them, in this process",
+		Long: `Run all roles, or some of them, in this process. SIGHUP or POST /-/reload reads the configuration and the files that it
+names again, and applies what can change while the process runs.`,
+		Example: `  auspex run --demo                               # the whole system on a simulated fleet
   auspex run --config auspex.yaml                 # your fleet, every role in one process
   auspex run --config auspex.yaml --role collect  # one role, against Kafka, ClickHouse and PostgreSQL`,
 		Args: noArgs,
@@ -102,8 +102,8 @@ that it names, and puts in force what can change while the process runs.`,
 		},
 	}
 	f.add(c)
-	c.Flags().BoolVar(&f.demo, "demo", false, "start a simulated fleet beside it and play a script of faults")
-	c.Flags().StringVar(&f.script, "script", "", "script of faults for the demo (`file`; default: the built-in one)")
+	c.Flags().BoolVar(&f.demo, "demo", false, "start a simulated fleet and play a script of faults")
+	c.Flags().StringVar(&f.script, "script", "", "script of faults for the demo (`file`; default: built-in)")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the simulated fleet")
 	c.Flags().StringVar(&f.mode, "mode", "", "mode of control: observe, dry-run, approve or enforce")
 	c.Flags().StringVar(&f.listen, "listen", "", "`address` of the API and the web UI (default 127.0.0.1:8080)")
@@ -123,7 +123,7 @@ func configCommand(std IO) *cobra.Command {
 	f := &configFlags{}
 	var connect bool
 	check := &cobra.Command{
-		Use: "check", Short: "Build every component of a configuration, and stop before it starts", Args: noArgs,
+		Use: "check", Short: "Check a configuration: build every component, start none", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.load(std)
 			if err == nil {
@@ -156,8 +156,8 @@ func configCommand(std IO) *cobra.Command {
 			return err
 		},
 	}
-	check.Flags().BoolVar(&connect, "connect", false, "also try every peer and every device of the roles once; nothing is written")
-	check.Flags().StringSliceVar(&f.roles, "role", nil, "roles that are checked (default: those of the configuration)")
+	check.Flags().BoolVar(&connect, "connect", false, "also try every peer and device of the roles once, without writing")
+	check.Flags().StringSliceVar(&f.roles, "role", nil, "roles to check (default: those of the configuration)")
 	f.add(check)
 	f.add(show)
 	parent.AddCommand(check, show, initCmd, keys)
@@ -166,7 +166,7 @@ func configCommand(std IO) *cobra.Command {
 
 func checkCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "check", Short: "Check files that others read too", Args: noArgs,
+		Use: "check", Short: "Check files that other programs read too", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	parent.AddCommand(&cobra.Command{
@@ -195,9 +195,9 @@ func decodeCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&o.Format, "format", "", strings.Join(DecodeFormats(), ", "))
-	c.Flags().StringVar(&o.Host, "host", "", "the machine that the text comes from")
-	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339) that places dmesg's seconds")
-	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file` that resolves parts")
+	c.Flags().StringVar(&o.Host, "host", "", "`name` of the host that the text comes from")
+	c.Flags().StringVar(&o.Boot, "boot", "", "boot `time` (RFC 3339), for times since boot")
+	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`, to resolve parts")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
 	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(DecodeFormats(), cobra.ShellCompDirectiveNoFileComp))
@@ -207,11 +207,11 @@ func decodeCommand() *cobra.Command {
 func replayCommand() *cobra.Command {
 	o := replay.Options{}
 	c := &cobra.Command{
-		Use: "replay", Short: "Run recorded events through the correlator, in event time", Args: noArgs,
+		Use: "replay", Short: "Correlate recorded events, in event time", Args: noArgs,
 		Example: "  auspex replay --topology topology.json --events events.jsonl.gz --out incidents.jsonl",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Topology == "" || o.Events == "" || o.Out == "" {
-				return usagef("--topology, --events and --out are needed")
+				return usagef("--topology, --events and --out are required")
 			}
 			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 			_, err := replay.Run(cmd.Context(), o)
@@ -219,9 +219,9 @@ func replayCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
-	c.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`, - is standard input")
-	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with time stamps")
-	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`, - is standard output")
+	c.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`; - is standard input")
+	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with timestamps")
+	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`; - is standard output")
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
 	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c
@@ -257,7 +257,7 @@ func learnCommand() *cobra.Command {
 
 func backtestCommand() *cobra.Command {
 	parent := &cobra.Command{
-		Use: "backtest", Short: "Hold the predictor against recorded metrics", Args: noArgs,
+		Use: "backtest", Short: "Test the predictor on recorded metrics", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	fo := backtest.ForecastOptions{}
@@ -265,24 +265,24 @@ func backtestCommand() *cobra.Command {
 		Use: "forecast", Short: "Predict when metrics cross their limits", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if fo.Data == "" || fo.Limits == "" || fo.Out == "" {
-				return usagef("--data, --limits and --out are needed")
+				return usagef("--data, --limits and --out are required")
 			}
 			return usageOr(backtest.Forecast(cmd.Context(), fo, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
-	forecast.Flags().StringVar(&fo.Data, "data", "", "`folder` of wide CSV files, one device a file")
+	forecast.Flags().StringVar(&fo.Data, "data", "", "`folder` of wide CSV files, one per device")
 	forecast.Flags().StringVar(&fo.Limits, "limits", "", "limits.json `file`")
-	forecast.Flags().StringVar(&fo.Out, "out", "", "predictions.jsonl `file`, - is standard output")
-	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead a crossing counts")
-	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` that says how often what was forecast came in these data")
+	forecast.Flags().StringVar(&fo.Out, "out", "", "predictions.jsonl `file`; - is standard output")
+	forecast.Flags().DurationVar(&fo.Horizon, "horizon", 168*time.Hour, "how far ahead to forecast")
+	forecast.Flags().StringVar(&fo.Reliability, "reliability", "", "CSV `file` for predicted against observed frequencies")
 	forecast.Flags().BoolVar(&fo.Strict, "strict", false, "stop at the first bad line")
 	forecast.Flags().Var((*sizeFlag)(&fo.MaxSize), "max-size", maxSizeHelp)
 	ao := backtest.AnomalyOptions{}
 	anomaly := &cobra.Command{
-		Use: "anomaly", Short: "Score how unusual each row is, from the rows up to it", Args: noArgs,
+		Use: "anomaly", Short: "Score how unusual each row is, given the rows before it", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ao.Data == "" || ao.Out == "" {
-				return usagef("--data and --out are needed")
+				return usagef("--data and --out are required")
 			}
 			if cmd.Flags().Changed("warmup") && ao.Warmup < 0 {
 				return usagef("--warmup must not be negative")
@@ -290,9 +290,9 @@ func backtestCommand() *cobra.Command {
 			return usageOr(backtest.Anomaly(cmd.Context(), ao, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
-	anomaly.Flags().StringVar(&ao.Data, "data", "", "`folder` of wide CSV files, one device a file")
-	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` of the scores")
-	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "rows at the start that are learnt from and not tested (default 15 %, at most 750)")
+	anomaly.Flags().StringVar(&ao.Data, "data", "", "`folder` of wide CSV files, one per device")
+	anomaly.Flags().StringVar(&ao.Out, "out", "", "`folder` for the scores")
+	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "number of first rows to learn from without testing them (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
 	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
 	parent.AddCommand(forecast, anomaly)
@@ -308,14 +308,14 @@ func simulateCommand() *cobra.Command {
 			return Simulate(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
-	c.Flags().StringVar(&o.Dir, "dir", ".auspex/sim", "`folder` of its files: topology, secrets, kernel logs, ledger")
-	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: the demo's; none: no fault)")
+	c.Flags().StringVar(&o.Dir, "dir", ".auspex/sim", "`folder` for topology, secrets, kernel logs and ledger")
+	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: that of the demo; none: no faults)")
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
-	c.Flags().IntVar(&o.Racks, "racks", 0, "racks (default 8)")
-	c.Flags().IntVar(&o.Servers, "servers", 0, "servers a rack (default 8)")
+	c.Flags().IntVar(&o.Racks, "racks", 0, "number of racks (default 8)")
+	c.Flags().IntVar(&o.Servers, "servers", 0, "servers per rack (default 8)")
 	c.Flags().StringVar(
 		&o.Listen, "listen", "127.0.0.1",
-		"`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they take that and the following, else free ones",
+		"`address` of all devices, such as 10.0.0.5; with a port (10.0.0.5:20000) they use it and the ports after it, else free ports",
 	)
 	return c
 }
@@ -350,38 +350,38 @@ func cmdbCommand(std IO) *cobra.Command {
 		}
 		c.Flags().BoolVar(
 			&o.DryRun, "dry-run", false,
-			"print what would be added, changed and removed, by name, and change nothing; exit 1 where it would be refused",
+			"print the names of what would be added, changed and removed, change nothing; exit 1 if the import would be refused",
 		)
 		c.Flags().StringVar(
-			&o.Source, "source", "", "who brings the records (default: inventory.source); an import removes only what its own source brought",
+			&o.Source, "source", "", "source of the records (default: inventory.source); an import removes only records of its own source",
 		)
 		return c
 	}
 	imp := importing(&cobra.Command{
-		Use: "import FILE", Short: "Make a topology.json what its source brings to the inventory", Args: exactArgs(1, "a file"),
-		Long: `Make a topology.json what its source brings to the inventory. What the source brought before and the file lacks is removed,
-unless another source brings it or something of another source hangs on it. An import that would remove more than a share of what the
-source brought, or that cannot use more than a share of its own records, is refused.`,
+		Use: "import FILE", Short: "Import a topology.json as the records of its source", Args: exactArgs(1, "a file"),
+		Long: `Import a topology.json as the records of its source. Earlier records of the source that the file lacks are removed, unless
+another source has them too or a record of another source depends on them. An import is refused if it would remove more than a share of
+the records of its source, or if it must skip more than a share of its own.`,
 		Example: "  auspex cmdb import --dry-run topology.json\n  auspex cmdb import --source netbox --max-removed 25% netbox.json.gz",
 	}, func(cmd *cobra.Command, cfg Config, args []string) error {
 		return ImportInventory(cmd.Context(), cfg, args[0], o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 	})
 	imp.Flags().BoolVar(&o.Strict, "strict", false, "refuse a file with any bad record")
-	imp.Flags().BoolVar(&force, "force", false, "import however much is removed or skipped")
+	imp.Flags().BoolVar(&force, "force", false, "import no matter how much is removed or skipped")
 	imp.Flags().Var(
-		&removed, "max-removed", "`share` of what the source brought that may go, such as 10% or 0.1 (default: inventory.max_removed)",
+		&removed, "max-removed", "`share` of the source's records that may be removed, such as 10% or 0.1 (default: inventory.max_removed)",
 	)
-	imp.Flags().Var(&skipped, "max-skipped", "`share` of the records that may be unusable (default: inventory.max_skipped)")
+	imp.Flags().Var(&skipped, "max-skipped", "`share` of the records that may be skipped (default: inventory.max_skipped)")
 	restore := importing(&cobra.Command{
-		Use: "restore [VERSION]", Short: "Import a version that was kept again; without a number, the one before the current", Args: maxArgs(1),
-		Long: `Import a version that was kept again, as the latest of its source; without a number, the one before the current of the source.
-A process whose configuration names a file imports that file when it starts: put the file right too.`,
+		Use: "restore [VERSION]", Short: "Import an earlier version again; without a number, the previous one", Args: maxArgs(1),
+		Long: `Import an earlier version again, as the latest of its source; without a number, the previous version of the source.
+A process whose configuration names an inventory file imports that file when it starts: correct the file too.`,
 	}, func(cmd *cobra.Command, cfg Config, args []string) error {
 		var version int64
 		if len(args) == 1 {
 			var err error
 			if version, err = strconv.ParseInt(args[0], 10, 64); err != nil || version < 1 {
-				return usagef("version %q is not a number that `auspex cmdb versions` lists", args[0])
+				return usagef("version %q: want a number from `auspex cmdb versions`", args[0])
 			}
 		}
 		o.Bounds = cmdb.NoBounds() // a person has named it
@@ -434,21 +434,21 @@ func (s *share) Set(text string) error {
 func benchCommand() *cobra.Command {
 	o := bench.Options{Build: benchProduct}
 	c := &cobra.Command{
-		Use: "bench [SCENARIO...]", Short: "Measure, and print one JSON object a scenario",
-		Long: "Measure, and print one JSON object a scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") + ".",
+		Use: "bench [SCENARIO...]", Short: "Run benchmarks and print one JSON object per scenario",
+		Long: "Run benchmarks and print one JSON object per scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") + ".",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return usageOr(bench.Run(cmd.Context(), o, args, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 		ValidArgs: bench.Scenarios(),
 	}
-	c.Flags().IntVar(&o.N, "n", 0, "how many (default: of the scenario)")
+	c.Flags().IntVar(&o.N, "n", 0, "size of the scenario (default: its own)")
 	return c
 }
 
-// benchPeerCommand plays a device for a benchmark, in a process of its own.
+// benchPeerCommand simulates a device for a benchmark, in a process of its own.
 func benchPeerCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: bench.PeerCommand + " PEER OPTIONS", Short: "Play a device for a benchmark", Hidden: true,
+		Use: bench.PeerCommand + " PEER OPTIONS", Short: "Simulate a device for a benchmark", Hidden: true,
 		Args: exactArgs(2, "a peer and its options"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return bench.RunPeer(cmd.Context(), args[0], args[1], cmd.InOrStdin(), cmd.OutOrStdout())
@@ -459,7 +459,7 @@ func benchPeerCommand() *cobra.Command {
 func healthcheckCommand() *cobra.Command {
 	var url, tokenFile string
 	c := &cobra.Command{
-		Use: "healthcheck", Short: "Ask a running Auspex whether it is ready; exit 0 when it is", Args: noArgs,
+		Use: "healthcheck", Short: "Exit 0 if a running Auspex is ready", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
@@ -487,7 +487,7 @@ func healthcheckCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "`address` of the running Auspex")
-	c.Flags().StringVar(&tokenFile, "token-file", "", "`file` that holds a token, where health needs one (api.health)")
+	c.Flags().StringVar(&tokenFile, "token-file", "", "`file` with a token, if health needs one (api.health)")
 	return c
 }
 
@@ -508,7 +508,7 @@ func engineCommand() *cobra.Command {
 	return c
 }
 
-// exitError ends the process with a code; what went wrong was told already.
+// exitError ends the process with a code; the error is printed already.
 type exitError int
 
 // Error implements error.

@@ -193,7 +193,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.Data == "" {
-		return errors.New("data: a folder is needed")
+		return errors.New("data: a folder is required")
 	}
 	return nil
 }

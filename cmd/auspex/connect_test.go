@@ -78,35 +78,35 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 	}
 	refused := "collector dcgmexporter: 1 of 2 (s2): scrape …: Get \"…/metrics\": dial tcp …: connect: connection refused"
 	for _, tc := range []struct {
-		name       string
-		set        []string
-		says, errs []string
-		silent     []string
+		name          string
+		set           []string
+		reports, errs []string
+		silent        []string
 	}{
 		{
-			name: "nobody trusts the controller",
-			says: []string{"collector dcgmexporter: 1 of 2 answer", "collector redfish: 0 of 1 answer", "control power_cycle: 0 of 1 answer"},
-			errs: []string{refused, "collector redfish: s1: ", "control power_cycle: s1: ", "certificate signed by unknown authority"},
+			name:    "nobody trusts the controller",
+			reports: []string{"collector dcgmexporter: 1 of 2 answer", "collector redfish: 0 of 1 answer", "control power_cycle: 0 of 1 answer"},
+			errs:    []string{refused, "collector redfish: s1: ", "control power_cycle: s1: ", "certificate signed by unknown authority"},
 		},
 		{
 			name: "one trust for a device", set: []string{"trust.bmc.ca_file=" + ca.File},
-			says: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, errs: []string{refused},
+			reports: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, errs: []string{refused},
 			silent: []string{"warning"},
 		},
 		{
 			name: "what the collector trusts control trusts", set: []string{"collectors.redfish.tls.ca_file=" + ca.File},
-			says: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, silent: []string{"warning"},
+			reports: []string{"collector redfish: 1 of 1 answer", "control power_cycle: 1 of 1 answer"}, silent: []string{"warning"},
 		},
 		{
 			name: "a difference is told", set: []string{"collectors.redfish.tls.insecure_skip_verify=true"},
-			says: []string{
+			reports: []string{
 				"collector redfish: 1 of 1 answer", "control power_cycle: 0 of 1 answer",
 				"warning: collectors.redfish.tls and control.bmc differ (insecure_skip_verify)",
 			},
 		},
 		{
 			name: "control alone", set: []string{"roles=[control]", "trust.bmc.ca_file=" + ca.File},
-			says: []string{"control power_cycle: 1 of 1 answer"}, silent: []string{"collector redfish: 1 of 1", "blind"},
+			reports: []string{"control power_cycle: 1 of 1 answer"}, silent: []string{"collector redfish: 1 of 1", "blind"},
 		},
 		{
 			name: "peers", set: []string{
@@ -114,13 +114,13 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 				"store.sql=host=127.0.0.1 port=1 user=x", "store.clickhouse=clickhouse://127.0.0.1:1/x",
 				"notify.alertmanagers=[{url: \"http://127.0.0.1:1\"}]",
 			},
-			says: []string{"bus: 0 of 1 answer", "relational store: 0 of 1 answer", "history: 0 of 1 answer", "notifications: 0 of 1 answer"},
-			errs: []string{"bus: 127.0.0.1:1: ", "relational store: PostgreSQL: ", "history: ClickHouse: ", "notifications: http://127.0.0.1:1: "},
+			reports: []string{"bus: 0 of 1 answer", "relational store: 0 of 1 answer", "history: 0 of 1 answer", "notifications: 0 of 1 answer"},
+			errs:    []string{"bus: 127.0.0.1:1: ", "relational store: PostgreSQL: ", "history: ClickHouse: ", "notifications: http://127.0.0.1:1: "},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			out, err := check(tc.set...)
-			for _, s := range tc.says {
+			for _, s := range tc.reports {
 				if !strings.Contains(out, s) {
 					t.Errorf("%q is not said in\n%s", s, out)
 				}

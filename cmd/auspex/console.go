@@ -25,10 +25,10 @@ type console struct {
 	out io.Writer
 	log *slog.Logger
 	mu  sync.Mutex
-	// told is what was said of a record: a line comes only when the words change,
+	// printed is what was said of a record: a line comes only when the words change,
 	// and of an incident that grows at most every calm.
-	told map[string]told
-	held map[string]line // the newest words about what was told a moment ago
+	printed map[string]printed
+	held    map[string]line // the newest words about what was told a moment ago
 }
 
 type line struct {
@@ -36,7 +36,7 @@ type line struct {
 	kind, text string
 }
 
-type told struct {
+type printed struct {
 	text string
 	at   time.Time
 }
@@ -45,7 +45,7 @@ type told struct {
 const calm = 10 * time.Second
 
 func newConsole(out io.Writer, log *slog.Logger) *console {
-	return &console{out: out, log: log, told: map[string]told{}, held: map[string]line{}}
+	return &console{out: out, log: log, printed: map[string]printed{}, held: map[string]line{}}
 }
 
 // emit writes a line once for each text of an id.
@@ -53,10 +53,10 @@ func (c *console) emit(id string, l line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.held, id)
-	if c.told[id].text == l.text {
+	if c.printed[id].text == l.text {
 		return
 	}
-	c.told[id] = told{l.text, time.Now()}
+	c.printed[id] = printed{l.text, time.Now()}
 	fmt.Fprintf(c.out, "%s  %-10s  %s\n", l.at.UTC().Format(time.TimeOnly), l.kind, l.text)
 }
 
@@ -64,7 +64,7 @@ func (c *console) emit(id string, l line) {
 // later otherwise.
 func (c *console) revise(id string, l line) {
 	c.mu.Lock()
-	last, known := c.told[id]
+	last, known := c.printed[id]
 	if known && time.Since(last.at) < calm {
 		c.held[id] = l
 		c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *console) flush() {
 	c.mu.Lock()
 	due := map[string]line{}
 	for id, l := range c.held {
-		if time.Since(c.told[id].at) >= calm {
+		if time.Since(c.printed[id].at) >= calm {
 			due[id] = l
 		}
 	}
@@ -242,6 +242,6 @@ func (c *console) fault(text []byte) {
 	if len(e.Targets) > 3 {
 		on = fmt.Sprintf("%s and %d more", strings.Join(e.Targets[:3], ", "), len(e.Targets)-3)
 	}
-	say := fmt.Sprintf("%s on %s (%s)", e.Code, on, verb)
-	c.emit("fault/"+e.Time.String()+say, line{e.Time, "fault", say})
+	what := fmt.Sprintf("%s on %s (%s)", e.Code, on, verb)
+	c.emit("fault/"+e.Time.String()+what, line{e.Time, "fault", what})
 }

@@ -78,7 +78,7 @@ type runFile struct {
 func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Fleet) {
 	token, err := srv.IssueToken(ctx, "run.json", access.RoleOperator)
 	if err != nil {
-		s.log.Error("token for scripts was not made", "error", err)
+		s.log.Error("cannot create the token for scripts", "error", err)
 	}
 	url := srv.URL()
 	f := s.runFile(url)
@@ -131,7 +131,7 @@ func (s *stack) runFile(url string) runFile {
 
 func (s *stack) keepRunFile(f runFile) {
 	if err := writeRunFile(filepath.Join(s.cfg.Data, "run.json"), f); err != nil {
-		s.log.Error("run.json was not written", "error", err)
+		s.log.Error("cannot write run.json", "error", err)
 	}
 }
 

@@ -30,14 +30,14 @@ func (s *stack) watchDisk() run.Component {
 		for {
 			free, err := freeBytes(s.cfg.Data)
 			if err != nil {
-				s.log.Warn("free space is not known", "folder", s.cfg.Data, "error", err)
+				s.log.Warn("cannot read the free disk space", "folder", s.cfg.Data, "error", err)
 			} else if full := free < lowDisk; full != low.Load() {
 				low.Store(full)
-				say := "has space again"
+				state := "has space again"
 				if full {
-					say = fmt.Sprintf("is full (%d MB free); free some space, or choose another folder with --data", free>>20)
+					state = fmt.Sprintf("is full (%d MB free); free some space, or choose another folder with --data", free>>20)
 				}
-				fmt.Fprintf(s.err, "auspex: the disk of %s %s\n", s.cfg.Data, say)
+				fmt.Fprintf(s.err, "auspex: the disk of %s %s\n", s.cfg.Data, state)
 			}
 			if run.Sleep(ctx, 5*time.Second) != nil {
 				return nil

@@ -37,7 +37,7 @@ func (s *stack) openHistory(context.Context) (run.Component, error) {
 				<-ctx.Done()
 				return nil
 			}
-			s.log.Error("history stands still and is tried again", "error", err, "in", wait.String())
+			s.log.Error("history stopped; trying again", "error", err, "in", wait.String())
 			select {
 			case <-ctx.Done():
 				return nil

@@ -87,14 +87,14 @@ func printImport(r cmdb.Report, err error, dry bool, out, errw io.Writer) error 
 		}
 	}
 	if n := len(r.Held); n > 0 {
-		fmt.Fprintf(errw, "%d resources stay although no source brings them any more, since what another source brings hangs on them: %s\n",
+		fmt.Fprintf(errw, "%d resources stay although no source has them any more, because records of another source depend on them: %s\n",
 			n, strings.Join(r.Held[:min(n, 5)], ", "))
 	}
 	if refused {
 		if dry {
-			return fmt.Errorf("%w; --force would import it all the same", err)
+			return fmt.Errorf("%w; --force would import it anyway", err)
 		}
-		return fmt.Errorf("%w; nothing was changed: --dry-run shows the difference, --force imports it all the same", err)
+		return fmt.Errorf("%w; nothing was changed: --dry-run shows the difference, --force imports it anyway", err)
 	}
 	verb := ""
 	if dry {
@@ -141,15 +141,15 @@ func (s *stack) prepareInventory(ctx context.Context, cfg Config) (apply func(co
 	r, err := s.inv.Import(ctx, d, o)
 	if err != nil {
 		for _, p := range r.Problems {
-			s.log.Warn("record of the inventory cannot be used", "file", file, "problem", p.String())
+			s.log.Warn("unusable record of the inventory", "file", file, "problem", p.String())
 		}
 		return nil, fmt.Errorf(
-			"import %s: %w; `auspex cmdb import --dry-run` shows the difference, --force imports it all the same", o.Origin, err,
+			"import %s: %w; `auspex cmdb import --dry-run` shows the difference, --force imports it anyway", o.Origin, err,
 		)
 	}
 	return func(ctx context.Context) error {
 		for _, p := range r.Problems {
-			s.log.Warn("record of the inventory was skipped", "file", file, "problem", p.String())
+			s.log.Warn("skipped a record of the inventory", "file", file, "problem", p.String())
 		}
 		o.DryRun = false
 		_, err := s.inv.Import(ctx, d, o)
@@ -162,7 +162,7 @@ func (s *stack) prepareInventory(ctx context.Context, cfg Config) (apply func(co
 func (s *stack) startInventory(ctx context.Context) error {
 	apply, err := s.prepareInventory(ctx, s.cfg)
 	if errors.As(err, new(*cmdb.RefusedError)) && len(s.inv.Snapshot().Resources()) > 0 {
-		s.log.Error("the inventory of before stays in force", "error", err)
+		s.log.Error("the previous inventory stays in force", "error", err)
 		return nil
 	}
 	if err != nil {

@@ -248,7 +248,7 @@ func TestReloadOfABadFileChangesNothingAndSaysWhere(t *testing.T) {
 		{"rules.yml", siteRules + "  - {alert: Third, expr: 'sum('}\n", "rules.yml: 5:"},
 		{"secrets.yaml", "bmc:\n  user: a\nother: hunter2\n", "secrets.yaml:3: not YAML of the form"},
 		{"topology.json", "{\n \"resources\": [,]\n}", "topology.json:2: "},
-		{"topology.json", `{"version": 1, "resources": [{"id": "dc1", "kind": "site"}]}`, "1 of 2 resources that it brought would be removed"},
+		{"topology.json", `{"version": 1, "resources": [{"id": "dc1", "kind": "site"}]}`, "1 of its 2 resources would be removed"},
 		{"propagation.yaml", "faults: 3\n", "propagation.yaml"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

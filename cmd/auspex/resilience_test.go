@@ -32,9 +32,9 @@ import (
 func TestAWrongClockIsToldInOneSentence(t *testing.T) {
 	noon := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	type step struct {
-		wall  time.Time
-		say   string // "" is nothing new
-		wrong bool
+		wall   time.Time
+		report string // "" is nothing new
+		wrong  bool
 	}
 	for _, tc := range []struct {
 		name   string
@@ -59,9 +59,9 @@ func TestAWrongClockIsToldInOneSentence(t *testing.T) {
 			c := &clock{wall: func() time.Time { return wall }, mono: func() time.Duration { return passed }, latest: tc.latest}
 			for i, s := range tc.steps {
 				wall, passed = s.wall, time.Duration(i)*clockInterval
-				say, err := c.check()
-				if (say == "") != (s.say == "") || !strings.Contains(say, s.say) || (err != nil) != s.wrong {
-					t.Errorf("step %d: %q, %v; want %q, wrong %v", i, say, err, s.say, s.wrong)
+				report, err := c.check()
+				if (report == "") != (s.report == "") || !strings.Contains(report, s.report) || (err != nil) != s.wrong {
+					t.Errorf("step %d: %q, %v; want %q, wrong %v", i, report, err, s.report, s.wrong)
 				}
 			}
 		})
@@ -188,15 +188,15 @@ func TestAStoreThatStartsLateIsWaitedForAndToldOnce(t *testing.T) {
 		}
 	}()
 	defer func() { _ = l.Close(); <-served }()
-	var said strings.Builder
+	var output strings.Builder
 	cfg := DefaultConfig()
 	cfg.Store.SQL = fmt.Sprintf("host=127.0.0.1 port=%d user=auspex password=hunter2 sslmode=disable", l.Addr().(*net.TCPAddr).Port)
-	s := newStack(cfg, io.Discard, &said)
+	s := newStack(cfg, io.Discard, &output)
 	_, err = s.openSQL(t.Context(), time.Hour)
 	if err == nil || !strings.Contains(err.Error(), "wrong password") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a store that refuses: %v", err)
 	}
-	if out := said.String(); strings.Count(out, "does not answer yet") != 1 || !strings.Contains(out, "starting up") ||
+	if out := output.String(); strings.Count(out, "does not answer yet") != 1 || !strings.Contains(out, "starting up") ||
 		strings.Contains(out, "hunter2") {
 		t.Errorf("said %q", out)
 	}
@@ -211,8 +211,8 @@ func TestADeviceThatCannotBeReadStopsNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := collectors.NewRunner(collectors.DefaultRunnerConfig(), cfg.m, nil, collectors.Settings{})
-	var said strings.Builder
-	s := newStack(DefaultConfig(), io.Discard, &said)
+	var output strings.Builder
+	s := newStack(DefaultConfig(), io.Discard, &output)
 	s.reconcile(r, []schemas.Resource{
 		{ID: "good", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "https://192.0.2.1"}},
 		{ID: "bad", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrRedfishURL: "not an address"}},
@@ -220,7 +220,7 @@ func TestADeviceThatCannotBeReadStopsNoOther(t *testing.T) {
 	if n := r.Targets()["redfish"]; n != 1 {
 		t.Errorf("%d devices are read, want 1", n)
 	}
-	if out := said.String(); !strings.Contains(out, "bad") || strings.Contains(out, "good") {
+	if out := output.String(); !strings.Contains(out, "bad") || strings.Contains(out, "good") {
 		t.Errorf("said %q, want the bad device alone", out)
 	}
 }
@@ -297,19 +297,19 @@ func readAndEnd(t *testing.T, inventory string) time.Duration {
 	cfg.Complete()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out, said := &lines{}, &lines{}
+	out, output := &lines{}, &lines{}
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, cfg, RunOptions{Out: out, Err: said, Grace: time.Minute}) }()
+	go func() { done <- Run(ctx, cfg, RunOptions{Out: out, Err: output, Grace: time.Minute}) }()
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		waittest.Until(t, func() error {
 			select {
 			case err := <-done:
-				t.Fatalf("it ended before %s: %v\n%s", what, err, said)
+				t.Fatalf("it ended before %s: %v\n%s", what, err, output)
 			default:
 			}
 			if !ok() {
-				return fmt.Errorf("%s\n%s", what, said)
+				return fmt.Errorf("%s\n%s", what, output)
 			}
 			return nil
 		})
@@ -337,8 +337,8 @@ func readAndEnd(t *testing.T, inventory string) time.Duration {
 		t.Errorf("Run: %v", err)
 	}
 	took := time.Since(began)
-	if !strings.Contains(said.String(), "collector redfish of bad") {
-		t.Errorf("the device with a bad address is not named:\n%s", said)
+	if !strings.Contains(output.String(), "collector redfish of bad") {
+		t.Errorf("the device with a bad address is not named:\n%s", output)
 	}
 	return took
 }

@@ -39,7 +39,7 @@ func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 		if host, port, err := net.SplitHostPort(o.Listen); err == nil {
 			n, err := strconv.Atoi(port)
 			if err != nil {
-				return fmt.Errorf("%w: port %q of --listen is no number", usage.Err, port)
+				return fmt.Errorf("%w: port %q of --listen is not a number", usage.Err, port)
 			}
 			cfg.Listen, cfg.Port = host, n
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-const maxSizeHelp = "the most that an input may hold, unpacked (`size`, such as 500MB or 2GiB; default: 64GiB for packed ones)"
+const maxSizeHelp = "maximum `size` of an input, unpacked, such as 500MB or 2GiB (default 64GiB for packed inputs)"
 
 // sizeFlag is a number of bytes on the command line.
 type sizeFlag int64

@@ -181,7 +181,7 @@ func (s *stack) lasting(name string, build func(reg prometheus.Registerer) (run.
 			if stood := time.Since(since); stood >= giveUpAfter {
 				return fmt.Errorf("given up after %s: %w", stood.Round(time.Second), err)
 			}
-			s.log.Error("component stands still and is tried again", "component", name, "error", err, "in", pause.String())
+			s.log.Error("component stopped; trying again", "component", name, "error", err, "in", pause.String())
 			if run.Sleep(ctx, pause) != nil {
 				return nil
 			}
@@ -229,12 +229,12 @@ const storeWait = 30 * time.Second
 // for, since both may have been started at once.
 func (s *stack) openSQL(ctx context.Context, within time.Duration) (*sqldb.DB, error) {
 	began := time.Now()
-	for told := false; ; told = true {
+	for warned := false; ; warned = true {
 		db, err := sqldb.Open(ctx, s.cfg.Store.SQL)
 		if err == nil || !sqldb.Away(err) || time.Since(began) >= within {
 			return db, err
 		}
-		if !told {
+		if !warned {
 			s.log.Warn("PostgreSQL does not answer yet", "waits", within.String(), "error", err)
 		}
 		if err := run.Sleep(ctx, 500*time.Millisecond); err != nil {
@@ -276,7 +276,7 @@ func (s *stack) openHot() run.Component {
 		ready()
 		for run.Sleep(ctx, hot.BeatEvery) == nil {
 			if err := s.hot.Beat(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("contact with devices could not be noted", "error", err)
+				s.log.Warn("cannot store contact state", "error", err)
 			}
 		}
 		return s.hot.Close()

@@ -16,14 +16,14 @@ import (
 	"auspex/internal/store/sqldb"
 )
 
-// tokenCommand works on the relational store itself: it needs no server, and one
-// that runs sees at once what it did.
+// tokenCommand works on the relational store itself: it needs no server, and a
+// running one reads the change at once.
 func tokenCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "token", Short: "Make, list or revoke tokens of the API", Args: noArgs,
+		Use: "token", Short: "Create, list or revoke API tokens", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-		Long: `Make, list or revoke tokens of the API, whether a server runs or not. A token is shown once and kept as a hash; who revokes one
-ends the sessions that came from it.`,
+		Long: `Create, list or revoke API tokens, with or without a running server. A token is shown once and stored as a hash; revoking it
+ends its sessions.`,
 		Example: `  auspex token create grafana --role viewer --expires 8760h --config auspex.yaml >grafana.token
   auspex token list --config auspex.yaml
   auspex token revoke grafana --config auspex.yaml`,
@@ -44,7 +44,7 @@ ends the sessions that came from it.`,
 	var role, format string
 	var expires time.Duration
 	create := &cobra.Command{
-		Use: "create NAME", Short: "Make a token and print it, this once", Args: exactArgs(1, "a name"),
+		Use: "create NAME", Short: "Create a token and print it once", Args: exactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if expires < 0 {
 				return usagef("--expires must not be negative")
@@ -64,7 +64,7 @@ ends the sessions that came from it.`,
 		},
 	}
 	create.Flags().StringVar(&role, "role", access.RoleViewer, strings.Join(access.Roles(), ", "))
-	create.Flags().DurationVar(&expires, "expires", 0, "how long it works (default: without end)")
+	create.Flags().DurationVar(&expires, "expires", 0, "validity (default: no expiry)")
 	_ = create.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(access.Roles(), cobra.ShellCompDirectiveNoFileComp))
 	list := &cobra.Command{
 		Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
@@ -77,7 +77,7 @@ ends the sessions that came from it.`,
 	}
 	list.Flags().StringVarP(&format, "output", "o", "table", "table, or json: one object a line")
 	revoke := &cobra.Command{
-		Use: "revoke NAME", Short: "End a token and the sessions that came from it", Args: exactArgs(1, "a name"),
+		Use: "revoke NAME", Short: "Revoke a token and end its sessions", Args: exactArgs(1, "a name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return on(cmd, func(ctx context.Context, s *access.Store) error { return s.RevokeToken(ctx, args[0]) })
 		},

@@ -143,11 +143,11 @@ func (h Harness) endure(t *testing.T, dir string, target schemas.Resource) time.
 	if most > held+mostMemory {
 		t.Errorf("reading it took %d MiB", (most-held)>>20)
 	}
-	told := time.Now()
+	stopped := time.Now()
 	cancel()
 	select {
 	case at := <-ended:
-		return at.Sub(told)
+		return at.Sub(stopped)
 	case <-time.After(patience):
 		t.Fatal("Run did not return after its end")
 		return 0

@@ -309,7 +309,7 @@ func (x *scraper) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &x.mem); err != nil || x.mem.GPUs == nil {
-				x.log.Warn("cursor not understood, starting anew", "error", err)
+				x.log.Warn("malformed cursor; starting over", "error", err)
 				x.mem.GPUs = map[uint32]*known{}
 			}
 		}
@@ -335,10 +335,10 @@ func (x *scraper) save(ctx context.Context) error {
 	}
 	b, err := json.Marshal(x.mem)
 	if err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", x.device, err)
+		return fmt.Errorf("store cursor of %s: %w", x.device, err)
 	}
 	if err := x.settings.Cursors.SetCursor(ctx, Name, x.device, string(b)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", x.device, err)
+		return fmt.Errorf("store cursor of %s: %w", x.device, err)
 	}
 	x.changed = false
 	return nil

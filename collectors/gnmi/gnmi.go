@@ -117,9 +117,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	return &metrics{
 		updates:   c("updates_total", "Updates in the notifications of targets."),
-		unmatched: c("unmatched_total", "Updates of paths that mean nothing here."),
+		unmatched: c("unmatched_total", "Updates of paths that the collector does not use."),
 		malformed: c("malformed_total", "Updates whose value could not be read."),
-		resyncs:   c("resyncs_total", "Streams that began after another had ended: states between them were not seen."),
+		resyncs:   c("resyncs_total", "Streams that began after another had ended; states in between were missed."),
 	}
 }
 
@@ -157,7 +157,7 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrAuth, s.device, err)
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		if s.optional {
-			s.log.Info("target refuses optional paths, leaving them out", "error", err)
+			s.log.Info("target rejects optional paths; skipping them", "error", err)
 			s.optional = false
 		}
 	}
@@ -269,7 +269,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
 		case <-unsynced.C:
 			if !st.sync {
-				s.log.Warn("target sends updates and no sync_response")
+				s.log.Warn("target sends updates but no sync_response")
 				st.synced()
 			}
 		case <-flush.C:

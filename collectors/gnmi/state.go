@@ -120,7 +120,7 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 		}
 		if text != "" {
 			if err := json.Unmarshal([]byte(text), &st.mem); err != nil {
-				s.log.Warn("cursor not understood, starting anew", "error", err)
+				s.log.Warn("malformed cursor; starting over", "error", err)
 				st.mem = memory{}
 			}
 		}
@@ -157,10 +157,10 @@ func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 	}
 	b, err := json.Marshal(&st.mem)
 	if err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", st.s.device, err)
+		return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
 	}
 	if err := st.s.settings.Cursors.SetCursor(ctx, Name, st.s.device, string(b)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", st.s.device, err)
+		return fmt.Errorf("store cursor of %s: %w", st.s.device, err)
 	}
 	st.changed = false
 	return nil

@@ -65,7 +65,7 @@ func (c *Config) Validate() error {
 	}
 	for _, s := range c.CipherSuites {
 		if s < 1 || s > 17 {
-			return fmt.Errorf("cipher_suites: %d is not between 1 and 17", s)
+			return fmt.Errorf("cipher_suites: want 1 to 17, got %d", s)
 		}
 	}
 	return nil
@@ -99,9 +99,9 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	r := &reader{
 		cfg: c, s: s, target: target, device: device, conn: conn, batch: collectors.NewBatch(device, Name),
-		badRecords: counter("bad_records_total", "Event log and sensor records that could not be understood."),
+		badRecords: counter("bad_records_total", "Malformed event log and sensor records."),
 		rereads:    counter("sel_rereads_total", "Event logs that were read from their start because the last known record was gone."),
-		skipped:    counter("sel_skipped_total", "Event log records left out because they are older than the backlog of interest."),
+		skipped:    counter("sel_skipped_total", "Event log records skipped because they are older than the backlog."),
 	}
 	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
 	return r, nil

@@ -59,7 +59,7 @@ func (r *reader) readSEL(ctx context.Context) (more bool, err error) {
 		}
 		if r.records++; r.records > info.Entries+slack {
 			r.badRecords.Inc()
-			r.s.Log.Warn("event log goes in circles", "entries", info.Entries)
+			r.s.Log.Warn("event log loops", "entries", info.Entries)
 			break
 		}
 		rec, err := r.conn.SELRecord(ctx, id)
@@ -69,7 +69,7 @@ func (r *reader) readSEL(ctx context.Context) (more bool, err error) {
 		switch {
 		case errors.Is(err, ipmi.ErrMalformed):
 			r.badRecords.Inc()
-			r.s.Log.Warn("record of the event log is left out", "error", err)
+			r.s.Log.Warn("skipped a record of the event log", "error", err)
 			n-- // the position stays before it
 			if id = rec.Next; id == ipmi.FirstRecord {
 				id = ipmi.LastRecord
@@ -129,7 +129,7 @@ func (r *reader) loadCursor(ctx context.Context) error {
 		return nil
 	}
 	if err := json.Unmarshal([]byte(pos), r.cursor); err != nil {
-		r.s.Log.Warn("cursor not understood, reading the log from its start", "error", err)
+		r.s.Log.Warn("malformed cursor; reading the log from its start", "error", err)
 		r.cursor = &cursor{}
 	}
 	return nil
@@ -155,7 +155,7 @@ func (r *reader) flush(ctx context.Context, out collectors.Emitter) error {
 		return err
 	}
 	if err := r.s.Cursors.SetCursor(ctx, Name, r.device, string(pos)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", r.device, err)
+		return fmt.Errorf("store cursor of %s: %w", r.device, err)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		malformed:  c("malformed_total", "Lines of kernel logs that could not be parsed."),
 		lost:       c("lost_total", "Records that the kernel had overwritten before they were read."),
 		reboots:    c("boots_total", "Changes of the boot id."),
-		renumbered: c("renumbered_total", "Kernel logs whose sequence numbers began anew within one boot."),
+		renumbered: c("renumbered_total", "Kernel logs whose sequence numbers restarted within one boot."),
 	}
 }
 
@@ -202,7 +202,7 @@ func (f *follower) load(ctx context.Context) error {
 	if p, ok := parsePosition(s); ok {
 		f.pos = p
 	} else if s != "" {
-		f.log.Warn("cursor not understood, reading from the start", "cursor", s)
+		f.log.Warn("malformed cursor; reading from the start", "cursor", s)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (f *follower) save(ctx context.Context) error {
 		return nil
 	}
 	if err := f.settings.Cursors.SetCursor(ctx, Name, f.device, f.pos.String()); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", f.device, err)
+		return fmt.Errorf("store cursor of %s: %w", f.device, err)
 	}
 	return nil
 }
@@ -452,7 +452,7 @@ func (r *reader) line(s string) {
 		// A record that is newer than all that was read cannot have an older number:
 		// the file holds another log.
 		f.metrics.renumbered.Inc()
-		f.log.Warn("kernel log began anew within one boot", "file", f.path, "sequence", rec.Sequence, "expected", f.pos.next)
+		f.log.Warn("kernel log restarted within one boot", "file", f.path, "sequence", rec.Sequence, "expected", f.pos.next)
 		f.pos.next, r.seen = rec.Sequence, false
 		f.pos.renumbered++
 	}
@@ -525,7 +525,7 @@ func (r *reader) device(ctx context.Context, out collectors.Emitter) error {
 		case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EINVAL):
 			continue // counted by the gap of the sequence numbers
 		case errors.Is(err, os.ErrNoDeadline):
-			return errors.New("kernel log cannot be polled")
+			return errors.New("cannot poll the kernel log")
 		case err != nil:
 			return fmt.Errorf("read kernel log: %w", err)
 		}

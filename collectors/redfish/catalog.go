@@ -197,7 +197,7 @@ type measure struct {
 // where neither is said.
 func measureOf(o redfish.Object, name string) measure {
 	typ := readingTypes[o.String("ReadingType")]
-	text, said := o["ReadingUnits"].(string)
+	text, given := o["ReadingUnits"].(string)
 	text = strings.TrimSpace(text)
 	q, scale, offset := sensor.Unit(text)
 	m := measure{q: q, scale: scale, offset: offset}
@@ -206,7 +206,7 @@ func measureOf(o redfish.Object, name string) measure {
 		m.q = sensor.Humidity
 	case q != "":
 		m.conflict = typ.q != "" && typ.q != q
-	case said && text == "" && !ranged(o), text == "" && sensor.StateName(name):
+	case given && text == "" && !ranged(o), text == "" && sensor.StateName(name):
 		return measure{q: sensor.State, scale: 1}
 	default:
 		m.q, m.scale = typ.q, cmp.Or(typ.scale, 1)

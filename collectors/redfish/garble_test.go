@@ -20,13 +20,13 @@ import (
 	"auspex/schemas/auspexv1"
 )
 
-// heard keeps the events that a runner publishes.
-type heard struct {
+// answered keeps the events that a runner publishes.
+type answered struct {
 	mu     sync.Mutex
 	events []schemas.Event
 }
 
-func (h *heard) Publish(_ context.Context, msgs ...bus.Message) error {
+func (h *answered) Publish(_ context.Context, msgs ...bus.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range msgs {
@@ -41,7 +41,7 @@ func (h *heard) Publish(_ context.Context, msgs ...bus.Message) error {
 	return nil
 }
 
-func (h *heard) await(t *testing.T, state string) (found schemas.Event) {
+func (h *answered) await(t *testing.T, state string) (found schemas.Event) {
 	t.Helper()
 	waittest.For(t, collectors.LossBMC+" that is "+state, func() bool {
 		h.mu.Lock()
@@ -80,7 +80,7 @@ func TestAControllerThatGarblesForLongIsToldAsLost(t *testing.T) {
 			cfg.Interval, cfg.SensorInterval, cfg.Jitter = 20*time.Millisecond, 20*time.Millisecond, 0
 			rc := collectors.DefaultRunnerConfig()
 			rc.StartSpread, rc.BackoffMin, rc.BackoffMax, rc.LostAfter = 0, time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
-			out := &heard{}
+			out := &answered{}
 			s := collectortest.Settings()
 			s.Now = time.Now
 			r := collectors.NewRunner(rc, map[string]collectors.Config{Name: cfg}, out, s)

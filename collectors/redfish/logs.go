@@ -109,7 +109,7 @@ func (r *reader) readLog(ctx context.Context, out collectors.Emitter, l *logServ
 		// One log that cannot be read keeps its position; the rest of the service is
 		// of use without it.
 		if !l.broken {
-			r.s.Log.Warn("log cannot be read", "log", l.entries, "error", err)
+			r.s.Log.Warn("cannot read log", "log", l.entries, "error", err)
 		}
 		l.broken = true
 		return nil
@@ -300,7 +300,7 @@ func (r *reader) whole(
 			break
 		}
 		if seen[link] || len(seen) >= maxPages || r.c.Read()-began > redfish.MaxListing {
-			return nil, false, 0, fmt.Errorf("%w: log %s goes in circles, or has more than %d pages or %d bytes",
+			return nil, false, 0, fmt.Errorf("%w: log %s loops, or has more than %d pages or %d bytes",
 				redfish.ErrProtocol, path, maxPages, redfish.MaxListing)
 		}
 		seen[link] = true
@@ -512,7 +512,7 @@ func (r *reader) loadCursors(ctx context.Context) error {
 		}
 		if pos != "" {
 			if err := json.Unmarshal([]byte(pos), &r.cursors); err != nil {
-				r.s.Log.Warn("cursor not understood, reading the logs from their start", "error", err)
+				r.s.Log.Warn("malformed cursor; reading the logs from their start", "error", err)
 				clear(r.cursors)
 			}
 		}
@@ -534,7 +534,7 @@ func (r *reader) keepCursors(ctx context.Context) error {
 		return nil
 	}
 	if err := r.s.Cursors.SetCursor(ctx, Name, r.device, string(pos)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", r.device, err)
+		return fmt.Errorf("store cursor of %s: %w", r.device, err)
 	}
 	r.kept = string(pos)
 	return nil

@@ -50,12 +50,12 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		return
 	}
 	m := measureOf(o, name)
-	if m.conflict && !r.told[id] {
-		r.told[id] = true
+	if m.conflict && !r.reported[id] {
+		r.reported[id] = true
 		r.conflicts.Inc()
-		if !r.told["conflict"] { // the others are counted
-			r.told["conflict"] = true
-			r.s.Log.Warn("a sensor's unit contradicts its type, the unit counts",
+		if !r.reported["conflict"] { // the others are counted
+			r.reported["conflict"] = true
+			r.s.Log.Warn("unit of a sensor contradicts its type; using the unit",
 				"sensor", id, "type", o.String("ReadingType"), "unit", o.String("ReadingUnits"))
 		}
 	}
@@ -70,8 +70,8 @@ func (r *reader) sensor(src *source, o redfish.Object, now time.Time) {
 		switch {
 		case r.found.called[strings.ToLower(name)] != nil:
 			return
-		case !r.told[id]:
-			r.told[id], src.again = true, true
+		case !r.reported[id]:
+			r.reported[id], src.again = true, true
 			return
 		case !x.ok || !r.room():
 			return

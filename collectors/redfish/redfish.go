@@ -109,21 +109,21 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	r := &reader{
 		cfg: c, s: s, opt: opt, target: target, device: device, batch: collectors.NewBatch(device, Name),
-		bad:     counter("bad_resources_total", "Resources, log entries and metric values that could not be understood."),
+		bad:     counter("bad_resources_total", "Malformed resources, log entries and metric values."),
 		rereads: counter("log_rereads_total", "Logs that were read in full because the last known entry was gone."),
-		skipped: counter("log_skipped_total", "Log entries left out because they are older than the backlog of interest."),
+		skipped: counter("log_skipped_total", "Log entries skipped because they are older than the backlog."),
 		stale: counter("stale_values_total",
-			"Metric report values left out because the service marks them as stale or they are older than the backlog."),
-		unnamed: counter("unnamed_values_total", "Metric report values left out because several share a name that says no property."),
+			"Metric report values skipped because the service marks them as stale or they are older than the backlog."),
+		unnamed: counter("unnamed_values_total", "Metric report values dropped because several share a name without a property."),
 		unmapped: counter("unmapped_values_total",
-			"Values left out because nothing says what they are and max_unmapped series of that kind are kept."),
+			"Unmapped values dropped because max_unmapped series of that kind exist."),
 		conflicts: counter("unit_conflicts_total", "Sensors whose unit contradicts their reading type, where the unit counts, or their value in a report, where the sensor does."),
 		requests:  counter("requests_total", "Requests to services."),
 		deferred:  counter("deferred_reads_total", "Reads put off to a later round because of max_requests."),
 		badNow: collectors.RegisterOrGet(s.Metrics, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_collectors_redfish_bad_resources", Help: "Resources that cannot be read now, the first of each device by name: 1.",
 		}, []string{"device", "resource"})),
-		failing: make(map[string]*failure), told: make(map[string]bool),
+		failing: make(map[string]*failure), reported: make(map[string]bool),
 	}
 	r.loop = collectors.Scrape(c.Interval, c.Jitter, r.poll)
 	return r, nil
@@ -157,7 +157,7 @@ type reader struct {
 	failed    error               // the last one that was not
 	hung      bool                // one of them did not come in time
 	failing   map[string]*failure // by path
-	told      map[string]bool     // what was said once
+	reported  map[string]bool     // what was said once
 }
 
 // Run implements [collectors.Collector].
@@ -307,7 +307,7 @@ func (r *reader) tolerate(path string, err error) error {
 		}
 		if r.failing[path] = f; len(r.failing) <= maxNamed {
 			r.badNow.WithLabelValues(r.device, path).Set(1)
-			r.s.Log.Warn("resource cannot be read, will be tried again", "resource", path, "in", f.wait, "error", err)
+			r.s.Log.Warn("cannot read resource; trying again", "resource", path, "in", f.wait, "error", err)
 		}
 	}
 	r.bad.Inc()

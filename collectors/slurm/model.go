@@ -90,7 +90,7 @@ func code(states []string) string {
 // maxHosts bounds the nodes of one job.
 const maxHosts = 1 << 16
 
-var errHosts = errors.New("host list is not understood")
+var errHosts = errors.New("malformed host list")
 
 // expand writes out a host list such as "gpu-r01-[01-03,07],login1".
 func expand(list string) ([]string, error) {

@@ -97,7 +97,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		return nil, err
 	}
 	if c.URL == "" {
-		return nil, errors.New("url is missing")
+		return nil, errors.New("url is required")
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -136,7 +136,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) *metrics {
 	return &metrics{
 		malformed: collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_collectors_slurm_malformed_total", Help: "Jobs and nodes that could not be understood.",
+			Name: "auspex_collectors_slurm_malformed_total", Help: "Malformed jobs and nodes.",
 		})),
 		jobs: collectors.RegisterOrGet(reg, prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "auspex_collectors_slurm_jobs", Help: "Jobs that the controller knows.",
@@ -147,11 +147,11 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 // memory is what was told last, so that only changes are told, also after a
 // restart. It holds jobs that run or have ended and are still listed.
 type memory struct {
-	Jobs  map[int64]told    `json:"jobs"`
-	Nodes map[string]string `json:"nodes"`
+	Jobs  map[int64]published `json:"jobs"`
+	Nodes map[string]string   `json:"nodes"`
 }
 
-type told struct {
+type published struct {
 	State string `json:"s"`
 	At    int64  `json:"t"`
 	ended bool
@@ -219,13 +219,13 @@ func (p *poller) load(ctx context.Context) error {
 		}
 		if s != "" {
 			if err := json.Unmarshal([]byte(s), &p.mem); err != nil {
-				p.log.Warn("cursor not understood, starting anew", "error", err)
+				p.log.Warn("malformed cursor; starting over", "error", err)
 				p.mem = memory{}
 			}
 		}
 	}
 	if p.mem.Jobs == nil {
-		p.mem.Jobs = map[int64]told{}
+		p.mem.Jobs = map[int64]published{}
 	}
 	if p.mem.Nodes == nil {
 		p.mem.Nodes = map[string]string{}
@@ -245,10 +245,10 @@ func (p *poller) save(ctx context.Context) error {
 	}
 	b, err := json.Marshal(p.mem)
 	if err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", p.device, err)
+		return fmt.Errorf("store cursor of %s: %w", p.device, err)
 	}
 	if err := p.settings.Cursors.SetCursor(ctx, Name, p.device, string(b)); err != nil {
-		return fmt.Errorf("keep cursor of %s: %w", p.device, err)
+		return fmt.Errorf("store cursor of %s: %w", p.device, err)
 	}
 	p.changed = false
 	return nil
@@ -345,14 +345,14 @@ func (p *poller) job(j *job, now time.Time) {
 	if known && was.State == state && (ended(state) || was.At == j.Start.N) {
 		return
 	}
-	t := told{State: state, At: j.Start.N, ended: ended(state)}
+	t := published{State: state, At: j.Start.N, ended: ended(state)}
 	p.mem.Jobs[j.ID.N], p.changed = t, true
 
 	name := workload(j.ID.N)
 	hosts, err := expand(j.Nodes)
 	if err != nil {
 		p.metrics.malformed.Inc()
-		p.log.Warn("node list of a job is not understood", "job", name, "error", err)
+		p.log.Warn("malformed node list of a job", "job", name, "error", err)
 	}
 	ev := p.event(name, schemas.EventWorkloadState, state, at)
 	for _, a := range [][2]string{

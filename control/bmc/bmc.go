@@ -79,7 +79,7 @@ func (c *Config) target(ctx context.Context, s control.Settings, server string) 
 		t.IPMIAddr = r.Attrs[schemas.AttrIPMIIP]
 	}
 	if t.RedfishURL == "" && t.IPMIAddr == "" {
-		return t, fmt.Errorf("%s has no redfish_url and no ipmi_ip in the inventory that protocol %s could use", server, c.Protocol)
+		return t, fmt.Errorf("%s has no address in the inventory for protocol %s: set redfish_url or ipmi_ip", server, c.Protocol)
 	}
 	if ref := r.Attrs[schemas.AttrCredential]; ref != "" {
 		t.User, t.Password, err = s.Secrets.Secret(ctx, ref)

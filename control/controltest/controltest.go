@@ -139,11 +139,11 @@ func (h Harness) before(t *testing.T, w World, kind string) {
 
 func (h Harness) testPlan(t *testing.T, kind string) {
 	w := h.World(t, Sound)
-	said, err := w.remediator(t, kind).Plan(bounded(t, patience), w.step(kind))
+	sentence, err := w.remediator(t, kind).Plan(bounded(t, patience), w.step(kind))
 	if err != nil {
 		t.Fatal(err)
 	}
-	known(t, said)
+	known(t, sentence)
 	if n := w.Asked(); n != 0 {
 		t.Errorf("a plan asked for %d changes", n)
 	}
@@ -172,11 +172,11 @@ func (h Harness) testEffect(t *testing.T, kind string) {
 	r, s := w.remediator(t, kind), w.step(kind)
 	verify := func() control.Verdict {
 		t.Helper()
-		v, saw, err := r.Verify(bounded(t, patience), s)
+		v, observed, err := r.Verify(bounded(t, patience), s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		known(t, saw)
+		known(t, observed)
 		return v
 	}
 	if v := verify(); v == control.Verified {

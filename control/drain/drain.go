@@ -13,16 +13,16 @@ import (
 )
 
 // Prefix starts the reason of every drain of ours; a node whose reason has
-// another start was drained by somebody else.
+// another start was drained by someone else.
 const Prefix = "auspex:"
 
 // Node is a server as its scheduler sees it.
 type Node struct {
-	Cordoned bool   // it gets no new work: Slurm's DRAIN, Kubernetes' unschedulable
-	Busy     bool   // work is still on it, or on its way out
-	Away     bool   // it cannot take work even without a cordon: down, not ready
-	Reason   string // of the cordon, as whoever set it gave it
-	Says     string // its state in the scheduler's own words, for people
+	Cordoned  bool   // it gets no new work: Slurm's DRAIN, Kubernetes' unschedulable
+	Busy      bool   // work is still on it, or on its way out
+	Away      bool   // it cannot take work even without a cordon: down, not ready
+	Reason    string // of the cordon, as whoever set it gave it
+	StateText string // its state in the scheduler's own words, for people
 }
 
 // Drained reports that nothing runs on the server and nothing will start.
@@ -58,9 +58,9 @@ func (d Drain) Plan(ctx context.Context, s control.Step) (schemas.Sentence, erro
 		return schemas.Sentence{}, err
 	}
 	if n.Drained() {
-		return messages.Say(messages.DrainedSo, messages.Args{"server": s.Server, "reason": n.Reason}), nil
+		return messages.New(messages.DrainedSo, messages.Args{"server": s.Server, "reason": n.Reason}), nil
 	}
-	return messages.Say(messages.WouldDrain, messages.Args{"server": s.Server, "states": n.Says}), nil
+	return messages.New(messages.WouldDrain, messages.Args{"server": s.Server, "states": n.StateText}), nil
 }
 
 // Apply implements control.Remediator.
@@ -81,11 +81,11 @@ func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.Says})
+	observed := messages.New(messages.SchedulerHas, messages.Args{"states": n.StateText})
 	if n.Drained() {
-		return control.Verified, saw, nil
+		return control.Verified, observed, nil
 	}
-	return control.Pending, saw, nil
+	return control.Pending, observed, nil
 }
 
 // Uncordon is the remediator of the rung uncordon.
@@ -93,7 +93,7 @@ type Uncordon struct{ Scheduler Scheduler }
 
 // Plan implements control.Remediator.
 func (u Uncordon) Plan(_ context.Context, s control.Step) (schemas.Sentence, error) {
-	return messages.Say(messages.WouldReturn, messages.Args{"server": s.Server}), nil
+	return messages.New(messages.WouldReturn, messages.Args{"server": s.Server}), nil
 }
 
 // Apply implements control.Remediator.
@@ -103,7 +103,7 @@ func (u Uncordon) Apply(ctx context.Context, s control.Step) error {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}
 	if n.theirs() {
-		return fmt.Errorf("%w: %s was drained by somebody else: %s", control.ErrRejected, s.Server, n.Reason)
+		return fmt.Errorf("%w: %s was drained by someone else: %s", control.ErrRejected, s.Server, n.Reason)
 	}
 	return u.Scheduler.Return(ctx, s.Server)
 }
@@ -114,9 +114,9 @@ func (u Uncordon) Verify(ctx context.Context, s control.Step) (control.Verdict, 
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
-	saw := messages.Say(messages.SchedulerHas, messages.Args{"states": n.Says})
+	observed := messages.New(messages.SchedulerHas, messages.Args{"states": n.StateText})
 	if !n.Cordoned && !n.Away {
-		return control.Verified, saw, nil
+		return control.Verified, observed, nil
 	}
-	return control.Pending, saw, nil
+	return control.Pending, observed, nil
 }

@@ -26,11 +26,11 @@ func (c cluster) Node(_ context.Context, name string) (drain.Node, error) {
 	if !ok {
 		return drain.Node{}, control.ErrCannot
 	}
-	says := "Ready"
+	states := "Ready"
 	if !n.ready {
-		says = "NotReady"
+		states = "NotReady"
 	}
-	return drain.Node{Cordoned: n.unschedulable, Busy: n.pods > 0, Away: !n.ready, Reason: n.annotation, Says: says}, nil
+	return drain.Node{Cordoned: n.unschedulable, Busy: n.pods > 0, Away: !n.ready, Reason: n.annotation, StateText: states}, nil
 }
 
 func (c cluster) Drain(_ context.Context, name, reason string) error {

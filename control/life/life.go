@@ -35,13 +35,13 @@ type Bus struct {
 var _ control.Life = Bus{}
 
 // Follow implements [control.Life]. It begins at the newest messages.
-func (b Bus) Follow(ctx context.Context, device string, hear func(control.Heard)) error {
+func (b Bus) Follow(ctx context.Context, device string, observe func(control.Observation)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	topics := []string{schemas.TopicTelemetry, schemas.TopicEvents}
 	errs := make(chan error, len(topics))
 	for _, topic := range topics {
-		go func() { errs <- b.follow(ctx, topic, device, hear) }()
+		go func() { errs <- b.follow(ctx, topic, device, observe) }()
 	}
 	var first error
 	for range topics {
@@ -53,7 +53,7 @@ func (b Bus) Follow(ctx context.Context, device string, hear func(control.Heard)
 	return first
 }
 
-func (b Bus) follow(ctx context.Context, topic, device string, hear func(control.Heard)) error {
+func (b Bus) follow(ctx context.Context, topic, device string, observe func(control.Observation)) error {
 	n, err := b.Bus.Partitions(ctx, topic)
 	if err != nil {
 		return fmt.Errorf("follow %s of %s: %w", topic, device, err)
@@ -68,7 +68,7 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 			if wire.Decode(m.Value, &batch) != nil { // it says nothing; others report it
 				continue
 			}
-			b.read(&batch, hear)
+			b.read(&batch, observe)
 		}
 		return nil
 	})
@@ -76,13 +76,13 @@ func (b Bus) follow(ctx context.Context, topic, device string, hear func(control
 
 // read hands over each part of a batch once, with the newest of its times, and
 // each event.
-func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
+func (b Bus) read(w *auspexv1.Batch, observe func(control.Observation)) {
 	observed := time.Unix(0, w.GetObserved())
-	parts := map[cmdb.Placement]*control.Heard{}
+	parts := map[cmdb.Placement]*control.Observation{}
 	hears := func(p cmdb.Placement, at int64, series string, v float64) {
 		h := parts[p]
 		if h == nil {
-			h = &control.Heard{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed}
+			h = &control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: time.Unix(0, at), Observed: observed}
 			parts[p] = h
 		}
 		if t := time.Unix(0, at); t.After(h.Time) {
@@ -93,7 +93,7 @@ func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 	b.samples(w, hears)
 	b.gpus(w, hears)
 	for _, h := range parts {
-		hear(*h)
+		observe(*h)
 	}
 	for _, e := range w.GetEvents() {
 		ev := schemas.EventFromWire(e)
@@ -107,7 +107,7 @@ func (b Bus) read(w *auspexv1.Batch, hear func(control.Heard)) {
 			ev.Severity = schemas.SeverityError
 		}
 		p := b.Placer.Event(&ev)
-		hear(control.Heard{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev})
+		observe(control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev})
 	}
 }
 

@@ -49,14 +49,14 @@ func (p *placer) Event(ev *schemas.Event) cmdb.Placement {
 }
 
 type ear struct {
-	mu    sync.Mutex
-	heard []control.Heard
-	grown chan struct{}
+	mu       sync.Mutex
+	observed []control.Observation
+	grown    chan struct{}
 }
 
-func (e *ear) hear(h control.Heard) {
+func (e *ear) observe(h control.Observation) {
 	e.mu.Lock()
-	e.heard = append(e.heard, h)
+	e.observed = append(e.observed, h)
 	e.mu.Unlock()
 	select {
 	case e.grown <- struct{}{}:
@@ -64,10 +64,10 @@ func (e *ear) hear(h control.Heard) {
 	}
 }
 
-func (e *ear) all() []control.Heard {
+func (e *ear) all() []control.Observation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]control.Heard(nil), e.heard...)
+	return append([]control.Observation(nil), e.observed...)
 }
 
 // follow listens to a device on a bus until the test ends; it returns when the
@@ -77,8 +77,8 @@ func follow(t *testing.T, b *mem.Bus, p *placer, device string) (e *ear, end fun
 	e = &ear{grown: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- (life.Bus{Bus: b, Placer: p}).Follow(ctx, device, e.hear) }()
-	hears := func(topic string, w *auspexv1.Batch) {
+	go func() { ended <- (life.Bus{Bus: b, Placer: p}).Follow(ctx, device, e.observe) }()
+	follows := func(topic string, w *auspexv1.Batch) {
 		for { // it begins at the newest message: what comes before is not its
 			publish(t, b, topic, w)
 			select {
@@ -90,10 +90,10 @@ func follow(t *testing.T, b *mem.Bus, p *placer, device string) (e *ear, end fun
 			}
 		}
 	}
-	hears(schemas.TopicTelemetry, &auspexv1.Batch{
+	follows(schemas.TopicTelemetry, &auspexv1.Batch{
 		Device: device, Collector: "first", Gpus: &auspexv1.GpuColumns{Gpu: []uint32{9}, Delta: []int64{0}, GpuTempCelsius: []float64{1}},
 	})
-	hears(schemas.TopicEvents, &auspexv1.Batch{Device: device, Collector: "first", Events: []*auspexv1.Event{{Id: "first", Resource: device}}})
+	follows(schemas.TopicEvents, &auspexv1.Batch{Device: device, Collector: "first", Events: []*auspexv1.Event{{Id: "first", Resource: device}}})
 	return e, func() error { cancel(); return <-ended }, ended
 }
 
@@ -131,7 +131,7 @@ func TestWhatIsReadOfADeviceIsHeardOnceAPartAndBatch(t *testing.T) {
 	publish(t, b, schemas.TopicEvents, &auspexv1.Batch{Device: "s1", Collector: "kmsg", Observed: 6000, Events: []*auspexv1.Event{
 		{Id: "e", Time: 5500, Resource: "s1", Type: "gpu.xid", Severity: "critical", Attrs: map[string]string{"part": "gpu0"}},
 	}})
-	got := map[string]control.Heard{}
+	got := map[string]control.Observation{}
 	for len(got) < 3 {
 		select {
 		case <-e.grown:
@@ -178,7 +178,7 @@ func TestNumbersComeWithTheirSeries(t *testing.T) {
 			},
 			Ref: []uint32{0, 1, 2}, Delta: []int64{0, 0, 0}, Value: []float64{7, 100, 200},
 		},
-	}, func(h control.Heard) {
+	}, func(h control.Observation) {
 		for _, v := range h.Values {
 			got[h.Resource+" "+strings.ReplaceAll(v.Series, "\x00", " ")] = v.Number
 		}

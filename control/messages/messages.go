@@ -1,5 +1,5 @@
 // Package messages holds the sentences of actions and of the checks before them:
-// a message id and its English template. The user interface says the same ids in
+// a message id and its English template. The user interface renders the same ids in
 // its own languages; a test there holds its table against [All].
 package messages
 
@@ -16,7 +16,7 @@ import (
 // Args are the arguments of a sentence; one may be a sentence itself.
 type Args = map[string]any
 
-// Ids of what an action says of itself.
+// Ids of the states and outcomes of an action.
 const (
 	ForPerson      = "step.for_person"
 	ForPersonAfter = "step.for_person_after"
@@ -32,7 +32,7 @@ const (
 	OtherCause     = "step.other_cause"
 	IncidentClosed = "step.incident_closed"
 	NoDriver       = "step.no_driver"
-	CannotLook     = "step.cannot_look"
+	NoReader       = "step.cannot_look"
 	NotOurs        = "step.not_ours"
 	Tried          = "step.tried"
 	NobodyCame     = "step.nobody_came"
@@ -89,59 +89,59 @@ var templates = map[string]string{
 	ObservedOnly:   "observed only",
 	Decided:        "decided",
 	Sent:           "sent",
-	SentUnanswered: "sent, the answer is not known: {error}",
-	Resumed:        "taken up after a restart; not sent again",
+	SentUnanswered: "sent; the answer is unknown: {error}",
+	Resumed:        "resumed after a restart; not sent again",
 	WaitsApproval:  "waits for approval",
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
-	CauseGone:      "the incident closed or names another cause now",
+	CauseGone:      "the incident closed, or names another cause now",
 	OtherCause:     "the incident names another cause now",
 	IncidentClosed: "the incident closed",
 	NoDriver:       "cannot: no driver for {kind}",
-	CannotLook:     "no driver to look with",
-	NotOurs:        "left out of the pool: it was not cordoned by us",
-	Tried:          "tried: {what}",
-	NobodyCame:     "nobody approved, or a check did not hold, within {age}",
+	NoReader:       "no driver can read the state back",
+	NotOurs:        "stays out of the pool: Auspex did not take it out",
+	Tried:          "dry run: {what}",
+	NobodyCame:     "not approved, or a check did not hold, within {age}",
 	NoEffect:       "no effect within {age}: {saw}",
-	OutcomeUnknown: "the outcome is not known: {saw}",
-	NothingSeen:    "nothing was seen",
+	OutcomeUnknown: "the outcome is unknown: {saw}",
+	NothingSeen:    "no effect was observed",
 	PeerError:      "{error}",
 
 	WouldDrain:   "would drain {server}; it is {states} now",
 	DrainedSo:    "{server} is drained already: {reason}",
 	WouldReturn:  "would return {server} to the pool once the repair is verified",
-	SchedulerHas: "the scheduler says {states}",
+	SchedulerHas: "the scheduler reports {states}",
 
 	WouldCycleOn:  "would power-cycle {server} through its BMC; power is on now",
 	WouldCycleOff: "would power-cycle {server} through its BMC; power is off now",
 	PowerOff:      "power is off",
-	NoReset:       "power is on and no reset was seen since",
+	NoReset:       "power is on and no reset was observed since",
 	PowerBack:     "power went off and came back",
 	ResetAt:       "the BMC reports a reset at {time}",
 	Both:          "{first}; {second}",
-	EffectSeen:    "{saw}; {part} has to be read for {age} without a sign of the fault",
+	EffectSeen:    "{saw}; {part} must now be read for {age} without a sign of the fault",
 	NotCured:      "the fault is still there: {saw}",
-	PartSilent:    "{collector} reads others of {server}, and not {part}",
-	SourceSilent:  "who saw the fault of {part} has read nothing of it since",
-	SilentAgain:   "{part} was read by {collector} and fell silent again",
-	StillRaised:   "{type} still stands on {part}",
-	SignSince:     "{type} {code} came from {part} at {time}, after the repair",
+	PartSilent:    "{collector} reads other parts of {server}, but not {part}",
+	SourceSilent:  "the source that reported the fault of {part} has not read it since",
+	SilentAgain:   "{collector} read {part}, then lost it again",
+	StillRaised:   "{type} is still raised on {part}",
+	SignSince:     "{part} reported {type} {code} at {time}, after the repair",
 	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
-	NotLong:       "{part} is read by {collector}, for {age} without a sign of the fault",
+	NotLong:       "{collector} has read {part} for only {age} without a sign of the fault",
 	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 
-	Confidence:   "the cause has {value} %, the policy asks for {limit} %",
+	Confidence:   "the confidence is {value} %; the policy requires {limit} %",
 	EvidenceAge:  "the evidence is {age} old",
-	RungsDone:    "{done} of {of} rungs before are verified",
-	RungsPlanned: "{done} of {of} rungs before are planned",
-	FleetBudget:  "{held} of {limit} servers would be out of the pool by us",
-	RackBudget:   "{held} of {limit} in {rack}",
-	HourlyRate:   "{n} such steps in the last hour",
-	CoolDown:     "{age} since the last one on {server}",
-	FirstSuch:    "no such step on {server} before",
-	Breaker:      "{n} ladders with destructive steps in {age}",
-	LeaseOurs:    "lease of {server}",
-	LeaseOthers:  "somebody else holds the lease of {server}",
+	RungsDone:    "{done} of {of} earlier rungs are verified",
+	RungsPlanned: "{done} of {of} earlier rungs are planned",
+	FleetBudget:  "Auspex would hold {held} servers out of the pool; the limit is {limit}",
+	RackBudget:   "Auspex would hold {held} servers of {rack} out of the pool; the limit is {limit}",
+	HourlyRate:   "{n} steps of this kind in the last hour",
+	CoolDown:     "{age} since the last step of this kind on {server}",
+	FirstSuch:    "no earlier step of this kind on {server}",
+	Breaker:      "{n} ladders with destructive steps began within {age}",
+	LeaseOurs:    "Auspex holds the lease of {server}",
+	LeaseOthers:  "another holder has the lease of {server}",
 }
 
 // All returns the ids of all messages, sorted.
@@ -150,8 +150,8 @@ func All() []string { return slices.Sorted(maps.Keys(templates)) }
 // Template returns the English template of a message, or "".
 func Template(id string) string { return templates[id] }
 
-// Say makes a sentence.
-func Say(id string, args Args) schemas.Sentence { return schemas.Sentence{ID: id, Args: args} }
+// New makes a sentence.
+func New(id string, args Args) schemas.Sentence { return schemas.Sentence{ID: id, Args: args} }
 
 // Age returns the two arguments of a duration.
 func Age(d time.Duration) Args {
@@ -159,9 +159,9 @@ func Age(d time.Duration) Args {
 }
 
 // Error says what a peer answered, in its own words.
-func Error(err error) schemas.Sentence { return Say(PeerError, Args{"error": err.Error()}) }
+func Error(err error) schemas.Sentence { return New(PeerError, Args{"error": err.Error()}) }
 
-// Text says a sentence in English. The zero sentence gives "", an unknown id
+// Text renders a sentence in English. The zero sentence gives "", an unknown id
 // itself, and an argument that is missing keeps its braces.
 func Text(s schemas.Sentence) string {
 	t, ok := templates[s.ID]

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"auspex/internal/nearest"
+	"auspex/schemas"
 )
 
 //go:embed default.yaml
@@ -40,7 +43,7 @@ type Policy struct {
 
 // Rung is a step of a ladder. Each is verified before the next begins.
 type Rung struct {
-	Kind  string   `yaml:"kind"`  // formats, section 5, and uncordon
+	Kind  string   `yaml:"kind"`  // one of schemas.ActionKinds (formats, section 5)
 	Needs []string `yaml:"needs"` // kinds of this ladder that must be done before
 	// Person says that only people can do it: it is shown, never run.
 	Person bool `yaml:"person"`
@@ -125,7 +128,7 @@ func (s *Set) validate() error {
 			errs = append(errs, fmt.Errorf("policy %d: name and ladder are required", i+1))
 		}
 		if p.MinConfidence < 0 || p.MinConfidence > 1 {
-			errs = append(errs, fmt.Errorf("policy %s: min_confidence is a probability, got %g", p.Name, p.MinConfidence))
+			errs = append(errs, fmt.Errorf("policy %s: min_confidence is %g; a probability is 0 to 1", p.Name, p.MinConfidence))
 		}
 		for _, f := range p.Faults {
 			if other, dup := seen[f]; dup {
@@ -136,28 +139,38 @@ func (s *Set) validate() error {
 		var kinds []string
 		for j := range p.Ladder {
 			r := &p.Ladder[j]
+			if known := schemas.ActionKinds(); !slices.Contains(known, r.Kind) {
+				errs = append(errs, unknownKind(p.Name, r.Kind, known))
+			}
 			if r.Destructive && !r.Person && r.Quiet == 0 {
 				r.Quiet = DefaultQuiet
 			}
 			if r.Quiet < 0 {
-				errs = append(errs, fmt.Errorf("policy %s: rung %s has a quiet time below 0", p.Name, r.Kind))
+				errs = append(errs, fmt.Errorf("policy %s: quiet time of rung %s is negative", p.Name, r.Kind))
 			}
 			if r.Kind == KindUncordon &&
 				!slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {
-				errs = append(errs, fmt.Errorf("policy %s: uncordon needs no repair before it: name a rung with a quiet time in needs", p.Name))
+				errs = append(errs, fmt.Errorf("policy %s: uncordon must name a repair in needs: an earlier rung with a quiet time", p.Name))
 			}
 			for _, n := range r.Needs {
 				if !slices.Contains(kinds, n) {
-					errs = append(errs, fmt.Errorf("policy %s: rung %s needs %s, which is not before it", p.Name, r.Kind, n))
+					errs = append(errs, fmt.Errorf("policy %s: rung %s needs %s, which is not an earlier rung", p.Name, r.Kind, n))
 				}
 			}
 			if r.Destructive && r.Verify <= 0 {
-				errs = append(errs, fmt.Errorf("policy %s: rung %s destroys state and has no time to verify", p.Name, r.Kind))
+				errs = append(errs, fmt.Errorf("policy %s: rung %s is destructive and has no verify time", p.Name, r.Kind))
 			}
 			kinds = append(kinds, r.Kind)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func unknownKind(policy, kind string, known []string) error {
+	if near := nearest.Words(kind, slices.Values(known), 1); len(near) > 0 {
+		return fmt.Errorf("policy %s: unknown rung %q; the nearest known is %s", policy, kind, near[0])
+	}
+	return fmt.Errorf("policy %s: unknown rung %q", policy, kind)
 }
 
 // For returns the policy of a fault.

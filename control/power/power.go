@@ -58,7 +58,7 @@ func (c *Cycle) Plan(ctx context.Context, s control.Step) (schemas.Sentence, err
 	if on {
 		id = messages.WouldCycleOn
 	}
-	return messages.Say(id, messages.Args{"server": s.Server}), nil
+	return messages.New(id, messages.Args{"server": s.Server}), nil
 }
 
 // Apply implements control.Remediator.
@@ -86,14 +86,14 @@ func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 		c.mu.Lock()
 		c.off[s.ID] = true
 		c.mu.Unlock()
-		return control.Pending, messages.Say(messages.PowerOff, nil), nil
+		return control.Pending, messages.New(messages.PowerOff, nil), nil
 	}
 	cycled, how, err := c.cycled(ctx, b, s)
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
 	if !cycled {
-		return control.Pending, messages.Say(messages.NoReset, nil), nil
+		return control.Pending, messages.New(messages.NoReset, nil), nil
 	}
 	c.mu.Lock()
 	delete(c.off, s.ID)
@@ -107,7 +107,7 @@ func (c *Cycle) cycled(ctx context.Context, b BMC, s control.Step) (bool, schema
 	off := c.off[s.ID]
 	c.mu.Unlock()
 	if off {
-		return true, messages.Say(messages.PowerBack, nil), nil
+		return true, messages.New(messages.PowerBack, nil), nil
 	}
 	t, skew, ok, err := b.LastReset(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *Cycle) cycled(ctx context.Context, b BMC, s control.Step) (bool, schema
 	}
 	// Whole seconds and a skew that is measured over the network: two are granted.
 	if ok && !t.Add(-skew).Before(s.Since.Add(-2*time.Second)) {
-		return true, messages.Say(messages.ResetAt, messages.Args{"time": t.UTC().Format(time.RFC3339)}), nil
+		return true, messages.New(messages.ResetAt, messages.Args{"time": t.UTC().Format(time.RFC3339)}), nil
 	}
 	return false, schemas.Sentence{}, nil
 }

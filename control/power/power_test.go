@@ -30,8 +30,8 @@ func TestOnlyAnEffectThatIsReadBackVerifies(t *testing.T) {
 	c := power.New(func(context.Context, string) (power.BMC, error) { return b, nil })
 	verify := func(want control.Verdict, when string) {
 		t.Helper()
-		if got, saw, err := c.Verify(t.Context(), step); got != want || err != nil {
-			t.Errorf("%s: %v %v %v", when, got, saw, err)
+		if got, observed, err := c.Verify(t.Context(), step); got != want || err != nil {
+			t.Errorf("%s: %v %v %v", when, got, observed, err)
 		}
 	}
 	verify(control.Pending, "power is on and was all the time")

@@ -73,11 +73,11 @@ func nodeOf(n slurm.Node) drain.Node {
 		return slices.ContainsFunc(any, func(s string) bool { return slices.Contains(states, s) })
 	}
 	return drain.Node{
-		Cordoned: has("DRAIN") && !has("UNDRAIN"),
-		Busy:     has("ALLOCATED", "MIXED", "COMPLETING"),
-		Away:     has("DOWN", "NOT_RESPONDING"),
-		Reason:   n.Reason,
-		Says:     strings.Join(states, "+"),
+		Cordoned:  has("DRAIN") && !has("UNDRAIN"),
+		Busy:      has("ALLOCATED", "MIXED", "COMPLETING"),
+		Away:      has("DOWN", "NOT_RESPONDING"),
+		Reason:    n.Reason,
+		StateText: strings.Join(states, "+"),
 	}
 }
 

@@ -95,7 +95,7 @@ func TestStatesAreReadAsSlurmMeansThem(t *testing.T) {
 		"idle+drain":            {Cordoned: true},
 	} {
 		got := nodeOf(slurm.Node{State: slurm.Names(strings.Fields(states))})
-		got.Says = ""
+		got.StateText = ""
 		if got != want {
 			t.Errorf("%s: %+v, want %+v", states, got, want)
 		}

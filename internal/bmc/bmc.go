@@ -17,7 +17,7 @@ import (
 
 var (
 	// ErrNoAddress says that a target has neither a Redfish URL nor an IPMI address.
-	ErrNoAddress = errors.New("no redfish_url and no ipmi_ip")
+	ErrNoAddress = errors.New("neither redfish_url nor ipmi_ip is set")
 	// ErrUnsupported says that the protocol has no such operation.
 	ErrUnsupported = errors.New("not supported over this protocol")
 )

@@ -29,7 +29,7 @@ func Follow(ctx context.Context, b Subscriber, sub Subscription, log *slog.Logge
 		for _, f := range broken {
 			f(err)
 		}
-		log.Warn("subscription broke off; it is made again", "topic", sub.Topic, "group", sub.Group, "error", err)
+		log.Warn("subscription ended; subscribing again", "topic", sub.Topic, "group", sub.Group, "error", err)
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

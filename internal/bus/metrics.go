@@ -28,15 +28,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		published: counter("auspex_bus_published_messages_total", "Messages that the bus has made durable.", "topic"),
 		bytes:     counter("auspex_bus_published_bytes_total", "Bytes of values that the bus has made durable.", "topic"),
-		failed:    counter("auspex_bus_publish_failures_total", "Messages of which the bus did not confirm that they are durable.", "topic"),
+		failed:    counter("auspex_bus_publish_failures_total", "Messages that the bus did not confirm as durable.", "topic"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_bus_publish_seconds", Help: "Time until a published set of messages was durable.",
 			Buckets: []float64{.0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 5},
 		}),
 		consumed: counter("auspex_bus_consumed_messages_total", "Messages that a reader has handled.", "topic", "group"),
-		skipped:  counter("auspex_bus_skipped_messages_total", "Messages that retention removed before a reader came to them.", "topic", "group"),
+		skipped:  counter("auspex_bus_skipped_messages_total", "Messages that retention removed before they were read.", "topic", "group"),
 		resets: counter(
-			"auspex_bus_position_resets_total", "Positions beyond the end of the log, after the log was begun anew.", "topic", "group",
+			"auspex_bus_position_resets_total", "Positions beyond the end of the log, after the log was recreated.", "topic", "group",
 		),
 		lag: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "auspex_bus_lag_messages", Help: "Messages that a reader has not handled yet, as of its last fetch.",

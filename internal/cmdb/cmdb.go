@@ -56,7 +56,7 @@ func (c Config) Validate() error {
 		return fmt.Errorf("keep_workloads is %s; it must be positive", c.KeepWorkloads)
 	}
 	if c.KeepVersions < 1 {
-		return fmt.Errorf("keep_versions is %d; the current one is kept at least", c.KeepVersions)
+		return fmt.Errorf("keep_versions: want at least 1, got %d", c.KeepVersions)
 	}
 	return c.Bounds.Validate()
 }
@@ -93,10 +93,10 @@ func New(cfg Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) 
 			Name: "auspex_inventory_bad_records_total", Help: "Records of imported inventories that could not be used.",
 		}),
 		reloads: prometheus.NewCounterVec(
-			prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by another process that were read."}, []string{"result"},
+			prometheus.CounterOpts{Name: "auspex_inventory_reloads_total", Help: "Changes by other processes that were read."}, []string{"result"},
 		),
 		resources: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_resources", Help: "Resources in the inventory."}),
-		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads that are remembered."}),
+		running:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_inventory_workloads", Help: "Workloads remembered."}),
 	}
 	if reg != nil {
 		reg.MustRegister(i.problems, i.reloads, i.resources, i.running)
@@ -159,7 +159,7 @@ func (i *Inventory) Run(ctx context.Context, ready func()) error {
 		}
 		if err := i.poll(ctx); err != nil && ctx.Err() == nil {
 			i.reloads.WithLabelValues("error").Inc()
-			i.log.Warn("inventory could not be read; the last one stays", "error", err)
+			i.log.Warn("cannot read the inventory; the previous one stays in force", "error", err)
 		}
 	}
 }
@@ -429,7 +429,7 @@ func (i *Inventory) PutWorkloads(ctx context.Context, ws ...schemas.Workload) er
 	var put []schemas.Workload
 	for _, w := range ws {
 		if w.ID == "" {
-			return errors.New("put workload: it has no id")
+			return errors.New("put workload: id is missing")
 		}
 		if have, ok := jobs[w.ID]; !ok || !sameWorkload(have, w) {
 			put = append(put, w)

@@ -114,12 +114,12 @@ func TestBadRecordsAreReportedAndLeftOut(t *testing.T) {
 		text.WriteString(p.String() + "\n")
 	}
 	for _, s := range []string{
-		"line 6: resources[4]: id: want string, got number", `resources[1]: it has no id`, `resource "dc1": this id is there twice`,
-		`line 5: resource "x": it has no kind`,
-		`line 7: resource "a": parent "nowhere" is not there`, `resource "a/gpu0": parent "a" is a bad record`, `is a part of itself`,
-		`from "gone"`, `resource "a" is not there`, `line 14: links[4] love from "s1" to "dc1": kind "love" is not known`,
-		"joins a resource with itself", "this link is there twice",
-		`workload "j": resource "gone" is not there`, "workloads[1]: it has no id", `workload "j": this id is there twice`,
+		"line 6: resources[4]: id: want string, got number", `resources[1]: id is missing`, `resource "dc1": duplicate id`,
+		`line 5: resource "x": kind is missing`,
+		`line 7: resource "a": parent "nowhere" does not exist`, `resource "a/gpu0": parent "a" is a bad record`, `its parents form a loop`,
+		`from "gone"`, `resource "a" does not exist`, `line 14: links[4] love from "s1" to "dc1": unknown kind "love"`,
+		"links a resource to itself", "duplicate link",
+		`workload "j": resource "gone" does not exist`, "workloads[1]: id is missing", `workload "j": duplicate id`,
 		"ends before it starts",
 	} {
 		if !strings.Contains(text.String(), s) {

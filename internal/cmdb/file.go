@@ -179,7 +179,7 @@ func parse(text []byte) (t schemas.Topology, at places, problems []Problem, err 
 		return t, at, nil, atLine(text, err)
 	}
 	if doc.Version != 0 && doc.Version != 1 {
-		return t, at, nil, fmt.Errorf("1: version %d is not known; this program reads version 1", doc.Version)
+		return t, at, nil, fmt.Errorf("1: unknown version %d; this program reads version 1", doc.Version)
 	}
 	t.Version = 1
 	if t.Resources, at.resources, err = decode[schemas.Resource](text, "resources", doc.Resources, &problems); err != nil {
@@ -259,14 +259,14 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		name := fmt.Sprintf("resource %q", r.ID)
 		switch {
 		case r.ID == "":
-			bad(fmt.Sprintf("resources[%d]", i), "it has no id")
+			bad(fmt.Sprintf("resources[%d]", i), "id is missing")
 		case r.Kind == "":
-			bad(name, "it has no kind")
+			bad(name, "kind is missing")
 		case misspelt(r.Kind) != "":
 			bad(name, "kind %q is spelt %q", r.Kind, misspelt(r.Kind))
 		default:
 			if _, dup := index[r.ID]; dup {
-				bad(name, "this id is there twice; the first one is kept")
+				bad(name, "duplicate id; the first record is kept")
 				continue
 			}
 			index[r.ID] = i
@@ -289,7 +289,7 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 			return false
 		case walking:
 			n = line(at.resources, index[id])
-			bad(fmt.Sprintf("resource %q", id), "it is a part of itself through its parents")
+			bad(fmt.Sprintf("resource %q", id), "its parents form a loop")
 			state[id] = broken
 			return false
 		}
@@ -300,7 +300,7 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 			state[id] = good
 		case !known:
 			n = line(at.resources, index[id])
-			bad(fmt.Sprintf("resource %q", id), "parent %q is not there", parent)
+			bad(fmt.Sprintf("resource %q", id), "parent %q does not exist", parent)
 			state[id] = broken
 		case !stands(parent):
 			if state[id] != broken {
@@ -328,15 +328,15 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		name := fmt.Sprintf("links[%d] %s from %q to %q", i, l.Kind, l.From, l.To)
 		switch {
 		case !slices.Contains(linkKinds, l.Kind):
-			bad(name, "kind %q is not known", l.Kind)
+			bad(name, "unknown kind %q", l.Kind)
 		case !there(l.From):
-			bad(name, "resource %q is not there", l.From)
+			bad(name, "resource %q does not exist", l.From)
 		case !there(l.To):
-			bad(name, "resource %q is not there", l.To)
+			bad(name, "resource %q does not exist", l.To)
 		case l.From == l.To:
-			bad(name, "it joins a resource with itself")
+			bad(name, "it links a resource to itself")
 		case seen[key{l.From, l.To, l.Kind}]:
-			bad(name, "this link is there twice; the first one is kept")
+			bad(name, "duplicate link; the first record is kept")
 		default:
 			seen[key{l.From, l.To, l.Kind}] = true
 			out.Links = append(out.Links, l)
@@ -348,10 +348,10 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		name := fmt.Sprintf("workload %q", w.ID)
 		switch {
 		case w.ID == "":
-			bad(fmt.Sprintf("workloads[%d]", i), "it has no id")
+			bad(fmt.Sprintf("workloads[%d]", i), "id is missing")
 			continue
 		case jobs[w.ID]:
-			bad(name, "this id is there twice; the first one is kept")
+			bad(name, "duplicate id; the first record is kept")
 			continue
 		case !w.End.IsZero() && w.End.Before(w.Start):
 			bad(name, "it ends before it starts")
@@ -361,7 +361,7 @@ func validate(t schemas.Topology, at places, others map[string]bool) (schemas.To
 		known := make([]string, 0, len(w.Resources))
 		for _, r := range w.Resources {
 			if !there(r) {
-				bad(name, "resource %q is not there", r)
+				bad(name, "resource %q does not exist", r)
 				continue
 			}
 			known = append(known, r)

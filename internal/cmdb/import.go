@@ -104,7 +104,7 @@ func (e *RefusedError) Error() string {
 }
 
 // errStale says that another process has changed the inventory meanwhile.
-var errStale = errors.New("another process changes the inventory at the same time")
+var errStale = errors.New("another process is changing the inventory")
 
 // brought is what a source brings: resources and links.
 type brought struct {
@@ -414,7 +414,7 @@ func beyond(o ImportOptions, before schemas.Topology, diff *difference, d Draft,
 			gone++
 		}
 	}
-	const removed = "%d of %d %s that it brought would be removed (%s; at most %.4g %% may be)"
+	const removed = "%d of its %d %s would be removed (%s; at most %.4g %% may be)"
 	check(gone, len(before.Resources), o.Bounds.MaxRemoved, removed, "resources")
 	hadLinks := make(map[schemas.Link]bool, len(before.Links))
 	for _, l := range before.Links {
@@ -528,7 +528,7 @@ func (i *Inventory) Restore(ctx context.Context, version int64, o ImportOptions)
 	var packed []byte
 	err := i.db.QueryRowContext(ctx, `SELECT source, topology FROM inventory_imports WHERE version=$1`, version).Scan(&o.Source, &packed)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Report{}, fmt.Errorf("%w: %d is not kept", ErrNoVersion, version)
+		return Report{}, fmt.Errorf("%w: %d is no longer stored", ErrNoVersion, version)
 	} else if err != nil {
 		return Report{}, fmt.Errorf("read version %d of the inventory: %w", version, err)
 	}

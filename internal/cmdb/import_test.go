@@ -84,7 +84,7 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 
 	half, err := i.Import(t.Context(), cmdb.Draft{Topology: racks(25)}, bounded(""))
 	r := refused(t, err)
-	if want := "50 of 102 resources that it brought would be removed (49.0 %; at most 10 % may be)"; !slices.Contains(r.Reasons, want) ||
+	if want := "50 of its 102 resources would be removed (49.0 %; at most 10 % may be)"; !slices.Contains(r.Reasons, want) ||
 		len(r.Reasons) != 2 {
 		t.Errorf("reasons %q, want %q and one of links", r.Reasons, want)
 	}
@@ -94,7 +94,7 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 	bare := racks(50)
 	bare.Links = nil
 	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: bare}, bounded("")); !strings.Contains(
-		refused(t, err).Error(), "50 of 50 links that it brought would be removed (all",
+		refused(t, err).Error(), "50 of its 50 links would be removed (all",
 	) {
 		t.Error(err)
 	}
@@ -414,7 +414,7 @@ func TestProcessesThatImportAtOnceLoseNothing(t *testing.T) {
 				if err == nil {
 					return
 				}
-				if !strings.Contains(err.Error(), "at the same time") {
+				if !strings.Contains(err.Error(), "another process is changing") {
 					t.Error(err)
 					return
 				}

@@ -31,10 +31,10 @@ func Formats() []string {
 var ErrBadLine = errors.New("bad line")
 
 // ErrNothingRead is wrapped when no record of the input could be read.
-var ErrNothingRead = errors.New("nothing could be read")
+var ErrNothingRead = errors.New("no record could be read")
 
 // ErrUnknownFormat is wrapped when a format is not one of Formats.
-var ErrUnknownFormat = errors.New("format is not known")
+var ErrUnknownFormat = errors.New("unknown format")
 
 // Options says how to read.
 type Options struct {
@@ -324,7 +324,7 @@ func (d *decoder) kernel() error {
 		return d.frames()
 	case d.o.Format == "journal":
 		if _, known := (&kernlog.Text{Now: d.text.Now}).Parse(head); !known && head != "" && !strings.HasPrefix(head, "-- ") {
-			return fmt.Errorf("%w: %s: %.40q says neither when nor by whom it was written; journalctl -o cat leaves that out, -o export and -o json do not",
+			return fmt.Errorf("%w: %s: %.40q has neither time nor source; journalctl -o cat omits them: use -o export or -o json",
 				ErrNothingRead, d.o.Name, head)
 		}
 	}
@@ -402,9 +402,9 @@ func (d *decoder) textLine(s string) error {
 	r, known := d.text.Parse(s)
 	switch {
 	case !known && d.o.Format == "journal":
-		return errors.New("line says neither when nor by whom it was written")
+		return errors.New("line has neither time nor source")
 	case (r.Unit == "" || r.Unit == "kernel") && kernlog.Hidden(r.Text):
-		return fmt.Errorf("journalctl hid what the kernel said as %s: use -o export or --all", r.Text)
+		return fmt.Errorf("journalctl hid the kernel's text as %s: use -o export or --all", r.Text)
 	case r.Sequence > 0:
 		return d.sequenced(&r)
 	}
@@ -598,7 +598,7 @@ func (d *decoder) array(f func([]byte) error) error {
 		}
 		place(0)
 		if err != nil || t != json.Delim('[') {
-			return d.bad(fmt.Errorf("array is followed by something else: %v %w", t, err))
+			return d.bad(fmt.Errorf("array is followed by other data: %v %w", t, err))
 		}
 		for dec.More() {
 			if d.ctx.Err() != nil {

@@ -39,10 +39,10 @@ func APIPage(spec []byte) ([]byte, error) {
 		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
 	}
 	var b bytes.Buffer
-	b.WriteString("# REST API\n\nGenerated from `schemas/openapi/openapi.yaml`; do not edit. Routes stand below `/api/v1`.\n\n" + doc.Info.Description + "\n\n" +
+	b.WriteString("# REST API\n\nGenerated from `schemas/openapi/openapi.yaml`; do not edit. Routes are below `/api/v1`.\n\n" + doc.Info.Description + "\n\n" +
 		"```sh\nTOKEN=$(sed -n 's/.*\"token\": \"\\(.*\\)\".*/\\1/p' .auspex/run.json)\n" +
 		"curl -s -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/api/v1/incidents\n```\n\n" +
-		"Beside it: `/metrics`, `/-/healthy`, `/-/ready` (no token), `POST /-/reload` ([who may](../how-to/reload.md)), `/debug/pprof/`, and Prometheus' read API below\n" +
+		"Also served: `/metrics`, `/-/healthy`, `/-/ready` (no token), `POST /-/reload` ([who may](../how-to/reload.md)), `/debug/pprof/`, and the Prometheus query API below\n" +
 		"`/prometheus/api/v1/` (`query`, `query_range`, `series`, `labels`, `label/<name>/values`, `metadata`, `rules`, `alerts`, `status/buildinfo`),\n" +
 		"which take a bearer token, or basic authentication with the token as password.\n")
 	for i := 0; i+1 < len(doc.Paths.Content); i += 2 {

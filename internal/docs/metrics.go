@@ -223,7 +223,7 @@ func definitions(body ast.Node) []definition {
 // MetricsPage is docs/reference/metrics.md's part on Auspex's own metrics.
 func (s *Source) MetricsPage() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Auspex's own metrics\n\nGenerated from the code; do not edit. Served on `/metrics` (open on loopback), beside the Go runtime's and the process's own.\n" +
+	b.WriteString("# Auspex's own metrics\n\nGenerated from the code; do not edit. Served on `/metrics` (open on loopback), with those of the Go runtime and the process.\n" +
 		"Names are `auspex_<stage>_<thing>_<unit>`; base units; counters end in `_total`. What devices measure is in [device-metrics.md](device-metrics.md).\n" +
 		"The evaluation of rules adds Prometheus' own, `auspex_detect_prometheus_rule_*`.\n")
 	stage := ""

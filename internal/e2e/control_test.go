@@ -110,7 +110,7 @@ func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
 				t.Errorf("%s is %v and not back in the pool", server, s)
 			}
 			var drained, resumed, reset bool
-			for _, e := range said(t, dir) {
+			for _, e := range output(t, dir) {
 				switch {
 				case e.Kind == ledger.KindNode && e.Device == server && strings.Contains(e.Code, "DRAIN"):
 					drained = true
@@ -165,7 +165,7 @@ func TestABMCThatAnswersAndDoesNothingEndsInFailed(t *testing.T) {
 		t.Errorf("%s is %v and not held out of the pool", server, s)
 	}
 	ignored := 0
-	for _, e := range said(t, dir) {
+	for _, e := range output(t, dir) {
 		if e.Kind == ledger.KindReset {
 			ignored++
 			if e.Type != "ignored" {

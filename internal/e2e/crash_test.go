@@ -43,7 +43,7 @@ func TestEveryRecordIsStoredOnceOverKills(t *testing.T) {
 func storedOnce(t *testing.T, dir string, args ...string) int {
 	t.Helper()
 	p := startDemo(t, dir, args...)
-	early := recordCounts(said(t, dir))
+	early := recordCounts(output(t, dir))
 	p.stores(early)
 	time.Sleep(15 * time.Second) // three readings of each device: what is read again must not be stored again
 	p.interrupt()
@@ -51,7 +51,7 @@ func storedOnce(t *testing.T, dir string, args ...string) int {
 	t.Run("table", func(t *testing.T) { // its end lets go of the engine
 		stored = rowCounts(events(t, openHistory(t, dir), "source IN ('ipmi', 'redfish', 'kmsg')"))
 	})
-	final := recordCounts(said(t, dir))
+	final := recordCounts(output(t, dir))
 	for key, n := range stored {
 		if n != 1 || final[key] == 0 {
 			t.Errorf("%s stands %d times in the table, read without FINAL; the ledger has it %d times", key, n, final[key])
@@ -86,7 +86,7 @@ func TestAResetIsSentOnceOverKills(t *testing.T) {
 	p.repaired(server)
 	p.interrupt()
 	resets := map[string]int{}
-	for _, e := range said(t, dir) {
+	for _, e := range output(t, dir) {
 		if e.Kind != ledger.KindReset {
 			continue
 		}

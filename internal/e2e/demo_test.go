@@ -90,7 +90,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 		p.awaitFor(time.Minute, "a storm of at least 60 events, most of them in the incident", func() error {
 			feed := faults["feed_loss"][0]
 			rack, storm := strings.Split(feed.Resource, "-")[1], 0 // pdu-r06-b
-			for _, e := range said(t, dir) {                       // what the rack's controllers have logged since
+			for _, e := range output(t, dir) {                     // what the rack's controllers have logged since
 				if e.Kind == ledger.KindRecord && e.Protocol != "kmsg" && strings.HasPrefix(e.Device, "gpu-"+rack+"-") && !e.Time.Before(feed.At) {
 					storm++
 				}
@@ -117,7 +117,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 		p := p.in(t)
 		job := faults["job_crash"][0].Resource
 		owner := ""
-		for _, e := range said(t, dir) {
+		for _, e := range output(t, dir) {
 			if e.Kind == ledger.KindJob && e.Device == job {
 				_, rest, _ := strings.Cut(e.Message, " of ")
 				owner, _, _ = strings.Cut(rest, " ")
@@ -168,7 +168,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 			}
 			return nil
 		})
-		for _, e := range said(t, dir) {
+		for _, e := range output(t, dir) {
 			if e.Kind == ledger.KindReset {
 				t.Errorf("dry-run sent a reset: %+v", e)
 			}
@@ -228,7 +228,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 		oneSentence(t, command(t, "run", "--data", dir, "--listen", "127.0.0.1:0"), dir)
 	})
 
-	early := recordCounts(said(t, dir))
+	early := recordCounts(output(t, dir))
 	p.stores(early) // what is said after it may not be
 	stop := late.span()
 	p.interrupt()
@@ -272,7 +272,7 @@ func TestDemoShowsEachFaultAsOneExplainedIncident(t *testing.T) {
 func checkHistory(t *testing.T, dir string, early map[string]int) {
 	t.Helper()
 	db := openHistory(t, dir)
-	truth := recordCounts(said(t, dir))
+	truth := recordCounts(output(t, dir))
 	rows := rowCounts(events(t, db, "source IN ('ipmi', 'redfish', 'kmsg')"))
 	for key := range truth {
 		if rows[key] == 0 && early[key] == 0 {

@@ -154,7 +154,7 @@ func checkUsage(t *testing.T, p *product, running time.Duration) {
 // its bound.
 func TestNotifyLatencyHoldsItsBound(t *testing.T) {
 	whole(t)
-	var said []string
+	var output []string
 	for range notifyRounds {
 		l := measureLateness(t)
 		out, err := command(t, "bench", "notify-latency").Output()
@@ -167,11 +167,11 @@ func TestNotifyLatencyHoldsItsBound(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 		p99, bound := time.Duration(*r.P99*float64(time.Millisecond)), notifyP99+notifyHops*l.p99()
-		said = append(said, fmt.Sprintf("p99 %s of %d, bound %s, the machine's own lateness %s", p99, r.N, bound, l.p99()))
+		output = append(output, fmt.Sprintf("p99 %s of %d, bound %s, the machine's own lateness %s", p99, r.N, bound, l.p99()))
 		if p99 <= bound {
-			t.Log(said[len(said)-1])
+			t.Log(output[len(output)-1])
 			return
 		}
 	}
-	t.Errorf("too slow each time: %s", strings.Join(said, "; "))
+	t.Errorf("too slow each time: %s", strings.Join(output, "; "))
 }

@@ -126,7 +126,7 @@ func TestForeignClientsDriveTheSimulatedFleet(t *testing.T) {
 		}
 	})
 	resets := 0
-	for _, e := range said(t, root) {
+	for _, e := range output(t, root) {
 		if e.Kind == ledger.KindReset {
 			resets++
 		}

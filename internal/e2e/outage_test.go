@@ -33,10 +33,10 @@ func startPeer(t *testing.T, name, dir string) (script, map[string]string) {
 func (s script) run(verb string) []byte {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join("..", "..", "test", "peers", s.name+".sh"), verb, s.dir)
-	var out, said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &said
+	var out, output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &output
 	if err := cmd.Run(); err != nil {
-		s.t.Fatalf("%s %s: %v\n%s", s.name, verb, err, said.Bytes())
+		s.t.Fatalf("%s %s: %v\n%s", s.name, verb, err, output.Bytes())
 	}
 	return out.Bytes()
 }
@@ -61,16 +61,16 @@ func (p *product) degraded() (map[string]string, error) {
 	return h.Degraded, err
 }
 
-// tells waits until health names what is away in one line.
-func (p *product) tells(check, part string) {
+// reports waits until health names what is away in one line.
+func (p *product) reports(check, part string) {
 	p.t.Helper()
 	p.await("health tells of "+check, func() error {
 		d, err := p.degraded()
 		if err != nil {
 			return err
 		}
-		if said := d[check]; said == "" || !strings.Contains(said, part) || strings.Contains(said, "\n") {
-			return fmt.Errorf("%s: %q", check, said)
+		if output := d[check]; output == "" || !strings.Contains(output, part) || strings.Contains(output, "\n") {
+			return fmt.Errorf("%s: %q", check, output)
 		}
 		return nil
 	})
@@ -133,14 +133,14 @@ func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
 	p.isWell()
 
 	loseKafka()
-	p.tells("bus", brokers["KAFKA_BROKERS"])
+	p.reports("bus", brokers["KAFKA_BROKERS"])
 	time.Sleep(30 * time.Second) // the outage
 	brokers = kafka.start()
 	p.isWell()
 
 	postgres.run("stop")
-	p.tells("state", "PostgreSQL does not answer")
-	p.tells("control", "")
+	p.reports("state", "PostgreSQL does not answer")
+	p.reports("control", "")
 	time.Sleep(10 * time.Second) // the outage
 	postgres.start()
 	p.isWell()
@@ -161,7 +161,7 @@ func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
 	p.isWell()
 
 	loseKafka()
-	p.tells("bus", brokers["KAFKA_BROKERS"])
+	p.reports("bus", brokers["KAFKA_BROKERS"])
 	stop := measureLateness(t).span()
 	p.interrupt()
 	stop.within(t, longestStop, "Ctrl-C while Kafka is away")

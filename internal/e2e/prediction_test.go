@@ -35,9 +35,9 @@ import (
 
 // feed is a bus of one reader that takes what a test hands it.
 type feed struct {
-	handle chan bus.Handler
-	mu     sync.Mutex
-	told   []schemas.Prediction
+	handle   chan bus.Handler
+	mu       sync.Mutex
+	reported []schemas.Prediction
 }
 
 func (f *feed) Subscribe(ctx context.Context, _ bus.Subscription, h bus.Handler) error {
@@ -54,7 +54,7 @@ func (f *feed) Publish(_ context.Context, msgs ...bus.Message) error {
 		if err := json.Unmarshal(m.Value, &p); err != nil {
 			return err
 		}
-		f.told = append(f.told, p)
+		f.reported = append(f.reported, p)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ type scene struct {
 	began    time.Time // when it began
 	expected time.Time // when it should cross
 	crossed  time.Time // when it did; zero if not yet
-	told     []schemas.Prediction
+	reported []schemas.Prediction
 }
 
 func runDemo(t *testing.T, seed uint64, cfg fleet.Config, length time.Duration) scene {
@@ -166,7 +166,7 @@ func runDemo(t *testing.T, seed uint64, cfg fleet.Config, length time.Duration) 
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	out.told = f.told
+	out.reported = f.reported
 	return out
 }
 
@@ -223,8 +223,8 @@ func TestWornFanOfTheDemoIsForetold(t *testing.T) {
 			truth = d.expected
 		}
 		var first *schemas.Prediction
-		for i := range d.told {
-			p := &d.told[i]
+		for i := range d.reported {
+			p := &d.reported[i]
 			if p.Resource != d.wears {
 				if p.State == schemas.PredictionOpen {
 					wrong++
@@ -328,12 +328,12 @@ func TestBacktestMeasuresWhatRuns(t *testing.T) {
 	if err := backtest.Forecast(t.Context(), o, nil, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	type said struct {
+	type output struct {
 		Time        time.Time
 		Probability float64
 		P10, P50    string
 	}
-	var offline, online []said
+	var offline, online []output
 	for dec := json.NewDecoder(&out); dec.More(); {
 		var line struct {
 			Time        time.Time
@@ -345,16 +345,16 @@ func TestBacktestMeasuresWhatRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line.Probability >= 0.5 {
-			offline = append(offline, said{line.Time, line.Probability, *line.P10, *line.P50})
+			offline = append(offline, output{line.Time, line.Probability, *line.P10, *line.P50})
 		}
 	}
-	for _, x := range f.told {
+	for _, x := range f.reported {
 		switch x.State {
 		case schemas.PredictionCameTrue:
 			at := x.Time.Format(time.RFC3339)
-			online = append(online, said{x.Time, 1, at, at})
+			online = append(online, output{x.Time, 1, at, at})
 		case schemas.PredictionOpen:
-			online = append(online, said{x.Time, x.Probability, x.ETAP10.Format(time.RFC3339), x.ETAP50.Format(time.RFC3339)})
+			online = append(online, output{x.Time, x.Probability, x.ETAP10.Format(time.RFC3339), x.ETAP50.Format(time.RFC3339)})
 		}
 	}
 	if len(offline) < 2 {

@@ -381,8 +381,8 @@ func planned(t *testing.T, dir string) map[string][]sim.Planned {
 	return byKind
 }
 
-// said reads the ledger of the simulated fleet.
-func said(t *testing.T, dir string) []ledger.Entry {
+// output reads the ledger of the simulated fleet.
+func output(t *testing.T, dir string) []ledger.Entry {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "sim", sim.LedgerFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

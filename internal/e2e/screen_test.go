@@ -83,7 +83,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		visit(p.url + path)
 		p.await(path, func() error {
 			text, err := eval(`document.querySelector('main')?.innerText ?? ''`)
-			want := map[string]string{"actions": "Chain holds", "predictions": "Can I believe it?"}[path]
+			want := map[string]string{"actions": "Chain holds", "predictions": "How reliable are they?"}[path]
 			if err == nil && !strings.Contains(text, want) {
 				err = fmt.Errorf("the page says %q", text)
 			}

@@ -16,14 +16,14 @@ func TestWithoutTheEngineOneSentenceSaysSoAndTheRestWorks(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	p := startDemo(t, dir, "--script", "testdata/scripts/gpu-first.yaml")
 	p.await("the sentence", func() error { return has(p.err.String(), "history is off") })
-	var said []string
+	var output []string
 	for line := range strings.Lines(p.err.String()) {
 		if strings.HasPrefix(line, "auspex: ") {
-			said = append(said, line)
+			output = append(output, line)
 		}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], "npm") {
-		t.Errorf("want one sentence that names npm, got %q", said)
+	if len(output) != 1 || !strings.Contains(output[0], "npm") {
+		t.Errorf("want one sentence that names npm, got %q", output)
 	}
 	p.sees(expected(t, dir))
 	stop := measureLateness(t).span()

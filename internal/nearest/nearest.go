@@ -12,13 +12,13 @@ import (
 // first and equal ones by name. A word that differs in more than half of its
 // letters is not meant.
 func Words(word string, known iter.Seq[string], n int) []string {
-	type guess struct {
+	type candidate struct {
 		word string
 		cost int
 	}
 	letters := []rune(word)
 	limit := len(letters)/2 + 1
-	var found []guess
+	var found []candidate
 	var row []int
 	for k := range known {
 		if d := utf8.RuneCountInString(k) - len(letters); d >= limit || -d >= limit {
@@ -26,10 +26,10 @@ func Words(word string, known iter.Seq[string], n int) []string {
 		}
 		var cost int
 		if cost, row = distance(letters, k, row); cost < limit {
-			found = append(found, guess{k, cost})
+			found = append(found, candidate{k, cost})
 		}
 	}
-	slices.SortFunc(found, func(a, b guess) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.word, b.word)) })
+	slices.SortFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.word, b.word)) })
 	found = slices.Compact(found)
 	out := make([]string, 0, min(n, len(found)))
 	for _, g := range found[:min(n, len(found))] {

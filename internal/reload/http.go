@@ -16,7 +16,7 @@ func (m *Manager[C]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p := problem{
 		Type: "about:blank", Status: http.StatusUnprocessableEntity, Detail: err.Error(), Code: "bad_configuration",
-		Hint: "The configuration of before is in force. `auspex config check` looks at the same files.",
+		Hint: "The previous configuration stays in force. `auspex config check` reads the same files.",
 	}
 	switch {
 	case errors.Is(err, ErrStarting):

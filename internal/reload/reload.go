@@ -65,7 +65,7 @@ func New[C any](cfg C, load func() (C, error), log *slog.Logger, reg prometheus.
 		load: load, log: log, started: cfg, last: cfg,
 		reloads: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure where nothing has changed.",
+				Name: "auspex_config_reloads_total", Help: "Reloads of the configuration, by result: success, or failure, which changes nothing.",
 			},
 			[]string{"result"},
 		),
@@ -161,7 +161,7 @@ func (m *Manager[C]) reload(ctx context.Context) (Report, error) {
 	}
 	for i, apply := range applies {
 		if err := apply(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("%s was accepted and could not be put in force: %w", m.parts[i].Name, err))
+			errs = append(errs, fmt.Errorf("%s was accepted but could not be applied: %w", m.parts[i].Name, err))
 			continue
 		}
 		report.Read = append(report.Read, m.parts[i].Name)

@@ -106,7 +106,7 @@ func TestABadFileChangesNothing(t *testing.T) {
 # HELP auspex_config_last_reload_successful 1 unless the last reload of the configuration failed.
 # TYPE auspex_config_last_reload_successful gauge
 auspex_config_last_reload_successful 0
-# HELP auspex_config_reloads_total Reloads of the configuration, by result: success, or failure where nothing has changed.
+# HELP auspex_config_reloads_total Reloads of the configuration, by result: success, or failure, which changes nothing.
 # TYPE auspex_config_reloads_total counter
 auspex_config_reloads_total{result="failure"} 4
 auspex_config_reloads_total{result="success"} 0

@@ -44,7 +44,7 @@ func TestARestartOfAHealthyFleetIsNotSeen(t *testing.T) {
 	dir := t.TempDir()
 	_, stop := begin(t, small(dir))
 	stop()
-	before, ids, said := saved(t, dir), bootIDs(t, dir), len(entries(t, dir))
+	before, ids, awaitEntries := saved(t, dir), bootIDs(t, dir), len(entries(t, dir))
 	_, stop = begin(t, small(dir))
 	stop()
 	after := saved(t, dir)
@@ -76,7 +76,7 @@ func TestARestartOfAHealthyFleetIsNotSeen(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range entries(t, dir)[said:] {
+	for _, e := range entries(t, dir)[awaitEntries:] {
 		t.Errorf("the restart made a device speak: %+v", e)
 	}
 	if len(after.Slurm.Jobs) != len(before.Slurm.Jobs) {
@@ -97,7 +97,7 @@ faults:
   - {at: 100ms, kind: bmc_mute, target: gpu-r02-02}
 `)
 	_, stop := begin(t, cfg)
-	said(t, dir, 0, "fault  gpu-r02-02/ bmc_mute", "record ipmi gpu-r02-01/gpu1 13/0a", "state gnmi leaf-r01/psu1 INACTIVE",
+	awaitEntries(t, dir, 0, "fault  gpu-r02-02/ bmc_mute", "record ipmi gpu-r02-01/gpu1 13/0a", "state gnmi leaf-r01/psu1 INACTIVE",
 		"record redfish gpu-r02-02/fan3 Environmental.1.0.FanSpeedCritical", "record ipmi gpu-r01-01/psu0 08/03", "record redfish gpu-r01-01/ Redundancy.1.0.RedundancyLost")
 	stop()
 	broken, ids, before := saved(t, dir), bootIDs(t, dir), len(entries(t, dir))
@@ -112,7 +112,7 @@ faults:
 		"record kmsg gpu-r02-01/ ", "state gnmi leaf-r02/Ethernet1 UP", "state gnmi leaf-r01/psu1 ACTIVE",
 		"fault  pdu-r01-a/ feed_loss", "fault  gpu-r02-01/gpu1 gpu_fallen_off",
 	}
-	said(t, dir, before, want...) // of what was faulty
+	awaitEntries(t, dir, before, want...) // of what was faulty
 	stop()
 	if at := eps.Faults[0].At; !at.Equal(eps.Started.Add(calm + time.Hour)) {
 		t.Errorf("the script begins %s after the start", at.Sub(eps.Started))

@@ -80,15 +80,15 @@ var DemoScript = fault.Demo
 
 // Config says what is simulated, and where its files go.
 type Config struct {
-	Dir    string
-	Script []byte // YAML; empty plays nothing
-	Seed   uint64
-	Listen string // the address, without a port, of all endpoints; beyond loopback the fleet's password is drawn
-	Port   int    // of the first endpoint, the others follow one by one; 0 takes free ones, and the same again the next time
-	Fleet  fleet.Config
-	Log    *slog.Logger
-	Tell   func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
-	Ready  func(Endpoints)    // if not nil, called when every endpoint answers
+	Dir     string
+	Script  []byte // YAML; empty plays nothing
+	Seed    uint64
+	Listen  string // the address, without a port, of all endpoints; beyond loopback the fleet's password is drawn
+	Port    int    // of the first endpoint, the others follow one by one; 0 takes free ones, and the same again the next time
+	Fleet   fleet.Config
+	Log     *slog.Logger
+	OnEntry func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
+	Ready   func(Endpoints)    // if not nil, called when every endpoint answers
 }
 
 // DefaultConfig returns the demo's fleet and script, without a directory.
@@ -208,7 +208,7 @@ func (s *simulator) run(parent context.Context) (err error) {
 		}
 		s.cfg.Fleet.Password = s.cfg.Fleet.Password[:16] // what IPMI 1.5 clients take as well
 	}
-	led, err := ledger.Open(s.path(LedgerFile), s.cfg.Tell)
+	led, err := ledger.Open(s.path(LedgerFile), s.cfg.OnEntry)
 	if err != nil {
 		return err
 	}

@@ -128,8 +128,8 @@ func name(e ledger.Entry) string {
 	return e.Kind + " " + e.Protocol + " " + e.Device + "/" + e.Part + " " + e.Code
 }
 
-// said waits until entries of the ledger, from the given one on, have these names.
-func said(t *testing.T, dir string, from int, names ...string) {
+// awaitEntries waits until entries of the ledger, from the given one on, have these names.
+func awaitEntries(t *testing.T, dir string, from int, names ...string) {
 	t.Helper()
 	waittest.Until(t, func() error {
 		missing := slices.Clone(names)
@@ -293,7 +293,7 @@ func TestFaultsComeAtTheirTimeAndAreWrittenDown(t *testing.T) {
 	if len(eps.Faults) != 2 || eps.Script != "quick" || eps.Faults[1].Resource != "pdu-r01-a" {
 		t.Errorf("endpoints tell of %+v", eps)
 	}
-	said(t, dir, 0, "record kmsg gpu-r02-01/gpu1 79", "record ipmi gpu-r01-01/psu0 08/03")
+	awaitEntries(t, dir, 0, "record kmsg gpu-r02-01/gpu1 79", "record ipmi gpu-r01-01/psu0 08/03")
 	stop()
 	log := entries(t, dir)
 	at := func(match func(e ledger.Entry) bool) time.Duration {

@@ -35,10 +35,10 @@ func (c ServeConfig) Validate() error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("listen: %q is no port", port)
+		return fmt.Errorf("listen: %q is not a port", port)
 	}
 	if !c.Open && host != "localhost" && !net.ParseIP(host).IsLoopback() {
-		return fmt.Errorf("listen: %s is not loopback, where anybody could read the metrics; say open: true if they may", c.Listen)
+		return fmt.Errorf("listen: %s is not loopback, so anyone could read the metrics; set open: true to allow it", c.Listen)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type TLS struct {
 // Validate names the key at fault. It reads no file.
 func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
-		return errors.New("cert_file and key_file: one needs the other")
+		return errors.New("set both cert_file and key_file, or neither")
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func makeAlert(ev schemas.Event, p cmdb.Placement) schemas.Alert {
 		a.Rule = "metric/" + rule
 	}
 	if ev.State == schemas.StateCleared {
-		a.Status = schemas.AlertResolved
+		a.Status, a.ResolvedAt = schemas.AlertResolved, ev.Time
 	}
 	a.Labels = map[string]string{"alertname": a.Type, "resource": a.Resource, "severity": string(a.Severity), "source": a.Source}
 	for k, v := range map[string]string{"code": a.Code, "kind": p.Kind, "server": p.Server, "rack": p.Rack, "site": p.Site, "model": p.Model} {

@@ -56,7 +56,7 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.MinSeverity.Rank() < 0:
-		return fmt.Errorf("detect: min_severity is %q; info, warning, error and critical are known", c.MinSeverity)
+		return fmt.Errorf("detect: min_severity: want info, warning, error or critical, got %q", c.MinSeverity)
 	case c.Remember <= 0:
 		return fmt.Errorf("detect: remember is %s; it must be positive", c.Remember)
 	case c.MomentTTL <= 0:
@@ -133,20 +133,20 @@ func New(cfg Config, b bus.Bus, e Enricher, r Records, log *slog.Logger, reg pro
 		ids: dedup.New(cfg.Remember, remembered), batches: dedup.NewBatches(), firing: map[string]schemas.Alert{},
 		waiting: map[string]schemas.Alert{},
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_events_total", Help: "Events that were read, by what became of them.",
+			Name: "auspex_detect_events_total", Help: "Events read, by outcome.",
 		}, []string{"verdict"}),
 		dropped: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_duplicates_total", Help: "Batches and events that had been handled before.",
+			Name: "auspex_detect_duplicates_total", Help: "Batches and events handled before.",
 		}, []string{"what"}),
 		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_alerts_total", Help: "Alerts that were published.",
+			Name: "auspex_detect_alerts_total", Help: "Alerts published.",
 		}, []string{"severity", "status"}),
 		retries: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_detect_publish_retries_total", Help: "Attempts to publish alerts that failed and were made again.",
+			Name: "auspex_detect_publish_retries_total", Help: "Failed attempts to publish alerts that were repeated.",
 		}),
 		unwritten: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_detect_unwritten_alerts_total",
-			Help: "Alerts that were published and are missing in the relational store, because too many waited for it.",
+			Help: "Published alerts missing in the relational store because too many waited for it.",
 		}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "auspex_detect_latency_seconds", Help: "Time from an event's observation until its alert was durable on the bus.",
@@ -293,7 +293,7 @@ func (d *Detector) emit(ctx context.Context, alerts []schemas.Alert) error {
 			return err
 		}
 		d.retries.Inc()
-		d.log.Warn("alerts could not be published; trying again", "alerts", len(alerts), "error", err)
+		d.log.Warn("cannot publish alerts; trying again", "alerts", len(alerts), "error", err)
 		if run.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
@@ -361,7 +361,7 @@ func (d *Detector) supersede(alerts []schemas.Alert) []schemas.Alert {
 	var ended []schemas.Alert
 	for _, a := range alerts {
 		if old, ok := d.firing[a.Fingerprint]; ok && old.ID != a.ID {
-			old.Status = schemas.AlertResolved
+			old.Status, old.ResolvedAt = schemas.AlertResolved, a.Time
 			ended = append(ended, old)
 		}
 		delete(d.firing, a.Fingerprint)
@@ -387,7 +387,7 @@ func (d *Detector) sweep(ctx context.Context) {
 		d.mu.Lock()
 		for _, a := range d.firing {
 			if a.State == "" && a.Observed.Before(before) {
-				a.Status = schemas.AlertResolved
+				a.Status, a.ResolvedAt = schemas.AlertResolved, d.now().UTC()
 				ended = append(ended, a)
 				delete(d.firing, a.Fingerprint)
 			}

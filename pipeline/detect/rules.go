@@ -108,7 +108,7 @@ func CheckRules(c RulesConfig) (int, error) {
 					continue
 				}
 				if sev := schemas.Severity(r.Labels["severity"]); sev != "" && sev.Rank() < 0 && !strings.Contains(string(sev), "{{") {
-					errs = append(errs, fmt.Errorf("%s: rule %s: severity %q; info, warning, error and critical are known", name, r.Alert, sev))
+					errs = append(errs, fmt.Errorf("%s: rule %s: severity: want info, warning, error or critical, got %q", name, r.Alert, sev))
 				}
 			}
 		}
@@ -221,7 +221,7 @@ func NewRules(
 		cfg: cfg, query: q, app: app, pub: pub, place: place, records: r, log: log, reg: reg, now: time.Now,
 		firing: map[uint64]schemas.Event{}, earlier: map[uint64]schemas.Event{}, again: make(chan struct{}, 1),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_rule_events_total", Help: "Events that metric rules made.",
+			Name: "auspex_detect_rule_events_total", Help: "Events of metric rules.",
 		}, []string{"state"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_detect_rule_publish_failures_total",
@@ -403,7 +403,7 @@ func (r *Rules) settled(ctx context.Context) bool {
 	}
 	if err := r.publish(ctx, events); err != nil {
 		r.failed.Add(float64(len(events)))
-		r.log.Warn("ends of metric alerts could not be published; trying again", "error", err)
+		r.log.Warn("cannot publish the end of metric alerts; trying again", "error", err)
 		return false
 	}
 	clear(r.earlier)
@@ -451,7 +451,7 @@ func (r *Rules) notify(ctx context.Context, _ string, alerts ...*promrules.Alert
 	}
 	if err := r.publish(ctx, events); err != nil {
 		r.failed.Add(float64(len(events)))
-		r.log.Warn("events of metric rules could not be published; the next evaluation tries again", "events", len(events), "error", err)
+		r.log.Warn("cannot publish events of metric rules; the next evaluation tries again", "events", len(events), "error", err)
 		return
 	}
 	for _, f := range commit {

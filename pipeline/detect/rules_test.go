@@ -104,7 +104,7 @@ func TestReplacedRulesEndWhatTheyNoLongerSay(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	r := detect.NewRules(cfg, store, nil, b, e, rec, nil, nil)
 	start(t, r)
-	said := func(n int) map[string]string {
+	logged := func(n int) map[string]string {
 		t.Helper()
 		out := map[string]string{}
 		for _, ev := range collect(t, b, schemas.TopicEvents, n, parseEvents) {
@@ -112,7 +112,7 @@ func TestReplacedRulesEndWhatTheyNoLongerSay(t *testing.T) {
 		}
 		return out
 	}
-	said(3)
+	logged(3)
 	rules(keep + "    - {alert: Changed, expr: vector(1) > 2}\n" + added + "    - {alert: Bad, expr: 'sum('}\n")
 	if _, err := r.Prepare(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "r.yml: 8:") {
 		t.Errorf("a bad rule: %v", err)
@@ -126,7 +126,7 @@ func TestReplacedRulesEndWhatTheyNoLongerSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]string{"Keep": "raised ", "Changed": "raised cleared ", "Gone": "raised cleared ", "Added": "raised "}
-	if d := cmp.Diff(want, said(6)); d != "" {
+	if d := cmp.Diff(want, logged(6)); d != "" {
 		t.Error(d)
 	}
 }
@@ -142,7 +142,7 @@ func TestBuiltinRulesLoadAndBadOnesNameTheirPlace(t *testing.T) {
 		"expr":     {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: 'sum('\n", "expr.yml"},
 		"yaml":     {"groups: 3\n", "line 1"},
 		"field":    {"groups:\n- name: g\n  rulez: []\n", "rulez"},
-		"severity": {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    labels: {severity: loud}\n", `rule A: severity "loud"`},
+		"severity": {"groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    labels: {severity: loud}\n", `rule A: severity: want info, warning, error or critical, got "loud"`},
 	} {
 		file := filepath.Join(dir, name+".yml")
 		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {

@@ -40,7 +40,7 @@ func NewWorkloads(b bus.Bus, inv WorkloadInventory, log *slog.Logger, reg promet
 	w := &Workloads{
 		bus: b, inv: inv, log: log, decode: wire.New("workloads", b, log, reg),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_detect_workload_events_total", Help: "States of workloads that were read from the scheduler's events.",
+			Name: "auspex_detect_workload_events_total", Help: "Workload states read from scheduler events.",
 		}, []string{"result"}),
 	}
 	if reg != nil {

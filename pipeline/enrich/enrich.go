@@ -56,20 +56,20 @@ func New(inv Inventory, reg prometheus.Registerer) *Enricher {
 	e := &Enricher{
 		inv: inv,
 		unknown: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_enrich_unknown_total", Help: "Look-ups of a device or of a part that the inventory does not know.",
+			Name: "auspex_enrich_unknown_total", Help: "Look-ups of devices or parts unknown to the inventory.",
 		}, []string{"what"}),
 		lookups: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_enrich_lookups_total", Help: "Look-ups that were not answered from the cache.",
+			Name: "auspex_enrich_lookups_total", Help: "Look-ups not answered from the cache.",
 		}),
 		skew: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "auspex_enrich_clock_skew_seconds", Help: "Estimated distance of a device's clock from ours, as each event came.",
+			Name: "auspex_enrich_clock_skew_seconds", Help: "Estimated offset of a device's clock from ours, at each event.",
 			Buckets: []float64{.1, .5, 1, 5, 30, 120, 3600, 86400},
 		}),
 		skewed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_enrich_skewed_events_total", Help: "Events of a device whose clock is estimated to be off by more than the tolerance.",
 		}, []string{"source"}),
 		repaired: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_enrich_normalized_events_total", Help: "Events with a field that was brought into its proper form.",
+			Name: "auspex_enrich_normalized_events_total", Help: "Events with a normalized field.",
 		}, []string{"field"}),
 		clocks: clocks{devices: map[string]*clock{}},
 	}

@@ -40,7 +40,7 @@ func NewHot(b bus.Bus, w Window, log *slog.Logger, reg prometheus.Registerer) (*
 		bus: b, window: w, decoder: wire.New("hot", b, log, reg), seen: dedup.NewBatches(), log: log,
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_sink_hot_failures_total",
-			Help: "Attempts to append to the hot window, or to read for it, that failed and are made again.",
+			Help: "Failed attempts to append to the hot window or to read for it; they are repeated.",
 		}),
 	}
 	if reg != nil {

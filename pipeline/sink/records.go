@@ -81,7 +81,7 @@ func (b *documentBlock[T]) reset() {
 	b.origin.reset()
 }
 
-var errNoID = errors.New("it has no id")
+var errNoID = errors.New("id is missing")
 
 func needID(id string) error {
 	if id == "" {

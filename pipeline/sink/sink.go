@@ -151,13 +151,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		),
 		failures: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_sink_failures_total", Help: "Attempts to write or to ask the history that failed and are made again.",
+				Name: "auspex_sink_failures_total", Help: "Failed attempts to write or query the history; they are repeated.",
 			},
 			[]string{"topic"},
 		),
 		skipped: prometheus.NewCounterVec(
 			prometheus.CounterOpts{
-				Name: "auspex_sink_skipped_total", Help: "Records that were not written, by reason: the history has them, or their message.",
+				Name: "auspex_sink_skipped_total", Help: "Records not written, by reason: the history already has them or their message.",
 			},
 			[]string{"topic", "reason"},
 		),
@@ -168,7 +168,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			[]string{"table"},
 		),
 		lag: prometheus.NewGaugeVec(
-			prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the block that was written last."},
+			prometheus.GaugeOpts{Name: "auspex_sink_lag_seconds", Help: "Age on the bus of the oldest message of the last written block."},
 			[]string{"topic"},
 		),
 	}
@@ -238,13 +238,13 @@ type reader struct {
 // pending is a block with where it came from.
 type pending struct {
 	block
-	day    int64 // Unix day of all rows
-	began  time.Time
-	oldest time.Time           // on the bus
-	ranges map[int][2]int64    // first and last position of each partition
-	next   map[int]int64       // as of reader.next when the block was cut
-	looked bool                // settled
-	done   map[string]struct{} // tables that are written
+	day     int64 // Unix day of all rows
+	began   time.Time
+	oldest  time.Time           // on the bus
+	ranges  map[int][2]int64    // first and last position of each partition
+	next    map[int]int64       // as of reader.next when the block was cut
+	settled bool                // settled
+	done    map[string]struct{} // tables that are written
 }
 
 const (
@@ -328,7 +328,7 @@ func (r *reader) retry(ctx context.Context, f func() error) bool {
 			return true
 		}
 		r.metrics.failures.WithLabelValues(r.w.topic()).Inc()
-		r.log.Warn("history is not written; it is tried again", "error", err)
+		r.log.Warn("cannot write history; trying again", "error", err)
 		if r.now().Sub(began) > time.Minute {
 			pause = shortestPause
 		}
@@ -395,7 +395,7 @@ func (r *reader) take(ctx context.Context, m bus.Message, rec record, flush chan
 		// The bus gives an offset that lies before what was asked for only where its
 		// log was begun anew.
 		generation++
-		r.log.Warn("the log of the bus was begun anew; its messages are read from the oldest", "partition", m.Partition, "offset", m.Offset)
+		r.log.Warn("the log of the bus restarted; reading from its oldest message", "partition", m.Partition, "offset", m.Offset)
 	}
 	position := clickhouse.Position(generation, m.Offset)
 	if rec != nil {
@@ -486,7 +486,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 		if last || r.now().Sub(savedAt) >= saveInterval {
 			savedAt = r.now()
 			if err := r.db.SavePositions(ctx, "sink", r.w.topic(), changed); err != nil {
-				r.log.Warn("position not noted", "error", err)
+				r.log.Warn("cannot store position", "error", err)
 			} else {
 				r.mu.Lock()
 				maps.Copy(r.saved, changed)
@@ -494,7 +494,7 @@ func (r *reader) write(ctx context.Context, flush <-chan *pending) {
 			}
 		}
 		p.reset()
-		p.looked = false
+		p.settled = false
 		clear(p.ranges)
 		clear(p.done)
 		r.mu.Lock()
@@ -510,11 +510,11 @@ func (r *reader) insert(ctx context.Context, p *pending) error {
 	if p.rows() == 0 {
 		return nil
 	}
-	if !p.looked {
+	if !p.settled {
 		if err := p.settle(ctx); err != nil {
 			return err
 		}
-		p.looked = true
+		p.settled = true
 	}
 	token := ""
 	for _, table := range r.w.tables() {

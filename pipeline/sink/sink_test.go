@@ -208,7 +208,7 @@ func TestEveryStateOfARecordIsARow(t *testing.T) {
 	}()
 	got := map[string]bool{<-letters: true, <-letters: true}
 	if diff := cmp.Diff(map[string]bool{
-		"record of incidents: it has no id": true, "record of incidents: unexpected end of JSON input": true,
+		"record of incidents: id is missing": true, "record of incidents: unexpected end of JSON input": true,
 	}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -174,7 +174,7 @@ func (w *wideReader) read(
 	case err != nil:
 		return &unreadableError{fmt.Errorf("%s:1: %w", path, err)}
 	case len(line) == 0:
-		return &unreadableError{fmt.Errorf("%s:1: there is no header", path)}
+		return &unreadableError{fmt.Errorf("%s:1: no header", path)}
 	case strings.TrimSpace(names[0]) != "time":
 		return &unreadableError{fmt.Errorf("%s:1: the first column is %q, not time", path, names[0])}
 	}
@@ -287,7 +287,7 @@ func parseWideTime(s string) (time.Time, error) {
 // Forecasts count nanoseconds in 64 bits, which end in 2262.
 const maxSample = 120_000_000
 
-var errSample = fmt.Errorf("time is not between 0 and %d, the numbers of samples that have a date", maxSample)
+var errSample = fmt.Errorf("time is not between 0 and %d, the largest sample number that has a date", maxSample)
 
 // metricLimit is the limit of a metric in limits.json.
 type metricLimit struct {
@@ -445,13 +445,13 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 					rel.observe(&m.watched, m.stand)
 				}
 				f, change := m.follower.Add(trend.Reading{At: r.at, V: r.values[m.column], Others: others[:len(drivers)]})
-				if change < trend.Told {
+				if change < trend.Material {
 					continue
 				}
 				if change == trend.CameTrue {
 					rel.crossed(&m.watched, r.at)
 				}
-				m.stand.said, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
+				m.stand.predicted, m.stand.probability, m.stand.alarm = true, f.Probability, m.follower.Alarmed()
 				m.stand.p10, m.stand.p90 = f.At.Add(f.P10), f.At.Add(f.P90)
 				p := prediction{
 					File: filepath.Base(file.path), Time: r.at.Format(time.RFC3339Nano), Metric: m.name, Limit: m.limit,
@@ -470,7 +470,7 @@ func Forecast(ctx context.Context, o ForecastOptions, stdin io.Reader, stdout, s
 			return err
 		}
 		if late > 0 {
-			fmt.Fprintf(in.stderr, "%s: %d rows are not later than one before them and were left out\n", file.path, late)
+			fmt.Fprintf(in.stderr, "%s: skipped %d rows that are not later than an earlier row\n", file.path, late)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
@@ -510,7 +510,7 @@ func Anomaly(ctx context.Context, o AnomalyOptions, stdout, stderr io.Writer) er
 		delete(train, file.name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(train)) {
-		fmt.Fprintf(in.stderr, "%s: there is no %s.csv to score\n", train[name], name)
+		fmt.Fprintf(in.stderr, "%s: no %s.csv to score\n", train[name], name)
 	}
 	return in.sum()
 }

@@ -148,18 +148,18 @@ func TestFileThatCannotBeReadHarmsOnlyItself(t *testing.T) {
 	writeFile(t, data, "a.csv", "")
 	writeFile(t, data, "b.csv", "when,x\n1,2\n")
 	writeFile(t, data, "c.csv", "time,x\n1,2\n")
-	var told bytes.Buffer
+	var stderr bytes.Buffer
 	o := AnomalyOptions{Data: data, Out: out, Warmup: -1}
-	err := Anomaly(t.Context(), o, io.Discard, &told)
-	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(told.String(), "a.csv:1: there is no header") ||
-		!strings.Contains(told.String(), `b.csv:1: the first column is "when"`) {
-		t.Errorf("%v; told %s", err, told.String())
+	err := Anomaly(t.Context(), o, io.Discard, &stderr)
+	if err == nil || !strings.Contains(err.Error(), "2 of 3 files") || !strings.Contains(stderr.String(), "a.csv:1: no header") ||
+		!strings.Contains(stderr.String(), `b.csv:1: the first column is "when"`) {
+		t.Errorf("%v; told %s", err, stderr.String())
 	}
 	if b, err := os.ReadFile(filepath.Join(out, "c.csv")); err != nil || string(b) != "time,score,top\n1,0.000000,\n" {
 		t.Errorf("the good file: %q, %v", b, err)
 	}
 	o.Strict = true
-	if err := Anomaly(t.Context(), o, io.Discard, &told); err == nil || !strings.Contains(err.Error(), "a.csv:1: there is no header") {
+	if err := Anomaly(t.Context(), o, io.Discard, &stderr); err == nil || !strings.Contains(err.Error(), "a.csv:1: no header") {
 		t.Errorf("with strict: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // observeEvery is how often what stands is held against what comes.
 const observeEvery = 6 * time.Hour
 
-// saidBins is into how many parts probabilities are sorted.
-const saidBins = 5
+// probabilityBins is into how many parts probabilities are sorted.
+const probabilityBins = 5
 
 // leads are the times before a crossing by which intervals are sorted.
 var leads = [...]time.Duration{0, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour, 96 * time.Hour, 168 * time.Hour}
@@ -21,13 +21,13 @@ var leads = [...]time.Duration{0, 12 * time.Hour, 24 * time.Hour, 48 * time.Hour
 // outcomes counts looks at what was said: the sum of the shares that were promised,
 // and how often it came.
 type outcomes struct {
-	looks, came int
-	said        float64
+	readings, came int
+	predicted      float64
 }
 
-func (t *outcomes) add(said float64, came bool) {
-	t.looks++
-	t.said += said
+func (t *outcomes) add(predicted float64, came bool) {
+	t.readings++
+	t.predicted += predicted
 	if came {
 		t.came++
 	}
@@ -37,19 +37,19 @@ func (t *outcomes) add(said float64, came bool) {
 // (a crossing within the horizon) and the interval from p10 to p90.
 type reliability struct {
 	horizon       time.Duration
-	probabilities map[string]*[saidBins]outcomes
+	probabilities map[string]*[probabilityBins]outcomes
 	intervals     map[string]*[len(leads) - 1]outcomes
 }
 
 func newReliability(horizon time.Duration) *reliability {
-	return &reliability{horizon, map[string]*[saidBins]outcomes{}, map[string]*[len(leads) - 1]outcomes{}}
+	return &reliability{horizon, map[string]*[probabilityBins]outcomes{}, map[string]*[len(leads) - 1]outcomes{}}
 }
 
 // stand is what stood at a time.
 type stand struct {
-	at, p10, p90 time.Time
-	probability  float64
-	alarm, said  bool
+	at, p10, p90     time.Time
+	probability      float64
+	alarm, predicted bool
 }
 
 // watched is a series whose forecasts are held against what came; it keeps those
@@ -67,7 +67,7 @@ func (r *reliability) observe(w *watched, now stand) {
 		w.past = w.past[1:]
 	}
 	// Before the first forecast nothing stands, which is not a forecast of nothing.
-	if now.at.Before(w.next) || !now.said {
+	if now.at.Before(w.next) || !now.predicted {
 		return
 	}
 	if !w.next.IsZero() { // nothing is said of the first reading
@@ -92,7 +92,7 @@ func (r *reliability) crossed(w *watched, at time.Time) {
 }
 
 func (r *reliability) probability(metric string, s stand, came bool) {
-	of(r.probabilities, metric)[min(saidBins-1, int(s.probability*saidBins))].add(s.probability, came)
+	of(r.probabilities, metric)[min(probabilityBins-1, int(s.probability*probabilityBins))].add(s.probability, came)
 }
 
 func (r *reliability) interval(metric string, lead int, came bool) {
@@ -111,14 +111,14 @@ func (r *reliability) write(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	fmt.Fprintln(w, "metric,measure,from,to,looks,said,came")
 	row := func(metric, measure string, from, to float64, t outcomes) {
-		if t.looks > 0 {
-			n := float64(t.looks)
-			fmt.Fprintf(w, "%s,%s,%g,%g,%d,%.3f,%.3f\n", appendCell(nil, metric), measure, from, to, t.looks, t.said/n, float64(t.came)/n)
+		if t.readings > 0 {
+			n := float64(t.readings)
+			fmt.Fprintf(w, "%s,%s,%g,%g,%d,%.3f,%.3f\n", appendCell(nil, metric), measure, from, to, t.readings, t.predicted/n, float64(t.came)/n)
 		}
 	}
 	for _, metric := range slices.Sorted(maps.Keys(r.probabilities)) {
 		for i, t := range r.probabilities[metric] {
-			row(metric, "probability", float64(i)/saidBins, float64(i+1)/saidBins, t)
+			row(metric, "probability", float64(i)/probabilityBins, float64(i+1)/probabilityBins, t)
 		}
 		if r.intervals[metric] == nil {
 			continue

@@ -13,7 +13,7 @@ func TestReliabilityCountsWhatCame(t *testing.T) {
 	r := newReliability(72 * time.Hour)
 	worn, well, mute := watched{metric: "worn"}, watched{metric: "well"}, watched{metric: "mute"}
 	for at := time.Duration(0); at < 120*time.Hour; at += time.Hour {
-		now := stand{at: start.Add(at), p10: start.Add(40 * time.Hour), p90: start.Add(60 * time.Hour), probability: 0.9, alarm: true, said: true}
+		now := stand{at: start.Add(at), p10: start.Add(40 * time.Hour), p90: start.Add(60 * time.Hour), probability: 0.9, alarm: true, predicted: true}
 		if at < 48*time.Hour {
 			r.observe(&worn, now)
 		}

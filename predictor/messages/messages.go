@@ -1,6 +1,6 @@
 // Package messages holds the sentences of predictions: a message id and its
-// English template. The user interface says the same ids in its own languages; a
-// test there can hold its table against [All].
+// English template. The user interface renders the same ids in its own languages; a
+// test there holds its table against [All].
 package messages
 
 import (
@@ -22,7 +22,7 @@ const (
 	Expired = "predict.expired"
 )
 
-// ofDefault is behind the id of a message that speaks of a limit of ours.
+// ofDefault ends the id of a message about a default limit.
 const ofDefault = "_default"
 
 // Of returns the id of a message for a limit from the given source ([schemas.LimitDefault]):
@@ -45,8 +45,8 @@ var templates = map[string]string{
 	Rises + ofDefault: "{part} of {server} rises above {limit} {unit} (a default: the device gives no limit) in about {in}.",
 	Below + ofDefault: "{part} of {server} fell below {limit} {unit} (a default: the device gives no limit).",
 	Above + ofDefault: "{part} of {server} rose above {limit} {unit} (a default: the device gives no limit).",
-	Averted:           "{part} of {server} has moved away from {limit} {unit} again.",
-	Expired:           "{part} of {server} no longer runs towards {limit} {unit}.",
+	Averted:           "{part} of {server} moved away from {limit} {unit}.",
+	Expired:           "{part} of {server} no longer moves towards {limit} {unit}.",
 }
 
 // All returns the ids of all messages, sorted.
@@ -55,7 +55,7 @@ func All() []string { return slices.Sorted(maps.Keys(templates)) }
 // Template returns the English template of a message, or "".
 func Template(id string) string { return templates[id] }
 
-// Text says a message in English. An unknown id gives the id itself, and an
+// Text renders a message in English. An unknown id gives the id itself, and an
 // argument that is missing keeps its braces.
 func Text(id string, args map[string]any) string {
 	t, ok := templates[id]

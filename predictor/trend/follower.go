@@ -62,7 +62,7 @@ type Change int
 const (
 	Same     Change = iota // nothing was computed
 	Stands                 // what was told stands
-	Told                   // the forecast differs materially from what was told last
+	Material               // the forecast differs materially from what was told last
 	CameTrue               // the limit was crossed
 	Averted                // no crossing is expected any more: the series has come back
 	Expired                // no crossing is expected any more
@@ -399,7 +399,7 @@ func (f *Follower) report(now Forecast) (Forecast, Change) {
 	now.Slope *= f.unit()
 	change := Stands
 	if material {
-		change = Told
+		change = Material
 	}
 	switch {
 	case f.Alarmed() && !was:

@@ -62,7 +62,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 			at          time.Duration
 			with, alone bool
 		}
-		var said []standing
+		var published []standing
 		var crossed time.Duration
 		for at := time.Duration(0); at < 40*24*time.Hour; at += quarter {
 			days := at.Hours() / 24
@@ -80,7 +80,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 					reporter.Report(g)
 				}
 			}
-			said = append(said, standing{at, f.Alarmed(), reporter.Alarmed()})
+			published = append(published, standing{at, f.Alarmed(), reporter.Alarmed()})
 			if f.Alarmed() && days > 4 && days < 14 {
 				t.Errorf("seed %d: alarm on day %.1f, before the dust", seed, days)
 				break
@@ -89,7 +89,7 @@ func TestWearIsSeenBehindTheLoad(t *testing.T) {
 		if crossed == 0 {
 			t.Fatalf("seed %d: never crossed", seed)
 		}
-		for _, s := range said {
+		for _, s := range published {
 			if s.at == crossed-24*time.Hour {
 				if s.with {
 					early++
@@ -112,7 +112,7 @@ func TestLoadIsNoWear(t *testing.T) {
 		f := follow(dutyLimit, 4)
 		for at := time.Duration(0); at < 45*24*time.Hour; at += quarter {
 			duty, others := r.read(at, 0.15) // the highest jobs come near the limit
-			if now, change := f.Add(Reading{At: start.Add(at), V: duty, Others: others}); change >= Told && f.Alarmed() && at > 5*24*time.Hour {
+			if now, change := f.Add(Reading{At: start.Add(at), V: duty, Others: others}); change >= Material && f.Alarmed() && at > 5*24*time.Hour {
 				t.Errorf("seed %d day %.1f: alarm of a healthy fan, probability %.2f", seed, at.Hours()/24, now.Probability)
 				break
 			}
@@ -158,7 +158,7 @@ func TestSeriesWithoutDriversStandsAlone(t *testing.T) {
 			continue
 		}
 		alone, ok := s.Forecast(80, week)
-		if change >= Told && ok && at > 5*24*time.Hour && alone.Probability > 0.6 && now.Probability != alone.Probability {
+		if change >= Material && ok && at > 5*24*time.Hour && alone.Probability > 0.6 && now.Probability != alone.Probability {
 			t.Fatalf("at %s: %.3f, alone %.3f", at, now.Probability, alone.Probability)
 		}
 	}
@@ -272,25 +272,25 @@ func TestHeldTemperatureIsForetoldByItsFan(t *testing.T) {
 func TestBothSummariesSpeak(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	wear, noise := follow(80, 0), follow(80, 0)
-	told := 0
+	reported := 0
 	var alarmed time.Duration
 	for at := time.Duration(0); at < 8*24*time.Hour; at += time.Minute {
 		wear.Add(Reading{At: start.Add(at), V: 40 + at.Hours()/6 + rng.NormFloat64()})
 		if alarmed == 0 && wear.Alarmed() {
 			alarmed = at
 		}
-		if _, change := noise.Add(Reading{At: start.Add(at), V: 50 + 3*rng.NormFloat64()}); change == Told {
-			told++
+		if _, change := noise.Add(Reading{At: start.Add(at), V: 50 + 3*rng.NormFloat64()}); change == Material {
+			reported++
 		}
 		if noise.Alarmed() && at > 24*time.Hour {
 			t.Fatalf("alarm %s after the start of what goes up and down", at)
 		}
 	}
-	t.Logf("alarm %s before the crossing; %d changes told of noise", 240*time.Hour-alarmed, told)
+	t.Logf("alarm %s before the crossing; %d changes told of noise", 240*time.Hour-alarmed, reported)
 	if alarmed == 0 || alarmed > 6*24*time.Hour {
 		t.Errorf("alarm after %s of a rise that crosses after ten days", alarmed)
 	}
-	if told > 60 {
-		t.Errorf("%d changes told of a series that only goes up and down", told)
+	if reported > 60 {
+		t.Errorf("%d changes told of a series that only goes up and down", reported)
 	}
 }

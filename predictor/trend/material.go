@@ -32,9 +32,9 @@ func logOdds(p float64) float64 {
 // Reporter decides which forecasts are worth a report: the first alarm, its end,
 // and what changes the picture. Its zero value has reported nothing.
 type Reporter struct {
-	told  bool
-	alarm bool
-	last  Forecast
+	reported bool
+	alarm    bool
+	last     Forecast
 }
 
 // Alarmed tells whether a crossing is expected now.
@@ -57,14 +57,14 @@ func (r *Reporter) Report(f Forecast) (Forecast, bool) {
 		f.Probability = min(f.Probability, Alarm-0.01)
 	}
 	switch {
-	case !r.told, r.alarm != was, f.Crossed != r.last.Crossed:
+	case !r.reported, r.alarm != was, f.Crossed != r.last.Crossed:
 	case math.Abs(logOdds(f.Probability)-logOdds(r.last.Probability)) >= step:
 	case f.Probability <= rare && r.last.Probability > rare: // its end
 	case r.alarm && !f.Crossed && moved(r.last, f):
 	default:
 		return f, false
 	}
-	r.told, r.last = true, f
+	r.reported, r.last = true, f
 	return f, true
 }
 
@@ -80,7 +80,7 @@ func moved(a, b Forecast) bool {
 // AppendBinary appends the state of the reporter to b.
 func (r *Reporter) AppendBinary(b []byte) []byte {
 	flags := byte(0)
-	for i, f := range []bool{r.told, r.alarm} {
+	for i, f := range []bool{r.reported, r.alarm} {
 		if f {
 			flags |= 1 << i
 		}
@@ -94,7 +94,7 @@ func (r *Reporter) DecodeBinary(b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] > 3 {
 		return b, ErrState
 	}
-	next := Reporter{told: b[0]&1 != 0, alarm: b[0]&2 != 0}
+	next := Reporter{reported: b[0]&1 != 0, alarm: b[0]&2 != 0}
 	rest, err := next.last.decodeBinary(b[1:])
 	if err != nil {
 		return b, err

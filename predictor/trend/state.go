@@ -142,7 +142,7 @@ func (f *Follower) DecodeBinary(b []byte) error {
 		}
 		for _, v := range append(d.Mean[:], d.Cov[:]...) {
 			if v-v != 0 {
-				return fmt.Errorf("%w: a relation is no number", ErrState)
+				return fmt.Errorf("%w: a relation is not a number", ErrState)
 			}
 		}
 	}

@@ -252,19 +252,19 @@ func BenchmarkForecast(b *testing.B) {
 // nothing: it must not stand at a few percent for ever.
 func TestSmallProbabilitiesEnd(t *testing.T) {
 	var reporter Reporter
-	said := -1.0
-	told := 0
+	published := -1.0
+	reported := 0
 	for i := range 400 {
 		p := 0.07 * math.Exp(-float64(i)/40)
 		if f, material := reporter.Report(Forecast{At: start.Add(time.Duration(i) * time.Hour), Probability: p}); material {
-			said = f.Probability
-			told++
+			published = f.Probability
+			reported++
 		}
-		if off := math.Abs(logOdds(said) - logOdds(p)); off > step {
-			t.Fatalf("%.4f stands while it is %.4f", said, p)
+		if off := math.Abs(logOdds(published) - logOdds(p)); off > step {
+			t.Fatalf("%.4f stands while it is %.4f", published, p)
 		}
 	}
-	if said > rare || told > 6 {
-		t.Errorf("%.4f stands after %d changes", said, told)
+	if published > rare || reported > 6 {
+		t.Errorf("%.4f stands after %d changes", published, reported)
 	}
 }

@@ -26,7 +26,7 @@ var (
 	// ErrNotFound says that the service has no such resource.
 	ErrNotFound = errors.New("redfish: no such resource")
 	// ErrProtocol says that an answer is not what DSP0266 allows.
-	ErrProtocol = errors.New("redfish: answer not understood")
+	ErrProtocol = errors.New("redfish: malformed answer")
 )
 
 // StatusError is an answer with an HTTP status that says no.
@@ -392,7 +392,7 @@ func plain(s string) bool {
 type Root struct {
 	Object
 	Expand bool // takes ?$expand=.($levels=1)
-	said   bool // says, or has shown, whether it does
+	known  bool // says, or has shown, whether it does
 }
 
 // Root reads the service root once a session.
@@ -405,7 +405,7 @@ func (c *Client) Root(ctx context.Context) (*Root, error) {
 		return nil, fmt.Errorf("read service root of %s: %w", c.base.Host, err)
 	}
 	eq := o.Object("ProtocolFeaturesSupported").Object("ExpandQuery")
-	c.root = &Root{Object: o, Expand: eq.Bool("NoLinks"), said: eq != nil}
+	c.root = &Root{Object: o, Expand: eq.Bool("NoLinks"), known: eq != nil}
 	return c.root, nil
 }
 
@@ -441,8 +441,8 @@ func (c *Client) List(ctx context.Context, path string) ([]Object, error) {
 	switch {
 	case ask:
 		c.flat[path] = links > 0 && links == len(out)
-	case !root.said && links >= worthAsking:
-		root.said = true
+	case !root.known && links >= worthAsking:
+		root.known = true
 		if full, err := c.list(ctx, path, true); err == nil && len(full) == len(out) && !full[0].IsLink() {
 			root.Expand = true
 			return full, nil

@@ -58,7 +58,7 @@ func (c *Client) PowerState(ctx context.Context) (string, error) {
 	}
 	state := s.String("PowerState")
 	if state == "" {
-		return "", fmt.Errorf("%w: %s says no PowerState", ErrProtocol, s.ID())
+		return "", fmt.Errorf("%w: %s has no PowerState", ErrProtocol, s.ID())
 	}
 	return state, nil
 }
@@ -96,7 +96,7 @@ func (c *Client) Reset(ctx context.Context, kind, requestID string) error {
 	action := s.Object("Actions").Object("#ComputerSystem.Reset")
 	target := action.String("target")
 	if target == "" {
-		return fmt.Errorf("%w: %s has no reset", ErrNotFound, s.ID())
+		return fmt.Errorf("%w: %s has no reset action", ErrNotFound, s.ID())
 	}
 	allowed := action.Strings("ResetType@Redfish.AllowableValues")
 	if info := action.String("@Redfish.ActionInfo"); len(allowed) == 0 && info != "" {
@@ -109,7 +109,7 @@ func (c *Client) Reset(ctx context.Context, kind, requestID string) error {
 		}
 	}
 	if len(allowed) > 0 && !slices.Contains(allowed, kind) {
-		return fmt.Errorf("%w: reset %s is not among those of %s: %v", ErrNotFound, kind, s.ID(), allowed)
+		return fmt.Errorf("%w: reset %s is not one that %s allows: %v", ErrNotFound, kind, s.ID(), allowed)
 	}
 	return c.post(ctx, target, map[string]string{"ResetType": kind}, requestID)
 }
@@ -143,7 +143,7 @@ func (c *Client) ResetManager(ctx context.Context, requestID string) error {
 			return c.post(ctx, t, map[string]string{"ResetType": "GracefulRestart"}, requestID)
 		}
 	}
-	return fmt.Errorf("%w: no manager of %s has a reset", ErrNotFound, c.base.Host)
+	return fmt.Errorf("%w: no manager of %s has a reset action", ErrNotFound, c.base.Host)
 }
 
 // SetBoot sets the boot source override: enabled is Once, Continuous or

@@ -69,13 +69,13 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	switch {
 	case c.Dir == "":
-		return errors.New("bus: dir is empty")
+		return errors.New("bus: dir is required")
 	case c.Partitions < 1 || c.Partitions > 1024:
-		return fmt.Errorf("bus: partitions is %d; 1 to 1024 are possible", c.Partitions)
+		return fmt.Errorf("bus: partitions: want 1 to 1024, got %d", c.Partitions)
 	case !c.SyncAlways && c.SyncInterval <= 0:
-		return fmt.Errorf("bus: sync_interval is %s; it must be positive, or sync_always set", c.SyncInterval)
+		return fmt.Errorf("bus: sync_interval: want more than 0, or sync_always, got %s", c.SyncInterval)
 	case c.MaxMessageBytes < 1<<10 || c.MaxMessageBytes > 64<<20:
-		return fmt.Errorf("bus: max_message_bytes is %d; 1 KiB to 64 MiB are possible", c.MaxMessageBytes)
+		return fmt.Errorf("bus: max_message_bytes: want 1 KiB to 64 MiB, got %d", c.MaxMessageBytes)
 	case c.PublishTimeout <= 0:
 		return fmt.Errorf("bus: publish_timeout is %s; it must be positive", c.PublishTimeout)
 	}
@@ -180,7 +180,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), server: s,
 		slots: make(chan struct{}, inFlight), topics: map[string][]*partition{}, done: make(chan struct{}), unlock: unlock,
 		heals: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_bus_reopened_total", Help: "Times that the files of the bus were opened again after they could not be written.",
+			Name: "auspex_bus_reopened_total", Help: "Reopenings of the files of the bus after a failed write.",
 		}),
 	}
 	if cfg.Metrics != nil {
@@ -212,7 +212,7 @@ func samePartitions(path string, want int) error {
 	}
 	if have != want {
 		return fmt.Errorf(
-			"topics have %d partitions, the configuration says %d; set bus.partitions back, or remove the folder with all that it holds", have,
+			"topics have %d partitions, the configuration has %d; set bus.partitions back, or delete the folder with its data", have,
 			want,
 		)
 	}
@@ -271,7 +271,7 @@ func (b *Bus) topic(ctx context.Context, name string) ([]*partition, error) {
 		return ps, nil
 	}
 	if !topicName.MatchString(name) || name == positionsStream {
-		return nil, fmt.Errorf("topic name %q is not possible", name)
+		return nil, fmt.Errorf("invalid topic name %q", name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -466,7 +466,7 @@ func (b *Bus) heal() {
 			})
 		}
 		if err != nil {
-			b.log.Error("files of the bus could not be opened again", "dir", b.cfg.Dir, "error", err)
+			b.log.Error("cannot reopen the files of the bus", "dir", b.cfg.Dir, "error", err)
 			continue
 		}
 		b.broken.Store(false)

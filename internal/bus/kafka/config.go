@@ -85,7 +85,7 @@ var codecs = map[string]kafkago.Compression{"": 0, "none": 0, "snappy": kafkago.
 // Validate reports the first setting that cannot work. It does not read files.
 func (c Config) Validate() error {
 	if len(c.Brokers) == 0 {
-		return errors.New("kafka: brokers is empty")
+		return errors.New("kafka: brokers is required")
 	}
 	for _, b := range c.Brokers {
 		if !strings.Contains(b, ":") {
@@ -93,7 +93,7 @@ func (c Config) Validate() error {
 		}
 	}
 	if _, ok := codecs[c.Compression]; !ok {
-		return fmt.Errorf("kafka: compression is %q; none, snappy, lz4 and zstd are known", c.Compression)
+		return fmt.Errorf("kafka: compression: want none, snappy, lz4 or zstd, got %q", c.Compression)
 	}
 	switch {
 	case c.Partitions < 1:
@@ -103,7 +103,7 @@ func (c Config) Validate() error {
 	case c.BatchTimeout <= 0:
 		return fmt.Errorf("kafka: batch_timeout is %s; it must be positive", c.BatchTimeout)
 	case c.MaxMessageBytes < 1<<10 || c.MaxMessageBytes > 64<<20:
-		return fmt.Errorf("kafka: max_message_bytes is %d; 1 KiB to 64 MiB are possible", c.MaxMessageBytes)
+		return fmt.Errorf("kafka: max_message_bytes: want 1 KiB to 64 MiB, got %d", c.MaxMessageBytes)
 	case c.RequestTimeout <= 0:
 		return fmt.Errorf("kafka: request_timeout is %s; it must be positive", c.RequestTimeout)
 	}
@@ -114,7 +114,7 @@ func (c Config) Validate() error {
 			return errors.New("kafka: sasl needs user and password_file")
 		}
 	default:
-		return fmt.Errorf("kafka: sasl.mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known", c.SASL.Mechanism)
+		return fmt.Errorf("kafka: sasl.mechanism: want plain, scram-sha-256 or scram-sha-512, got %q", c.SASL.Mechanism)
 	}
 	return nil
 }

@@ -69,5 +69,5 @@ func (b *Bus) Health() error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("Kafka at %s does not answer since %s: %w", strings.Join(b.cfg.Brokers, ", "), since.UTC().Format(time.TimeOnly), err) //nolint:revive,staticcheck // a name
+	return fmt.Errorf("Kafka at %s has not answered since %s: %w", strings.Join(b.cfg.Brokers, ", "), since.UTC().Format(time.TimeOnly), err) //nolint:revive,staticcheck // a name
 }

@@ -79,7 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		cfg: cfg, log: cfg.Log, metrics: bus.NewMetrics(cfg.Metrics), trans: trans,
 		client: &kafkago.Client{Addr: addr, Transport: trans},
 		errs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_bus_kafka_errors_total", Help: "Requests to Kafka that failed and were made again.",
+			Name: "auspex_bus_kafka_errors_total", Help: "Failed requests to Kafka that were repeated.",
 		}, []string{"request"}),
 		topics: map[string]int{}, done: make(chan struct{}),
 	}
@@ -184,7 +184,7 @@ func (b *Bus) topic(ctx context.Context, name string) (int, error) {
 	asked := false
 	err := b.retry(ctx, "topic", func(ctx context.Context) error {
 		var err error
-		if n, err = b.lookUp(ctx, full); err == nil || !errors.Is(err, kafkago.UnknownTopicOrPartition) || asked {
+		if n, err = b.resolve(ctx, full); err == nil || !errors.Is(err, kafkago.UnknownTopicOrPartition) || asked {
 			return err
 		}
 		if err := b.create(ctx, name, full); err != nil {
@@ -202,7 +202,7 @@ func (b *Bus) topic(ctx context.Context, name string) (int, error) {
 	return n, nil
 }
 
-func (b *Bus) lookUp(ctx context.Context, full string) (int, error) {
+func (b *Bus) resolve(ctx context.Context, full string) (int, error) {
 	// Asking by name would make brokers create it, with their own defaults: a
 	// request for all topics does not.
 	m, err := b.client.Metadata(ctx, &kafkago.MetadataRequest{})
@@ -348,7 +348,7 @@ func (b *Bus) Close() error {
 		select {
 		case <-closed:
 		case <-time.After(grace):
-			b.log.Warn("writer did not end in time; messages that were being published may be lost", "grace", grace.String())
+			b.log.Warn("writer did not stop in time; messages in flight may be lost", "grace", grace.String())
 		}
 		b.trans.CloseIdleConnections()
 	})

@@ -126,9 +126,9 @@ func TestAnOutageLosesNothingAndIsTold(t *testing.T) {
 		}()
 	}
 	waittest.For(t, "health to tell", func() bool { return b.Health() != nil })
-	said := b.Health().Error()
-	if !strings.Contains(said, c.Brokers[0]) || !strings.Contains(said, " since ") || strings.Contains(said, "\n") {
-		t.Errorf("health: %q", said)
+	logged := b.Health().Error()
+	if !strings.Contains(logged, c.Brokers[0]) || !strings.Contains(logged, " since ") || strings.Contains(logged, "\n") {
+		t.Errorf("health: %q", logged)
 	}
 	way.set(false)
 	for range 20 {

@@ -44,7 +44,7 @@ func (c Config) Validate() error {
 
 // ErrAway is returned at once for what is not kept here while events wait: the
 // bus is known not to take anything.
-var ErrAway = errors.New("the bus is away and events wait for it on the disk")
+var ErrAway = errors.New("the bus is unavailable; events wait on disk")
 
 var errFull = errors.New("the spool is full")
 
@@ -89,25 +89,25 @@ func Open(
 	}
 	s := &Spool{
 		cfg: cfg, topic: topic, pub: pub, log: log, asks: make(chan *ask), wake: make(chan struct{}, 1),
-		stored:  counter("stored_messages_total", "Messages that were written to the disk because the bus did not take them."),
-		sent:    counter("sent_messages_total", "Messages of the disk that the bus has taken."),
+		stored:  counter("stored_messages_total", "Messages written to disk because the bus did not take them."),
+		sent:    counter("sent_messages_total", "Messages on disk that the bus has taken."),
 		refused: counter("refused_total", "Attempts to write to the disk that failed, or found the spool full."),
-		dropped: counter("dropped_messages_total", "Messages of the disk that no bus can carry."),
+		dropped: counter("dropped_messages_total", "Messages on disk that no bus can carry."),
 	}
 	s.gauges = []prometheus.Collector{
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on the disk for the bus."},
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_messages", Help: "Messages that wait on disk for the bus."},
 			func() float64 { n, _ := s.Waiting(); return float64(n) },
 		),
 		prometheus.NewGaugeFunc(
-			prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on the disk for the bus."},
+			prometheus.GaugeOpts{Name: "auspex_bus_spool_bytes", Help: "Bytes that wait on disk for the bus."},
 			func() float64 { _, n := s.Waiting(); return float64(n) },
 		),
 	}
 	err := s.open(ctx, file)
 	if err != nil && ctx.Err() == nil && damaged(file, err) {
 		aside := file + ".damaged-" + time.Now().UTC().Format("20060102T150405")
-		log.Error("spool of events is damaged and was put aside; what waited in it is lost", "file", aside, "error", err)
+		log.Error("the event spool is damaged and was set aside; its events are lost", "file", aside, "error", err)
 		for _, part := range []string{"-wal", "-shm", ""} {
 			if rerr := os.Rename(file+part, aside+part); rerr != nil && !errors.Is(rerr, os.ErrNotExist) {
 				return nil, fmt.Errorf("open spool: %w", rerr)
@@ -188,7 +188,7 @@ func (s *Spool) Publish(ctx context.Context, msgs ...bus.Message) error {
 			if err == nil || errors.Is(err, bus.ErrTooLarge) {
 				return err
 			}
-			s.log.Warn("bus does not take events; they go to the disk", "error", err)
+			s.log.Warn("bus does not take events; spooling them to disk", "error", err)
 		}
 		err := s.store(msgs)
 		if err == nil {
@@ -198,7 +198,7 @@ func (s *Spool) Publish(ctx context.Context, msgs ...bus.Message) error {
 			return ctx.Err()
 		}
 		s.refused.Inc()
-		s.log.Error("events cannot wait on the disk; their collectors wait", "error", err)
+		s.log.Error("cannot spool events; their collectors wait", "error", err)
 		if err := run.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (s *Spool) store(msgs []bus.Message) error {
 	select {
 	case s.asks <- a:
 	case <-timer.C:
-		return errors.New("the spool does not run")
+		return errors.New("the spool is not running")
 	}
 	return <-a.done
 }
@@ -251,7 +251,7 @@ func (s *Spool) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { s.write(ctx) })
 	wg.Go(func() { s.drain(ctx) })
 	if n, _ := s.Waiting(); n > 0 {
-		s.log.Warn("events of an earlier run wait on the disk for the bus", "messages", n)
+		s.log.Warn("events of an earlier run wait on disk for the bus", "messages", n)
 		s.poke()
 	}
 	ready()
@@ -351,12 +351,12 @@ func (s *Spool) drain(ctx context.Context) {
 		}
 		if err == nil {
 			if n, _ := s.Waiting(); n == 0 {
-				s.log.Warn("bus takes events again; none waits on the disk")
+				s.log.Warn("bus takes events again; the spool is empty")
 			}
 			pause = shortest
 			continue
 		}
-		s.log.Warn("events wait on the disk for the bus", "error", err)
+		s.log.Warn("events wait on disk for the bus", "error", err)
 		if run.Sleep(ctx, pause) != nil {
 			return
 		}

@@ -44,7 +44,7 @@ func New(reader string, pub bus.Publisher, log *slog.Logger, reg prometheus.Regi
 	d := &Decoder{
 		pub: pub, reader: reader, log: log, now: time.Now,
 		batches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "auspex_decode_batches_total", Help: "Batches that were decoded.", ConstLabels: prometheus.Labels{"reader": reader},
+			Name: "auspex_decode_batches_total", Help: "Batches decoded.", ConstLabels: prometheus.Labels{"reader": reader},
 		}, []string{"topic"}),
 		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_decode_dead_letters_total", Help: "Messages that could not be decoded.", ConstLabels: prometheus.Labels{"reader": reader},
@@ -117,10 +117,10 @@ func origin(m bus.Message) string { return fmt.Sprintf("%s/%d/%d", m.Topic, m.Pa
 // Reject sends a message to the topic deadletter.
 func (d *Decoder) Reject(ctx context.Context, m bus.Message, reason error) {
 	d.dead.WithLabelValues(m.Topic).Inc()
-	d.log.Warn("message could not be decoded", "origin", origin(m), "device", m.Key, "error", reason)
+	d.log.Warn("cannot decode message", "origin", origin(m), "device", m.Key, "error", reason)
 	if err := d.pub.Publish(ctx, Letter(m, reason, d.now())); err != nil {
 		d.lost.Inc()
-		d.log.Error("dead letter could not be published", "origin", origin(m), "error", err)
+		d.log.Error("cannot publish dead letter", "origin", origin(m), "error", err)
 	}
 }
 
@@ -137,7 +137,7 @@ func Decode(value []byte, b *auspexv1.Batch) error {
 // references out of range, a device that is missing.
 func Check(b *auspexv1.Batch) error {
 	if b.GetDevice() == "" {
-		return fmt.Errorf("%w: it names no device", ErrMalformed)
+		return fmt.Errorf("%w: no device", ErrMalformed)
 	}
 	if err := checkSamples(b.GetSamples()); err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestContradictionsAreFound(t *testing.T) {
 		spoil func(*auspexv1.Batch)
 		want  string
 	}{
-		"no device":      {func(b *auspexv1.Batch) { b.Device = "" }, "names no device"},
+		"no device":      {func(b *auspexv1.Batch) { b.Device = "" }, "no device"},
 		"short times":    {func(b *auspexv1.Batch) { b.Samples.Delta = nil }, "2 series references, 0 times, 2 values"},
 		"short values":   {func(b *auspexv1.Batch) { b.Samples.Value = b.Samples.Value[:1] }, "1 values"},
 		"series beyond":  {func(b *auspexv1.Batch) { b.Samples.Ref[1] = 7 }, "sample 1 refers to series 7 of 1"},

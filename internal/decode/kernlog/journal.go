@@ -134,7 +134,7 @@ func (j *Journal) nextVerbose() (Record, error) {
 		} else if err != nil {
 			return Record{}, err
 		} else if s := strings.TrimSpace(string(line)); s != "" && !strings.HasPrefix(s, "-- ") {
-			return Record{}, fmt.Errorf("%w: %.40q stands outside of an entry", ErrEntry, s)
+			return Record{}, fmt.Errorf("%w: %.40q is outside of an entry", ErrEntry, s)
 		}
 	}
 	at, cursor, _ := fullTime(j.head)

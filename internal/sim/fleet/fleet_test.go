@@ -484,14 +484,14 @@ func TestSessionsFollowTheirLinks(t *testing.T) {
 	if n := leaf.Sessions()[0].Established; n != 2 {
 		t.Errorf("%d times established, want 2", n)
 	}
-	told := 0
+	reported := 0
 	for _, e := range w.entries {
 		if e.Kind == ledger.KindState && e.Type == "bgp.session_down" && e.Device == "leaf-r02" {
-			told++
+			reported++
 		}
 	}
-	if told != 2 {
-		t.Errorf("the ledger has %d changes of the leaf's session, want 2", told)
+	if reported != 2 {
+		t.Errorf("the ledger has %d changes of the leaf's session, want 2", reported)
 	}
 }
 

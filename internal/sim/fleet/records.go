@@ -48,7 +48,7 @@ func threshold(typ, number, offset, reading, limit byte, on bool) device.LogReco
 	return r
 }
 
-func (r record) say(part, typ, severity, messageID, message string, args ...string) record {
+func (r record) describe(part, typ, severity, messageID, message string, args ...string) record {
 	r.Part, r.typ, r.Severity, r.MessageID, r.Message, r.Args = part, typ, severity, messageID, message, args
 	return r
 }
@@ -57,12 +57,12 @@ func recInput(i int, lost bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 3, lost)}
 	if lost {
-		return r.say(
+		return r.describe(
 			part, schemas.EventPSUInputLost, "Critical", "Power.1.0.PowerSupplyInputLost",
 			fmt.Sprintf("Power supply 'PSU%d' has lost its input power.", i), fmt.Sprintf("PSU%d", i),
 		)
 	}
-	return r.say(
+	return r.describe(
 		part, schemas.EventPSUInputLost, "OK", "Power.1.0.PowerSupplyInputRestored",
 		fmt.Sprintf("Input power of power supply 'PSU%d' is back.", i), fmt.Sprintf("PSU%d", i),
 	)
@@ -72,12 +72,12 @@ func recPSUFailed(i int, failed bool) record {
 	part := fmt.Sprintf("psu%d", i)
 	r := record{LogRecord: discrete(typePSU, byte(numPSUState+i), readSpecific, 1, failed)}
 	if failed {
-		return r.say(
+		return r.describe(
 			part, schemas.EventPSUFailure, "Critical", "Power.1.0.PowerSupplyFailed", fmt.Sprintf("Power supply 'PSU%d' has failed.", i),
 			fmt.Sprintf("PSU%d", i),
 		)
 	}
-	return r.say(
+	return r.describe(
 		part, schemas.EventPSUFailure, "OK", "Power.1.0.PowerSupplyRestored", fmt.Sprintf("Power supply 'PSU%d' works again.", i),
 		fmt.Sprintf("PSU%d", i),
 	)
@@ -86,11 +86,11 @@ func recPSUFailed(i int, failed bool) record {
 func recRedundancy(lost bool) record {
 	r := record{LogRecord: discrete(typePowerUnit, numUnit, readRedundancy, 1, lost)}
 	if lost {
-		return r.say(
+		return r.describe(
 			"", schemas.EventBMCSEL, "Warning", "Redundancy.1.0.RedundancyLost", "Redundancy of 'Power Supplies' is lost.", "Power Supplies",
 		)
 	}
-	return r.say(
+	return r.describe(
 		"", schemas.EventBMCSEL, "OK", "Redundancy.1.0.RedundancyRestored", "Redundancy of 'Power Supplies' is restored.", "Power Supplies",
 	)
 }
@@ -98,19 +98,19 @@ func recRedundancy(lost bool) record {
 func recThrottled(on bool) record {
 	r := record{LogRecord: discrete(typeProcessor, numTotal, readSpecific, 0x0a, on)}
 	if on {
-		return r.say("", schemas.EventBMCSEL, "Warning", "Platform.1.0.PowerBrakeAsserted", "The power brake holds the accelerators back.")
+		return r.describe("", schemas.EventBMCSEL, "Warning", "Platform.1.0.PowerBrakeAsserted", "The power brake holds the accelerators back.")
 	}
-	return r.say("", schemas.EventBMCSEL, "OK", "Platform.1.0.PowerBrakeReleased", "The power brake is released.")
+	return r.describe("", schemas.EventBMCSEL, "OK", "Platform.1.0.PowerBrakeReleased", "The power brake is released.")
 }
 
 func recFanLow(i int, rpm float64, on bool) record {
 	part, name := fmt.Sprintf("fan%d", i+1), fmt.Sprintf("FAN%d", i+1)
 	r := record{LogRecord: threshold(typeFan, byte(numFan+i), 2, byte(rpm/80), byte(fanLowRPM/80), on)}
 	if on {
-		return r.say(part, schemas.EventFanFailure, "Critical", "Environmental.1.0.FanSpeedCritical",
+		return r.describe(part, schemas.EventFanFailure, "Critical", "Environmental.1.0.FanSpeedCritical",
 			fmt.Sprintf("Speed of fan '%s' is %.0f RPM, below the lower critical threshold of %.0f RPM.", name, rpm, fanLowRPM), name, fmt.Sprintf("%.0f", rpm), fmt.Sprintf("%.0f", fanLowRPM))
 	}
-	return r.say(
+	return r.describe(
 		part, schemas.EventFanFailure, "OK", "Environmental.1.0.FanRestored", fmt.Sprintf("Speed of fan '%s' is in its normal range.", name),
 		name,
 	)
@@ -119,10 +119,10 @@ func recFanLow(i int, rpm float64, on bool) record {
 func recInletHigh(celsius float64, on bool) record {
 	r := record{LogRecord: threshold(typeTemperature, numInlet, 7, byte(celsius*2), byte(inletHighC*2), on)}
 	if on {
-		return r.say("", schemas.EventTempInletHigh, "Warning", "Environmental.1.0.InletTemperatureHigh",
+		return r.describe("", schemas.EventTempInletHigh, "Warning", "Environmental.1.0.InletTemperatureHigh",
 			fmt.Sprintf("Temperature 'Inlet Temp' is %.0f degrees Celsius, above the upper caution threshold of %.0f.", celsius, inletHighC), "Inlet Temp", fmt.Sprintf("%.0f", celsius), fmt.Sprintf("%.0f", inletHighC))
 	}
-	return r.say(
+	return r.describe(
 		"", schemas.EventTempInletHigh, "OK", "Environmental.1.0.InletTemperatureNormal", "Temperature 'Inlet Temp' is in its normal range.",
 		"Inlet Temp",
 	)
@@ -131,21 +131,21 @@ func recInletHigh(celsius float64, on bool) record {
 func recPowerOff(off bool) record {
 	r := record{LogRecord: discrete(typePowerUnit, numUnit, readSpecific, 0, off)}
 	if off {
-		return r.say("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOff", "The resource 'System' is powered off.", "System")
+		return r.describe("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOff", "The resource 'System' is powered off.", "System")
 	}
-	return r.say("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOn", "The resource 'System' is powered on.", "System")
+	return r.describe("", schemas.EventBMCSEL, "OK", "ResourceEvent.1.3.ResourcePoweredOn", "The resource 'System' is powered on.", "System")
 }
 
 func recOSStop() record {
 	r := record{LogRecord: discrete(typeOSStop, numEventLog, readSpecific, 1, true)}
-	return r.say(
+	return r.describe(
 		"", schemas.EventHostPanic, "Critical", "Platform.1.0.OperatingSystemCrash", "The operating system stopped: run-time critical stop.",
 	)
 }
 
 func recGPULost(i int) record {
 	r := record{LogRecord: discrete(typeCritical, byte(numGPUTemp+i), readSpecific, 0x0a, true)}
-	return r.say(fmt.Sprintf("gpu%d", i), schemas.EventBMCSEL, "Critical", "Platform.1.0.PCIeFatalError",
+	return r.describe(fmt.Sprintf("gpu%d", i), schemas.EventBMCSEL, "Critical", "Platform.1.0.PCIeFatalError",
 		fmt.Sprintf("Fatal PCI Express error on accelerator 'GPU%d'.", i), fmt.Sprintf("GPU%d", i))
 }
 
@@ -154,14 +154,14 @@ func recMemory(i int, uncorrectable bool) record {
 	if uncorrectable {
 		r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 1, true)}
 		r.module(i)
-		return r.say(
+		return r.describe(
 			part, schemas.EventDIMMECCUE, "Critical", "Memory.1.0.MemoryECCUncorrectableError",
 			fmt.Sprintf("Uncorrectable ECC error in 'DIMM%d'.", i), fmt.Sprintf("DIMM%d", i),
 		)
 	}
 	r := record{LogRecord: discrete(typeMemory, byte(numDIMM), readSpecific, 0, true)}
 	r.module(i)
-	return r.say(
+	return r.describe(
 		part, schemas.EventDIMMECCCE, "Warning", "Memory.1.0.MemoryECCCorrectableError",
 		fmt.Sprintf("Correctable ECC errors in 'DIMM%d' reached the limit.", i), fmt.Sprintf("DIMM%d", i),
 	)

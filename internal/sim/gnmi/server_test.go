@@ -272,11 +272,11 @@ func TestBadRequestsNameTheirPath(t *testing.T) {
 	origin := parse("/interfaces")
 	origin.Origin = "cli"
 	tests := []struct {
-		name string
-		path *gpb.Path
-		enc  gpb.Encoding
-		code codes.Code
-		says string
+		name   string
+		path   *gpb.Path
+		enc    gpb.Encoding
+		code   codes.Code
+		states string
 	}{
 		{
 			"unknown path", parse("/interfaces/interface[name=Ethernet1]/state/colour"), gpb.Encoding_PROTO, codes.InvalidArgument,
@@ -295,8 +295,8 @@ func TestBadRequestsNameTheirPath(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := client.Get(ctx, &gpb.GetRequest{Path: []*gpb.Path{tc.path}, Encoding: tc.enc})
-			if status.Code(err) != tc.code || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("got %v, want %v that says %q", err, tc.code, tc.says)
+			if status.Code(err) != tc.code || !strings.Contains(err.Error(), tc.states) {
+				t.Errorf("got %v, want %v that says %q", err, tc.code, tc.states)
 			}
 		})
 	}

@@ -43,24 +43,24 @@ type Entry struct {
 
 // Writer appends entries to a file. Its methods may be called at the same time.
 type Writer struct {
-	mu   sync.Mutex
-	file *os.File
-	err  error
-	tell func(Entry)
+	mu      sync.Mutex
+	file    *os.File
+	err     error
+	onEntry func(Entry)
 }
 
 // Open opens the file for appending and makes it where there is none. Tell, if
 // not nil, is called with each entry and must return soon.
-func Open(path string, tell func(Entry)) (*Writer, error) {
+func Open(path string, onEntry func(Entry)) (*Writer, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	return &Writer{file: f, tell: tell}, nil
+	return &Writer{file: f, onEntry: onEntry}, nil
 }
 
 // Discard returns a writer that stores nothing and only calls tell.
-func Discard(tell func(Entry)) *Writer { return &Writer{tell: tell} }
+func Discard(onEntry func(Entry)) *Writer { return &Writer{onEntry: onEntry} }
 
 // Write appends one entry; it is in the file when Write returns. The first
 // error is kept for [Writer.Err].
@@ -77,8 +77,8 @@ func (w *Writer) Write(e Entry) {
 			w.err = fmt.Errorf("write ledger: %w", err)
 		}
 	}
-	if w.tell != nil {
-		w.tell(e)
+	if w.onEntry != nil {
+		w.onEntry(e)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 func TestEntriesAreAppendedAtOnceAndTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger.jsonl")
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var told []Entry
+	var entries []Entry
 	for i := range 2 { // a second run goes on in the same file
-		w, err := Open(path, func(e Entry) { told = append(told, e) })
+		w, err := Open(path, func(e Entry) { entries = append(entries, e) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +41,7 @@ func TestEntriesAreAppendedAtOnceAndTold(t *testing.T) {
 		}
 		got = append(got, e)
 	}
-	if d := cmp.Diff(told, got); d != "" || len(got) != 2 {
+	if d := cmp.Diff(entries, got); d != "" || len(got) != 2 {
 		t.Errorf("%d entries in the file: %s", len(got), d)
 	}
 }

@@ -173,7 +173,7 @@ func TestGofishWalksTheService(t *testing.T) {
 	b.lost = true
 	c := connect(t, serve(t, b), false)
 	var got []string
-	say := func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) }
+	describe := func(format string, args ...any) { got = append(got, fmt.Sprintf(format, args...)) }
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -183,29 +183,29 @@ func TestGofishWalksTheService(t *testing.T) {
 	systems, err := c.Service.Systems()
 	must(err)
 	for _, s := range systems {
-		say("system %s %s %s %s %s", s.ID, s.SerialNumber, s.PowerState, s.Status.Health, s.Boot.BootSourceOverrideEnabled)
+		describe("system %s %s %s %s %s", s.ID, s.SerialNumber, s.PowerState, s.Status.Health, s.Boot.BootSourceOverrideEnabled)
 		ps, err := s.Processors()
 		must(err)
 		for _, p := range ps {
-			say("processor %s %s %s %s", p.ID, p.ProcessorType, p.SerialNumber, p.Status.State)
+			describe("processor %s %s %s %s", p.ID, p.ProcessorType, p.SerialNumber, p.Status.State)
 			if p.ProcessorType == schemas.GPUProcessorType {
 				m, err := p.Metrics()
 				must(err)
 				if p.ID == "GPU_0" {
-					say("clock %d", *m.OperatingSpeedMHz)
+					describe("clock %d", *m.OperatingSpeedMHz)
 				}
 			}
 		}
 		nics, err := s.EthernetInterfaces()
 		must(err)
-		say("nic %s", nics[0].MACAddress)
+		describe("nic %s", nics[0].MACAddress)
 		logs, err := s.LogServices()
 		must(err)
 		entries, err := logs[0].Entries()
 		must(err)
 		// gofish reads pages side by side: their order is not that of the log.
 		i := slices.IndexFunc(entries, func(e *schemas.LogEntry) bool { return e.ID == "120" })
-		say("log %d, last %s %s %s", len(entries), entries[i].ID, entries[i].MessageID, entries[i].Severity)
+		describe("log %d, last %s %s %s", len(entries), entries[i].ID, entries[i].MessageID, entries[i].Severity)
 	}
 	chassis, err := c.Service.Chassis()
 	must(err)
@@ -215,42 +215,42 @@ func TestGofishWalksTheService(t *testing.T) {
 		must(err)
 		for _, s := range sensors {
 			if s.Reading == nil {
-				say("sensor %s nil %s", s.Name, s.Status.State)
+				describe("sensor %s nil %s", s.Name, s.Status.State)
 				continue
 			}
-			say("sensor %s %g %s", s.Name, *s.Reading, s.Status.Health)
+			describe("sensor %s %g %s", s.Name, *s.Reading, s.Status.Health)
 		}
 	}
 	power, err := chassis[0].PowerSubsystem()
 	must(err)
 	supplies, err := power.PowerSupplies()
 	must(err)
-	say("supply %s %s %s", supplies[0].ID, supplies[0].Status.State, supplies[0].Status.Health)
+	describe("supply %s %s %s", supplies[0].ID, supplies[0].Status.State, supplies[0].Status.Health)
 	cooling, err := chassis[0].ThermalSubsystem()
 	must(err)
 	fans, err := cooling.Fans()
 	must(err)
-	say("fan %s %s", fans[0].ID, fans[0].Status.Health)
+	describe("fan %s %s", fans[0].ID, fans[0].Status.Health)
 	thermal, err := chassis[0].Thermal()
 	must(err)
 	oldPower, err := chassis[0].Power()
 	must(err)
-	say("legacy %d temperatures %d fans %d supplies", len(thermal.Temperatures), len(thermal.Fans), len(oldPower.PowerSupplies))
+	describe("legacy %d temperatures %d fans %d supplies", len(thermal.Temperatures), len(thermal.Fans), len(oldPower.PowerSupplies))
 	managers, err := c.Service.Managers()
 	must(err)
-	say("manager %s %s", managers[0].FirmwareVersion, managers[0].DateTime)
+	describe("manager %s %s", managers[0].FirmwareVersion, managers[0].DateTime)
 	ts, err := c.Service.TelemetryService()
 	must(err)
 	reports, err := ts.MetricReports()
 	must(err)
 	for _, r := range reports {
-		say("report %s %d, first %s", r.ID, len(r.MetricValues), r.MetricValues[0].MetricValue)
+		describe("report %s %d, first %s", r.ID, len(r.MetricValues), r.MetricValues[0].MetricValue)
 	}
 	us, err := c.Service.UpdateService()
 	must(err)
 	fw, err := us.FirmwareInventory()
 	must(err)
-	say("firmware %s", fw[0].Version)
+	describe("firmware %s", fw[0].Version)
 	slices.Sort(got)
 	want := []string{
 		"clock 1980",

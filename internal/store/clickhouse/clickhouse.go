@@ -122,7 +122,7 @@ func options(cfg Config) (*driver.Options, error) {
 			return t, nil
 		}
 	default:
-		return nil, errors.New("neither a DSN nor an engine is given")
+		return nil, errors.New("a DSN or an engine is required")
 	}
 	opts.Auth.Database = cfg.Database
 	opts.DialTimeout = 5 * time.Second

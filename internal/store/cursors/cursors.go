@@ -33,7 +33,7 @@ func (c Store) SetCursor(ctx context.Context, collector, device, position string
 	_, err := c.db.ExecContext(ctx, `INSERT INTO cursors (collector, device, position, updated_ns) VALUES ($1,$2,$3,$4)
 ON CONFLICT (collector, device) DO UPDATE SET position=excluded.position, updated_ns=excluded.updated_ns`, collector, device, position, time.Now().UnixNano())
 	if err != nil {
-		return fmt.Errorf("keep cursor of %s on %s: %w", collector, device, err)
+		return fmt.Errorf("store cursor of %s on %s: %w", collector, device, err)
 	}
 	return nil
 }

@@ -119,7 +119,7 @@ func Start(ctx context.Context, cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, log: cfg.Log, done: make(chan struct{}), changed: make(chan struct{}),
 		restarts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "auspex_store_engine_restarts_total", Help: "Times that the embedded engine's process was started again after it had died.",
+			Name: "auspex_store_engine_restarts_total", Help: "Restarts of the embedded engine after its process died.",
 		}),
 		up: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_store_engine_up", Help: "1 while the embedded engine answers."}),
 	}
@@ -215,7 +215,7 @@ func (e *Engine) keep(ctx context.Context) {
 		if errors.Is(err, ErrUnavailable) {
 			return
 		}
-		e.log.Warn("the embedded engine ended; it is started again", "error", err)
+		e.log.Warn("the embedded engine ended; restarting it", "error", err)
 		if time.Since(began) > time.Minute {
 			pause = shortest
 		}
@@ -250,11 +250,11 @@ func (e *Engine) child(ctx context.Context, socket string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the embedded engine: %w", err)
 	}
-	said := make(chan string, 1)
-	go func() { said <- lastLine(stderr) }()
+	reason := make(chan string, 1)
+	go func() { reason <- lastLine(stderr) }()
 	ended := make(chan error, 1)
 	go func() {
-		text := <-said // Wait closes the pipe: all must have been read before
+		text := <-reason // Wait closes the pipe: all must have been read before
 		err := cmd.Wait()
 		if text != "" {
 			err = fmt.Errorf("%s (%w)", strings.TrimPrefix(text, "engine: "), errOr(err, "exit status 0"))

@@ -39,7 +39,7 @@ func Main(args []string) int {
 	memory := fs.Int64("memory", 0, "limit in `bytes`")
 	conns := fs.Int("connections", 0, "statements at a time")
 	if err := fs.Parse(args); err != nil || *dir == "" || *socket == "" || *library == "" || *conns < 1 {
-		fmt.Fprintln(os.Stderr, "engine: --dir, --socket, --library, --memory and --connections are needed; auspex run starts it by itself")
+		fmt.Fprintln(os.Stderr, "engine: --dir, --socket, --library, --memory and --connections are required; auspex run starts it by itself")
 		return exitUsage
 	}
 	// A Ctrl-C in the terminal goes to the parent, which stops us in its order.
@@ -53,29 +53,29 @@ func Main(args []string) int {
 }
 
 func serve(dir, socket, library string, memory int64, conns int, stop <-chan struct{}) int {
-	say := func(err error) int {
+	report := func(err error) int {
 		fmt.Fprintln(os.Stderr, "engine:", err)
 		return exitFailure
 	}
 	lock, err := lockDir(dir, lockWait, stop)
 	if err != nil {
-		return say(err)
+		return report(err)
 	}
 	defer func() { _ = lock.Close() }()
 	if err := chdb.Load(library); err != nil {
-		_ = say(err)
+		_ = report(err)
 		return exitRefused
 	}
 	pool := make([]*chdb.Conn, conns)
 	for i := range pool {
 		if pool[i], err = chdb.Open(dir, options(memory)...); err != nil {
-			return say(err)
+			return report(err)
 		}
 	}
 	handler := newServer(pool)
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		return say(fmt.Errorf("listen: %w", err))
+		return report(fmt.Errorf("listen: %w", err))
 	}
 	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
@@ -84,7 +84,7 @@ func serve(dir, socket, library string, memory int64, conns int, stop <-chan str
 	signal.Notify(term, syscall.SIGTERM)
 	select {
 	case err := <-served:
-		return say(fmt.Errorf("serve: %w", err))
+		return report(fmt.Errorf("serve: %w", err))
 	case <-term:
 	case <-stop:
 	}

@@ -57,11 +57,11 @@ func Locate(library string) (string, error) {
 	st, err := os.Stat(library)
 	switch {
 	case cached && errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("%w: the ClickHouse engine is not installed; `auspex engine fetch` gets it once (178 MB, with npm)", ErrUnavailable)
+		return "", fmt.Errorf("%w: the ClickHouse engine is not installed; `auspex engine fetch` downloads it once (178 MB, with npm)", ErrUnavailable)
 	case err != nil:
 		return "", fmt.Errorf("%w: the ClickHouse engine: %w", ErrUnavailable, err)
 	case !st.Mode().IsRegular():
-		return "", fmt.Errorf("%w: %s is no file", ErrUnavailable, library)
+		return "", fmt.Errorf("%w: %s is not a file", ErrUnavailable, library)
 	}
 	return filepath.Abs(library)
 }
@@ -75,7 +75,7 @@ func Available() error {
 func supported() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf(
-			"%w: there is no embedded ClickHouse engine for %s/%s; give the address of a ClickHouse server", ErrUnavailable, runtime.GOOS,
+			"%w: no embedded ClickHouse engine for %s/%s; configure the address of a ClickHouse server", ErrUnavailable, runtime.GOOS,
 			runtime.GOARCH,
 		)
 	}

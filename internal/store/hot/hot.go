@@ -103,7 +103,7 @@ func Open(dir string, cfg Config, placer Placer, log *slog.Logger, reg prometheu
 			Name: "auspex_store_hot_samples_total", Help: "Samples written to the hot window.",
 		}),
 		dropped: prometheus.NewCounterVec(
-			prometheus.CounterOpts{Name: "auspex_store_hot_samples_dropped_total", Help: "Samples that the hot window did not take, by reason."},
+			prometheus.CounterOpts{Name: "auspex_store_hot_samples_dropped_total", Help: "Samples that the hot window rejected, by reason."},
 			[]string{"reason"},
 		),
 		replaced: prometheus.NewCounter(prometheus.CounterOpts{
@@ -169,7 +169,7 @@ func (w *Window) Append(ctx context.Context, batches ...*auspexv1.Batch) error {
 		if d.generation != generation {
 			d.reset(generation)
 		}
-		d.contact.heard(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
+		d.contact.note(time.Unix(0, b.GetObserved()), w.now(), w.cfg.MaxSkew)
 		t.samples(d, b)
 		t.gpus(d, b)
 		d.mu.Unlock()

@@ -27,8 +27,8 @@ type contact struct {
 	ref  storage.SeriesRef
 }
 
-// heard notes that samples came that were observed at a time.
-func (c *contact) heard(observed, now time.Time, skew time.Duration) {
+// note notes that samples came that were observed at a time.
+func (c *contact) note(observed, now time.Time, skew time.Duration) {
 	if now.Sub(observed).Abs() <= skew {
 		observed = now // a clock that is a little wrong is no silence
 	}

@@ -119,9 +119,9 @@ func migrate(ctx context.Context, db *sql.DB, dialect database.Dialect) error {
 
 // Away tells a PostgreSQL that does not answer, or not yet, from one that refuses.
 func Away(err error) bool {
-	var said *pgconn.PgError
-	if errors.As(err, &said) { // PostgreSQL, appendix A: admin_shutdown, crash_shutdown, cannot_connect_now
-		return said.Code == "57P01" || said.Code == "57P02" || said.Code == "57P03"
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) { // PostgreSQL, appendix A: admin_shutdown, crash_shutdown, cannot_connect_now
+		return pgErr.Code == "57P01" || pgErr.Code == "57P02" || pgErr.Code == "57P03"
 	}
 	return errors.As(err, new(*pgconn.ConnectError)) && !errors.As(err, new(*tls.CertificateVerificationError))
 }

@@ -47,10 +47,10 @@ export const name = (prefix, key, fallback = key) => (known(`${prefix}.${key}`) 
  * The text of a message that came over the wire as { id, args }. Where this version does not know the id, or
  * lacks an argument, the plain sentence of the record stands in: an id is never shown.
  */
-export function say(message, fallback = '') {
+export function textOf(message, fallback = '') {
   const found = message?.id && TABLES[language][message.id];
   if (found === undefined || found === null || found === '') return fallback;
-  const args = Object.fromEntries(Object.entries(message.args ?? {}).map(([key, v]) => [key, v?.id ? say(v) || undefined : v])); // an argument may be a sentence itself
+  const args = Object.fromEntries(Object.entries(message.args ?? {}).map(([key, v]) => [key, v?.id ? textOf(v) || undefined : v])); // an argument may be a sentence itself
   if (typeof found === 'string') return [...found.matchAll(/\{(\w+)\}/g)].every(([, key]) => args[key] !== undefined) ? t(message.id, args) : fallback;
   let lacks = false;
   const text = found(new Proxy(args, { get(target, key) { if (target[key] === undefined) lacks = true; return target[key]; } }), fmt);

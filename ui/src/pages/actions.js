@@ -2,7 +2,7 @@
 import { cls, html } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { clock, useNow } from '../lib/clock.js';
-import { firstSentence, fmt, name, say, t } from '../lib/i18n.js';
+import { firstSentence, fmt, name, textOf, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 import { ActionCard, detailOf, doText, isDry, shapeOf, stateText } from '../parts/ladder.js';
 import { Pages } from '../parts/pages.js';
@@ -37,9 +37,9 @@ const Matrix = ({ ladders }) => html`<div class="scroll"><table class="matrix">
       if (!step && newest.ladder && !newest.ladder.includes(rung)) return html`<td class="is-none"></td>`;
       const [kind, token] = step ? shapeOf(step) : stepShape('later');
       const text = step ? `${t(`rung.${rung}`)}: ${stateText(step)}` : t(`rung.${rung}`);
-      return html`<td class=${`is-${step ? (isDry(step) && step.state !== 'refused' ? 'dry' : step.state) : 'later'}`}><span class="stop" title=${step ? detailOf(step) || say(step.sentence, step.why) : undefined}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
+      return html`<td class=${`is-${step ? (isDry(step) && step.state !== 'refused' ? 'dry' : step.state) : 'later'}`}><span class="stop" title=${step ? detailOf(step) || textOf(step.sentence, step.why) : undefined}><${Shape} kind=${kind} token=${token} size=${14} label=${text} /></span></td>`;
     })}
-    <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim">${detailOf(newest) || say(newest.sentence, firstSentence(newest.why))}</small></td>
+    <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim">${detailOf(newest) || textOf(newest.sentence, firstSentence(newest.why))}</small></td>
   </tr>`)}</tbody></table></div>`;
 
 /** A budget: what is used, what is held for approvals, and what is free, as cells that can be counted. */

@@ -2,7 +2,7 @@
 import { cls, html, useEffect, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
-import { fmt, name, say, t } from '../lib/i18n.js';
+import { fmt, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Res, Segments, summaryOf } from '../parts/bits.js';
@@ -32,7 +32,7 @@ function Forecast({ prediction }) {
   const at = (iso) => (iso ? (Date.parse(iso) - now > 86_400_000 ? fmt.stamp(Date.parse(iso)) : fmt.clock(Date.parse(iso))) : '–');
   const words = prediction.eta_p50 && limit !== undefined
     ? t(prediction.limit.below !== undefined ? 'dev.will_fall' : 'dev.will_rise', { part, limit, unit: prediction.unit, age: fmt.dur((Date.parse(prediction.eta_p50) - now) / 1000) })
-    : say(prediction.sentence, prediction.explanation) || failureOf(prediction);
+    : textOf(prediction.sentence, prediction.explanation) || failureOf(prediction);
   return html`<${Panel} title=${t('dev.forecast')} id="forecast" class="forecast">
     <p class="lead"><${Shape} kind="predicted" size=${15} />${words}</p>
     ${prediction.limit.source === 'default' && html`<p class="dim">${t('dev.default_hint')}</p>`}

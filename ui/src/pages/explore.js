@@ -1,4 +1,4 @@
-// What does any number say, now and over time?
+// The value of any metric, now and over time.
 import { html, useMemo, useState } from '../lib/html.js';
 import { fmt, t } from '../lib/i18n.js';
 import { useMetrics, useRange } from '../lib/promql.js';

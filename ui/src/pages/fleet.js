@@ -2,7 +2,7 @@
 import { cls, html, useCallback, useEffect, useMemo, useRef, useState } from '../lib/html.js';
 import { FLEET, useApi } from '../lib/api.js';
 import { clock, useNow } from '../lib/clock.js';
-import { fmt, name, say, t } from '../lib/i18n.js';
+import { fmt, name, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Confidence, Interval, IntervalScale, Segments, horizonOf, summaryOf } from '../parts/bits.js';

@@ -2,7 +2,7 @@
 import { html, useMemo, useState } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
 import { useNow } from '../lib/clock.js';
-import { fmt, name, say, t } from '../lib/i18n.js';
+import { fmt, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
 import { Confidence, Res, summaryOf } from '../parts/bits.js';
@@ -33,7 +33,7 @@ function Head({ incident }) {
 
 /** The explanation, a sentence a line; each knows the lanes of evidence it speaks of. */
 function Why({ incident, lanes, lit, onLit }) {
-  const lines = (incident.sentences ?? []).map((s) => ({ ...s, text: say(s) }));
+  const lines = (incident.sentences ?? []).map((s) => ({ ...s, text: textOf(s) }));
   if (lines.length === 0 || lines.some((s) => !s.text)) return html`<p class="lead why-text">${incident.explanation}</p>`;
   return html`<ol class="why">${lines.map((s) => {
     const count = s.count || lanes.filter((l) => speaksOf(s.lanes, l)).reduce((n, l) => n + l.count, 0);

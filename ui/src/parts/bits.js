@@ -1,6 +1,6 @@
 // Small things that several pages use.
 import { cls, html } from '../lib/html.js';
-import { firstSentence, fmt, say, t } from '../lib/i18n.js';
+import { firstSentence, fmt, textOf, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 
 /** A resource as a link to its server or switch. */
@@ -56,4 +56,4 @@ export function copy(text, done) {
 }
 
 /** What happened, in one sentence. */
-export const summaryOf = (incident) => (incident ? say(incident.summary, firstSentence(incident.explanation)) || incident.root_cause.resource : '');
+export const summaryOf = (incident) => (incident ? textOf(incident.summary, firstSentence(incident.explanation)) || incident.root_cause.resource : '');

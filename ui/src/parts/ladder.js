@@ -1,7 +1,7 @@
 // Actions: what one would do and why, what was checked before, and the box that asks before it acts.
 import { cls, html, useModal, useRef, useState } from '../lib/html.js';
 import { newKey, post, useApi, useLink } from '../lib/api.js';
-import { firstSentence, fmt, known, name, say, t } from '../lib/i18n.js';
+import { firstSentence, fmt, known, name, textOf, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
 import { Shape, stepShape } from './status.js';
@@ -16,16 +16,16 @@ const RANK = ['waiting', 'running', 'verifying', 'approved', 'unknown', 'failed'
 /** What waits for a person first, then what runs, then the rest by rung. */
 export const bySoonest = (items) => [...items].sort((a, b) => RANK.indexOf(a.state) - RANK.indexOf(b.state) || a.rung - b.rung || Date.parse(b.time) - Date.parse(a.time));
 
-/** Whether an action only says what it would do. */
+/** Whether an action only shows what it would do. */
 export const isDry = (action) => action.mode === 'dry-run' || action.mode === 'observe';
-/** Whether nobody but a person can do it; records of earlier versions say so in words alone. */
+/** Whether only a person can do it; records of earlier versions have the text alone. */
 const isManual = (action) => action.state === 'proposed' && /^step\.for_person/.test(action.detail_sentence?.id ?? (action.detail?.startsWith('for a person') ? 'step.for_person' : ''));
-/** What an action says of itself, unless its state says the same. */
-const SAID_BY_STATE = new Set(['step.for_person', 'step.waits_approval', 'step.observed_only', 'step.decided', 'step.sent']);
-const WORDS_BY_STATE = new Set(['for a person', 'waits for approval', 'observed only', 'decided', 'sent']);
-export const detailOf = (action) => (SAID_BY_STATE.has(action.detail_sentence?.id) || WORDS_BY_STATE.has(action.detail) ? '' : say(action.detail_sentence, action.detail));
-const whyOf = (action) => say(action.sentence, firstSentence(action.why));
-const proofOf = (action) => say(action.verified_sentence, action.verified_by);
+/** The detail of an action, unless its state means the same. */
+const IMPLIED_BY_STATE = new Set(['step.for_person', 'step.waits_approval', 'step.observed_only', 'step.decided', 'step.sent']);
+const TEXTS_BY_STATE = new Set(['for a person', 'waits for approval', 'observed only', 'decided', 'sent']);
+export const detailOf = (action) => (IMPLIED_BY_STATE.has(action.detail_sentence?.id) || TEXTS_BY_STATE.has(action.detail) ? '' : textOf(action.detail_sentence, action.detail));
+const whyOf = (action) => textOf(action.sentence, firstSentence(action.why));
+const proofOf = (action) => textOf(action.verified_sentence, action.verified_by);
 /** The state of an action in a word. */
 export const stateText = (action) => (isManual(action) ? t('act.person') : isDry(action) && ['proposed', 'done', 'approved', 'waiting'].includes(action.state) ? t(`act.would.${action.mode}`) : t(`act.${action.state}`));
 /** Shape and colour of an action. */
@@ -34,14 +34,14 @@ export const shapeOf = (action) => (isManual(action) ? ['person', 'text'] : isDr
 const DESTRUCTIVE = new Set(['reset_gpu', 'reload_driver', 'restart_service', 'reboot', 'power_cycle', 'ac_cycle', 'reset_bmc', 'reinstall']);
 
 /** What was checked, each with its number and its limit. */
-export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${say(rail.sentence, rail.detail)}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
+export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${textOf(rail.sentence, rail.detail)}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
 const BOUND = { confidence: 'rail.at_least', quiet_seconds: 'rail.at_least', cool_down_seconds: 'rail.at_least', evidence_age_seconds: 'rail.at_most' };
 const figure = (rail, v) => (rail.name === 'confidence' ? fmt.prob(v) : rail.name.endsWith('_seconds') ? fmt.dur(v) : fmt.num(v, 1));
 const railText = (rail) => {
-  const said = say(rail.sentence, rail.detail);
-  if (!known(`rail.${rail.name}`)) return said || name('rail', rail.name);
+  const text = textOf(rail.sentence, rail.detail);
+  if (!known(`rail.${rail.name}`)) return text || name('rail', rail.name);
   const label = t(`rail.${rail.name}`);
-  return !rail.ok && said ? `${label}: ${said}` : rail.limit ? `${label} ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : label;
+  return !rail.ok && text ? `${label}: ${text}` : rail.limit ? `${label} ${t(BOUND[rail.name] ?? 'rail.of', { value: figure(rail, rail.value), limit: figure(rail, rail.limit) })}` : label;
 };
 
 /** Whether this person may act now, and if not, why. */
@@ -82,25 +82,25 @@ const CANCELLABLE = ['proposed', 'waiting', 'approved'];
 /** Approve, dry run and cancel. The keys a and d work on the `first` one of a page. */
 export function Decide({ action, first }) {
   const [asking, setAsking] = useState(false);
-  const [told, setTold] = useState(null);
+  const [note, setNote] = useState(null);
   const [busy, setBusy] = useState(false);
   const denied = useMay('approve');
   const waits = action.state === 'waiting';
   const ask = (verb, text) => {
     setBusy(true);
-    post(`actions/${encodeURIComponent(action.id)}/${verb}`).then(() => setTold(text), (e) => setTold(`${e.message} ${e.hint ?? ''}`)).then(() => setBusy(false));
+    post(`actions/${encodeURIComponent(action.id)}/${verb}`).then(() => setNote(text), (e) => setNote(`${e.message} ${e.hint ?? ''}`)).then(() => setBusy(false));
   };
   const dry = () => ask('dry-run', t('act.dry_sent'));
   useKeys(first && !denied && waits ? { a: () => setAsking(true), d: dry } : {});
-  if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return told && html`<p class="told" role="status">${told}</p>`;
+  if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
   const off = Boolean(denied) || busy;
   return html`<div class="decide">
     ${waits && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
     <button class="btn" disabled=${off} onClick=${dry}>${t('act.dry_run')}${first && html`<kbd>d</kbd>`}</button>`}
     <button class="btn" disabled=${off} onClick=${() => ask('cancel', t('act.was_cancelled'))}>${t('act.cancel')}</button>
     ${denied && html`<p class="dim">${denied}</p>`}
-    ${told && html`<p class="told" role="status">${told}</p>`}
-    ${asking && html`<${Ask} action=${action} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setTold(text); }} />`}
+    ${note && html`<p class="feedback" role="status">${note}</p>`}
+    ${asking && html`<${Ask} action=${action} onClose=${() => setAsking(false)} onDone=${(text) => { setAsking(false); setNote(text); }} />`}
   </div>`;
 }
 
