@@ -337,6 +337,14 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			})
 			return "night end session night"
 		},
+		"correctIncident": func() string {
+			w.send(t, http.MethodPost, "api/v1/incidents/i-1042/corrections", access.RoleOperator, body(`{"verdict":"right"}`))
+			r := newest()
+			if r.Action != "i-1042" {
+				t.Errorf("the row of a verdict is of %q", r.Action)
+			}
+			return "operator correct right "
+		},
 		"decideAction": func() string {
 			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)
 			if in := <-asked; in.Actor != access.RoleOperator {

@@ -131,7 +131,7 @@ func (o *StormsOptions) shapes() (list []stormgen.Shape, err error) {
 		}
 		return list, nil
 	}
-	for _, name := range strings.Split(o.Shapes, ",") {
+	for name := range strings.SplitSeq(o.Shapes, ",") {
 		sh, ok := stormgen.ShapeNamed(name)
 		if !ok {
 			return nil, fmt.Errorf("%w: no shape %q; see auspex generate storms --list", usage.Err, name)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -149,7 +150,7 @@ func TestWhatIsRememberedOfNoiseIsBounded(t *testing.T) {
 		ev := schemas.Event{ID: fmt.Sprint("n", i), Time: at, Observed: at, Source: "collector", Severity: warned}
 		switch i % 4 {
 		case 0:
-			ev.Resource, ev.Type, ev.Code = fmt.Sprint("pod-", i), "pod.restart", fmt.Sprint(i)
+			ev.Resource, ev.Type, ev.Code = fmt.Sprint("pod-", i), "pod.restart", strconv.Itoa(i)
 		case 1:
 			ev.Resource, ev.Type = fmt.Sprintf("gpu-r%02d-%02d", 1+rng.IntN(4), 1+rng.IntN(8)), "host.oom"
 		case 2:

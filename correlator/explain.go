@@ -311,12 +311,12 @@ func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
 
 // viewFeed fills in what hangs on a supplier, and what on those beside it.
 func (e *Engine) viewFeed(v *view, h *suspect) {
-	feed, _, others := e.feedOf(v.node)
+	feed, others := e.feedOf(v.node)
 	v.feed, v.otherFeeds = feed, len(others)
 	v.supplies, _, v.suppliesMute = e.supplies([]node{v.node}, h)
 	v.others, v.othersLost, v.othersMute = e.supplies(others, h)
 	if len(others) > 0 {
-		v.otherFeed, _, _ = e.feedOf(others[0])
+		v.otherFeed, _ = e.feedOf(others[0])
 		v.carried = len(others) == 1 && e.unfed[others[0]] == nil
 	}
 	if h != nil {
@@ -816,18 +816,17 @@ func number(name string) any {
 	return name
 }
 
-// feedOf returns the feed and the rack of a PDU, and the PDUs beside it.
-func (e *Engine) feedOf(n node) (feed, rack string, others []node) {
+// feedOf returns the feed of a PDU, and the PDUs beside it in its rack.
+func (e *Engine) feedOf(n node) (feed string, others []node) {
 	feed = e.g.attrs[n][schemas.AttrFeed]
 	if r := e.g.ancestor(n, schemas.KindRack); r != none {
-		rack = e.g.name[r]
 		for _, p := range e.g.children[r] {
 			if p != n && e.g.kindOf(p) == schemas.KindPDU {
 				others = append(others, p)
 			}
 		}
 	}
-	return feed, rack, others
+	return feed, others
 }
 
 // supplies says how many power supplies hang on PDUs, how many of them report

@@ -438,7 +438,7 @@ func (e *Engine) state(inc *incident) told {
 		t.severity = inc.told.severity
 	}
 	if inc.root != nil && inc.root.fault.Together > 0 && !inc.gone {
-		_, _, others := e.feedOf(inc.root.node)
+		_, others := e.feedOf(inc.root.node)
 		_, _, t.mute = e.supplies(others, inc.root)
 	}
 	for _, s := range inc.signs {

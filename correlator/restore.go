@@ -34,9 +34,7 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	}
 	e.restoring, e.owner = false, nil
 	var all []*sign
-	for _, s := range e.signs.all {
-		all = append(all, s)
-	}
+	all = append(all, e.signs.all...)
 	slices.SortFunc(all, func(a, b *sign) int { return a.seq - b.seq })
 	for _, s := range all {
 		votes := map[*incident]int{}

@@ -41,6 +41,9 @@ func TestExamplesOfTheDocumentationAreRead(t *testing.T) {
 				}
 				continue
 			}
+			if filepath.Base(page) == "add-a-fault.md" {
+				continue // TestAddAFaultDoesWhatItSays does all that it says
+			}
 			cfg := DefaultConfig()
 			if err := config.Load(config.Source{Files: []string{file}}, &cfg); err != nil {
 				t.Errorf("%s: %v", page, err)

@@ -49,8 +49,11 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 		t.Fatal(err)
 	}
 	topology := schemas.Topology{Version: 1, Resources: []schemas.Resource{
-		{ID: "dc", Kind: schemas.KindSite}, {ID: "r0", Kind: schemas.KindRack, Parent: "dc"}, {ID: "pdu-a", Kind: schemas.KindPDU, Parent: "r0"},
-		{ID: "r1", Kind: schemas.KindRack, Parent: "dc"}, {ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1"},
+		{ID: "dc", Kind: schemas.KindSite},
+		{ID: "r0", Kind: schemas.KindRack, Parent: "dc"},
+		{ID: "pdu-a", Kind: schemas.KindPDU, Parent: "r0"},
+		{ID: "r1", Kind: schemas.KindRack, Parent: "dc"},
+		{ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1"},
 	}}
 	for s := range 8 {
 		server := fmt.Sprint("s", s)

@@ -42,7 +42,7 @@ func TestAWrongClockIsToldInOneSentence(t *testing.T) {
 		steps  []step // 5 s apart
 	}{
 		{"right", noon, []step{{noon, "", false}, {noon.Add(5 * time.Second), "", false}, {noon.Add(11 * time.Second), "", false}}},
-		{"never set", time.Time{}, []step{{time.Unix(100, 0), "says 1970-01-01", true}, {time.Unix(105, 0), "", true}, {noon, "ahead", false}}},
+		{"never set", time.Time{}, []step{{time.Unix(100, 0), "shows 1970-01-01", true}, {time.Unix(105, 0), "", true}, {noon, "ahead", false}}},
 		{"behind what was stored", noon.Add(time.Hour), []step{
 			{noon, "1h0m0s behind", true}, {noon.Add(5 * time.Second), "", true}, {noon.Add(time.Hour), "ahead", false},
 		}},

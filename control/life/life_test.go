@@ -173,7 +173,8 @@ func TestNumbersComeWithTheirSeries(t *testing.T) {
 		Samples: &auspexv1.SampleColumns{
 			Symbols: []string{"", "DCGM_EXP_XID_ERRORS_COUNT", "gpu", "gpu1", "auspex_gpu_power_watts", "sensor", "a", "b"},
 			Series: []*auspexv1.Series{
-				{Metric: 1, PartKind: 2, Part: 3}, {Metric: 4, PartKind: 2, Part: 3, Labels: []uint32{5, 6}},
+				{Metric: 1, PartKind: 2, Part: 3},
+				{Metric: 4, PartKind: 2, Part: 3, Labels: []uint32{5, 6}},
 				{Metric: 4, PartKind: 2, Part: 3, Labels: []uint32{5, 7}},
 			},
 			Ref: []uint32{0, 1, 2}, Delta: []int64{0, 0, 0}, Value: []float64{7, 100, 200},

@@ -29,8 +29,9 @@ const (
 	MaxShift = 6.0
 	// Priors stay within these log-odds: one in 160,000 and even.
 	minPrior, maxPrior = -12.0, 0.0
-	// Learned probabilities stay within these, unless the record itself is beyond.
-	Seldom, Often = 0.02, 0.98
+	// Seldom and Often bound learned probabilities, unless the record itself is beyond.
+	Seldom = 0.02
+	Often  = 0.98 // see Seldom
 	// MaxLag is by which factor a mean lag may differ from the record's.
 	MaxLag = 4.0
 	// Unjudged is the part of a judged case that one which nobody has judged counts for,

@@ -108,7 +108,7 @@ func TestTheGraphOfRecordedAlarmsIsFound(t *testing.T) {
 			for i, r := range alarms {
 				if rng.Float64() >= c.lost {
 					s.Add(&schemas.Event{
-						ID: fmt.Sprint(i), Type: fmt.Sprint("alarm.", r[1]), Resource: fmt.Sprint("d", r[2]),
+						ID: strconv.Itoa(i), Type: fmt.Sprint("alarm.", r[1]), Resource: fmt.Sprint("d", r[2]),
 						Severity: schemas.SeverityWarning, Observed: origin.Add(time.Duration(r[0]) * time.Second),
 					})
 				}

@@ -347,8 +347,8 @@ func TestValidateNamesTheKey(t *testing.T) {
 		"bearer_token_file": {Resend: time.Minute, Alertmanagers: []Target{{
 			URL: "http://x", Username: "u", PasswordFile: "p", BearerTokenFile: "b",
 		}}},
-		"tls: cert_file and key_file":    {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", TLS: trust.TLS{CertFile: "c"}}}},
-		"credentials belong in username": {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://u:p@x"}}},
+		"tls: set both cert_file and key_file": {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://x", TLS: trust.TLS{CertFile: "c"}}}},
+		"credentials belong in username":       {Resend: time.Minute, Alertmanagers: []Target{{URL: "http://u:p@x"}}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %q", err, want)

@@ -398,7 +398,7 @@ func (w *world) unitFails(k *Case, unit int, rise float64) int {
 		})
 	}
 	end := k.lasts
-	reach := func(dev int, limit float64, do, undo func()) {
+	reach := func(limit float64, do, undo func()) {
 		local := rise * w.span(0.75, 1.15)
 		if local <= limit {
 			return
@@ -416,7 +416,7 @@ func (w *world) unitFails(k *Case, unit int, rise float64) int {
 	for _, d := range served {
 		if w.parts[d].kind == schemas.KindSwitch {
 			if !liquid {
-				reach(d, w.span(11, 14), func() {
+				reach(w.span(11, 14), func() {
 					if w.sees("switch hot", 0.5) {
 						w.raise(c, schemas.SourceGNMI, d, schemas.EventTempHigh, "inlet", schemas.SeverityWarning)
 					}
@@ -425,7 +425,7 @@ func (w *world) unitFails(k *Case, unit int, rise float64) int {
 			continue
 		}
 		if !liquid {
-			reach(d, w.span(6.5, 9), func() {
+			reach(w.span(6.5, 9), func() {
 				if w.sees("inlet ipmi", 0.85) {
 					w.raise(c, schemas.SourceIPMI, d, schemas.EventTempInletHigh, "Inlet Temp", schemas.SeverityWarning)
 				}
@@ -438,12 +438,12 @@ func (w *world) unitFails(k *Case, unit int, rise float64) int {
 			if !w.p(0.5) {
 				continue
 			}
-			reach(d, w.span(11, 18), func() { w.hot(c, d, g) }, func() {
+			reach(w.span(11, 18), func() { w.hot(c, d, g) }, func() {
 				w.clear(g, schemas.EventGPUThermal)
 				w.clear(g, schemas.EventGPUClocksThrottled)
 			})
 		}
-		reach(d, w.span(21, 27), func() {
+		reach(w.span(21, 27), func() {
 			if !w.running(d) {
 				return
 			}

@@ -2,6 +2,7 @@ package stormgen
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"auspex/schemas"
@@ -35,7 +36,7 @@ func (w *world) crowd() {
 	}
 }
 
-func (w *world) launch(servers []int) *job {
+func (w *world) launch(servers []int) {
 	w.next++
 	j := &job{
 		id: fmt.Sprintf("job-%d", 1000+w.next), servers: append([]int(nil), servers...), start: w.now,
@@ -45,7 +46,6 @@ func (w *world) launch(servers []int) *job {
 	for _, s := range servers {
 		w.on[s] = j
 	}
-	return j
 }
 
 // hurt lets the job on a server feel that something there is broken: "down" the
@@ -146,12 +146,7 @@ func (w *world) fail(c int, j *job, bad int, how string) {
 }
 
 func has(list []int, x int) bool {
-	for _, y := range list {
-		if x == y {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(list, x)
 }
 
 // busy returns a server with a job of at least n servers, or any server.

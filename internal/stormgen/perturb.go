@@ -41,7 +41,7 @@ func ParsePerturb(list string) (p Perturb, err error) {
 		"lost": {Lost: Everything.Lost}, "twice": {Twice: Everything.Twice}, "late": {Late: Everything.Late},
 		"clocks": {Clocks: Everything.Clocks}, "links": {Links: Everything.Links}, "blind": {Blind: true}, "all": Everything, "none": {},
 	}
-	for _, name := range strings.Split(list, ",") {
+	for name := range strings.SplitSeq(list, ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
 		}

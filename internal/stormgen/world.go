@@ -33,10 +33,8 @@ type state struct {
 	dark    bool
 	down    bool // the operating system does not run
 	gen     int  // of its boots
-	booting bool
 	expects bool // its next boot is clean
 	worn    bool // fails when it has to carry more
-	hot     int  // reasons to be hot
 	ways    [4]contact
 	poll    float64 // phase of the collector that reads it, seconds
 	skew    float64 // of its clock
@@ -106,7 +104,6 @@ type hyper struct {
 type condition struct {
 	part int
 	typ  string
-	code string
 }
 
 type raised struct {
@@ -577,8 +574,6 @@ func (w *world) reachBMC(server int) bool {
 }
 
 // reachSwitch tells whether a switch's own reports arrive.
-func (w *world) reachSwitch(sw int) bool { return w.running(sw) }
-
 // look checks what collectors can reach of a device.
 func (w *world) look(c, dev int) {
 	switch w.parts[dev].kind {

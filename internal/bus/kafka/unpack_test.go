@@ -84,8 +84,10 @@ func hostile(t *testing.T, topic string) (addr string) {
 		switch msg.(type) {
 		case *apiversions.Request:
 			return &apiversions.Response{ApiKeys: []apiversions.ApiKeyResponse{
-				{ApiKey: int16(protocol.ApiVersions), MaxVersion: 2}, {ApiKey: int16(protocol.Metadata), MinVersion: 1, MaxVersion: 6},
-				{ApiKey: int16(protocol.ListOffsets), MinVersion: 1, MaxVersion: 5}, {ApiKey: int16(protocol.Fetch), MinVersion: 4, MaxVersion: 11},
+				{ApiKey: int16(protocol.ApiVersions), MaxVersion: 2},
+				{ApiKey: int16(protocol.Metadata), MinVersion: 1, MaxVersion: 6},
+				{ApiKey: int16(protocol.ListOffsets), MinVersion: 1, MaxVersion: 5},
+				{ApiKey: int16(protocol.Fetch), MinVersion: 4, MaxVersion: 11},
 			}}
 		case *metadata.Request:
 			return &metadata.Response{

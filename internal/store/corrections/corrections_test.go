@@ -2,6 +2,7 @@ package corrections_test
 
 import (
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestPagesHoldEveryVerdictThatStandsOnce(t *testing.T) {
 		want[id] = true
 		for rev := range 1 + k%3 {
 			if _, err := s.Put(t.Context(), schemas.Correction{
-				Incident: id, Author: "a", Verdict: schemas.VerdictNoIncident, Note: fmt.Sprint(rev), Time: base.Add(time.Duration(k/5) * time.Second),
+				Incident: id, Author: "a", Verdict: schemas.VerdictNoIncident, Note: strconv.Itoa(rev), Time: base.Add(time.Duration(k/5) * time.Second),
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -145,7 +145,7 @@ func TestAMistakeIsNamedWithFileLineAndKey(t *testing.T) {
 		{"prior: -5", "sentences: [{id: a, when: leak.parts >, en: x, zh: x}]", "x.yaml:5: sentences[0].when: the condition ends too early"},
 		{"prior: -5", "sentences: [{id: a, of: leek, en: x, zh: x}]", `sentences[0].of: no sign "leek"`},
 		{"prior: -5", "sentences: [nothing]", `x.yaml:5: sentences[0]: no shared sentence "nothing"`},
-		{"prior: -5", "sentences: [{id: a, en: x, zh: x, whn: y}]", `sentences[0].whn: unknown key; did you mean "when"?`},
+		{"prior: -5", "sentences: [{id: a, en: x, zh: x, whenn: y}]", `sentences[0].whenn: unknown key; did you mean "when"?`},
 		{"prior: -5", "effects: [{effect: server_dwn}]", `effects[0].effect: no effect "server_dwn"; did you mean "server_down"?`},
 		{"cooling.coolant_leak", "power.feed_loss", "x.yaml:1: fault: fault power.feed_loss is already in records/power.feed_loss.yaml"},
 		{"prior: -5", "replaces: true", "there is no fault cooling.coolant_leak that it could replace"},
