@@ -45,6 +45,9 @@ func judgeStorm(st *stormgen.Storm) *score.Sum {
 // The bounds are a little under what is reached. The storms are drawn from how
 // machines fail, each with probabilities and delays of its own.
 func TestDrawnStorms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, c := range []struct {
 		profile     stormgen.Profile
 		top1, b3    float64
@@ -78,6 +81,9 @@ func TestDrawnStorms(t *testing.T) {
 // Each class of mistake that was once seen, on every shape; the share of faults
 // whose root is found.
 func TestClassesOfMistakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, c := range stormgen.Classes() {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()

@@ -345,6 +345,9 @@ func TestWeakSignsThatRepeat(t *testing.T) {
 
 // What a part's silent equals are, and how many, says nothing about it.
 func TestSilentSiblingsDoNotMatter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	type played struct {
 		name string
 		play func(w *site, s *scene)

@@ -150,6 +150,9 @@ func storm(t *testing.T, name string) *lived {
 }
 
 func TestThePastOfAStormIsReplayedAndJudged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, name := range []string{"storm-1", "dirty-1", "job-2"} {
 		l := storm(t, name)
 		p := l.past()
@@ -193,6 +196,9 @@ func TestTheOrderOfWhatIsLearnedFromMakesNoDifference(t *testing.T) {
 }
 
 func TestAWithdrawnVerdictLeavesNoTrace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	l := storm(t, "storm-1")
 	clean := &lived{topology: l.topology, events: l.events, incidents: l.incidents, corrections: l.corrections[1:]}
 	want := clean.learn(t)
@@ -369,6 +375,9 @@ func FuzzParse(f *testing.F) {
 // What one half of the recorded storms teaches does no harm in the other half, whose
 // sites are others.
 func TestWhatOneHalfTeachesDoesNoHarmInTheOther(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	m := propagation.Default()
 	shapes := []string{"dirty", "overlap"}
 	if os.Getenv("AUSPEX_ALL_STORMS") != "" { // two minutes

@@ -76,6 +76,9 @@ var origin = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 // A recorded network: nothing in the method was fitted to its graph. What is lost, and
 // what the inventory does not know, costs some edges and makes few false ones.
 func TestTheGraphOfRecordedAlarmsIsFound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	alarms, links := numbers(t, "alarm"), numbers(t, "topology")
 	truth := map[pair]bool{}
 	for _, r := range numbers(t, "true_graph") {
