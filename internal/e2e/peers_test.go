@@ -195,14 +195,16 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 	kmsg := write(t, dir, "kmsg", "6,1,1000,-;Linux version 6.1.0\n")
 	// What dcgm-exporter says: GPU 3 is missing once it is lost.
 	var lost atomic.Bool
+	var scrapes atomic.Int64
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "# TYPE DCGM_FI_DEV_GPU_TEMP gauge")
+		warmer := int(scrapes.Add(1) % 2) // what works is never read alike for long
 		for g := range 8 {
 			if g != 3 || !lost.Load() {
 				fmt.Fprintf(
 					w,
 					"DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\",UUID=\"GPU-%d\",pci_bus_id=\"00000000:%02x:00.0\",device=\"nvidia%d\",modelName=\"H100\",Hostname=\"gpu1\"} %d\n",
-					g, g, 0x10+g, g, 40+g,
+					g, g, 0x10+g, g, 40+g+warmer,
 				)
 			}
 		}

@@ -56,7 +56,7 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		"the feed": regexp.MustCompile(`Feed [AB] of rack \S+ lost power; 8 servers hang on it`),
 		"the GPU":  regexp.MustCompile(`GPU \d of \S+ fell off the bus`),
 		"the job":  regexp.MustCompile(`\S+ crashed on \d+ servers; no hardware is at fault`),
-		"the fan":  regexp.MustCompile(`\S+/fan\d\s+Fan wears out`),
+		"the fan":  regexp.MustCompile(`\S+/fan\d\s+Fan failure`),
 	}
 	p.await("the four sentences", func() error {
 		text, err := eval(`document.querySelector('main').innerText`)
