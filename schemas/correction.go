@@ -41,6 +41,7 @@ const FaultUnknown = "unknown"
 
 // FaultKinds is a fault that can be blamed, and the kinds of resources that may have it.
 type FaultKinds struct {
-	Fault string   `json:"fault"` // formats, section 3
-	Kinds []string `json:"kinds"` // "workload" is a job
+	Fault string            `json:"fault"`           // formats, section 3
+	Title map[string]string `json:"title,omitempty"` // by language
+	Kinds []string          `json:"kinds"`           // "workload" is a job
 }

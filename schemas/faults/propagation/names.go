@@ -40,7 +40,7 @@ func (m *Model) Blamable() []schemas.FaultKinds {
 		if !ok {
 			k = len(out)
 			at[f.Name] = k
-			out = append(out, schemas.FaultKinds{Fault: f.Name})
+			out = append(out, schemas.FaultKinds{Fault: f.Name, Title: m.Title(f.Name)})
 		}
 		for _, kind := range f.Kinds {
 			if !slices.Contains(out[k].Kinds, kind) {

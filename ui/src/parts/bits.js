@@ -1,6 +1,7 @@
 // Small things that several pages use.
 import { cls, html } from '../lib/html.js';
-import { firstSentence, fmt, inWords, textOf, t } from '../lib/i18n.js';
+import { firstSentence, fmt, inWords, name, textOf, t } from '../lib/i18n.js';
+import { useApi } from '../lib/api.js';
 import { href } from '../lib/router.js';
 
 /** A resource as a link to its server or switch. */
@@ -57,6 +58,12 @@ export function copy(text, done) {
 
 /** What a cause is called. */
 export const titleOf = (cause) => inWords(cause.title, cause.fault);
+
+/** What faults are called, by the records that the server has. */
+export function useFaultTitle() {
+  const items = useApi('faults').data?.items;
+  return (fault) => inWords(items?.find((f) => f.fault === fault)?.title, name('fault', fault));
+}
 
 /** What happened, in one sentence. */
 export const summaryOf = (incident) => (incident ? textOf(incident.summary, firstSentence(incident.explanation)) || incident.root_cause.resource : '');

@@ -1,9 +1,9 @@
 // What a person says about the cause of an incident: right, another, or none; it may be changed.
 import { html, useEffect, useModal, useState } from '../lib/html.js';
 import { ask, post, useApi } from '../lib/api.js';
-import { fmt, name, t } from '../lib/i18n.js';
+import { fmt, inWords, t } from '../lib/i18n.js';
 import { useKeys } from '../lib/keys.js';
-import { Res, Segments } from './bits.js';
+import { Res, Segments, titleOf, useFaultTitle } from './bits.js';
 import { useMay } from './ladder.js';
 import { Panel } from './panel.js';
 import { Shape } from './status.js';
@@ -50,12 +50,12 @@ function Form({ incident, verdict: first, onClose }) {
   const listed = [...new Set([...incident.alternatives.map((a) => a.resource), ...names])];
   return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="correct-title"><form onSubmit=${send}>
     <h2 id="correct-title">${t('cor.ask')}</h2>
-    <p class="text-2">${t('cor.said', { resource: incident.root_cause.resource, fault: name('fault', incident.root_cause.fault), p: fmt.prob(incident.root_cause.confidence) })}</p>
+    <p class="text-2">${t('cor.said', { resource: incident.root_cause.resource, fault: titleOf(incident.root_cause), p: fmt.prob(incident.root_cause.confidence) })}</p>
     <div class="form">
       <${Segments} label=${t('cor.verdict')} value=${verdict} options=${options.map((v) => [v, t(`cor.${v}`)])} onChange=${setVerdict} />
       ${verdict === 'cause' && html`
         <label for="cor-resource">${t('cor.resource')}</label><input id="cor-resource" class="field mono" list="cor-names" required maxlength="300" spellcheck="false" autocomplete="off" value=${resource} onInput=${(e) => setResource(e.target.value)} /><datalist id="cor-names">${listed.map((n) => html`<option value=${n}></option>`)}</datalist>
-        <label for="cor-fault">${t('cor.fault')}</label><select id="cor-fault" class="field" required value=${fault} onChange=${(e) => setFault(e.target.value)}><option value="" disabled>${t('cor.choose')}</option>${faults.map((f) => html`<option value=${f.fault} selected=${f.fault === fault}>${name('fault', f.fault)}</option>`)}<option value="unknown" selected=${fault === 'unknown'}>${t('cor.other')}</option></select>`}
+        <label for="cor-fault">${t('cor.fault')}</label><select id="cor-fault" class="field" required value=${fault} onChange=${(e) => setFault(e.target.value)}><option value="" disabled>${t('cor.choose')}</option>${faults.map((f) => html`<option value=${f.fault} selected=${f.fault === fault}>${inWords(f.title, f.fault)}</option>`)}<option value="unknown" selected=${fault === 'unknown'}>${t('cor.other')}</option></select>`}
       <label for="cor-note">${t('cor.note')}</label><textarea id="cor-note" class="field" rows="3" maxlength="2000" value=${note} onInput=${(e) => setNote(e.target.value)}></textarea>
     </div>
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
@@ -68,6 +68,7 @@ export function Verdict({ incident }) {
   const [asking, setAsking] = useState(null);
   const [error, setError] = useState(null);
   const denied = useMay('correct');
+  const titled = useFaultTitle();
   const c = incident.correction?.verdict ? incident.correction : null;
   if (incident.merged_into) return null;
   const send = (verdict) => post(`incidents/${encodeURIComponent(incident.id)}/corrections`, { verdict }).then(() => setError(null), setError);
@@ -75,7 +76,7 @@ export function Verdict({ incident }) {
   const button = (text, run, primary) => html`<button class=${primary ? 'btn primary' : 'btn'} disabled=${off} title=${denied ?? undefined} onClick=${run}>${text}</button>`;
   return html`<${Panel} title=${t('cor.title')} id="verdict">
     ${c ? html`<p class="verdict"><${Shape} kind=${SHAPES[c.verdict][0]} token=${SHAPES[c.verdict][1]} size=${13} /> <b>${t(`cor.is.${c.verdict}`)}</b></p>
-      ${c.verdict === 'cause' && html`<p><${Res} id=${c.resource} /> <span class="dim">${c.fault === 'unknown' ? t('cor.other') : name('fault', c.fault)}</span></p>`}
+      ${c.verdict === 'cause' && html`<p><${Res} id=${c.resource} /> <span class="dim">${c.fault === 'unknown' ? t('cor.other') : titled(c.fault)}</span></p>`}
       ${c.note && html`<p class="text-2 cor-note">${c.note}</p>`}
       <p class="dim">${t('cor.by', { who: c.author, when: fmt.stamp(Date.parse(c.time)) })}</p>` : html`<p class="text-2">${t('cor.none')}</p>`}
     <div class="decide">

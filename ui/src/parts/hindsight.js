@@ -1,7 +1,8 @@
 // How right the causes were, by what people said about them.
 import { cls, html } from '../lib/html.js';
 import { useApi } from '../lib/api.js';
-import { fmt, name, t } from '../lib/i18n.js';
+import { fmt, t } from '../lib/i18n.js';
+import { useFaultTitle } from './bits.js';
 import { Await, Panel } from './panel.js';
 
 const SIZE = 200;
@@ -27,6 +28,7 @@ const seconds = (v) => (v == null ? '–' : v < 1 ? t('his.at_once') : fmt.dur(v
 
 export function Hindsight() {
   const answer = useApi('incidents/record');
+  const titled = useFaultTitle();
   return html`<${Panel} title=${t('his.title')} id="hindsight" aside=${answer.data && html`<span class="dim">${t('his.judged', { judged: answer.data.judged, closed: answer.data.closed })}</span>`}><${Await} of=${answer}>${(r) => {
     if (r.judged === 0) return html`<p class="lead">${t('his.none')}</p><p class="dim">${t('his.none_hint')}</p>`;
     const figures = [[fmt.pct(r.right / r.judged), 'his.rate', t('his.rate_tip', r)], [seconds(r.seconds_p50), 'his.p50'], [seconds(r.seconds_p95), 'his.p95'], [r.calibration_error == null ? '–' : fmt.fixed(r.calibration_error, 2), 'his.error', t('his.error_tip')], [fmt.num(r.no_incident), 'his.no_incident']];
@@ -34,7 +36,7 @@ export function Hindsight() {
     <div class=${cls('hindsight', !r.enough && 'few')}>
       <dl class="big">${figures.map(([value, label, tip]) => html`<div title=${tip}><dd class="num">${value}</dd><dt>${t(label)}</dt></div>`)}</dl>
       <figure><figcaption>${t('his.curve')}</figcaption><${Curve} bins=${r.bins} /></figure>
-      <div class="scroll"><table class="table tight"><thead><tr><th>${t('his.fault')}</th><th class="r">${t('his.right')}</th><th class="r">${t('his.p50')}</th></tr></thead><tbody>${r.faults.map((f) => html`<tr><td>${f.fault === '' ? t('cor.no_incident') : f.fault === 'unknown' ? t('cor.other') : name('fault', f.fault)}</td><td class="r num">${t('pre.said_of', { hits: f.right, ended: f.n })}</td><td class="r num">${seconds(f.seconds_p50)}</td></tr>`)}</tbody></table></div>
+      <div class="scroll"><table class="table tight"><thead><tr><th>${t('his.fault')}</th><th class="r">${t('his.right')}</th><th class="r">${t('his.p50')}</th></tr></thead><tbody>${r.faults.map((f) => html`<tr><td>${f.fault === '' ? t('cor.no_incident') : f.fault === 'unknown' ? t('cor.other') : titled(f.fault)}</td><td class="r num">${t('pre.said_of', { hits: f.right, ended: f.n })}</td><td class="r num">${seconds(f.seconds_p50)}</td></tr>`)}</tbody></table></div>
     </div>
     <p class="dim">${r.parameters > 0 ? t('his.learned', { version: r.parameters }) : t('his.unlearned')}</p>`;
   }}<//><//>`;
