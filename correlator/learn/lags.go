@@ -38,13 +38,6 @@ type Found struct {
 	Relations []float64
 }
 
-// Prior is what is known of the edges before; its zero value is nothing.
-type Prior struct {
-	Lag      float64                        // mean, in seconds, from which the search starts; 0 is a minute
-	Known    func(cause, effect int32) bool // is never taken away
-	Excluded func(cause, effect int32) bool // is never proposed
-}
-
 // scales are the mean lags that an edge may have, in seconds: four apart, so that no
 // true one is further than a factor of two from one of them, from the rounds of a
 // collector to what heats up slowly.
@@ -72,11 +65,11 @@ const (
 // taken away that is no longer worth that. The weights w are learnt from what has been
 // explained. Events that come at the same instant say nothing about which was
 // first. Events need not be sorted. Only the end of ctx is an error.
-func Edges(ctx context.Context, events []Occurrence, kinds int, places Places, prior Prior) (Found, error) {
+func Edges(ctx context.Context, events []Occurrence, kinds int, places Places) (Found, error) {
 	if len(events) == 0 {
 		return Found{}, nil
 	}
-	l := &learner{events: slices.Clone(events), kinds: kinds, places: places, relations: 1, prior: prior}
+	l := &learner{events: slices.Clone(events), kinds: kinds, places: places, relations: 1}
 	slices.SortStableFunc(l.events, func(a, b Occurrence) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Place, b.Place))
 	})
@@ -121,7 +114,6 @@ type learner struct {
 	area      float64 // seconds times places
 	places    Places
 	relations int
-	prior     Prior
 	over      []float64   // w
 	of        [][]int     // events of a kind
 	pasts     [][]past    // by event
@@ -205,7 +197,7 @@ type pull struct {
 func (l *learner) pulls(v int32) [][]*pull {
 	all := make([][]*pull, l.kinds)
 	for u := range int32(l.kinds) {
-		if len(l.of[u]) > 0 && (l.prior.Excluded == nil || !l.prior.Excluded(u, v)) {
+		if len(l.of[u]) > 0 {
 			all[u] = make([]*pull, len(scales))
 			for m := range all[u] {
 				all[u][m] = &pull{}
@@ -272,13 +264,12 @@ func (l *learner) grow(v int32) *fit {
 	}
 	cost := math.Log(float64(f.n))/2 + math.Log(float64(l.kinds*len(scales)))
 	all := l.pulls(v)
-	known := func(u int32) bool { return l.prior.Known != nil && l.prior.Known(u, v) }
 	l.maximise(f)
-	add := func(want func(u int32) bool, gain float64) bool {
-		best := cause{}
+	add := func() bool {
+		best, gain := cause{}, cost
 		rates := f.rates()
 		for u, pulls := range all {
-			if pulls == nil || !want(int32(u)) {
+			if pulls == nil {
 				continue
 			}
 			for m, p := range pulls {
@@ -296,9 +287,7 @@ func (l *learner) grow(v int32) *fit {
 		l.maximise(f)
 		return true
 	}
-	for add(known, 0) {
-	}
-	for add(func(int32) bool { return true }, cost) {
+	for add() {
 	}
 	for {
 		worst := -1
@@ -306,7 +295,7 @@ func (l *learner) grow(v int32) *fit {
 			less := f.without(i)
 			l.maximise(less)
 			f.causes[i].gain = f.like - less.like
-			if g := f.causes[i].gain; g < cost && !known(f.causes[i].kind) && (worst < 0 || g < f.causes[worst].gain) {
+			if g := f.causes[i].gain; g < cost && (worst < 0 || g < f.causes[worst].gain) {
 				worst = i
 			}
 		}

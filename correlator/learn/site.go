@@ -175,7 +175,7 @@ func (s *Site) Events() int { return len(s.events) }
 // Propose returns the edges between the kinds of events that the site has seen, the
 // surest first. Only the end of ctx is an error.
 func (s *Site) Propose(ctx context.Context) ([]Proposal, error) {
-	found, err := Edges(ctx, s.events, len(s.names), s.places, Prior{})
+	found, err := Edges(ctx, s.events, len(s.names), s.places)
 	if err != nil {
 		return nil, err
 	}
