@@ -245,6 +245,30 @@ func TestWhatIsNotInTheInventoryHasAPlaceOfItsOwn(t *testing.T) {
 	}
 }
 
+// However many of its effects came: one storm is one occasion.
+func TestWhatWasSeenOnceIsNotProposed(t *testing.T) {
+	for times, want := range map[int]int{1: 0, 2: 0, 3: 1} {
+		s := NewSite(fabric(6, 8))
+		for n := range times {
+			for k := range 40 {
+				at := origin.Add(time.Duration(n)*24*time.Hour + time.Duration(20*k)*time.Second)
+				host := fmt.Sprintf("s%d.%d", k%6, k%8)
+				s.Add(&schemas.Event{Type: "x", Resource: host, Severity: schemas.SeverityError, Time: at})
+				s.Add(&schemas.Event{Type: "y", Resource: host, Severity: schemas.SeverityError, Time: at.Add(3 * time.Second)})
+			}
+		}
+		got := 0
+		for _, p := range propose(t, s) {
+			if p.Cause == "x" && p.Effect == "y" {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%d storms: %d proposals, want %d", times, got, want)
+		}
+	}
+}
+
 func TestNothingSeenNothingProposed(t *testing.T) {
 	if found := propose(t, NewSite(&schemas.Topology{})); len(found) != 0 {
 		t.Errorf("got %+v", found)
