@@ -1,0 +1,121 @@
+package rootcause
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"auspex/correlator/rootcause/servicegen"
+)
+
+// tally counts rankings.
+type tally struct{ n, top1, top3, brier, ref1, ref3, sure float64 }
+
+func (t *tally) add(v *Verdict, ref []string, right string) {
+	place := slices.IndexFunc(v.Causes, func(c Cause) bool { return c.Node == right })
+	t.n++
+	hit := 0.0
+	if place == 0 {
+		t.top1++
+		hit = 1
+	}
+	if place < 3 {
+		t.top3++
+	}
+	t.brier += math.Pow(v.Causes[0].Probability-hit, 2)
+	t.sure += v.Causes[0].Probability
+	if k := slices.Index(ref, right); k == 0 {
+		t.ref1++
+		t.ref3++
+	} else if k > 0 && k < 3 {
+		t.ref3++
+	}
+}
+
+func (t *tally) String() string {
+	return fmt.Sprintf("%4.0f issues: top-1 %.2f top-3 %.2f (said %.2f, Brier %.3f); traversal %.2f %.2f",
+		t.n, t.top1/t.n, t.top3/t.n, t.sure/t.n, t.brier/t.n, t.ref1/t.n, t.ref3/t.n)
+}
+
+// judge ranks an issue of a folder, and by the reference.
+func judge(t *testing.T, s *Site, dir string) (*Verdict, []string, string, string) {
+	t.Helper()
+	r := &Reading{}
+	table, err := r.Table(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile(filepath.Join(dir, "target.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in struct {
+		Target Target
+		Root   struct{ Node string } `json:"root_cause"`
+	}
+	if err := json.Unmarshal(doc, &in); err != nil {
+		t.Fatal(err)
+	}
+	v, err := s.Rank(table, in.Target)
+	if err != nil {
+		t.Fatalf("%s: %v", dir, err)
+	}
+	return v, traversal(s, table, in.Target), in.Root.Node, in.Target.Metric
+}
+
+func drawn(t *testing.T, seed uint64, issues int, fault string) (string, *Site, []servicegen.Truth) {
+	t.Helper()
+	dir := t.TempDir()
+	truths, err := servicegen.Write(dir, servicegen.Options{Seed: seed, Issues: issues, Fault: fault})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Reading{}
+	g, err := r.Graph(t.Context(), filepath.Join(dir, "graph.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	normal, err := r.Table(t.Context(), filepath.Join(dir, "noissue"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSite(g, normal, DefaultRoles())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, s, truths
+}
+
+func TestDrawnSites(t *testing.T) {
+	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
+	by := map[string]*tally{}
+	for _, seed := range seeds {
+		dir, s, truths := drawn(t, seed, 16, "")
+		for _, truth := range truths {
+			v, ref, right, metric := judge(t, s, filepath.Join(dir, truth.Folder))
+			for _, key := range []string{"all", "fault " + truth.Fault, "metric " + metric} {
+				if by[key] == nil {
+					by[key] = &tally{}
+				}
+				by[key].add(v, ref, right)
+			}
+			if os.Getenv("RC_SHOW") != "" && v.Causes[0].Node != right {
+				var b strings.Builder
+				for _, c := range v.Causes[:3] {
+					fmt.Fprintf(&b, " %s %.2f/%.2f", c.Node, c.Probability, c.Share)
+				}
+				t.Logf("seed %d %s %s want %s:%s against %s chance %.4f unknown %.2f path %v", seed, truth.Folder, truth.Fault, right, b.String(), v.Against, v.Chance, v.Unknown, v.Causes[slices.IndexFunc(v.Causes, func(c Cause) bool { return c.Node == right })].Share)
+			}
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(by), cmp.Compare) {
+		t.Logf("%-20s %s", key, by[key])
+	}
+}
