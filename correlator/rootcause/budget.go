@@ -110,17 +110,19 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 	cross := map[place]float64{}
 	var none, total float64 = 1, 0
 	for _, j := range callees {
-		c := &is.nodes[j]
-		if _, ok := down[place{j, at.kind}]; ok || c.fresh {
+		if _, ok := down[place{j, at.kind}]; ok || is.nodes[j].fresh {
 			continue
 		}
 		best, k := 0.0, slow
 		for o := range kinds {
-			if q := real(c.chance[o], prior); (o != at.kind || !o.additive()) && q > best {
+			if o == at.kind && o.additive() {
+				continue
+			}
+			if q := real(is.nodes[j].chance[o], prior) * is.reach(at, j, o, callees); q > best {
 				best, k = q, o
 			}
 		}
-		if best *= otherTrouble; best > 0 {
+		if best > 0 {
 			cross[place{j, k}] = best
 			none *= 1 - best
 			total += best
@@ -144,8 +146,60 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 }
 
 // otherTrouble is the probability that trouble of another kind at a callee is behind
-// that of its caller.
-const otherTrouble = 0.5
+// that of its caller where it is large enough, and deaf the one for a callee that has
+// fallen silent.
+const otherTrouble, deaf = 0.5, 0.9
+
+// reach is the probability that trouble of another kind at a callee makes what is seen
+// at its caller: as far as there is enough of it.
+func (is *issue) reach(at place, j int, k kind, callees []int) float64 {
+	nd, c := &is.nodes[at.node], &is.nodes[j]
+	calls := is.calls(nd)
+	switch k {
+	case slow:
+		// Who times out has waited at least as long as it usually takes.
+		if usual := is.shape.level(nd.now.values[slow], nd.now.requests, 0, usual(nd.then.values[slow], nd.then.requests)); usual > 0 {
+			return otherTrouble * min(1, c.excess[slow]/(usual*calls))
+		}
+	case failing:
+		return otherTrouble * min(1, c.excess[failing]/calls/leastShare)
+	case silent:
+		enough := calls
+		if at.kind == failing && nd.excess[failing] > 0 {
+			enough = nd.excess[failing]
+		}
+		p := deaf * min(1, c.lost/enough)
+		if c.mute {
+			return p
+		}
+		// Who fails early calls nobody any more. One silent callee among several is not that.
+		others, quiet := 0, 0
+		for _, o := range callees {
+			if o != j && is.nodes[o].then.requests != nil {
+				others++
+				if is.nodes[o].lost > 0 {
+					quiet++
+				}
+			}
+		}
+		if others == 0 {
+			return p * otherTrouble
+		}
+		return p * (1 - float64(quiet)/float64(others))
+	}
+	return otherTrouble
+}
+
+// leastShare is the share of calls whose failure a caller's latency shows.
+const leastShare = 0.01
+
+// calls is the number of calls a row, 1 where nobody counts them.
+func (is *issue) calls(nd *node) float64 {
+	if nd.now.requests == nil {
+		return 1
+	}
+	return max(1, is.shape.mean(nd.now.requests, nil, 0))
+}
 
 // own is the probability that what the callees do not account for is no chance.
 func (is *issue) own(at place, callees []int) float64 {
@@ -195,35 +249,45 @@ func (is *issue) callees(i int) []int {
 }
 
 // keep leaves excess at a node. As far as the node got more calls than usual, it is
-// theirs who call more, up to where nobody above does: that is the load from outside,
-// which stays with the first node that has work of its own.
+// theirs who began to call more.
 func (is *issue) keep(stays []float64, i int, m float64) {
 	nd := &is.nodes[i]
 	share := 0.0
-	if nd.surge > 0 && nd.growth > 1 {
+	if nd.growth > 1 {
 		share = nd.surge * (1 - 1/nd.growth)
 	}
-	callers := slices.DeleteFunc(slices.Clone(is.site.Graph.Callers[i]), func(j int) bool {
-		c := &is.nodes[j]
-		// One that nobody calls and that calls nobody else is only the name of who asks.
-		only := len(is.site.Graph.Callers[j]) == 0 && len(is.site.Graph.Callees[j]) == 1 && j != is.target
-		return only || c.surge == 0 || c.growth <= 1 || stays[j] < 0
-	})
-	if share*m < negligible || len(callers) == 0 {
+	stays[i] += m * (1 - share)
+	is.climb(stays, i, m*share, map[int]bool{})
+}
+
+// climb follows load up the graph to the nodes that nobody above calls more often. Who
+// is called by nobody and calls one node alone is only the name of those who ask from
+// outside: their load stays with the first node that has work of its own.
+func (is *issue) climb(stays []float64, i int, m float64, seen map[int]bool) {
+	if m < negligible {
 		stays[i] += m
 		return
 	}
-	stays[i] += m * (1 - share)
+	seen[i] = true
+	g := is.site.Graph
 	var sum float64
-	w := make([]float64, len(callers))
-	for k, j := range callers {
+	added := map[int]float64{}
+	for _, j := range g.Callers[i] {
 		c := &is.nodes[j]
-		w[k] = c.surge * (1 - 1/c.growth)
-		sum += w[k]
+		if outside := len(g.Callers[j]) == 0 && len(g.Callees[j]) == 1; !outside && !seen[j] && c.surge*c.added > 0 {
+			added[j] = c.surge * c.added
+			sum += added[j]
+		}
 	}
-	for k, j := range callers {
-		stays[j] += m * share * w[k] / sum
+	if sum == 0 {
+		stays[i] += m
 	}
+	for _, j := range g.Callers[i] {
+		if a := added[j]; a > 0 {
+			is.climb(stays, j, m*a/sum, seen)
+		}
+	}
+	delete(seen, i)
 }
 
 // path leads from the target to a node, as most of the excess came.

@@ -89,7 +89,10 @@ type node struct {
 	usual     [2][]float64 // excess in windows of normal operation, by offset
 	moved     []Movement
 	surge     float64 // probability that the rise of its requests is no chance
+	added     float64 // calls a row that come in addition
 	growth    float64 // requests in the anomalous rows over those before
+	lost      float64 // calls a row that no longer come
+	mute      bool    // it does not even report that none come
 }
 
 // Rank ranks the nodes of the site's graph for one window of readings.
@@ -146,10 +149,13 @@ func (is *issue) frame(t Target) (chance float64, err error) {
 				is.shape, chance = s, p
 			}
 		}
-		// A window that begins in the middle of the trouble has nothing to compare with.
-		if !math.IsNaN(level) && sign*(mean(values)-level) > 0 {
-			if s := weigh(values, 0, n, level, sign); s.other == nil {
-				if p := is.rarity(&s, values, before, level, sign); p < chance/2 {
+	}
+	if chance > remarkable && !math.IsNaN(level) {
+		// A window that lies wholly within the trouble has nothing to compare with.
+		for _, sign := range signs {
+			if sign*(mean(values)-level) > 0 {
+				s := weigh(values, 0, n, level, sign)
+				if p := is.rarity(&s, values, before, level, sign); p < chance {
 					is.shape, chance = s, p
 				}
 			}
@@ -172,6 +178,10 @@ func (is *issue) rarity(s *shape, values, before []float64, level, sign float64)
 	t := newTail(null, grain(before))
 	return t.p(sign * s.excess(values, nil, 0, level))
 }
+
+// remarkable is the chance below which the rows of a window differ enough to be held
+// against one another. They come first: usual levels may have changed since.
+const remarkable = 0.05
 
 // maxWindows bounds the windows of normal operation that are counted.
 const maxWindows = 2000
@@ -246,7 +256,8 @@ func (is *issue) measure(nd *node, k kind) {
 	nd.chance[k] = t.p(e)
 }
 
-// load measures whether more or fewer requests come.
+// load measures whether more or fewer requests come, as a ratio: a quiet hour knows
+// smaller differences than a busy one.
 func (is *issue) load(nd *node) {
 	now, then := nd.now.requests, nd.then.requests
 	if now == nil || then == nil {
@@ -254,26 +265,29 @@ func (is *issue) load(nd *node) {
 	}
 	nd.seen = true
 	level := usual(then, nil)
-	e := is.shape.excess(now, nil, 0, level)
+	change := func(requests []float64, off int) (ratio, before, during float64) {
+		before = is.shape.level(requests, nil, off, level)
+		if during = is.shape.mean(requests, nil, off); math.IsNaN(during) {
+			during = 0 // no longer reported
+		}
+		return math.Log((during + 0.5) / (before + 0.5)), before, during
+	}
 	var up, down []float64
 	for _, off := range is.offsets {
-		v := is.shape.excess(then, nil, off, level)
+		v, _, _ := change(then, off)
 		up, down = append(up, v), append(down, -v)
 	}
-	before := is.shape.level(now, nil, 0, level)
-	during := is.shape.mean(now, nil, 0)
-	if math.IsNaN(during) { // no longer reported
-		during, e = 0, -before
-	}
-	t := newTail(up, 1)
-	nd.surge = real(t.p(e), 0.5)
-	if before > 0 {
-		nd.growth = during / before
+	ratio, before, during := change(now, 0)
+	nd.mute = math.IsNaN(is.shape.mean(now, nil, 0))
+	if during > before {
+		t := newTail(up, 0)
+		nd.surge = real(t.p(ratio), 1/float64(len(is.nodes)+1))
+		nd.growth, nd.added = during/max(before, 0.5), during-before
 	}
 	// A node that still gets half of its calls is not silent: less comes from above.
 	if during < before/2 {
-		t = newTail(down, 1)
-		nd.chance[silent] = t.p(-e)
+		t := newTail(down, 0)
+		nd.chance[silent], nd.lost = t.p(-ratio), before-during
 	}
 }
 

@@ -172,7 +172,8 @@ func (s *Site) measure(hour float64, drift []float64, t trouble) row {
 		}
 		own := v.own*drift[i]*full*math.Exp(r.NormFloat64()*v.wander)*(1+v.spread*r.NormFloat64()/math.Sqrt(requests[i])) + t.slower[i]
 		latency[i] = max(own, v.own*drift[i]/4)
-		works := 1 - min(1, v.fails+t.fails[i])
+		// Failures are drawn where they happen: what a caller sees is what its callee had.
+		works := 1 - min(1, poisson(r, requests[i]*min(1, v.fails+t.fails[i]))/requests[i])
 		for _, c := range callsOf(i) {
 			e := edges[[2]int{i, c.to}]
 			seen, bad := latency[c.to]+t.path[[2]int{i, c.to}], fails[c.to]
@@ -195,7 +196,7 @@ func (s *Site) measure(hour float64, drift []float64, t trouble) row {
 		out.latency[i] = latency
 		out.median[i] = latency * 0.7 * math.Exp(r.NormFloat64()*0.02)
 		out.high[i] = latency * 2.5 * math.Exp(r.NormFloat64()*0.1)
-		out.availability[i] = 100 * (1 - math.Min(requests, poisson(r, requests*fails))/requests)
+		out.availability[i] = 100 * (1 - math.Round(requests*fails)/requests)
 	}
 	for i := range n {
 		v := &s.services[i]
