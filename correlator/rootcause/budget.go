@@ -165,8 +165,9 @@ func (is *issue) reach(at place, j int, k kind, callees []int) float64 {
 		return otherTrouble * min(1, c.excess[failing]/calls/leastShare)
 	case silent:
 		enough := calls
-		if at.kind == failing && nd.excess[failing] > 0 {
-			enough = nd.excess[failing]
+		// As many calls fail, or wait until they do, as were lost.
+		if e := nd.excess[failing]; e > 0 && (at.kind == failing || nd.chance[failing] < remarkable) {
+			enough = e
 		}
 		p := deaf * min(1, c.lost/enough)
 		if c.mute {
@@ -224,7 +225,7 @@ func (is *issue) own(at place, callees []int) float64 {
 		unit = 1
 	}
 	t := newTail(rest, unit)
-	return real(t.p(now), 0.5)
+	return real(t.p(now), 1/float64(len(callees)+1))
 }
 
 // callees are those of a node that have readings; one without stands for its own.

@@ -252,7 +252,10 @@ type Truth struct {
 	Folder, Fault, Node, Metric string
 }
 
-const step = 300.0 // seconds between rows
+const (
+	step   = 300.0 // seconds between rows
+	hidden = 6     // rows before an issue that are not recorded
+)
 
 // Write draws a site and writes it to a folder: graph.csv, noissue/metrics.csv and an
 // issue each in issues/N.
@@ -331,8 +334,8 @@ func (s *Site) issue(dir string, number int, began float64, drift []float64, nor
 		other = rng.IntN(len(s.services))
 	}
 	related := s.above(root)
-	if other >= 0 && (related[other] || s.services[other].pseudo) {
-		other = -1
+	if other >= 0 && (related[other] || s.services[other].pseudo || s.services[other].own > busiest/10) {
+		other = -1 // it would be a second cause
 	}
 	callers := s.callers(root)
 	if fault == "path-delay" && len(callers) == 0 {
@@ -349,7 +352,7 @@ func (s *Site) issue(dir string, number int, began float64, drift []float64, nor
 	}
 	var rows []row
 	hour := math.Mod(began/3600, 24)
-	for k := range before + during + after {
+	for k := -hidden; k < before+during+after; k++ {
 		t := trouble{slower: map[int]float64{}, fails: map[int]float64{}, down: map[int]bool{}, load: map[int]float64{}, calls: map[int]call{}}
 		if in := k - before; in >= 0 && in < during {
 			switch fault {
@@ -378,7 +381,8 @@ func (s *Site) issue(dir string, number int, began float64, drift []float64, nor
 		}
 		rows = append(rows, s.measure(hour+float64(k)*step/3600, drift, t))
 	}
-	metric := s.noticed(rows, before, during, normal)
+	metric := s.noticed(rows[:hidden], rows[hidden+before:hidden+before+during], normal)
+	rows = rows[hidden:]
 	name := filepath.Join("issues", strconv.Itoa(number))
 	truth := &Truth{name, fault, s.services[root].name, metric}
 	if metric == "" {
@@ -439,9 +443,8 @@ func (s *Site) callers(j int) []int {
 	return out
 }
 
-// noticed says which metric of the entry an alarm would have noticed: one outside of
-// all but one in two hundred rows of normal operation, and unlike the rows before.
-func (s *Site) noticed(rows []row, before, during int, normal []row) string {
+// noticed says which metric of the entry an alarm would have noticed, by the rows before.
+func (s *Site) noticed(before, during, normal []row) string {
 	i := s.entry
 	slow, failed := 0.0, 0.0
 	var sum, squares, n float64
@@ -451,20 +454,14 @@ func (s *Site) noticed(rows []row, before, during int, normal []row) string {
 		}
 	}
 	sd := math.Sqrt(max(squares/n-sum*sum/n/n, 1e-18))
-	level, well := sum/n, 0.0
-	for _, r := range normal {
-		well += 100 - r.availability[i]
+	var level, well float64
+	for _, r := range before {
+		level += r.latency[i] / float64(len(before))
+		well += (100 - r.availability[i]) / float64(len(before))
 	}
-	well /= n
-	if before > 0 {
-		level = 0
-		for _, r := range rows[:before] {
-			level += r.latency[i] / float64(before)
-		}
-	}
-	for _, r := range rows[before : before+during] {
-		slow += (r.latency[i] - level) / sd / float64(during)
-		failed += (100 - r.availability[i] - well) / float64(during)
+	for _, r := range during {
+		slow += (r.latency[i] - level) / sd / float64(len(during))
+		failed += (100 - r.availability[i] - well) / float64(len(during))
 	}
 	failed /= max(0.5, math.Sqrt(100*well/max(1, s.services[i].load)))
 	switch {
