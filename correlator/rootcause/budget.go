@@ -85,7 +85,7 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 				continue // who is called for the first time did not begin it
 			}
 			if q := real(c.chance[at.kind], prior); q > 0 && c.excess[at.kind] > 0 {
-				part := q * min(1, c.excess[at.kind]/e)
+				part := q * min(1, is.passes(at, j)*c.excess[at.kind]/e)
 				down[place{j, at.kind}] = part
 				explained += part
 			}
@@ -144,6 +144,37 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 	}
 	return own / sum, down
 }
+
+// passes is the largest part of a callee's excess that its caller can have got, as
+// normal operation tells: where the callee varies and the caller does not follow, nobody
+// waits for the answer. It is the upper end of the slope of the one over the other, so
+// that it says nothing where the callee varies little.
+func (is *issue) passes(at place, j int) float64 {
+	y, x := is.nodes[at.node].usual[at.kind], is.nodes[j].usual[at.kind]
+	if y == nil || x == nil {
+		return 1
+	}
+	var mx, my, xx, xy, yy float64
+	n := float64(len(x))
+	for w := range x {
+		mx, my = mx+x[w]/n, my+y[w]/n
+	}
+	for w := range x {
+		dx, dy := x[w]-mx, y[w]-my
+		xx, xy, yy = xx+dx*dx, xy+dx*dy, yy+dy*dy
+	}
+	// Windows overlap: each counts for its part of a row that no other has.
+	if own := n/float64(is.shape.rows()) - 2; xx > 0 && own > 0 {
+		slope := xy / xx
+		spread := math.Sqrt(max(0, yy/xx-slope*slope) / own)
+		return min(1, max(slope+3*spread, otherCalls))
+	}
+	return 1
+}
+
+// otherCalls is the probability that trouble passes where usual variation does not: it
+// may be in calls of another sort, or in failures that are usually made up for.
+const otherCalls = 0.5
 
 // otherTrouble is the probability that trouble of another kind at a callee is behind
 // that of its caller where it is large enough, and deaf the one for a callee that has
