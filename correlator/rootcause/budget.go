@@ -248,7 +248,7 @@ func (is *issue) own(at place, callees []int) float64 {
 		}
 		now -= max(0, c.excess[at.kind])
 		for w, v := range c.usual[at.kind] {
-			rest[w] -= max(0, v)
+			rest[w] -= v
 		}
 	}
 	unit := 0.0
