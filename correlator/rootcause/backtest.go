@@ -1,6 +1,7 @@
 package rootcause
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,12 +62,18 @@ type scenario struct {
 // target.json and metrics.csv; the nearest folder above it that has them gives graph.csv
 // and the normal operation, noissue/metrics.csv or normal/metrics.csv.
 func Backtest(ctx context.Context, o Options) error {
-	if err := textfile.NotAnInput(o.Out, o.Graph); err != nil {
-		return err
-	}
 	all, err := scenarios(o.Data, o.Graph)
 	if err != nil {
 		return err
+	}
+	for _, s := range all {
+		inputs := []string{s.graph, find(s.normal, "metrics.csv")}
+		for _, dir := range s.issues {
+			inputs = append(inputs, find(dir, "metrics.csv"), find(dir, "target.json"))
+		}
+		if err := textfile.NotAnInput(o.Out, inputs...); err != nil {
+			return err
+		}
 	}
 	b := &backtest{o: o, progress: textfile.NewProgress(o.Stderr, o.Stdout)}
 	b.stderr = b.progress.Words(o.Stderr)
@@ -258,7 +265,12 @@ func (b *backtest) issue(ctx context.Context, site *Site, dir string) (*line, st
 		Target *Target `json:"target"`
 	}
 	if err := json.Unmarshal(doc, &in); err != nil {
-		return nil, "", fmt.Errorf("%s: %s", path, textfile.Reason(err))
+		line := 1
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			line += bytes.Count(doc[:min(syntax.Offset, int64(len(doc)))], []byte{'\n'})
+		}
+		return nil, "", fmt.Errorf("%s:%d: %s", path, line, textfile.Reason(err))
 	}
 	if in.Target == nil || in.Target.Node == "" || in.Target.Metric == "" {
 		return nil, "", fmt.Errorf("%s: no target with node and metric", path)

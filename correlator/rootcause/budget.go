@@ -84,7 +84,14 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 			if c.fresh {
 				continue // who is called for the first time did not begin it
 			}
-			if q := real(c.chance[at.kind], prior); q > 0 && c.excess[at.kind] > 0 {
+			if c.mute { // it can no longer say how it fails
+				if part := credence(c.chance[silent], prior) * is.reach(at, j, silent, callees); part > 0 {
+					down[place{j, silent}] = part
+					explained += part
+				}
+				continue
+			}
+			if q := credence(c.chance[at.kind], prior); q > 0 && c.excess[at.kind] > 0 {
 				part := q * min(1, is.passes(at, j)*c.excess[at.kind]/e)
 				down[place{j, at.kind}] = part
 				explained += part
@@ -110,7 +117,7 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 	cross := map[place]float64{}
 	var none, total float64 = 1, 0
 	for _, j := range callees {
-		if _, ok := down[place{j, at.kind}]; ok || is.nodes[j].fresh {
+		if is.nodes[j].fresh || down[place{j, at.kind}] > 0 || down[place{j, silent}] > 0 {
 			continue
 		}
 		best, k := 0.0, slow
@@ -118,7 +125,11 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 			if o == at.kind && o.additive() {
 				continue
 			}
-			if q := real(is.nodes[j].chance[o], prior) * is.reach(at, j, o, callees); q > best {
+			q := credence(is.nodes[j].chance[o], prior)
+			if q == 0 {
+				continue
+			}
+			if q *= is.reach(at, j, o, callees); q > best {
 				best, k = q, o
 			}
 		}
@@ -177,15 +188,18 @@ func (is *issue) passes(at place, j int) float64 {
 const otherCalls = 0.5
 
 // otherTrouble is the probability that trouble of another kind at a callee is behind
-// that of its caller where it is large enough, and deaf the one for a callee that has
-// fallen silent.
-const otherTrouble, deaf = 0.5, 0.9
+// that of its caller where it is large enough; likely is that for a callee that has
+// fallen silent, or where nothing is known of the caller but that a number moved.
+const otherTrouble, likely = 0.5, 0.9
 
 // reach is the probability that trouble of another kind at a callee makes what is seen
 // at its caller: as far as there is enough of it.
 func (is *issue) reach(at place, j int, k kind, callees []int) float64 {
 	nd, c := &is.nodes[at.node], &is.nodes[j]
 	calls := is.calls(nd)
+	if !at.kind.additive() && k != silent {
+		return likely
+	}
 	switch k {
 	case slow:
 		// Who times out has waited at least as long as it usually takes.
@@ -200,7 +214,7 @@ func (is *issue) reach(at place, j int, k kind, callees []int) float64 {
 		if e := nd.excess[failing]; e > 0 && (at.kind == failing || nd.chance[failing] < remarkable) {
 			enough = e
 		}
-		p := deaf * min(1, c.lost/enough)
+		p := likely * min(1, c.lost/enough)
 		if c.mute {
 			return p
 		}
@@ -256,7 +270,7 @@ func (is *issue) own(at place, callees []int) float64 {
 		unit = 1
 	}
 	t := newTail(rest, unit)
-	return real(t.p(now), 1/float64(len(callees)+1))
+	return credence(t.p(now), 1/float64(len(callees)+1))
 }
 
 // callees are those of a node that have readings; one without stands for its own.
@@ -292,21 +306,18 @@ func (is *issue) keep(stays []float64, i int, m float64) {
 	is.climb(stays, i, m*share, map[int]bool{})
 }
 
-// climb follows load up the graph to the nodes that nobody above calls more often. Who
-// is called by nobody and calls one node alone is only the name of those who ask from
-// outside: their load stays with the first node that has work of its own.
+// climb follows load up the graph to the nodes that nobody above calls more often.
 func (is *issue) climb(stays []float64, i int, m float64, seen map[int]bool) {
 	if m < negligible {
 		stays[i] += m
 		return
 	}
 	seen[i] = true
-	g := is.site.Graph
-	var sum float64
+	callers := is.site.Graph.Callers[i]
 	added := map[int]float64{}
-	for _, j := range g.Callers[i] {
-		c := &is.nodes[j]
-		if outside := len(g.Callers[j]) == 0 && len(g.Callees[j]) == 1; !outside && !seen[j] && c.surge*c.added > 0 {
+	var sum float64
+	for _, j := range callers {
+		if c := &is.nodes[j]; !seen[j] {
 			added[j] = c.surge * c.added
 			sum += added[j]
 		}
@@ -314,12 +325,28 @@ func (is *issue) climb(stays []float64, i int, m float64, seen map[int]bool) {
 	if sum == 0 {
 		stays[i] += m
 	}
-	for _, j := range g.Callers[i] {
-		if a := added[j]; a > 0 {
+	for _, j := range callers {
+		switch a := added[j]; {
+		case a == 0:
+		case is.outside(j, i):
+			stays[i] += m * a / sum
+		default:
 			is.climb(stays, j, m*a/sum, seen)
 		}
 	}
 	delete(seen, i)
+}
+
+// outside reports whether a caller is only the name of those who ask from outside: it
+// has no callers, calls one node, and takes less time than that, so it does not wait.
+func (is *issue) outside(caller, callee int) bool {
+	g := is.site.Graph
+	if len(g.Callers[caller]) > 0 || len(g.Callees[caller]) > 1 {
+		return false
+	}
+	c, d := &is.nodes[caller].then, &is.nodes[callee].then
+	own, its := usual(c.values[slow], c.requests), usual(d.values[slow], d.requests)
+	return !(own >= its)
 }
 
 // path leads from the target to a node, as most of the excess came.

@@ -51,6 +51,8 @@ type Cause struct {
 	Share    float64    `json:"share"`
 	Path     []string   `json:"path,omitempty"` // from the target to the node
 	Evidence []Movement `json:"evidence,omitempty"`
+
+	node int
 }
 
 // Verdict ranks the nodes of one issue.
@@ -60,6 +62,8 @@ type Verdict struct {
 	Against string    `json:"against"` // "window", or "normal" where the window has no other rows
 	Chance  float64   `json:"chance"`  // that normal operation moves the target as much
 	Causes  []Cause   `json:"causes"`
+	// Others is the probability of all nodes that are not among the first twenty.
+	Others float64 `json:"others"`
 	// Unknown is the probability that none of the nodes is the cause.
 	Unknown float64 `json:"unknown"`
 }
@@ -145,6 +149,9 @@ func (is *issue) frame(t Target) (chance float64, err error) {
 	chance = 2
 	for _, sign := range signs {
 		if s, ok := cut(values, times, t.Time, step, sign); ok {
+			if len(signs) > 1 && math.Abs(s.mean(values, nil, 0)-level) < math.Abs(s.level(values, nil, 0, level)-level) {
+				continue // it is the other rows that are unusual
+			}
 			if p := is.rarity(&s, values, before, level, sign); p < chance {
 				is.shape, chance = s, p
 			}
@@ -189,7 +196,8 @@ const maxWindows = 2000
 // windows returns where windows of n rows without a gap begin.
 func windows(t *Table, n int, step float64) []int {
 	var out []int
-	stride := 1 + (len(t.Times)-n)/maxWindows
+	// Windows that overlap by more than seven eighths tell the same.
+	stride := max(1+(len(t.Times)-n)/maxWindows, n/8)
 	for off := 0; off+n <= len(t.Times); off += stride {
 		if t.Times[off+n-1]-t.Times[off] < (float64(n-1)+0.5)*step {
 			out = append(out, off)
@@ -231,10 +239,7 @@ func (is *issue) measure(nd *node, k kind) {
 	nd.seen = nd.seen || now != nil
 	nd.excess[k] = e
 	if math.IsNaN(e) || then == nil {
-		nd.excess[k] = max(0, e)
-		if then == nil && e > 0 {
-			nd.chance[k] = 0.5
-		}
+		nd.excess[k] = 0
 		return
 	}
 	var null []float64
@@ -281,7 +286,7 @@ func (is *issue) load(nd *node) {
 	nd.mute = math.IsNaN(is.shape.mean(now, nil, 0))
 	if during > before {
 		t := newTail(up, 0)
-		nd.surge = real(t.p(ratio), 1/float64(len(is.nodes)+1))
+		nd.surge = credence(t.p(ratio), 1/float64(len(is.nodes)+1))
 		nd.growth, nd.added = during/max(before, 0.5), during-before
 	}
 	// A node that still gets half of its calls is not silent: less comes from above.
@@ -336,22 +341,31 @@ func (is *issue) verdict(chance float64) *Verdict {
 		weight[i] = math.Pow(m, sharpness)
 		sum += weight[i]
 	}
-	real := max(real(chance, 0.5), 0.5)
+	known := max(credence(chance, 0.5), 0.5)
 	v.Unknown = 1
 	g := is.site.Graph
 	leak := unseen / float64(len(stays))
 	for i, m := range stays {
-		c := Cause{Node: g.Nodes[i], Share: m, Path: is.path(from, i)}
-		c.Probability = real * ((1-unseen)*weight[i]/sum + leak*is.worst(i))
-		c.Evidence = is.evidence(i)
+		c := Cause{Node: g.Nodes[i], Share: m, node: i}
+		c.Probability = known * ((1-unseen)*weight[i]/sum + leak*is.worst(i))
 		v.Unknown -= c.Probability
 		v.Causes = append(v.Causes, c)
 	}
 	slices.SortStableFunc(v.Causes, func(a, b Cause) int { return cmp.Compare(b.Probability, a.Probability) })
+	for _, c := range v.Causes[min(maxCauses, len(v.Causes)):] {
+		v.Others += c.Probability
+	}
+	v.Causes = v.Causes[:min(maxCauses, len(v.Causes))]
+	for k := range v.Causes {
+		c := &v.Causes[k]
+		c.Path, c.Evidence = is.path(from, c.node), is.evidence(c.node)
+	}
 	return v
 }
 
 const (
+	// maxCauses are named one by one.
+	maxCauses = 20
 	// sharpness says how much likelier the larger of two shares is the only cause.
 	sharpness = 2
 	// unseen is the part of the probability for causes that the graph does not lead to.
@@ -364,5 +378,5 @@ func (is *issue) worst(i int) float64 {
 	for _, c := range is.nodes[i].chance {
 		p = min(p, c)
 	}
-	return real(min(1, p*float64(kinds)), 1/float64(len(is.nodes)))
+	return credence(min(1, p*float64(kinds)), 1/float64(len(is.nodes)))
 }

@@ -68,10 +68,10 @@ func (t *tail) p(x float64) float64 {
 	return math.Pow((x-t.middle+t.unit)/(top-t.middle+t.unit), -t.alpha) / float64(n+1)
 }
 
-// real is the probability that something that normal operation shows with chance p is
+// credence is the probability that something that normal operation shows with chance p is
 // no chance: the largest Bayes factor that a p-value can stand for (Sellke, Bayarri and
 // Berger, The American Statistician 55, 2001) times the odds before.
-func real(p, prior float64) float64 {
+func credence(p, prior float64) float64 {
 	if p >= 1/math.E {
 		return 0
 	}

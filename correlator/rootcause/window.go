@@ -107,28 +107,39 @@ func grain(values []float64) float64 {
 }
 
 // cut divides a window at its target: the run of rows that stands out most from the
-// others and touches the time of the report, and how much each of them does. The level
-// takes the place of the others where there are none.
-func cut(values []float64, times []float64, report, step, sign float64) (shape, bool) {
+// others and touches the time of the report, and how much each of its rows does.
+func cut(values, times []float64, report, step, sign float64) (shape, bool) {
 	n := len(values)
-	best, found := shape{}, false
-	var most float64
+	sum, count := make([]float64, n+1), make([]float64, n+1)
+	for k, v := range values {
+		sum[k+1], count[k+1] = sum[k], count[k]
+		if !math.IsNaN(v) {
+			sum[k+1], count[k+1] = sum[k]+v, count[k]+1
+		}
+	}
+	var most, level float64
+	var first, end int
 	for a := range n {
 		for b := a + 1; b <= n; b++ {
 			// A row may stand for the step before its time or behind it, and what is
 			// reported at the end of a row may have begun with it.
-			if times[b-1] < report-step || times[a] > report+2*step || b-a == n {
+			if times[b-1] < report-step || times[a] > report+2*step {
 				continue
 			}
-			in, out := mean(values[a:b]), mean(slices.Concat(values[:a], values[b:]))
-			na, nb := float64(b-a), float64(n-b+a)
-			if d := sign * (in - out) / math.Sqrt(1/na+1/nb); d > most {
-				most, found = d, true
-				best = weigh(values, a, b, out, sign)
+			in, na := sum[b]-sum[a], count[b]-count[a]
+			out, nb := sum[n]-in, count[n]-na
+			if na == 0 || nb == 0 {
+				continue
+			}
+			if d := sign * (in/na - out/nb) / math.Sqrt(1/na+1/nb); d > most {
+				most, level, first, end = d, out/nb, a, b
 			}
 		}
 	}
-	return best, found
+	if most == 0 {
+		return shape{}, false
+	}
+	return weigh(values, first, end, level, sign), true
 }
 
 func mean(values []float64) float64 {

@@ -11,8 +11,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+
+	"auspex/internal/usage"
 )
 
 // Faults are the kinds of trouble that a service can have.
@@ -260,6 +263,9 @@ const (
 // Write draws a site and writes it to a folder: graph.csv, noissue/metrics.csv and an
 // issue each in issues/N.
 func Write(dir string, o Options) ([]Truth, error) {
+	if o.Fault != "" && !slices.Contains(Faults, o.Fault) {
+		return nil, fmt.Errorf("%w: no fault %q; there are %s", usage.Err, o.Fault, strings.Join(Faults, ", "))
+	}
 	rng := rand.New(rand.NewPCG(o.Seed, 17))
 	s := draw(rng)
 	// A site changes between the recording of its normal operation and the issues.
