@@ -15,8 +15,8 @@ func backtestCausesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "causes", Args: noArgs,
 		Short: "Rank the services in which recorded trouble began, by metrics and the graph of calls",
-		Long: `Rank the nodes of a dependency graph (services, storage, gateways, anything that has metrics) by the probability that the trouble
-which one of them reported began there. Each folder below --data that has a target.json is an issue; formats, section 6, describes the files.
+		Long: `Rank the nodes of a dependency graph (services, storage, gateways, whatever has metrics) by the probability that the trouble
+which one of them reported began there. Each folder below --data with a target.json is an issue; formats, section 6, describes the files.
 root_cause in target.json is read by --score alone, which prints how often it came first.`,
 		Example: "  auspex backtest causes --data recorded --out causes.jsonl\n" +
 			"  auspex backtest causes --data recorded --out causes.jsonl --score -o json",
