@@ -68,85 +68,33 @@ func ordered(flow map[place]float64) []place {
 // divide says which part of the excess at a place is its own, and which part its
 // callees account for.
 func (is *issue) divide(at place) (own float64, down map[place]float64) {
-	down = map[place]float64{}
 	callees := is.callees(at.node)
 	if len(callees) == 0 {
-		return 1, down
+		return 1, nil
 	}
-	nd := &is.nodes[at.node]
 	prior := 1 / float64(len(callees)+1)
-	// The same trouble below: seconds for seconds, failed requests for failed requests.
-	explained := 0.0
-	if at.kind.additive() && nd.excess[at.kind] > 0 {
-		e := nd.excess[at.kind]
-		for _, j := range callees {
-			c := &is.nodes[j]
-			if c.fresh {
-				continue // who is called for the first time did not begin it
-			}
-			if c.mute { // it can no longer say how it fails
-				if part := credence(c.chance[silent], prior) * is.reach(at, j, silent, callees); part > 0 {
-					down[place{j, silent}] = part
-					explained += part
-				}
-				continue
-			}
-			if q := credence(c.chance[at.kind], prior); q > 0 && c.excess[at.kind] > 0 {
-				part := q * min(1, is.passes(at, j)*c.excess[at.kind]/e)
-				down[place{j, at.kind}] = part
-				explained += part
-			}
+	down = is.same(at, callees, prior)
+	explained := total(down)
+	if explained > 1 {
+		for p := range down {
+			down[p] /= explained
 		}
-		if explained > 0 {
-			scale := 1.0
-			if explained > 1 {
-				scale = 1 / explained
-			}
-			for p := range down {
-				down[p] *= scale
-			}
-			explained *= scale
-		}
+		explained = 1
 	}
 	rest := 1 - explained
 	if explained > 0 {
 		rest *= is.own(at, callees)
 	}
-	// Other trouble below: a callee that times out makes its callers fail, one that
-	// fails makes them slow.
-	cross := map[place]float64{}
-	var none, total float64 = 1, 0
-	for _, j := range callees {
-		if is.nodes[j].fresh || down[place{j, at.kind}] > 0 || down[place{j, silent}] > 0 {
-			continue
-		}
-		best, k := 0.0, slow
-		for o := range kinds {
-			if o == at.kind && o.additive() {
-				continue
-			}
-			q := credence(is.nodes[j].chance[o], prior)
-			if q == 0 {
-				continue
-			}
-			if q *= is.reach(at, j, o, callees); q > best {
-				best, k = q, o
-			}
-		}
-		if best > 0 {
-			cross[place{j, k}] = best
-			none *= 1 - best
-			total += best
-		}
+	cross := is.other(at, callees, prior, down)
+	none := 1.0
+	for _, c := range cross {
+		none *= 1 - c
 	}
 	for p, c := range cross {
-		down[p] += rest * (1 - none) * c / total
+		down[p] += rest * (1 - none) * c / total(cross)
 	}
 	own = rest * none
-	sum := own
-	for _, part := range down {
-		sum += part
-	}
+	sum := own + total(down)
 	if sum == 0 {
 		return 1, nil
 	}
@@ -156,8 +104,107 @@ func (is *issue) divide(at place) (own float64, down map[place]float64) {
 	return own / sum, down
 }
 
-// passes is the largest part of a callee's excess that its caller can have got, as
-// normal operation tells: where the callee varies and the caller does not follow, nobody
+// total adds up in a fixed order, so that a ranking comes out the same each time.
+func total(parts map[place]float64) float64 {
+	sum := 0.0
+	for _, p := range ordered(parts) {
+		sum += parts[p]
+	}
+	return sum
+}
+
+// same are the parts that callees account for with the same trouble: seconds for
+// seconds, failed requests for failed requests.
+func (is *issue) same(at place, callees []int, prior float64) map[place]float64 {
+	down := map[place]float64{}
+	if !at.kind.additive() || is.nodes[at.node].excess[at.kind] <= 0 {
+		return down
+	}
+	for _, j := range callees {
+		c := &is.nodes[j]
+		switch {
+		case c.fresh: // who is called for the first time did not begin it
+		case c.mute: // it can no longer say how it fails
+			if part := credence(c.chance[silent], prior) * is.reach(at, j, silent, callees); part > 0 {
+				down[place{j, silent}] = part
+			}
+		default:
+			if part := is.amount(at, j, prior) * is.passes(at, j); part > 0 {
+				down[place{j, at.kind}] = part
+			}
+		}
+	}
+	return down
+}
+
+// amount is the part of the excess at a place that a node below has too, as far as
+// that is no chance.
+func (is *issue) amount(at place, j int, prior float64) float64 {
+	e, c := is.nodes[at.node].excess[at.kind], &is.nodes[j]
+	if e <= 0 || c.excess[at.kind] <= 0 {
+		return 0
+	}
+	return credence(c.chance[at.kind], prior) * min(1, c.excess[at.kind]/e)
+}
+
+// other are the probabilities that trouble of another kind at a callee is behind that of
+// its caller: one that times out makes its callers fail, one that fails makes them slow.
+// What a calm callee calls may be behind it too: the callee may only pass it on.
+func (is *issue) other(at place, callees []int, prior float64, down map[place]float64) map[place]float64 {
+	out := map[place]float64{}
+	seen := map[int]bool{at.node: true}
+	for _, j := range callees {
+		seen[j] = true
+	}
+	var walk func(nodes []int, prior, calm float64)
+	walk = func(nodes []int, prior, calm float64) {
+		for _, j := range nodes {
+			c := &is.nodes[j]
+			if c.fresh || down[place{j, silent}] > 0 {
+				continue
+			}
+			known := 0.0
+			if at.kind.additive() {
+				known = is.amount(at, j, prior)
+			}
+			best, k := 0.0, slow
+			for o := range kinds {
+				q := 0.0
+				switch {
+				case o != at.kind || !o.additive():
+					if q = credence(c.chance[o], prior); q > 0 && down[place{j, at.kind}] == 0 {
+						q *= is.reach(at, j, o, callees)
+					}
+				case calm < 1:
+					q = likely * is.amount(at, j, prior)
+				}
+				if q > best {
+					best, k = q, o
+				}
+			}
+			if best > 0 && (down[place{j, at.kind}] == 0 || calm < 1) {
+				out[place{j, k}] = max(out[place{j, k}], calm*best)
+			}
+			// Beyond it only as far as it is calm itself.
+			calmer := calm * (1 - max(known, best))
+			var next []int
+			for _, b := range is.callees(j) {
+				if !seen[b] {
+					seen[b] = true
+					next = append(next, b)
+				}
+			}
+			if calmer > negligible {
+				walk(next, prior/float64(len(next)+1), min(calmer, 1-negligible))
+			}
+		}
+	}
+	walk(callees, prior, 1)
+	return out
+}
+
+// passes is the part of a callee's excess that its caller can have got, as normal
+// operation tells: where the callee varies and the caller does not follow, nobody
 // waits for the answer. It is the upper end of the slope of the one over the other, so
 // that it says nothing where the callee varies little.
 func (is *issue) passes(at place, j int) float64 {
@@ -189,7 +236,8 @@ const otherCalls = 0.5
 
 // otherTrouble is the probability that trouble of another kind at a callee is behind
 // that of its caller where it is large enough; likely is that for a callee that has
-// fallen silent, or where nothing is known of the caller but that a number moved.
+// fallen silent, where nothing is known of the caller but that a number moved, or where
+// the same trouble is seen further below: it would be a coincidence.
 const otherTrouble, likely = 0.5, 0.9
 
 // reach is the probability that trouble of another kind at a callee makes what is seen

@@ -137,5 +137,5 @@ func sites() uint64 {
 	if n, err := strconv.ParseUint(os.Getenv("AUSPEX_SITES"), 10, 32); err == nil {
 		return n
 	}
-	return 8
+	return 6
 }

@@ -276,6 +276,19 @@ func TestAServiceWithoutMetrics(t *testing.T) {
 	}
 }
 
+// TestACalmServiceBetween passes trouble on and shows none of it itself.
+func TestACalmServiceBetween(t *testing.T) {
+	issue := shop.metrics(7, 10, slowDB)
+	for c, values := range shop.metrics(7, 10, nil).Columns {
+		if c.Node == "mid" {
+			issue.Columns[c] = values
+		}
+	}
+	if v := first(t, shop.site(t), issue, "latency"); v.Causes[0].Node != "db" {
+		t.Errorf("%+v", v.Causes)
+	}
+}
+
 // TestMetricsWithoutARole: where nothing is known but that numbers moved, the graph says
 // who is behind whom.
 func TestMetricsWithoutARole(t *testing.T) {
