@@ -139,3 +139,20 @@ func sites() uint64 {
 	}
 	return 6
 }
+
+func TestTheSameSeedDrawsTheSame(t *testing.T) {
+	a, _, truths := drawn(t, 5, 3, "")
+	b, _, again := drawn(t, 5, 3, "")
+	if !slices.Equal(truths, again) || len(truths) != 3 {
+		t.Errorf("%v and %v", truths, again)
+	}
+	for _, name := range []string{"graph.csv", "noissue/metrics.csv", truths[2].Folder + "/metrics.csv"} {
+		x, err := os.ReadFile(filepath.Join(a, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if y, err := os.ReadFile(filepath.Join(b, name)); err != nil || string(x) != string(y) {
+			t.Errorf("%s differs, %v", name, err)
+		}
+	}
+}

@@ -18,10 +18,12 @@ package rootcause
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,6 +33,26 @@ type Target struct {
 	Metric    string  `json:"metric"`
 	Statistic string  `json:"agg"`
 	Time      float64 `json:"timestamp"` // seconds since 1970
+}
+
+// UnmarshalJSON reads a target whose timestamp is seconds since 1970 or RFC 3339.
+func (t *Target) UnmarshalJSON(doc []byte) error {
+	type plain Target
+	in := struct {
+		*plain
+		Time json.RawMessage `json:"timestamp"`
+	}{plain: (*plain)(t)}
+	if err := json.Unmarshal(doc, &in); err != nil {
+		return err
+	}
+	if len(in.Time) == 0 {
+		return errors.New("target: no timestamp")
+	}
+	var err error
+	if t.Time, err = parseTime(strings.Trim(string(in.Time), `"`)); err != nil {
+		return fmt.Errorf("target: %w", err)
+	}
+	return nil
 }
 
 // Movement is a metric that moved with the target.
@@ -91,12 +113,11 @@ type node struct {
 	excess    [2]float64
 	chance    [kinds]float64
 	usual     [2][]float64 // excess in windows of normal operation, by offset
-	moved     []Movement
-	surge     float64 // probability that the rise of its requests is no chance
-	added     float64 // calls a row that come in addition
-	growth    float64 // requests in the anomalous rows over those before
-	lost      float64 // calls a row that no longer come
-	mute      bool    // it does not even report that none come
+	surge     float64      // probability that the rise of its requests is no chance
+	added     float64      // calls a row that come in addition
+	growth    float64      // requests in the anomalous rows over those before
+	lost      float64      // calls a row that no longer come
+	mute      bool         // it does not even report that none come
 }
 
 // Rank ranks the nodes of the site's graph for one window of readings.

@@ -141,19 +141,21 @@ func TestAnIssueHarmsOnlyItself(t *testing.T) {
 	issue := header + "0,1,10\n60,1,10\n120,9,10\n180,9,10\n"
 	dir := write(t, map[string]string{
 		"graph.csv": "from,to\na,b\n", "normal/metrics.csv": normal,
-		"x/metrics.csv": issue, "x/target.json": `{"target":{"node":"a","metric":"latency","agg":"Average","timestamp":120}}`,
+		"x/metrics.csv": issue, "x/target.json": `{"target":{"node":"a","metric":"latency","agg":"Average","timestamp":"1970-01-01T00:02:00Z"}}`,
 		"y/metrics.csv": issue, "y/target.json": `{"target":{"node":"c","metric":"latency","agg":"Average","timestamp":120}}`,
+		"w/metrics.csv": issue, "w/target.json": `{"target":{"node":"a","metric":"latency","agg":"Average"}}`,
 		"z/metrics.csv": issue, "z/target.json": `{`,
 	})
 	var out, rest strings.Builder
 	err := Backtest(t.Context(), Options{Data: dir, Out: "-", Roles: DefaultRoles(), Stdout: &out, Stderr: &rest})
-	if err == nil || !strings.Contains(err.Error(), "2 of 3 issues could not be judged: y, z") {
+	if err == nil || !strings.Contains(err.Error(), "3 of 4 issues could not be judged: w, y, z") {
 		t.Errorf("error %v", err)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), `"issue":"x"`) {
 		t.Errorf("%d lines: %s", n, out.String())
 	}
-	if !strings.Contains(rest.String(), `node "c" is not in the graph`) || !strings.Contains(rest.String(), "z/target.json:1: ") {
+	if !strings.Contains(rest.String(), `node "c" is not in the graph`) || !strings.Contains(rest.String(), "z/target.json:1: ") ||
+		!strings.Contains(rest.String(), "w/target.json:1: target: no timestamp") {
 		t.Errorf("said %s", rest.String())
 	}
 }

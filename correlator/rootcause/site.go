@@ -89,13 +89,13 @@ type Site struct {
 	Roles  Roles
 	normal *Table
 	byNode map[string][]Column
-	perc   map[string]bool // nodes whose availability goes up to 100
+	whole  float64 // availability where nothing fails: 1 or 100
 }
 
 // NewSite returns a site. Readings of nodes that the graph does not know are left out:
 // nobody could say what depends on them.
 func NewSite(g *Graph, normal *Table, roles Roles) (*Site, error) {
-	s := &Site{Graph: g, Roles: roles, normal: normal, byNode: byNode(normal), perc: map[string]bool{}}
+	s := &Site{Graph: g, Roles: roles, normal: normal, byNode: byNode(normal), whole: 1}
 	if len(normal.Times) < minNormal {
 		return nil, fmt.Errorf("%s: %d rows of normal operation, want %d or more", normal.Path, len(normal.Times), minNormal)
 	}
@@ -108,14 +108,10 @@ func NewSite(g *Graph, normal *Table, roles Roles) (*Site, error) {
 	if known == 0 {
 		return nil, fmt.Errorf("%s: no column of any node of the graph", normal.Path)
 	}
-	percent := false
 	for c, values := range normal.Columns {
-		if named(c.Metric, roles.Availability) {
-			percent = percent || slices.ContainsFunc(values, func(v float64) bool { return v > 1 })
+		if named(c.Metric, roles.Availability) && slices.ContainsFunc(values, func(v float64) bool { return v > 1 }) {
+			s.whole = 100
 		}
-	}
-	for _, n := range g.Nodes {
-		s.perc[n] = percent
 	}
 	return s, nil
 }
@@ -153,11 +149,7 @@ func (s *Site) read(t *Table, columns []Column) readings {
 		out.values[failing] = each(r.values, func(i int, v float64) float64 { return v / out.requests[i] })
 	}
 	if r := choose(all, s.Roles.Availability); r != nil {
-		whole := 1.0
-		if s.perc[r.column.Node] {
-			whole = 100
-		}
-		out.values[failing] = each(r.values, func(_ int, v float64) float64 { return 1 - v/whole })
+		out.values[failing] = each(r.values, func(_ int, v float64) float64 { return 1 - v/s.whole })
 	}
 	for _, r := range all {
 		if !s.Roles.known(r.column.Metric) {

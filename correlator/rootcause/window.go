@@ -8,7 +8,6 @@ import (
 // shape says which rows of a window are held against which: both lists of weights sum
 // to one, or before is empty and the usual level takes its place.
 type shape struct {
-	first         int // of the anomalous rows
 	during, other []float64
 }
 
@@ -154,7 +153,7 @@ func mean(values []float64) float64 {
 
 // weigh gives each anomalous row the weight of its distance from the level.
 func weigh(values []float64, a, b int, level, sign float64) shape {
-	s := shape{first: a, during: make([]float64, len(values))}
+	s := shape{during: make([]float64, len(values))}
 	var sum float64
 	for k := a; k < b; k++ {
 		if d := sign * (values[k] - level); d > 0 {
