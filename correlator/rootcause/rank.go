@@ -59,10 +59,10 @@ func (t *Target) UnmarshalJSON(doc []byte) error {
 type Movement struct {
 	Metric    string    `json:"metric"`
 	Statistic string    `json:"statistic,omitempty"`
-	Before    *float64  `json:"before"` // mean of the comparison, null where nothing was read
-	During    *float64  `json:"during"` // mean of the anomalous rows, null where nothing was read
-	Since     time.Time `json:"since"`  // the first row that normal operation would not show
-	Chance    float64   `json:"chance"` // that normal operation moves as much
+	Before    *float64  `json:"before"`         // mean of the comparison, null where nothing was read
+	During    *float64  `json:"during"`         // mean of the anomalous rows, null where nothing was read
+	Since     time.Time `json:"since,omitzero"` // the first row that normal operation would not show
+	Chance    float64   `json:"chance"`         // that normal operation moves as much
 }
 
 // Cause is a suspect.
