@@ -255,6 +255,41 @@ func TestSilenceIsASign(t *testing.T) {
 	}
 }
 
+// TestSilenceOutweighsOneView: the caller's own view of some calls to the node that is
+// silent is a leaf of the graph, and fails as they do.
+func TestSilenceOutweighsOneView(t *testing.T) {
+	s := small{
+		nodes: []string{"front", "mid", "view", "side", "db", "batch"},
+		edges: append(slices.Clone(shop.edges), [2]string{"mid", "view"}),
+	}
+	down := func(k int, n string, own, fails, _ *float64) {
+		if anomalous(k) && (n == "mid" || n == "view") {
+			*own, *fails = *own+1, 0.98
+		}
+	}
+	issue := s.metrics(7, 10, down)
+	for c, values := range issue.Columns {
+		for k := range values {
+			if c.Node == "db" && anomalous(k) {
+				values[k] = math.NaN()
+			}
+			if c.Node == "view" && c.Metric == "requests" {
+				values[k] = math.Round(values[k] / 3)
+			}
+		}
+	}
+	site := s.site(t)
+	for c, values := range site.normal.Columns {
+		if c.Node == "view" && c.Metric == "requests" {
+			site.normal.Columns[c] = each(values, func(_ int, v float64) float64 { return math.Round(v / 3) })
+		}
+	}
+	v := first(t, site, issue, "availability")
+	if v.Causes[0].Node != "db" || v.Causes[0].Probability < 0.8 {
+		t.Errorf("%+v", v.Causes)
+	}
+}
+
 // TestAServiceWithoutMetrics is seen through: what it calls can be blamed.
 func TestAServiceWithoutMetrics(t *testing.T) {
 	blind := func(table *Table) *Table {
