@@ -76,6 +76,7 @@ type Engine struct {
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
+	windows  windows
 	dirty    []*sign
 	timers   timers
 	seq      int
@@ -139,6 +140,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
+	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
 	e.cover = solver.NewCover(model, e.fits)
 	e.method = e.cover
 	for f := range model.Faults {
@@ -229,6 +231,9 @@ func (e *Engine) Advance(t time.Time) {
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
 			d := heap.Pop(&e.timers).(timer)
 			if !d.sign.gone {
+				if d.sign.kind == e.windows.sign {
+					e.endWindows(d.sign, e.now)
+				}
 				e.dirty = append(e.dirty, d.sign)
 				fired = true
 			}
