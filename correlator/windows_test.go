@@ -2,11 +2,14 @@ package correlator
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -88,7 +91,9 @@ func (s *scene) leafDies(w *site, sec float64, r int) string {
 	return leaf + " network.switch_failure"
 }
 
-func (s *scene) play(w *site, wait time.Duration) []schemas.Incident { return final(w.Topology, s.sorted(), wait) }
+func (s *scene) play(w *site, wait time.Duration) []schemas.Incident {
+	return final(w.Topology, s.sorted(), wait)
+}
 
 func (s *scene) ever(w *site, wait time.Duration) []schemas.Incident {
 	e := NewEngine(propagation.Default(), w.Topology, nil)
@@ -367,4 +372,121 @@ func TestWindowsOutliveACrash(t *testing.T) {
 			}
 		}
 	}
+}
+
+// named says whether a window of the built-in record may explain an event.
+func named(m *propagation.Model, ev *schemas.Event) bool {
+	sign := m.Match(ev.Type, ev.Code, ev.Severity)
+	for i := range m.Faults {
+		f := &m.Faults[i]
+		if f.Window != propagation.During {
+			continue
+		}
+		for _, c := range f.Classes {
+			if sign >= 0 && c.Sign == sign {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Whatever is drawn, and wherever and whenever work is declared: an incident whose signs no
+// window explains stays, with its cause; and what resources are called does not matter.
+func TestAWindowHidesNothingThatItDoesNotExplain(t *testing.T) {
+	m := propagation.Default()
+	kept := 0
+	for i, sh := range []shape{demo, four, oneFeed} {
+		for seed := range uint64(2) {
+			if sh.Racks*sh.Servers > 24 {
+				sh = sh.Sized(24)
+			}
+			w := sh.Build()
+			st, err := stormgen.Draw(w.Topology, stormgen.Options{Seed: seed + 10*uint64(i), Profile: stormgen.Overlap, Half: stormgen.Tuned, Faults: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			byID := map[string]*schemas.Event{}
+			for k := range st.Events {
+				byID[st.Events[k].ID] = &st.Events[k]
+			}
+			without := final(st.Topology, &scene{events: st.Events}, 2*time.Minute)
+			rng := rand.New(rand.NewPCG(seed, 3))
+			s := &scene{}
+			first, last := st.Events[0].Observed, st.Events[len(st.Events)-1].Observed
+			for k := range 4 {
+				places := []string{w.ID("r%d", rng.IntN(w.Racks)), w.Host(rng.IntN(w.Racks), rng.IntN(w.Servers)), w.ID("dc")}
+				from := first.Add(time.Duration(rng.Int64N(int64(last.Sub(first)))))
+				win := schemas.Maintenance{
+					ID: fmt.Sprint("w", k), Resources: []string{places[k%3]}, Work: schemas.WorkMaintenance, By: "li", Source: schemas.SourceAPI,
+					Declared: first, From: from, Until: from.Add(time.Duration(1+rng.IntN(6)) * time.Hour), GraceSeconds: 600,
+				}
+				s.events = append(s.events, win.Events()...)
+			}
+			s.events = append(s.events, st.Events...)
+			with := final(st.Topology, s, 2*time.Minute)
+			have := causes(with)
+			for _, inc := range without {
+				if slices.ContainsFunc(inc.Events, func(id string) bool { return named(m, byID[id]) }) {
+					continue
+				}
+				kept++
+				if !slices.Contains(have, inc.RootCause.Resource+" "+inc.RootCause.Fault) {
+					t.Errorf("%s, seed %d: windows hide %sof\n%s", sh.Name, seed, verdict([]schemas.Incident{inc}), verdict(with))
+				}
+			}
+			call := func(id string) string { return "x-" + schemas.EventID(id, "", "") }
+			topology, events := renamed(st.Topology, s.events, call)
+			var want []string
+			for _, inc := range with {
+				want = append(want, call(inc.RootCause.Resource)+" "+inc.RootCause.Fault)
+			}
+			if got := causes(final(topology, &scene{events: events}, 2*time.Minute)); !sameSet(got, want) {
+				t.Errorf("%s, seed %d: under other names %q, want %q", sh.Name, seed, got, want)
+			}
+		}
+	}
+	if kept < 5 {
+		t.Errorf("%d incidents only have nothing that a window explains", kept)
+	}
+}
+
+// renamed calls everything otherwise.
+func renamed(t *schemas.Topology, events []schemas.Event, call func(string) string) (*schemas.Topology, []schemas.Event) {
+	out := &schemas.Topology{Version: t.Version}
+	known := map[string]bool{}
+	name := func(id string) string {
+		if id == "" {
+			return ""
+		}
+		return call(id)
+	}
+	for _, r := range t.Resources {
+		known[r.ID] = true
+		r.ID, r.Parent = name(r.ID), name(r.Parent)
+		out.Resources = append(out.Resources, r)
+	}
+	for _, l := range t.Links {
+		l.From, l.To = name(l.From), name(l.To)
+		out.Links = append(out.Links, l)
+	}
+	for _, w := range t.Workloads {
+		known[w.ID] = true
+		w.ID, w.Resources = name(w.ID), slices.Clone(w.Resources)
+		for i := range w.Resources {
+			w.Resources[i] = name(w.Resources[i])
+		}
+		out.Workloads = append(out.Workloads, w)
+	}
+	var told []schemas.Event
+	for _, ev := range events {
+		ev.Resource, ev.Attrs = name(ev.Resource), maps.Clone(ev.Attrs)
+		for k, v := range ev.Attrs {
+			if known[v] {
+				ev.Attrs[k] = name(v)
+			}
+		}
+		told = append(told, ev)
+	}
+	return out, told
 }
