@@ -19,7 +19,7 @@ var workSites = []shape{demo, hall, four, lean, oneFeed}
 // declare declares a window at a second of the scene, from one second to another.
 func (s *scene) declare(id string, at, from, until float64, resources ...string) *schemas.Maintenance {
 	m := &schemas.Maintenance{
-		ID: id, Resources: resources, Work: schemas.WorkMaintenance, Reason: "new supplies", By: "li", Source: schemas.SourceAPI,
+		ID: id, Resources: resources, Work: schemas.WorkMaintenance, Reason: "new supplies", By: "li", Source: schemas.SourceOperator,
 		Declared: t0.Add(time.Duration(at) * time.Second), From: t0.Add(time.Duration(from) * time.Second),
 		Until: t0.Add(time.Duration(until) * time.Second), GraceSeconds: 600,
 	}
@@ -267,6 +267,7 @@ func TestNobodySilencesByPostingAnEvent(t *testing.T) {
 	w := demo.Build()
 	for name, spoil := range map[string]func(ev *schemas.Event){
 		"posted":        func(ev *schemas.Event) { ev.SetAttr(schemas.AttrExternal, "true") },
+		"by a caller":   func(ev *schemas.Event) { ev.Source = schemas.SourceAPI },
 		"no window":     func(ev *schemas.Event) { delete(ev.Attrs, "window") },
 		"no end":        func(ev *schemas.Event) { ev.Attrs["until"] = "soon" },
 		"for ever":      func(ev *schemas.Event) { ev.Attrs["until"] = "2999-01-01T00:00:00Z" },
@@ -418,7 +419,7 @@ func TestAWindowHidesNothingThatItDoesNotExplain(t *testing.T) {
 				places := []string{w.ID("r%d", rng.IntN(w.Racks)), w.Host(rng.IntN(w.Racks), rng.IntN(w.Servers)), w.ID("dc")}
 				from := first.Add(time.Duration(rng.Int64N(int64(last.Sub(first)))))
 				win := schemas.Maintenance{
-					ID: fmt.Sprint("w", k), Resources: []string{places[k%3]}, Work: schemas.WorkMaintenance, By: "li", Source: schemas.SourceAPI,
+					ID: fmt.Sprint("w", k), Resources: []string{places[k%3]}, Work: schemas.WorkMaintenance, By: "li", Source: schemas.SourceOperator,
 					Declared: first, From: from, Until: from.Add(time.Duration(1+rng.IntN(6)) * time.Hour), GraceSeconds: 600,
 				}
 				s.events = append(s.events, win.Events()...)

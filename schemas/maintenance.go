@@ -23,7 +23,7 @@ type Maintenance struct {
 	Work     string    `json:"work"`
 	Reason   string    `json:"reason"`
 	By       string    `json:"by"`       // who declared it
-	Source   string    `json:"source"`   // SourceAPI, or SourceScheduler for a reservation
+	Source   string    `json:"source"`   // SourceOperator, or SourceScheduler for a reservation
 	Declared time.Time `json:"declared"` // when
 	From     time.Time `json:"from"`
 	Until    time.Time `json:"until"`
@@ -31,6 +31,28 @@ type Maintenance struct {
 	GraceSeconds int        `json:"grace_seconds"`
 	Ended        *time.Time `json:"ended,omitempty"` // before Until, by somebody
 	EndedBy      string     `json:"ended_by,omitempty"`
+	// State is what the window is when it is read; it is not stored.
+	State string `json:"state,omitempty"`
+}
+
+// States of a window.
+const (
+	MaintenanceToCome = "to_come"
+	MaintenanceOpen   = "open"
+	MaintenanceOver   = "over"
+)
+
+// At returns the window with its state at t.
+func (m Maintenance) At(t time.Time) Maintenance {
+	switch {
+	case m.Covers(t):
+		m.State = MaintenanceOpen
+	case t.Before(m.From) && t.Before(m.End()):
+		m.State = MaintenanceToCome
+	default:
+		m.State = MaintenanceOver
+	}
+	return m
 }
 
 // End is when the window ends or ended.
@@ -93,7 +115,7 @@ var (
 // [EventMaintenanceDeclared], or its id and end from one of type [EventMaintenanceEnded].
 // What a caller posted is refused: who may post events may not silence any.
 func MaintenanceOf(ev *Event) (m Maintenance, err error) {
-	if ev.Attr(AttrExternal) != "" {
+	if ev.External() {
 		return m, errPosted
 	}
 	m = Maintenance{
