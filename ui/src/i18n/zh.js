@@ -57,7 +57,7 @@ export const zh = {
   'actor.auspex': 'Auspex', 'actor.correlator': '关联分析', 'actor.control': '控制', 'actor.policy': '策略',
   'rung.observe': '观察', 'rung.notify_owner': '通知所有者', 'rung.cap_power': '限制功率', 'rung.cordon': '停派', 'rung.drain': '排空', 'rung.reset_gpu': 'GPU 复位', 'rung.reload_driver': '重载驱动', 'rung.restart_service': '重启服务', 'rung.reboot': '重启', 'rung.power_cycle': '断电重启', 'rung.ac_cycle': '交流断电', 'rung.reset_bmc': '复位 BMC', 'rung.reinstall': '重装', 'rung.replace': '更换', 'rung.inspect_feed': '检查供电', 'rung.inspect_cooling': '检查制冷', 'rung.inspect_cable': '检查线缆', 'rung.clean_optics': '清洁光模块', 'rung.quarantine': '隔离', 'rung.ticket': '工单', 'rung.uncordon': '归还',
   'do.observe': '观察 {target}', 'do.notify_owner': '通知 {target} 的所有者', 'do.cap_power': '限制 {target} 的功率', 'do.cordon': '不再向 {target} 派新作业', 'do.drain': '排空 {target}', 'do.reset_gpu': '复位 {target}', 'do.reload_driver': '重载 {target} 的驱动', 'do.restart_service': '重启 {target} 上的服务', 'do.reboot': '重启 {target}', 'do.power_cycle': '对 {target} 断电重启', 'do.ac_cycle': '关闭再打开 {target} 的插座', 'do.reset_bmc': '复位 {target} 的 BMC', 'do.reinstall': '重装 {target}', 'do.replace': '更换 {target}', 'do.inspect_feed': '检查 {target}', 'do.inspect_cooling': '检查 {target} 的制冷', 'do.inspect_cable': '检查 {target} 的线缆', 'do.clean_optics': '清洁 {target} 的光模块', 'do.quarantine': '将 {target} 留在资源池之外', 'do.ticket': '为 {target} 开工单', 'do.uncordon': '让 {target} 回到资源池', 'do.token': '令牌 {target}', 'do.login_code': '{target} 的登录码', 'do.session': '{target} 的会话', 'do.route': '{target}',
-  'rail.of': '{value}/{limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': '满足', 'rail.fails': '不满足', 'rail.confidence': '置信度', 'rail.evidence_age_seconds': '证据时效', 'rail.rungs_before_done': '之前的步骤', 'rail.fleet_budget': '机群预算', 'rail.rack_budget': '机柜预算', 'rail.destructive_per_hour': '每小时预算', 'rail.cool_down_seconds': '冷却时间', 'rail.lease': '租约', 'rail.storm_breaker': '风暴断路器', 'rail.still_drained': '仍在排空', 'rail.quiet_seconds': '修复仍有效', 'rail.own_evidence': '我们的采集器已看到',
+  'rail.of': '{value}/{limit}', 'rail.at_least': '{value} ≥ {limit}', 'rail.at_most': '{value} ≤ {limit}', 'rail.holds': '满足', 'rail.fails': '不满足', 'rail.confidence': '置信度', 'rail.evidence_age_seconds': '证据时效', 'rail.rungs_before_done': '之前的步骤', 'rail.fleet_budget': '机群预算', 'rail.rack_budget': '机柜预算', 'rail.destructive_per_hour': '每小时预算', 'rail.cool_down_seconds': '冷却时间', 'rail.lease': '租约', 'rail.storm_breaker': '风暴断路器', 'rail.still_drained': '仍在排空', 'rail.quiet_seconds': '修复仍有效', 'rail.own_evidence': '我们的采集器已看到', 'rail.maintenance_window': '不在维护窗口',
 
   // what a step says of itself
   'step.for_person': '需要人工处理。',
@@ -119,6 +119,7 @@ export const zh = {
   'check.lease_others': '{server} 的租约由他人持有。',
   'check.seen_by': '{part} 的故障由我们自己的采集器（{source}）观察到。',
   'check.seen_by_nobody': '只有外部提交的告警指向 {part}，我们的采集器都没有看到它的故障，因此须由人批准。',
+  'check.in_window': ({ server, window, by, until }, fmt) => `${server} 处于 ${by} 申报的维护窗口 ${window} 之内，直到 ${fmt.stamp(Date.parse(until))} UTC；其间 Auspex 不在此处修复。`, 'check.no_window': '{server} 没有处于维护窗口。',
   'check.vouched_for': '我们的采集器都没有看到 {part} 的故障；{who} 仍批准了这一步。',
 
   // device
