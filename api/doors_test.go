@@ -353,7 +353,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		},
 		"endMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
-			return "operator end_maintenance  "
+			return "operator end_maintenance maintenance "
 		},
 		"decideAction": func() string {
 			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)

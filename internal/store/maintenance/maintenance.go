@@ -75,7 +75,7 @@ func (s *Store) Declare(ctx context.Context, m schemas.Maintenance) (schemas.Mai
 // End ends a window at a time. One that is over stays as it is.
 func (s *Store) End(ctx context.Context, id, by string, at time.Time) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if err := audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: VerbEnd, Action: id}); err != nil {
+		if err := audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: VerbEnd, Action: id, Kind: schemas.WorkMaintenance}); err != nil {
 			return err
 		}
 		found, err := query(ctx, tx, `id=$1`, id)
