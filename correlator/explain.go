@@ -580,6 +580,10 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 			}
 		}
 	}
+	p.rank = rankWork
+	for _, c := range m.Work {
+		p.choose(c)
+	}
 	p.rank = rankLast
 	for _, c := range m.Last {
 		p.choose(c)
@@ -588,7 +592,7 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 	short := []schemas.Sentence{*out.Summary}
 	for i, s := range p.out {
 		out.Sentences = append(out.Sentences, s.Sentence)
-		if i < maxShort && s.rank < rankLast {
+		if i < maxShort && s.rank < rankLast || s.rank == rankWork {
 			short = append(short, s.Sentence)
 		}
 	}
@@ -620,6 +624,7 @@ const (
 	rankRecord = iota // the record of the fault says it
 	rankCause         // of the part that is blamed
 	rankEffect
+	rankWork // what it has to do with declared maintenance
 	rankLast
 )
 

@@ -128,9 +128,9 @@ func TestPlannedWorkIsNoIncidentAndHidesNone(t *testing.T) {
 					t.Errorf("got\n%swant %q", verdict(got), want)
 				}
 				for _, inc := range got {
-					within := strings.Contains(fmt.Sprint(inc.Sentences), "w1")
+					within := strings.Contains(inc.Explanation, "w1")
 					if within != (inc.RootCause.Fault == "gpu.fallen_off_bus") {
-						t.Errorf("%s speaks of the window: %v: %v", inc.RootCause.Resource, within, inc.Sentences)
+						t.Errorf("%s speaks of the window: %v: %s", inc.RootCause.Resource, within, inc.Explanation)
 					}
 				}
 			})

@@ -142,6 +142,7 @@ type fileShared struct {
 	Sentences struct {
 		Shared []choice `yaml:"shared"`
 		Rest   []choice `yaml:"rest"`
+		Work   []choice `yaml:"work"`
 		Last   []choice `yaml:"last"`
 
 		Against     *choice         `yaml:"against"`
@@ -327,6 +328,7 @@ func build(base []byte, files []source) (*Model, error) {
 		}
 	}
 	l.m.Rest = l.choicesOf(common.Sentences.Rest, "sentences.rest", true)
+	l.m.Work = l.choices(common.Sentences.Work, "sentences.work")
 	l.m.Last = l.choices(common.Sentences.Last, "sentences.last")
 	l.m.Against = l.summary(1, "sentences.against", common.Sentences.Against)
 	l.m.WouldChange = l.choices(common.Sentences.WouldChange, "sentences.would_change")

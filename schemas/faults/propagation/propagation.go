@@ -22,9 +22,9 @@ type Model struct {
 	Faults []Fault
 	// Records are the words about each fault and what else does not depend on how it is seen.
 	Records map[string]*Record
-	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Last
-	// of the incident.
-	Shared, Rest, Last []Choice
+	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Work
+	// of declared maintenance, Last of the incident.
+	Shared, Rest, Work, Last []Choice
 	// Against is said of what was to be expected of a cause and did not come, WouldChange of
 	// what would speak for another cause, Steps of the recommended action.
 	Against     Choice

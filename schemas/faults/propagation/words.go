@@ -140,7 +140,7 @@ func (m *Model) template(id string) *sentence.Template {
 
 // sentences returns all sentences but the summaries.
 func (m *Model) sentences() []Said {
-	lists := [][]Choice{m.Shared, m.Rest, m.Last}
+	lists := [][]Choice{m.Shared, m.Rest, m.Work, m.Last}
 	for _, name := range keysOf(m.Records) {
 		lists = append(lists, m.Records[name].Sentences)
 	}
