@@ -189,6 +189,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 			}
 		}
 	}
+	e.findWindows()
 }
 
 // SetWorkloads replaces the workloads of the inventory.

@@ -20,8 +20,8 @@ type window struct {
 
 	event string // that told of it
 	node  node
-	fault int32
-	over  bool // and what has outlasted it is told
+	fault int32 // -1: the inventory does not know the resource, or no record the work
+	over  bool  // and what has outlasted it is told
 }
 
 func (w *window) due() time.Time { return w.End().Add(time.Duration(w.GraceSeconds) * time.Second) }
@@ -68,14 +68,13 @@ func (e *Engine) declare(ev *schemas.Event) bool {
 		}
 		return false
 	}
-	f := e.workFault(m.Work, n)
-	if f < 0 || len(e.windows.at[n]) >= windowsAt || slices.ContainsFunc(e.windows.at[n], func(w *window) bool { return w.ID == m.ID }) {
+	if len(e.windows.at[n]) >= windowsAt || slices.ContainsFunc(e.windows.at[n], func(w *window) bool { return w.ID == m.ID }) {
 		return false
 	}
 	if e.windows.at == nil {
 		e.windows.at = map[node][]*window{}
 	}
-	e.windows.at[n] = append(e.windows.at[n], &window{Maintenance: m, event: ev.ID, node: n, fault: f})
+	e.windows.at[n] = append(e.windows.at[n], &window{Maintenance: m, event: ev.ID, node: n, fault: e.workFault(m.Work, n)})
 	return true
 }
 
@@ -88,6 +87,9 @@ func (e *Engine) openWindow(s *sign, event string) {
 		if w.event != event {
 			continue
 		}
+		if w.fault < 0 { // an inventory that is read later may have it
+			continue
+		}
 		e.watch(w, s)
 		key := suspectKey{s.node, w.fault}
 		if h := e.suspects[key]; h != nil { // of another window: it may explain more now
@@ -96,6 +98,27 @@ func (e *Engine) openWindow(s *sign, event string) {
 		}
 		e.suspect(key, s)
 		e.meet(e.suspects[key])
+	}
+}
+
+// findWindows has the windows explain of which the resource is known only now.
+func (e *Engine) findWindows() {
+	if len(e.windows.at) == 0 {
+		return
+	}
+	for _, s := range slices.Clone(e.signs.all) {
+		if s.kind != e.windows.sign {
+			continue
+		}
+		for _, w := range e.windows.at[s.node] {
+			if w.fault >= 0 {
+				continue
+			}
+			if w.fault = e.workFault(w.Work, s.node); w.fault >= 0 {
+				e.openWindow(s, w.event)
+				e.dirty = append(e.dirty, s)
+			}
+		}
 	}
 }
 

@@ -491,3 +491,61 @@ func renamed(t *schemas.Topology, events []schemas.Event, call func(string) stri
 	}
 	return out, told
 }
+
+// A process may hear of a window before it has read the inventory that has the resource.
+func TestAWindowWaitsForTheInventory(t *testing.T) {
+	w := demo.Build()
+	s := &scene{}
+	s.declare("w1", -3600, -60, 4000, w.ID("r0"))
+	s.work(w, 0, 0)
+	s.sorted()
+	e := NewEngine(propagation.Default(), &schemas.Topology{Version: 1}, nil)
+	e.Add(&s.events[0])
+	e.SetTopology(w.Topology)
+	for i := range s.events[1:] {
+		e.Add(&s.events[1+i])
+	}
+	e.Advance(e.Now().Add(3 * time.Hour))
+	e.Flush()
+	if got := e.Drain(); len(got) != 0 {
+		t.Errorf("planned work opens\n%s", verdict(got))
+	}
+}
+
+// A record of the site makes a kind of work, which explains what it names and no more.
+func TestAKindOfWorkOfTheSite(t *testing.T) {
+	m, err := propagation.Parse("recabling.yaml", []byte(`fault: planned.recabling
+harmless: true
+window: during
+kinds: [switch]
+prior: -4
+shows:
+  - {sign: work_declared}
+  - {sign: port_down, at: "down:port", within: 1m, before: 1m}
+  - {sign: port_down, at: "down:port > net:port", within: 1m, before: 1m}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if works, kinds := m.Works(); !slices.Contains(works, "recabling") || !slices.Equal(kinds["recabling"], []string{"switch"}) {
+		t.Errorf("works are %v, %v", works, kinds)
+	}
+	w := demo.Build()
+	s := &scene{}
+	s.declare("w1", -600, -60, 4000, w.ID("leaf0.0"))
+	s.events[0].Code = "recabling"
+	s.at(0, "gnmi", w.ID("leaf0.0/e0.1.0"), "port.down", failed, up)
+	s.at(0, "gnmi", w.ID("leaf0.0/up0"), "port.down", failed, up)
+	s.at(300, "collector", w.ID("leaf0.0"), "switch.unreachable", critical, up)
+	s.at(420, "gnmi", w.ID("leaf0.0"), "switch.reboot", warned)
+	e := NewEngine(m, w.Topology, nil)
+	for i := range s.events {
+		e.Add(&s.events[i])
+	}
+	e.Advance(e.Now().Add(5 * time.Minute))
+	e.Flush()
+	got := last(e.Drain())
+	if want := []string{w.ID("leaf0.0") + " network.switch_failure"}; !sameSet(causes(got), want) || len(got[0].Events) != 2 {
+		t.Errorf("got\n%swant %q with two events", verdict(got), want)
+	}
+}
