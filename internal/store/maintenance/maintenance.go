@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +71,71 @@ func (s *Store) Declare(ctx context.Context, m schemas.Maintenance) (schemas.Mai
 		return m, fmt.Errorf("declare maintenance: %w", err)
 	}
 	return m, nil
+}
+
+// Import takes over windows that the scheduler told the bus of: each of one resource, and
+// all with one id are one window, and those that only say that it has ended.
+func (s *Store) Import(ctx context.Context, told ...schemas.Maintenance) error {
+	var order []string
+	byID := map[string][]schemas.Maintenance{}
+	for _, m := range told {
+		if byID[m.ID] == nil {
+			order = append(order, m.ID)
+		}
+		byID[m.ID] = append(byID[m.ID], m)
+	}
+	for _, id := range order {
+		if err := s.db.InTx(ctx, func(tx *sql.Tx) error { return merge(ctx, tx, byID[id]) }); err != nil {
+			return fmt.Errorf("take over maintenance window %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func merge(ctx context.Context, tx *sql.Tx, parts []schemas.Maintenance) error {
+	found, err := query(ctx, tx, `id=$1`, parts[0].ID)
+	if err != nil {
+		return err
+	}
+	var m schemas.Maintenance
+	if len(found) > 0 {
+		m = found[0]
+	}
+	before := m.End()
+	resources := len(m.Resources)
+	for _, p := range parts {
+		if p.Ended != nil {
+			m.Ended, m.EndedBy = p.Ended, p.EndedBy
+			continue
+		}
+		if m.ID == "" {
+			m = p
+			continue
+		}
+		if !slices.Contains(m.Resources, p.Resources[0]) {
+			m.Resources = append(m.Resources, p.Resources[0])
+		}
+	}
+	if m.ID == "" || len(found) > 0 && len(m.Resources) == resources && m.End().Equal(before) {
+		return nil // an end of what nobody knows, or what is known
+	}
+	doc, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	verb := VerbDeclare
+	if len(found) > 0 && !m.End().Equal(before) {
+		verb = VerbEnd
+	}
+	if err := audit.Append(ctx, tx, audit.Row{
+		Time: m.Declared, Actor: m.By, Verb: verb, Subject: subject(&m), Action: m.ID, Kind: m.Work, Detail: detail(&m),
+	}); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO maintenance_windows (id, declared_ns, from_ns, end_ns, due, told, doc) VALUES ($1,$2,$3,$4,2,2,$5)
+ON CONFLICT (id) DO UPDATE SET end_ns=excluded.end_ns, doc=excluded.doc`,
+		m.ID, m.Declared.UnixNano(), m.From.UnixNano(), m.End().UnixNano(), string(doc))
+	return err
 }
 
 // End ends a window at a time. One that is over stays as it is.

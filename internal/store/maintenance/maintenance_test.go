@@ -132,3 +132,55 @@ func TestTheSameWindowOfManyAtOnceIsOne(t *testing.T) {
 		t.Errorf("it is listed %d times", seen)
 	}
 }
+
+// What the scheduler tells of node by node, again and again and in any order, is one window.
+func TestAWindowOfTheSchedulerIsTakenOver(t *testing.T) {
+	db := sqltest.Open(t)
+	s := maintenance.New(db)
+	t0 := time.Now().UTC().Truncate(time.Microsecond)
+	m := window(fmt.Sprintf("slurm-%d", t0.UnixNano()), t0)
+	m.Resources, m.Source, m.By = []string{"a", "b", "c"}, schemas.SourceScheduler, "root"
+	var told []schemas.Maintenance
+	read := func() {
+		t.Helper()
+		told = nil
+		for _, ev := range m.Events() {
+			part, err := schemas.MaintenanceOf(&ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, part)
+		}
+	}
+	take := func(parts ...schemas.Maintenance) schemas.Maintenance {
+		t.Helper()
+		if err := s.Import(t.Context(), parts...); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Get(t.Context(), m.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	read()
+	take(told[:2]...)
+	if got := take(told...); !slices.Equal(got.Resources, m.Resources) || !got.Until.Equal(m.Until) || got.By != "root" {
+		t.Errorf("%+v", got)
+	}
+	end := t0.Add(90 * time.Minute)
+	m.Ended, m.EndedBy = &end, "Slurm"
+	read()
+	for range 2 {
+		if got := take(told...); !got.End().Equal(end) || len(got.Resources) != 3 {
+			t.Errorf("%+v", got)
+		}
+	}
+	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 100)
+	if err != nil || len(rows) != 3 { // declared, a node more, ended
+		t.Errorf("%d rows of the audit, %v", len(rows), err)
+	}
+	if all, err := s.Untold(t.Context()); err != nil || len(all) > 0 {
+		t.Errorf("what came from the bus is told to it again: %+v %v", all, err)
+	}
+}
