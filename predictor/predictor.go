@@ -80,7 +80,7 @@ type Deps struct {
 const (
 	callTime    = 10 * time.Second
 	endTime     = time.Second            // for the last words: a quarter of the grace of a stop
-	publishTime = 300 * time.Millisecond  // of them, for the bus
+	publishTime = 300 * time.Millisecond // of them, for the bus
 	tick        = time.Second
 )
 
