@@ -183,6 +183,33 @@ func TestPlannedWorkIsNoIncidentAndHidesNone(t *testing.T) {
 					t.Errorf("got\n%swant %s", verdict(got), want)
 				}
 			})
+			t.Run("of a long day, with a server that does not return", func(t *testing.T) {
+				s := &scene{}
+				s.declare("w1", -3600, -60, 10*3600, rack)
+				s.work(w, 0, 0, 2)
+				for hour := 2; hour < 10; hour++ { // elsewhere life goes on
+					s.at(float64(3600*hour), "kmsg", w.Host(1, 0), "host.reboot/clean", schemas.SeverityInfo)
+				}
+				got := s.play(w, 3*time.Hour)
+				if want := w.Host(0, 2) + " planned.overdue"; !sameSet(causes(got), []string{want}) {
+					t.Errorf("got\n%swant %s", verdict(got), want)
+				}
+			})
+			t.Run("declared twice, of which one ends early", func(t *testing.T) {
+				s := &scene{}
+				s.declare("w1", -3600, -60, 4000, rack)
+				m := s.declare("w2", -600, -60, 9000, w.Host(0, 2))
+				s.declare("w3", -600, -60, 9000, rack)
+				s.work(w, 0, 0, 2)
+				s.end(m, 1800)
+				if got := s.ever(w, 50*time.Minute); len(got) != 0 {
+					t.Errorf("planned work opens\n%s", verdict(got))
+				}
+				got := s.play(w, 3*time.Hour)
+				if want := w.Host(0, 2) + " planned.overdue"; !sameSet(causes(got), []string{want}) {
+					t.Errorf("got\n%swant %s", verdict(got), want)
+				}
+			})
 			t.Run("that is followed by more work", func(t *testing.T) {
 				s := &scene{}
 				s.declare("w1", -3600, -60, 4000, rack)
@@ -547,5 +574,30 @@ shows:
 	got := last(e.Drain())
 	if want := []string{w.ID("leaf0.0") + " network.switch_failure"}; !sameSet(causes(got), want) || len(got[0].Events) != 2 {
 		t.Errorf("got\n%swant %q with two events", verdict(got), want)
+	}
+}
+
+// A job that stops because its server is worked on is no error of the job, also if it was
+// started after the window was declared; a job next door that crashes is.
+func TestJobsOfServersThatAreWorkedOn(t *testing.T) {
+	for _, sh := range []shape{demo, four, oneFeed} {
+		w := sh.Build()
+		t.Run(w.Name, func(t *testing.T) {
+			job := func(id string, r int) schemas.Workload {
+				return schemas.Workload{ID: id, Resources: []string{w.Host(r, 0), w.Host(r, 1)}, Start: t0.Add(-10 * time.Minute), Attrs: map[string]string{"owner": "ada"}}
+			}
+			w.Topology.Workloads = []schemas.Workload{job("job-1", 0), job("job-2", 1)}
+			s := &scene{}
+			s.declare("w1", -3600, -60, 4000, w.ID("r0"))
+			s.work(w, 0, 0)
+			for k, r := range []int{0, 1} {
+				id := fmt.Sprint("job-", k+1)
+				s.at(40, "agent", w.Host(r, 1), "workload.comm_timeout", failed, "workload="+id)
+				s.at(60, "scheduler", id, "workload.failed/1", failed)
+			}
+			if got := s.play(w, 2*time.Minute); !sameSet(causes(got), []string{"job-2 workload.error"}) {
+				t.Errorf("got\n%swant an error of job-2", verdict(got))
+			}
+		})
 	}
 }
