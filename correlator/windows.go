@@ -5,9 +5,14 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
+
+// windowBase is more than what a window can score over the signs of a group, which is
+// computed when it is asked for.
+const windowBase = 1e9
 
 // windowsAt bounds how many windows of one resource are remembered.
 const windowsAt = 256
@@ -92,12 +97,12 @@ func (e *Engine) openWindow(s *sign, event string) {
 		}
 		e.watch(w, s)
 		key := suspectKey{s.node, w.fault}
-		if h := e.suspects[key]; h != nil { // of another window: it may explain more now
-			e.meet(h)
-			return
+		if e.suspects[key] == nil { // else there is another window, and it may explain more now
+			e.suspect(key, s)
 		}
-		e.suspect(key, s)
-		e.meet(e.suspects[key])
+		if h := e.suspects[key]; h != nil {
+			e.meet(h)
+		}
 	}
 }
 
@@ -140,6 +145,25 @@ func (e *Engine) meet(h *suspect) {
 			e.relateJob(s)
 		}
 	}
+	if !e.restoring {
+		for c := range h.classes {
+			e.dirty = append(e.dirty, h.classes[c].signs...)
+		}
+	}
+}
+
+// within lays out the signs of a window that are in a group.
+func (e *Engine) within(signs []*sign, ev []solver.Evidence, index func(*sign) int32) []solver.Evidence {
+	for _, s := range signs {
+		if n := index(s); n != solver.None {
+			x := solver.Evidence{Sign: n, Said: s.said}
+			if s.said {
+				x.Gain = e.weight(s)
+			}
+			ev = append(ev, x)
+		}
+	}
+	return ev
 }
 
 // linkWindow ties a sign to a suspect that stands for windows, when their times agree.

@@ -601,3 +601,30 @@ func TestJobsOfServersThatAreWorkedOn(t *testing.T) {
 		})
 	}
 }
+
+// A window over a whole site ties nothing together that was not: the work stays that of the
+// incidents.
+func TestAWindowOverASiteCostsLittle(t *testing.T) {
+	w := demo.Build()
+	st, err := stormgen.Draw(w.Topology, stormgen.Options{Seed: 1, Profile: stormgen.Big, Half: stormgen.Tuned, Faults: 6, Noise: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := func(windows ...schemas.Event) uint64 {
+		e := NewEngine(propagation.Default(), st.Topology, nil)
+		for _, ev := range append(windows, st.Events...) {
+			e.Add(&ev)
+		}
+		e.Flush()
+		return e.Stats().Steps
+	}
+	first := st.Events[0].Observed
+	m := schemas.Maintenance{
+		ID: "w1", Resources: []string{w.ID("dc")}, Work: schemas.WorkMaintenance, By: "li", Source: schemas.SourceOperator,
+		Declared: first, From: first, Until: first.Add(300 * time.Hour),
+	}
+	without, with := steps(), steps(m.Events()...)
+	if with > 2*without {
+		t.Errorf("%d steps, %d without the window", with, without)
+	}
+}
