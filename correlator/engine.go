@@ -128,6 +128,7 @@ type Stats struct {
 	Signs      int    // that are remembered
 	Suspects   int
 	Open       int // incidents
+	Windows    int // of maintenance that are open or to come, by resource
 }
 
 // NewEngine returns an engine over an inventory. ids names a new incident from
@@ -202,6 +203,13 @@ func (e *Engine) Now() time.Time { return e.now }
 func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Signs, s.Suspects, s.Open = len(e.signs.all), len(e.suspects), len(e.open)
+	for _, list := range e.windows.at {
+		for _, w := range list {
+			if !w.over {
+				s.Windows++
+			}
+		}
+	}
 	return s
 }
 
