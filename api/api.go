@@ -254,7 +254,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }
 	}
-	s := &Server{cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second), told: make(chan struct{}, 1)}
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second),
+		told: make(chan struct{}, 1),
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	var err error
 	if s.hub, err = stream.NewHub(strconv.FormatInt(time.Now().UnixNano(), 36), cfg.MaxStreams, deps.Registerer); err != nil {

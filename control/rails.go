@@ -107,7 +107,8 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			return nil, fmt.Errorf("read maintenance windows: %w", err)
 		}
 		if open {
-			add(railWindow, 1, 0, false, messages.InWindow, messages.Args{"window": m.ID, "by": m.By, "server": k.Subject, "until": m.End().UTC().Format(time.RFC3339)})
+			until := m.End().UTC().Format(time.RFC3339)
+			add(railWindow, 1, 0, false, messages.InWindow, messages.Args{"window": m.ID, "by": m.By, "server": k.Subject, "until": until})
 		} else {
 			add(railWindow, 0, 0, true, messages.NoWindow, messages.Args{"server": k.Subject})
 		}

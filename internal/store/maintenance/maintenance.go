@@ -60,7 +60,8 @@ func (s *Store) Declare(ctx context.Context, m schemas.Maintenance) (schemas.Mai
 			known = found[0]
 			return errKnown
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO maintenance_windows (id, declared_ns, from_ns, end_ns, due, told, doc) VALUES ($1,$2,$3,$4,1,0,$5)`,
+		_, err = tx.ExecContext(ctx, `INSERT INTO maintenance_windows (id, declared_ns, from_ns, end_ns, due, told, doc)
+VALUES ($1,$2,$3,$4,1,0,$5)`,
 			m.ID, m.Declared.UnixNano(), m.From.UnixNano(), m.Until.UnixNano(), string(doc))
 		return err
 	})
