@@ -29,8 +29,8 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(std), backtestCommand(std),
-		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(),
-		engineCommand(),
+		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), maintenanceCommand(std), benchCommand(), benchPeerCommand(),
+		healthcheckCommand(), engineCommand(),
 	}
 }
 
