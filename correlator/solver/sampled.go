@@ -365,6 +365,7 @@ func (s *chain) give(n, to int32) {
 		t.k--
 		if t.w -= s.worth[n]; t.k == 0 {
 			t.w = 0
+			s.stir(from)
 		}
 		s.touch(from)
 	}
@@ -373,10 +374,23 @@ func (s *chain) give(n, to int32) {
 		if to != None && r.Cause == to {
 			s.owner[n], s.class[n], s.worth[n] = to, r.Class, r.gain
 			t := &s.state[to].classes[r.Class]
-			t.k++
+			if t.k++; t.k == 1 {
+				s.stir(to)
+			}
 			t.w += r.gain
 			s.touch(to)
 			break
+		}
+	}
+}
+
+// stir has those weighed again who own what a cause could have shown.
+func (s *chain) stir(h int32) {
+	for c := range s.Causes[h].Classes {
+		for i := range s.Causes[h].Classes[c].Evidence {
+			if n := s.Causes[h].Classes[c].Evidence[i].Sign; n != None && s.owner[n] != None {
+				s.touch(s.owner[n])
+			}
 		}
 	}
 }
@@ -393,13 +407,7 @@ func (s *chain) set(h int32, there bool) {
 	for _, t := range s.takes[h] {
 		s.touch(t.h)
 	}
-	for c := range s.Causes[h].Classes {
-		for i := range s.Causes[h].Classes[c].Evidence {
-			if n := s.Causes[h].Classes[c].Evidence[i].Sign; n != None && s.owner[n] != None {
-				s.touch(s.owner[n])
-			}
-		}
-	}
+	s.stir(h)
 	if s.Causes[h].Fault.Together > 0 { // who has power, and can speak, has changed
 		for o := range s.there {
 			if s.there[o] {
@@ -429,6 +437,7 @@ func (s *chain) hang(h, by int32) {
 	}
 	s.parent[h] = by
 	s.touch(h)
+	s.stir(h)
 }
 
 // undo takes back all changes since a mark.
