@@ -346,11 +346,11 @@ func TestACauseThatIsBlamedElsewhereIsARivalWithoutAPrior(t *testing.T) {
 		for range 6 {
 			g.Causes[shelf].Classes[0].Evidence = append(g.Causes[shelf].Classes[0].Evidence, Evidence{Sign: None, Said: true, Taken: true})
 		}
-		return g.method().Posterior(&g.Group, root, []int32{root}, State{}).Shares[0].P
+		shares := g.method().Posterior(&g.Group, root, []int32{root}, State{}).Shares
+		return shares[slices.IndexFunc(shares, func(x Share) bool { return x.Cause == root })].P
 	}
-	g := byHand(t, "cover")
-	if own, beside := sure(0), sure(7); own < 0.6 || beside == own {
-		t.Errorf("%.2f, and beside a shelf that is blamed %.2f (%v)", own, beside, g.by)
+	if own, beside := sure(0), sure(7); own < 0.6 || beside > 0.2 {
+		t.Errorf("%.2f, and beside a shelf that is blamed %.2f", own, beside)
 	}
 }
 
