@@ -21,7 +21,8 @@ type Posterior struct {
 // Posterior weighs the owner of signs against its rivals, by how well each explains the
 // same signs: scores are log-odds against "no fault", whose score is 0, so that the
 // probabilities of the root, its rivals and none are in the ratio exp(score), tempered
-// by Spread. Equals of which nothing is known but that there are as many share what one
+// by Spread. A rival that is blamed for other signs already need not come to be for these,
+// and where it could have shown them all, the root is a coincidence. Equals of which nothing is known but that there are as many share what one
 // of them would have: how many there are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: make([]state, len(g.Causes))}
@@ -45,17 +46,16 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	if of.Lift > 0 { // or they are faults of their own and the root is none
 		rivals = append(rivals, rival{of.Folded[0], own - of.Lift})
 	}
-	for h := range g.Causes {
-		if h := int32(h); h != root && !slices.Contains(of.Folded, h) && g.elsewhere(h) { //nolint:gosec // an index
+	for h := range int32(len(g.Causes)) { //nolint:gosec // an index
+		switch {
+		case h == root || slices.Contains(of.Folded, h):
+		case g.elsewhere(h):
 			x, all := s.beside(h, mine)
 			rivals = append(rivals, rival{h, x})
 			follows = follows || all
-			continue
+		case m.fits.Bound(&g.Causes[h], mine) >= own-hopeless:
+			rivals = append(rivals, rival{h, s.score(h, mine)})
 		}
-		if h := int32(h); h == root || slices.Contains(of.Folded, h) || m.fits.Bound(&g.Causes[h], mine) < own-hopeless { //nolint:gosec // an index
-			continue
-		}
-		rivals = append(rivals, rival{int32(h), s.score(int32(h), mine)}) //nolint:gosec // an index
 	}
 	if follows {
 		rivals[0].score -= coincidence

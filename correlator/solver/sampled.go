@@ -46,7 +46,7 @@ type chain struct {
 	cover
 	refs   [][]choice
 	said   [][]int32 // by cause and class: parts that show it, whoever owns that
-	takers [][]taker // by cause: what could have brought it about
+	takers [][]int32 // by cause: what could have brought it about
 	takes  [][]taken // by cause: what it could bring about
 	out    [][]int32 // by cause and class: parts whose signs are not in the group, and which it is blamed for elsewhere
 	able   []bool    // by cause: it may be blamed
@@ -66,8 +66,6 @@ type choice struct {
 	Ref
 	gain float64
 }
-
-type taker struct{ by, effect int32 }
 
 type taken struct {
 	h, effect int32
@@ -91,8 +89,8 @@ const (
 func (m *Sampled) chain(g *Group, root int32) *chain {
 	n := len(g.Causes)
 	s := &chain{
-		cover: m.run(g), refs: make([][]choice, len(g.Signs)), said: make([][]int32, n), out: make([][]int32, n), takers: make([][]taker, n), takes: make([][]taken, n),
-		able: make([]bool, n), there: make([]bool, n), parent: make([]int32, n), score: make([]float64, n), marked: make([]bool, n),
+		cover: m.run(g), refs: make([][]choice, len(g.Signs)), said: make([][]int32, n), out: make([][]int32, n),
+		takers: make([][]int32, n), takes: make([][]taken, n), able: make([]bool, n), there: make([]bool, n), parent: make([]int32, n), score: make([]float64, n), marked: make([]bool, n),
 		rng: rand.New(rand.NewPCG(uint64(n), uint64(len(g.Signs)))), //nolint:gosec // the same group has the same answer
 	}
 	for h := range g.Causes {
@@ -161,10 +159,10 @@ func (s *chain) link(by int32) {
 			if _, ok := slices.BinarySearchFunc(x.Effects[i], y.Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) }); !ok {
 				continue
 			}
-			if slices.ContainsFunc(s.takers[h], func(t taker) bool { return t.by == by }) {
+			if slices.Contains(s.takers[h], by) {
 				continue
 			}
-			s.takers[h] = append(s.takers[h], taker{by, int32(i)})                                                      //nolint:gosec // an index
+			s.takers[h] = append(s.takers[h], by)
 			s.takes[by] = append(s.takes[by], taken{int32(h), int32(i), f.SharedShows == 0 || s.without(y.Device, by)}) //nolint:gosec // an index
 		}
 	}
@@ -242,7 +240,7 @@ func (s *chain) weighs(h int32) float64 {
 // follows says whether another cause that is there could have shown all that h does, or
 // brought it about: that h came so soon after it by chance is the less likely.
 func (s *chain) follows(h int32) bool {
-	if slices.ContainsFunc(s.takers[h], func(t taker) bool { return s.there[t.by] }) {
+	if slices.ContainsFunc(s.takers[h], func(by int32) bool { return s.there[by] }) {
 		return true
 	}
 	var could []int32
@@ -469,7 +467,9 @@ func (s *chain) best(n int32) {
 		}
 	}
 	for _, r := range s.refs[n] {
-		if s.work++; r.Cause == from || !s.there[r.Cause] || s.Causes[r.Cause].Fault.Classes[r.Class].Derived && !s.stands(r.Cause) || s.parent[r.Cause] != None && int(r.Class) < s.Causes[r.Cause].Fault.Own() {
+		fault := s.Causes[r.Cause].Fault
+		if s.work++; r.Cause == from || !s.there[r.Cause] || fault.Classes[r.Class].Derived && !s.stands(r.Cause) ||
+			s.parent[r.Cause] != None && int(r.Class) < fault.Own() {
 			continue
 		}
 		t := &s.state[r.Cause].classes[r.Class]
@@ -656,23 +656,13 @@ func (s *chain) step(heat float64, said, folds []int32) {
 // met is a state that was met.
 type met struct {
 	joint  float64
-	roots  []int32 // that are there of themselves
 	owner  []int32
-	class  []int32
 	parent []int32
 	there  []bool
 }
 
 func (s *chain) met() met {
-	m := met{
-		joint: s.settle(), owner: slices.Clone(s.owner), class: slices.Clone(s.class), parent: slices.Clone(s.parent), there: slices.Clone(s.there),
-	}
-	for h, there := range s.there {
-		if there && s.parent[h] == None {
-			m.roots = append(m.roots, int32(h)) //nolint:gosec // an index
-		}
-	}
-	return m
+	return met{joint: s.settle(), owner: slices.Clone(s.owner), parent: slices.Clone(s.parent), there: slices.Clone(s.there)}
 }
 
 // become brings the chain into another state.
@@ -764,7 +754,7 @@ func (m *Sampled) Explain(g *Group) Explanation {
 	for _, h := range x.Blamed {
 		from.there[h] = true
 		for _, f := range x.States[h].Folded {
-			if slices.ContainsFunc(s.takers[f], func(t taker) bool { return t.by == h }) {
+			if slices.Contains(s.takers[f], h) {
 				from.there[f], from.parent[f] = true, h
 			}
 		}
@@ -851,7 +841,7 @@ func (m *Sampled) Posterior(g *Group, root int32, owner []int32, of State) Poste
 		}
 	}
 	for _, f := range of.Folded {
-		if slices.ContainsFunc(s.takers[f], func(t taker) bool { return t.by == root }) {
+		if slices.Contains(s.takers[f], root) {
 			from.there[f], from.parent[f] = true, root
 			for n := range from.owner {
 				if from.owner[n] != None || owner[n] != root {
