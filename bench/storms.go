@@ -31,6 +31,7 @@ type StormsOptions struct {
 	Faults   int      // episodes a storm; 0 is six
 	Servers  int      // at most so many servers a site; 0 is the shape's size
 	Perturb  string   // as stormgen.ParsePerturb reads it
+	Method   string   // of solver.Methods; "" is the default
 	Misses   int      // how many faults that were missed to list
 	JSON     bool
 }
@@ -84,7 +85,10 @@ func Storms(ctx context.Context, o StormsOptions, out io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("%w: %w", usage.Err, err)
 				}
-				sum := judge(st)
+				sum, err := judge(st, o.Method)
+				if err != nil {
+					return fmt.Errorf("%w: %w", usage.Err, err)
+				}
 				for _, r := range sum.Rows {
 					if r.Scored && !r.Hit {
 						missed = append(missed, miss{sh.Name, p, opts.Seed, half, r})
@@ -142,11 +146,14 @@ func (o *StormsOptions) shapes() (list []stormgen.Shape, err error) {
 }
 
 // judge runs the correlator over a storm and scores it.
-func judge(st *stormgen.Storm) *score.Sum {
+func judge(st *stormgen.Storm, method string) (*score.Sum, error) {
 	sc := score.New(&st.Truth)
 	var lines []schemas.Incident
 	began := selfCPU()
 	e := correlator.NewEngine(propagation.Default(), st.Topology, nil)
+	if err := e.SetMethod(method); err != nil {
+		return nil, err
+	}
 	for i := range st.Events {
 		e.Add(&st.Events[i])
 		lines = append(lines, e.Drain()...)
@@ -160,7 +167,7 @@ func judge(st *stormgen.Storm) *score.Sum {
 	}
 	sum := sc.Sum()
 	sum.Lines, sum.CPU = len(st.Events), cpu
-	return sum
+	return sum, nil
 }
 
 var halves = []stormgen.Half{stormgen.Tuned, stormgen.Held}

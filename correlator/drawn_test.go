@@ -54,11 +54,11 @@ func TestDrawnStorms(t *testing.T) {
 		falses, ece float64
 	}{
 		{stormgen.Easy, 0.95, 0.97, 3, 0.12},
-		{stormgen.Big, 0.9, 0.94, 3, 0.25},
+		{stormgen.Big, 0.9, 0.94, 3, 0.15},
 		{stormgen.Overlap, 0.81, 0.89, 3, 0.25},
-		{stormgen.Dirty, 0.7, 0.84, 3, 0.4},
+		{stormgen.Dirty, 0.7, 0.84, 3, 0.25},
 		{stormgen.Jobs, 0.86, 0.97, 3, 0.12},
-		{stormgen.Chain, 0.82, 0.82, 3, 0.4},
+		{stormgen.Chain, 0.82, 0.82, 3, 0.15},
 		{stormgen.Quiet, 0, 0, 2, 1},
 	} {
 		t.Run(string(c.profile), func(t *testing.T) {

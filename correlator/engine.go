@@ -93,6 +93,7 @@ type Engine struct {
 	laneIndex map[laneKey]int32
 
 	open      []*incident
+	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
 	incSeq    int
 	changed   []*incident
 	out       []schemas.Incident
@@ -138,7 +139,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
+		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
 	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
@@ -157,8 +158,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 // SetCloseAfter replaces the waits before an incident closes.
 func (e *Engine) SetCloseAfter(w CloseAfter) { e.wait = w }
 
-// SetMethod replaces the method by which causes are found.
-func (e *Engine) SetMethod(m solver.Method) { e.method = m }
+// SetMethod replaces the method by which causes are found by one of [solver.Methods].
+func (e *Engine) SetMethod(name string) (err error) {
+	e.method, err = solver.Named(name, e.cover)
+	return err
+}
 
 // SetEvidence bounds how many events of one sign are remembered and listed; of
 // more, every second one is forgotten, but for the first and the last of a kind.

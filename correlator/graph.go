@@ -75,6 +75,8 @@ type graph struct {
 	*names
 	kinds    kindTable
 	kind     []uint8
+	counts   []int  // of parts, by kind
+	counted  int    // of all parts
 	known    []bool // to the inventory
 	parent   []node
 	children [][]node
@@ -357,6 +359,20 @@ func (g *graph) kindOf(n node) string {
 		return ""
 	}
 	return g.kinds.name[g.kind[n]]
+}
+
+// count returns how many parts of a kind there are.
+func (g *graph) count(kind string) int {
+	if g.counted != len(g.kind) {
+		g.counted, g.counts = len(g.kind), make([]int, len(g.kinds.name))
+		for _, k := range g.kind {
+			g.counts[k]++
+		}
+	}
+	if k := int(g.kinds.of(kind)); k < len(g.counts) {
+		return g.counts[k]
+	}
+	return 0
 }
 
 func (g *graph) up(n node, kind uint8) node {

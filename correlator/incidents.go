@@ -122,6 +122,7 @@ type incident struct {
 	before       int       // events that were counted and forgotten before a restart
 	judged       time.Time // when its confidence was last weighed
 	repaired     time.Time // what comes later is new
+	crowd        int       // others of the same fault that began near it, when it was judged
 	gone         bool
 	claim        int // scratch
 }
@@ -295,6 +296,11 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		}
 		e.change(inc)
 	}
+	for i, g := range list {
+		if g.root != nil {
+			e.crowded(names[i])
+		}
+	}
 	for _, inc := range before {
 		if took[inc] {
 			continue
@@ -357,8 +363,10 @@ func (e *Engine) close(inc *incident) {
 
 // confidence is the probability that the root is the right resource, and what
 // else it could be.
-func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause) {
-	g := e.around(h, signs)
+func (e *Engine) confidence(inc *incident) (float64, []schemas.Cause) {
+	h := inc.root
+	g := e.around(h, inc.signs)
+	own := e.ownFault(inc)
 	var right float64
 	var alternatives []schemas.Cause
 	enough := false
@@ -370,15 +378,15 @@ func (e *Engine) confidence(h *suspect, signs []*sign) (float64, []schemas.Cause
 		if x.Cause == g.root {
 			continue
 		}
-		if enough = enough || x.P < suspectMin || len(alternatives) == 3; enough {
+		if enough = enough || own*x.P < suspectMin || len(alternatives) == 3; enough {
 			continue
 		}
 		if o.fault.Harmless || o.node == h.node && o.fault.Name == h.fault.Name {
 			continue
 		}
-		alternatives = append(alternatives, schemas.Cause{Resource: e.g.name[o.node], Fault: o.fault.Name, Confidence: round(x.P)})
+		alternatives = append(alternatives, schemas.Cause{Resource: e.g.name[o.node], Fault: o.fault.Name, Confidence: round(own * x.P)})
 	}
-	return right, alternatives
+	return own * right, alternatives
 }
 
 func (e *Engine) joined(a, b node) bool {
@@ -411,7 +419,7 @@ func (e *Engine) emitDue(now bool) {
 		if inc.unsure && !inc.gone {
 			inc.unsure, inc.judged = false, e.now
 			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
-				inc.confidence, inc.alternatives = e.confidence(inc.root, inc.signs)
+				inc.confidence, inc.alternatives = e.confidence(inc)
 			}
 		}
 		t := e.state(inc)

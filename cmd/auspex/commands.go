@@ -19,6 +19,7 @@ import (
 	"auspex/bench"
 	"auspex/correlator/learn"
 	"auspex/correlator/replay"
+	"auspex/correlator/solver"
 	"auspex/internal/cmdb"
 	"auspex/internal/config"
 	"auspex/internal/datafile"
@@ -224,6 +225,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&o.Faults, "faults", nil, "`folder` with fault records of your own; may be repeated")
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with timestamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`; - is standard output")
+	c.Flags().StringVar(&o.Method, "method", solver.Methods()[0], "how causes are found: "+strings.Join(solver.Methods(), ", "))
 	c.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
 	c.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
 	return c

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"auspex/bench"
+	"auspex/correlator/solver"
 	"auspex/internal/cmdb"
 	"auspex/internal/stormgen"
 	"auspex/internal/textfile"
@@ -177,6 +178,7 @@ func benchStormsCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Faults, "faults", 6, "how many times something goes wrong in a storm")
 	c.Flags().IntVar(&o.Servers, "servers", 64, "cut larger sites down to so many servers; 0 leaves them")
 	c.Flags().StringVar(&o.Perturb, "perturb", "", "what goes wrong on the way, with commas: lost, twice, late, clocks, links, blind, all")
+	c.Flags().StringVar(&o.Method, "method", solver.Methods()[0], "how causes are found: "+strings.Join(solver.Methods(), ", "))
 	c.Flags().IntVar(&o.Misses, "misses", 0, "list so many faults whose cause was not found")
 	c.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return c

@@ -28,6 +28,7 @@ type Options struct {
 	Metrics  string   // OpenMetrics text with time stamps; empty is none
 	Out      string   // incidents.jsonl, formats section 5
 	Strict   bool     // a bad line stops the command
+	Method   string   // of solver.Methods; "" is the default
 	MaxSize  int64    // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
 
 	Stdin  io.Reader
@@ -83,6 +84,9 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	}()
 	enc := json.NewEncoder(out)
 	engine := correlator.NewEngine(model, topology, nil)
+	if err := engine.SetMethod(o.Method); err != nil {
+		return res, fmt.Errorf("%w: %w", usage.Err, err)
+	}
 	ids := map[string]struct{}{}
 	write := func() error {
 		for _, inc := range engine.Drain() {

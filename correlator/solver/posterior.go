@@ -21,7 +21,8 @@ type Posterior struct {
 // Posterior weighs the owner of signs against its rivals, by how well each explains the
 // same signs: scores are log-odds against "no fault", whose score is 0, so that the
 // probabilities of the root, its rivals and none are in the ratio exp(score), tempered
-// by Spread. Equals of which nothing is known but that there are as many share what one
+// by Spread. A rival that is blamed for other signs already need not come to be for these,
+// and where it could have shown them all, the root is a coincidence. Equals of which nothing is known but that there are as many share what one
 // of them would have: how many there are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: make([]state, len(g.Causes))}
@@ -36,6 +37,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	for _, f := range of.Folded { // what the states explain, the cause of the states explains
 		own += max(s.score(f, mine), 0)
 	}
+	follows := false
 	type rival struct {
 		h     int32
 		score float64
@@ -44,11 +46,19 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	if of.Lift > 0 { // or they are faults of their own and the root is none
 		rivals = append(rivals, rival{of.Folded[0], own - of.Lift})
 	}
-	for h := range g.Causes {
-		if h := int32(h); h == root || slices.Contains(of.Folded, h) || m.fits.Bound(&g.Causes[h], mine) < own-hopeless { //nolint:gosec // an index
-			continue
+	for h := range int32(len(g.Causes)) { //nolint:gosec // an index
+		switch {
+		case h == root || slices.Contains(of.Folded, h):
+		case g.elsewhere(h):
+			x, all := s.beside(h, mine)
+			rivals = append(rivals, rival{h, x})
+			follows = follows || all
+		case m.fits.Bound(&g.Causes[h], mine) >= own-hopeless:
+			rivals = append(rivals, rival{h, s.score(h, mine)})
 		}
-		rivals = append(rivals, rival{int32(h), s.score(int32(h), mine)}) //nolint:gosec // an index
+	}
+	if follows {
+		rivals[0].score -= coincidence
 	}
 	top := 0.0
 	for _, r := range rivals {
@@ -95,4 +105,43 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	out.Shares = sorted
 	out.Unknown = 1 - certainty + certainty*p(0)/sum
 	return out
+}
+
+// elsewhere says whether a cause is blamed for signs that are not in the group.
+func (g *Group) elsewhere(h int32) bool {
+	x := &g.Causes[h]
+	return x.Kept != 0 && slices.ContainsFunc(x.Classes, func(cl Class) bool { return slices.ContainsFunc(cl.Evidence, outside) })
+}
+
+func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
+
+// beside weighs a cause that is blamed already for the signs of another one too: it need
+// not come to be, what it shows elsewhere is not silent, and signs that its states show
+// are its own. It also says whether it could have shown all of them.
+func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all bool) {
+	x := &s.Causes[h]
+	linked, some := 0, 0
+	for c := range x.Classes {
+		k, w := x.Classes[c].sum(mine)
+		if linked += k; k == 0 {
+			continue
+		}
+		has := 0
+		for _, ev := range x.Classes[c].Evidence {
+			if outside(ev) {
+				has++
+			}
+		}
+		before := 0.0
+		if has > 0 || !x.Fault.Classes[c].Derived {
+			before = s.fit(h, c, has, 0)
+		}
+		score += max(0, s.fit(h, c, has+k, w)-before)
+	}
+	for n := range s.Signs {
+		if s.Signs[n].Said && s.owner[n] != None {
+			some++
+		}
+	}
+	return score, linked == some
 }

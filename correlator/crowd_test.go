@@ -1,0 +1,65 @@
+package correlator
+
+import (
+	"fmt"
+	"testing"
+
+	"auspex/schemas"
+)
+
+// links breaks cables of servers of other racks than the leaves that go with them.
+func links(s *scene, sec, apart float64, n int) {
+	for i := range n {
+		at := sec + apart*float64(i)
+		s.at(at, "gnmi", fmt.Sprintf("leaf-r%02d/Ethernet%d", i+1, i+1), "port.down", schemas.SeverityCritical, "raised")
+		s.at(at+40, "gnmi", fmt.Sprintf("leaf-r%02d/Ethernet%d", i+1, i+1), "port.errors/crc", schemas.SeverityWarning)
+	}
+}
+
+// Cables break one by one. What takes four of four racks at once is something else, and
+// no one of them may be sure; what comes hours apart is sure.
+func TestACrowdOfLikeFaultsIsDoubted(t *testing.T) {
+	sure := func(apart float64, n int) (least, most float64) {
+		s := &scene{}
+		links(s, 10, apart, n)
+		_, got := replayed(fleet(4), s.sorted().events)
+		if len(got) != n {
+			t.Fatalf("%d cables: published %v", n, causes(got))
+		}
+		least = 1
+		for i := range got {
+			least, most = min(least, got[i].RootCause.Confidence), max(most, got[i].RootCause.Confidence)
+		}
+		return least, most
+	}
+	one, _ := sure(0, 1)
+	if one < 0.5 {
+		t.Fatalf("one cable is sure by %.2f", one)
+	}
+	if _, most := sure(5, 4); most > 0.1 {
+		t.Errorf("of four at once one is sure by %.2f", most)
+	}
+	if least, _ := sure(1200, 4); least < one-0.05 {
+		t.Errorf("of four that come apart one is sure by %.2f only, alone by %.2f", least, one)
+	}
+}
+
+func TestAlikeFallsWithTheNumberAndRisesWithTheFleet(t *testing.T) {
+	for _, together := range []float64{0, 0.1} {
+		last := 1.0
+		for m := range 12 {
+			p := alike(m, 0.01, together)
+			if p > last+1e-12 || p < 0 || p > 1 {
+				t.Errorf("with %d others %.4f, with one less %.4f", m, p, last)
+			}
+			last = p
+		}
+	}
+	small, large := alike(1, 0.001, 0), alike(1, 3, 0)
+	if small > 0.2 || large < 0.95 {
+		t.Errorf("one other: %.2f where it is rare, %.2f where three are expected by chance", small, large)
+	}
+	if alone, pair := alike(1, 0.001, 0), alike(1, 0.001, 0.1); pair < 2*alone {
+		t.Errorf("%.2f, and %.2f where one failure in ten takes the equal along", alone, pair)
+	}
+}
