@@ -93,7 +93,7 @@ func outside(*sign) int32 { return solver.None }
 
 // conducts says whether a suspect could be blamed, or was.
 func (e *Engine) conducts(h *suspect) bool {
-	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
+	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
 		e.classes.reset()
 		e.evidence.reset()
@@ -111,6 +111,11 @@ func (e *Engine) conducts(h *suspect) bool {
 		h.weighed = e.now
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+}
+
+// otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
+func (e *Engine) otherwise(h *suspect) bool {
+	return len(e.contact.all) > 0 && h.mutes != e.contact.version || dark(h) || e.dueSince(h, h.weighed)
 }
 
 // dark says whether a suspect has parts that are silent only if they have no power.
@@ -251,9 +256,16 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 	}
 	for _, s := range signs {
 		s.owner = nil
+		if x := e.evidenceOf(s); x != s.weighed {
+			s.weighed, s.turned = x, e.now
+		}
 	}
+	size := len(signs) + len(suspects)/4
 	for _, h := range suspects {
 		h.folded, h.lift, h.needed = nil, 0, false
+		if h.laid, h.group = e.now, 0; h.whole == e.epoch || h.tied == e.epoch {
+			h.group = size
+		}
 		e.blame(h, false)
 	}
 	for n, owner := range x.Owner {

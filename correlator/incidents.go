@@ -121,6 +121,8 @@ type incident struct {
 	closed       time.Time
 	before       int       // events that were counted and forgotten before a restart
 	judged       time.Time // when its confidence was last weighed
+	lift         float64   // then, of the root
+	folded       int       // then, by the root
 	repaired     time.Time // what comes later is new
 	gone         bool
 	claim        int // scratch
@@ -279,11 +281,11 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	for i, g := range list {
 		inc := names[i]
+		inc.unsure = inc.unsure || e.unlike(inc, g.root, g.signs)
 		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
 		if g.root != nil {
 			g.root.inc = inc
 		}
-		inc.unsure = true
 		for _, s := range g.signs {
 			s.inc = inc
 			if s.heard.After(inc.heard) {
@@ -306,6 +308,23 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 		e.change(inc)
 	}
+}
+
+// unlike says whether the confidence of an incident rests on something else than when
+// it was last weighed.
+func (e *Engine) unlike(inc *incident, root *suspect, signs []*sign) bool {
+	if inc.root != root || len(inc.signs) != len(signs) || e.now.Sub(inc.judged) >= rejudge {
+		return true
+	}
+	if root != nil && (inc.lift != root.lift || inc.folded != len(root.folded) || e.dueSince(root, inc.judged)) {
+		return true
+	}
+	for i, s := range signs {
+		if s != inc.signs[i] || s.turned.After(inc.judged) {
+			return true
+		}
+	}
+	return false
 }
 
 // whole returns the server or switch of a part, or what is part of none.
@@ -409,7 +428,10 @@ func (e *Engine) emitDue(now bool) {
 			}
 		}
 		if inc.unsure && !inc.gone {
-			inc.unsure, inc.judged = false, e.now
+			inc.unsure, inc.judged, inc.lift, inc.folded = false, e.now, 0, 0
+			if inc.root != nil {
+				inc.lift, inc.folded = inc.root.lift, len(inc.root.folded)
+			}
 			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
 				inc.confidence, inc.alternatives = e.confidence(inc.root, inc.signs)
 			}

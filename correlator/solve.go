@@ -10,7 +10,6 @@ import (
 func (e *Engine) solve() {
 	e.stats.Solved++
 	e.epoch++
-	e.lastSolve = e.now
 	dirty := e.dirty
 	e.dirty = nil
 	for _, s := range dirty {
@@ -21,7 +20,6 @@ func (e *Engine) solve() {
 	for _, s := range dirty {
 		for !s.gone && s.mark != e.epoch {
 			signs, suspects := e.component(s)
-			e.lastCost = len(signs) + len(suspects)/4
 			if accepted, ok := e.weigh(signs, suspects); ok {
 				e.settle(signs, accepted, suspects)
 			} else {
