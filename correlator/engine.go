@@ -99,6 +99,9 @@ type Engine struct {
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
+	laneIDs   []string // of lanes
+	heardOf   nodeSet  // scratch
+	hostsOf   nodeSet  // scratch
 
 	open      []*incident
 	incSeq    int
@@ -116,7 +119,9 @@ type Engine struct {
 	supply   solver.Supply
 	classes  arena[solver.Class]
 	evidence arena[solver.Evidence]
+	refs     arena[solver.Ref]
 	one      [1]solver.Cause
+	asked    question // scratch, and of its slices
 	round    uint32
 	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
 	stats    Stats

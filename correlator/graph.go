@@ -525,6 +525,33 @@ func (g *graph) jobAt(n node, t time.Time) *workload {
 	return best
 }
 
+// nodeSet counts nodes, each once. The zero value is ready.
+type nodeSet struct {
+	met   []uint32 // by node: the round in which it was added
+	round uint32
+	n     int
+}
+
+func (s *nodeSet) reset() {
+	if s.n, s.round = 0, s.round+1; s.round == 0 { // after four billion
+		clear(s.met)
+		s.round = 1
+	}
+}
+
+// add reports whether a node is new.
+func (s *nodeSet) add(n node) bool {
+	if more := int(n) + 1 - len(s.met); more > 0 {
+		s.met = append(s.met, make([]uint32, more)...)
+	}
+	if s.met[n] == s.round {
+		return false
+	}
+	s.met[n] = s.round
+	s.n++
+	return true
+}
+
 // walker holds the buffers of a walk.
 type walker struct {
 	a, b  []node

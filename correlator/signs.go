@@ -584,6 +584,7 @@ func (e *Engine) lane(ev *schemas.Event) int32 {
 		v = int32(len(e.lanes))
 		e.laneIndex[k] = v
 		e.lanes = append(e.lanes, k)
+		e.laneIDs = append(e.laneIDs, k.id())
 	}
 	return v
 }
