@@ -169,6 +169,9 @@ func (t told) due(o told, since time.Duration) bool {
 // settle turns what was decided into incidents: old ones keep their name
 // where most of what they held stays together.
 func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
+	if len(accepted) == 0 && len(signs) == 1 && e.lonely(signs[0]) {
+		return
+	}
 	groups := make(map[*suspect][]*sign, len(accepted))
 	var before []*incident
 	for _, s := range signs {
@@ -308,6 +311,16 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 		e.change(inc)
 	}
+}
+
+// lonely says whether a sign that nothing explains is in no incident and opens none: most
+// noise is like that.
+func (e *Engine) lonely(s *sign) bool {
+	if s.inc != nil || s.owner != nil || s.worst == schemas.SeverityCritical || s.often > 1 || e.lasting(s) {
+		return false
+	}
+	s.excused = nil
+	return true
 }
 
 // unlike says whether the confidence of an incident rests on something else than when
