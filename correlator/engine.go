@@ -105,7 +105,7 @@ type Engine struct {
 
 	open      []*incident
 	incSeq    int
-	changed   []*incident
+	changed   queue
 	out       []schemas.Incident
 	epoch     uint32
 	swept     time.Time

@@ -605,7 +605,7 @@ func (e *Engine) forgetNames() {
 	for _, s := range e.signs.all {
 		keep(s)
 	}
-	for _, inc := range slices.Concat(e.open, e.changed) {
+	for _, inc := range slices.Concat(e.open, e.changed.all) {
 		used[inc.where] = true
 		for _, s := range inc.signs {
 			keep(s)

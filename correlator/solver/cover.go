@@ -17,10 +17,10 @@ type Cover struct {
 	showing map[string][]int // signs by which a part shows that it is in a state
 
 	// buffers of one run
-	worth  []float64
-	state  []state
-	tally  []tally
-	lost   []supplier
+	worth []float64
+	state []state
+	tally []tally
+	lost  []supplier
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
