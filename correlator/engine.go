@@ -82,6 +82,7 @@ type Engine struct {
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
+	windows  windows
 	dirty    []*sign // to be weighed now
 	waiting  []*sign // to be weighed soon, since they are of large groups
 	wakeAt   time.Time
@@ -139,6 +140,7 @@ type Stats struct {
 	Signs      int    // that are remembered
 	Suspects   int
 	Open       int // incidents
+	Windows    int // of maintenance that are open or to come, by resource
 }
 
 // NewEngine returns an engine over an inventory. ids names a new incident from
@@ -151,6 +153,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
+	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
 	e.cover = solver.NewCover(model, e.fits)
 	e.method = e.cover
 	for f := range model.Faults {
@@ -208,6 +211,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 			}
 		}
 	}
+	e.findWindows()
 }
 
 // SetWorkloads replaces the workloads of the inventory.
@@ -220,6 +224,13 @@ func (e *Engine) Now() time.Time { return e.now }
 func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Signs, s.Suspects, s.Open = len(e.signs.all), len(e.suspects), len(e.open)
+	for _, list := range e.windows.at {
+		for _, w := range list {
+			if !w.over {
+				s.Windows++
+			}
+		}
+	}
 	return s
 }
 
@@ -245,7 +256,13 @@ func (e *Engine) Advance(t time.Time) {
 			e.now = next
 		}
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
-			if d := heap.Pop(&e.timers).(timer); !d.sign.gone && e.matters(d.sign) {
+			d := heap.Pop(&e.timers).(timer)
+			switch {
+			case d.sign.gone:
+			case d.sign.kind == e.windows.sign:
+				e.endWindows(d.sign, e.now)
+				e.dirty = append(e.dirty, d.sign)
+			case e.matters(d.sign):
 				e.wake(d.sign)
 			}
 		}
@@ -306,8 +323,10 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 		return true
 	}
 	if !e.matters(s) {
-		s.inc.heard = e.now
-		e.change(s.inc)
+		if s.inc != nil {
+			s.inc.heard = e.now
+			e.change(s.inc)
+		}
 		e.emitDue(false)
 		return true
 	}
