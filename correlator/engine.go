@@ -21,7 +21,7 @@ import (
 // rounds of the collectors and what clocks may differ by, ten to thirty minutes are
 // what operators call the same trouble.
 const (
-	settle      = 500 * time.Millisecond // a group of signs is weighed again at most so often while it grows fast
+	settle      = 500 * time.Millisecond // a group of signs is weighed again so soon while it grows fast
 	emitEvery   = time.Second            // an incident whose cause stays is published again at most so often
 	forgetEvery = 10 * time.Minute
 	forget      = 2 * time.Hour    // a sign that no fault explains; longer than any precursor
@@ -31,8 +31,9 @@ const (
 	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
 	bounceCount = 3
-	lateRead    = 2 * time.Minute // a record whose clock is older was read late, or the clock is wrong
-	unknownHold = time.Minute     // a critical sign that nothing explains is shown after
+	lateRead    = 2 * time.Minute  // a record whose clock is older was read late, or the clock is wrong
+	rejudge     = 10 * time.Second // a confidence is weighed again after, whatever has changed around the incident
+	unknownHold = time.Minute      // a critical sign that nothing explains is shown after
 	againWithin = 30 * time.Minute
 	againApart  = time.Minute // reports of one type that are nearer say the same
 	lossTold    = time.Minute // a device is told to be out of contact so long after it was lost, at most
@@ -47,11 +48,16 @@ const (
 // likely one to have it. It breaks ties: a fifth, less than any sign is worth.
 const kindStep = 0.2
 
-// A group of at most solveSmall signs is weighed with every event, a larger one when a
-// solveShare of it is new: what all weighings cost then grows with the events alone.
+// A group of at most solveSmall signs is weighed with every event. A larger one is
+// weighed when a solveShare of it is new, else after a wait in proportion to its size:
+// a settle for each solveSmall signs where its cause explains what is new, for each
+// solveLarge where it does not, and patience at most. What all weighings cost then grows
+// with the events, and no decision is later than that.
 const (
-	solveSmall = 128
+	solveSmall = 64
+	solveLarge = 1024
 	solveShare = 4 // 1/4
+	patience   = 10 * settle
 )
 
 // Engine turns events into incidents, in event time. It is deterministic: the
@@ -77,7 +83,9 @@ type Engine struct {
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
 	windows  windows
-	dirty    []*sign
+	dirty    []*sign // to be weighed now
+	waiting  []*sign // to be weighed soon, since they are of large groups
+	wakeAt   time.Time
 	timers   timers
 	seq      int
 
@@ -88,17 +96,19 @@ type Engine struct {
 	roots    []node            // scratch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 	silences []bool            // by fault: it takes its own device out of contact
+	tells    []bool            // by sign: that it is up says something of other parts
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
+	laneIDs   []string // of lanes
+	heardOf   nodeSet  // scratch
+	hostsOf   nodeSet  // scratch
 
 	open      []*incident
 	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
 	incSeq    int
-	changed   []*incident
+	changed   queue
 	out       []schemas.Incident
-	lastSolve time.Time
-	lastCost  int
 	epoch     uint32
 	swept     time.Time
 	forgot    time.Time
@@ -111,7 +121,9 @@ type Engine struct {
 	supply   solver.Supply
 	classes  arena[solver.Class]
 	evidence arena[solver.Evidence]
+	refs     arena[solver.Ref]
 	one      [1]solver.Cause
+	asked    question // scratch, and of its slices
 	round    uint32
 	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
 	stats    Stats
@@ -150,6 +162,15 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
+	}
+	e.tells = make([]bool, len(model.Signs))
+	for k := range model.Signs {
+		e.tells[k] = model.Signs[k].Twin
+	}
+	for _, kinds := range e.showing {
+		for _, k := range kinds {
+			e.tells[k] = true
+		}
 	}
 	e.SetTopology(topology)
 	return e
@@ -229,10 +250,8 @@ func (e *Engine) Advance(t time.Time) {
 	}
 	for {
 		next := t
-		if len(e.dirty) > 0 {
-			if at := e.lastSolve.Add(settle); at.Before(next) {
-				next = at
-			}
+		if len(e.waiting) > 0 && e.wakeAt.Before(next) {
+			next = e.wakeAt
 		}
 		if len(e.timers) > 0 && e.timers[0].at.Before(next) {
 			next = e.timers[0].at
@@ -240,18 +259,19 @@ func (e *Engine) Advance(t time.Time) {
 		if next.After(e.now) {
 			e.now = next
 		}
-		fired := false
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
 			d := heap.Pop(&e.timers).(timer)
-			if !d.sign.gone {
-				if d.sign.kind == e.windows.sign {
-					e.endWindows(d.sign, e.now)
-				}
+			switch {
+			case d.sign.gone:
+			case d.sign.kind == e.windows.sign:
+				e.endWindows(d.sign, e.now)
 				e.dirty = append(e.dirty, d.sign)
-				fired = true
+			case e.matters(d.sign):
+				e.wake(d.sign)
 			}
 		}
-		if fired || len(e.dirty) > 0 && !e.now.Before(e.lastSolve.Add(settle)) {
+		e.rouse(false)
+		if len(e.dirty) > 0 {
 			e.solve()
 			e.emitDue(false)
 		}
@@ -265,6 +285,7 @@ func (e *Engine) Advance(t time.Time) {
 
 // Flush decides on everything that was taken in, without waiting.
 func (e *Engine) Flush() {
+	e.rouse(true)
 	if len(e.dirty) > 0 {
 		e.solve()
 	}
@@ -305,10 +326,53 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 	if e.restoring {
 		return true
 	}
-	e.dirty = append(e.dirty, s)
-	if e.lastCost < solveSmall || len(e.dirty)*solveShare > e.lastCost {
+	if !e.matters(s) {
+		if s.inc != nil {
+			s.inc.heard = e.now
+			e.change(s.inc)
+		}
+		e.emitDue(false)
+		return true
+	}
+	e.wake(s)
+	e.rouse(false)
+	if len(e.dirty) > 0 {
 		e.solve()
 	}
 	e.emitDue(false)
 	return true
+}
+
+// wake has a sign weighed: now, or when its group is due.
+func (e *Engine) wake(s *sign) {
+	size, at, step := 0, time.Time{}, solveLarge
+	for _, l := range s.links {
+		if h := l.to; h.group > size {
+			size, at = h.group, h.laid
+		}
+		if l.to.accepted {
+			step = solveSmall
+		}
+	}
+	if size < solveSmall {
+		e.dirty = append(e.dirty, s)
+		return
+	}
+	at = at.Add(max(settle, min(settle*time.Duration(size/step), patience)))
+	if len(e.waiting) == 0 || at.Before(e.wakeAt) {
+		e.wakeAt = at
+	}
+	e.waiting = append(e.waiting, s)
+	if len(e.waiting)*solveShare > size {
+		e.wakeAt = e.now
+	}
+}
+
+// rouse has those weighed that wait, when the first of their groups is due.
+func (e *Engine) rouse(now bool) {
+	if len(e.waiting) > 0 && (now || !e.now.Before(e.wakeAt)) {
+		e.dirty = append(e.dirty, e.waiting...)
+		clear(e.waiting)
+		e.waiting = e.waiting[:0]
+	}
 }

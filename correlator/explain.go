@@ -331,7 +331,8 @@ func (e *Engine) viewFeed(v *view, h *suspect) {
 // group sums up signs of one kind.
 func (e *Engine) group(signs []*sign, root node) group {
 	g := group{sign: signs[0].kind}
-	hosts, speakers := map[node]bool{}, map[node]bool{}
+	e.hostsOf.reset()
+	e.heardOf.reset()
 	first := signs[0]
 	for _, s := range signs {
 		if e.g.kindOf(s.node) == schemas.KindGPU {
@@ -341,9 +342,10 @@ func (e *Engine) group(signs []*sign, root node) group {
 		twice := false
 		for i := range s.facts {
 			f := &s.facts[i]
-			speakers[f.about] = true
-			if h := e.g.server(f.about); h != none {
-				hosts[h] = true
+			if e.heardOf.add(f.about) {
+				if h := e.g.server(f.about); h != none {
+					e.hostsOf.add(h)
+				}
 			}
 			if f.state == cleared {
 				continue
@@ -359,7 +361,7 @@ func (e *Engine) group(signs []*sign, root node) group {
 			}
 			if s.said {
 				g.reports += int(f.n)
-				if key := e.laneID(f.lane); !slices.Contains(g.lanes, key) {
+				if key := e.laneIDs[f.lane]; !slices.Contains(g.lanes, key) {
 					g.lanes = append(g.lanes, key)
 				}
 			}
@@ -381,7 +383,7 @@ func (e *Engine) group(signs []*sign, root node) group {
 			g.to = s.at // repeats by slower sources do not count
 		}
 	}
-	g.hosts, g.speakers = max(len(hosts), 1), len(speakers)
+	g.hosts, g.speakers = max(e.hostsOf.n, 1), e.heardOf.n
 	g.first, g.firstIndex, g.atCause = e.g.name[first.node], number(e.leafName(first.node)), first.node == root
 	g.firstServer = g.first
 	if s := e.g.server(first.node); s != none {
@@ -744,9 +746,8 @@ func (e *Engine) peers(n node, visit func(node)) {
 	}
 }
 
-// laneID is a lane's key: types whose code says what happened keep it.
-func (e *Engine) laneID(lane int32) string {
-	k := e.lanes[lane]
+// id is a lane's key: types whose code says what happened keep it.
+func (k laneKey) id() string {
 	if k.code != "" && (k.typ == schemas.EventGPUXID || k.typ == schemas.EventNVSwitchSXid || k.typ == schemas.EventBMCSEL) {
 		return k.typ + "/" + k.code
 	}
@@ -766,7 +767,7 @@ func (e *Engine) laneView(inc *incident, v *view) []schemas.Lane {
 			if f.state == cleared {
 				continue
 			}
-			id := e.laneID(f.lane)
+			id := e.laneIDs[f.lane]
 			k, ok := index[id]
 			if !ok {
 				k = len(lanes)

@@ -83,8 +83,8 @@ type graph struct {
 	attrs    []map[string]string
 	links    [5]adjacency // by linkKinds
 	jobs     map[node]*workload
-	jobsAt   map[node][]*workload // of a resource and of the server that holds it, by start
-	whole    map[node][]*workload // of servers that a workload names as a whole
+	jobsAt   map[node]*shifts // of a resource and of the server that holds it
+	whole    map[node]*shifts // of servers that a workload names as a whole
 
 	device  []node // the server or switch that a node is or is part of; unset: look
 	ways    [][]step
@@ -212,7 +212,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 		keep = &names{number: make(map[string]node, len(t.Resources))}
 	}
 	g := &graph{
-		names: keep, jobs: map[node]*workload{}, jobsAt: map[node][]*workload{}, whole: map[node][]*workload{},
+		names: keep, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
 		reached: map[reachKey]*reached{}, middle: map[string]*reached{},
 	}
 	g.kinds.number = map[string]uint8{}
@@ -337,20 +337,20 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 			}
 			j.resources = append(j.resources, n)
 			if g.server(n) == n {
-				g.whole[n] = append(g.whole[n], j)
+				shift(g.whole, n, j)
 			}
 			for _, at := range [2]node{n, g.server(n)} {
 				if at == none {
 					continue
 				}
-				if l := g.jobsAt[at]; len(l) == 0 || l[len(l)-1] != j {
-					g.jobsAt[at] = append(l, j)
-				}
+				shift(g.jobsAt, at, j)
 			}
 		}
 	}
-	for _, l := range g.jobsAt {
-		slices.SortStableFunc(l, func(a, b *workload) int { return a.start.Compare(b.start) })
+	for _, all := range [2]map[node]*shifts{g.jobsAt, g.whole} {
+		for _, l := range all {
+			l.sort()
+		}
 	}
 }
 
@@ -456,14 +456,64 @@ func (w *workload) runsAt(t time.Time) bool {
 	return !t.Before(w.start.Add(-jobLead)) && (w.end.IsZero() || !t.After(w.end.Add(jobTrail)))
 }
 
-// jobsOf returns the workloads that use n: those that name it or a part of it,
+// shifts are the workloads of a part by their start, so that of a long history only
+// what may run at a time is looked at.
+type shifts struct {
+	all []*workload
+	end []*workload // that ends last of those up to here
+}
+
+func shift(of map[node]*shifts, n node, w *workload) {
+	l := of[n]
+	if l == nil {
+		l = &shifts{}
+		of[n] = l
+	}
+	if len(l.all) == 0 || l.all[len(l.all)-1] != w {
+		l.all = append(l.all, w)
+	}
+}
+
+func (l *shifts) sort() {
+	slices.SortStableFunc(l.all, func(a, b *workload) int { return a.start.Compare(b.start) })
+	l.end = make([]*workload, len(l.all))
+	var last *workload
+	for i, w := range l.all {
+		if last == nil || !last.end.IsZero() && (w.end.IsZero() || w.end.After(last.end)) {
+			last = w
+		}
+		l.end[i] = last
+	}
+}
+
+// about returns those that may have run at t, without those that surely did not.
+func (l *shifts) about(t time.Time) []*workload {
+	if l == nil {
+		return nil
+	}
+	to, _ := slices.BinarySearchFunc(l.all, t, func(w *workload, t time.Time) int {
+		if t.Before(w.start.Add(-jobLead)) {
+			return 1
+		}
+		return -1
+	})
+	from, _ := slices.BinarySearchFunc(l.end[:to], t, func(w *workload, t time.Time) int {
+		if !w.end.IsZero() && t.After(w.end.Add(jobTrail)) {
+			return -1
+		}
+		return 1
+	})
+	return l.all[from:to]
+}
+
+// jobsOf returns the workloads that may use n at t: those that name it or a part of it,
 // or, where none does, those that have its server as a whole.
-func (g *graph) jobsOf(n node) []*workload {
-	if l := g.jobsAt[n]; len(l) > 0 {
-		return l
+func (g *graph) jobsOf(n node, t time.Time) []*workload {
+	if l := g.jobsAt[n]; l != nil {
+		return l.about(t)
 	}
 	if s := g.server(n); s != none && s != n {
-		return g.whole[s]
+		return g.whole[s].about(t)
 	}
 	return nil
 }
@@ -473,7 +523,7 @@ func (g *graph) jobsOf(n node) []*workload {
 func (g *graph) jobAt(n node, t time.Time) *workload {
 	var best *workload
 	rank := 0
-	for _, w := range g.jobsOf(n) {
+	for _, w := range g.jobsOf(n, t) {
 		if !w.runsAt(t) {
 			continue
 		}
@@ -489,6 +539,33 @@ func (g *graph) jobAt(n node, t time.Time) *workload {
 		}
 	}
 	return best
+}
+
+// nodeSet counts nodes, each once. The zero value is ready.
+type nodeSet struct {
+	met   []uint32 // by node: the round in which it was added
+	round uint32
+	n     int
+}
+
+func (s *nodeSet) reset() {
+	if s.n, s.round = 0, s.round+1; s.round == 0 { // after four billion
+		clear(s.met)
+		s.round = 1
+	}
+}
+
+// add reports whether a node is new.
+func (s *nodeSet) add(n node) bool {
+	if more := int(n) + 1 - len(s.met); more > 0 {
+		s.met = append(s.met, make([]uint32, more)...)
+	}
+	if s.met[n] == s.round {
+		return false
+	}
+	s.met[n] = s.round
+	s.n++
+	return true
 }
 
 // walker holds the buffers of a walk.
@@ -659,7 +736,7 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 			w.linked(g, g.links[linkPCIe].out[n], kind)
 			w.linked(g, g.links[linkPCIe].in[n], kind)
 		case propagation.Jobs:
-			for _, j := range g.jobsOf(n) {
+			for _, j := range g.jobsOf(n, t) {
 				if j.runsAt(t) {
 					w.add(j.id)
 				}

@@ -102,7 +102,7 @@ func (e *Engine) conducts(h *suspect) bool {
 		h.base = windowBase
 		return true
 	}
-	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
+	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
 		e.classes.reset()
 		e.evidence.reset()
@@ -120,6 +120,11 @@ func (e *Engine) conducts(h *suspect) bool {
 		h.weighed = e.now
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+}
+
+// otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
+func (e *Engine) otherwise(h *suspect) bool {
+	return len(e.contact.all) > 0 && h.mutes != e.contact.version || dark(h) || e.dueSince(h, h.weighed)
 }
 
 // dark says whether a suspect has parts that are silent only if they have no power.
@@ -141,11 +146,16 @@ func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
 	return out // the order does not matter: it is a set
 }
 
-// question lays out signs and those of the suspects that have a say.
+// question lays out signs and those of the suspects that have a say. The result is
+// valid until the next one.
 func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool) *question {
 	e.classes.reset()
 	e.evidence.reset()
-	g := &question{Group: solver.Group{Now: e.span(e.now), Supply: e.supply}}
+	e.refs.reset()
+	g := &e.asked
+	*g = question{Group: solver.Group{
+		Now: e.span(e.now), Supply: e.supply, Signs: g.Signs[:0], Causes: g.Causes[:0],
+	}, suspects: g.suspects[:0], owner: g.owner[:0]}
 	for i, s := range signs {
 		s.at0 = int32(i + 1) //nolint:gosec // an index
 	}
@@ -156,12 +166,13 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 			g.suspects = append(g.suspects, h)
 			h.at = int32(len(g.suspects)) //nolint:gosec // an index
 			powered = powered || h.fault.Together > 0
-			states[h.fault.Is] = states[h.fault.Is] || h.fault.Is != "" && h.whole == e.epoch
+			if h.fault.Is != "" && h.whole == e.epoch {
+				states[h.fault.Is] = true
+			}
 		}
 	}
 	index := func(s *sign) int32 { return s.at0 - 1 }
 	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
-	g.Causes = make([]solver.Cause, 0, len(g.suspects))
 	for _, h := range g.suspects {
 		e.count(h)
 		e.witness(h)
@@ -172,11 +183,10 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		lost = lost || x.Effects != nil || dark(h)
 		g.Causes = append(g.Causes, x)
 	}
-	g.Signs = make([]solver.Sign, len(signs))
-	for i, s := range signs {
+	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
-		x.Of = make([]solver.Ref, 0, len(s.links))
+		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {
 			if l.to.at != 0 && !l.to.dead {
 				x.Of = append(x.Of, solver.Ref{Cause: l.to.at - 1, Class: int32(l.class)}) //nolint:gosec // an index
@@ -185,7 +195,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		if powered {
 			e.feed(x.Device)
 		}
-		g.Signs[i] = x
+		g.Signs = append(g.Signs, x)
 	}
 	if lost {
 		g.Lost = e.blamed(nil)
@@ -260,9 +270,16 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 	}
 	for _, s := range signs {
 		s.owner = nil
+		if x := e.evidenceOf(s); x != s.weighed {
+			s.weighed, s.turned = x, e.now
+		}
 	}
+	size := len(signs) + len(suspects)/4
 	for _, h := range suspects {
 		h.folded, h.lift, h.needed = nil, 0, false
+		if h.laid, h.group = e.now, 0; h.whole == e.epoch || h.tied == e.epoch {
+			h.group = size
+		}
 		e.blame(h, false)
 	}
 	for n, owner := range x.Owner {
@@ -303,7 +320,7 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 	}
 	bySeq(suspects)
 	g := e.question(signs, suspects, func(*suspect) bool { return true })
-	g.owner = make([]int32, len(signs))
+	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
 		for i, o := range g.suspects {
 			if o == h {

@@ -117,10 +117,14 @@ type incident struct {
 	told         told
 	revision     int
 	queued       bool
+	touched      bool
+	place        int // in the queue
 	mergedInto   string
 	closed       time.Time
 	before       int       // events that were counted and forgotten before a restart
 	judged       time.Time // when its confidence was last weighed
+	lift         float64   // then, of the root
+	folded       int       // then, by the root
 	repaired     time.Time // what comes later is new
 	crowd        int       // others of the same fault that began near it, when it was judged
 	gone         bool
@@ -149,25 +153,28 @@ func (t told) turned(o told) bool {
 	return t != o || d >= 1.5/confidenceSteps // more than one step, whatever the rounding
 }
 
-// due says whether a state is due to be published so long after another. Each
+// due returns how long after another a state is to be published. Each
 // state lists all events, so one that only grows is published in proportion to what it has
 // become, once a second while it is small, and parts that join sooner than
 // events more of the same. Lists that are published whenever they have grown by a
 // sixteenth are 17 times the last one in all; the waits between are chosen by hand.
-func (t told) due(o told, since time.Duration) bool {
-	if since < emitEvery || t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
-		return since >= emitEvery
+func (t told) due(o told) time.Duration {
+	if t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
+		return emitEvery
 	}
 	wait := emitEvery * time.Duration(o.facts/64+1)
 	if t.signs == o.signs {
 		wait *= wait / emitEvery
 	}
-	return since >= wait
+	return wait
 }
 
 // settle turns what was decided into incidents: old ones keep their name
 // where most of what they held stays together.
 func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
+	if len(accepted) == 0 && len(signs) == 1 && e.lonely(signs[0]) {
+		return
+	}
 	groups := make(map[*suspect][]*sign, len(accepted))
 	var before []*incident
 	for _, s := range signs {
@@ -280,11 +287,11 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	for i, g := range list {
 		inc := names[i]
+		inc.unsure = inc.unsure || e.unlike(inc, g.root, g.signs)
 		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
 		if g.root != nil {
 			g.root.inc = inc
 		}
-		inc.unsure = true
 		for _, s := range g.signs {
 			s.inc = inc
 			if s.heard.After(inc.heard) {
@@ -312,6 +319,33 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 		e.change(inc)
 	}
+}
+
+// lonely says whether a sign that nothing explains is in no incident and opens none: most
+// noise is like that.
+func (e *Engine) lonely(s *sign) bool {
+	if s.inc != nil || s.owner != nil || s.worst == schemas.SeverityCritical || s.often > 1 || e.lasting(s) {
+		return false
+	}
+	s.excused = nil
+	return true
+}
+
+// unlike says whether the confidence of an incident rests on something else than when
+// it was last weighed.
+func (e *Engine) unlike(inc *incident, root *suspect, signs []*sign) bool {
+	if inc.root != root || len(inc.signs) != len(signs) || e.now.Sub(inc.judged) >= rejudge {
+		return true
+	}
+	if root != nil && (inc.lift != root.lift || inc.folded != len(root.folded) || e.dueSince(root, inc.judged)) {
+		return true
+	}
+	for i, s := range signs {
+		if s != inc.signs[i] || s.turned.After(inc.judged) {
+			return true
+		}
+	}
+	return false
 }
 
 // whole returns the server or switch of a part, or what is part of none.
@@ -394,48 +428,106 @@ func (e *Engine) joined(a, b node) bool {
 	return slices.Contains(l.out[a], b) || slices.Contains(l.in[a], b)
 }
 
+// queue holds the incidents that may have to be published again, in the order in which
+// they came to change, and which of them have to be looked at now: the others wait.
+type queue struct {
+	all     []*incident
+	touched []*incident // since they were last looked at
+	due     time.Time   // when the first of the others is
+	places  int
+}
+
 // change notes that an incident may have to be published again.
 func (e *Engine) change(inc *incident) {
+	q := &e.changed
 	if !inc.queued {
-		inc.queued = true
-		e.changed = append(e.changed, inc)
+		q.places++
+		inc.queued, inc.place = true, q.places
+		q.all = append(q.all, inc)
+	}
+	if !inc.touched {
+		inc.touched = true
+		q.touched = append(q.touched, inc)
 	}
 }
 
 // emitDue publishes the incidents that changed: at once where the cause or the
 // life of the incident did, else at most once a second.
 func (e *Engine) emitDue(now bool) {
-	if len(e.changed) == 0 {
-		return
-	}
-	rest := e.changed[:0]
-	for _, inc := range e.changed {
-		if !now && !inc.gone && inc.closed.IsZero() && min(e.now.Sub(inc.emitted), e.now.Sub(inc.judged)) < emitEvery {
-			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
+	q := &e.changed
+	if now || len(q.all) > 0 && !e.now.Before(q.due) {
+		q.due = e.now.Add(forget)
+		rest := q.all[:0]
+		for _, inc := range q.all {
+			if inc.queued {
+				e.consider(inc, now)
+			}
+			if inc.queued {
 				rest = append(rest, inc)
-				continue
 			}
 		}
-		if inc.unsure && !inc.gone {
-			inc.unsure, inc.judged = false, e.now
-			if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
-				inc.confidence, inc.alternatives = e.confidence(inc)
-			}
+		clear(q.all[len(rest):])
+		q.all = rest
+	} else if len(q.touched) > 0 {
+		slices.SortFunc(q.touched, func(a, b *incident) int { return a.place - b.place })
+		gone := false
+		for _, inc := range q.touched {
+			e.consider(inc, false)
+			gone = gone || !inc.queued
 		}
-		t := e.state(inc)
-		switch {
-		case t.same(inc.told) || inc.gone && inc.told == (told{}):
-			inc.queued = false
-		case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
-			t.resource != inc.told.resource, t.fault != inc.told.fault, t.due(inc.told, e.now.Sub(inc.emitted)):
-			inc.queued = false
-			e.emit(inc)
-		default:
-			rest = append(rest, inc)
+		if gone {
+			q.all = slices.DeleteFunc(q.all, func(inc *incident) bool { return !inc.queued })
 		}
 	}
-	clear(e.changed[len(rest):])
-	e.changed = rest
+	for _, inc := range q.touched {
+		inc.touched = false
+	}
+	clear(q.touched)
+	q.touched = q.touched[:0]
+}
+
+// consider publishes an incident, or leaves it in the queue.
+func (e *Engine) consider(inc *incident, now bool) {
+	wait := func(until time.Time) {
+		if until.Before(e.changed.due) {
+			e.changed.due = until
+		}
+	}
+	if later := inc.emitted; !now && !inc.gone && inc.closed.IsZero() {
+		if inc.judged.After(later) {
+			later = inc.judged
+		}
+		if e.now.Sub(later) < emitEvery {
+			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
+				wait(later.Add(emitEvery))
+				return
+			}
+		}
+	}
+	if inc.unsure && !inc.gone {
+		inc.unsure, inc.judged, inc.lift, inc.folded = false, e.now, 0, 0
+		if inc.root != nil {
+			inc.lift, inc.folded = inc.root.lift, len(inc.root.folded)
+		}
+		if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
+			inc.confidence, inc.alternatives = e.confidence(inc)
+		}
+	}
+	t := e.state(inc)
+	until := inc.emitted.Add(t.due(inc.told))
+	switch {
+	case t.same(inc.told) || inc.gone && inc.told == (told{}):
+		inc.queued = false
+	case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
+		t.resource != inc.told.resource, t.fault != inc.told.fault, !e.now.Before(until):
+		inc.queued = false
+		e.emit(inc)
+	default: // who can report beside a supplier may change without a word about the incident
+		if inc.root != nil && inc.root.fault.Together > 0 && until.After(e.now.Add(emitEvery)) {
+			until = e.now.Add(emitEvery)
+		}
+		wait(until)
+	}
 }
 
 func (e *Engine) state(inc *incident) told {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -64,11 +65,61 @@ type sign struct {
 	next      *sign // on the same part
 	slot      int   // in signTable.all
 
+	weighed evidence  // as what it was last weighed
+	turned  time.Time // when it was last weighed as something else than before
+
 	// scratch of the solver
 	mark  uint32
 	owner *suspect
 	class int
 	at0   int32 // in a group, from 1
+}
+
+// evidence is what of a sign has a say in what is decided.
+type evidence struct {
+	of      *graph // nil: it was not weighed yet
+	at      time.Time
+	weight  float64
+	said    bool
+	up      bool // where others depend on it
+	passing bool
+}
+
+func (e *Engine) evidenceOf(s *sign) evidence {
+	return evidence{
+		of: e.g, at: s.at, weight: e.weight(s), said: s.said, up: s.up && s.kind < len(e.tells) && e.tells[s.kind], passing: e.momentary(s),
+	}
+}
+
+// matters says whether what is known of a sign now could change a decision: it is other
+// evidence than when it was last weighed, nobody explained it then, or more of what one
+// of its suspects makes visible has become due since.
+func (e *Engine) matters(s *sign) bool {
+	if s.owner == nil || s.owner.dead || s.inc == nil && s.excused != s.owner || s.weighed != e.evidenceOf(s) {
+		return true
+	}
+	for _, l := range s.links {
+		h := l.to
+		if s.class < 0 && h.fault.Reset { // that it is heard of again may say that it is a fault of its own
+			return true
+		}
+		if (h.accepted || h.base > 0) && e.dueSince(h, h.laid) {
+			return true
+		}
+	}
+	return false
+}
+
+// dueSince says whether more is due of what a suspect makes visible than was at t.
+func (e *Engine) dueSince(h *suspect, t time.Time) bool {
+	onset := e.onset(h)
+	was, now := t.Sub(onset), e.now.Sub(onset)
+	for c := range h.classes {
+		if cl := &h.fault.Classes[c]; !cl.Derived && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
+			return true
+		}
+	}
+	return false
 }
 
 // report is one of those that count when a sign comes again and again.
@@ -426,7 +477,7 @@ func (e *Engine) bounce(s *sign, at time.Time) {
 		b.at = at
 	}
 	if !e.restoring {
-		e.dirty = append(e.dirty, b)
+		e.wake(b)
 	}
 }
 
@@ -545,6 +596,7 @@ func (e *Engine) lane(ev *schemas.Event) int32 {
 		v = int32(len(e.lanes))
 		e.laneIndex[k] = v
 		e.lanes = append(e.lanes, k)
+		e.laneIDs = append(e.laneIDs, k.id())
 	}
 	return v
 }
@@ -565,7 +617,7 @@ func (e *Engine) forgetNames() {
 	for _, s := range e.signs.all {
 		keep(s)
 	}
-	for _, inc := range slices.Concat(e.open, e.changed) {
+	for _, inc := range slices.Concat(e.open, e.changed.all) {
 		used[inc.where] = true
 		for _, s := range inc.signs {
 			keep(s)
@@ -645,7 +697,9 @@ func (e *Engine) forgetOld() {
 	}
 	e.contact.forget(e.now.Add(-contactKept))
 	e.forgetNames()
-	e.dirty = slices.DeleteFunc(e.dirty, func(s *sign) bool { return s.gone })
+	for _, list := range []*[]*sign{&e.dirty, &e.waiting} {
+		*list = slices.DeleteFunc(*list, func(s *sign) bool { return s.gone })
+	}
 }
 
 // thinned forgets every second of the facts that say the same, but for the last;

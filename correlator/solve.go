@@ -13,7 +13,6 @@ func (e *Engine) solve() {
 	e.stats.Solved++
 	e.epoch++
 	first := e.epoch // marks from here on are of this round
-	e.lastSolve = e.now
 	dirty := e.dirty
 	e.dirty = nil
 	for _, s := range dirty {
@@ -27,7 +26,6 @@ func (e *Engine) solve() {
 				e.epoch++ // a window may stand in several components
 			}
 			signs, suspects := e.component(s)
-			e.lastCost = len(signs) + len(suspects)/4
 			if accepted, ok := e.weigh(signs, suspects); ok {
 				e.settle(signs, accepted, suspects)
 			} else {

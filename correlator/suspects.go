@@ -37,6 +37,8 @@ type suspect struct {
 	at       int32     // in a group, from 1
 	base     float64   // score over all signs
 	weighed  time.Time // when; zero: a sign has changed since
+	laid     time.Time // when it was last weighed against others
+	group    int       // how much they were
 	accepted bool
 	folded   []*suspect
 	lift     float64   // what speaks for it only because it explains the folded

@@ -148,11 +148,12 @@ func (o *Options) EachEvent(ctx context.Context, p *textfile.Progress, visit fun
 	}
 	defer func() { _ = in.Close() }()
 	name, lines := textfile.Name(o.Events), 0
+	var d decoder
 	err = textfile.EachLine(ctx, name, p.Reading(name, in), func(n int, line []byte, lerr error) error {
 		lines++
 		var ev schemas.Event
 		if lerr == nil {
-			ev, lerr = parseEvent(line)
+			lerr = d.parse(line, &ev)
 		}
 		if lerr != nil {
 			bad++
@@ -218,25 +219,25 @@ func readMetrics(ctx context.Context, o Options, p *textfile.Progress) ([]schema
 	return r.Events(), bad, err
 }
 
-func parseEvent(line []byte) (schemas.Event, error) {
-	var ev schemas.Event
-	if err := json.Unmarshal(line, &ev); err != nil {
-		return ev, errors.New(textfile.Reason(err))
+// parse reads an event and checks that it has what an event must have.
+func (d *decoder) parse(line []byte, ev *schemas.Event) error {
+	if err := d.event(line, ev); err != nil {
+		return errors.New(textfile.Reason(err))
 	}
 	switch {
 	case ev.ID == "":
-		return ev, errors.New("event without id")
+		return errors.New("event without id")
 	case ev.Resource == "":
-		return ev, errors.New("event without resource")
+		return errors.New("event without resource")
 	case ev.Type == "":
-		return ev, errors.New("event without type")
+		return errors.New("event without type")
 	case ev.Time.IsZero() && ev.Observed.IsZero():
-		return ev, errors.New("event without time")
+		return errors.New("event without time")
 	}
 	if ev.Severity.Rank() < 0 {
-		return ev, fmt.Errorf("no severity %q", ev.Severity)
+		return fmt.Errorf("no severity %q", ev.Severity)
 	}
-	return ev, nil
+	return nil
 }
 
 // ReadTopology reads the inventory and returns how much of it was bad. It keeps what

@@ -115,7 +115,8 @@ func FuzzParseEvent(f *testing.F) {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		ev, err := parseEvent(line)
+		var ev schemas.Event
+		err := new(decoder).parse(line, &ev)
 		if err == nil && (ev.ID == "" || ev.Resource == "" || ev.Type == "") {
 			t.Errorf("%q is taken as %+v", line, ev)
 		}

@@ -15,7 +15,48 @@ import (
 type Cover struct {
 	fits    *Fits
 	showing map[string][]int // signs by which a part shows that it is in a state
+
+	// buffers of one run
+	worth []float64
+	state []state
+	tally []tally
+	lost  []supplier
 }
+
+// blank returns the states of the causes of a group; only those of which tallied is
+// true have room to count in. They are valid until the next call.
+func (m *Cover) blank(g *Group, tallied func(h int) bool) []state {
+	n := len(g.Causes)
+	m.state = slices.Grow(m.state[:0], n)[:n]
+	clear(m.state)
+	need := 0
+	for h := range g.Causes {
+		if tallied(h) {
+			need += len(g.Causes[h].Classes)
+		}
+	}
+	m.tally = slices.Grow(m.tally[:0], need)[:need]
+	clear(m.tally)
+	all := m.tally
+	for h := range g.Causes {
+		if tallied(h) {
+			k := len(g.Causes[h].Classes)
+			m.state[h].classes, all = all[:k:k], all[k:]
+		}
+	}
+	return m.state
+}
+
+// suppliers returns those that are blamed elsewhere. They are valid until the next call.
+func (m *Cover) suppliers(g *Group) []supplier {
+	m.lost = m.lost[:0]
+	for i := range g.Lost {
+		m.lost = append(m.lost, supplier{g.Lost[i], None})
+	}
+	return m.lost
+}
+
+func every(int) bool { return true }
 
 // NewCover returns the method over a model's states. It is not safe for concurrent use.
 func NewCover(m *propagation.Model, fits *Fits) *Cover {
@@ -68,23 +109,13 @@ type supplier struct {
 // Explain implements [Method].
 func (m *Cover) Explain(g *Group) Explanation {
 	n := len(g.Signs)
+	m.worth = slices.Grow(m.worth[:0], n)[:n]
+	clear(m.worth)
 	s := cover{
-		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: make([]float64, n), state: make([]state, len(g.Causes)),
-	}
-	n = 0
-	for h := range g.Causes {
-		n += len(g.Causes[h].Classes)
-	}
-	all := make([]tally, n)
-	for h := range g.Causes {
-		n = len(g.Causes[h].Classes)
-		s.state[h].classes, all = all[:n:n], all[n:]
+		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: m.worth, state: m.blank(g, every), lost: m.suppliers(g),
 	}
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
-	}
-	for i := range g.Lost {
-		s.lost = append(s.lost, supplier{g.Lost[i], None})
 	}
 	accepted := s.explain()
 	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
@@ -138,11 +169,7 @@ func (s *cover) pick(causes []int32, take func(h int32)) (taken []int32) {
 
 // Score weighs a cause of a group over all its signs.
 func (m *Cover) Score(g *Group, h int32) float64 {
-	s := cover{Cover: m, Group: g, state: make([]state, len(g.Causes))}
-	s.state[h].classes = make([]tally, len(g.Causes[h].Classes))
-	for i := range g.Lost {
-		s.lost = append(s.lost, supplier{g.Lost[i], None})
-	}
+	s := cover{Cover: m, Group: g, state: m.blank(g, func(o int) bool { return o == int(h) }), lost: m.suppliers(g)}
 	return s.score(h, nil)
 }
 

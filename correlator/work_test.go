@@ -1,0 +1,108 @@
+package correlator
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// Work is counted, not timed: a bound on time speaks of the machine, too.
+const (
+	mostAllocations = 60   // an event
+	mostSteps       = 250  // of the solver, an event
+	mostBytes       = 2000 // that are held for an active alert
+	sizesApart      = 1.3  // what an event costs on a fleet of another size
+)
+
+// alerts are conditions that are raised within a minute on all servers of some racks, and stay.
+func alerts(n, racks int) []schemas.Event {
+	s := &scene{}
+	for i := range n {
+		server := fmt.Sprintf("gpu-r%02d-%02d", 1+i/8%racks, 1+i%8)
+		part, k := i/(8*racks), float64(i)*60/float64(n)
+		if part < 6 {
+			s.at(k, "redfish", fmt.Sprintf("%s/psu%d", server, part), schemas.EventPSUInputLost, schemas.SeverityError, schemas.StateRaised)
+		} else {
+			s.at(k, "dcgm", fmt.Sprintf("%s/gpu%d", server, part-6), schemas.EventGPUThermal, schemas.SeverityWarning, schemas.StateRaised)
+		}
+	}
+	return s.events
+}
+
+// spent is what a run took for each event.
+type spent struct{ allocations, steps, bytes float64 }
+
+func spend(t *testing.T, topology *schemas.Topology, events []schemas.Event) spent {
+	t.Helper()
+	e := NewEngine(propagation.Default(), topology, nil)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range events {
+		e.Add(&events[i])
+		e.Drain()
+	}
+	e.Flush()
+	e.Drain()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	n := float64(len(events))
+	out := spent{float64(after.Mallocs-before.Mallocs) / n, float64(e.Stats().Steps) / n, (float64(after.HeapAlloc) - float64(before.HeapAlloc)) / n}
+	t.Logf("%d resources, %d events: %.1f allocations, %.1f steps, %.0f bytes an event", len(topology.Resources), len(events), out.allocations, out.steps, out.bytes)
+	if e.Stats().Open == 0 {
+		t.Error("nothing was decided")
+	}
+	runtime.KeepAlive(events)
+	runtime.KeepAlive(e)
+	return out
+}
+
+// A hundred thousand alerts within a minute: what each costs and holds is bounded.
+func TestAnActiveAlertIsBoundedInWorkAndMemory(t *testing.T) {
+	n, racks := 100_000, 1250
+	if testing.Short() {
+		n, racks = n/10, racks/10
+	}
+	got := spend(t, fleet(racks), alerts(n, racks))
+	if got.allocations > mostAllocations || got.steps > mostSteps || got.bytes > mostBytes {
+		t.Errorf("%+v an alert, want at most %d allocations, %d steps and %d bytes", got, mostAllocations, mostSteps, mostBytes)
+	}
+}
+
+// The same alerts cost the same on a fleet of any size.
+func TestAnEventCostsTheSameOnAnyFleet(t *testing.T) {
+	events := alerts(4000, 64)
+	small, large := spend(t, fleet(64), events), spend(t, fleet(1250), events)
+	if large.steps > sizesApart*small.steps || large.allocations > sizesApart*small.allocations {
+		t.Errorf("on 512 servers %+v, on 10,000 %+v: more than %v times as much", small, large, sizesApart)
+	}
+}
+
+// What is said again of a large group, and changes nothing, is not weighed.
+func TestAReportThatSaysTheSameIsNotWeighed(t *testing.T) {
+	e := NewEngine(propagation.Default(), fleet(1), nil)
+	s := &scene{}
+	for i := range 24 {
+		s.at(float64(i)/100, "redfish", fmt.Sprintf("gpu-r01-%02d/psu%d", 1+i/3, i%3), schemas.EventPSUInputLost, schemas.SeverityError, schemas.StateRaised)
+	}
+	for i := range 400 { // after some hours all is due that the loss makes visible
+		s.at(60*float64(i+1), "redfish", "gpu-r01-01/psu0", schemas.EventPSUInputLost, schemas.SeverityError, schemas.StateRaised)
+	}
+	var steps uint64
+	for i := range s.events {
+		e.Add(&s.events[i])
+		if i == len(s.events)-100 {
+			steps = e.Stats().Steps
+		}
+	}
+	if more := e.Stats().Steps - steps; more != 0 {
+		t.Errorf("%d steps for 99 reports of what is known", more)
+	}
+	e.Flush()
+	if out := e.Drain(); len(out) == 0 || out[len(out)-1].EventCount != len(s.events) {
+		t.Errorf("the %d events are not counted", len(s.events))
+	}
+}
