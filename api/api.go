@@ -156,6 +156,22 @@ type Corrections interface {
 	Turns(ctx context.Context, incidents ...string) (map[string][]corrections.Turn, error)
 }
 
+// Maintenance is the work that was declared.
+type Maintenance interface {
+	// Declare adds a window and audits it; a known one is returned as it stands.
+	Declare(ctx context.Context, m schemas.Maintenance) (schemas.Maintenance, error)
+	// End ends a window and audits that; one that is over stays as it is.
+	End(ctx context.Context, id, by string, at time.Time) (schemas.Maintenance, error)
+	Get(ctx context.Context, id string) (schemas.Maintenance, error)
+	// Open returns the windows that are open or to come, the first to begin first.
+	Open(ctx context.Context, now time.Time) ([]schemas.Maintenance, error)
+	// List returns a page of all windows, the last declared first.
+	List(ctx context.Context, after string, limit int) ([]schemas.Maintenance, string, error)
+	// Untold returns the windows of which the bus does not know all, and Told notes that it does.
+	Untold(ctx context.Context) ([]schemas.Maintenance, error)
+	Told(ctx context.Context, m *schemas.Maintenance) error
+}
+
 // Inventory is what there is to watch.
 type Inventory interface {
 	Snapshot() *cmdb.Snapshot
@@ -178,12 +194,14 @@ type Deps struct {
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.
-	Learned    func(ctx context.Context) (int64, error)
-	Inventory  Inventory
-	Querier    Querier        // hot window; nil when there is none: pages then have no plots
-	History    History        // nil when there is none
-	Publisher  bus.Publisher  // for intents; nil refuses them
-	Subscriber bus.Subscriber // for the live stream; nil refreshes every few seconds
+	Learned func(ctx context.Context) (int64, error)
+	// Maintenance is declared and listed where it is there.
+	Maintenance Maintenance
+	Inventory   Inventory
+	Querier     Querier        // hot window; nil when there is none: pages then have no plots
+	History     History        // nil when there is none
+	Publisher   bus.Publisher  // for intents; nil refuses them
+	Subscriber  bus.Subscriber // for the live stream; nil refreshes every few seconds
 
 	Mode        func() string             // of control; nil reads as observe
 	SampleRate  func() float64            // samples per second that arrive; nil is not known
@@ -209,6 +227,7 @@ type Server struct {
 	access *access.Store
 	hub    *stream.Hub
 	live   *live
+	told   chan struct{} // a window was declared or ended
 	limit  *limiter
 	meter  meter
 
@@ -235,7 +254,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }
 	}
-	s := &Server{cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second)}
+	s := &Server{
+		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second),
+		told: make(chan struct{}, 1),
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	var err error
 	if s.hub, err = stream.NewHub(strconv.FormatInt(time.Now().UnixNano(), 36), cfg.MaxStreams, deps.Registerer); err != nil {
@@ -349,6 +371,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	wg.Go(func() { s.live.run(ctx) })
 	wg.Go(func() { s.prune(ctx) })
+	wg.Go(func() { s.announceMaintenance(ctx) })
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- s.app.Listener(ln) })
 	ready()

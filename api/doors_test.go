@@ -309,6 +309,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		return rows[0]
 	}
 	var cookie *http.Cookie
+	declared := ""
 	does := map[string]func() (row string){ // by operation; control writes the row of an intent once it has taken it
 		"createToken": func() string {
 			w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"day","role":"viewer"}`))
@@ -344,6 +345,15 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 				t.Errorf("the row of a verdict is of %q", r.Action)
 			}
 			return "operator correct right "
+		},
+		"declareMaintenance": func() string {
+			w.send(t, http.MethodPost, "api/v1/maintenance", access.RoleOperator, body(`{"resources":["dc1-r01"],"duration_seconds":60,"reason":"x"}`))
+			declared = newest().Action
+			return "operator declare_maintenance maintenance dc1-r01"
+		},
+		"endMaintenance": func() string {
+			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
+			return "operator end_maintenance maintenance "
 		},
 		"decideAction": func() string {
 			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)

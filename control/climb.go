@@ -314,6 +314,9 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 				return false, err
 			}
 		}
+		if inWindow(a.Rails) { // it is nobody's fault that nothing is done meanwhile
+			deadline = c.d.Now().Add(c.cfg.ApproveWithin)
+		}
 		if c.d.Now().After(deadline) {
 			return end(schemas.ActionCancelled, messages.New(messages.NobodyCame, messages.Age(c.cfg.ApproveWithin)), "expire")
 		}

@@ -84,6 +84,12 @@ type Inventory interface {
 	Kind(resource string) string
 }
 
+// Maintenance is the work that people declared.
+type Maintenance interface {
+	// Covering returns a window that is open at t over one of some resources.
+	Covering(ctx context.Context, t time.Time, resources ...string) (m schemas.Maintenance, open bool, err error)
+}
+
 // Config is the user's part.
 type Config struct {
 	Mode     string        `yaml:"mode"`     // observe, dry-run, approve or enforce
@@ -129,9 +135,10 @@ type Deps struct {
 	Life        Life                  // nil hears nothing: no repair is ever verified
 	// View tells whose eyes a collector, or a source of events, reads with; nil knows
 	// nobody, and then nobody is believed.
-	View   func(name string) schemas.View
-	Faults *propagation.Model // whose records name policies; nil is the built-in ones
-	Holder string             // names this process in leases
+	View        func(name string) schemas.View
+	Faults      *propagation.Model // whose records name policies; nil is the built-in ones
+	Maintenance Maintenance        // nil knows of none
+	Holder      string             // names this process in leases
 }
 
 // Controller is the stage. It is made by New and lives in Run.

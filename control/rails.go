@@ -28,9 +28,10 @@ const (
 	railDrained    = "still_drained"
 	railHolds      = "quiet_seconds"
 	railSeen       = "own_evidence"
+	railWindow     = "maintenance_window"
 )
 
-var waits = []string{railSeen, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railWindow, railSeen, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run examine the whole ladder at once.
@@ -99,6 +100,18 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	)
 	if r.Person {
 		return out, nil
+	}
+	if c.d.Maintenance != nil {
+		m, open, err := c.d.Maintenance.Covering(ctx, now, k.Subject, k.Target)
+		if err != nil {
+			return nil, fmt.Errorf("read maintenance windows: %w", err)
+		}
+		if open {
+			until := m.End().UTC().Format(time.RFC3339)
+			add(railWindow, 1, 0, false, messages.InWindow, messages.Args{"window": m.ID, "by": m.By, "server": k.Subject, "until": until})
+		} else {
+			add(railWindow, 0, 0, true, messages.NoWindow, messages.Args{"server": k.Subject})
+		}
 	}
 	if p.MaxEvidenceAge > 0 {
 		age := now.Sub(k.Evidence)
@@ -309,4 +322,9 @@ func (c *Controller) recentCases(now time.Time) int {
 	defer c.mu.Unlock()
 	c.asked = slices.DeleteFunc(c.asked, func(t time.Time) bool { return now.Sub(t) > c.policies.Breaker.Window })
 	return len(c.asked)
+}
+
+// inWindow says whether declared maintenance holds a step back.
+func inWindow(rails []schemas.Rail) bool {
+	return slices.ContainsFunc(rails, func(r schemas.Rail) bool { return r.Name == railWindow && !r.OK })
 }

@@ -44,8 +44,9 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 				b.t.Fatal(err)
 			}
 		},
-		railSeen:  func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { clear(c.incidents) },
-		railHolds: func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.vigil.deaf() },
+		railWindow: func(_ *bench, c *Controller, k *climb, _ *policy.Policy) { c.d.Maintenance = work{k.Subject: "w1"} },
+		railSeen:   func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { clear(c.incidents) },
+		railHolds:  func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.vigil.deaf() },
 	}
 	holdsRelease := []string{railLease, railNeeds, railHolds}
 	for name, spoil := range breaks {

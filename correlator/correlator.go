@@ -111,6 +111,7 @@ type Correlator struct {
 	open      prometheus.Gauge
 	signs     prometheus.Gauge
 	suspects  prometheus.Gauge
+	windows   prometheus.Gauge
 	weighed   prometheus.Counter
 	last      Stats
 }
@@ -131,12 +132,15 @@ func New(cfg Config, inv Inventory, db *sqldb.DB, b bus.Bus, log *slog.Logger, r
 		open:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_incidents_open", Help: "Incidents that are open."}),
 		signs:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_signs", Help: "Signs of faults that are remembered."}),
 		suspects: prometheus.NewGauge(prometheus.GaugeOpts{Name: "auspex_correlator_suspects", Help: "Faults that are held possible."}),
+		windows: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "auspex_correlator_maintenance_windows", Help: "Maintenance windows that are open or to come, by resource.",
+		}),
 		weighed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "auspex_correlator_decisions_total", Help: "Groups of signs that were weighed.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(c.alerts, c.changes, c.publishes, c.open, c.signs, c.suspects, c.weighed)
+		reg.MustRegister(c.alerts, c.changes, c.publishes, c.open, c.signs, c.suspects, c.windows, c.weighed)
 	}
 	return c
 }
@@ -660,6 +664,7 @@ func (c *Correlator) count() {
 	c.open.Set(float64(s.Open))
 	c.signs.Set(float64(s.Signs))
 	c.suspects.Set(float64(s.Suspects))
+	c.windows.Set(float64(s.Windows))
 	c.weighed.Add(float64(s.Solved - c.last.Solved))
 	c.last = s
 }

@@ -77,6 +77,7 @@ type Engine struct {
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
 	byJob    map[node][]jobLink
+	windows  windows
 	dirty    []*sign
 	timers   timers
 	seq      int
@@ -128,6 +129,7 @@ type Stats struct {
 	Signs      int    // that are remembered
 	Suspects   int
 	Open       int // incidents
+	Windows    int // of maintenance that are open or to come, by resource
 }
 
 // NewEngine returns an engine over an inventory. ids names a new incident from
@@ -140,6 +142,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		laneIndex: map[laneKey]int32{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
+	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
 	e.cover = solver.NewCover(model, e.fits)
 	e.method = e.cover
 	for f := range model.Faults {
@@ -188,6 +191,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 			}
 		}
 	}
+	e.findWindows()
 }
 
 // SetWorkloads replaces the workloads of the inventory.
@@ -200,6 +204,13 @@ func (e *Engine) Now() time.Time { return e.now }
 func (e *Engine) Stats() Stats {
 	s := e.stats
 	s.Signs, s.Suspects, s.Open = len(e.signs.all), len(e.suspects), len(e.open)
+	for _, list := range e.windows.at {
+		for _, w := range list {
+			if !w.over {
+				s.Windows++
+			}
+		}
+	}
 	return s
 }
 
@@ -230,6 +241,9 @@ func (e *Engine) Advance(t time.Time) {
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
 			d := heap.Pop(&e.timers).(timer)
 			if !d.sign.gone {
+				if d.sign.kind == e.windows.sign {
+					e.endWindows(d.sign, e.now)
+				}
 				e.dirty = append(e.dirty, d.sign)
 				fired = true
 			}

@@ -109,11 +109,14 @@ type view struct {
 
 	groups []group
 
-	silences []silence // what did not come, the most telling first
-	silence  silence   // that is spoken of
-	mute     int       // parts that could tell more and cannot report
-	clue     clue
-	target   string // of the recommendation
+	silences  []silence // what did not come, the most telling first
+	silence   silence   // that is spoken of
+	mute      int       // parts that could tell more and cannot report
+	clue      clue
+	window    *window // of maintenance: it began within, or has outlasted it
+	inWindow  bool
+	outlasted bool
+	target    string // of the recommendation
 }
 
 // silence is a sign that was to be expected of the cause on parts that could tell of it.
@@ -226,6 +229,7 @@ func (e *Engine) view(inc *incident, root node) *view {
 		e.viewFeed(v, inc.root)
 	}
 	e.viewDoubts(v, inc)
+	e.viewWindow(v, inc)
 	return v
 }
 
@@ -459,6 +463,12 @@ func (v *view) fact(m *propagation.Model, g *group, name string) any {
 		return m.Title(v.clue.fault)
 	case "heals":
 		return m.Record(v.fault).Heals
+	case "in_window":
+		return v.inWindow
+	case "outlasted":
+		return v.outlasted
+	case "window", "window_by", "window_end":
+		return v.window.fact(name)
 	}
 	if x := g.fact(m, v, name); x != nil {
 		return x
@@ -570,6 +580,10 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 			}
 		}
 	}
+	p.rank = rankWork
+	for _, c := range m.Work {
+		p.choose(c)
+	}
 	p.rank = rankLast
 	for _, c := range m.Last {
 		p.choose(c)
@@ -578,7 +592,7 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 	short := []schemas.Sentence{*out.Summary}
 	for i, s := range p.out {
 		out.Sentences = append(out.Sentences, s.Sentence)
-		if i < maxShort && s.rank < rankLast {
+		if i < maxShort && s.rank < rankLast || s.rank == rankWork {
 			short = append(short, s.Sentence)
 		}
 	}
@@ -610,6 +624,7 @@ const (
 	rankRecord = iota // the record of the fault says it
 	rankCause         // of the part that is blamed
 	rankEffect
+	rankWork // what it has to do with declared maintenance
 	rankLast
 )
 

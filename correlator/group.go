@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"auspex/correlator/solver"
+	"auspex/schemas/faults/propagation"
 )
 
 // question is what the solver is asked, with whose it is.
@@ -76,6 +77,10 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 			continue
 		}
 		ev := e.evidence.take(len(r.signs))
+		if h.fault.Window == propagation.During { // what it explains elsewhere says nothing here
+			x.Classes[c].Evidence = e.within(r.signs, ev[:0], index)
+			continue
+		}
 		for i, s := range r.signs {
 			ev[i] = solver.Evidence{Sign: index(s), Said: s.said}
 			if s.said {
@@ -96,6 +101,10 @@ func outside(*sign) int32 { return solver.None }
 
 // conducts says whether a suspect could be blamed, or was.
 func (e *Engine) conducts(h *suspect) bool {
+	if h.fault.Window == propagation.During {
+		h.base = windowBase
+		return true
+	}
 	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle {
 		e.stats.Weighed++
 		e.classes.reset()

@@ -69,7 +69,14 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 			e.change(inc)
 		}
 	}
-	e.dirty = all
+	stored := e.now
+	for i := range open {
+		if open[i].At.After(stored) {
+			stored = open[i].At
+		}
+	}
+	e.restoreWindows(stored)
+	e.dirty = append(e.dirty, all...)
 	e.solve()
 	for _, inc := range e.open {
 		inc.told.signs, inc.told.mute = len(inc.signs), e.state(inc).mute

@@ -59,6 +59,7 @@ type sign struct {
 	links     []link
 	inc       *incident
 	excused   *suspect // the harmless explanation
+	outlasted *window  // the maintenance window that it has outlasted
 	gone      bool
 	next      *sign // on the same part
 	slot      int   // in signTable.all
@@ -151,6 +152,15 @@ func (s *seen) again(id string) bool {
 // take folds an event into its sign and links the sign with its suspects.
 // It returns nil for what speaks for nothing.
 func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
+	if ev.Type == schemas.EventMaintenanceDeclared || ev.Type == schemas.EventMaintenanceEnded {
+		if !e.declare(ev) {
+			e.stats.Harmless++
+			return nil
+		}
+		if ev.Type == schemas.EventMaintenanceEnded {
+			return e.signs.get(e.g.number[ev.Resource], e.windows.sign)
+		}
+	}
 	state := moment
 	severity := ev.Severity
 	switch ev.State {
@@ -181,7 +191,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		kind = e.unknownKind(ev)
 	}
 	s := e.signs.get(n, kind)
-	if s != nil && e.stale(s, ev.ID, state) {
+	if s != nil && kind != e.windows.sign && (e.stale(s, ev.ID, state) || e.crosses(s, state, at)) {
 		if s.inc == nil {
 			e.drop(s)
 		} else { // the incident keeps the old one, which has ended unheard
@@ -206,7 +216,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
 	s.count++
 	s.spoken = s.spoken || ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent
-	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) {
+	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) && kind != e.windows.sign {
 		s.facts = thinned(s.facts)
 		s.room = len(s.facts) * 3 / 2
 	}
@@ -253,7 +263,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 		}
 	}
-	if isNew || fresh {
+	if kind == e.windows.sign {
+		e.openWindow(s, ev.ID)
+	} else if isNew || fresh {
 		e.relate(s)
 	}
 	return s
@@ -605,7 +617,7 @@ func (e *Engine) forgetOld() {
 	e.forgot = e.now
 	var old []*sign
 	for _, s := range e.signs.all {
-		if s.inc == nil && e.now.Sub(s.heard) > forget {
+		if s.inc == nil && e.now.Sub(s.heard) > forget && !e.kept(s) {
 			old = append(old, s)
 		}
 	}

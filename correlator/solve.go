@@ -3,6 +3,8 @@ package correlator
 import (
 	"slices"
 	"time"
+
+	"auspex/schemas/faults/propagation"
 )
 
 // solve weighs the signs that changed, with all that hangs together with them:
@@ -10,6 +12,7 @@ import (
 func (e *Engine) solve() {
 	e.stats.Solved++
 	e.epoch++
+	first := e.epoch // marks from here on are of this round
 	e.lastSolve = e.now
 	dirty := e.dirty
 	e.dirty = nil
@@ -19,13 +22,17 @@ func (e *Engine) solve() {
 		}
 	}
 	for _, s := range dirty {
-		for !s.gone && s.mark != e.epoch {
+		for !s.gone && s.mark < first {
+			if len(e.windows.at) > 0 {
+				e.epoch++ // a window may stand in several components
+			}
 			signs, suspects := e.component(s)
 			e.lastCost = len(signs) + len(suspects)/4
 			if accepted, ok := e.weigh(signs, suspects); ok {
 				e.settle(signs, accepted, suspects)
 			} else {
 				e.epoch++ // one is blamed that was not looked at as a whole: again, with all of it
+				first = e.epoch
 			}
 		}
 	}
@@ -62,6 +69,12 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 				continue
 			}
 			h.whole = e.epoch
+			if h.fault.Window == propagation.During { // it ties nothing together: it explains each sign by itself
+				if d := e.signs.get(h.node, e.windows.sign); d != nil {
+					add(d)
+				}
+				continue
+			}
 			for c := range h.classes {
 				for _, s := range h.classes[c].signs {
 					add(s)

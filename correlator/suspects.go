@@ -74,6 +74,9 @@ func (e *Engine) relate(s *sign) {
 	}
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
+		if fault.Window != propagation.NoWindow && len(e.windows.at) == 0 {
+			continue
+		}
 		class := &fault.Classes[r.class]
 		roots := e.walk.backward(e.g, s.node, e.g.ways[class.Way], r.kinds)
 		if len(roots) == 0 {
@@ -102,6 +105,9 @@ func (e *Engine) relate(s *sign) {
 			e.suspect(key, s)
 		}
 		e.roots = roots
+	}
+	if e.model.Signs[s.kind].Job {
+		e.relateJob(s)
 	}
 	for _, l := range e.byJob[s.node] {
 		if !l.to.dead && l.to.fault.Classes[l.class].Sign == s.kind {
@@ -156,6 +162,9 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 				}
 				continue
 			}
+			if fault.Window != propagation.NoWindow {
+				continue
+			}
 			nodes := slices.Clone(e.walk.forward(e.g, key.node, e.g.ways[cl.Way], at))
 			h.classes[c].n = len(nodes)
 			if pass == 1 {
@@ -181,6 +190,9 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		if l.to == h {
 			return true
 		}
+	}
+	if h.fault.Window != propagation.NoWindow {
+		return e.linkWindow(h, class, s)
 	}
 	cl := &h.fault.Classes[class]
 	lo, hi := s.at.Add(-cl.Within), s.at.Add(cl.Before)

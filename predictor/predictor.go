@@ -79,8 +79,8 @@ type Deps struct {
 // Bounds of calls and of retries.
 const (
 	callTime    = 10 * time.Second
-	endTime     = 1500 * time.Millisecond // for the last words, within the grace of a stop
-	publishTime = 300 * time.Millisecond  // of them, for the bus
+	endTime     = time.Second            // for the last words: a quarter of the grace of a stop
+	publishTime = 300 * time.Millisecond // of them, for the bus
 	tick        = time.Second
 )
 

@@ -71,7 +71,8 @@ const (
 	SourceRule      = "rule"
 	SourcePredict   = "predict"
 	SourceCollector = "collector"
-	SourceAPI       = "api" // posted by a caller, who may be anybody with a token
+	SourceOperator  = "operator" // what somebody with the right to do so declared
+	SourceAPI       = "api"      // posted by a caller, who may be anybody with a token
 )
 
 // AttrExternal marks, as "true", an event or alert that a caller posted. Whatever it

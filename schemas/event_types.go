@@ -58,6 +58,8 @@ const (
 	EventServiceFailed        = "service.failed"
 	EventWorkloadState        = "workload.state"
 	EventNodeState            = "node.state"
+	EventMaintenanceDeclared  = "maintenance.declared"
+	EventMaintenanceEnded     = "maintenance.ended"
 	EventWorkloadFailed       = "workload.failed"
 	EventWorkloadCommTimeout  = "workload.comm_timeout"
 )
@@ -119,6 +121,8 @@ func EventTypes() []string {
 		EventServiceFailed,
 		EventWorkloadState,
 		EventNodeState,
+		EventMaintenanceDeclared,
+		EventMaintenanceEnded,
 		EventWorkloadFailed,
 		EventWorkloadCommTimeout,
 	}

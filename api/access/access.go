@@ -40,6 +40,7 @@ const (
 	Cancel  = "cancel"
 	DryRun  = "dry_run"
 	Correct = "correct" // say what the cause of an incident was
+	Declare = "declare" // declare and end maintenance windows
 	Audit   = "audit"   // read who did what
 	Invite  = "invite"  // make login codes
 	Reload  = "reload"  // make the process read its configuration again
@@ -70,9 +71,9 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator, RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Audit}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Audit, Invite, Reload, Tokens}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Invite, Reload, Tokens}
 	}
 	return nil
 }

@@ -682,6 +682,25 @@ type LoginCode struct {
 	Expires time.Time `json:"expires"`
 }
 
+// Maintenance Declared work on some resources, with all that is below them
+type Maintenance = schemas.Maintenance
+
+// MaintenanceList defines model for MaintenanceList.
+type MaintenanceList struct {
+	Items []Maintenance `json:"items"`
+	Next  string        `json:"next,omitempty,omitzero"`
+
+	// Works The kinds of work that can be declared
+	Works []MaintenanceWork `json:"works"`
+}
+
+// MaintenanceWork defines model for MaintenanceWork.
+type MaintenanceWork struct {
+	// Kinds Kinds of resources that it can be declared for
+	Kinds []string `json:"kinds"`
+	Work  string   `json:"work"`
+}
+
 // Me defines model for Me.
 type Me struct {
 	// History Whether a history store is connected
@@ -714,6 +733,30 @@ type NewCorrection struct {
 
 // NewCorrectionVerdict Whether the root cause is right, the cause was another, this was no incident, or what was said before no longer stands
 type NewCorrectionVerdict string
+
+// NewMaintenance defines model for NewMaintenance.
+type NewMaintenance struct {
+	DurationSeconds int64 `json:"duration_seconds,omitempty,omitzero"`
+
+	// From Now, if absent; at most a day ago
+	From time.Time `json:"from,omitempty,omitzero"`
+
+	// GraceSeconds 600 if absent
+	GraceSeconds *int `json:"grace_seconds,omitempty"`
+
+	// Match All resources that have these attributes, as of now; kind is the kind, within a resource that they are part of
+	Match  map[string]string `json:"match,omitempty,omitzero"`
+	Reason string            `json:"reason"`
+
+	// Resources By any of their names: servers, switches, racks, rows, sites, PDUs, or parts that work is done on
+	Resources []string `json:"resources,omitempty,omitzero"`
+
+	// Until Or give duration_seconds; at most 14 days after from
+	Until time.Time `json:"until,omitempty,omitzero"`
+
+	// Work The kind of work, maintenance if absent
+	Work string `json:"work,omitempty,omitzero"`
+}
 
 // NewToken defines model for NewToken.
 type NewToken struct {
@@ -1081,6 +1124,24 @@ type ListIncidentsParams struct {
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
 type ListIncidentsParamsStatus string
 
+// ListMaintenanceParams defines parameters for ListMaintenance.
+type ListMaintenanceParams struct {
+	// Open Only windows that are open or to come, the first to begin first; they come in one page
+	Open bool `form:"open,omitempty" json:"open,omitempty,omitzero"`
+
+	// Resource Only windows that concern this resource: it, what it is part of, or what powers it
+	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// DeclareMaintenanceParams defines parameters for DeclareMaintenance.
+type DeclareMaintenanceParams struct {
+	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListPredictionsParams defines parameters for ListPredictions.
 type ListPredictionsParams struct {
 	State ListPredictionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -1142,6 +1203,9 @@ type CorrectIncidentJSONRequestBody = NewCorrection
 // LoginJSONRequestBody defines body for Login for application/json ContentType.
 type LoginJSONRequestBody = Credential
 
+// DeclareMaintenanceJSONRequestBody defines body for DeclareMaintenance for application/json ContentType.
+type DeclareMaintenanceJSONRequestBody = NewMaintenance
+
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
 
@@ -1201,6 +1265,18 @@ type ServerInterface interface {
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(c *fiber.Ctx) error
+	// ListMaintenance List maintenance windows, the last declared first
+	// (GET /maintenance)
+	ListMaintenance(c *fiber.Ctx, params ListMaintenanceParams) error
+	// DeclareMaintenance Declare maintenance of some resources and all that is below them
+	// (POST /maintenance)
+	DeclareMaintenance(c *fiber.Ctx, params DeclareMaintenanceParams) error
+	// GetMaintenance One maintenance window
+	// (GET /maintenance/{id})
+	GetMaintenance(c *fiber.Ctx, id QueryID) error
+	// EndMaintenance End a maintenance window now; one that is over stays as it is
+	// (POST /maintenance/{id}/end)
+	EndMaintenance(c *fiber.Ctx, id QueryID) error
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
@@ -1906,6 +1982,165 @@ func (siw *ServerInterfaceWrapper) Logout(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) ListMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListMaintenanceParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "open" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "open", query, &params.Open, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter open: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "resource" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListMaintenance(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeclareMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) DeclareMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeclareMaintenanceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeclareMaintenance(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) GetMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetMaintenance(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// EndMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) EndMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.EndMaintenance(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetMe operation middleware
 func (siw *ServerInterfaceWrapper) GetMe(c *fiber.Ctx) error {
 
@@ -2385,6 +2620,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/actions/:id", wrapper.GetAction)
 
 	router.Post(options.BaseURL+"/actions/:id/:verb", wrapper.DecideAction)
+
+	router.Get(options.BaseURL+"/maintenance", wrapper.ListMaintenance)
+
+	router.Post(options.BaseURL+"/maintenance", wrapper.DeclareMaintenance)
+
+	router.Get(options.BaseURL+"/maintenance/:id", wrapper.GetMaintenance)
+
+	router.Post(options.BaseURL+"/maintenance/:id/end", wrapper.EndMaintenance)
 
 	router.Get(options.BaseURL+"/audit", wrapper.ListAudit)
 
@@ -2927,6 +3170,123 @@ func (response LogoutdefaultApplicationProblemPlusJSONResponse) VisitLogoutRespo
 	return ctx.JSON(&response.Body)
 }
 
+type ListMaintenanceRequestObject struct {
+	Params ListMaintenanceParams
+}
+
+type ListMaintenanceResponseObject interface {
+	VisitListMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type ListMaintenance200JSONResponse MaintenanceList
+
+func (response ListMaintenance200JSONResponse) VisitListMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMaintenancedefaultApplicationProblemPlusJSONResponse) VisitListMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeclareMaintenanceRequestObject struct {
+	Params DeclareMaintenanceParams
+	Body   *DeclareMaintenanceJSONRequestBody
+}
+
+type DeclareMaintenanceResponseObject interface {
+	VisitDeclareMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type DeclareMaintenance201JSONResponse Maintenance
+
+func (response DeclareMaintenance201JSONResponse) VisitDeclareMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type DeclareMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeclareMaintenancedefaultApplicationProblemPlusJSONResponse) VisitDeclareMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetMaintenanceRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetMaintenanceResponseObject interface {
+	VisitGetMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type GetMaintenance200JSONResponse Maintenance
+
+func (response GetMaintenance200JSONResponse) VisitGetMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetMaintenancedefaultApplicationProblemPlusJSONResponse) VisitGetMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type EndMaintenanceRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type EndMaintenanceResponseObject interface {
+	VisitEndMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type EndMaintenance200JSONResponse Maintenance
+
+func (response EndMaintenance200JSONResponse) VisitEndMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type EndMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response EndMaintenancedefaultApplicationProblemPlusJSONResponse) VisitEndMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetMeRequestObject struct {
 }
 
@@ -3329,6 +3689,18 @@ type StrictServerInterface interface {
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(ctx context.Context, request LogoutRequestObject) (LogoutResponseObject, error)
+	// ListMaintenance List maintenance windows, the last declared first
+	// (GET /maintenance)
+	ListMaintenance(ctx context.Context, request ListMaintenanceRequestObject) (ListMaintenanceResponseObject, error)
+	// DeclareMaintenance Declare maintenance of some resources and all that is below them
+	// (POST /maintenance)
+	DeclareMaintenance(ctx context.Context, request DeclareMaintenanceRequestObject) (DeclareMaintenanceResponseObject, error)
+	// GetMaintenance One maintenance window
+	// (GET /maintenance/{id})
+	GetMaintenance(ctx context.Context, request GetMaintenanceRequestObject) (GetMaintenanceResponseObject, error)
+	// EndMaintenance End a maintenance window now; one that is over stays as it is
+	// (POST /maintenance/{id}/end)
+	EndMaintenance(ctx context.Context, request EndMaintenanceRequestObject) (EndMaintenanceResponseObject, error)
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(ctx context.Context, request GetMeRequestObject) (GetMeResponseObject, error)
@@ -3878,6 +4250,128 @@ func (sh *strictHandler) Logout(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(LogoutResponseObject); ok {
 		if err := validResponse.VisitLogoutResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListMaintenance operation middleware
+func (sh *strictHandler) ListMaintenance(ctx *fiber.Ctx, params ListMaintenanceParams) error {
+	var request ListMaintenanceRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMaintenance(ctx.UserContext(), request.(ListMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListMaintenanceResponseObject); ok {
+		if err := validResponse.VisitListMaintenanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeclareMaintenance operation middleware
+func (sh *strictHandler) DeclareMaintenance(ctx *fiber.Ctx, params DeclareMaintenanceParams) error {
+	var request DeclareMaintenanceRequestObject
+
+	request.Params = params
+
+	var body DeclareMaintenanceJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeclareMaintenance(ctx.UserContext(), request.(DeclareMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeclareMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeclareMaintenanceResponseObject); ok {
+		if err := validResponse.VisitDeclareMaintenanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetMaintenance operation middleware
+func (sh *strictHandler) GetMaintenance(ctx *fiber.Ctx, id QueryID) error {
+	var request GetMaintenanceRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetMaintenance(ctx.UserContext(), request.(GetMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetMaintenanceResponseObject); ok {
+		if err := validResponse.VisitGetMaintenanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EndMaintenance operation middleware
+func (sh *strictHandler) EndMaintenance(ctx *fiber.Ctx, id QueryID) error {
+	var request EndMaintenanceRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.EndMaintenance(ctx.UserContext(), request.(EndMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EndMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EndMaintenanceResponseObject); ok {
+		if err := validResponse.VisitEndMaintenanceResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -29,8 +29,8 @@ import (
 func commands(std IO) []*cobra.Command {
 	return []*cobra.Command{
 		runCommand(std), configCommand(std), checkCommand(), decodeCommand(), replayCommand(), learnCommand(std), backtestCommand(std),
-		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), benchCommand(), benchPeerCommand(), healthcheckCommand(),
-		engineCommand(),
+		simulateCommand(), generateCommand(), cmdbCommand(std), tokenCommand(std), maintenanceCommand(std), benchCommand(), benchPeerCommand(),
+		healthcheckCommand(), engineCommand(),
 	}
 }
 
@@ -260,7 +260,7 @@ func learnCommand(std IO) *cobra.Command {
 
 func backtestCommand(std IO) *cobra.Command {
 	parent := &cobra.Command{
-		Use: "backtest", Short: "Test the predictor on recorded metrics, and the correlator on judged incidents", Args: noArgs,
+		Use: "backtest", Short: "Test the predictor on recorded metrics, and the correlator on judged incidents and recorded trouble", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	fo := backtest.ForecastOptions{}
@@ -298,7 +298,7 @@ func backtestCommand(std IO) *cobra.Command {
 	anomaly.Flags().IntVar(&ao.Warmup, "warmup", -1, "number of first rows to learn from without testing them (default 15 %, at most 750)")
 	anomaly.Flags().BoolVar(&ao.Strict, "strict", false, "stop at the first bad line")
 	anomaly.Flags().Var((*sizeFlag)(&ao.MaxSize), "max-size", maxSizeHelp)
-	parent.AddCommand(forecast, anomaly, backtestIncidentsCommand(std))
+	parent.AddCommand(forecast, anomaly, backtestIncidentsCommand(std), backtestCausesCommand())
 	return parent
 }
 

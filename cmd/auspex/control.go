@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"auspex/control"
 	_ "auspex/control/all" // registers every driver
 	"auspex/control/life"
+	"auspex/internal/cmdb"
 	"auspex/internal/run"
+	"auspex/internal/store/maintenance"
 	"auspex/schemas"
 )
 
@@ -35,6 +38,35 @@ func (s *stack) control() []run.Component {
 		return control.New(s.cfg.Control.Config, control.Deps{
 			Log: s.log, Metrics: reg, Now: time.Now, DB: s.db, Records: s.records, Bus: s.bus, Inventory: place{s.inv}, Remediators: remediators,
 			Life: life.Bus{Bus: s.bus, Placer: s.enrich}, View: collectors.ViewOf, Holder: host, Faults: s.faults.Load(),
+			Maintenance: windows{s.inv, maintenance.New(s.db)},
 		})
 	})}
+}
+
+// windows is the work that was declared, over an inventory.
+type windows struct {
+	inv   *cmdb.Inventory
+	store *maintenance.Store
+}
+
+// Covering implements control.Maintenance.
+func (w windows) Covering(ctx context.Context, t time.Time, resources ...string) (schemas.Maintenance, bool, error) {
+	all, err := w.store.Open(ctx, t)
+	if err != nil {
+		return schemas.Maintenance{}, false, err
+	}
+	names := w.inv.Snapshot()
+	for _, m := range all {
+		if !m.Covers(t) {
+			continue
+		}
+		for _, place := range m.Resources {
+			for _, r := range resources {
+				if names.Covers(place, r) {
+					return m, true, nil
+				}
+			}
+		}
+	}
+	return schemas.Maintenance{}, false, nil
 }

@@ -129,7 +129,7 @@ func generateCommand() *cobra.Command {
 	c.Flags().Float64Var(&o.Noise, "noise", 0, "meaningless events an hour and 64 servers (default: drawn)")
 	c.Flags().StringVar(&o.Perturb, "perturb", "", "what goes wrong on the way, with commas: lost, twice, late, clocks, links, blind, all")
 	c.Flags().BoolVar(&list, "list", false, "print the shapes and the scenarios")
-	parent.AddCommand(c)
+	parent.AddCommand(c, generateServicesCommand())
 	return parent
 }
 

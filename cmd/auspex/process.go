@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"auspex/internal/run"
+	"auspex/internal/store/maintenance"
 	"auspex/pipeline/detect"
 )
 
@@ -33,7 +34,7 @@ func (s *stack) process() []run.Component {
 		late("hot window feed", s.hotFeed),
 		late("history", s.openHistory),
 		late("workloads", func(context.Context) (run.Component, error) {
-			return detect.NewWorkloads(s.bus, s.inv, s.log, s.reg), nil
+			return detect.NewWorkloads(s.bus, s.inv, maintenance.New(s.db), s.log, s.reg), nil
 		}),
 		late("detector", func(context.Context) (run.Component, error) {
 			return detect.New(s.cfg.Detect.Config, s.bus, s.enrich, s.records, s.log, s.reg), nil

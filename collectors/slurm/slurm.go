@@ -115,7 +115,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	p := &poller{
 		cfg: *c, device: target.ID,
 		client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
-		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name),
+		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name), refused: map[string]string{},
 	}
 	return &collector{p: p, loop: collectors.Scrape(c.Interval, 0.05, p.poll)}, nil
 }
@@ -152,6 +152,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 type memory struct {
 	Jobs  map[int64]published `json:"jobs"`
 	Nodes map[string]string   `json:"nodes"`
+	// Windows are the maintenance reservations that were told and are still listed.
+	Windows map[string]schemas.Maintenance `json:"windows,omitempty"`
 }
 
 type published struct {
@@ -171,6 +173,8 @@ type poller struct {
 	mem      memory
 	loaded   bool
 	changed  bool
+	refused  map[string]string // reservations that are no window, and why, by id
+	unread   string            // why reservations are not read
 }
 
 func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
@@ -203,6 +207,7 @@ func (p *poller) poll(ctx context.Context, out collectors.Emitter) error {
 	p.batch.Discard()
 	p.jobs(jobs.Jobs, now)
 	p.nodes(nodes.Nodes, now)
+	p.reservations(ctx2, now)
 	if err := p.batch.Emit(ctx, out, now); err != nil {
 		p.loaded = false // what was not taken is to be told again
 		return fmt.Errorf("emit jobs and nodes: %w", err)
@@ -232,6 +237,9 @@ func (p *poller) load(ctx context.Context) error {
 	}
 	if p.mem.Nodes == nil {
 		p.mem.Nodes = map[string]string{}
+	}
+	if p.mem.Windows == nil {
+		p.mem.Windows = map[string]schemas.Maintenance{}
 	}
 	for id, t := range p.mem.Jobs {
 		t.ended = ended(t.State)

@@ -87,7 +87,7 @@ func TestConformance(t *testing.T) {
 }
 
 // cluster answers with the present lists.
-type cluster struct{ jobs, nodes atomic.Pointer[string] }
+type cluster struct{ jobs, nodes, reservations atomic.Pointer[string] }
 
 func (c *cluster) set(jobs, nodes string) { c.jobs.Store(&jobs); c.nodes.Store(&nodes) }
 
@@ -99,6 +99,12 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"jobs":[%s],"errors":[]}`, *c.jobs.Load())
 	case "/slurm/v0.0.42/nodes":
 		fmt.Fprintf(w, `{"nodes":[%s],"errors":[]}`, *c.nodes.Load())
+	case "/slurm/v0.0.42/reservations":
+		if c.reservations.Load() == nil {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"reservations":[%s],"errors":[]}`, *c.reservations.Load())
 	default:
 		http.NotFound(w, r)
 	}
@@ -247,4 +253,56 @@ func FuzzModel(f *testing.F) {
 		}
 		_, _ = expand(s)
 	})
+}
+
+// A reservation for maintenance is a window of its nodes, told once, also after a restart, and
+// told anew when it changes; one that goes ends its window.
+func TestAReservationForMaintenanceIsAWindow(t *testing.T) {
+	c := &cluster{}
+	c.set("", "")
+	now := time.Now().UTC().Truncate(time.Second)
+	list := func(items ...string) { s := strings.Join(items, ","); c.reservations.Store(&s) }
+	item := func(name, flags, nodes string, from, until time.Time) string {
+		return fmt.Sprintf(`{"name":%q,"flags":%s,"node_list":%q,"start_time":{"set":true,"number":%d},"end_time":{"set":true,"number":%d},"users":"root"}`,
+			name, flags, nodes, from.Unix(), until.Unix())
+	}
+	srv := httptest.NewServer(guard(c))
+	defer srv.Close()
+	rec, cursors := collectortest.NewRecorder(), collectortest.NewCursors()
+	p := newPoller(t, srv.URL, collectors.Settings{Cursors: cursors}, token)
+	var told []string
+	poll := func(want ...string) {
+		t.Helper()
+		if err := p.poll(t.Context(), rec); err != nil {
+			t.Fatal(err)
+		}
+		all := events(rec)
+		if d := cmp.Diff(append(told, want...), all); d != "" {
+			t.Fatal(d)
+		}
+		told = all
+	}
+	poll() // a controller that lists none
+	work := item("racks", `["MAINT","IGNORE_JOBS"]`, "gpu-r01-[01-02]", now.Add(time.Hour), now.Add(3*time.Hour))
+	old := item("racks2", `"MAINT,FLEX"`, "gpu-r02-01", now.Add(-time.Hour), now.Add(time.Hour)) // as older versions write flags
+	list(work, old, item("class", `["DAILY"]`, "gpu-r01-03", now, now.Add(time.Hour)),
+		item("past", `["MAINT"]`, "gpu-r01-04", now.Add(-2*time.Hour), now.Add(-time.Hour)),
+		item("for ever", `["MAINT"]`, "gpu-r01-05", now, now.Add(9000*time.Hour)), `{"name":7}`)
+	poll("gpu-r01-01 maintenance.declared maintenance", "gpu-r01-02 maintenance.declared maintenance", "gpu-r02-01 maintenance.declared maintenance")
+	m, err := schemas.MaintenanceOf(&rec.Events()[0])
+	if err != nil || !m.From.Equal(now.Add(time.Hour)) || !m.Until.Equal(now.Add(3*time.Hour)) || m.By != "root" || m.Reason != "Slurm reservation racks" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	poll()
+	p = newPoller(t, srv.URL, collectors.Settings{Cursors: cursors}, token)
+	poll()
+	list(item("racks", `["MAINT"]`, "gpu-r01-01", now.Add(time.Hour), now.Add(4*time.Hour)), old)
+	poll("gpu-r01-01 maintenance.declared maintenance", "gpu-r01-01 maintenance.ended maintenance", "gpu-r01-02 maintenance.ended maintenance")
+	list()
+	if err := p.poll(t.Context(), rec); err != nil {
+		t.Fatal(err)
+	}
+	if all := events(rec)[len(told):]; len(all) != 2 {
+		t.Errorf("reservations that are gone: %q", all)
+	}
 }

@@ -82,6 +82,8 @@ const (
 	SeenBy       = "check.seen_by"
 	SeenByNobody = "check.seen_by_nobody"
 	VouchedFor   = "check.vouched_for"
+	InWindow     = "check.in_window"
+	NoWindow     = "check.no_window"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -147,6 +149,8 @@ var templates = map[string]string{
 	LeaseOthers:  "another holder has the lease of {server}",
 	SeenBy:       "the fault of {part} was seen by our own collectors ({source})",
 	SeenByNobody: "only posted alerts speak against {part}; none of our collectors saw its fault, so a person must approve",
+	InWindow:     "{server} is in maintenance window {window} by {by} until {until}; Auspex repairs nothing there meanwhile",
+	NoWindow:     "no maintenance window is open over {server}",
 	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 

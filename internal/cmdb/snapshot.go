@@ -239,6 +239,30 @@ func (s *Snapshot) within(part, whole string) bool {
 	return false
 }
 
+// Covers tells whether work on a place concerns a resource: it is the place, is part of it,
+// or its server or switch is powered from there, at most maxSupply suppliers away.
+func (s *Snapshot) Covers(place, id string) bool {
+	if place == id || s.within(id, place) {
+		return true
+	}
+	device := s.Server(id)
+	return device != "" && s.powers(place, device, maxSupply)
+}
+
+const maxSupply = 8
+
+func (s *Snapshot) powers(place, device string, depth int) bool {
+	for _, l := range s.Links(place) {
+		if l.Kind != schemas.LinkPowers || l.From != place {
+			continue
+		}
+		if to := s.Server(l.To); to == device || to == "" && (s.within(device, l.To) || depth > 0 && s.powers(l.To, device, depth-1)) {
+			return true
+		}
+	}
+	return false
+}
+
 func newSnapshot(g *graph, workloads map[string]schemas.Workload, version, generation uint64) *Snapshot {
 	s := &Snapshot{graph: g, Version: version, Generation: generation, workloads: workloads, byDevice: map[string][]string{}}
 	for id, w := range workloads {

@@ -11,7 +11,10 @@ const AttrRule = "rule"
 // admits tells whether an event becomes an alert: it is bad enough, or it ends a
 // condition, or its type is wanted whatever its severity.
 func (d *Detector) admits(ev *schemas.Event) bool {
-	if d.ignore[ev.Type] {
+	switch {
+	case ev.Type == schemas.EventMaintenanceDeclared || ev.Type == schemas.EventMaintenanceEnded:
+		return true // the correlator must know, whatever people want to hear of
+	case d.ignore[ev.Type]:
 		return false
 	}
 	return ev.Severity.Rank() >= d.cfg.MinSeverity.Rank() || ev.State == schemas.StateCleared || d.admit[ev.Type]

@@ -330,7 +330,7 @@ func TestMomentsStopFiringAfterAWhile(t *testing.T) {
 func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	b, inv := mem.New(2), inventory(t)
 	t.Cleanup(func() { _ = b.Close() })
-	start(t, detect.NewWorkloads(b, inv, nil, nil))
+	start(t, detect.NewWorkloads(b, inv, nil, nil, nil))
 	job := func(state string, attrs map[string]string) schemas.Event {
 		return schemas.Event{
 			ID: "j" + state, Source: "scheduler", Resource: "job-1", Type: "workload.state", Code: state, Severity: "info", Attrs: attrs,
@@ -357,6 +357,31 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	w, _ = inv.Snapshot().Workload("job-1")
 	if d := cmp.Diff(want, w); d != "" {
 		t.Error(d)
+	}
+}
+
+// windows takes over what it is told.
+type windows chan []schemas.Maintenance
+
+func (w windows) Import(_ context.Context, all ...schemas.Maintenance) error {
+	w <- all
+	return nil
+}
+
+// Reservations of the scheduler are taken over; what is declared here is in the store already.
+func TestReservationsOfTheSchedulerBecomeWindows(t *testing.T) {
+	b, got := mem.New(2), make(windows, 4)
+	t.Cleanup(func() { _ = b.Close() })
+	start(t, detect.NewWorkloads(b, inventory(t), got, nil, nil))
+	m := schemas.Maintenance{
+		ID: "mw-1", Resources: []string{"s1"}, Work: schemas.WorkMaintenance, By: "li", Source: schemas.SourceOperator, Declared: now,
+		From: now, Until: now.Add(time.Hour),
+	}
+	send(t, b, batch("s1", m.Events()...))
+	m.ID, m.Resources, m.Source = "slurm-1", []string{"s1", "s2"}, schemas.SourceScheduler
+	send(t, b, batch("s1", m.Events()...))
+	if all := <-got; len(all) != 2 || all[0].ID != "slurm-1" || all[1].Resources[0] != "s2" {
+		t.Errorf("%+v", all)
 	}
 }
 

@@ -21,10 +21,17 @@ type WorkloadInventory interface {
 	PutWorkloads(ctx context.Context, ws ...schemas.Workload) error
 }
 
-// Workloads reads the scheduler's events and keeps the inventory's workloads.
+// Windows takes over the maintenance windows that the scheduler tells of.
+type Windows interface {
+	Import(ctx context.Context, windows ...schemas.Maintenance) error
+}
+
+// Workloads reads the scheduler's events and keeps the inventory's workloads, and the
+// list of maintenance windows.
 type Workloads struct {
 	bus    bus.Bus
 	inv    WorkloadInventory
+	list   Windows
 	decode *wire.Decoder
 	log    *slog.Logger
 
@@ -33,12 +40,12 @@ type Workloads struct {
 
 // NewWorkloads returns the component that feeds events of type workload.state
 // into the inventory. It performs no I/O.
-func NewWorkloads(b bus.Bus, inv WorkloadInventory, log *slog.Logger, reg prometheus.Registerer) *Workloads {
+func NewWorkloads(b bus.Bus, inv WorkloadInventory, list Windows, log *slog.Logger, reg prometheus.Registerer) *Workloads {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	w := &Workloads{
-		bus: b, inv: inv, log: log, decode: wire.New("workloads", b, log, reg),
+		bus: b, inv: inv, list: list, log: log, decode: wire.New("workloads", b, log, reg),
 		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_detect_workload_events_total", Help: "Workload states read from scheduler events.",
 		}, []string{"result"}),
@@ -60,6 +67,7 @@ func (w *Workloads) Run(ctx context.Context, ready func()) error {
 
 func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 	var put []schemas.Workload
+	var windows []schemas.Maintenance
 	at := map[string]int{}
 	for _, m := range msgs {
 		b, ok := w.decode.Batch(ctx, m)
@@ -67,7 +75,16 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 			continue
 		}
 		for _, e := range b.GetEvents() {
-			if e.GetType() != schemas.EventWorkloadState {
+			switch e.GetType() {
+			case schemas.EventMaintenanceDeclared, schemas.EventMaintenanceEnded:
+				if ev := schemas.EventFromWire(e); ev.Source == schemas.SourceScheduler {
+					if m, err := schemas.MaintenanceOf(&ev); err == nil {
+						windows = append(windows, m)
+					}
+				}
+				continue
+			case schemas.EventWorkloadState:
+			default:
 				continue
 			}
 			ev := schemas.EventFromWire(e)
@@ -81,6 +98,11 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 			}
 			at[job.ID] = len(put)
 			put = append(put, job)
+		}
+	}
+	if len(windows) > 0 && w.list != nil {
+		if err := w.list.Import(ctx, windows...); err != nil {
+			return err
 		}
 	}
 	if len(put) == 0 {

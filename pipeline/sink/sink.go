@@ -253,8 +253,9 @@ const (
 	longestPause  = 10 * time.Second
 	// saveInterval is how often positions are noted.
 	saveInterval = 15 * time.Second
-	// stopGrace bounds the last writing, within the grace of a stop.
-	stopGrace = 2 * time.Second
+	// stopGrace bounds the last writing: a quarter of the grace of a stop, which others
+	// need too. What is not written is read again at the next start.
+	stopGrace = time.Second
 )
 
 func (r *reader) run(ctx context.Context) error {

@@ -66,6 +66,7 @@ type fileClass struct {
 	Before time.Duration `yaml:"before"`
 	Later  bool          `yaml:"later"`
 	Tie    bool          `yaml:"tie"`
+	Alone  bool          `yaml:"alone"`
 }
 
 type fileEffect struct {
@@ -123,6 +124,7 @@ type fileRecord struct {
 
 	Sentences  []choice `yaml:"sentences"`
 	Harmless   bool     `yaml:"harmless"`
+	Window     string   `yaml:"window"`
 	Heals      bool     `yaml:"heals"`
 	ForetoldBy []string `yaml:"foretold_by"`
 	Policy     string   `yaml:"policy"`
@@ -141,6 +143,7 @@ type fileShared struct {
 	Sentences struct {
 		Shared []choice `yaml:"shared"`
 		Rest   []choice `yaml:"rest"`
+		Work   []choice `yaml:"work"`
 		Last   []choice `yaml:"last"`
 
 		Against     *choice         `yaml:"against"`
@@ -326,6 +329,7 @@ func build(base []byte, files []source) (*Model, error) {
 		}
 	}
 	l.m.Rest = l.choicesOf(common.Sentences.Rest, "sentences.rest", true)
+	l.m.Work = l.choices(common.Sentences.Work, "sentences.work")
 	l.m.Last = l.choices(common.Sentences.Last, "sentences.last")
 	l.m.Against = l.summary(1, "sentences.against", common.Sentences.Against)
 	l.m.WouldChange = l.choices(common.Sentences.WouldChange, "sentences.would_change")
@@ -682,7 +686,10 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 	problems := len(l.all)
 	out := Fault{
 		Name: r.Fault, Is: f.Is, Kinds: f.Kinds, Prior: f.Prior, End: f.End, Reset: f.Reset, Together: f.Together, Action: f.Do.Action,
-		Target: f.Do.Target, Harmless: r.Harmless,
+		Target: f.Do.Target, Harmless: r.Harmless, Window: windows[r.Window],
+	}
+	if _, ok := windows[r.Window]; !ok {
+		l.add(r.line, "window", "want during or overdue, got %q", r.Window)
 	}
 	if !probability(f.Together) {
 		l.add(line, join(key, "together"), "%v is no probability", f.Together)
@@ -754,7 +761,8 @@ func (l *loader) class(
 	path := append(slices.Clone(prefix), l.path(c.line, key+".at", v.At)...)
 	cl := Class{
 		Sign: sign, Path: path, Share: orOne(v.P) * share, Shows: orOne(v.M) * shows,
-		Within: v.Within + delay, Before: v.Before, Later: v.Later || later,
+		Within: v.Within + delay, Before: v.Before, Alone: v.Alone,
+		Later:   v.Later || later || out.Window == During && v.Sign != SignWork || out.Window == Overdue && v.Sign != SignNotBack,
 		Soon:    v.Soon + delay/2,
 		Derived: derived || v.Tie && !out.Harmless,
 		Jobs:    len(path) > 0 && path[len(path)-1].Op == Jobs,

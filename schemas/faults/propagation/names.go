@@ -26,6 +26,24 @@ func WayString(path []Step) string {
 	return strings.Join(parts, " > ")
 }
 
+// Works lists the kinds of work that can be declared, each with the kinds of resources
+// that it can be declared for, in the order of the records.
+func (m *Model) Works() (works []string, kinds map[string][]string) {
+	kinds = map[string][]string{}
+	for i := range m.Faults {
+		f := &m.Faults[i]
+		work, ok := strings.CutPrefix(f.Name, Planned(""))
+		if f.Window != During || !ok {
+			continue
+		}
+		if !slices.Contains(works, work) {
+			works = append(works, work)
+		}
+		kinds[work] = append(kinds[work], f.Kinds...)
+	}
+	return works, kinds
+}
+
 // Blamable lists the faults that an incident may name, each with the kinds of
 // resources that may have it, in the order of the records.
 func (m *Model) Blamable() []schemas.FaultKinds {

@@ -22,9 +22,9 @@ type Model struct {
 	Faults []Fault
 	// Records are the words about each fault and what else does not depend on how it is seen.
 	Records map[string]*Record
-	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Last
-	// of the incident.
-	Shared, Rest, Last []Choice
+	// Shared is said of signs whatever the fault is, Rest of those that nothing told of, Work
+	// of declared maintenance, Last of the incident.
+	Shared, Rest, Work, Last []Choice
 	// Against is said of what was to be expected of a cause and did not come, WouldChange of
 	// what would speak for another cause, Steps of the recommended action.
 	Against     Choice
@@ -84,6 +84,7 @@ type Fault struct {
 	Is       string // the state that this fault is, such as "server_down"
 	Reset    bool   // over when the server has booted again
 	Harmless bool
+	Window   Window
 	End      bool // either end of a link may be named
 	// Together is the share of failures that take a redundant equal along: the
 	// beta factor of IEC 61508-6, annex D. 0: nothing stands in for the part.
@@ -94,6 +95,30 @@ type Fault struct {
 	Effects  []Effect
 	own      int // classes of the fault itself; those of effects follow
 }
+
+// Window says that a fault stands for a maintenance window: it goes by the times that
+// were declared and not by lags, and its silence says nothing, since work that was
+// declared need not be done.
+type Window uint8
+
+// The windows.
+const (
+	NoWindow Window = iota
+	During          // explains what begins within a window
+	Overdue         // explains what has outlasted one
+)
+
+var windows = map[string]Window{"": NoWindow, "during": During, "overdue": Overdue}
+
+// Signs of maintenance windows, which come from what was declared: that there is one
+// for a resource, and that a server or switch is still out after it.
+const (
+	SignWork    = "work_declared"
+	SignNotBack = "not_back"
+)
+
+// Planned is the name of the fault that stands for a kind of declared work.
+func Planned(work string) string { return "planned." + work }
 
 // Effect is a state, such as "server_down", that a fault brings about.
 type Effect struct {
@@ -125,6 +150,7 @@ type Class struct {
 	Soon           time.Duration // after the onset its absence begins to speak
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
+	Alone          bool          // of a supplier under maintenance: on devices that no other is left to
 	Way            int           // the same number for the same Path
 	ID             int           // of the class among all of the model
 	// Derived classes are not weighed: they tie signs to the fault that follow

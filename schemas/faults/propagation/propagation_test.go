@@ -21,6 +21,7 @@ var blamed = map[string]string{
 	"gpu.gsp_hang": "gpu", "gpu.nvlink_failure": "gpu", "gpu.overheating": "gpu", "nvswitch.failure": "nvswitch",
 	"host.memory_uncorrectable": "dimm", "host.cpu_failure": "cpu", "host.pcie_fault": "pcie_switch server", "host.disk_failure": "disk",
 	"host.crash": "server", "service.fabric_manager": "server", "bmc.failure": "bmc server", "workload.error": "workload",
+	"planned.overdue": "server switch rack row site",
 }
 
 func TestBuiltInKnowledgeCoversEveryFault(t *testing.T) {

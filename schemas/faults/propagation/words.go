@@ -49,6 +49,7 @@ var incidentFacts = map[string]sentence.Type{
 	"expected": sentence.Phrase, "due": sentence.Number, "shown": sentence.Number, "mute": sentence.Number, "target": sentence.Words,
 	"clue": sentence.Phrase, "has_clue": sentence.Truth, "alternative": sentence.Words, "alternative_title": sentence.Phrase,
 	"heals": sentence.Truth, "other_feeds": sentence.Number, "other_feed": sentence.Words, "carried": sentence.Truth, "left_out": sentence.Number,
+	"window": sentence.Words, "window_by": sentence.Words, "window_end": sentence.Words, "in_window": sentence.Truth, "outlasted": sentence.Truth,
 }
 
 // Facts of a sign in an incident: as {name} in a sentence of it, as {sign.name} elsewhere.
@@ -139,7 +140,7 @@ func (m *Model) template(id string) *sentence.Template {
 
 // sentences returns all sentences but the summaries.
 func (m *Model) sentences() []Said {
-	lists := [][]Choice{m.Shared, m.Rest, m.Last}
+	lists := [][]Choice{m.Shared, m.Rest, m.Work, m.Last}
 	for _, name := range keysOf(m.Records) {
 		lists = append(lists, m.Records[name].Sentences)
 	}

@@ -5,6 +5,7 @@ import { clock, useNow } from '../lib/clock.js';
 import { firstSentence, fmt, name, textOf, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 import { ActionCard, detailOf, doText, isDry, shapeOf, stateText } from '../parts/ladder.js';
+import { Maintenance } from '../parts/maintenance.js';
 import { Pages } from '../parts/pages.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, stepShape } from '../parts/status.js';
@@ -99,7 +100,7 @@ export function ActionsPage() {
           return ladders.length > 0 ? html`<${Matrix} ladders=${ladders} />` : first && html`<${Note} title=${t('act.none_any')} hint=${t('act.none_hint')} />`;
         }}<//><//>
       </div>
-      <div class="column side"><${Budgets} /><${Audit} /></div>
+      <div class="column side"><${Budgets} /><${Maintenance} /><${Audit} /></div>
     </div>`;
   }}<//>`;
 }

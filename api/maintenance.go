@@ -1,0 +1,216 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/bus"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/maintenance"
+	"auspex/schemas"
+	"auspex/schemas/auspexv1"
+)
+
+const tellEvery = 2 * time.Second // between two attempts to publish what the bus does not know
+
+func (s *Server) maintenance() (Maintenance, error) {
+	if s.deps.Maintenance == nil {
+		return nil, problem{
+			http.StatusServiceUnavailable, "no_maintenance", "This console has no maintenance windows.", "Ask a role with the relational store.",
+		}
+	}
+	return s.deps.Maintenance, nil
+}
+
+func badMaintenance(format string, args ...any) error {
+	return problem{
+		http.StatusBadRequest, "bad_maintenance", fmt.Sprintf(format, args...),
+		"GET /maintenance lists the kinds of work, and for which kinds of resources each can be declared.",
+	}
+}
+
+func missingWindow(err error, id string) error {
+	if errors.Is(err, maintenance.ErrNone) {
+		return missing("maintenance window", id)
+	}
+	return err
+}
+
+// ListMaintenance implements the operation listMaintenance.
+func (s *Server) ListMaintenance(ctx context.Context, r apigen.ListMaintenanceRequestObject) (apigen.ListMaintenanceResponseObject, error) {
+	store, err := s.maintenance()
+	if err != nil {
+		return nil, err
+	}
+	n, err := pageSize(r.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	names, now := s.live.directory(), time.Now()
+	place := ""
+	if r.Params.Resource != "" {
+		if place, err = one(names, r.Params.Resource, "resource", names.Find(r.Params.Resource)); err != nil {
+			return nil, err
+		}
+	}
+	var items []schemas.Maintenance
+	next := ""
+	if r.Params.Open {
+		items, err = store.Open(ctx, now)
+	} else {
+		items, next, err = store.List(ctx, r.Params.After, n)
+	}
+	if err != nil {
+		return nil, listed(err)
+	}
+	if place != "" {
+		items = slices.DeleteFunc(items, func(m schemas.Maintenance) bool { return !concerns(names, &m, place) })
+	}
+	for i := range items {
+		items[i] = items[i].At(now)
+	}
+	works, kinds := s.deps.Faults().Works()
+	out := apigen.ListMaintenance200JSONResponse{Items: orEmpty(items), Next: next, Works: []apigen.MaintenanceWork{}}
+	for _, w := range works {
+		out.Works = append(out.Works, apigen.MaintenanceWork{Work: w, Kinds: kinds[w]})
+	}
+	return out, nil
+}
+
+func concerns(names *cmdb.Snapshot, m *schemas.Maintenance, place string) bool {
+	return slices.ContainsFunc(m.Resources, func(r string) bool { return names.Covers(r, place) })
+}
+
+// GetMaintenance implements the operation getMaintenance.
+func (s *Server) GetMaintenance(ctx context.Context, r apigen.GetMaintenanceRequestObject) (apigen.GetMaintenanceResponseObject, error) {
+	store, err := s.maintenance()
+	if err != nil {
+		return nil, err
+	}
+	m, err := store.Get(ctx, r.ID)
+	if err != nil {
+		return nil, missingWindow(err, r.ID)
+	}
+	return apigen.GetMaintenance200JSONResponse(m.At(time.Now())), nil
+}
+
+// DeclareMaintenance implements the operation declareMaintenance.
+func (s *Server) DeclareMaintenance(
+	ctx context.Context, r apigen.DeclareMaintenanceRequestObject,
+) (apigen.DeclareMaintenanceResponseObject, error) {
+	if err := may(ctx, access.Declare); err != nil {
+		return nil, err
+	}
+	store, err := s.maintenance()
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Params.IdempotencyKey) > 200 {
+		return nil, problem{http.StatusBadRequest, "bad_parameter", "Idempotency-Key is longer than 200 characters.", "A UUID is enough."}
+	}
+	b, names := r.Body, s.live.directory()
+	find := func(text string) (string, error) { return one(names, text, "resource", names.Find(text)) }
+	m, err := maintenance.Request{
+		Resources: b.Resources, Match: b.Match, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
+		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name,
+	}.Window(names, find, s.deps.Faults(), time.Now().UTC())
+	if bad := (maintenance.BadError)(""); errors.As(err, &bad) {
+		return nil, badMaintenance("%s", bad)
+	} else if err != nil {
+		return nil, err
+	}
+	key := cmp.Or(r.Params.IdempotencyKey, m.Declared.Format(time.RFC3339Nano))
+	m.ID = "mw-" + schemas.EventID("maintenance", m.By, key)[:10]
+	if m, err = store.Declare(ctx, m); err != nil {
+		return nil, err
+	}
+	s.log.Info("maintenance declared", "window", m.ID, "resources", len(m.Resources), "from", m.From, "until", m.Until, "actor", m.By)
+	s.tell()
+	return apigen.DeclareMaintenance201JSONResponse(m.At(time.Now())), nil
+}
+
+// EndMaintenance implements the operation endMaintenance.
+func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequestObject) (apigen.EndMaintenanceResponseObject, error) {
+	if err := may(ctx, access.Declare); err != nil {
+		return nil, err
+	}
+	store, err := s.maintenance()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	m, err := store.End(ctx, r.ID, Caller(ctx).Name, now)
+	if err != nil {
+		return nil, missingWindow(err, r.ID)
+	}
+	s.log.Info("maintenance ended", "window", m.ID, "actor", m.EndedBy)
+	s.tell()
+	return apigen.EndMaintenance200JSONResponse(m.At(now)), nil
+}
+
+// tell has the bus told of windows, and the pages that show them.
+func (s *Server) tell() {
+	s.live.mark("maintenance", "audit")
+	select {
+	case s.told <- struct{}{}:
+	default:
+	}
+}
+
+// announceMaintenance publishes the events of windows that the bus does not know yet,
+// whoever declared them, until ctx is done. What is published twice is one event.
+func (s *Server) announceMaintenance(ctx context.Context) {
+	if s.deps.Maintenance == nil || s.deps.Publisher == nil {
+		return
+	}
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	for failing := false; ; {
+		err := s.publishMaintenance(ctx)
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Error("maintenance windows are not published; trying again", "error", err)
+		}
+		failing = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.told:
+		case <-tick.C:
+		}
+	}
+}
+
+func (s *Server) publishMaintenance(ctx context.Context) error {
+	windows, err := s.deps.Maintenance.Untold(ctx)
+	if err != nil {
+		return err
+	}
+	names := s.live.directory()
+	for i := range windows {
+		m := &windows[i]
+		var msgs []bus.Message
+		for _, ev := range m.Events() {
+			device := cmp.Or(names.Server(ev.Resource), ev.Resource)
+			b := auspexv1.Batch{Device: device, Collector: m.Source, Observed: ev.Observed.UnixNano(), Events: []*auspexv1.Event{ev.Wire()}}
+			value, err := b.MarshalVT()
+			if err != nil {
+				return fmt.Errorf("encode maintenance window %s: %w", m.ID, err)
+			}
+			msgs = append(msgs, bus.Message{Topic: schemas.TopicEvents, Key: device, Value: value})
+		}
+		if err := s.deps.Publisher.Publish(ctx, msgs...); err != nil {
+			return fmt.Errorf("publish maintenance window %s: %w", m.ID, err)
+		}
+		if err := s.deps.Maintenance.Told(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}

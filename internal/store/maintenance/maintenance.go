@@ -1,0 +1,278 @@
+// Package maintenance keeps the maintenance windows that were declared. A window and its
+// row of the audit are one transaction; what the bus has to be told of it is noted
+// with it, so that a crash between the two loses nothing.
+package maintenance
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// Verbs of the audit.
+const (
+	VerbDeclare = "declare_maintenance"
+	VerbEnd     = "end_maintenance"
+)
+
+// ErrNone is wrapped for a window that is not there.
+var ErrNone = errors.New("there is no such maintenance window")
+
+// Store reads and writes windows, in the table of migration 0070.
+type Store struct{ db *sqldb.DB }
+
+// New returns the store of a relational database whose schema is up to date.
+func New(db *sqldb.DB) *Store { return &Store{db: db} }
+
+var errKnown = errors.New("it is declared")
+
+// Declare adds a window. One whose id is known is returned as it stands: it was declared
+// before, by a request that is made again.
+func (s *Store) Declare(ctx context.Context, m schemas.Maintenance) (schemas.Maintenance, error) {
+	doc, err := json.Marshal(m)
+	if err != nil {
+		return m, fmt.Errorf("declare maintenance: %w", err)
+	}
+	var known schemas.Maintenance
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		// First, since it puts writers in a line: of two at once, one is the later.
+		if err := audit.Append(ctx, tx, audit.Row{
+			Time: m.Declared, Actor: m.By, Verb: VerbDeclare, Subject: subject(&m), Action: m.ID, Kind: m.Work, Detail: detail(&m),
+		}); err != nil {
+			return err
+		}
+		found, err := query(ctx, tx, `id=$1`, m.ID)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 {
+			known = found[0]
+			return errKnown
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO maintenance_windows (id, declared_ns, from_ns, end_ns, due, told, doc)
+VALUES ($1,$2,$3,$4,1,0,$5)`,
+			m.ID, m.Declared.UnixNano(), m.From.UnixNano(), m.Until.UnixNano(), string(doc))
+		return err
+	})
+	if errors.Is(err, errKnown) {
+		return known, nil
+	}
+	if err != nil {
+		return m, fmt.Errorf("declare maintenance: %w", err)
+	}
+	return m, nil
+}
+
+// Import takes over windows that the scheduler told the bus of: each of one resource, and
+// all with one id are one window, and those that only say that it has ended.
+func (s *Store) Import(ctx context.Context, told ...schemas.Maintenance) error {
+	var order []string
+	byID := map[string][]schemas.Maintenance{}
+	for _, m := range told {
+		if byID[m.ID] == nil {
+			order = append(order, m.ID)
+		}
+		byID[m.ID] = append(byID[m.ID], m)
+	}
+	for _, id := range order {
+		if err := s.db.InTx(ctx, func(tx *sql.Tx) error { return merge(ctx, tx, byID[id]) }); err != nil {
+			return fmt.Errorf("take over maintenance window %s: %w", id, err)
+		}
+	}
+	return nil
+}
+
+func merge(ctx context.Context, tx *sql.Tx, parts []schemas.Maintenance) error {
+	found, err := query(ctx, tx, `id=$1`, parts[0].ID)
+	if err != nil {
+		return err
+	}
+	var m schemas.Maintenance
+	if len(found) > 0 {
+		m = found[0]
+	}
+	before := m.End()
+	resources := len(m.Resources)
+	for _, p := range parts {
+		if p.Ended != nil {
+			m.Ended, m.EndedBy = p.Ended, p.EndedBy
+			continue
+		}
+		if m.ID == "" {
+			m = p
+			continue
+		}
+		if !slices.Contains(m.Resources, p.Resources[0]) {
+			m.Resources = append(m.Resources, p.Resources[0])
+		}
+	}
+	if m.ID == "" || len(found) > 0 && len(m.Resources) == resources && m.End().Equal(before) {
+		return nil // an end of what nobody knows, or what is known
+	}
+	doc, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	verb := VerbDeclare
+	if len(found) > 0 && !m.End().Equal(before) {
+		verb = VerbEnd
+	}
+	if err := audit.Append(ctx, tx, audit.Row{
+		Time: m.Declared, Actor: m.By, Verb: verb, Subject: subject(&m), Action: m.ID, Kind: m.Work, Detail: detail(&m),
+	}); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO maintenance_windows (id, declared_ns, from_ns, end_ns, due, told, doc) VALUES ($1,$2,$3,$4,2,2,$5)
+ON CONFLICT (id) DO UPDATE SET end_ns=excluded.end_ns, doc=excluded.doc`,
+		m.ID, m.Declared.UnixNano(), m.From.UnixNano(), m.End().UnixNano(), string(doc))
+	return err
+}
+
+// End ends a window at a time. One that is over stays as it is.
+func (s *Store) End(ctx context.Context, id, by string, at time.Time) (m schemas.Maintenance, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: VerbEnd, Action: id, Kind: schemas.WorkMaintenance}); err != nil {
+			return err
+		}
+		found, err := query(ctx, tx, `id=$1`, id)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return ErrNone
+		}
+		if m = found[0]; !at.Before(m.End()) {
+			return errKnown
+		}
+		m.Ended, m.EndedBy = &at, by
+		doc, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE maintenance_windows SET end_ns=$1, due=2, doc=$2 WHERE id=$3`, at.UnixNano(), string(doc), id)
+		return err
+	})
+	if err != nil && !errors.Is(err, errKnown) {
+		return m, fmt.Errorf("end maintenance window %s: %w", id, err)
+	}
+	return m, nil
+}
+
+func subject(m *schemas.Maintenance) string {
+	if len(m.Resources) == 1 {
+		return m.Resources[0]
+	}
+	return ""
+}
+
+// auditNames is how many resources a row of the audit names.
+const auditNames = 20
+
+func detail(m *schemas.Maintenance) string {
+	names := strings.Join(m.Resources[:min(len(m.Resources), auditNames)], ",")
+	if n := len(m.Resources) - auditNames; n > 0 {
+		names += fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("%s from %s until %s: %s", names, m.From.UTC().Format(time.RFC3339), m.Until.UTC().Format(time.RFC3339), m.Reason)
+}
+
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+func query(ctx context.Context, q queryer, where string, args ...any) ([]schemas.Maintenance, error) {
+	rows, err := q.QueryContext(ctx, `SELECT doc FROM maintenance_windows WHERE `+where, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	var out []schemas.Maintenance
+	for rows.Next() {
+		var doc string
+		var m schemas.Maintenance
+		if err := rows.Scan(&doc); err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal([]byte(doc), &m); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, rows.Err()
+}
+
+// Get returns a window.
+func (s *Store) Get(ctx context.Context, id string) (schemas.Maintenance, error) {
+	found, err := query(ctx, s.db, `id=$1`, id)
+	if err == nil && len(found) == 0 {
+		err = ErrNone
+	}
+	if err != nil {
+		return schemas.Maintenance{}, fmt.Errorf("read maintenance window %s: %w", id, err)
+	}
+	return found[0], nil
+}
+
+// Open returns the windows that are open or to come, the first to begin first.
+func (s *Store) Open(ctx context.Context, now time.Time) ([]schemas.Maintenance, error) {
+	out, err := query(ctx, s.db, `end_ns>$1 ORDER BY from_ns, id`, now.UnixNano())
+	if err != nil {
+		return nil, fmt.Errorf("read maintenance windows: %w", err)
+	}
+	return out, nil
+}
+
+// List returns a page of all windows, the last declared first; next is the cursor of the
+// following page.
+func (s *Store) List(ctx context.Context, after string, limit int) (out []schemas.Maintenance, next string, err error) {
+	where, args := `1=1`, []any{}
+	if after != "" {
+		ns, id, ok := strings.Cut(after, ".")
+		n, err := strconv.ParseInt(ns, 10, 64)
+		if !ok || err != nil {
+			return nil, "", fmt.Errorf("list maintenance windows: %w", records.ErrCursor)
+		}
+		where, args = `(declared_ns, id) < ($1, $2)`, []any{n, id}
+	}
+	if out, err = query(ctx, s.db, where+` ORDER BY declared_ns DESC, id DESC LIMIT `+strconv.Itoa(limit+1), args...); err != nil {
+		return nil, "", fmt.Errorf("list maintenance windows: %w", err)
+	}
+	if len(out) > limit {
+		out = out[:limit]
+		last := out[limit-1]
+		next = strconv.FormatInt(last.Declared.UnixNano(), 10) + "." + last.ID
+	}
+	return out, next, nil
+}
+
+// Untold returns the windows of which the bus does not know all.
+func (s *Store) Untold(ctx context.Context) ([]schemas.Maintenance, error) {
+	out, err := query(ctx, s.db, `told<due ORDER BY declared_ns, id`)
+	if err != nil {
+		return nil, fmt.Errorf("read maintenance windows: %w", err)
+	}
+	return out, nil
+}
+
+// Told notes that the bus has the events of a window as it was read.
+func (s *Store) Told(ctx context.Context, m *schemas.Maintenance) error {
+	told := 1
+	if m.Ended != nil {
+		told = 2
+	}
+	if _, err := s.db.ExecContext(ctx, `UPDATE maintenance_windows SET told=$1 WHERE id=$2 AND told<$1`, told, m.ID); err != nil {
+		return fmt.Errorf("note that maintenance window %s is told: %w", m.ID, err)
+	}
+	return nil
+}

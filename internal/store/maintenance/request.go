@@ -1,0 +1,137 @@
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/internal/cmdb"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+const (
+	maxPlaces    = 500                 // resources of one window
+	maxReason    = 500                 // characters
+	declaredLate = 24 * time.Hour      // how long after it began a window may be declared
+	declaredSoon = 90 * 24 * time.Hour // and how long before
+)
+
+// BadError says, in a sentence, what is wrong with a request.
+type BadError string
+
+// Error implements error.
+func (e BadError) Error() string { return string(e) }
+
+func bad(format string, args ...any) error { return BadError(fmt.Sprintf(format, args...)) }
+
+// Request is what somebody asks for, as they said it.
+type Request struct {
+	Resources   []string          // by any of their names
+	Match       map[string]string // attributes; "kind" is the kind, "within" what they are part of
+	From, Until time.Time         // From zero is now
+	Seconds     int64             // in place of Until
+	Grace       *int              // seconds; nil is the default
+	Reason      string
+	Work        string // "" is maintenance
+	By          string
+}
+
+// Window returns the window that is asked for, without an id. find resolves a name.
+func (r Request) Window(
+	names *cmdb.Snapshot, find func(text string) (string, error), model *propagation.Model, now time.Time,
+) (m schemas.Maintenance, err error) {
+	m = schemas.Maintenance{
+		Work: cmp.Or(r.Work, schemas.WorkMaintenance), Reason: strings.TrimSpace(r.Reason), Source: schemas.SourceOperator, By: r.By,
+		Declared: now, From: r.From.UTC(), Until: r.Until.UTC(), GraceSeconds: int(schemas.DefaultGrace.Seconds()),
+	}
+	if r.Grace != nil {
+		m.GraceSeconds = *r.Grace
+	}
+	if r.From.IsZero() {
+		m.From = now
+	}
+	switch {
+	case r.Seconds != 0 && !r.Until.IsZero():
+		return m, bad("The end and the duration are both given.")
+	case r.Seconds < 0 || r.Seconds > int64(schemas.MaxMaintenance/time.Second):
+		return m, bad("It would last %d s; a window lasts at most %s.", r.Seconds, schemas.MaxMaintenance)
+	case r.Seconds != 0:
+		m.Until = m.From.Add(time.Duration(r.Seconds) * time.Second)
+	case r.Until.IsZero():
+		return m, bad("Until when? Give the end or the duration.")
+	}
+	if err := m.Check(); err != nil {
+		return m, bad("%s.", err)
+	}
+	switch n := len([]rune(m.Reason)); {
+	case !m.Until.After(now):
+		return m, bad("It is over: until is %s.", m.Until.Format(time.RFC3339))
+	case now.Sub(m.From) > declaredLate || m.From.Sub(now) > declaredSoon:
+		return m, bad("from is %s; that is more than %s ago or %s ahead.", m.From.Format(time.RFC3339), declaredLate, declaredSoon)
+	case n == 0 || n > maxReason:
+		return m, bad("A reason has 1 to %d characters.", maxReason)
+	}
+	for _, text := range r.Resources {
+		name, err := find(text)
+		if err != nil {
+			return m, err
+		}
+		m.Resources = append(m.Resources, name)
+	}
+	found, err := r.matching(names, find)
+	if err != nil {
+		return m, err
+	}
+	m.Resources = append(m.Resources, found...)
+	slices.Sort(m.Resources)
+	m.Resources = slices.Compact(m.Resources)
+	switch n := len(m.Resources); {
+	case n == 0:
+		return m, bad("On what? Nothing is named, and nothing matches.")
+	case n > maxPlaces:
+		return m, bad("%d resources; a window has at most %d. Name the racks, rows or PDUs that hold them.", n, maxPlaces)
+	}
+	works, kinds := model.Works()
+	if !slices.Contains(works, m.Work) {
+		return m, bad("There is no kind of work %q; there is: %s.", m.Work, strings.Join(works, ", "))
+	}
+	for _, name := range m.Resources {
+		res, _ := names.Resource(name)
+		if !slices.Contains(kinds[m.Work], res.Kind) {
+			return m, bad("%s is a %s; %s is declared for: %s.", name, res.Kind, m.Work, strings.Join(kinds[m.Work], ", "))
+		}
+	}
+	return m, nil
+}
+
+// matching returns the resources that have all attributes that are asked for.
+func (r Request) matching(names *cmdb.Snapshot, find func(string) (string, error)) (out []string, err error) {
+	if len(r.Match) == 0 {
+		return nil, nil
+	}
+	within := ""
+	if text := r.Match["within"]; text != "" {
+		if within, err = find(text); err != nil {
+			return nil, err
+		}
+	}
+	for _, res := range names.Resources() {
+		ok := within == "" || names.Covers(within, res.ID)
+		for k, v := range r.Match {
+			switch k {
+			case "within":
+			case "kind":
+				ok = ok && res.Kind == v
+			default:
+				ok = ok && res.Attrs[k] == v
+			}
+		}
+		if ok {
+			out = append(out, res.ID)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,170 @@
+package schemas
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// WorkMaintenance is the kind of work of a window that names none: the record
+// planned.maintenance says what it explains.
+const WorkMaintenance = "maintenance"
+
+// DefaultGrace is how long after its end a window waits for what it was declared for.
+const DefaultGrace = 10 * time.Minute
+
+// Maintenance is work that somebody declared: a window of time in which some
+// resources, with all that is below them, may do what such work makes them do.
+type Maintenance struct {
+	ID string `json:"id"`
+	// Resources are what is worked on, by their names.
+	Resources []string `json:"resources"`
+	// Work is the kind of work: the fault record planned.WORK says what it explains.
+	Work     string    `json:"work"`
+	Reason   string    `json:"reason"`
+	By       string    `json:"by"`       // who declared it
+	Source   string    `json:"source"`   // SourceOperator, or SourceScheduler for a reservation
+	Declared time.Time `json:"declared"` // when
+	From     time.Time `json:"from"`
+	Until    time.Time `json:"until"`
+	// GraceSeconds is how long after the end what is still out is waited for.
+	GraceSeconds int        `json:"grace_seconds"`
+	Ended        *time.Time `json:"ended,omitempty"` // before Until, by somebody
+	EndedBy      string     `json:"ended_by,omitempty"`
+	// State is what the window is when it is read; it is not stored.
+	State string `json:"state,omitempty"`
+}
+
+// States of a window.
+const (
+	MaintenanceToCome = "to_come"
+	MaintenanceOpen   = "open"
+	MaintenanceOver   = "over"
+)
+
+// At returns the window with its state at t.
+func (m Maintenance) At(t time.Time) Maintenance {
+	switch {
+	case m.Covers(t):
+		m.State = MaintenanceOpen
+	case t.Before(m.From) && t.Before(m.End()):
+		m.State = MaintenanceToCome
+	default:
+		m.State = MaintenanceOver
+	}
+	return m
+}
+
+// End is when the window ends or ended.
+func (m *Maintenance) End() time.Time {
+	if m.Ended != nil && m.Ended.Before(m.Until) {
+		return *m.Ended
+	}
+	return m.Until
+}
+
+// Covers reports whether the window is open at t.
+func (m *Maintenance) Covers(t time.Time) bool { return !t.Before(m.From) && t.Before(m.End()) }
+
+// Attributes of the events of a window.
+const (
+	attrWindow  = "window"
+	attrFrom    = "from"
+	attrUntil   = "until"
+	attrGrace   = "grace_seconds"
+	attrBy      = "by"
+	attrReason  = "reason"
+	attrEnd     = "end"
+	attrEndedBy = "ended_by"
+)
+
+// Events returns what tells of the window: for each of its resources that it was
+// declared, and that it was ended if it was. The same window gives the same events.
+func (m *Maintenance) Events() []Event {
+	out := make([]Event, 0, len(m.Resources))
+	for _, r := range m.Resources {
+		ev := Event{
+			ID: EventID("maintenance", m.ID, r, EventMaintenanceDeclared), Time: m.Declared, Observed: m.Declared, Source: m.Source,
+			Resource: r, Type: EventMaintenanceDeclared, Code: m.Work, Severity: SeverityInfo,
+			Message: fmt.Sprintf("maintenance window %s by %s: %s", m.ID, m.By, m.Reason),
+			Attrs: map[string]string{
+				attrWindow: m.ID, attrFrom: m.From.UTC().Format(time.RFC3339Nano), attrUntil: m.Until.UTC().Format(time.RFC3339Nano),
+				attrGrace: fmt.Sprint(m.GraceSeconds), attrBy: m.By, attrReason: m.Reason,
+			},
+		}
+		out = append(out, ev)
+		if m.Ended == nil {
+			continue
+		}
+		ev.ID, ev.Type = EventID("maintenance", m.ID, r, EventMaintenanceEnded), EventMaintenanceEnded
+		ev.Time, ev.Observed = *m.Ended, *m.Ended
+		ev.Message = fmt.Sprintf("maintenance window %s ended by %s", m.ID, m.EndedBy)
+		ev.Attrs = map[string]string{attrWindow: m.ID, attrEnd: m.Ended.UTC().Format(time.RFC3339Nano), attrEndedBy: m.EndedBy}
+		out = append(out, ev)
+	}
+	return out
+}
+
+// Errors of events that speak of windows.
+var (
+	errPosted   = errors.New("maintenance is declared over the API, not by an event that somebody posts")
+	errNoWindow = errors.New("maintenance event without a window")
+)
+
+// MaintenanceOf reads a window, of one resource, back from an event of type
+// [EventMaintenanceDeclared], or its id and end from one of type [EventMaintenanceEnded].
+// What a caller posted is refused: who may post events may not silence any.
+func MaintenanceOf(ev *Event) (m Maintenance, err error) {
+	if ev.External() {
+		return m, errPosted
+	}
+	m = Maintenance{
+		ID: ev.Attr(attrWindow), Resources: []string{ev.Resource}, Work: ev.Code, Source: ev.Source, Declared: ev.Time,
+		By: ev.Attr(attrBy), Reason: ev.Attr(attrReason), EndedBy: ev.Attr(attrEndedBy),
+	}
+	if m.ID == "" {
+		return m, errNoWindow
+	}
+	if m.Work == "" {
+		m.Work = WorkMaintenance
+	}
+	if ev.Type == EventMaintenanceEnded {
+		end, err := time.Parse(time.RFC3339Nano, ev.Attr(attrEnd))
+		m.Ended = &end
+		return m, err
+	}
+	if m.From, err = time.Parse(time.RFC3339Nano, ev.Attr(attrFrom)); err != nil {
+		return m, fmt.Errorf("from: %w", err)
+	}
+	if m.Until, err = time.Parse(time.RFC3339Nano, ev.Attr(attrUntil)); err != nil {
+		return m, fmt.Errorf("until: %w", err)
+	}
+	m.GraceSeconds = int(DefaultGrace.Seconds())
+	if g := ev.Attr(attrGrace); g != "" {
+		if _, err := fmt.Sscan(g, &m.GraceSeconds); err != nil || m.GraceSeconds < 0 {
+			return m, fmt.Errorf("grace_seconds: no number of seconds: %q", g)
+		}
+	}
+	return m, m.Check()
+}
+
+// Bounds of windows.
+const (
+	MaxMaintenance = 14 * 24 * time.Hour // how long one lasts
+	MaxGrace       = 24 * time.Hour
+)
+
+// Check reports the first thing about the times of a window that cannot be.
+func (m *Maintenance) Check() error {
+	switch {
+	case m.From.IsZero() || m.Until.IsZero():
+		return errors.New("a window has a from and an until")
+	case !m.Until.After(m.From):
+		return fmt.Errorf("until %s is not after from %s", m.Until.UTC().Format(time.RFC3339), m.From.UTC().Format(time.RFC3339))
+	case m.Until.Sub(m.From) > MaxMaintenance:
+		return fmt.Errorf("it lasts %s; a window lasts at most %s", m.Until.Sub(m.From), MaxMaintenance)
+	case m.GraceSeconds < 0 || time.Duration(m.GraceSeconds)*time.Second > MaxGrace:
+		return fmt.Errorf("grace_seconds is %d; want 0 to %.0f", m.GraceSeconds, MaxGrace.Seconds())
+	}
+	return nil
+}
