@@ -656,7 +656,7 @@ func (s *cover) anticipate(accepted []int32) (states []int32) {
 			y := &s.Causes[g]
 			for i := range y.Effects {
 				f := &y.Fault.Effects[i]
-				if f.State == x.Fault.Is && reaches(f, y.Effects[i], x) && y.before(x, f) && !s.again(g, x, accepted) {
+				if p := find(y.Effects[i], x.Node); f.State == x.Fault.Is && p != nil && p.ready(f, x) && y.before(x, f) && !s.again(g, x, accepted) {
 					p := s.likely(f, y.Effects[i], f.SharedShows == 0 || s.without(x.Device, g))
 					s.state[h].given = max(s.state[h].given, math.Log(p/(1-p))-x.Prior)
 				}
@@ -705,8 +705,8 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 		share, shows, c = f.SharedShare, f.SharedShows, sharing
 	}
 	n, k := 0.0, 0.0
-	for _, p := range in {
-		if p.ready(f) {
+	for i := range in {
+		if p := &in[i]; p.ready(f, nil) {
 			if n++; p.Shows {
 				k++
 			}
@@ -739,13 +739,33 @@ func (s *cover) again(g int32, h *Cause, among []int32) bool {
 	return false
 }
 
-// ready says whether a part has shown what comes before the state.
-func (p *Part) ready(f *propagation.Effect) bool { return len(f.After) == 0 || p.Until > 0 }
+// find returns the part with a node, or nil.
+func find(in []Part, node int32) *Part {
+	if i, ok := slices.BinarySearchFunc(in, node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) }); ok {
+		return &in[i]
+	}
+	return nil
+}
 
-// reaches says whether an effect may bring about the state that h is, when h began.
-func reaches(f *propagation.Effect, in []Part, h *Cause) bool {
-	i, ok := slices.BinarySearchFunc(in, h.Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) })
-	return ok && (len(f.After) == 0 || in[i].Since-foldEarly <= h.Onset && h.Onset <= in[i].Until)
+// ready says whether a part has shown what comes before the state: when h, which is the
+// state, began, or with nil at any time.
+func (p *Part) ready(f *propagation.Effect, h *Cause) bool {
+	if len(f.After) == 0 || h == nil && p.Until > 0 {
+		return true
+	}
+	return h != nil && p.Since-foldEarly <= h.Onset && h.Onset <= p.Until
+}
+
+// unready is what it costs that a part went into a state and was not heard to show what
+// comes before: the chance that all of these signs were missed.
+func (x *Cause) unready(f *propagation.Effect) float64 {
+	missed := 1.0
+	for c := range x.Fault.Classes {
+		if cl := &x.Fault.Classes[c]; !cl.Derived && slices.Contains(f.After, cl.Sign) {
+			missed *= 1 - cl.Shows*cl.Share
+		}
+	}
+	return -math.Log(max(missed, unheard))
 }
 
 // fold lets a cause that brings parts into a state take over the causes that are no
@@ -836,7 +856,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		}
 		in := x.Effects[i]
 		s.work += len(in)
-		list = slices.DeleteFunc(list, func(h int32) bool { return !reaches(f, in, &s.Causes[h]) })
+		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
 			share, shows, c := f.Share, f.Shows, concentration
@@ -849,7 +869,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
 			n, pending := 0, 0
 			for _, p := range in {
-				if mine(p.Device) {
+				if mine(p.Device) && p.ready(f, nil) {
 					if n++; p.Shows {
 						pending++
 					}
@@ -860,7 +880,12 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				if !mine(s.Causes[h].Device) {
 					continue
 				}
-				if w := s.asEffect(h, g); w > 0 {
+				w := s.asEffect(h, g)
+				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
+					w -= x.unready(f)
+					n++
+				}
+				if w > 0 {
 					sum += w
 					k++
 					folds = append(folds, h)
@@ -873,7 +898,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			if accepted { // else nothing speaks for it but what shows already
 				late := uint8(LateSteps)
 				if timed {
-					late = Late(s.Now-onset, effectSoon)
+					late = Late(s.Now-onset, max(effectSoon, f.Delay/4))
 				}
 				rest *= float64(late) / LateSteps
 			}
