@@ -61,6 +61,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
 	}
+	if x.Latest = x.Onset; !x.Timed {
+		x.Latest = e.span(h.hi)
+	}
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
@@ -119,7 +122,25 @@ func (e *Engine) conducts(h *suspect) bool {
 		}
 		h.weighed = e.now
 	}
-	return h.base > 0 || h.accepted || h.inc != nil || h.needed
+	return h.base > 0 || h.accepted || h.inc != nil || h.needed || h.fault.Is != "" && e.expected(h)
+}
+
+// expected says whether a blamed cause could have brought about the state that a
+// suspect is, of which its own signs are too weak to say so.
+func (e *Engine) expected(h *suspect) bool {
+	if h.base+solver.Expectable-h.prior <= 0 {
+		return false
+	}
+	for c := range h.classes {
+		for _, s := range h.classes[c].signs {
+			for _, l := range s.links {
+				if g := l.to; s.said && g.causes && g.accepted && g != h && l.class >= g.fault.Own() {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
@@ -217,8 +238,12 @@ func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]s
 		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
 			continue
 		}
+		before := e.before(h, f.After)
 		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
 			x := solver.Part{Node: n, Device: e.g.server(n), Shows: e.shows(n, f.State)}
+			if w, ok := before[x.Device]; ok {
+				x.Since, x.Until = w[0], w[1]
+			}
 			if powered {
 				e.feed(x.Device)
 			}
@@ -358,6 +383,38 @@ func (a *arena[T]) take(n int) []T {
 	}
 	out := a.buf[a.used : a.used+n : a.used+n]
 	a.used += n
+	return out
+}
+
+// before returns from when to when the devices around a suspect, or parts in them,
+// showed some of its signs.
+func (e *Engine) before(h *suspect, kinds []int) map[node][2]time.Duration {
+	if len(kinds) == 0 {
+		return nil
+	}
+	out := map[node][2]time.Duration{}
+	for c := range h.classes {
+		if !slices.Contains(kinds, h.fault.Classes[c].Sign) {
+			continue
+		}
+		for _, s := range h.classes[c].signs {
+			if !s.said {
+				continue
+			}
+			until := s.heard
+			switch {
+			case s.up:
+				until = e.now
+			case s.stateful:
+				until = s.clearedAt
+			}
+			dev, w := e.g.server(s.node), [2]time.Duration{e.span(s.at), e.span(until.Add(readyFor))}
+			if o, ok := out[dev]; ok {
+				w = [2]time.Duration{min(w[0], o[0]), max(w[1], o[1])}
+			}
+			out[dev] = w
+		}
+	}
 	return out
 }
 

@@ -101,7 +101,7 @@ func (e *Engine) relate(s *sign) {
 			if e.link(h, r.class, s) || class.Later || !s.said {
 				continue
 			}
-			if h.inc == nil {
+			if !h.decided() {
 				e.bury(h)
 			}
 			e.suspect(key, s)
@@ -116,6 +116,17 @@ func (e *Engine) relate(s *sign) {
 			e.link(l.to, l.class, s)
 		}
 	}
+}
+
+// decided says whether a suspect has a part in what was decided of signs that are still
+// open: as a root, as a state that another brought about, or as what they are not.
+func (h *suspect) decided() bool {
+	for c := range h.classes {
+		if slices.ContainsFunc(h.classes[c].signs, func(s *sign) bool { return s.inc != nil }) {
+			return true
+		}
+	}
+	return h.inc != nil
 }
 
 // suspect makes one and links it with the signs that are there.

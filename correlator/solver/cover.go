@@ -56,7 +56,7 @@ func (m *Cover) suppliers(g *Group) []supplier {
 	return m.lost
 }
 
-func every(int) bool { return true }
+func whichever(int) bool { return true }
 
 // NewCover returns the method over a model's states. It is not safe for concurrent use.
 func NewCover(m *propagation.Model, fits *Fits) *Cover {
@@ -88,6 +88,7 @@ type state struct {
 	State
 	classes  []tally
 	accepted bool
+	given    float64 // log-odds that come with a blamed cause, of whose making it is
 }
 
 // cover is one run of the method.
@@ -99,6 +100,7 @@ type cover struct {
 	state        []state
 	lost         []supplier
 	work         int
+	expecting    bool
 }
 
 type supplier struct {
@@ -112,7 +114,7 @@ func (m *Cover) Explain(g *Group) Explanation {
 	m.worth = slices.Grow(m.worth[:0], n)[:n]
 	clear(m.worth)
 	s := cover{
-		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: m.worth, state: m.blank(g, every), lost: m.suppliers(g),
+		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: m.worth, state: m.blank(g, whichever), lost: m.suppliers(g),
 	}
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
@@ -140,8 +142,13 @@ func (s *cover) explain() []int32 {
 	if len(accepted) == 0 {
 		return nil
 	}
+	for _, h := range s.anticipate(accepted) {
+		if !slices.Contains(contenders, h) {
+			contenders = append(contenders, h)
+		}
+	}
 	accepted = s.contest(s.split(accepted, contenders), contenders)
-	accepted = s.fold(accepted)
+	accepted = s.fold(s.expect(accepted))
 	s.attach()
 	return accepted
 }
@@ -259,7 +266,7 @@ func (s *cover) weighed(h int32, c int) bool {
 // which of its classes it explains.
 func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
 	x := &s.Causes[h]
-	total := x.start()
+	total := x.start() + s.state[h].given
 	for c := range x.Classes {
 		t := &s.state[h].classes[c]
 		t.claimed = false
@@ -318,7 +325,7 @@ func (s *cover) others(h int32) func(*Evidence) bool {
 // recount brings the sums of a cause up to date and returns its score over what it owns.
 func (s *cover) recount(h int32) float64 {
 	x := &s.Causes[h]
-	total := x.start()
+	total := x.start() + s.state[h].given
 	mine := s.mine(h)
 	for c := range x.Classes {
 		t := &s.state[h].classes[c]
@@ -356,7 +363,7 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 				n := s.Causes[o].Classes[c].Evidence[i].Sign
 				if n != None && s.owner[n] != None && s.owner[n] != last && !s.Causes[o].Fault.Classes[c].Derived {
 					last = s.owner[n]
-					most[last] += s.Causes[o].Base
+					most[last] += s.Causes[o].Base + s.state[o].given
 				}
 			}
 		}
@@ -445,6 +452,9 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 			s.move(h, c)
 		}
 	}
+	for _, h := range accepted {
+		s.spare(h)
+	}
 	// Who has lost what made it credible is not to blame after all.
 	kept := accepted[:0]
 	for _, h := range accepted {
@@ -499,6 +509,69 @@ func (s *cover) move(h int32, c int) {
 	s.recount(h)
 }
 
+// spare hands all that h owns to others that are blamed, where they explain it for less
+// than h costs.
+func (s *cover) spare(h int32) {
+	var slots []slot
+	var heirs []Ref
+	var list []int32
+	s.owned(h, func(n int32) {
+		best, value, gain := Ref{None, None}, 0.0, 0.0
+		for _, l := range s.Signs[n].Of {
+			if l.Cause == h || !s.state[l.Cause].accepted || s.Causes[l.Cause].Fault.Classes[l.Class].Derived {
+				continue
+			}
+			for i := range s.Causes[l.Cause].Classes[l.Class].Evidence {
+				ev := &s.Causes[l.Cause].Classes[l.Class].Evidence[i]
+				if ev.Sign != n || !ev.Said {
+					continue
+				}
+				t := &s.state[l.Cause].classes[l.Class]
+				v := s.fit(l.Cause, int(l.Class), t.k+1, t.w+ev.Gain) - s.fit(l.Cause, int(l.Class), t.k, t.w)
+				if best.Cause == None || v > value {
+					best, value, gain = l, v, ev.Gain
+				}
+			}
+		}
+		list, heirs = append(list, n), append(heirs, best)
+		if best.Cause == None {
+			return
+		}
+		i := slices.IndexFunc(slots, func(x slot) bool { return x.h == best.Cause && x.c == best.Class })
+		if i < 0 {
+			i = len(slots)
+			slots = append(slots, slot{h: best.Cause, c: best.Class})
+		}
+		slots[i].k++
+		slots[i].gain += gain
+	})
+	if len(slots) == 0 {
+		return
+	}
+	total := -s.recount(h)
+	for _, x := range slots {
+		t := &s.state[x.h].classes[x.c]
+		total += max(0, s.fit(x.h, int(x.c), t.k+x.k, t.w+x.gain)-s.fit(x.h, int(x.c), t.k, t.w))
+	}
+	if total <= moveGain {
+		return
+	}
+	for i, n := range list {
+		s.owner[n] = None
+		if l := heirs[i]; l.Cause != None {
+			for j := range s.Causes[l.Cause].Classes[l.Class].Evidence {
+				if ev := &s.Causes[l.Cause].Classes[l.Class].Evidence[j]; ev.Sign == n {
+					s.own(l.Cause, int(l.Class), ev)
+				}
+			}
+		}
+	}
+	s.recount(h)
+	for _, x := range slots {
+		s.recount(x.h)
+	}
+}
+
 // slot is what one owner would lose of one class.
 type slot struct {
 	h    int32
@@ -537,7 +610,7 @@ func (s *cover) loss(h int32) (loss float64, follows bool) {
 			}
 		}
 	}
-	return s.lossOf(slots), follows && len(slots) > 0
+	return s.lossOf(slots, s.expecting), follows && len(slots) > 0
 }
 
 func (s *cover) classLoss(h int32, c int) float64 {
@@ -548,13 +621,27 @@ func (s *cover) classLoss(h int32, c int) float64 {
 			slots = s.take(slots, ev.Sign)
 		}
 	}
-	return s.lossOf(slots)
+	return s.lossOf(slots, false)
 }
 
-func (s *cover) lossOf(slots []slot) (total float64) {
-	for _, x := range slots {
-		t := &s.state[x.h].classes[x.c]
-		total += s.fit(x.h, int(x.c), t.k, t.w) - s.fit(x.h, int(x.c), t.k-x.k, t.w-x.gain)
+// lossOf is what owners lose of their classes. One that is not to blame any more loses
+// no more than all that it gained.
+func (s *cover) lossOf(slots []slot, capped bool) (total float64) {
+	slices.SortStableFunc(slots, func(a, b slot) int { return int(a.h) - int(b.h) })
+	for i := 0; i < len(slots); {
+		h, loss := slots[i].h, 0.0
+		for ; i < len(slots) && slots[i].h == h; i++ {
+			x := slots[i]
+			if x.c == None {
+				continue
+			}
+			t := &s.state[h].classes[x.c]
+			loss += s.fit(h, int(x.c), t.k, t.w) - s.fit(h, int(x.c), t.k-x.k, t.w-x.gain)
+		}
+		if capped {
+			loss = min(loss, max(0, s.recount(h)))
+		}
+		total += loss
 	}
 	return total
 }
@@ -582,6 +669,130 @@ func (s *cover) attach() {
 			s.owner[n], s.class[n] = best, class
 		}
 	}
+}
+
+// anticipate notes what the blamed causes bring about: the states that are not blamed,
+// with how likely it makes each.
+func (s *cover) anticipate(accepted []int32) (states []int32) {
+	for h := range s.Causes {
+		h, x := int32(h), &s.Causes[h] //nolint:gosec // an index
+		if s.state[h].given = 0; x.Fault.Is == "" || s.state[h].accepted || !x.Whole || !x.Timed {
+			continue
+		}
+		for _, g := range accepted {
+			y := &s.Causes[g]
+			for i := range y.Effects {
+				f := &y.Fault.Effects[i]
+				if p := find(y.Effects[i], x.Node); f.State == x.Fault.Is && p != nil && p.ready(f, x) && y.before(x, f) && !s.again(g, x, accepted) {
+					p := s.likely(f, y.Effects[i], f.SharedShows == 0 || s.without(x.Device, g))
+					s.state[h].given = max(s.state[h].given, math.Log(p/(1-p))-x.Prior)
+				}
+			}
+		}
+		if s.state[h].given > 0 {
+			states = append(states, h)
+		}
+	}
+	return states
+}
+
+// expect takes up anticipated states of which less speaks than a cause of its own would
+// need: a hot server of which one port is down and the agent is silent has gone down,
+// like its neighbours.
+func (s *cover) expect(accepted []int32) []int32 {
+	var taken bool
+	for _, h := range s.anticipate(accepted) {
+		full := s.score(h, nil)
+		if full <= stealGain {
+			continue
+		}
+		s.expecting = true
+		loss, _ := s.loss(h)
+		s.expecting = false
+		if loss > 0 { // what would lose is a fault of its own, here and now
+			loss -= coincidence + stealGain
+		}
+		if full-loss > stealGain {
+			s.blame(h, true)
+			s.claim(h, nil)
+			accepted, taken = append(accepted, h), true
+		}
+	}
+	if !taken {
+		return accepted
+	}
+	return s.contest(accepted, nil)
+}
+
+// likely is how probable it is that one more part comes to be in a state: the mean of
+// the share, as in Fit, given which of the parts show it.
+func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
+	share, shows, c := f.Share, f.Shows, concentration
+	if !alone {
+		share, shows, c = f.SharedShare, f.SharedShows, sharing
+	}
+	n, k := 0.0, 0.0
+	for i := range in {
+		if p := &in[i]; p.ready(f, nil) {
+			if n++; p.Shows {
+				k++
+			}
+		}
+	}
+	s.work += len(in)
+	p := share * shows
+	if k > 0 {
+		a, b := betaOf(share, c)
+		p = (a + k) / (a + b + n)
+	}
+	return min(p, certainty)
+}
+
+// before says whether x may have begun when one of its effects would bring about the
+// state that h is.
+func (x *Cause) before(h *Cause, f *propagation.Effect) bool {
+	return h.Onset >= x.Onset-foldEarly && h.Onset <= x.Latest+f.Delay+foldLate
+}
+
+// again says whether the fault of g, among others, has come again before the state h
+// began.
+func (s *cover) again(g int32, h *Cause, among []int32) bool {
+	x := &s.Causes[g]
+	for _, o := range among {
+		if y := &s.Causes[o]; y.Node == x.Node && y.Fault == x.Fault && s.state[o].accepted && y.Onset > x.Latest && y.Onset-foldEarly <= h.Onset {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the part with a node, or nil.
+func find(in []Part, node int32) *Part {
+	if i, ok := slices.BinarySearchFunc(in, node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) }); ok {
+		return &in[i]
+	}
+	return nil
+}
+
+// ready says whether a part has shown what comes before the state: when h, which is the
+// state, began, or with nil at any time.
+func (p *Part) ready(f *propagation.Effect, h *Cause) bool {
+	if len(f.After) == 0 || h == nil && p.Until > 0 {
+		return true
+	}
+	return h != nil && p.Since-foldEarly <= h.Onset && h.Onset <= p.Until
+}
+
+// unready is what it costs that a part went into a state and was not heard to show what
+// comes before: the chance that all of these signs were missed.
+func (x *Cause) unready(f *propagation.Effect) float64 {
+	missed := 1.0
+	for c := range x.Fault.Classes {
+		if cl := &x.Fault.Classes[c]; !cl.Derived && slices.Contains(f.After, cl.Sign) {
+			missed *= 1 - cl.Shows*cl.Share
+		}
+	}
+	return -math.Log(max(missed, unheard))
 }
 
 // fold lets a cause that brings parts into a state take over the causes that are no
@@ -618,7 +829,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 		best, value := None, 0.0
 		var parts []int32
 		for _, g := range could {
-			if folds, gain := s.foldable(g, states); gain > value {
+			if folds, gain := s.foldable(g, states, could); gain > value {
 				best, parts, value = g, folds, gain
 			}
 		}
@@ -644,7 +855,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 
 // foldable returns the causes that are states which g brings about, and what is
 // gained when g alone is blamed.
-func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) {
+func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain float64) {
 	x, accepted := &s.Causes[g], s.state[g].accepted
 	var silent float64 // what it costs that g's other effects do not show
 	for i := range x.Fault.Effects {
@@ -659,11 +870,10 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 			if h == g || !s.state[h].accepted || y.Fault.Is != f.State || !y.Timed || slices.Contains(folds, h) {
 				continue
 			}
-			if x.Timed {
-				if d := y.Onset - x.Onset; d < -foldEarly || d > f.Delay+foldLate {
-					continue
-				}
-			} else if !timed || y.Onset < onset {
+			if !x.before(y, f) || s.again(g, y, could) {
+				continue
+			}
+			if !x.Timed && (!timed || y.Onset < onset) {
 				onset, timed = y.Onset, true
 			}
 			list = append(list, h)
@@ -673,10 +883,7 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 		}
 		in := x.Effects[i]
 		s.work += len(in)
-		list = slices.DeleteFunc(list, func(h int32) bool {
-			_, ok := slices.BinarySearchFunc(in, s.Causes[h].Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) })
-			return !ok
-		})
+		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
 			share, shows, c := f.Share, f.Shows, concentration
@@ -689,7 +896,7 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
 			n, pending := 0, 0
 			for _, p := range in {
-				if mine(p.Device) {
+				if mine(p.Device) && p.ready(f, nil) {
 					if n++; p.Shows {
 						pending++
 					}
@@ -700,7 +907,12 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 				if !mine(s.Causes[h].Device) {
 					continue
 				}
-				if w := s.asEffect(h, g); w > 0 {
+				w := s.asEffect(h, g)
+				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
+					w -= x.unready(f)
+					n++
+				}
+				if w > 0 {
 					sum += w
 					k++
 					folds = append(folds, h)
@@ -713,7 +925,7 @@ func (s *cover) foldable(g int32, states []int32) (folds []int32, gain float64) 
 			if accepted { // else nothing speaks for it but what shows already
 				late := uint8(LateSteps)
 				if timed {
-					late = Late(s.Now-onset, effectSoon)
+					late = Late(s.Now-onset, max(effectSoon, f.Delay/4))
 				}
 				rest *= float64(late) / LateSteps
 			}

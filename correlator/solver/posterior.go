@@ -25,7 +25,7 @@ type Posterior struct {
 // and where it could have shown them all, the root is a coincidence. Equals of which nothing is known but that there are as many share what one
 // of them would have: how many there are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
-	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, every), lost: m.suppliers(g)}
+	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
 	mine := s.mine(root)
 	own := s.score(root, mine)
 	for _, f := range of.Folded { // what the states explain, the cause of the states explains

@@ -60,6 +60,7 @@ type Cause struct {
 	Kept                 int           // the incident of which it is the root; 0: none
 	Onset                time.Duration // when it began, as well as can be told
 	Timed                bool          // a sign of it says when
+	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
@@ -92,6 +93,9 @@ type Dark struct {
 type Part struct {
 	Node, Device int32
 	Shows        bool // it shows the state now
+	// Since and Until are when it showed what comes before the state, with some time
+	// after; both are 0 where it did not.
+	Since, Until time.Duration
 }
 
 // Supplier is a supplier of power that is blamed.
@@ -195,6 +199,9 @@ const (
 	hopeless   = 40.0 // nats behind the first: its share is below 1 in 10^8, and not worth computing
 	scoreUnits = 1e6  // of a nat: scores that differ by less, from adding up in another order, are equal
 )
+
+// Expectable is the highest log-odds at which a state is expected of a blamed cause.
+var Expectable = math.Log(certainty / (1 - certainty))
 
 // The lag from a fault to its signs has a heavy tail, of which the model gives only the
 // bounds: within them the odds of a fault fall with (1 + lag/lagScale)^-lagPower. Up to

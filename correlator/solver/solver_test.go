@@ -221,7 +221,7 @@ func TestAStateIsFoldedIntoWhatBringsItAbout(t *testing.T) {
 			crashes = append(crashes, g.cause("crash", n, 1, 0.0001, s))
 			g.Signs[s].Of = append(g.Signs[s].Of, Ref{4, 1})
 			feed.Classes[1].Evidence = append(feed.Classes[1].Evidence, Evidence{Sign: s, Said: true, Gain: 9})
-			parts = append(parts, Part{n, n, true})
+			parts = append(parts, Part{Node: n, Device: n, Shows: true})
 		}
 		feed.Classes[1].Parts, feed.Timed, feed.Whole, feed.Effects = 4, true, true, [][]Part{parts}
 		g.Causes = append(g.Causes, feed)

@@ -76,6 +76,7 @@ type fileEffect struct {
 	M      float64       `yaml:"m"`
 	Delay  time.Duration `yaml:"delay"`
 	Later  bool          `yaml:"later"`
+	After  []string      `yaml:"after"`
 	Shared struct {
 		P float64 `yaml:"p"`
 		M float64 `yaml:"m"`
@@ -725,7 +726,15 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) {
 			l.add(e.line, key, "a probability is outside of [0,1]")
 		}
-		out.Effects = append(out.Effects, Effect{v.Effect, prefix, orOne(v.P), orOne(v.M), v.Shared.P, v.Shared.M, v.Delay})
+		var after []int
+		for _, name := range v.After {
+			if n := l.m.SignNamed(name); n >= 0 {
+				after = append(after, n)
+			} else {
+				l.noSign(e.line, key+".after", name)
+			}
+		}
+		out.Effects = append(out.Effects, Effect{v.Effect, prefix, orOne(v.P), orOne(v.M), v.Shared.P, v.Shared.M, v.Delay, after})
 		derived := l.states[v.Effect] && f.Is != v.Effect && !r.Harmless // what is harmless competes with the state itself
 		for _, c := range classes {
 			l.class(&out, prefix, c, key, orOne(v.P), orOne(v.M), v.Delay, v.Later, derived)

@@ -130,6 +130,9 @@ type Effect struct {
 	// another supplier left; with 0 it makes no difference.
 	SharedShare, SharedShows float64
 	Delay                    time.Duration
+	// After is what a part shows, or one in it, before it comes to be in the state:
+	// a server is hot before it goes down of heat. Empty is nothing.
+	After []int
 }
 
 // Own returns how many of the classes, the first ones, are the fault's own
