@@ -211,6 +211,15 @@ func TestServersThatGoWithTheirAir(t *testing.T) {
 				s.at(2400, "ipmi", w.ID("s0.2/cpu1"), "bmc.sel/07/01", critical, up)
 				s.dark(w, 2412, 0, 2, false)
 			},
+			"half of its ports speak long before a server is missed": func(s *scene) {
+				s.hotAir(w, 0, 0, true)
+				s.dark(w, 1100, 0, 1, false)
+				for k := 0; k < w.NICs && w.Leaves > 0; k += 2 {
+					s.at(1500, "gnmi", w.PortOf(0, 2, k), "port.down", failed, up)
+				}
+				s.at(1546, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+				s.at(1566, "collector", w.Host(0, 2), "host.unreachable", failed, up)
+			},
 			"three servers shut down, one after the other": func(s *scene) {
 				s.hotAir(w, 0, 0, true)
 				s.dark(w, 1100, 0, 1, false)
@@ -469,5 +478,27 @@ func TestASilentPartIsNotBlamed(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWhatWasDecidedStays: hours later a port of a server that went down with its air
+// flaps, and the end of the outage is heard of another. The parts of the incident, which
+// is still open, stay with it.
+func TestWhatWasDecidedStays(t *testing.T) {
+	for _, w := range []*site{small.Build(), hall.Build(), four.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.hotAir(w, 0, 0, true)
+			s.dark(w, 1100, 0, 1, false)
+			s.dark(w, 1500, 0, 2, false)
+			s.at(1560+6*3600, "collector", w.Host(0, 1), "agent.unreachable", failed, down)
+			n := len(s.events)
+			s.at(1500+6*3600, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, up)
+			s.at(1520+6*3600, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, down)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			if !slices.ContainsFunc(got, func(i schemas.Incident) bool { return i.RootCause.Resource == w.ID("air0") && len(i.Events) == n }) {
+				t.Errorf("of %d events and a port that flaps\n%s", n, verdict(got))
+			}
+		})
 	}
 }

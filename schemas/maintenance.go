@@ -3,6 +3,7 @@ package schemas
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -89,7 +90,7 @@ func (m *Maintenance) Events() []Event {
 			Message: fmt.Sprintf("maintenance window %s by %s: %s", m.ID, m.By, m.Reason),
 			Attrs: map[string]string{
 				attrWindow: m.ID, attrFrom: m.From.UTC().Format(time.RFC3339Nano), attrUntil: m.Until.UTC().Format(time.RFC3339Nano),
-				attrGrace: fmt.Sprint(m.GraceSeconds), attrBy: m.By, attrReason: m.Reason,
+				attrGrace: strconv.Itoa(m.GraceSeconds), attrBy: m.By, attrReason: m.Reason,
 			},
 		}
 		out = append(out, ev)

@@ -144,16 +144,17 @@ func TestDeclaredMaintenanceFromTheAPIToTheIncident(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func() (causes []string, words string) {
+	open := func() (causes []string, said string) {
+		var words strings.Builder
 		t.Helper()
 		var list struct{ Items []schemas.Incident }
 		call(http.MethodGet, "incidents?status=open", "", &list)
 		for _, i := range list.Items {
 			causes = append(causes, i.RootCause.Resource+" "+i.RootCause.Fault)
-			words += fmt.Sprintln(i.RootCause.Resource, i.Explanation)
+			fmt.Fprintln(&words, i.RootCause.Resource, i.Explanation)
 		}
 		slices.Sort(causes)
-		return causes, words
+		return causes, words.String()
 	}
 	until := func(want ...string) string {
 		t.Helper()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +27,8 @@ func (t *tally) add(v *Verdict, ref []string, right string) {
 	if place < 3 {
 		t.top3++
 	}
-	t.brier += math.Pow(v.Causes[0].Probability-hit, 2)
+	off := v.Causes[0].Probability - hit
+	t.brier += off * off
 	t.sure += v.Causes[0].Probability
 	if k := slices.Index(ref, right); k == 0 {
 		t.ref1++

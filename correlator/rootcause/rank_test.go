@@ -11,7 +11,6 @@ import (
 type small struct {
 	nodes []string
 	edges [][2]string
-	table map[string]bool // metrics that exist; nil is all
 }
 
 var shop = small{

@@ -134,10 +134,11 @@ func TestTargetsThatCannotBeJudged(t *testing.T) {
 
 // TestAnIssueHarmsOnlyItself: the others are still ranked, and the command fails.
 func TestAnIssueHarmsOnlyItself(t *testing.T) {
-	normal := header
+	var rows strings.Builder
 	for k := range 30 {
-		normal += strings.Join([]string{itoa(k * 60), "1", "10"}, ",") + "\n"
+		rows.WriteString(itoa(k*60) + ",1,10\n")
 	}
+	normal := header + rows.String()
 	issue := header + "0,1,10\n60,1,10\n120,9,10\n180,9,10\n"
 	dir := write(t, map[string]string{
 		"graph.csv": "from,to\na,b\n", "normal/metrics.csv": normal,
@@ -166,11 +167,12 @@ func FuzzRead(f *testing.F) {
 	f.Add(",a,b\na,0,1\nb,0,0\n")
 	f.Add("from,to\na,b\n")
 	f.Add(header + "0,1,2\n60,,NaN\n120,1e308,-1\n")
-	long := header
+	var long strings.Builder
+	long.WriteString(header)
 	for k := range 30 {
-		long += itoa(k*60) + ",1e308," + strings.Repeat("1", k%7) + "\n"
+		long.WriteString(itoa(k*60) + ",1e308," + strings.Repeat("1", k%7) + "\n")
 	}
-	f.Add(long)
+	f.Add(long.String())
 	f.Fuzz(func(t *testing.T, text string) {
 		dir := write(t, map[string]string{"metrics.csv": text})
 		r := &Reading{Bad: func(error) error { return nil }}

@@ -748,10 +748,9 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 	return min(p, certainty)
 }
 
-// before says whether x may have begun when one of its effects would bring about the
-// state that h is.
-func (x *Cause) before(h *Cause, f *propagation.Effect) bool {
-	return h.Onset >= x.Onset-foldEarly && h.Onset <= x.Latest+f.Delay+foldLate
+// before says whether one of the effects of h could bring about a state when it began.
+func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
+	return state.Onset >= h.Onset-foldEarly && state.Onset <= h.Latest+f.Delay+foldLate
 }
 
 // again says whether the fault of g, among others, has come again before the state h
@@ -785,10 +784,10 @@ func (p *Part) ready(f *propagation.Effect, h *Cause) bool {
 
 // unready is what it costs that a part went into a state and was not heard to show what
 // comes before: the chance that all of these signs were missed.
-func (x *Cause) unready(f *propagation.Effect) float64 {
+func (h *Cause) unready(f *propagation.Effect) float64 {
 	missed := 1.0
-	for c := range x.Fault.Classes {
-		if cl := &x.Fault.Classes[c]; !cl.Derived && slices.Contains(f.After, cl.Sign) {
+	for c := range h.Fault.Classes {
+		if cl := &h.Fault.Classes[c]; !cl.Derived && slices.Contains(f.After, cl.Sign) {
 			missed *= 1 - cl.Shows*cl.Share
 		}
 	}
