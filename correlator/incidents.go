@@ -137,7 +137,8 @@ type told struct {
 	severity        schemas.Severity
 	confidence      float64
 	signs, facts    int
-	mute            int // witnesses that cannot report, of whom the sentences speak
+	mute            int    // witnesses that cannot report, of whom the sentences speak
+	window          string // of maintenance, in which it began
 	closed, gone    bool
 }
 
@@ -540,6 +541,9 @@ func (e *Engine) state(inc *incident) told {
 	if inc.root != nil && inc.root.fault.Together > 0 && !inc.gone {
 		_, others := e.feedOf(inc.root.node)
 		_, _, t.mute = e.supplies(others, inc.root)
+	}
+	if w := e.windowAround(inc); w != nil {
+		t.window = w.ID
 	}
 	for _, s := range inc.signs {
 		if s.worst.Rank() > t.severity.Rank() {

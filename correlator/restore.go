@@ -79,7 +79,8 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	e.dirty = append(e.dirty, all...)
 	e.solve()
 	for _, inc := range e.open {
-		inc.told.signs, inc.told.mute = len(inc.signs), e.state(inc).mute
+		now := e.state(inc)
+		inc.told.signs, inc.told.mute, inc.told.window = len(inc.signs), now.mute, now.window
 	}
 	e.emitDue(false)
 }

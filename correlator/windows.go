@@ -103,6 +103,11 @@ func (e *Engine) openWindow(s *sign, event string) {
 		if h := e.suspects[key]; h != nil {
 			e.meet(h)
 		}
+		for _, inc := range e.open { // what was told without it
+			if e.windowAround(inc) == w {
+				e.change(inc)
+			}
+		}
 	}
 }
 
@@ -427,6 +432,17 @@ func (e *Engine) windowOf(n node, at time.Time) *window {
 		}
 	}
 	return nil
+}
+
+// windowAround returns the window in which the cause of an incident began.
+func (e *Engine) windowAround(inc *incident) *window {
+	switch {
+	case len(e.windows.at) == 0 || inc.gone:
+		return nil
+	case inc.root == nil:
+		return e.windowOf(inc.where, inc.opened)
+	}
+	return e.windowOf(inc.root.node, e.onset(inc.root))
 }
 
 // viewWindow fills in what an incident has to do with declared maintenance.

@@ -629,3 +629,19 @@ func TestAWindowOverASiteCostsLittle(t *testing.T) {
 		t.Errorf("%d steps, %d without the window", with, without)
 	}
 }
+
+// TestAnIncidentSaysInWhichWindowItBeganAlsoWhereThatIsHeardLater: events and windows come
+// over ways of their own.
+func TestAnIncidentSaysInWhichWindowItBeganAlsoWhereThatIsHeardLater(t *testing.T) {
+	for _, w := range []*site{small.Build(), hall.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.at(10, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/79", critical)
+			s.declare("w1", 20, 0, 3600, w.ID("r0"))
+			got := s.play(w, time.Minute)
+			if len(got) != 1 || got[0].RootCause.Fault != "gpu.fallen_off_bus" || !strings.Contains(got[0].Explanation, "w1") {
+				t.Errorf("the window is missing in\n%s", verdict(got))
+			}
+		})
+	}
+}
