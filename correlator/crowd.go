@@ -23,7 +23,10 @@ import (
 // m = 0, is what the others change.
 const (
 	crowdSpan = unknownNear
-	crowdMost = 4 // of more, nothing is judged again: they say the same
+	// Two alike are a pair: servers that work together, the two ends of a trouble. Neither
+	// is doubted, and control may mend both.
+	crowdLeast = 2
+	crowdMost  = 4 // of more, nothing is judged again: they say the same
 	// A part fails less than once a year, a job less than once a day: the mean of chance
 	// is overstated, and a crowd is doubted rather than seen.
 	partFails = 365 * 24 * time.Hour
@@ -81,7 +84,7 @@ func (e *Engine) crowded(inc *incident) {
 
 // ownFault is how likely an incident is a fault of its own, given those that began beside it.
 func (e *Engine) ownFault(inc *incident) float64 {
-	if inc.crowd = e.crowd(inc); inc.crowd == 0 {
+	if inc.crowd = e.crowd(inc); inc.crowd < crowdLeast {
 		return 1
 	}
 	mean := 0.0

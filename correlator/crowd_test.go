@@ -36,6 +36,9 @@ func TestACrowdOfLikeFaultsIsDoubted(t *testing.T) {
 	if one < 0.5 {
 		t.Fatalf("one cable is sure by %.2f", one)
 	}
+	if least, _ := sure(5, 2); least < one-0.05 {
+		t.Errorf("of two at once one is sure by %.2f only, alone by %.2f", least, one)
+	}
 	if _, most := sure(5, 4); most > 0.1 {
 		t.Errorf("of four at once one is sure by %.2f", most)
 	}
