@@ -48,14 +48,16 @@ func alike(m int, mean, together float64) float64 {
 	return 1 / (solver.Certainty + (1-solver.Certainty)*max(1, odds))
 }
 
-// crowd counts the incidents of the same fault on other parts that began near one.
-func (e *Engine) crowd(inc *incident) (m int) {
+// crowd counts the other parts on which incidents of the same fault began near one. A part
+// whose incident was closed and came again is one.
+func (e *Engine) crowd(inc *incident) int {
+	var parts []node
 	for _, o := range e.alike[inc.root.fault.Name] {
-		if beside(inc, o) {
-			m++
+		if beside(inc, o) && !slices.Contains(parts, o.root.node) {
+			parts = append(parts, o.root.node)
 		}
 	}
-	return m
+	return len(parts)
 }
 
 // beside says whether two incidents are of the same fault on other parts, and began near one another.

@@ -3,8 +3,10 @@ package correlator
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // links breaks cables of servers of other racks than the leaves that go with them.
@@ -64,5 +66,40 @@ func TestAlikeFallsWithTheNumberAndRisesWithTheFleet(t *testing.T) {
 	}
 	if alone, pair := alike(1, 0.001, 0), alike(1, 0.001, 0.1); pair < 2*alone {
 		t.Errorf("%.2f, and %.2f where one failure in ten takes the equal along", alone, pair)
+	}
+}
+
+// TestAPartThatFailsAgainIsNoCrowd: two GPUs fail, and one of them twice, as its repair did
+// not help. Each of them is as sure as alone.
+func TestAPartThatFailsAgainIsNoCrowd(t *testing.T) {
+	e := NewEngine(propagation.Default(), fleet(4), nil)
+	e.SetCloseAfter(CloseAfter{Cleared: 2 * time.Second, Repaired: 2 * time.Second, Silent: time.Hour})
+	s := &scene{}
+	for k := range 4 {
+		s.at(10+60*float64(k), "kmsg", "gpu-r01-01/gpu2", "gpu.xid/79", schemas.SeverityCritical)
+	}
+	s.at(11, "kmsg", "gpu-r03-04/gpu2", "gpu.xid/79", schemas.SeverityCritical)
+	last := map[string]schemas.Incident{}
+	for _, ev := range s.sorted().events {
+		e.Add(&ev)
+		e.Advance(e.Now().Add(2 * time.Second))
+		for _, i := range e.Drain() {
+			last[i.ID] = i
+			if i.RootCause.Resource == "gpu-r01-01/gpu2" && i.Closed == nil {
+				e.Repaired(i.ID, e.Now())
+			}
+		}
+		e.Advance(e.Now().Add(10 * time.Second))
+	}
+	for _, i := range e.Drain() {
+		last[i.ID] = i
+	}
+	if len(last) < 4 {
+		t.Fatalf("%d incidents", len(last))
+	}
+	for _, i := range last {
+		if i.RootCause.Confidence < 0.5 {
+			t.Errorf("%s %v", i.ID, i.RootCause)
+		}
 	}
 }
