@@ -50,7 +50,7 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 				if since.IsZero() {
 					since = a.Time // of an earlier version
 				}
-				c.attend(ctx, k).repaired(since, r.Quiet)
+				c.attend(ctx, k).repaired(since, r.Quiet, restarted(r, a))
 			}
 		case done, c.climbsOn(p, i, a):
 		default:
@@ -414,7 +414,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		c.attend(ctx, k)
 	}
 	if !a.EffectAt.IsZero() { // seen before a restart: the quiet time begins anew
-		k.vigil.repaired(a.EffectAt, r.Quiet)
+		k.vigil.repaired(a.EffectAt, r.Quiet, restarted(&r, *a))
 	}
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
 	last := messages.New(messages.NothingSeen, nil)
@@ -423,8 +423,12 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		v, observed, err := Pending, schemas.Sentence{}, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+			began := c.d.Now()
 			v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
 			cancel()
+			if k.vigil != nil && err == nil {
+				k.vigil.power(v != Dark, began, c.d.Now())
+			}
 		} else if f, err = c.examine(ctx, k); err == nil {
 			observed = f.observed
 		}
@@ -440,7 +444,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		switch {
 		case err == nil && v == Verified && r.Repairs():
 			a.EffectAt = c.d.Now().UTC()
-			k.vigil.repaired(a.EffectAt, r.Quiet)
+			k.vigil.repaired(a.EffectAt, r.Quiet, restarted(&r, *a))
 			args := messages.Age(r.Quiet)
 			args["saw"], args["part"] = observed, k.Target
 			become(a, schemas.ActionVerifying, messages.New(messages.EffectSeen, args))
@@ -481,6 +485,18 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		case <-time.After(c.cfg.Poll):
 		}
 	}
+}
+
+// restarted is since when what drivers count may have begun anew; zero where the rung
+// loads no driver.
+func restarted(r *policy.Rung, a schemas.Action) time.Time {
+	switch {
+	case !r.Restarts():
+		return time.Time{}
+	case a.SentAt.IsZero():
+		return a.Created
+	}
+	return a.SentAt
 }
 
 // ticket hands over to a person what the ladder could not repair. The server

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -79,12 +80,22 @@ type vigil struct {
 	types map[string]bool // of the events that told of it
 	known bool
 
-	mu    sync.Mutex
-	since time.Time // when the effect of the repair was seen; zero before
-	quiet time.Duration
-	lags  map[string]time.Duration // by collector: how far the device's clock was behind before the repair
-	runs  map[string]*reading      // by collector
-	signs map[signKey]time.Time    // when each was observed last
+	mu        sync.Mutex
+	since     time.Time // when the effect of the repair was seen; zero before
+	restarted time.Time // no driver counts from before; zero where none was loaded
+	quiet     time.Duration
+	lags      map[string]time.Duration // by collector: how far the device's clock was behind before the repair
+	runs      map[string]*reading      // by collector
+	signs     map[signKey]time.Time    // when each was observed last
+	dark      []darkness
+	isDark    bool
+}
+
+// darkness is a time without power, and who read the part in it: nothing that runs
+// on the server can have.
+type darkness struct {
+	from, to time.Time
+	read     map[string]time.Time // by collector: the first since from
 }
 
 // reading is what one collector has read since the effect. A cache in front of a
@@ -92,9 +103,13 @@ type vigil struct {
 // works is read with others after a while.
 type reading struct {
 	first, last time.Time // of the part, in a row
-	moved       time.Time // the last with another number than the one before
-	peers       time.Time // the last of another part of its kind that moved
+	measured    time.Time // the newest stamp of the part, by our clock
+	moved       time.Time // the last of the part with another number than the one before
+	others      time.Time // the last of any other part with one
+	peers       time.Time // of them, the last of the part's kind
+	overtook    int       // how often its stamps overtook our clock
 	values      map[valueKey]float64
+	meters      map[string]*meter // by part
 }
 
 type valueKey struct{ resource, series string }
@@ -122,13 +137,35 @@ func newVigil(server, target, kind string, v views) *vigil {
 	}
 }
 
-// repaired begins the quiet time: only what is later counts.
-func (v *vigil) repaired(at time.Time, quiet time.Duration) {
+// repaired begins the quiet time: only what is later counts. Drivers were loaded
+// after restarted, unless it is zero.
+func (v *vigil) repaired(at time.Time, quiet time.Duration, restarted time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.since, v.quiet = at, quiet
+	v.since, v.quiet, v.restarted = at, quiet, restarted
 	clear(v.runs)
 	clear(v.signs)
+}
+
+// power notes whether the server had power, asked from began to ended.
+func (v *vigil) power(on bool, began, ended time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case !on && !v.isDark:
+		v.dark = append(v.dark, darkness{from: ended, to: ended, read: map[string]time.Time{}})
+	case !on:
+		v.dark[len(v.dark)-1].to = began
+	}
+	v.isDark = !on
+}
+
+// readDark reports whether a collector read the part while there was no power.
+func (v *vigil) readDark(collector string) bool {
+	return slices.ContainsFunc(v.dark, func(d darkness) bool {
+		at, ok := d.read[collector]
+		return ok && at.Before(d.to)
+	})
 }
 
 // deaf forgets what was read, since something may have been missed.
@@ -155,6 +192,12 @@ func (v *vigil) concerns(h Observation) bool {
 func (v *vigil) observe(h Observation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if n := len(v.dark); n > 0 && h.Event == nil && v.concerns(h) && v.views.of(h.Collector) == schemas.ViewHost {
+		d := &v.dark[n-1]
+		if at, ok := d.read[h.Collector]; h.Observed.After(d.from) && (!ok || h.Observed.Before(at)) {
+			d.read[h.Collector] = h.Observed
+		}
+	}
 	if v.since.IsZero() || !h.Observed.After(v.since) {
 		if lag, ok := v.lags[h.Collector]; h.Event == nil && (!ok || h.Observed.Sub(h.Time) < lag) {
 			v.lags[h.Collector] = h.Observed.Sub(h.Time)
@@ -172,19 +215,35 @@ func (v *vigil) observe(h Observation) {
 		}
 		return
 	}
-	if !h.Time.Add(v.lags[h.Collector]).After(v.since) {
+	if _, ok := v.lags[h.Collector]; !ok && h.Time.After(h.Observed) {
+		v.lags[h.Collector] = h.Observed.Sub(h.Time) // a clock that is ahead, and was not heard before
+	}
+	measured := h.Time.Add(v.lags[h.Collector])
+	if !measured.After(v.since) {
 		return // it was measured before, and read or sent late
 	}
 	r := v.runs[h.Collector]
 	if r == nil {
-		r = &reading{values: map[valueKey]float64{}}
+		r = &reading{values: map[valueKey]float64{}, meters: map[string]*meter{}}
 		v.runs[h.Collector] = r
 	}
+	// A clock may be set once, by a restart; one that overtakes ours again is a
+	// recording that runs too fast.
+	if ahead := measured.Sub(h.Observed); ahead > v.quiet/2 {
+		v.lags[h.Collector] -= ahead
+		measured = h.Observed
+		r.overtook++
+	}
+	moved := r.moves(h)
 	switch {
 	case v.concerns(h):
-		if r.moves(h) && h.Observed.After(r.moved) {
+		if moved && h.Observed.After(r.moved) {
 			r.moved = h.Observed
 		}
+		if measured.After(r.measured) {
+			r.measured = measured
+		}
+		r.meter(h)
 		silent := h.Observed.Sub(r.last) > v.quiet && r.peers.After(r.last)
 		if r.first.IsZero() || silent {
 			r.first = h.Observed
@@ -192,9 +251,42 @@ func (v *vigil) observe(h Observation) {
 		if h.Observed.After(r.last) {
 			r.last = h.Observed
 		}
-	case h.Kind == v.kind && r.moves(h) && h.Observed.After(r.peers):
-		r.peers = h.Observed
+	case moved:
+		if h.Observed.After(r.others) {
+			r.others = h.Observed
+		}
+		if h.Kind == v.kind && h.Observed.After(r.peers) {
+			r.peers = h.Observed
+		}
 	}
+}
+
+// fresh is when a collector last showed that it reads and does not repeat. A driver
+// remembers a part that is gone, so that on a host its own numbers must move. A board
+// controller or a switch measures each part itself and says where it cannot (IPMI 2.0,
+// section 35.14, "reading/state unavailable"): a number that stands still is one,
+// while others of the same controller move.
+func (v *vigil) fresh(r *reading) time.Time {
+	if v.from != schemas.ViewHost && r.others.After(r.moved) {
+		return r.others
+	}
+	return r.moved
+}
+
+// recorded says why the readings of a collector cannot be of now.
+func (v *vigil) recorded(by string, r *reading) (id string, yes bool) {
+	if v.readDark(by) {
+		return messages.ReadDark, true
+	}
+	for _, m := range r.meters {
+		if !v.restarted.IsZero() && m.olderThan(v.restarted) {
+			return messages.NotRestarted, true
+		}
+		if m.races(v.quiet / 2) {
+			return messages.WrongPace, true
+		}
+	}
+	return messages.WrongPace, r.overtook > 1
 }
 
 // finding is what is known of a repaired part.
@@ -261,13 +353,17 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 			raised = a
 		}
 	}
-	f := finding{sick: !best.moved.IsZero() || !peers.IsZero() || !signed.IsZero()}
+	recording, recorded := v.recorded(by, &best)
+	f := finding{sick: !v.fresh(&best).IsZero() || !peers.IsZero() || !signed.IsZero()}
 	began := best.first
 	if signed.After(began) {
 		began = signed
 	}
 	if !best.first.IsZero() {
 		f.quiet = max(0, best.last.Sub(began))
+		if measured := best.measured.Sub(began); measured < f.quiet { // heard for longer than measured
+			f.quiet = max(0, measured)
+		}
 	}
 	args := messages.Args{"part": v.target, "server": v.server, "collector": by}
 	switch {
@@ -281,8 +377,11 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		f.observed = messages.New(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
 	case now.Sub(best.last) > v.quiet:
 		f.observed = messages.New(messages.SilentAgain, args)
-	case best.last.Sub(best.moved) > v.quiet/2:
+	case best.last.Sub(v.fresh(&best)) > v.quiet/2:
 		f.observed = messages.New(messages.StandsStill, args)
+	case recorded: // it says nothing of the part, neither that it works nor that it does not
+		f.quiet, f.sick = 0, !signed.IsZero()
+		f.observed = messages.New(recording, args)
 	case f.quiet >= v.quiet:
 		f.cured = true
 		f.observed = messages.New(messages.Lives, with(messages.Age(f.quiet), args))

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ type ward struct{ *vigil }
 func newWard(target, kind string, from schemas.View) ward {
 	v := newVigil(server, target, kind, eyes)
 	v.from, v.types, v.known = from, map[string]bool{"gpu.xid": true, "gpu.missing": true}, true
-	v.repaired(effect, quiet)
+	v.repaired(effect, quiet, at(-20))
 	return ward{v}
 }
 
@@ -52,6 +53,23 @@ func (w ward) repeats(resource string, power func(s float64) float64) {
 	for s := 5.0; s <= 85; s += 10 {
 		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
 			{Series: "temperature", Number: 40}, {Series: "power", Number: power(s)},
+		}})
+	}
+}
+
+// steady lets a collector read the same of a resource every ten seconds.
+func (w ward) steady(collector, resource, kind string) {
+	for s := 5.0; s <= 85; s += 10 {
+		w.observe(Observation{Resource: resource, Kind: kind, Collector: collector, Time: at(s), Observed: at(s), Values: []Value{{Series: "rpm", Number: 4000}}})
+	}
+}
+
+// meter lets the exporter read the energy, in joules, and the power of a GPU.
+func (w ward) meter(resource string, from, to float64, read func(s float64) (joules, watts float64)) {
+	for s := from; s <= to; s += 10 {
+		j, p := read(s)
+		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
+			{Series: schemas.GPUEnergy, Number: 1000 * j}, {Series: schemas.GPUPower, Number: p},
 		}})
 	}
 }
@@ -224,6 +242,84 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		"one of its numbers moves now and then": {gpu(), func(w ward) {
 			w.repeats(part, func(s float64) float64 { return 33 + float64(int(s)/25%2) })
 		}, nil, 86, true, true, messages.Lives},
+		"a recording of hours, of a server that has just restarted": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 9e6 + 90*s, 90 + math.Sin(s) })
+		}, nil, 91, false, false, messages.NotRestarted},
+		"a counter that began with the driver": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 90 * s, 90 + math.Sin(s) })
+		}, nil, 91, true, true, messages.Lives},
+		"a burn-in before the first reading": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 700*15 + 70*s, 70 + math.Sin(s) })
+		}, nil, 91, true, true, messages.Lives},
+		"an exporter that reads more rarely than it is asked": {gpu(), func(w ward) {
+			w.meter(part, 5, 145, func(s float64) (j, p float64) {
+				s = math.Floor(s/20) * 20
+				return 90 * (s + 1), 90 + math.Sin(s)
+			})
+		}, nil, 146, true, true, messages.Lives},
+		"a recording at ten times the speed": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 90 * 10 * s, 90 + math.Sin(s) })
+		}, nil, 91, false, false, messages.WrongPace},
+		"a power that moves, and a counter that does not": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 900, 90 + math.Sin(s) })
+		}, nil, 91, false, false, messages.WrongPace},
+		"a recording, and an XID of the kernel": {gpu(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 9e6 + 90*s, 90 + math.Sin(s) })
+			w.event(part, "kmsg", "gpu.xid", schemas.SeverityCritical, "", 15)
+		}, nil, 91, false, true, messages.NotRestarted},
+		"it was read while there was no power": {gpu(), func(w ward) {
+			w.power(false, at(-16), at(-14))
+			w.reads("dcgmexporter", part, "gpu", -10, -10)
+			w.power(false, at(-6), at(-5))
+			w.power(true, at(-2), at(-1))
+			w.reads("dcgmexporter", part, "gpu", 5, 50)
+		}, nil, 56, false, false, messages.ReadDark},
+		"and only before and after": {gpu(), func(w ward) {
+			w.reads("dcgmexporter", part, "gpu", -15, -15)
+			w.power(false, at(-16), at(-14))
+			w.reads("redfish", part, "gpu", -10, -10) // the board has power of its own
+			w.power(false, at(-6), at(-5))
+			w.reads("dcgmexporter", part, "gpu", -3, 50)
+			w.power(true, at(-2), at(-1))
+		}, nil, 56, true, true, messages.Lives},
+		"stamps that run ahead of time": {gpu(), func(w ward) {
+			for s := 5.0; s <= 90; s += 10 {
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(5 * s), Observed: at(s), Values: power(at(s))})
+			}
+		}, nil, 91, false, false, messages.WrongPace},
+		"a clock that was set once": {gpu(), func(w ward) {
+			for s := 5.0; s <= 90; s += 10 {
+				set := 0.0
+				if s > 30 {
+					set = 3e8
+				}
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s + set), Observed: at(s), Values: power(at(s))})
+			}
+		}, nil, 91, true, true, messages.Lives},
+		"stamps that hardly get on": {gpu(), func(w ward) {
+			for s := 5.0; s <= 90; s += 10 {
+				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s / 10), Observed: at(s), Values: power(at(s))})
+			}
+		}, nil, 91, false, true, messages.NotLong},
+		"a fan that turns evenly, of a controller whose others change": {
+			newWard(server+"/fan1", schemas.KindFan, schemas.ViewBoard), func(w ward) {
+				w.steady("ipmi", server+"/fan1", schemas.KindFan)
+				w.reads("ipmi", server+"/psu0", schemas.KindPSU, 5, 85)
+			}, nil, 86, true, true, messages.Lives,
+		},
+		"a fan of a controller that repeats all it says": {
+			newWard(server+"/fan1", schemas.KindFan, schemas.ViewBoard), func(w ward) {
+				w.steady("ipmi", server+"/fan1", schemas.KindFan)
+				w.steady("ipmi", server+"/psu0", schemas.KindPSU)
+				w.reads("redfish", server+"/psu0", schemas.KindPSU, 5, 85)
+			}, nil, 86, false, false, messages.StandsStill,
+		},
+		"a port without traffic, of a switch that works": {
+			newWard("leaf1/eth3", schemas.KindPort, schemas.ViewNetwork), func(w ward) {
+				w.steady("gnmi", "leaf1/eth3", schemas.KindPort)
+				w.reads("gnmi", "leaf1/eth4", schemas.KindPort, 5, 85)
+			}, nil, 86, true, true, messages.Lives,
+		},
 		"a source that reads more rarely than the quiet time": {gpu(), func(w ward) {
 			for _, s := range []float64{10, 60} {
 				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: power(at(s))})
@@ -262,7 +358,7 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 		for s := -30.0; s < 0; s += 10 {
 			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
-		v.repaired(effect, quiet)
+		v.repaired(effect, quiet, at(-20))
 		for s := 5.0; s <= 45; s += 10 { // what was measured before comes late
 			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
 		}

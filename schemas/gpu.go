@@ -12,6 +12,13 @@ type GPUMetric struct {
 	Get func(*auspexv1.GpuColumns) *[]float64
 }
 
+// Metrics of a GPU that tell how fast its own time passes: the energy is the power
+// summed up since the driver was loaded.
+const (
+	GPUPower  = "DCGM_FI_DEV_POWER_USAGE"              // watts
+	GPUEnergy = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION" // millijoules
+)
+
 // GPUMetrics lists the metrics of a GPU scrape in the order of the wire format.
 // Names follow dcgm-exporter and the field identifiers of DCGM (dcgm_fields.h).
 var GPUMetrics = []GPUMetric{
@@ -19,9 +26,9 @@ var GPUMetrics = []GPUMetric{
 	{"DCGM_FI_DEV_MEM_CLOCK", "mem_clock_mhz", false, func(g *auspexv1.GpuColumns) *[]float64 { return &g.MemClockMhz }},
 	{"DCGM_FI_DEV_MEMORY_TEMP", "memory_temp_celsius", false, func(g *auspexv1.GpuColumns) *[]float64 { return &g.MemoryTempCelsius }},
 	{"DCGM_FI_DEV_GPU_TEMP", "gpu_temp_celsius", false, func(g *auspexv1.GpuColumns) *[]float64 { return &g.GpuTempCelsius }},
-	{"DCGM_FI_DEV_POWER_USAGE", "power_usage_watts", false, func(g *auspexv1.GpuColumns) *[]float64 { return &g.PowerUsageWatts }},
+	{GPUPower, "power_usage_watts", false, func(g *auspexv1.GpuColumns) *[]float64 { return &g.PowerUsageWatts }},
 	{
-		"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "total_energy_millijoules", true,
+		GPUEnergy, "total_energy_millijoules", true,
 		func(g *auspexv1.GpuColumns) *[]float64 { return &g.TotalEnergyMillijoules },
 	},
 	{"DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "pcie_replay_total", true, func(g *auspexv1.GpuColumns) *[]float64 { return &g.PcieReplayTotal }},

@@ -61,6 +61,9 @@ const (
 	StillRaised   = "step.still_raised"
 	SignSince     = "step.sign_since"
 	StandsStill   = "step.stands_still"
+	ReadDark      = "step.read_dark"
+	NotRestarted  = "step.not_restarted"
+	WrongPace     = "step.wrong_pace"
 	NotLong       = "step.not_long"
 	Lives         = "step.lives"
 )
@@ -133,6 +136,9 @@ var templates = map[string]string{
 	SignSince:     "{part} reported {type} {code} at {time}, after the repair",
 	NotLong:       "{collector} has read {part} for only {age} without a sign of the fault",
 	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
+	ReadDark:      "{collector} went on reading {part} while {server} was without power: it repeats what was recorded",
+	NotRestarted:  "{collector} reads of {part} an energy counter that did not restart with {server}: it repeats what was recorded",
+	WrongPace:     "{collector} reads {part}, whose time does not pass as ours does: it repeats what was recorded",
 	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
 
 	Confidence:   "the confidence is {value} %; the policy requires {limit} %",

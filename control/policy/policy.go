@@ -87,6 +87,12 @@ func (r *Rung) EndsWhatRuns() bool {
 	return !r.Person && (r.Destructive || slices.Contains(ends, r.Kind))
 }
 
+// restarts are the kinds of rungs after which the drivers of a server are loaded anew.
+var restarts = []string{"reload_driver", "reboot", "power_cycle", "ac_cycle"}
+
+// Restarts reports whether what a server's drivers count begins anew with the rung.
+func (r *Rung) Restarts() bool { return slices.Contains(restarts, r.Kind) }
+
 // KindUncordon is the rung that gives a server back to its scheduler.
 const KindUncordon = "uncordon"
 

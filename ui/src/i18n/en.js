@@ -104,6 +104,9 @@ export const en = {
   'step.sign_since': '{part} reported “{type}” {code} at {time}, after the repair.',
   'step.not_long': ({ part, collector, seconds }, f) => `${collector} has read ${part} for only ${f.dur(seconds)} without a sign of the fault.`,
   'step.stands_still': '{collector} repeats the same values of {part}, which does not show that it works.',
+  'step.read_dark': '{collector} went on reading {part} while {server} was without power: it repeats what was recorded.',
+  'step.not_restarted': '{collector} reads of {part} an energy counter that did not restart with {server}: it repeats what was recorded.',
+  'step.wrong_pace': '{collector} reads {part}, whose time does not pass as ours does: it repeats what was recorded.',
   'step.lives': ({ part, collector, seconds }, f) => `${collector} has read ${part} for ${f.dur(seconds)} without a sign of the fault.`,
 
   // what was checked before it

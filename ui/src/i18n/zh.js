@@ -102,6 +102,9 @@ export const zh = {
   'step.sign_since': '修复之后，{part} 于 {time} 又报告“{type}” {code}。',
   'step.not_long': ({ part, collector, seconds }, f) => `${collector} 读到 ${part} 且没有故障迹象，但只有 ${f.dur(seconds)}。`,
   'step.stands_still': '{collector} 反复给出 {part} 的相同数值，不能说明它在工作。',
+  'step.read_dark': '{server} 断电期间，{collector} 仍在读出 {part}：它在重放录下的数据。',
+  'step.not_restarted': '{collector} 读到的 {part} 能耗计数没有随 {server} 重启而归零：它在重放录下的数据。',
+  'step.wrong_pace': '{collector} 读到的 {part} 的时间与我们的时间不同步：它在重放录下的数据。',
   'step.lives': ({ part, collector, seconds }, f) => `${collector} 持续读到 ${part}，${f.dur(seconds)}内没有故障迹象。`,
 
   // what was checked before it
