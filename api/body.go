@@ -44,6 +44,10 @@ func tooLarge(limit int) problem {
 // not known only as much as a login needs.
 func (s *Server) admit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	c := fasthttp.RequestConfig{MaxRequestBodySize: maxUnknown}
+	if !framed(h.RawHeaders()) {
+		unframed(h)
+		return c
+	}
 	if h.ContentLength() == 0 || bytes.HasSuffix(h.RequestURI(), []byte("/api/v1/login")) {
 		return c
 	}

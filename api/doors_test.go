@@ -213,6 +213,57 @@ func TestPipelinedRequestsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
+// A header that says two things of where its request ends is refused at once, and what
+// follows is no request.
+func TestRequestsThatAreFramedInTwoWaysAreRefusedAtOnce(t *testing.T) {
+	w := start(t, true)
+	const smuggled = "GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
+	for name, c := range map[string]struct {
+		request string
+		status  string
+	}{
+		"two lengths, the second longer":  {"Content-Length: 5\r\nContent-Length: 600\r\n\r\nhello", "400"},
+		"two lengths, the second shorter": {"Content-Length: 600\r\nContent-Length: 0\r\n\r\n", "400"},
+		"two lengths in two cases":        {"content-length: 5\r\nCONTENT-LENGTH: 6\r\n\r\nhello", "400"},
+		"two lengths in one":              {"Content-Length: 5, 6\r\n\r\nhello", "400"},
+		"an empty length and one":         {"Content-Length:\r\nContent-Length: 600\r\n\r\n", "400"},
+		"a length and chunks":             {"Content-Length: 600\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		"two codings":                     {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		"an unknown coding":               {"Transfer-Encoding: xchunked\r\n\r\n", "400"},
+		"a blank after the name":          {"Content-Length : 600\r\n\r\n", "400"},
+		"a folded line":                   {"X-A: b\r\n Content-Length: 600\r\n\r\n", "400"},
+		"two hosts":                       {"Host: elsewhere\r\nContent-Length: 0\r\n\r\n", "400"},
+		"two lengths and an expectation":  {"Expect: 100-continue\r\nContent-Length: 5\r\nContent-Length: 600\r\n\r\n", "400"},
+		"the same length twice":           {"Connection: close\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n{}", "401"},
+		"chunks":                          {"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "401"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", w.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close() }()
+			began := time.Now()
+			if _, err := io.WriteString(conn, "POST /api/v1/tokens HTTP/1.1\r\nHost: localhost\r\n"+c.request+smuggled); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+			line := make([]byte, len("HTTP/1.1 400"))
+			if _, err := io.ReadFull(conn, line); err != nil || string(line) != "HTTP/1.1 "+c.status {
+				t.Fatalf("%q %v", line, err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("the answer took %s", took)
+			}
+			_ = conn.(*net.TCPConn).CloseWrite()
+			rest, err := io.ReadAll(conn)
+			if err != nil || bytes.Contains(rest, []byte("HTTP/1.1 ")) {
+				t.Errorf("%v, and then %q", err, rest)
+			}
+		})
+	}
+}
+
 func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 	w := start(t, true)
 	for _, role := range []string{access.RoleViewer, access.RoleOperator} {

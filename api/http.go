@@ -79,7 +79,7 @@ func (s *Server) build() (*fiber.App, error) {
 		Concurrency: maxConnections, DisablePreParseMultipartForm: true, // which would unpack before anybody is known
 	})
 	app.Server().HeaderReceived = s.admit
-	app.Use(s.measure, recover.New(), s.headers, s.host, s.coded, s.attend)
+	app.Use(s.measure, recover.New(), s.headers, s.frame, s.host, s.coded, s.attend)
 	root := app.Group(s.cfg.BasePath)
 	for _, prefix := range longestFirst(s.deps.Open) {
 		h := s.deps.Open[prefix]

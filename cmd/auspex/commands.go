@@ -341,15 +341,15 @@ func cmdbCommand(std IO) *cobra.Command {
 				return usageError{err}
 			}
 			o.Source = cmp.Or(o.Source, cfg.Inventory.Source)
-			o.Bounds = cfg.Inventory.Bounds
+			o.Bounds, o.Actor = cfg.Inventory.Bounds, shellUser()
 			if cmd.Flags().Changed("max-removed") {
-				o.Bounds.MaxRemoved = float64(removed)
+				o.Bounds.MaxRemoved, o.Bounds.RemovedWithin, o.Told = float64(removed), 0, true
 			}
 			if cmd.Flags().Changed("max-skipped") {
 				o.Bounds.MaxSkipped = float64(skipped)
 			}
 			if force {
-				o.Bounds = cmdb.NoBounds()
+				o.Bounds, o.Told = cmdb.NoBounds(), true
 			}
 			return do(cmd, cfg, args)
 		}
@@ -366,7 +366,8 @@ func cmdbCommand(std IO) *cobra.Command {
 		Use: "import FILE", Short: "Import a topology.json as the records of its source", Args: exactArgs(1, "a file"),
 		Long: `Import a topology.json as the records of its source. Earlier records of the source that the file lacks are removed, unless
 another source has them too or a record of another source depends on them. An import is refused if it would remove more than a share of
-the records of its source, or if it must skip more than a share of its own.`,
+the records of its source, together with what the imports of the last days removed (inventory.removed_within), or if it must skip more
+than a share of its own. --force and --max-removed are a person's word: what goes then does not count against the next imports.`,
 		Example: "  auspex cmdb import --dry-run topology.json\n  auspex cmdb import --source netbox --max-removed 25% netbox.json.gz",
 	}, func(cmd *cobra.Command, cfg Config, args []string) error {
 		return ImportInventory(cmd.Context(), cfg, args[0], o, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -389,7 +390,7 @@ A process whose configuration names an inventory file imports that file when it 
 				return usagef("version %q: want a number from `auspex cmdb versions`", args[0])
 			}
 		}
-		o.Bounds = cmdb.NoBounds() // a person has named it
+		o.Bounds, o.Told = cmdb.NoBounds(), true // a person has named it
 		return RestoreInventory(cmd.Context(), cfg, version, o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	})
 	reading := func(use, short string, do func(context.Context, Config, io.Writer) error) *cobra.Command {

@@ -42,7 +42,8 @@ func (s *stack) reloadsState() {
 		}
 		return func(context.Context) error { s.secrets.Set(f); return nil }, nil
 	}, "secrets")
-	s.reloads("inventory", s.prepareInventory, "inventory.file", "inventory.source", "inventory.max_removed", "inventory.max_skipped")
+	s.reloads("inventory", s.prepareInventory, "inventory.file", "inventory.source", "inventory.max_removed", "inventory.removed_within",
+		"inventory.max_skipped")
 }
 
 // reloadsCollectors lets collectors come, go and change; those that stay the same

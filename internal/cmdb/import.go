@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"auspex/internal/store/audit"
 	"auspex/schemas"
 )
 
@@ -22,15 +23,22 @@ const DefaultSource = "file"
 type Bounds struct {
 	// MaxRemoved is the share, from 0 to 1, of the resources, of the links or of the
 	// kinds and attributes of resources that a source brought that an import may take
-	// away.
+	// away, together with what its imports of RemovedWithin have taken.
 	MaxRemoved float64 `yaml:"max_removed"`
+	// RemovedWithin is for how long the losses of a source add up, so that many small
+	// ones do not empty the inventory. What comes back is no loss, and what a person
+	// has told to import begins the count anew. 0 holds each import against the one
+	// before it alone.
+	RemovedWithin time.Duration `yaml:"removed_within"`
 	// MaxSkipped is the share of an import's resources, links or workloads that may be
 	// unusable.
 	MaxSkipped float64 `yaml:"max_skipped"`
 }
 
-// DefaultBounds allow a tenth.
-func DefaultBounds() Bounds { return Bounds{MaxRemoved: .1, MaxSkipped: .1} }
+// DefaultBounds allow a tenth, and a tenth in a week.
+func DefaultBounds() Bounds {
+	return Bounds{MaxRemoved: .1, RemovedWithin: 7 * 24 * time.Hour, MaxSkipped: .1}
+}
 
 // NoBounds let everything pass.
 func NoBounds() Bounds { return Bounds{MaxRemoved: 1, MaxSkipped: 1} }
@@ -45,6 +53,9 @@ func (b Bounds) Validate() error {
 			return fmt.Errorf("%s is %g; it must be a share from 0 to 1", s.key, s.share)
 		}
 	}
+	if b.RemovedWithin < 0 {
+		return fmt.Errorf("removed_within is %s; it must not be negative", b.RemovedWithin)
+	}
 	return nil
 }
 
@@ -56,6 +67,11 @@ type ImportOptions struct {
 	// Origin is the file, for a person who reads the list of versions.
 	Origin string
 	Bounds Bounds
+	// Told marks an import whose losses a person has agreed to: they do not count
+	// against the next ones.
+	Told bool
+	// Actor is who asks for it, for the audit; empty is this process.
+	Actor string
 	// DryRun changes nothing; the report says what would change.
 	DryRun bool
 }
@@ -106,10 +122,12 @@ func (e *RefusedError) Error() string {
 // errStale says that another process has changed the inventory meanwhile.
 var errStale = errors.New("another process is changing the inventory")
 
-// brought is what a source brings: resources and links.
+// brought is what a source brings: resources and links, and what it has lost of
+// late.
 type brought struct {
 	source string
 	t      schemas.Topology
+	lost   map[loss]int64 // when, in Unix nanoseconds
 }
 
 // Import makes the records of a draft what its source brings, and adds its
@@ -174,8 +192,16 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if err := writeLinks(ctx, tx, diff.addLinks, diff.dropLinks); err != nil {
 				return err
 			}
-			report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions)
-			return err
+			if report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions); err != nil {
+				return err
+			}
+			return audit.Append(ctx, tx, audit.Row{
+				Time: time.Now().UTC(), Actor: cmp.Or(o.Actor, "auspex"), Verb: "import", Subject: o.Source, Kind: "inventory", State: "done",
+				Detail: fmt.Sprintf(
+					"version %d from %s: %d added, %d changed, %d removed", report.Version, cmp.Or(o.Origin, "memory"), report.Added, report.Changed,
+					report.Removed,
+				),
+			})
 		})
 		if err != nil {
 			return report, err
@@ -199,7 +225,7 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 		}
 	}
 	if len(sources) == 0 && len(old.resources) > 0 {
-		diff.before, diff.adopted = brought{DefaultSource, schemas.Topology{Resources: old.resources, Links: old.links}}, true
+		diff.before, diff.adopted = brought{source: DefaultSource, t: schemas.Topology{Resources: old.resources, Links: old.links}}, true
 		sources = []brought{diff.before}
 	}
 	var before brought
@@ -224,7 +250,8 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	}
 	t, problems := validate(d.Topology, d.at, foreign)
 	report.Problems = append(slices.Clip(d.Problems), problems...)
-	diff.sources = append(diff.sources, brought{o.Source, schemas.Topology{Resources: t.Resources, Links: t.Links}})
+	own := brought{source: o.Source, t: schemas.Topology{Resources: t.Resources, Links: t.Links}}
+	diff.sources = append(diff.sources, own)
 	diff.same = before.source != "" && !diff.adopted && sameRecords(before.t, t)
 	if diff.same {
 		diff.sources = sources // and their order, which decides where they differ
@@ -242,8 +269,12 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	diff.workloads(old, t.Workloads)
 	report.Workloads = len(diff.jobs)
 	if !diff.same {
-		if reasons := beyond(o, before.t, &diff, d, t); len(reasons) > 0 {
+		l := newLosses(before, diff.t, o.Bounds.RemovedWithin, time.Now())
+		if reasons := beyond(o, l, d, t); len(reasons) > 0 {
 			return diff, report, &RefusedError{o.Source, reasons}
+		}
+		if !o.Told {
+			diff.sources[len(diff.sources)-1].lost = l.all
 		}
 	}
 	return diff, report, nil
@@ -397,63 +428,23 @@ func sameRecords(a, b schemas.Topology) bool {
 }
 
 // beyond says why an import may not pass.
-func beyond(o ImportOptions, before schemas.Topology, diff *difference, d Draft, t schemas.Topology) (reasons []string) {
-	check := func(n, of int, bound float64, format, things string) {
+func beyond(o ImportOptions, l losses, d Draft, t schemas.Topology) (reasons []string) {
+	check := func(n, of int, bound float64, format, things string) bool {
 		if n == 0 || float64(n) <= bound*float64(of) {
-			return
+			return false
 		}
 		reasons = append(reasons, fmt.Sprintf(format, n, of, things, share(n, of), 100*bound))
+		return true
 	}
-	had := make(map[string]bool, len(before.Resources))
-	for _, r := range before.Resources {
-		had[r.ID] = true
-	}
-	gone := 0
-	for _, id := range diff.remove {
-		if had[id] {
-			gone++
+	for _, what := range lossKinds {
+		format := "%d of its %d %s would be removed (%s; at most %.4g %% may be)"
+		if what == lostKind || what == lostAttr {
+			format = "%d of %d %s of what it brought would be lost (%s; at most %.4g %% may be)"
+		}
+		if check(l.count[what], l.of[what], o.Bounds.MaxRemoved, format, string(what)) && l.earlier[what] > 0 {
+			reasons[len(reasons)-1] += fmt.Sprintf(", %d of them by imports of the last %s", l.earlier[what], o.Bounds.RemovedWithin)
 		}
 	}
-	const removed = "%d of its %d %s would be removed (%s; at most %.4g %% may be)"
-	check(gone, len(before.Resources), o.Bounds.MaxRemoved, removed, "resources")
-	hadLinks := make(map[schemas.Link]bool, len(before.Links))
-	for _, l := range before.Links {
-		hadLinks[l] = true
-	}
-	gone = 0
-	for _, l := range diff.dropLinks {
-		if hadLinks[l] {
-			gone++
-		}
-	}
-	check(gone, len(before.Links), o.Bounds.MaxRemoved, removed, "links")
-	// What stays may be emptied: without its kind nobody knows a server, and without
-	// its addresses no collector reads it.
-	is := make(map[string]schemas.Resource, len(diff.t.Resources))
-	for _, r := range diff.t.Resources {
-		is[r.ID] = r
-	}
-	kinds, kept, lost, attrs := 0, 0, 0, 0
-	for _, was := range before.Resources {
-		now, there := is[was.ID]
-		if !there {
-			continue
-		}
-		if kept++; now.Kind != was.Kind {
-			kinds++
-		}
-		for k, v := range was.Attrs {
-			if v == "" {
-				continue
-			}
-			if attrs++; now.Attrs[k] == "" {
-				lost++
-			}
-		}
-	}
-	const emptied = "%d of %d %s of what it brought would be lost (%s; at most %.4g %% may be)"
-	check(kinds, kept, o.Bounds.MaxRemoved, emptied, "kinds")
-	check(lost, attrs, o.Bounds.MaxRemoved, emptied, "attributes")
 	const skipped = "%d of %d %s cannot be used (%s; at most %.4g %% may be)"
 	all := d.counts()
 	check(all[0]-len(t.Resources), all[0], o.Bounds.MaxSkipped, skipped, "resources")

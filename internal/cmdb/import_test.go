@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"auspex/internal/cmdb"
+	"auspex/internal/store/audit"
 	"auspex/internal/store/sqldb/sqltest"
 	"auspex/schemas"
 )
@@ -123,6 +125,141 @@ func TestAnImportThatTakesTooMuchIsRefused(t *testing.T) {
 		refused(t, err).Error(), "cannot be used",
 	) {
 		t.Error("the first import is refused for its bad records too:", err)
+	}
+}
+
+// Losses that are small each add up: they empty the inventory as surely as a great one.
+func TestSmallLossesAddUp(t *testing.T) {
+	bring9 := func(i *cmdb.Inventory, o cmdb.ImportOptions, spoil func(n int, t *schemas.Topology)) (imports int, err error) {
+		for n := range 40 {
+			top := racks(50)
+			for k := range top.Resources {
+				top.Resources[k].Attrs = map[string]string{"redfish_url": "https://" + top.Resources[k].ID}
+			}
+			spoil(n, &top)
+			if _, err = i.Import(t.Context(), cmdb.Draft{Topology: top}, o); err != nil {
+				return n, err
+			}
+		}
+		return 40, nil
+	}
+	server := func(id string) int {
+		n, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSuffix(id, "/gpu0"), "s"))
+		if err != nil {
+			return 1000
+		}
+		return n
+	}
+	everyTime := map[string]func(n int, t *schemas.Topology){
+		"resources": func(n int, t *schemas.Topology) {
+			t.Resources = slices.DeleteFunc(t.Resources, func(r schemas.Resource) bool { return server(r.ID) < 4*n })
+			t.Links = slices.DeleteFunc(t.Links, func(l schemas.Link) bool { return server(l.To) < 4*n })
+		},
+		"resources, while new ones come": func(n int, t *schemas.Topology) {
+			t.Resources = slices.DeleteFunc(t.Resources, func(r schemas.Resource) bool { return server(r.ID) < 4*n })
+			t.Links = slices.DeleteFunc(t.Links, func(l schemas.Link) bool { return server(l.To) < 4*n })
+			t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprint("new", n), Kind: "server", Parent: "dc1"})
+		},
+		"links": func(n int, t *schemas.Topology) {
+			t.Links = slices.DeleteFunc(t.Links, func(l schemas.Link) bool { return server(l.To) < 4*n })
+		},
+		"kinds": func(n int, t *schemas.Topology) {
+			for k := range t.Resources {
+				if server(t.Resources[k].ID) < 4*n {
+					t.Resources[k].Kind = "machine"
+				}
+			}
+		},
+		"attributes": func(n int, t *schemas.Topology) {
+			for k := range t.Resources {
+				if server(t.Resources[k].ID) < 4*n {
+					t.Resources[k].Attrs["redfish_url"] = ""
+				}
+			}
+		},
+	}
+	for what, spoil := range everyTime {
+		t.Run(what, func(t *testing.T) {
+			i := opened(t)
+			n, err := bring9(i, bounded(""), spoil)
+			if r := refused(t, err); n != 2 || !strings.Contains(r.Error(), "by imports of the last 168h") {
+				t.Errorf("refused after %d: %v", n, err)
+			}
+			told := bounded("")
+			told.Bounds.MaxRemoved, told.Told = .2, true
+			top := racks(50)
+			for k := range top.Resources {
+				top.Resources[k].Attrs = map[string]string{"redfish_url": "https://" + top.Resources[k].ID}
+			}
+			spoil(2, &top)
+			bring(t, i, told, top)
+			spoil(3, &top) // what a person has agreed to does not count
+			bring(t, i, bounded(""), top)
+			alone := bounded("")
+			alone.Bounds.RemovedWithin = 0
+			if n, _ := bring9(opened(t), alone, spoil); n < 3 {
+				t.Errorf("each by itself is refused after %d", n)
+			}
+		})
+	}
+	t.Run("what comes back is no loss", func(t *testing.T) {
+		i := opened(t)
+		if n, err := bring9(i, bounded(""), func(n int, t *schemas.Topology) {
+			if n%2 == 1 {
+				everyTime["resources"](1, t)
+			} else {
+				everyTime["attributes"](1, t)
+			}
+		}); err != nil {
+			t.Errorf("import %d: %v", n, err)
+		}
+	})
+	t.Run("in memory", func(t *testing.T) {
+		if n, err := bring9(cmdb.New(cmdb.DefaultConfig(), nil, nil, nil), bounded(""), everyTime["resources"]); n != 2 || err == nil {
+			t.Errorf("refused after %d: %v", n, err)
+		}
+	})
+}
+
+func TestWhoChangesTheInventoryIsAudited(t *testing.T) {
+	db := sqltest.Open(t)
+	i := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	o := bounded("netbox")
+	o.Actor, o.Origin = "shell:ops", "netbox.json"
+	bring(t, i, o, racks(20))
+	bring(t, i, o, racks(20)) // the same again changes nothing
+	dry := o
+	dry.DryRun = true
+	bring(t, i, dry, racks(19))
+	if _, err := i.Import(t.Context(), cmdb.Draft{Topology: racks(1)}, o); err == nil {
+		t.Fatal("not refused")
+	}
+	bring(t, i, o, racks(19))
+	if _, err := i.Restore(t.Context(), 1, cmdb.ImportOptions{Bounds: cmdb.NoBounds(), Told: true, Actor: "shell:ops"}); err != nil {
+		t.Fatal(err)
+	}
+	bring(t, i, bounded(""), schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc2", Kind: "site"}}})
+	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range rows {
+		got = append(got, strings.Join([]string{r.Actor, r.Verb, r.Subject, r.Kind, r.Detail}, " | "))
+	}
+	if d := cmp.Diff([]string{
+		"auspex | import | file | inventory | version 4 from memory: 1 added, 0 changed, 0 removed",
+		"shell:ops | import | netbox | inventory | version 3 from version 1: 2 added, 0 changed, 0 removed",
+		"shell:ops | import | netbox | inventory | version 2 from netbox.json: 0 added, 0 changed, 2 removed",
+		"shell:ops | import | netbox | inventory | version 1 from netbox.json: 42 added, 0 changed, 0 removed",
+	}, got); d != "" {
+		t.Error(d)
+	}
+	if _, err := audit.Verify(t.Context(), db); err != nil {
+		t.Error(err)
 	}
 }
 

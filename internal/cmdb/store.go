@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,10 @@ func pack(t schemas.Topology) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return compress(text)
+}
+
+func compress(text []byte) ([]byte, error) {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, err
@@ -28,30 +33,36 @@ func pack(t schemas.Topology) ([]byte, error) {
 }
 
 func unpack(packed []byte) (t schemas.Topology, err error) {
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxVersion))
-	if err != nil {
-		return t, err
-	}
-	defer r.Close()
-	text, err := r.DecodeAll(packed, nil)
+	text, err := decompress(packed)
 	if err != nil {
 		return t, err
 	}
 	return t, json.Unmarshal(text, &t)
 }
 
+func decompress(packed []byte) ([]byte, error) {
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxVersion))
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.DecodeAll(packed, nil)
+}
+
 // readSources returns what each source brings, in the order of their imports.
 func readSources(ctx context.Context, q querier) ([]brought, error) {
 	var out []brought
-	err := scan(ctx, q, `SELECT source, topology FROM inventory_imports
+	err := scan(ctx, q, `SELECT source, topology, lost FROM inventory_imports
 WHERE version IN (SELECT MAX(version) FROM inventory_imports GROUP BY source) ORDER BY version`, func(rows *sql.Rows) error {
 		var b brought
-		var packed []byte
-		if err := rows.Scan(&b.source, &packed); err != nil {
+		var packed, lost []byte
+		if err := rows.Scan(&b.source, &packed, &lost); err != nil {
 			return err
 		}
-		var err error
+		var err, err2 error
 		b.t, err = unpack(packed)
+		b.lost, err2 = unpackLosses(lost)
+		err = errors.Join(err, err2)
 		out = append(out, b)
 		return err
 	})
@@ -73,9 +84,13 @@ func writeVersions(ctx context.Context, tx *sql.Tx, diff difference, r Report, o
 		if err != nil {
 			return err
 		}
+		lost, err := packLosses(b.lost)
+		if err != nil {
+			return err
+		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO inventory_imports
-(version, source, time_ns, origin, resources, links, added, changed, removed, topology) VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
-			version, b.source, time.Now().UnixNano(), origin, len(b.t.Resources), len(b.t.Links), r.Added, r.Changed, r.Removed, packed)
+(version, source, time_ns, origin, resources, links, added, changed, removed, topology, lost) VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11)`,
+			version, b.source, time.Now().UnixNano(), origin, len(b.t.Resources), len(b.t.Links), r.Added, r.Changed, r.Removed, packed, lost)
 		return err
 	}
 	if diff.adopted {

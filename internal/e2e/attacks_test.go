@@ -71,6 +71,7 @@ func TestAttacks(t *testing.T) {
 		{"rights that a role does not have", roles},
 		{"paths out of the pages", paths},
 		{"bytes that are no request", garbage},
+		{"requests with two ends", twoEnds},
 		{"files that unpack without end", bombsForCommands},
 		{"inventories that take themselves away", emptyInventories},
 	} {
@@ -568,6 +569,35 @@ func garbage(t *testing.T, a *attacker) {
 		_ = c.Close()
 	}
 	a.want(a.send("GET", "-/healthy", "", nil), 200)
+}
+
+// twoEnds says in two ways where a request ends: what one reader takes for a body is a
+// request to another.
+func twoEnds(t *testing.T, a *attacker) {
+	u, err := url.Parse(a.p.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, header := range []string{
+		"Content-Length: 5\r\nContent-Length: 600\r\n", "Content-Length: 600\r\nContent-Length: 0\r\n",
+		"Content-Length: 600\r\nTransfer-Encoding: chunked\r\n", "Transfer-Encoding: xchunked\r\n", "Host: elsewhere\r\n",
+	} {
+		c, err := net.DialTimeout("tcp", u.Host, 5*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+		_, _ = io.WriteString(c, "POST /api/v1/login HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\nGET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		answer := make([]byte, 12)
+		if _, err := io.ReadFull(c, answer); err != nil || string(answer) != "HTTP/1.1 400" {
+			t.Errorf("%q: %q %v", header, answer, err)
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+		if rest, _ := io.ReadAll(c); bytes.Contains(rest, []byte("HTTP/1.1 ")) {
+			t.Errorf("%q: a body was answered as a request", header)
+		}
+		_ = c.Close()
+	}
 }
 
 func bombsForCommands(t *testing.T, a *attacker) {

@@ -154,5 +154,5 @@ export const en = {
 
   // declared work
   'mnt.title': 'Maintenance', 'mnt.declare': 'Declare maintenance', 'mnt.means': 'What such work does (lost contact, restarts, links down, power lost) is no incident meanwhile, and nothing is repaired there. Everything else is told as ever, and so is what does not come back.', 'mnt.resources': 'Servers, switches, racks or PDUs', 'mnt.from': 'From, UTC (empty: now)', 'mnt.lasts': 'Lasts', 'mnt.reason': 'What is done', 'mnt.none': 'No maintenance is declared.', 'mnt.until': 'until {until} UTC, another {age}', 'mnt.between': '{from} to {until} UTC', 'mnt.by': '{who}, {id}', 'mnt.end': 'End now', 'mnt.withdraw': 'Withdraw', 'mnt.is.open': 'Open', 'mnt.is.to_come': 'To come', 'mnt.is.over': 'Over',
-  'audit.declare_maintenance': 'declared', 'audit.end_maintenance': 'ended', 'do.maintenance': 'maintenance of {target}',
+  'audit.declare_maintenance': 'declared', 'audit.end_maintenance': 'ended', 'do.maintenance': 'maintenance of {target}', 'audit.import': 'imported', 'do.inventory': 'the inventory of the source {target}',
 };

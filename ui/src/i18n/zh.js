@@ -152,5 +152,5 @@ export const zh = {
 
   // 已申报的工作
   'mnt.title': '维护', 'mnt.declare': '申报维护', 'mnt.means': '其间，此类工作造成的现象（失联、重启、链路断开、断电）不算事件，也不在此处修复。其他情况照常报告，未恢复的设备也会报告。', 'mnt.resources': '服务器、交换机、机柜或 PDU', 'mnt.from': '开始时间，UTC（留空为现在）', 'mnt.lasts': '时长', 'mnt.reason': '工作内容', 'mnt.none': '没有申报维护。', 'mnt.until': '到 {until} UTC，还有 {age}', 'mnt.between': '{from} 至 {until} UTC', 'mnt.by': '{who}，{id}', 'mnt.end': '立即结束', 'mnt.withdraw': '撤回', 'mnt.is.open': '进行中', 'mnt.is.to_come': '即将开始', 'mnt.is.over': '已结束',
-  'audit.declare_maintenance': '申报', 'audit.end_maintenance': '结束', 'do.maintenance': '{target} 的维护',
+  'audit.declare_maintenance': '申报', 'audit.end_maintenance': '结束', 'do.maintenance': '{target} 的维护', 'audit.import': '导入', 'do.inventory': '来源 {target} 的资产清单',
 };
