@@ -76,7 +76,8 @@ policies:
 
 // TestNothingIsDestroyedOnTheWordOfStrangers posts what a forged or broken webhook
 // could about a whole fleet, among alerts of our own: the servers whose fault a
-// collector of ours saw are cycled, the others wait for a person, who reads why.
+// collector of ours saw are drained and cycled, the others stay in the pool and wait for
+// a person, who reads why.
 func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
 	for seed := range uint64(4) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -109,10 +110,10 @@ func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		cycled := func(as []schemas.Action) map[string]schemas.Action {
+		cycled := func(as []schemas.Action) map[string]schemas.Action { // or what is held before it
 			out := map[string]schemas.Action{}
 			for _, a := range as {
-				if a.Kind == "power_cycle" {
+				if a.Kind == "power_cycle" || a.Kind == "drain" && out[a.Server].ID == "" {
 					out[a.Server] = a
 				}
 			}
@@ -122,7 +123,7 @@ func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
 		as := b.until(c, func(as []schemas.Action) bool {
 			n := 0
 			for server, a := range cycled(as) {
-				if a.State == schemas.ActionDone || a.State == schemas.ActionWaiting && !witnessed[server] {
+				if a.Kind == "power_cycle" && a.State == schemas.ActionDone || a.State == schemas.ActionWaiting && !witnessed[server] {
 					n++
 				}
 			}
@@ -135,7 +136,7 @@ func TestNothingIsDestroyedOnTheWordOfStrangers(t *testing.T) {
 					said = rail.Detail
 				}
 			}
-			if witnessed[server] != (a.State == schemas.ActionDone) || !witnessed[server] && !strings.Contains(a.Detail, "a person must approve") {
+			if witnessed[server] != (a.Kind == "power_cycle" && a.State == schemas.ActionDone) || !witnessed[server] && a.Kind != "drain" || !witnessed[server] && !strings.Contains(a.Detail, "a person must approve") {
 				t.Errorf("seed %d: %s, witnessed %v: %s, %q (%q)", seed, server, witnessed[server], a.State, a.Detail, said)
 			}
 		}
@@ -165,10 +166,10 @@ func TestAPersonMayVouchForWhatNoCollectorSaw(t *testing.T) {
 			c := b.controller()
 			as := b.until(c, func(as []schemas.Action) bool {
 				for _, a := range as {
-					if a.State != schemas.ActionWaiting || a.Kind == "drain" && mode == schemas.ModeEnforce {
+					if a.State != schemas.ActionWaiting {
 						continue
 					}
-					if a.Kind == "power_cycle" {
+					if a.Kind == "power_cycle" || a.Kind == "drain" && !strings.Contains(held, "a person must approve") {
 						held = a.Detail
 					}
 					b.intend(c, verbApprove, a)
@@ -193,7 +194,7 @@ func TestAPersonMayVouchForWhatNoCollectorSaw(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, r := range rows {
-				if r.Verb == "intend" && r.Kind == "power_cycle" && r.Actor != "ada" {
+				if r.Verb == "intend" && (r.Kind == "power_cycle" || r.Kind == "drain") && r.Actor != "ada" {
 					t.Errorf("%s decided", r.Actor)
 				}
 			}
@@ -223,14 +224,15 @@ func TestRefusedCredentialsAreNoSignOfThePart(t *testing.T) {
 	}
 }
 
-// A policy that forgets to say that a step destroys is no way around.
-func TestEveryKindOfStepThatDestroysNeedsAWitness(t *testing.T) {
+// A policy that forgets to say that a step destroys is no way around, and what is posted
+// takes no server out of the pool either.
+func TestEveryKindOfStepThatDestroysOrTakesOutNeedsAWitness(t *testing.T) {
 	b := newBench(t, schemas.ModeEnforce)
 	c := b.controller()
 	k := &climb{Incident: "none", Subject: server, Target: part, Confidence: 1, Evidence: c.d.Now()}
 	for kind, want := range map[string]bool{
 		"reset_gpu": true, "reboot": true, "power_cycle": true, "ac_cycle": true, "reinstall": true, "wipe": true, "reset_bmc": true,
-		"drain": false, "cordon": false, "uncordon": false, "ticket": false,
+		"drain": true, "cordon": true, "uncordon": false, "ticket": false,
 	} {
 		rails, err := c.check(context.Background(), k, policy.Policy{Ladder: []policy.Rung{{Kind: kind}}}, 0, false)
 		if err != nil {

@@ -120,7 +120,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	if err := needs(); err != nil {
 		return nil, err
 	}
-	if r.EndsWhatRuns() {
+	if r.EndsWhatRuns() || takesOut(r.Kind) {
 		source, err := c.witness(ctx, k)
 		if err != nil {
 			return nil, fmt.Errorf("read the evidence against %s: %w", k.Target, err)

@@ -325,6 +325,14 @@ func TestAHostWithThousandsOfGPUsIsNotBelieved(t *testing.T) {
 	}
 }
 
+func TestNumbersWithADecimalCommaAreNamedAndNotRead(t *testing.T) {
+	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
+	samples, bad, err := tab.parse([]byte("DCGM_FI_DEV_GPU_TEMP{gpu=\"0\"} 40\nDCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} 71,5\n"), collectortest.Now)
+	if samples != 1 || bad != 1 || err == nil || !strings.Contains(err.Error(), "decimal comma") {
+		t.Errorf("%d samples, %d malformed lines: %v", samples, bad, err)
+	}
+}
+
 func TestTheXIDGaugeMakesEventsWhereNobodyReadsTheKernelLog(t *testing.T) {
 	kernelLog := []collectors.Sign{collectors.SignXID}
 	for _, tc := range []struct {

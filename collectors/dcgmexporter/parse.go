@@ -131,6 +131,9 @@ func (t *table) line(line []byte, now time.Time) error {
 	num, stamp, _ := bytes.Cut(rest, []byte{' '})
 	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(num), len(num)), 64) // not kept
 	if err != nil || len(num) == 0 {
+		if bytes.IndexByte(num, ',') > 0 {
+			return fmt.Errorf("value %.40q of %.60q has a decimal comma", num, key)
+		}
 		return fmt.Errorf("value %.40q of %.60q is not a number", num, key)
 	}
 	at := now

@@ -135,6 +135,7 @@ type subscriber struct {
 	log        *slog.Logger
 	metrics    *metrics
 	optional   bool // ask for the paths that some targets do not know
+	garbled    bool // a value that is no number was told
 	runs       int
 	state      *state
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -355,6 +358,41 @@ func TestThresholdsOfAModuleBoundItsReadings(t *testing.T) {
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
+	}
+}
+
+// A target that writes numbers in its own language is named, once; what it writes is no
+// reading.
+func TestNumbersWithADecimalCommaAreNamedAndNotRead(t *testing.T) {
+	var log strings.Builder
+	st, err := newState(t.Context(), &subscriber{
+		cfg: *config(), device: "leaf-1", settings: collectors.Settings{Now: time.Now}, metrics: newMetrics(prometheus.NewRegistry()),
+		log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(1_700_000_000, 0)
+	before := testutil.ToFloat64(st.s.metrics.malformed)
+	for path, v := range map[string]*gpb.TypedValue{
+		"state/temperature/instant": {Value: &gpb.TypedValue_StringVal{StringVal: "40,5"}},
+		"transceiver/thresholds/threshold[severity=WARNING]/state/input-power-lower":      {Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(`"-10,5"`)}},
+		"transceiver/physical-channels/channel[index=0]/state/laser-bias-current/instant": {Value: &gpb.TypedValue_JsonVal{JsonVal: []byte(`"60,1"`)}},
+	} {
+		st.update(&elems{b: parsePath("components/component[name=O1]/" + path).Elem}, v, at)
+	}
+	if n := testutil.ToFloat64(st.s.metrics.malformed) - before; n != 3 {
+		t.Errorf("%v values counted, want 3", n)
+	}
+	if strings.Count(log.String(), "not a number") != 1 || !strings.Contains(log.String(), "path=/components/component/") {
+		t.Errorf("log: %s", log.String())
+	}
+	rec := collectortest.NewRecorder()
+	if err := st.batch.Emit(t.Context(), rec, at); err != nil {
+		t.Fatal(err)
+	}
+	if lines := rec.Lines(); len(lines) > 0 {
+		t.Errorf("read %s", lines)
 	}
 }
 

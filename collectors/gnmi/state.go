@@ -186,6 +186,20 @@ func (st *state) notification(n *gpb.Notification) {
 	}
 }
 
+// noNumber counts a value that is none, and names the first of a device.
+func (st *state) noNumber(e *elems, v *gpb.TypedValue) {
+	st.s.metrics.malformed.Inc()
+	if st.s.garbled {
+		return
+	}
+	st.s.garbled = true
+	var path strings.Builder
+	for i := range e.len() {
+		path.WriteString("/" + e.name(i))
+	}
+	st.s.log.Warn("value is not a number; it is not read", "path", path.String(), "value", fmt.Sprintf("%.80s", v.String()))
+}
+
 func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	p := locate(e)
 	if p.leaf == leafNone {
@@ -195,7 +209,7 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	if p.leaf < numbers {
 		x, ok := number(v)
 		if !ok {
-			st.s.metrics.malformed.Inc()
+			st.noNumber(e, v)
 			return
 		}
 		if t := st.thing(p); t != nil {
@@ -205,6 +219,9 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 	}
 	if p.leaf == leafThreshold {
 		x, ok := number(v)
+		if !ok {
+			st.noNumber(e, v)
+		}
 		pair, known := severities[p.lane[strings.LastIndexByte(p.lane, ':')+1:]]
 		if t := st.thing(p); t != nil && ok && known {
 			if t.bounds == nil {

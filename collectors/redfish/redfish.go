@@ -335,6 +335,7 @@ func (r *reader) get(ctx context.Context, path string) (redfish.Object, error) {
 	}
 	r.heal(path)
 	r.good++
+	r.commas(path, o)
 	return o, nil
 }
 
@@ -350,7 +351,58 @@ func (r *reader) list(ctx context.Context, path string) ([]redfish.Object, error
 	r.heal(path)
 	r.good++
 	slices.SortStableFunc(list, func(a, b redfish.Object) int { return natural(a.ID(), b.ID()) })
+	for _, o := range list {
+		r.commas(path, o)
+	}
 	return list, nil
+}
+
+// commas counts the numbers of a resource that are written with a decimal comma, as a
+// service does that formats them in its own language. JSON knows no such number
+// (RFC 8259, section 6), and whether 1,234 is one or a thousand nobody can say: none is read.
+func (r *reader) commas(path string, o redfish.Object) {
+	for key, v := range o {
+		switch v := v.(type) {
+		case string:
+			if comma(v) && measured(key) {
+				r.bad.Inc()
+				r.tellComma(path, key, v)
+			}
+		case map[string]any:
+			r.commas(path, v)
+		case []any:
+			for _, x := range v {
+				if o, ok := x.(map[string]any); ok {
+					r.commas(path, o)
+				}
+			}
+		}
+	}
+}
+
+func (r *reader) tellComma(path, property, value string) {
+	if !r.reported["comma"] { // the others are counted
+		r.reported["comma"] = true
+		r.s.Log.Warn("numbers with a decimal comma are not read", "resource", path, "property", property, "value", value)
+	}
+}
+
+// comma reports whether a text is digits with one comma in between.
+func comma(s string) bool {
+	whole, part, ok := strings.Cut(strings.TrimSpace(s), ",")
+	return ok && digits(strings.TrimLeft(whole, "+-")) && digits(part)
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// measured reports whether a property is a number of a sensor by its name; a part
+// number may have a comma.
+func measured(property string) bool {
+	return slices.ContainsFunc([]string{
+		"Reading", "Threshold", "Watts", "Volt", "Amps", "Celsius", "RPM", "Percent", "Joules", "kWh", "Hz", "Seconds",
+	}, func(unit string) bool { return strings.Contains(property, unit) })
 }
 
 // natural compares paths so that …/9 comes before …/10.

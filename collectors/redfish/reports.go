@@ -145,6 +145,9 @@ func (r *reader) report(src *source, o redfish.Object, given map[*series]bool, n
 		id, prop := v.String("MetricId"), r.c.Canonical(v.String("MetricProperty"))
 		number, text, ok := metricValue(v["MetricValue"])
 		if id == "" && prop == "" || !ok {
+			if s := v.String("MetricValue"); comma(s) {
+				r.tellComma(src.path, cmp.Or(id, prop), s)
+			}
 			r.bad.Inc()
 			continue
 		}
@@ -464,6 +467,9 @@ func metricValue(v any) (value float64, text string, ok bool) {
 		}
 		if d, ok := duration(v); ok {
 			return d, "", true
+		}
+		if comma(v) {
+			return 0, "", false
 		}
 		return 1, v, true
 	}
