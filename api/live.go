@@ -401,6 +401,9 @@ func (l *live) freshen(ctx context.Context) {
 	if !l.due(time.Now()) {
 		return
 	}
+	// It is read for everybody: that this caller leaves does not end it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+	defer cancel()
 	if err := l.read(ctx); err != nil {
 		l.meter.refresh.Inc()
 		l.deps.Log.Warn("cannot refresh readings", "error", err)

@@ -29,6 +29,9 @@ const (
 
 	margin = 0.01 // how far within the limit, as a share of it: the accuracy of good sensors
 
+	turned = 1.5  // times faster or slower than usual: more than the load does between most readings
+	level  = 0.1  // share by which readings of one pace differ
+	paced  = 5    // readings that make a pace the usual one
 	smooth = 0.3  // weight of the newest median of the peers: a few polls even out when each fan was read
 	whole  = 0.98 // share of the way to where the alarm began that counts as all of it
 	much   = 0.05 // share of that way that a series must have gone back, more than noise does
@@ -84,6 +87,8 @@ type Follower struct {
 	long        Forecast // the newest of the slow summary
 	standing
 	computed int
+	pace     float64 // of the peers, since it left Unit; 0 is not
+	paced    uint8   // readings in a row at that pace
 }
 
 // standing is what a state holds beside the summaries.
@@ -185,6 +190,9 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 	}
 	f.standing.Last = t
 	x := r.V
+	if r.Peers > 0 && f.turns(r.Peers) {
+		return Forecast{}, Same
+	}
 	if r.Peers > 0 {
 		if f.Unit == 0 {
 			f.Unit = r.Peers
@@ -225,6 +233,26 @@ func (f *Follower) Add(r Reading) (Forecast, Change) {
 		return f.forecast(slow, quick)
 	}
 	return Forecast{}, Same
+}
+
+// turns tells whether the peers as a whole are on the way to another pace: a server is
+// switched off or starts. Then each is read at another point of the way, and no
+// share says anything of one of them. A new pace is one when it is held.
+func (f *Follower) turns(peers float64) bool {
+	switch {
+	case f.Unit == 0, peers > f.Unit/turned && peers < f.Unit*turned:
+		f.pace, f.paced = 0, 0
+		return false
+	case f.pace > 0 && math.Abs(peers-f.pace) < level*f.pace:
+		f.paced++
+	default:
+		f.pace, f.paced = peers, 1
+	}
+	if f.paced < paced {
+		return true
+	}
+	f.Unit, f.pace, f.paced = peers, 0, 0
+	return false
 }
 
 // count counts the readings in a row beyond and within the limit, in the limit's unit.

@@ -121,6 +121,8 @@ func (c *Controller) Handler() http.Handler {
 		mux.HandleFunc("GET "+base+"/nodes", c.getNodes)
 		mux.HandleFunc("GET "+base+"/nodes/{$}", c.getNodes)
 		mux.HandleFunc("GET "+base+"/node/{name}", c.getNode)
+		mux.HandleFunc("GET "+base+"/reservations", c.getReservations)
+		mux.HandleFunc("GET "+base+"/reservations/{$}", c.getReservations)
 		mux.HandleFunc("POST "+base+"/node/{name}", c.postNode)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -167,6 +169,7 @@ func (c *Controller) openapi(w http.ResponseWriter, _ *http.Request) {
 			{"job/{job_id}", "get delete"},
 			{"nodes/", "get"},
 			{"node/{node_name}", "get post"},
+			{"reservations/", "get"},
 		} {
 			methods := answer{}
 			for m := range strings.FieldsSeq(p.methods) {
@@ -337,6 +340,14 @@ func (c *Controller) getNode(w http.ResponseWriter, r *http.Request) {
 	now := c.now
 	c.mu.Unlock()
 	c.reply(w, r, http.StatusOK, answer{"nodes": out, "last_update": unix(now)})
+}
+
+// getReservations lists none: nobody reserves anything here.
+func (c *Controller) getReservations(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	now := c.now
+	c.mu.Unlock()
+	c.reply(w, r, http.StatusOK, answer{"reservations": []any{}, "last_update": unix(now)})
 }
 
 // words is a list of strings that clients also send as one string.

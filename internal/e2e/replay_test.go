@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"auspex/internal/sim"
+	"auspex/schemas"
+)
+
+// recorder stands before an exporter: it hands on what it reads and keeps it, until it
+// is told to play that back from the beginning.
+type recorder struct {
+	at string
+
+	mu    sync.Mutex
+	tape  [][]byte
+	plays bool
+	next  int
+}
+
+func (r *recorder) play() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plays = true
+}
+
+// ServeHTTP implements [http.Handler].
+func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.plays && len(r.tape) > 0 {
+		_, _ = w.Write(r.tape[r.next%len(r.tape)])
+		r.next++
+		return
+	}
+	req, err := http.NewRequestWithContext(in.Context(), http.MethodGet, r.at, nil)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	if len(r.tape) < 500 {
+		r.tape = append(r.tape, body)
+	}
+	_, _ = w.Write(body)
+}
+
+// behind puts a recorder before the exporter of a server in a topology.
+func behind(t *testing.T, file, server string) *recorder {
+	t.Helper()
+	var top schemas.Topology
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &top)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(top.Resources, func(r schemas.Resource) bool { return r.ID == server })
+	r := &recorder{at: top.Resources[i].Attrs[schemas.AttrExporterURL]}
+	if !strings.HasSuffix(r.at, "/metrics") {
+		r.at = strings.TrimSuffix(r.at, "/") + "/metrics"
+	}
+	srv := httptest.NewServer(r)
+	t.Cleanup(srv.Close)
+	top.Resources[i].Attrs[schemas.AttrExporterURL] = srv.URL
+	if b, err = json.Marshal(top); err == nil {
+		err = os.WriteFile(file, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestARecordingVerifiesNoRepair plays back, from the power cycle on, what the exporter of
+// a server said when its GPU was well: the server stays out of the pool, and a person
+// reads why. A server beside it that is really cured returns.
+func TestARecordingVerifiesNoRepair(t *testing.T) {
+	whole(t)
+	dir := dataDir(t)
+	fleet := command(t, "simulate", "--dir", filepath.Join(dir, "sim"), "--seed", "3", "--script", "testdata/scripts/late-dead-gpu.yaml")
+	var out buffer
+	fleet.Stdout, fleet.Stderr = &out, &out
+	if err := fleet.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fleet.Process.Kill(); _ = fleet.Wait() })
+	shell := &product{t: t, done: make(chan struct{}), exit: new(error)}
+	shell.await("the fleet is ready", func() error {
+		if !strings.Contains(out.String(), "ready") {
+			return errors.New(tail(out.String()))
+		}
+		return nil
+	})
+	tape := behind(t, filepath.Join(dir, "sim", sim.TopologyFile), dead)
+	config := fleetConfig(t, dir, "", "", "")
+	b, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, "bus:") && !strings.HasPrefix(line, "store:") {
+			lines = append(lines, line)
+		}
+	}
+	config = write(t, dir, "one.yaml", strings.Join(lines, "")+"store: {clickhouse: \"off\"}\n")
+	p := launch(t, filepath.Join(dir, "data"), "--config", config)
+	p.ready()
+	p.awaitFor(2*patience, "the power cycle begins", func() error {
+		acts, err := p.actionsOn(dead)
+		if err != nil {
+			return err
+		}
+		if _, ok := acts["power_cycle"]; !ok {
+			return fmt.Errorf("drain is %q: %s", acts["drain"].State, acts["drain"].Detail)
+		}
+		return nil
+	})
+	tape.play()
+	p.onlyTheCurableComesBack(dir)
+	acts, err := p.actionsOn(dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := acts["power_cycle"]; a.State != schemas.ActionUnknown || !strings.Contains(a.Detail, "repeats what was recorded") {
+		t.Errorf("the power cycle is %s: %s", a.State, a.Detail)
+	}
+	tape.mu.Lock()
+	if tape.next < 5 {
+		t.Errorf("%d answers were played back of %d", tape.next, len(tape.tape))
+	}
+	tape.mu.Unlock()
+	p.interrupt()
+}
