@@ -325,7 +325,9 @@ func (s *Server) admins(c *fiber.Ctx) error {
 // may returns a problem unless the caller has a permission.
 func may(ctx context.Context, permission string) error {
 	if p := Caller(ctx); !p.May(permission) {
-		return problem{http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the permission %q.", p.Name, permission), "An admin can grant it."}
+		return problem{
+			http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the permission %q.", p.Name, permission), "An admin can grant it.",
+		}
 	}
 	return nil
 }

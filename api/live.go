@@ -204,7 +204,8 @@ func (l *live) run(ctx context.Context) {
 
 // listen marks what a topic changes. A bus that fails is tried again.
 func (l *live) listen(ctx context.Context, topic string) {
-	_ = bus.Follow(ctx, l.deps.Subscriber, bus.Subscription{Topic: topic, FromNewest: true}, l.deps.Log, func(_ context.Context, msgs []bus.Message) error {
+	sub := bus.Subscription{Topic: topic, FromNewest: true}
+	_ = bus.Follow(ctx, l.deps.Subscriber, sub, l.deps.Log, func(_ context.Context, msgs []bus.Message) error {
 		l.onMessages(topic, msgs)
 		return nil
 	}, func(error) { l.meter.listen.Inc() }) // a bus that is closed has nothing more to say

@@ -27,7 +27,8 @@ func (s *Server) similar(ctx context.Context, i *schemas.Incident, index *fleet.
 	}
 	var found []schemas.Incident
 	for _, f := range []records.Filter{
-		{Status: records.StatusClosed, Resource: i.RootCause.Resource, Limit: similarShown + 1}, {Status: records.StatusClosed, Limit: similarRead},
+		{Status: records.StatusClosed, Resource: i.RootCause.Resource, Limit: similarShown + 1},
+		{Status: records.StatusClosed, Limit: similarRead},
 	} {
 		page, _, err := s.deps.Records.Incidents(ctx, f)
 		if err != nil {

@@ -80,7 +80,8 @@ func (b *bencher) correlateStorm(ctx context.Context) (res Result, err error) {
 	}
 	share := float64(right) / float64(max(len(storm.Faults), 1))
 	res.Detail = map[string]any{
-		"servers": b.servers, "faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share, "events_in_no_incident": lost,
+		"servers": b.servers, "faults": len(storm.Faults), "incidents": len(last), "revisions": revisions, "root_right": share,
+		"events_in_no_incident": lost,
 	}
 	if taken := engine.Stats().Events; taken != uint64(len(storm.Events)) {
 		return res, fmt.Errorf("%d of %d events were taken in", taken, len(storm.Events))
@@ -124,7 +125,8 @@ func (b *bencher) predictWear(ctx context.Context) (res Result, err error) {
 	}
 	var ps []schemas.Prediction
 	err = p.await(ctx, patience, "samples", func() bool {
-		return int64(total(s.Metrics, "auspex_predictor_samples_total", "", "")+total(s.Metrics, "auspex_predictor_samples_skipped_total", "", "")) >= limited
+		read := total(s.Metrics, "auspex_predictor_samples_total", "", "")
+		return int64(read+total(s.Metrics, "auspex_predictor_samples_skipped_total", "", "")) >= limited
 	})
 	if err == nil {
 		err = p.await(ctx, 10*time.Second, "predictions", func() bool {

@@ -89,7 +89,8 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 				return nil, fmt.Errorf("check %s: %w", k.Target, err)
 			}
 			out = append(out, schemas.Rail{
-				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured, Detail: messages.Text(f.observed), Sentence: &f.observed,
+				Name: railHolds, Value: f.quiet.Seconds(), Limit: k.vigil.quiet.Seconds(), OK: f.cured,
+				Detail: messages.Text(f.observed), Sentence: &f.observed,
 			})
 		}
 		return out, nil

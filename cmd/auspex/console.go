@@ -100,7 +100,8 @@ func (c *console) component(b func() bus.Bus) run.Component {
 		errs := make(chan error, len(topics))
 		for topic, show := range topics {
 			go func() {
-				errs <- bus.Follow(ctx, b(), bus.Subscription{Topic: topic, Group: "console", FromNewest: true}, c.log, func(_ context.Context, msgs []bus.Message) error {
+				sub := bus.Subscription{Topic: topic, Group: "console", FromNewest: true}
+				errs <- bus.Follow(ctx, b(), sub, c.log, func(_ context.Context, msgs []bus.Message) error {
 					for _, m := range msgs {
 						_ = show(m.Value) // an unreadable record is counted where it is used
 					}

@@ -38,7 +38,8 @@ func (p *poller) window(r *reservation, now time.Time) (m schemas.Maintenance, o
 	m = schemas.Maintenance{
 		ID:        "slurm-" + schemas.EventID(p.device, strconv.FormatInt(r.Start.N, 10), r.Name, strconv.FormatInt(r.End.N, 10), r.Nodes)[:10],
 		Resources: nodes, Work: schemas.WorkMaintenance, Reason: "Slurm reservation " + r.Name, By: cmp.Or(r.Users, "Slurm"),
-		Source: schemas.SourceScheduler, Declared: now, From: r.Start.Time(), Until: r.End.Time(), GraceSeconds: int(schemas.DefaultGrace.Seconds()),
+		Source: schemas.SourceScheduler, Declared: now, From: r.Start.Time(), Until: r.End.Time(),
+		GraceSeconds: int(schemas.DefaultGrace.Seconds()),
 	}
 	if err == nil {
 		err = m.Check()

@@ -114,7 +114,9 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	}
 	p := &poller{
 		cfg: *c, device: target.ID,
-		client: rest.New(rest.Options{URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody}), settings: s,
+		client: rest.New(rest.Options{
+			URL: c.URL, TokenFile: c.TokenFile, User: c.User, Version: c.Version, TLS: trusted, Timeout: c.Timeout, MaxBody: c.MaxBody,
+		}), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics), batch: collectors.NewBatch(target.ID, Name), refused: map[string]string{},
 	}
 	return &collector{p: p, loop: collectors.Scrape(c.Interval, 0.05, p.poll)}, nil

@@ -107,7 +107,9 @@ func (b Bus) read(w *auspexv1.Batch, observe func(control.Observation)) {
 			ev.Severity = schemas.SeverityError
 		}
 		p := b.Placer.Event(&ev)
-		observe(control.Observation{Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev})
+		observe(control.Observation{
+			Resource: p.Resource, Kind: p.Kind, Collector: w.GetCollector(), Time: ev.Time, Observed: ev.Observed, Event: &ev,
+		})
 	}
 }
 

@@ -228,7 +228,8 @@ func (s *server) restore(v ServerState, lossy bool) {
 	}
 	for i := range min(len(s.gpus), len(v.GPUs)) {
 		g, k := &s.gpus[i], &v.GPUs[i]
-		g.serial, g.lost, g.dead, g.pending, g.ecc, g.nvErrRate, g.xid, g.energy = k.Serial, k.Lost, k.Dead, k.Pending, k.ECC, k.NVErrRate, k.XID, k.Energy
+		g.serial, g.lost, g.dead, g.pending = k.Serial, k.Lost, k.Dead, k.Pending
+		g.ecc, g.nvErrRate, g.xid, g.energy = k.ECC, k.NVErrRate, k.XID, k.Energy
 		g.sbe, g.dbe, g.sbeAgg, g.dbeAgg, g.remapCE, g.remapUE, g.replays = k.SBE, k.DBE, k.SBEAgg, k.DBEAgg, k.RemapCE, k.RemapUE, k.Replays
 		g.pcieReplay, g.crc, g.nvReplays, g.nvBytes, g.txBytes, g.rxBytes = k.PCIeReplay, k.CRC, k.NVReplays, k.NVBytes, k.TxBytes, k.RxBytes
 		g.thermalUS, g.powerUS = k.ThermalUS, k.PowerUS
