@@ -74,8 +74,8 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, err
 	}
 	trans := &watch{Transport: &kafkago.Transport{
-		Dial: cfg.Dial, DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL, ClientID: "auspex", TLS: tlsConfig,
-		SASL: mechanism,
+		Dial: dialer(cfg.Dial, tlsConfig), DialTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MetadataTTL: metadataTTL,
+		ClientID: "auspex", SASL: mechanism,
 	}}
 	addr := kafkago.TCP(cfg.Brokers...)
 	b := &Bus{
@@ -492,7 +492,7 @@ func (l *topicLog) fetch(ctx context.Context, p int, offset int64, wait time.Dur
 			return l.fetch(ctx, p, first, wait)
 		}
 		return rest{}, err
-	case errors.Is(err, errUnpacked):
+	case errors.Is(err, errUnpacked), errors.Is(err, errCount):
 		// It is not passed over: nobody knows what is in it. A person removes it.
 		l.b.errs.WithLabelValues("unpack").Inc()
 		l.b.log.Error("a record batch is a bomb; its partition stands still until it is deleted",

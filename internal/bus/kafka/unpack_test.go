@@ -3,7 +3,10 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
 	"net"
@@ -71,8 +74,9 @@ func TestNoCodecUnpacksMoreThanABatchOfOursMayHold(t *testing.T) {
 	}
 }
 
-// hostile is a broker with one topic of one partition that holds a bomb.
-func hostile(t *testing.T, topic string) (addr string) {
+// hostile is a broker with one topic of one partition that holds a bomb, or states
+// that it holds more records than anybody has room for.
+func hostile(t *testing.T, topic string, counts bool) (addr string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -126,7 +130,22 @@ func hostile(t *testing.T, topic string) (addr string) {
 						return
 					}
 					a := answer(msg)
-					if a == nil || protocol.WriteResponse(c, version, id, a) != nil {
+					if a == nil {
+						return
+					}
+					if _, ok := a.(*fetch.Response); ok && counts {
+						frame := answerOf(t, version, 0, false)
+						binary.BigEndian.PutUint32(frame[4:], uint32(id)) //nolint:gosec // as it is on the wire
+						at := batchAt(t, frame) + 12
+						binary.BigEndian.PutUint32(frame[at+45:], 1<<31-1)
+						crc := crc32.Checksum(frame[at+9:], crc32.MakeTable(crc32.Castagnoli))
+						binary.BigEndian.PutUint32(frame[at+5:], crc)
+						if _, err := c.Write(frame); err != nil {
+							return
+						}
+						continue
+					}
+					if protocol.WriteResponse(c, version, id, a) != nil {
 						return
 					}
 				}
@@ -159,7 +178,7 @@ func TestABombInAPartitionIsToldAndNotUnpackedAgainAndAgain(t *testing.T) {
 	cfg := DefaultConfig()
 	topic := cfg.TopicPrefix + "telemetry"
 	var log said
-	cfg.Brokers, cfg.Partitions, cfg.ReplicationFactor, cfg.RequestTimeout = []string{hostile(t, topic)}, 1, 1, 20*time.Second
+	cfg.Brokers, cfg.Partitions, cfg.ReplicationFactor, cfg.RequestTimeout = []string{hostile(t, topic, false)}, 1, 1, 20*time.Second
 	cfg.Metrics, cfg.Log = prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, nil))
 	b, err := Open(t.Context(), cfg)
 	if err != nil {
@@ -189,4 +208,39 @@ func TestABombInAPartitionIsToldAndNotUnpackedAgainAndAgain(t *testing.T) {
 	if !log.has("is a bomb") || !log.has("offset=0") {
 		t.Errorf("nobody was told: %s", log.text.String())
 	}
+}
+
+// TestABrokerThatStatesMoreThanItHoldsTakesNoMemory reads from a broker that tells of two
+// thousand million records: the connection ends, and somebody is told.
+func TestABrokerThatStatesMoreThanItHoldsTakesNoMemory(t *testing.T) {
+	cfg := DefaultConfig()
+	topic := cfg.TopicPrefix + "telemetry"
+	var log said
+	cfg.Brokers, cfg.Partitions, cfg.ReplicationFactor, cfg.RequestTimeout = []string{hostile(t, topic, true)}, 1, 1, 20*time.Second
+	cfg.Metrics, cfg.Log = prometheus.NewRegistry(), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	b, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	sub := bus.Subscription{
+		Topic: "telemetry", Partitions: []int{0}, Start: func(context.Context, int) (int64, error) { return 0, nil },
+	}
+	go func() {
+		done <- b.Subscribe(ctx, sub, func(context.Context, []bus.Message) error {
+			t.Error("something was handed over")
+			return nil
+		})
+	}()
+	waittest.Until(t, func() error {
+		if log.has("counts that its answer cannot hold") {
+			return nil
+		}
+		return fmt.Errorf("nobody is told: %s", log.text.String())
+	})
+	cancel()
+	<-done
 }
