@@ -49,6 +49,7 @@ type series struct {
 	bounds  []collectors.Threshold
 	at      time.Time // the device's, of the last value from a report
 	own     float64   // the last value that is not from a report, in the device's unit
+	suspect bool      // a report gave it in what may be another unit
 	doubted bool      // reports give it in another unit
 
 	// Of a value of a report that no metric of ours is for; its texts are states.

@@ -647,6 +647,40 @@ func TestAReportInAnotherUnitStandsForNoSensor(t *testing.T) {
 	}
 }
 
+// A reading that changes between the sensor and the report is no other unit.
+func TestAPowerThatGoesIsNoOtherUnit(t *testing.T) {
+	sensor := func(i int, reading float64) doc {
+		return doc{
+			"@odata.id": fmt.Sprint(board, "/Sensors/In", i), "Id": fmt.Sprint("In", i), "Name": fmt.Sprintf("PSU%d In", i), "ReadingType": "Power",
+			"ReadingUnits": "W", "Reading": reading,
+		}
+	}
+	var list []doc
+	for i := range 8 {
+		list = append(list, sensor(i, 1190))
+	}
+	tree := reportOf(nil, list...)
+	tree.Ignores = []string{"$expand"}
+	d := newDevice(t, tree)
+	for _, watts := range []float64{1190, 1190, 9, 9, 9, 1190, 1191, 1192, 9, 1190, 1191, 1192} {
+		var values []any
+		for i := range 8 {
+			s := sensor(i, watts)
+			tree.Set(s["@odata.id"].(string), s)
+			values = append(values, valueAt("", s["@odata.id"].(string), fmt.Sprint(watts), d.now))
+		}
+		tree.Set(oneReport, doc{"@odata.id": oneReport, "Id": "R", "MetricValues": values})
+		d.poll()
+	}
+	if n := testutil.ToFloat64(d.r.conflicts); n != 0 {
+		t.Errorf("%v contradictions counted, want none", n)
+	}
+	got := d.got["auspex_psu_input_power_watts psu1 sensor=PSU1 In"]
+	if len(got) == 0 || got[len(got)-1] != 1192 {
+		t.Errorf("read %v", got)
+	}
+}
+
 func TestAReportThatIsRenewedStandsForItsSensors(t *testing.T) {
 	var list []doc
 	for i := range 3 {

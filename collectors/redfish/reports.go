@@ -191,9 +191,20 @@ const otherUnit = 31.6
 
 // doubts reports whether a report gives a sensor's reading in another unit than the
 // sensor does: some have milliwatts and millijoules. A report names no unit, so that
-// the sensor's counts and the sensor is read instead.
+// the sensor's counts and the sensor is read instead. What was read of it before may be
+// of another load, so that it is read again first: a supply whose power goes is no other unit.
 func (r *reader) doubts(s *series, property string, v float64) bool {
-	if ratio := math.Abs(v / s.own); !s.doubted && s.text == nil && s.own != 0 && v != 0 && (ratio > otherUnit || ratio < 1/otherUnit) {
+	ratio := math.Abs(v / s.own)
+	switch {
+	case s.doubted:
+	case s.suspect && s.own == 0:
+		return true // until the sensor is read
+	case s.text != nil || s.own == 0 || v == 0 || ratio <= otherUnit && ratio >= 1/otherUnit:
+		s.suspect = false
+	case !s.suspect:
+		s.suspect, s.own = true, 0
+		return true
+	default:
 		s.doubted = true
 		r.conflicts.Inc()
 		r.s.Log.Warn("a report's value is not in the sensor's unit, the sensor counts", "property", property, "sensor", s.own, "report", v)
