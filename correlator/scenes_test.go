@@ -502,3 +502,46 @@ func TestWhatWasDecidedStays(t *testing.T) {
 		})
 	}
 }
+
+// A server that is dark as a whole, with its controller, is one thing. A controller that died
+// before is another, and so are one that goes later and those of a network of their own.
+func TestAServerGoesDarkWithItsController(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
+		crash, board := w.Host(0, 1)+" host.crash", w.ID("s0.1/bmc")+" bmc.failure"
+		for _, c := range []struct {
+			name string
+			play func(s *scene)
+			want []string
+		}{
+			{"both at once", func(s *scene) { s.dark(w, 0, 0, 1, true) }, []string{crash}},
+			{"the controller first, as the pollers come round", func(s *scene) {
+				s.at(0, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+				s.dark(w, 5, 0, 1, false)
+			}, []string{crash}},
+			{"the controller says so of its server", func(s *scene) {
+				s.dark(w, 0, 0, 1, false)
+				s.at(28, "collector", w.Host(0, 1), "bmc.unreachable", failed, up)
+			}, []string{crash}},
+			{"the controller, and an hour later the server", func(s *scene) {
+				s.at(0, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+				s.dark(w, 3600, 0, 1, false)
+			}, []string{crash, board}},
+			{"the server, and an hour later the controller", func(s *scene) {
+				s.dark(w, 0, 0, 1, false)
+				s.at(3600, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+			}, []string{crash, board}},
+		} {
+			t.Run(w.Name+"/"+c.name, func(t *testing.T) {
+				s := &scene{}
+				c.play(s)
+				got := final(w.Topology, s.sorted(), 15*time.Minute)
+				if !sameSet(causes(got), c.want) {
+					t.Fatalf("got\n%swant %q", verdict(got), c.want)
+				}
+				if told := strings.Contains(got[0].Explanation, "as if the server had no power"); told != (len(c.want) == 1) {
+					t.Errorf("%s", got[0].Explanation)
+				}
+			})
+		}
+	}
+}
