@@ -545,3 +545,74 @@ func TestAServerGoesDarkWithItsController(t *testing.T) {
 		}
 	}
 }
+
+// oneCard is a shape whose servers hang on the network by one card.
+func oneCard(sh shape) shape {
+	sh.Name, sh.NICs, sh.Leaves = sh.Name+" by one card", 1, 1
+	return sh
+}
+
+// TestServersThatWereNotHotDoNotGoOfHeat: one goes dark before its rack is hot, and one that never was. What comes
+// before a state is asked for.
+func TestServersThatWereNotHotDoNotGoOfHeat(t *testing.T) {
+	for _, sh := range []shape{small, demo, unfed, lean, oneCard(small), oneCard(demo)} {
+		w := sh.Build()
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.dark(w, 22, 0, 3, false)
+			for h := 0; h < w.Servers; h += 3 {
+				s.at(120+30*float64(h), "ipmi", w.Host(0, h), "temp.inlet_high/Inlet Temp", warned, up)
+			}
+			s.dark(w, 915, 0, 2, false)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			for _, want := range []string{w.Host(0, 2) + " host.crash", w.Host(0, 3) + " host.crash"} {
+				if !slices.Contains(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			}
+		})
+	}
+}
+
+// TestACauseThatOthersExplainForLessGoes: of a server that goes down by a fault of a part, only its one port and its
+// agent are heard. A link that fails by itself in the same moment would explain the port too, and costs more.
+func TestACauseThatOthersExplainForLessGoes(t *testing.T) {
+	for _, sh := range []shape{oneCard(small), oneCard(demo), oneCard(four), oneCard(unfed), oneCard(lean), oneFeed} {
+		w := sh.Build()
+		for want, play := range map[string]func(s *scene){
+			w.ID("s0.1/dimm1") + " host.memory_uncorrectable": func(s *scene) { s.at(0, "ipmi", w.ID("s0.1/dimm1"), "dimm.ecc_ue", critical) },
+			w.ID("s0.1/cpu1") + " host.cpu_failure":           func(s *scene) { s.at(0, "ipmi", w.ID("s0.1/cpu1"), "bmc.sel/07/00", critical, up) },
+		} {
+			t.Run(w.Name+"/"+want, func(t *testing.T) {
+				s := &scene{}
+				play(s)
+				s.at(3, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+				s.at(19, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
+				if got := final(w.Topology, s.sorted(), 5*time.Minute); !sameSet(causes(got), []string{want}) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+	}
+}
+
+// TestAServerOfWhichLittleIsHeardGoesWithItsFeed: a feed takes one server along as one sees it, and another of which
+// only the agent is missed, until it boots without having been shut down. Its going down was to be expected.
+func TestAServerOfWhichLittleIsHeardGoesWithItsFeed(t *testing.T) {
+	for _, sh := range []shape{small, demo, oneFeed, oneCard(small), oneCard(demo), oneCard(four)} {
+		w := sh.Build()
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.unfeed(w, 0, 0, 0)
+			s.dark(w, 23, 0, 1, false)
+			s.at(23, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+			s.at(1507, "kmsg", w.Host(0, 2), "host.reboot/unclean", failed)
+			s.at(1517, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, up)
+			s.at(1533, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			if want := []string{w.ID("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+				t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
+			}
+		})
+	}
+}
