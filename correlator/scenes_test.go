@@ -616,3 +616,23 @@ func TestAServerOfWhichLittleIsHeardGoesWithItsFeed(t *testing.T) {
 		})
 	}
 }
+
+// TestACrashOfSeveralIsNoSwitch: servers of one leaf go down at once, each as it is heard of, and the ports of the others stay up.
+func TestACrashOfSeveralIsNoSwitch(t *testing.T) {
+	for _, sh := range []shape{small, demo, unfed, four, oneFeed} {
+		for _, n := range []int{2, 3} {
+			w := sh.Build()
+			t.Run(fmt.Sprintf("%s/%d", w.Name, n), func(t *testing.T) {
+				s := &scene{}
+				var want []string
+				for h := range n {
+					s.dark(w, 2*float64(h), 0, h, false)
+					want = append(want, w.Host(0, h)+" host.crash")
+				}
+				if got := final(w.Topology, s.sorted(), 5*time.Minute); !sameSet(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+	}
+}
