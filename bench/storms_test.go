@@ -58,7 +58,8 @@ func TestWhatIsWorseThanItsBoundsIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"small, easy tuned: top1 is 1, at least 1.5", "easy tuned: fragments is", "at most 0.01", "no figure is called rain", "quiet tuned: no such row",
+		"small, easy tuned: top1 is 1, at least 1.5", "easy tuned: fragments is", "at most 0.01", "no figure is called rain",
+		"quiet tuned: no such row",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: it does not say %q", err, want)

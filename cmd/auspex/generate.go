@@ -178,7 +178,7 @@ func benchStormsCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&check, "check", "", "draw what a `file` of bounds says, and fail where something is worse than it asks")
-	c.Flags().StringVar(&write, "write-bounds", "", "draw what a `file` of bounds says, and write into it bounds a little under what is reached")
+	c.Flags().StringVar(&write, "write-bounds", "", "draw what a `file` of bounds says, and write bounds a little under what is reached")
 	c.Flags().StringVar(&o.Recorded, "recorded", "", "read storms from folders instead, a `pattern` such as 'storms/*'")
 	c.Flags().StringVar(&o.Shapes, "shapes", string(stormgen.Both), "tuned, held (kept out of tuning), all, or names with commas")
 	c.Flags().StringSliceVar(&o.Profiles, "profiles", nil, "profiles with commas (default: all): "+profileNames())

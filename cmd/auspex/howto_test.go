@@ -195,8 +195,10 @@ shows:
   - {sign: thin_air, p: 0.97, m: 0.95, within: 30m, before: 60s}
 declares: {events: [site.airflow]}
 `)
-	s.start(t, strings.Replace(siteConfig, "rules: {builtin: false", "rules: {interval: 1s, builtin: false", 1)+"correlator: {faults: [DIR/records]}\n")
-	s.write(t, "rules.yml", siteRules+"- name: air\n  rules:\n  - {alert: Air, expr: vector(1) > 0, labels: {resource: s1, type: site.airflow, severity: error}}\n")
+	often := strings.Replace(siteConfig, "rules: {builtin: false", "rules: {interval: 1s, builtin: false", 1)
+	s.start(t, often+"correlator: {faults: [DIR/records]}\n")
+	s.write(t, "rules.yml", siteRules+"- name: air\n  rules:\n"+
+		"  - {alert: Air, expr: vector(1) > 0, labels: {resource: s1, type: site.airflow, severity: error}}\n")
 	if status, r := s.reload(t); status != http.StatusOK {
 		t.Fatalf("%d %+v", status, r)
 	}
@@ -211,7 +213,8 @@ declares: {events: [site.airflow]}
 	var inc schemas.Incident
 	call(http.MethodGet, "incidents/"+list.Items[0].ID, "", &inc)
 	if inc.RootCause.Resource != "s1" || inc.RootCause.Fault != "host.clogged_filter" || inc.RootCause.Title["zh"] != "滤网堵塞" ||
-		!strings.HasPrefix(inc.Explanation, "The dust filter of s1 is clogged.") || !strings.HasPrefix(inc.Explanations["zh"], "s1 的滤网堵塞。") {
+		!strings.HasPrefix(inc.Explanation, "The dust filter of s1 is clogged.") ||
+		!strings.HasPrefix(inc.Explanations["zh"], "s1 的滤网堵塞。") {
 		t.Errorf("%+v", inc)
 	}
 	var faults any

@@ -269,7 +269,8 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 
 	t.Run("a maintenance reservation is a window of its nodes until it is deleted", func(t *testing.T) {
 		p := p.in(t)
-		tool("scontrol", "create", "reservation", "ReservationName=racks", "StartTime=now", "Duration=10", "Users=root", "Flags=MAINT,IGNORE_JOBS", "Nodes=gpu2")
+		tool("scontrol", "create", "reservation", "ReservationName=racks", "StartTime=now", "Duration=10",
+			"Users=root", "Flags=MAINT,IGNORE_JOBS", "Nodes=gpu2")
 		gone := false
 		t.Cleanup(func() {
 			if !gone {
