@@ -169,6 +169,7 @@ type Maintenance interface {
 	List(ctx context.Context, after string, limit int) ([]schemas.Maintenance, string, error)
 	// Untold returns the windows of which the bus does not know all, and Told notes that it does.
 	Untold(ctx context.Context) ([]schemas.Maintenance, error)
+	Forget(ctx context.Context, before time.Time) error
 	Told(ctx context.Context, m *schemas.Maintenance) error
 }
 

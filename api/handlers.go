@@ -20,6 +20,7 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -48,7 +49,7 @@ func pageSize(n int) (int, error) {
 
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
-	if errors.Is(err, records.ErrCursor) {
+	if errors.Is(err, sqldb.ErrCursor) {
 		return problem{
 			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.",
 		}

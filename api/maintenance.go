@@ -18,7 +18,11 @@ import (
 	"auspex/schemas/auspexv1"
 )
 
-const tellEvery = 2 * time.Second // between two attempts to publish what the bus does not know
+const (
+	tellEvery   = 2 * time.Second      // between two attempts to publish what the bus does not know
+	forgetEvery = time.Hour            // between two looks for windows that are too old
+	keepWindows = 400 * 24 * time.Hour // after their end: last year's work is looked up when the same comes again
+)
 
 func (s *Server) maintenance() (Maintenance, error) {
 	if s.deps.Maintenance == nil {
@@ -172,10 +176,14 @@ func (s *Server) announceMaintenance(ctx context.Context) {
 	}
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
+	var forgot time.Time
 	for failing := false; ; {
 		err := s.publishMaintenance(ctx)
+		if now := time.Now(); err == nil && now.Sub(forgot) > forgetEvery {
+			forgot, err = now, s.deps.Maintenance.Forget(ctx, now.Add(-keepWindows))
+		}
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Error("maintenance windows are not published; trying again", "error", err)
+			s.log.Error("maintenance windows are not kept up to date; trying again", "error", err)
 		}
 		failing = err != nil
 		select {

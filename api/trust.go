@@ -12,6 +12,7 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 	var before int64
 	if r.Params.After != "" {
 		if before, err = strconv.ParseInt(r.Params.After, 10, 64); err != nil || before < 1 {
-			return nil, listed(records.ErrCursor)
+			return nil, listed(sqldb.ErrCursor)
 		}
 	}
 	if s.deps.Audit == nil {

@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 
 // StormsOptions says which storms [Storms] draws.
 type StormsOptions struct {
+	Recorded string   // a pattern of folders with storms that are read instead, as stormgen.Read does
 	Shapes   string   // tuned, held, all, or names of shapes with commas
 	Profiles []string // none is all
 	Only     []string // scenarios; none is those of the profiles
@@ -46,6 +49,76 @@ type cell struct {
 // and writes a table of what it made of them, with the halves side by side: what
 // may be tuned with, and what is kept out of tuning (shapes and scenarios both).
 func Storms(ctx context.Context, o StormsOptions, out io.Writer) error {
+	_, err := storms(ctx, o, out)
+	return err
+}
+
+func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*score.Sum, error) {
+	sums := map[cell]*score.Sum{}
+	var rows []string
+	var missed []miss
+	add := func(st *stormgen.Storm, site string, seed uint64, half stormgen.Half) error {
+		sum, err := judge(st, o.Method)
+		if err != nil {
+			return fmt.Errorf("%w: %w", usage.Err, err)
+		}
+		p := st.Truth.Profile
+		if !slices.Contains(rows, p) {
+			rows = append(rows, p)
+		}
+		for _, r := range sum.Rows {
+			if r.Scored && !r.Hit {
+				missed = append(missed, miss{site, p, seed, half, r})
+			}
+		}
+		for _, c := range []cell{{p, half}, {"all", half}} {
+			if sums[c] == nil {
+				sums[c] = &score.Sum{}
+			}
+			sums[c].Add(sum)
+		}
+		return nil
+	}
+	play := o.draw
+	if o.Recorded != "" {
+		play = o.read
+	}
+	if err := play(ctx, add); err != nil {
+		return nil, err
+	}
+	rows = append(rows, "all")
+	if o.JSON {
+		return sums, writeJSON(out, rows, sums)
+	}
+	return sums, writeTable(out, rows, sums, missed, o)
+}
+
+// read hands out the storms of folders.
+func (o *StormsOptions) read(ctx context.Context, add func(*stormgen.Storm, string, uint64, stormgen.Half) error) error {
+	dirs, err := filepath.Glob(o.Recorded)
+	if err != nil || len(dirs) == 0 {
+		return fmt.Errorf("%w: no folder is called %s", usage.Err, o.Recorded)
+	}
+	for _, dir := range dirs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			continue
+		}
+		st, err := stormgen.Read(dir)
+		if err != nil {
+			return err
+		}
+		if err := add(st, filepath.Base(dir), 0, recorded); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// draw hands out storms over sites of the shapes.
+func (o *StormsOptions) draw(ctx context.Context, add func(*stormgen.Storm, string, uint64, stormgen.Half) error) error {
 	disturb, err := stormgen.ParsePerturb(o.Perturb)
 	if err != nil {
 		return fmt.Errorf("%w: %w", usage.Err, err)
@@ -64,8 +137,6 @@ func Storms(ctx context.Context, o StormsOptions, out io.Writer) error {
 			profiles = append(profiles, stormgen.Profile(p))
 		}
 	}
-	sums := map[cell]*score.Sum{}
-	var missed []miss
 	for _, sh := range shapes {
 		half := stormgen.Tuned
 		if sh.Held {
@@ -85,39 +156,19 @@ func Storms(ctx context.Context, o StormsOptions, out io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("%w: %w", usage.Err, err)
 				}
-				sum, err := judge(st, o.Method)
-				if err != nil {
-					return fmt.Errorf("%w: %w", usage.Err, err)
-				}
-				for _, r := range sum.Rows {
-					if r.Scored && !r.Hit {
-						missed = append(missed, miss{sh.Name, p, opts.Seed, half, r})
-					}
-				}
-				for _, c := range []cell{{string(p), half}, {"all", half}} {
-					if sums[c] == nil {
-						sums[c] = &score.Sum{}
-					}
-					sums[c].Add(sum)
+				if err := add(st, sh.Name, opts.Seed, half); err != nil {
+					return err
 				}
 			}
 		}
 	}
-	rows := []string{}
-	for _, p := range profiles {
-		rows = append(rows, string(p))
-	}
-	rows = append(rows, "all")
-	if o.JSON {
-		return writeJSON(out, rows, sums)
-	}
-	return writeTable(out, rows, sums, missed, o)
+	return nil
 }
 
 // miss is a fault whose root was not found, and where to draw it again.
 type miss struct {
 	shape   string
-	profile stormgen.Profile
+	profile string
 	seed    uint64
 	half    stormgen.Half
 	row     score.Row
@@ -170,7 +221,10 @@ func judge(st *stormgen.Storm, method string) (*score.Sum, error) {
 	return sum, nil
 }
 
-var halves = []stormgen.Half{stormgen.Tuned, stormgen.Held}
+// recorded stands for a half where storms are read.
+const recorded stormgen.Half = "recorded"
+
+var halves = []stormgen.Half{stormgen.Tuned, stormgen.Held, recorded}
 
 func number(v float64, digits int) string {
 	if math.IsNaN(v) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"auspex/internal/store/audit"
@@ -90,11 +91,11 @@ func (s *store) saveCase(ctx context.Context, x records.Execer, c *climb) error 
 }
 
 func (s *store) cases(ctx context.Context, state string) ([]*climb, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
+	out, err := sqldb.Docs[*climb](ctx, s.db, `SELECT doc FROM control_cases WHERE state=$1 ORDER BY updated_ns`, state)
 	if err != nil {
 		return nil, fmt.Errorf("list cases: %w", err)
 	}
-	return scanCases(rows, func(*climb) bool { return true })
+	return out, nil
 }
 
 func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
@@ -108,25 +109,6 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 		return nil, fmt.Errorf("read case %s: %w", id, err)
 	}
 	return c, nil
-}
-
-func scanCases(rows *sql.Rows, want func(*climb) bool) ([]*climb, error) {
-	defer func() { _ = rows.Close() }()
-	var out []*climb
-	for rows.Next() {
-		var doc string
-		if err := rows.Scan(&doc); err != nil {
-			return nil, err
-		}
-		c := &climb{}
-		if err := json.Unmarshal([]byte(doc), c); err != nil {
-			return nil, err
-		}
-		if want(c) {
-			out = append(out, c)
-		}
-	}
-	return out, rows.Err()
 }
 
 // hasCase reports whether a cause of an incident already had its case.
@@ -249,24 +231,11 @@ WHERE c.incident=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY
 
 // unpublished returns actions whose last state the bus has not acknowledged.
 func (s *store) unpublished(ctx context.Context) ([]schemas.Action, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_actions WHERE published = FALSE`)
+	out, err := sqldb.Docs[schemas.Action](ctx, s.db, `SELECT doc FROM control_actions WHERE published = FALSE`)
 	if err != nil {
 		return nil, fmt.Errorf("list unpublished actions: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var out []schemas.Action
-	for rows.Next() {
-		var doc string
-		var a schemas.Action
-		if err := rows.Scan(&doc); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(doc), &a); err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, rows.Err()
+	return out, nil
 }
 
 func (s *store) published(ctx context.Context, a schemas.Action) error {
@@ -320,9 +289,9 @@ func (s *store) release(ctx context.Context, subject string) error {
 
 // opened returns the cases that were opened since a time.
 func (s *store) opened(ctx context.Context, since time.Time) ([]*climb, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT doc FROM control_cases WHERE updated_ns>=$1`, since.UnixNano())
+	out, err := sqldb.Docs[*climb](ctx, s.db, `SELECT doc FROM control_cases WHERE updated_ns>=$1`, since.UnixNano())
 	if err != nil {
 		return nil, fmt.Errorf("list cases: %w", err)
 	}
-	return scanCases(rows, func(c *climb) bool { return !c.Opened.Before(since) })
+	return slices.DeleteFunc(out, func(c *climb) bool { return c.Opened.Before(since) }), nil
 }

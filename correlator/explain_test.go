@@ -73,7 +73,7 @@ func TestNothingIsMissedThatCame(t *testing.T) {
 	m := propagation.Default()
 	told := 0
 	for _, st := range recorded(t)[:4] {
-		e := NewEngine(m, &st.topology, nil)
+		e := NewEngine(m, st.Topology, nil)
 		check := func() {
 			for _, inc := range e.Drain() {
 				came := map[string]bool{}
@@ -85,13 +85,13 @@ func TestNothingIsMissedThatCame(t *testing.T) {
 				for _, s := range inc.Against {
 					told++
 					if what, _ := s.Args["expected"].(sentence.Text); s.Args["shown"] == nil && came[what["en"]] {
-						t.Errorf("%s: %s of %s: %s", st.name, inc.RootCause.Fault, inc.RootCause.Resource, s.Text["en"])
+						t.Errorf("%s: %s of %s: %s", st.Truth.Profile, inc.RootCause.Fault, inc.RootCause.Resource, s.Text["en"])
 					}
 				}
 			}
 		}
-		for i := range st.events {
-			e.Add(&st.events[i])
+		for i := range st.Events {
+			e.Add(&st.Events[i])
 			check()
 		}
 		e.Advance(e.Now().Add(2 * time.Minute))

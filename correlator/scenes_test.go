@@ -502,3 +502,137 @@ func TestWhatWasDecidedStays(t *testing.T) {
 		})
 	}
 }
+
+// A server that is dark as a whole, with its controller, is one thing. A controller that died
+// before is another, and so are one that goes later and those of a network of their own.
+func TestAServerGoesDarkWithItsController(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
+		crash, board := w.Host(0, 1)+" host.crash", w.ID("s0.1/bmc")+" bmc.failure"
+		for _, c := range []struct {
+			name string
+			play func(s *scene)
+			want []string
+		}{
+			{"both at once", func(s *scene) { s.dark(w, 0, 0, 1, true) }, []string{crash}},
+			{"the controller first, as the pollers come round", func(s *scene) {
+				s.at(0, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+				s.dark(w, 5, 0, 1, false)
+			}, []string{crash}},
+			{"the controller says so of its server", func(s *scene) {
+				s.dark(w, 0, 0, 1, false)
+				s.at(28, "collector", w.Host(0, 1), "bmc.unreachable", failed, up)
+			}, []string{crash}},
+			{"the controller, and an hour later the server", func(s *scene) {
+				s.at(0, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+				s.dark(w, 3600, 0, 1, false)
+			}, []string{crash, board}},
+			{"the server, and an hour later the controller", func(s *scene) {
+				s.dark(w, 0, 0, 1, false)
+				s.at(3600, "collector", w.ID("s0.1/bmc"), "bmc.unreachable", failed, up)
+			}, []string{crash, board}},
+		} {
+			t.Run(w.Name+"/"+c.name, func(t *testing.T) {
+				s := &scene{}
+				c.play(s)
+				got := final(w.Topology, s.sorted(), 15*time.Minute)
+				if !sameSet(causes(got), c.want) {
+					t.Fatalf("got\n%swant %q", verdict(got), c.want)
+				}
+				if told := strings.Contains(got[0].Explanation, "as if the server had no power"); told != (len(c.want) == 1) {
+					t.Errorf("%s", got[0].Explanation)
+				}
+			})
+		}
+	}
+}
+
+// oneCard is a shape whose servers hang on the network by one card.
+func oneCard(sh shape) shape {
+	sh.Name, sh.NICs, sh.Leaves = sh.Name+" by one card", 1, 1
+	return sh
+}
+
+// TestServersThatWereNotHotDoNotGoOfHeat: one goes dark before its rack is hot, and one that never was. What comes
+// before a state is asked for.
+func TestServersThatWereNotHotDoNotGoOfHeat(t *testing.T) {
+	for _, sh := range []shape{small, demo, unfed, lean, oneCard(small), oneCard(demo)} {
+		w := sh.Build()
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.dark(w, 22, 0, 3, false)
+			for h := 0; h < w.Servers; h += 3 {
+				s.at(120+30*float64(h), "ipmi", w.Host(0, h), "temp.inlet_high/Inlet Temp", warned, up)
+			}
+			s.dark(w, 915, 0, 2, false)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			for _, want := range []string{w.Host(0, 2) + " host.crash", w.Host(0, 3) + " host.crash"} {
+				if !slices.Contains(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			}
+		})
+	}
+}
+
+// TestACauseThatOthersExplainForLessGoes: of a server that goes down by a fault of a part, only its one port and its
+// agent are heard. A link that fails by itself in the same moment would explain the port too, and costs more.
+func TestACauseThatOthersExplainForLessGoes(t *testing.T) {
+	for _, sh := range []shape{oneCard(small), oneCard(demo), oneCard(four), oneCard(unfed), oneCard(lean), oneFeed} {
+		w := sh.Build()
+		for want, play := range map[string]func(s *scene){
+			w.ID("s0.1/dimm1") + " host.memory_uncorrectable": func(s *scene) { s.at(0, "ipmi", w.ID("s0.1/dimm1"), "dimm.ecc_ue", critical) },
+			w.ID("s0.1/cpu1") + " host.cpu_failure":           func(s *scene) { s.at(0, "ipmi", w.ID("s0.1/cpu1"), "bmc.sel/07/00", critical, up) },
+		} {
+			t.Run(w.Name+"/"+want, func(t *testing.T) {
+				s := &scene{}
+				play(s)
+				s.at(3, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+				s.at(19, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
+				if got := final(w.Topology, s.sorted(), 5*time.Minute); !sameSet(causes(got), []string{want}) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+	}
+}
+
+// TestAServerOfWhichLittleIsHeardGoesWithItsFeed: a feed takes one server along as one sees it, and another of which
+// only the agent is missed, until it boots without having been shut down. Its going down was to be expected.
+func TestAServerOfWhichLittleIsHeardGoesWithItsFeed(t *testing.T) {
+	for _, sh := range []shape{small, demo, oneFeed, oneCard(small), oneCard(demo), oneCard(four)} {
+		w := sh.Build()
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.unfeed(w, 0, 0, 0)
+			s.dark(w, 23, 0, 1, false)
+			s.at(23, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+			s.at(1507, "kmsg", w.Host(0, 2), "host.reboot/unclean", failed)
+			s.at(1517, "gnmi", w.PortOf(0, 2, 0), "port.down", failed, up)
+			s.at(1533, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			if want := []string{w.ID("pdu0.0") + " power.feed_loss"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+				t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), want)
+			}
+		})
+	}
+}
+
+// TestACrashOfSeveralIsNoSwitch: servers of one leaf go down at once, each as it is heard of, and the ports of the others stay up.
+func TestACrashOfSeveralIsNoSwitch(t *testing.T) {
+	for _, sh := range []shape{small, demo, unfed, four, oneFeed} {
+		for _, n := range []int{2, 3} {
+			w := sh.Build()
+			t.Run(fmt.Sprintf("%s/%d", w.Name, n), func(t *testing.T) {
+				s := &scene{}
+				var want []string
+				for h := range n {
+					s.dark(w, 2*float64(h), 0, h, false)
+					want = append(want, w.Host(0, h)+" host.crash")
+				}
+				if got := final(w.Topology, s.sorted(), 5*time.Minute); !sameSet(causes(got), want) {
+					t.Errorf("got\n%swant %q", verdict(got), want)
+				}
+			})
+		}
+	}
+}

@@ -22,6 +22,7 @@ type suspect struct {
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
+	shown   bool      // by a sign of its own, which gave the onset
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
 	inc     *incident
@@ -221,8 +222,10 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			h.lo, h.hi = lo, hi
 		}
 	}
-	if s.said && !cl.Later && cl.Before <= precursor && (h.onset.IsZero() || s.at.Before(h.onset)) {
-		h.onset = s.at
+	// What it shows itself says when it began; what shows the states that it brings about only where nothing else does.
+	if own := class < h.fault.Own(); s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
+		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
+		h.onset, h.shown = s.at, own
 	}
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})

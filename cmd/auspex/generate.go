@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -159,7 +160,7 @@ func listStorms(out io.Writer) error {
 
 func benchStormsCommand() *cobra.Command {
 	o := bench.StormsOptions{}
-	format := ""
+	var format, check, write string
 	c := &cobra.Command{
 		Use: "storms", Short: "Run the correlator over drawn storms, and print a table of how well it did", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -167,9 +168,18 @@ func benchStormsCommand() *cobra.Command {
 				return usagef("-o is table or json")
 			}
 			o.JSON = format == "json"
+			if path := cmp.Or(check, write); path != "" {
+				if check != "" && write != "" {
+					return usagef("only one of --check and --write-bounds")
+				}
+				return usageOr(bench.BoundedStorms(cmd.Context(), path, write != "", o, cmd.OutOrStdout()))
+			}
 			return usageOr(bench.Storms(cmd.Context(), o, cmd.OutOrStdout()))
 		},
 	}
+	c.Flags().StringVar(&check, "check", "", "draw what a `file` of bounds says, and fail where something is worse than it asks")
+	c.Flags().StringVar(&write, "write-bounds", "", "draw what a `file` of bounds says, and write bounds a little under what is reached")
+	c.Flags().StringVar(&o.Recorded, "recorded", "", "read storms from folders instead, a `pattern` such as 'storms/*'")
 	c.Flags().StringVar(&o.Shapes, "shapes", string(stormgen.Both), "tuned, held (kept out of tuning), all, or names with commas")
 	c.Flags().StringSliceVar(&o.Profiles, "profiles", nil, "profiles with commas (default: all): "+profileNames())
 	c.Flags().StringArrayVar(&o.Only, "scenario", nil, "only what goes wrong so, by `name` (may be given again)")

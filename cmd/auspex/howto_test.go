@@ -18,6 +18,7 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/store/records"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -171,5 +172,58 @@ func write(t *testing.T, name, text string) {
 	}
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAFaultOfTheSiteIsInTheConsole: a site measures something of its own, says in a record what it means, and the
+// product that runs names that cause, in both languages, lists it for corrections, and takes one.
+func TestAFaultOfTheSiteIsInTheConsole(t *testing.T) {
+	s := &site{dir: t.TempDir(), hup: make(chan struct{})}
+	s.write(t, "records/host.clogged_filter.yaml", `fault: host.clogged_filter
+title: {en: Clogged filter, zh: 滤网堵塞}
+summary: {en: "The dust filter of {resource} is clogged.", zh: "{resource} 的滤网堵塞。"}
+kinds: [server]
+prior: -5
+do: {action: ticket, target: self}
+step: {en: "Clean the filter of {target}.", zh: "清洁 {target} 的滤网。"}
+signs:
+  thin_air:
+    title: {en: too little air, zh: 风量不足}
+    events: [site.airflow]
+    leak: 0.0001
+shows:
+  - {sign: thin_air, p: 0.97, m: 0.95, within: 30m, before: 60s}
+declares: {events: [site.airflow]}
+`)
+	often := strings.Replace(siteConfig, "rules: {builtin: false", "rules: {interval: 1s, builtin: false", 1)
+	s.start(t, often+"correlator: {faults: [DIR/records]}\n")
+	s.write(t, "rules.yml", siteRules+"- name: air\n  rules:\n"+
+		"  - {alert: Air, expr: vector(1) > 0, labels: {resource: s1, type: site.airflow, severity: error}}\n")
+	if status, r := s.reload(t); status != http.StatusOK {
+		t.Fatalf("%d %+v", status, r)
+	}
+	call := asker{s.url, s.token}.caller(t)
+	var list struct{ Items []schemas.Incident }
+	waittest.Until(t, func() error {
+		if call(http.MethodGet, "incidents", "", &list); len(list.Items) != 1 {
+			return fmt.Errorf("%d incidents", len(list.Items))
+		}
+		return nil
+	})
+	var inc schemas.Incident
+	call(http.MethodGet, "incidents/"+list.Items[0].ID, "", &inc)
+	if inc.RootCause.Resource != "s1" || inc.RootCause.Fault != "host.clogged_filter" || inc.RootCause.Title["zh"] != "滤网堵塞" ||
+		!strings.HasPrefix(inc.Explanation, "The dust filter of s1 is clogged.") ||
+		!strings.HasPrefix(inc.Explanations["zh"], "s1 的滤网堵塞。") {
+		t.Errorf("%+v", inc)
+	}
+	var faults any
+	if call(http.MethodGet, "faults", "", &faults); !strings.Contains(fmt.Sprint(faults), "host.clogged_filter") {
+		t.Errorf("it cannot be named in a correction: %v", faults)
+	}
+	var c schemas.Correction
+	call(http.MethodPost, "incidents/"+inc.ID+"/corrections", `{"verdict": "right"}`, &c)
+	if c.Fault != "host.clogged_filter" {
+		t.Errorf("%+v", c)
 	}
 }

@@ -104,28 +104,7 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := func(method, path, body string, out any) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, method, srv.URL()+"api/v1/"+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(res.Body)
-		if res.StatusCode >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text.String())
-		}
-		if err := json.Unmarshal(text.Bytes(), out); err != nil {
-			t.Fatal(err)
-		}
-	}
+	call := asker{srv.URL(), token}.caller(t)
 	// One supply of four loses its input, and the running correlator decides.
 	trouble := func(id, server string, at time.Time) (cause schemas.Cause) {
 		t.Helper()

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -103,28 +101,7 @@ func TestDeclaredMaintenanceFromTheAPIToTheIncident(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	call := func(method, path, body string, out any) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, method, srv.URL()+"api/v1/"+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		req.Header.Set("Content-Type", "application/json")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(res.Body)
-		if res.StatusCode >= 300 {
-			t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, text.String())
-		}
-		if err := json.Unmarshal(text.Bytes(), out); err != nil {
-			t.Fatal(err)
-		}
-	}
+	call := asker{srv.URL(), token}.caller(t)
 	n := 0
 	report := func(source, resource, typ, code, state string) {
 		t.Helper()

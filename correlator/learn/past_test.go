@@ -1,7 +1,6 @@
 package learn
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,6 +15,7 @@ import (
 
 	"auspex/correlator"
 	"auspex/internal/hindsight"
+	"auspex/internal/stormgen"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -43,22 +43,6 @@ func (l *lived) learn(t *testing.T) *Parameters {
 		t.Fatal(err)
 	}
 	return p
-}
-
-func unpack(t *testing.T, path string, read func(*json.Decoder) error) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := read(json.NewDecoder(z)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // decided replays events and returns the last state of each incident, closed.
@@ -99,34 +83,16 @@ func decided(topology *schemas.Topology, events []schemas.Event, m *propagation.
 // somebody who knows the truth.
 func storm(t *testing.T, name string) *lived {
 	t.Helper()
-	dir := filepath.Join("..", "testdata", "storms", name)
-	l := &lived{}
-	var truth struct {
-		Incidents []struct {
-			Events []string `json:"events"`
-			Accept []struct {
-				Resource string `json:"resource"`
-				Fault    string `json:"fault"`
-			} `json:"accept"`
-		} `json:"incidents"`
+	st, err := stormgen.Read(filepath.Join("..", "testdata", "storms", name))
+	if err != nil {
+		t.Fatal(err)
 	}
-	unpack(t, filepath.Join(dir, "topology.json.gz"), func(d *json.Decoder) error { return d.Decode(&l.topology) })
-	unpack(t, filepath.Join(dir, "truth.json.gz"), func(d *json.Decoder) error { return d.Decode(&truth) })
-	unpack(t, filepath.Join(dir, "events.jsonl.gz"), func(d *json.Decoder) error {
-		for d.More() {
-			var ev schemas.Event
-			if err := d.Decode(&ev); err != nil {
-				return err
-			}
-			l.events = append(l.events, ev)
-		}
-		return nil
-	})
+	l := &lived{topology: *st.Topology, events: st.Events}
 	l.incidents = decided(&l.topology, l.events, propagation.Default())
 	for _, i := range l.incidents {
 		c := schemas.Correction{Incident: i.ID, Revision: 1, Author: "ann", Verdict: schemas.VerdictNoIncident, Said: i.RootCause, Time: i.Updated}
 		most := 0
-		for _, f := range truth.Incidents {
+		for _, f := range st.Truth.Incidents {
 			n := 0
 			for _, id := range i.Events {
 				if slices.Contains(f.Events, id) {

@@ -1,35 +1,30 @@
 package learn
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
 
+	"auspex/internal/textfile"
 	"auspex/schemas"
 )
 
 // numbers reads a packed CSV file of whole numbers.
 func numbers(t *testing.T, name string) [][]int {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", "huawei-alarms", name+".csv.gz"))
+	f, err := textfile.Open(filepath.Join("testdata", "huawei-alarms", name+".csv.gz"), nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := csv.NewReader(z).ReadAll()
+	lines, err := csv.NewReader(f).ReadAll()
 	if err != nil {
 		t.Fatal(err)
 	}

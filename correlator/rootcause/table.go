@@ -3,7 +3,6 @@ package rootcause
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -88,7 +87,7 @@ func (r *Reading) each(ctx context.Context, path string, f func(n int, cells []s
 			return fmt.Errorf("%s:%d: %w", path, n, rerr)
 		}
 		if len(line) > 0 {
-			cells, err := split(string(line))
+			cells, err := textfile.Cells(string(line))
 			if err != nil {
 				return fmt.Errorf("%s:%d: %w", path, n, err)
 			}
@@ -103,20 +102,6 @@ func (r *Reading) each(ctx context.Context, path string, f func(n int, cells []s
 			return ctx.Err()
 		}
 	}
-}
-
-func split(line string) ([]string, error) {
-	c := csv.NewReader(strings.NewReader(line))
-	c.LazyQuotes = true
-	out, err := c.Read()
-	var perr *csv.ParseError
-	if errors.As(err, &perr) {
-		err = perr.Err // it knows one line only
-	}
-	for i := range out {
-		out[i] = strings.TrimSpace(out[i])
-	}
-	return out, err
 }
 
 // find returns NAME, NAME.gz or NAME.zst of a folder; "" where there is none.

@@ -100,7 +100,6 @@ type cover struct {
 	state        []state
 	lost         []supplier
 	work         int
-	expecting    bool
 }
 
 type supplier struct {
@@ -436,7 +435,7 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		if full <= stealGain {
 			continue
 		}
-		loss, follows := s.loss(h)
+		loss, follows := s.loss(h, false)
 		if follows {
 			loss += coincidence
 		}
@@ -592,9 +591,9 @@ func (s *cover) take(slots []slot, n int32) []slot {
 	return slots
 }
 
-// loss is what the present owners would lose to h, and whether all of it is what
-// follows from them in any case.
-func (s *cover) loss(h int32) (loss float64, follows bool) {
+// loss is what the present owners would lose to h, capped as lossOf says, and whether all
+// of it is what follows from them in any case.
+func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 	follows = true
 	var slots []slot
 	others := s.others(h)
@@ -610,7 +609,7 @@ func (s *cover) loss(h int32) (loss float64, follows bool) {
 			}
 		}
 	}
-	return s.lossOf(slots, s.expecting), follows && len(slots) > 0
+	return s.lossOf(slots, capped), follows && len(slots) > 0
 }
 
 func (s *cover) classLoss(h int32, c int) float64 {
@@ -706,9 +705,7 @@ func (s *cover) expect(accepted []int32) []int32 {
 		if full <= stealGain {
 			continue
 		}
-		s.expecting = true
-		loss, _ := s.loss(h)
-		s.expecting = false
+		loss, _ := s.loss(h, true)
 		if loss > 0 { // what would lose is a fault of its own, here and now
 			loss -= coincidence + stealGain
 		}

@@ -267,6 +267,36 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		})
 	})
 
+	t.Run("a maintenance reservation is a window of its nodes until it is deleted", func(t *testing.T) {
+		p := p.in(t)
+		tool("scontrol", "create", "reservation", "ReservationName=racks", "StartTime=now", "Duration=10",
+			"Users=root", "Flags=MAINT,IGNORE_JOBS", "Nodes=gpu2")
+		gone := false
+		t.Cleanup(func() {
+			if !gone {
+				tool("scontrol", "delete", "ReservationName=racks")
+			}
+		})
+		window := func(ended bool) func() error {
+			return func() error {
+				all, err := list[schemas.Maintenance](p, "maintenance")
+				if err != nil {
+					return err
+				}
+				for _, m := range all {
+					if slices.Equal(m.Resources, []string{"gpu2"}) && m.Reason == "Slurm reservation racks" && (m.Ended != nil) == ended {
+						return nil
+					}
+				}
+				return fmt.Errorf("windows: %+v", all)
+			}
+		}
+		p.await("the window of the reservation", window(false))
+		tool("scontrol", "delete", "ReservationName=racks")
+		gone = true
+		p.await("its end", window(true))
+	})
+
 	job := strings.TrimSpace(tool("sbatch", "--parsable", "-N1", "-w", "gpu1", "-o", "/dev/null", "--chdir=/tmp", "--wrap", "sleep 300"))
 	t.Cleanup(func() { tool("scancel", job) })
 	p.await("the job runs", func() error { return has(tool("squeue", "-h", "-o", "%i %T"), job+" RUNNING") })

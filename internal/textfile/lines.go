@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // MaxLine bounds a line in bytes.
@@ -75,4 +77,23 @@ func EachLine(ctx context.Context, name string, in io.Reader, f func(n int, line
 			return ctx.Err()
 		}
 	}
+}
+
+// Cells splits a line of CSV, in which quotes may stand anywhere, into cells without the blanks around them.
+func Cells(line string) (out []string, err error) {
+	if !strings.Contains(line, `"`) {
+		out = strings.Split(line, ",")
+	} else {
+		c := csv.NewReader(strings.NewReader(line))
+		c.LazyQuotes = true
+		out, err = c.Read()
+		var perr *csv.ParseError
+		if errors.As(err, &perr) {
+			err = perr.Err // it knows one line only
+		}
+	}
+	for i := range out {
+		out[i] = strings.TrimSpace(out[i])
+	}
+	return out, err
 }

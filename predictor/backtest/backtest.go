@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -169,7 +168,7 @@ func (w *wideReader) read(
 	if err != nil && !errors.Is(err, io.EOF) {
 		return &unreadableError{fmt.Errorf("%s:1: %w", path, err)}
 	}
-	names, err := cells(string(line))
+	names, err := textfile.Cells(string(line))
 	switch {
 	case err != nil:
 		return &unreadableError{fmt.Errorf("%s:1: %w", path, err)}
@@ -213,25 +212,10 @@ func (w *wideReader) read(
 	}
 }
 
-// cells splits a line with quoted cells.
-func cells(line string) ([]string, error) {
-	if !strings.Contains(line, `"`) {
-		return strings.Split(line, ","), nil
-	}
-	c := csv.NewReader(strings.NewReader(line))
-	c.LazyQuotes = true
-	out, err := c.Read()
-	var perr *csv.ParseError
-	if errors.As(err, &perr) {
-		err = perr.Err // it knows one line only
-	}
-	return out, err
-}
-
 // parse reads a line: a time and as many cells as the header names.
 func (r *wideRow) parse(line string) error {
 	if strings.Contains(line, `"`) { // no cell needs quotes; some writers give them to all
-		all, err := cells(line)
+		all, err := textfile.Cells(line)
 		if err != nil {
 			return err
 		}

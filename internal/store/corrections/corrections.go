@@ -74,33 +74,16 @@ VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9)`,
 	return c, nil
 }
 
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-func query(ctx context.Context, q queryer, where string, args ...any) ([]schemas.Correction, error) {
-	rows, err := q.QueryContext(
-		ctx, `SELECT incident, revision, time_ns, author, verdict, resource, fault, note, said FROM incident_corrections c WHERE `+where, args...,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []schemas.Correction
-	for rows.Next() {
-		var c schemas.Correction
+func query(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.Correction, error) {
+	return sqldb.Rows(ctx, q, func(rows *sql.Rows) (c schemas.Correction, err error) {
 		var ns int64
 		var said string
 		if err := rows.Scan(&c.Incident, &c.Revision, &ns, &c.Author, &c.Verdict, &c.Resource, &c.Fault, &c.Note, &said); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(said), &c.Said); err != nil {
-			return nil, err
+			return c, err
 		}
 		c.Time = time.Unix(0, ns).UTC()
-		out = append(out, c)
-	}
-	return out, rows.Err()
+		return c, json.Unmarshal([]byte(said), &c.Said)
+	}, `SELECT incident, revision, time_ns, author, verdict, resource, fault, note, said FROM incident_corrections c WHERE `+where, args...)
 }
 
 // History returns all verdicts on an incident, the newest first.
@@ -147,23 +130,18 @@ func (s *Store) List(ctx context.Context, since time.Time, after string, limit i
 		where += ` AND time_ns>=$1`
 	}
 	if after != "" {
-		ns, id, ok := strings.Cut(after, ".")
-		n, err := strconv.ParseInt(ns, 10, 64)
-		if !ok || err != nil {
-			return nil, "", fmt.Errorf("list corrections: %w", records.ErrCursor)
+		c, err := sqldb.ParseCursor(after)
+		if err != nil {
+			return nil, "", fmt.Errorf("list corrections: %w", err)
 		}
 		where += fmt.Sprintf(` AND (time_ns, incident) < ($%d, $%d)`, len(args)+1, len(args)+2)
-		args = append(args, n, id)
+		args = append(args, c.Time, c.ID)
 	}
 	out, err = query(ctx, s.db, where+` ORDER BY time_ns DESC, incident DESC LIMIT `+strconv.Itoa(limit+1), args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list corrections: %w", err)
 	}
-	if len(out) > limit {
-		out = out[:limit]
-		last := out[limit-1]
-		next = strconv.FormatInt(last.Time.UnixNano(), 10) + "." + last.Incident
-	}
+	out, next = sqldb.Page(out, limit, func(c *schemas.Correction) (time.Time, string) { return c.Time, c.Incident })
 	return out, next, nil
 }
 

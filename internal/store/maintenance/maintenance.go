@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"auspex/internal/store/audit"
-	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
@@ -187,29 +186,8 @@ func detail(m *schemas.Maintenance) string {
 	return fmt.Sprintf("%s from %s until %s: %s", names, m.From.UTC().Format(time.RFC3339), m.Until.UTC().Format(time.RFC3339), m.Reason)
 }
 
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-func query(ctx context.Context, q queryer, where string, args ...any) ([]schemas.Maintenance, error) {
-	rows, err := q.QueryContext(ctx, `SELECT doc FROM maintenance_windows WHERE `+where, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []schemas.Maintenance
-	for rows.Next() {
-		var doc string
-		var m schemas.Maintenance
-		if err := rows.Scan(&doc); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(doc), &m); err != nil {
-			return nil, err
-		}
-		out = append(out, m)
-	}
-	return out, rows.Err()
+func query(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.Maintenance, error) {
+	return sqldb.Docs[schemas.Maintenance](ctx, q, `SELECT doc FROM maintenance_windows WHERE `+where, args...)
 }
 
 // Get returns a window.
@@ -238,21 +216,16 @@ func (s *Store) Open(ctx context.Context, now time.Time) ([]schemas.Maintenance,
 func (s *Store) List(ctx context.Context, after string, limit int) (out []schemas.Maintenance, next string, err error) {
 	where, args := `1=1`, []any{}
 	if after != "" {
-		ns, id, ok := strings.Cut(after, ".")
-		n, err := strconv.ParseInt(ns, 10, 64)
-		if !ok || err != nil {
-			return nil, "", fmt.Errorf("list maintenance windows: %w", records.ErrCursor)
+		c, err := sqldb.ParseCursor(after)
+		if err != nil {
+			return nil, "", fmt.Errorf("list maintenance windows: %w", err)
 		}
-		where, args = `(declared_ns, id) < ($1, $2)`, []any{n, id}
+		where, args = `(declared_ns, id) < ($1, $2)`, []any{c.Time, c.ID}
 	}
 	if out, err = query(ctx, s.db, where+` ORDER BY declared_ns DESC, id DESC LIMIT `+strconv.Itoa(limit+1), args...); err != nil {
 		return nil, "", fmt.Errorf("list maintenance windows: %w", err)
 	}
-	if len(out) > limit {
-		out = out[:limit]
-		last := out[limit-1]
-		next = strconv.FormatInt(last.Declared.UnixNano(), 10) + "." + last.ID
-	}
+	out, next = sqldb.Page(out, limit, func(m *schemas.Maintenance) (time.Time, string) { return m.Declared, m.ID })
 	return out, next, nil
 }
 
@@ -273,6 +246,15 @@ func (s *Store) Told(ctx context.Context, m *schemas.Maintenance) error {
 	}
 	if _, err := s.db.ExecContext(ctx, `UPDATE maintenance_windows SET told=$1 WHERE id=$2 AND told<$1`, told, m.ID); err != nil {
 		return fmt.Errorf("note that maintenance window %s is told: %w", m.ID, err)
+	}
+	return nil
+}
+
+// Forget deletes the windows that ended before a time and of which the bus knows all. The
+// audit and the history of events keep what was declared.
+func (s *Store) Forget(ctx context.Context, before time.Time) error {
+	if _, err := s.db.ExecContext(ctx, `DELETE FROM maintenance_windows WHERE end_ns<$1 AND told>=due`, before.UnixNano()); err != nil {
+		return fmt.Errorf("forget maintenance windows: %w", err)
 	}
 	return nil
 }

@@ -184,3 +184,31 @@ func TestAWindowOfTheSchedulerIsTakenOver(t *testing.T) {
 		t.Errorf("what came from the bus is told to it again: %+v %v", all, err)
 	}
 }
+
+// TestOldWindowsAreForgotten: only those that ended long ago and that the bus knows of.
+func TestOldWindowsAreForgotten(t *testing.T) {
+	s := maintenance.New(sqltest.Open(t))
+	t0 := time.Now().UTC().Truncate(time.Microsecond)
+	name := func(what string) string { return fmt.Sprintf("mw-%s-%d", what, t0.UnixNano()) }
+	const day = 24 * time.Hour
+	for what, ago := range map[string]time.Duration{"old": 500 * day, "untold": 500 * day, "of-last-week": 7 * day, "open": 0} {
+		w := window(name(what), t0.Add(-ago))
+		if _, err := s.Declare(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		if what == "untold" {
+			continue
+		}
+		if err := s.Told(t.Context(), &w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Forget(t.Context(), t0.Add(-400*day)); err != nil {
+		t.Fatal(err)
+	}
+	for what, kept := range map[string]bool{"old": false, "untold": true, "of-last-week": true, "open": true} {
+		if _, err := s.Get(t.Context(), name(what)); kept && err != nil || !kept && !errors.Is(err, maintenance.ErrNone) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -18,9 +18,6 @@ import (
 	"auspex/schemas"
 )
 
-// ErrCursor is returned for a page cursor that this package did not make.
-var ErrCursor = errors.New("unknown page cursor")
-
 // Statuses that filters name.
 const (
 	StatusOpen   = "open"
@@ -123,12 +120,11 @@ func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out 
 		where(` AND time_ns>=?`, f.Since.UnixNano())
 	}
 	if f.After != "" {
-		ns, id, ok := strings.Cut(f.After, ".")
-		n, err := strconv.ParseInt(ns, 10, 64)
-		if !ok || err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", kind, ErrCursor)
+		c, err := sqldb.ParseCursor(f.After)
+		if err != nil {
+			return nil, "", fmt.Errorf("list %s: %w", kind, err)
 		}
-		args = append(args, n, id)
+		args = append(args, c.Time, c.ID)
 		fmt.Fprintf(&q, ` AND (time_ns, id) < ($%d, $%d)`, len(args)-1, len(args))
 	}
 	fmt.Fprintf(&q, ` ORDER BY time_ns DESC, id DESC LIMIT %d`, limit+1)
@@ -153,7 +149,7 @@ func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out 
 			return nil, "", fmt.Errorf("list %s: %s: %w", kind, id, err)
 		}
 		out = append(out, v)
-		last = strconv.FormatInt(ns, 10) + "." + id
+		last = sqldb.Cursor{Time: ns, ID: id}.String()
 	}
 	if err := rows.Err(); err != nil {
 		return nil, "", fmt.Errorf("list %s: %w", kind, err)

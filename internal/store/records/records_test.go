@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
 	"auspex/schemas"
 )
@@ -86,7 +87,7 @@ func TestPagesCoverEveryRecordOnce(t *testing.T) {
 	if err != nil || len(l) != 12 {
 		t.Fatalf("s1 has %d actions, want 12 (%v)", len(l), err)
 	}
-	if _, _, err := s.Actions(ctx, records.Filter{After: "nonsense"}); !errors.Is(err, records.ErrCursor) {
+	if _, _, err := s.Actions(ctx, records.Filter{After: "nonsense"}); !errors.Is(err, sqldb.ErrCursor) {
 		t.Fatalf("a foreign cursor gave %v", err)
 	}
 }

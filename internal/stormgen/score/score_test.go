@@ -1,34 +1,16 @@
 package score
 
 import (
-	"compress/gzip"
+	"bytes"
 	"encoding/json"
 	"math"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"auspex/internal/stormgen"
+	"auspex/internal/textfile"
 	"auspex/schemas"
 )
-
-func unpack(t *testing.T, path string, each func(*json.Decoder) error) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for d := json.NewDecoder(z); d.More(); {
-		if err := each(d); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // The figures are those that the reference scorer, a program of its own, prints
 // for the same incidents of the same recorded storms.
@@ -44,16 +26,22 @@ func TestFiguresAreThoseOfTheReference(t *testing.T) {
 		},
 	} {
 		t.Run(storm, func(t *testing.T) {
-			var truth stormgen.Truth
-			path := filepath.Join("../../../correlator/testdata/storms", storm, "truth.json.gz")
-			unpack(t, path, func(d *json.Decoder) error { return d.Decode(&truth) })
-			sc := New(&truth)
-			unpack(t, filepath.Join("testdata", storm+".jsonl.gz"), func(d *json.Decoder) error {
+			st, err := stormgen.Read(filepath.Join("../../../correlator/testdata/storms", storm))
+			if err != nil {
+				t.Fatal(err)
+			}
+			told, err := textfile.ReadFile(filepath.Join("testdata", storm+".jsonl.gz"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sc := New(&st.Truth)
+			for line := range bytes.Lines(told) {
 				var inc schemas.Incident
-				err := d.Decode(&inc)
+				if err := json.Unmarshal(line, &inc); err != nil {
+					t.Fatal(err)
+				}
 				sc.Line(&inc)
-				return err
-			})
+			}
 			// Two sums of halves are the sum of the whole.
 			sum := &Sum{}
 			sum.Add(sc.Sum())

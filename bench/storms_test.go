@@ -1,0 +1,81 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const boundsFile = "testdata/storms.yaml"
+
+// The whole table, of recorded storms and of sites of every shape, is no worse than it was.
+// What --write-bounds changes in the file shows what a change of the correlator did.
+func TestTheTableOfStormsKeepsItsBounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
+	names, err := BoundedTables(boundsFile)
+	if err != nil || len(names) < 4 {
+		t.Fatalf("%d tables, error %v", len(names), err)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var table bytes.Buffer
+			err := BoundedStorms(t.Context(), boundsFile, false, StormsOptions{}, &table, name)
+			for line := range strings.Lines(table.String()) {
+				if strings.HasPrefix(line, "| profile ") || strings.HasPrefix(line, "| all ") || err != nil {
+					t.Log(strings.TrimSpace(line))
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A bound that is not reached is named with its row and its figure, and so is one of a row or a
+// figure that there is not.
+func TestWhatIsWorseThanItsBoundsIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bounds.yaml")
+	write := func(bounds string) {
+		t.Helper()
+		text := "tables:\n  - name: small\n    draw: {shapes: tiny, profiles: [easy], faults: 3, seed: 4}\n    bounds:\n" + bounds
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(anew bool) error {
+		return BoundedStorms(t.Context(), path, anew, StormsOptions{}, &bytes.Buffer{})
+	}
+	write("      easy tuned: {top1: 1.5, b3_f1: .1, fragments: .01, rain: 1}\n      quiet tuned: {top1: .5}\n")
+	err := check(false)
+	if !errors.Is(err, ErrBounds) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"small, easy tuned: top1 is 1, at least 1.5", "easy tuned: fragments is", "at most 0.01", "no figure is called rain",
+		"quiet tuned: no such row",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: it does not say %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "b3_f1") {
+		t.Errorf("%v: names what holds", err)
+	}
+	if err := check(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(false); err != nil {
+		t.Errorf("bounds that were just written: %v", err)
+	}
+	write("      easy tuned: {top1: .5}\n    drawn: 1\n")
+	if err := check(false); err == nil || !strings.Contains(err.Error(), "drawn") {
+		t.Errorf("a key that there is not: %v", err)
+	}
+}

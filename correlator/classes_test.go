@@ -1,0 +1,194 @@
+package correlator
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"auspex/schemas"
+)
+
+// job runs on all GPUs of some servers of the first rack.
+func (w *scenery) job(id string, servers ...int) {
+	j := schemas.Workload{ID: id, Start: t0.Add(-time.Hour)}
+	for _, h := range servers {
+		for g := range w.GPUs {
+			j.Resources = append(j.Resources, w.ID("s0.%d/gpu%d", h, g))
+		}
+	}
+	w.Topology.Workloads = append(w.Topology.Workloads, j)
+}
+
+// scenery is a site on which a scene is played.
+type scenery struct {
+	*site
+	*scene
+}
+
+// leafGone plays a leaf that dies: the ports of its servers and of its spines, and contact.
+func (w *scenery) leafGone(sec float64, leaf int) {
+	for h := range w.Servers {
+		for k := range w.NICs {
+			if k%w.Leaves == leaf {
+				w.at(sec+0.1*float64(h), "agent", w.ID("s0.%d/nic%d", h, k), "port.down", failed, up)
+			}
+		}
+	}
+	for k := range w.Spines {
+		w.at(sec+0.3, "gnmi", w.ID("spine%d/d0.%d", k, leaf), "port.down", failed, up)
+	}
+	w.at(sec+25, "collector", w.ID("leaf0.%d", leaf), "switch.unreachable", critical, up)
+}
+
+// Chains, networks, what comes again, two at once, jobs, and equals: each has one right answer, whatever
+// the site is built like, and every event has its place.
+func TestClassesOnManySites(t *testing.T) {
+	type play struct {
+		name string
+		fits func(w *site) bool
+		play func(w *scenery)
+		want func(w *site) []string
+	}
+	one := func(format, fault string) func(w *site) []string {
+		return func(w *site) []string { return []string{w.ID("%s", format) + " " + fault} }
+	}
+	var plays []play
+	add := func(name string, fits func(w *site) bool, p func(w *scenery), want func(w *site) []string) {
+		plays = append(plays, play{name, fits, p, want})
+	}
+	all := func(*site) bool { return true }
+	add("a memory module, a crash, its ports and its job", all, func(w *scenery) {
+		w.job("job-1", 1, 2, 3)
+		w.at(0, "ipmi", w.ID("s0.1/dimm3"), "dimm.ecc_ue", critical)
+		w.at(0.5, "kmsg", w.Host(0, 1), "host.mce/memory", failed)
+		w.at(1, "kmsg", w.Host(0, 1), "host.panic", critical)
+		w.dark(w.site, 2, 0, 1, false)
+		w.at(40, "agent", w.Host(0, 2), "workload.comm_timeout", failed, "workload=job-1")
+		w.at(41, "agent", w.Host(0, 3), "workload.comm_timeout", failed, "workload=job-1")
+		w.at(60, "scheduler", "job-1", "workload.failed/134", failed)
+	}, one("s0.1/dimm3", "host.memory_uncorrectable"))
+	add("a processor, a crash, its ports and its job", all, func(w *scenery) {
+		w.job("job-1", 1, 2, 3)
+		w.at(0, "ipmi", w.ID("s0.1/cpu1"), "bmc.sel/07/00", critical, up)
+		w.dark(w.site, 2, 0, 1, false)
+		w.at(40, "agent", w.Host(0, 2), "workload.comm_timeout", failed, "workload=job-1")
+		w.at(60, "scheduler", "job-1", "workload.failed/134", failed)
+	}, one("s0.1/cpu1", "host.cpu_failure"))
+	leaves := func(w *site) bool { return w.Leaves > 0 }
+	add("a leaf goes, and contact in its band", leaves, func(w *scenery) {
+		w.leafGone(0, 0)
+		if w.Leaves == 1 {
+			for h := range w.Servers {
+				w.at(15+0.3*float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+			}
+		}
+	}, one("leaf0.0", "network.switch_failure"))
+	mgmt := func(w *site) bool { return w.Mgmt > 0 }
+	add("a management switch goes, and only the controllers with it", mgmt, func(w *scenery) {
+		for h := range w.Servers {
+			w.at(10+float64(h), "collector", w.ID("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+		}
+		w.at(30, "collector", w.ID("mgmt0"), "switch.unreachable", critical, up)
+	}, one("mgmt0", "network.switch_failure"))
+	add("a management switch that nobody polls goes", mgmt, func(w *scenery) {
+		for h := range w.Servers {
+			w.at(10+float64(h), "collector", w.ID("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+		}
+	}, one("mgmt0", "network.switch_failure"))
+	add("an air unit fails again while it is mended", all, func(w *scenery) {
+		w.hotAir(w.site, 0, 0, true)
+		w.at(900, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
+		w.at(1300, "snmp", w.ID("air0"), "crac.failure", critical, up)
+	}, one("air0", "cooling.air_supply"))
+	feeds := func(w *site) bool { return w.Feeds > 1 }
+	add("a feed trips again while it is mended", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(300+0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", schemas.SeverityInfo, down)
+			}
+		}
+		w.unfeed(w.site, 420, 0, 0)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("the leaf of a rack, and then a feed", func(w *site) bool { return leaves(w) && feeds(w) }, func(w *scenery) {
+		w.leafGone(0, 0)
+		w.unfeed(w.site, 180, 0, 0)
+	}, func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
+	})
+	add("a fan and the air unit", func(w *site) bool { return w.Fans > 0 }, func(w *scenery) {
+		w.hotAir(w.site, 0, 0, true)
+		w.at(200, "ipmi", w.ID("s0.1/fan1"), "fan.failure", failed, up)
+	}, func(w *site) []string {
+		return []string{w.ID("air0") + " cooling.air_supply", w.ID("s0.1/fan1") + " cooling.fan_failure"}
+	})
+	add("memory of one GPU and NVLink of a neighbour of its job", all, func(w *scenery) {
+		w.job("job-1", 1, 2, 3)
+		w.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/48", critical)
+		w.at(0.5, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/63", warned)
+		w.at(8, "kmsg", w.ID("s0.2/gpu3"), "gpu.xid/74", critical)
+		w.at(9, "rule", w.ID("s0.2/gpu3"), "gpu.nvlink_errors", failed)
+		w.at(30, "scheduler", "job-1", "workload.failed/134", failed)
+	}, func(w *site) []string {
+		return []string{w.ID("s0.1/gpu0") + " gpu.memory_uncorrectable", w.ID("s0.2/gpu3") + " gpu.nvlink_failure"}
+	})
+	add("timeouts before the fault that stalled one rank is heard of", all, func(w *scenery) {
+		w.job("job-1", 0, 1, 2, 3)
+		for i, h := range []int{0, 2, 3} {
+			w.at(float64(i), "agent", w.Host(0, h), "workload.comm_timeout", failed, "workload=job-1")
+		}
+		w.at(20, "scheduler", "job-1", "workload.failed/134", failed)
+		w.at(25, "kmsg", w.ID("s0.1/gpu2"), "gpu.xid/79", critical)
+		w.at(26, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/GPU_IS_LOST", critical, up)
+	}, one("s0.1/gpu2", "gpu.fallen_off_bus"))
+	add("hundreds of XIDs of a job, and the one error before them", all, func(w *scenery) {
+		w.job("job-1", 0, 1, 2, 3)
+		w.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/94", critical)
+		n := 0
+		for h := range 4 {
+			for g := range w.GPUs {
+				for range 14 {
+					n++
+					w.at(4+0.02*float64(n), "kmsg", w.ID("s0.%d/gpu%d", h, g), "gpu.xid/45", warned)
+				}
+			}
+		}
+		w.at(20, "scheduler", "job-1", "workload.failed/134", failed)
+	}, one("s0.1/gpu0", "gpu.memory_uncorrectable"))
+	switches := func(w *site) bool { return w.NVSwitches > 1 }
+	add("the second NVSwitch, not the first", switches, func(w *scenery) {
+		w.at(0, "kmsg", w.ID("s0.1/nvswitch1"), "nvswitch.sxid/20034", critical)
+		for g := range w.GPUs {
+			w.at(0.5+0.1*float64(g), "kmsg", w.ID("s0.1/gpu%d", g), "gpu.xid/74", critical)
+		}
+	}, one("s0.1/nvswitch1", "nvswitch.failure"))
+	add("one end of a cable speaks", leaves, func(w *scenery) {
+		w.at(0, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+	}, func(w *site) []string { return []string{w.PortOf(0, 1, 0) + " network.link_failure"} })
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build(), oneFeed.Build()} {
+		for _, p := range plays {
+			if !p.fits(w) {
+				continue
+			}
+			t.Run(w.Name+"/"+p.name, func(t *testing.T) {
+				topology := *w.Topology
+				it := &scenery{&site{}, &scene{}}
+				*it.site = *w
+				it.Topology = &topology
+				topology.Workloads = slices.Clone(topology.Workloads)
+				p.play(it)
+				got := final(&topology, it.sorted(), 20*time.Minute)
+				if want := p.want(w); !sameSet(causes(got), want) {
+					t.Fatalf("got\n%swant %q", verdict(got), want)
+				}
+				held := 0
+				for _, inc := range got {
+					held += len(inc.Events)
+				}
+				if held != len(it.events) {
+					t.Errorf("%d of %d events\n%s", held, len(it.events), verdict(got))
+				}
+			})
+		}
+	}
+}
