@@ -76,6 +76,9 @@ func (e *Engine) crowded(inc *incident) {
 		list = append(list, inc)
 	}
 	e.alike[name] = list
+	if e.pieces(inc, list) {
+		return
+	}
 	for _, o := range list {
 		if o.closed.IsZero() && !o.unsure && o.crowd < crowdMost && beside(o, inc) && o.crowd != e.crowd(o) {
 			o.unsure = true
