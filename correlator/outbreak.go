@@ -30,6 +30,12 @@ func newOutbreak() *outbreak {
 	return &outbreak{kinds: map[int]int{}, faults: map[string]bool{}, devices: map[node]int{}}
 }
 
+// strayKey is a kind of sign of a site.
+type strayKey struct {
+	site node
+	kind int
+}
+
 // stray is what is remembered of a kind of sign that nothing explained.
 type stray struct {
 	seen   int     // signs, ever
@@ -49,10 +55,11 @@ func (e *Engine) unexplained(s *sign) {
 	if s.inc != nil || s.owner != nil || s.excused != nil || !s.said || e.momentary(s) || s.stateful && !s.up {
 		return
 	}
-	o := e.strays[s.kind]
+	key := strayKey{e.g.top(e.deviceOf(s)), s.kind}
+	o := e.strays[key]
 	if o == nil {
 		o = &stray{}
-		e.strays[s.kind] = o
+		e.strays[key] = o
 	}
 	o.recent = slices.DeleteFunc(o.recent, func(r *sign) bool {
 		return r.gone || r.inc != nil || r.owner != nil || e.now.Sub(r.heard) > crowdSpan
@@ -80,7 +87,7 @@ func (e *Engine) unexplained(s *sign) {
 	}
 	mean := float64(o.seen-len(o.recent)+1) * float64(crowdSpan) / float64(e.now.Sub(e.began)+time.Hour)
 	if s.kind < len(e.model.Signs) { // so many parts show it by themselves in any case
-		mean += e.model.Signs[s.kind].Leak * float64(e.g.count(e.g.kindOf(s.node)))
+		mean += e.model.Signs[s.kind].Leak * float64(e.g.count(e.g.kindOf(s.node), e.deviceOf(s)))
 	}
 	if sure := 1 - alike(len(devices)-1, mean, 0); sure >= outbreakSure {
 		e.breakOut(signs, devices, sure)
@@ -103,7 +110,7 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 	members := []*incident{inc}
 	var signs []*sign
 	for _, o := range list {
-		if o.closed.IsZero() && beside(o, inc) {
+		if o.closed.IsZero() && e.beside(o, inc) {
 			members = append(members, o)
 		}
 	}
