@@ -121,13 +121,14 @@ type incident struct {
 	place        int // in the queue
 	mergedInto   string
 	closed       time.Time
-	before       int       // events that were counted and forgotten before a restart
-	judged       time.Time // when its confidence was last weighed
-	lift         float64   // then, of the root
-	folded       int       // then, by the root
-	repaired     time.Time // what comes later is new
-	outbreak     *outbreak // nil: it is none
-	crowd        int       // others of the same fault that began near it, when it was judged
+	before       int             // events that were counted and forgotten before a restart
+	judged       time.Time       // when its confidence was last weighed
+	lift         float64         // then, of the root
+	folded       int             // then, by the root
+	repaired     time.Time       // what comes later is new
+	outbreak     *outbreak       // nil: it is none
+	pieces       map[string]bool // faults of which others were taken for parts of this one
+	crowd        int             // others of the same fault that began near it, when it was judged
 	gone         bool
 	claim        int // scratch
 }
@@ -187,11 +188,15 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 			e.unexplained(s)
 		}
 	}()
+	if e.resuming {
+		e.rejoin(signs, accepted)
+	}
 	groups := make(map[*suspect][]*sign, len(accepted))
 	var before []*incident
 	for _, s := range signs {
 		if s.owner != nil {
-			groups[s.owner] = append(groups[s.owner], s)
+			h := s.owner.lead(accepted)
+			groups[h] = append(groups[h], s)
 		}
 		if s.inc != nil && s.inc.claim != int(e.epoch) && !s.inc.gone {
 			s.inc.claim = int(e.epoch)

@@ -20,14 +20,13 @@ import (
 // devices, and takes along what else they say that nothing explains. A cause that is
 // found later takes its signs from it.
 type outbreak struct {
-	kinds   map[int]int     // signs of a kind
-	faults  map[string]bool // of its pieces
-	devices map[node]int    // signs of a device
-	next    time.Time       // when it is published again at the earliest
+	kinds   map[int]int  // signs of a kind
+	devices map[node]int // signs of a device
+	next    time.Time    // when it is published again at the earliest
 }
 
 func newOutbreak() *outbreak {
-	return &outbreak{kinds: map[int]int{}, faults: map[string]bool{}, devices: map[node]int{}}
+	return &outbreak{kinds: map[int]int{}, devices: map[node]int{}}
 }
 
 // strayKey is a kind of sign of a site.
@@ -94,11 +93,15 @@ func (e *Engine) unexplained(s *sign) {
 	}
 }
 
-// pieces makes an outbreak of an incident and those of the same fault that began beside
-// it, where they are hardly faults of their own, and says whether it did.
+// pieces makes one of an incident and those of the same fault that began beside it, where
+// they are hardly faults of their own, and says whether it did: a part of the incident
+// whose cause could show what they show, if there is one, or an outbreak.
 func (e *Engine) pieces(inc *incident, list []*incident) bool {
 	for _, o := range e.open {
-		if o.outbreak != nil && inc.opened.Sub(o.heard).Abs() <= crowdSpan && (o.outbreak.faults[inc.root.fault.Name] || e.stops(o, inc)) {
+		if o == inc || inc.opened.Sub(o.heard).Abs() > crowdSpan {
+			continue
+		}
+		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.stops(o, inc) {
 			e.absorb(o, inc)
 			return true
 		}
@@ -113,6 +116,12 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 		if o.closed.IsZero() && e.beside(o, inc) {
 			members = append(members, o)
 		}
+	}
+	if whole := e.behind(members); whole != nil {
+		for _, o := range members {
+			e.absorb(whole, o)
+		}
+		return true
 	}
 	for _, o := range members {
 		signs = append(signs, o.signs...)
@@ -131,9 +140,42 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 	return true
 }
 
-// absorb makes an incident a piece of an outbreak.
+// behind returns the open incident whose cause could show what most of some others show.
+func (e *Engine) behind(members []*incident) (best *incident) {
+	most := 0
+	for _, o := range e.open {
+		if o.root == nil || !o.root.accepted || slices.Contains(members, o) || e.site(o) != e.site(members[0]) {
+			continue
+		}
+		n := 0
+		for _, m := range members {
+			if could(o, m) {
+				n++
+			}
+		}
+		if n > most {
+			best, most = o, n
+		}
+	}
+	if 3*most < 2*len(members) {
+		return nil
+	}
+	return best
+}
+
+// could says whether the cause of an incident could show something of another.
+func could(o, other *incident) bool {
+	return slices.ContainsFunc(other.signs, func(s *sign) bool {
+		return slices.ContainsFunc(s.links, func(l link) bool { return l.to == o.root })
+	})
+}
+
+// absorb makes an incident a piece of another.
 func (e *Engine) absorb(whole, o *incident) {
-	whole.outbreak.faults[o.root.fault.Name] = true
+	if whole.pieces == nil {
+		whole.pieces = map[string]bool{}
+	}
+	whole.pieces[o.root.fault.Name] = true
 	o.root.inc, o.root.within = nil, whole
 	for _, s := range o.signs {
 		e.spread(whole, s)
@@ -141,6 +183,33 @@ func (e *Engine) absorb(whole, o *incident) {
 	o.gone, o.signs, o.mergedInto = true, nil, whole.id
 	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
 	e.change(o)
+}
+
+// rejoin finds out which of the blamed were pieces of an incident of a store.
+func (e *Engine) rejoin(signs []*sign, blamed []*suspect) {
+	for _, s := range signs {
+		h, o := s.owner, s.inc
+		if h == nil || o == nil || h.within != nil || o.told.fault == h.fault.Name {
+			continue
+		}
+		for _, root := range blamed {
+			if root.fault.Name == o.told.fault && e.g.name[root.node] == o.told.resource {
+				h.within, o.root = o, root
+				if o.pieces == nil {
+					o.pieces = map[string]bool{}
+				}
+				o.pieces[h.fault.Name] = true
+			}
+		}
+	}
+}
+
+// lead returns whose incident takes what one of the blamed explains: it may be no more than a piece of another's.
+func (h *suspect) lead(blamed []*suspect) *suspect {
+	if o := h.within; o != nil && o.root != nil && !o.gone && o.closed.IsZero() && slices.Contains(blamed, o.root) {
+		return o.root
+	}
+	return h
 }
 
 // breakOut opens an outbreak, or finds the one that goes on there, where a resource holds
@@ -192,15 +261,17 @@ func (e *Engine) outbreakOf(signs []*sign, where node) *incident {
 	return nil
 }
 
-// spread adds a sign to an outbreak.
+// spread adds a sign to an incident, or to an outbreak.
 func (e *Engine) spread(inc *incident, s *sign) {
-	d := e.deviceOf(s)
-	if w := e.g.common([]node{inc.where, d}); d != none && w != none {
-		inc.where = w
-	}
-	inc.outbreak.kinds[s.kind]++
-	if d != none {
-		inc.outbreak.devices[d]++
+	if inc.outbreak != nil {
+		d := e.deviceOf(s)
+		if w := e.g.common([]node{inc.where, d}); d != none && w != none {
+			inc.where = w
+		}
+		inc.outbreak.kinds[s.kind]++
+		if d != none {
+			inc.outbreak.devices[d]++
+		}
 	}
 	inc.signs = append(inc.signs, s)
 	s.inc = inc
@@ -239,7 +310,7 @@ func (e *Engine) release(signs []*sign) (left []*incident) {
 			if s.inc = nil; !slices.Contains(left, o) {
 				left = append(left, o)
 			}
-		case h != nil && h.within != nil && !h.within.gone && h.within.closed.IsZero():
+		case h != nil && h.within != nil && h.within.outbreak != nil && !h.within.gone && h.within.closed.IsZero():
 			e.spread(h.within, s)
 		}
 	}

@@ -966,8 +966,12 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 }
 
 // arrival is how much likelier a state h is to begin so long after what brings it about than
-// at any other time: soon, or as late as the effect may be, with little left for later.
+// at any other time: soon, or as late as the effect may be, hardly later. One that
+// something else must come before has its own time.
 func (s *cover) arrival(h int32, f *propagation.Effect, lag time.Duration) float64 {
+	if len(f.After) > 0 {
+		return coincidence
+	}
 	x := &s.Causes[h]
 	soon := effectSoon
 	for c := range x.Classes {
@@ -975,16 +979,12 @@ func (s *cover) arrival(h int32, f *propagation.Effect, lag time.Duration) float
 			soon = min(soon, x.Fault.Classes[c].Soon)
 		}
 	}
-	soon = max(soon, arriveSoon)
-	over := func(from, delay time.Duration) float64 { // alike up to a delay, then ever less
-		return math.Exp(-max(0, from-delay).Seconds()/soon.Seconds()) / (delay + soon).Seconds()
+	soon = max(soon/3, arriveSoon)
+	over := func(delay time.Duration) float64 { // alike up to a delay, then ever less
+		return math.Exp(-max(0, lag-delay).Seconds()/soon.Seconds()) / (delay + soon).Seconds()
 	}
-	p := over(lag, f.Delay)
-	if len(f.After) == 0 {
-		p = (p + over(lag, 0)) / 2
-	}
-	span := (foldEarly + foldLate + f.Delay).Seconds()
-	return math.Log((1-arriveAny)*p*span + arriveAny)
+	p := (over(0) + over(f.Delay)) / 2
+	return math.Log((1-arriveAny)*p*(foldEarly+foldLate+f.Delay).Seconds() + arriveAny)
 }
 
 // asEffect is what is saved when h is no fault of its own but brought about by g.
