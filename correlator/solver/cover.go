@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"math"
 	"slices"
-	"time"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -908,9 +907,6 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 					continue
 				}
 				w := s.asEffect(h, g)
-				if timed {
-					w += s.arrival(h, f, s.Causes[h].Onset-onset)
-				}
 				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
 					w -= x.unready(f)
 					n++
@@ -965,32 +961,13 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 	return folds, gain
 }
 
-// arrival is how much likelier a state h is to begin so long after what brings it about than
-// at any other time: soon, or as late as the effect may be, hardly later. One that
-// something else must come before has its own time.
-func (s *cover) arrival(h int32, f *propagation.Effect, lag time.Duration) float64 {
-	if len(f.After) > 0 {
-		return coincidence
-	}
-	x := &s.Causes[h]
-	soon := effectSoon
-	for c := range x.Classes {
-		if s.state[h].classes[c].k > 0 {
-			soon = min(soon, x.Fault.Classes[c].Soon)
-		}
-	}
-	soon = max(soon/3, arriveSoon)
-	over := func(delay time.Duration) float64 { // alike up to a delay, then ever less
-		return math.Exp(-max(0, lag-delay).Seconds()/soon.Seconds()) / (delay + soon).Seconds()
-	}
-	p := (over(0) + over(f.Delay)) / 2
-	return math.Log((1-arriveAny)*p*(foldEarly+foldLate+f.Delay).Seconds() + arriveAny)
-}
-
 // asEffect is what is saved when h is no fault of its own but brought about by g.
 func (s *cover) asEffect(h, g int32) float64 {
 	x := &s.Causes[h]
 	w := -x.Prior
+	if s.state[g].accepted || s.together(g) > 0 {
+		w += coincidence
+	}
 	for c := range x.Classes {
 		t := &s.state[h].classes[c]
 		if t.k == 0 {

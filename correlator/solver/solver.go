@@ -213,13 +213,11 @@ const (
 )
 
 const (
-	foldEarly  = time.Minute      // a state is heard of at most so long before what brings it about
-	foldLate   = 5 * time.Minute  // and at most so long after it is due: hosts are lost after rounds without an answer
-	effectSoon = time.Minute      // mean delay of the signs of a state, for which the model gives none
-	shadow     = time.Minute      // a server that goes down takes along what failed so shortly before or after
-	arriveSoon = 5 * time.Second  // a state that comes at once
-	arriveAny  = 0.02             // of the states of a fault, those that come at any time
-	maxChain   = 8                // suppliers one behind the other
+	foldEarly  = time.Minute     // a state is heard of at most so long before what brings it about
+	foldLate   = 5 * time.Minute // and at most so long after it is due: hosts are lost after rounds without an answer
+	effectSoon = time.Minute     // mean delay of the signs of a state, for which the model gives none
+	shadow     = time.Minute     // a server that goes down takes along what failed so shortly before or after
+	maxChain   = 8               // suppliers one behind the other
 )
 
 // Lag is what the lag of a sign from the onset of a fault costs, in nats: it makes the
