@@ -116,7 +116,13 @@ func TestTelemetryFillsEveryColumn(t *testing.T) {
 }
 
 func TestTopologyNamesEveryPartOnceAndLinksWhatIsThere(t *testing.T) {
-	top := Topology(20, "/logs")
+	for _, top := range []schemas.Topology{Topology(20, "/logs"), Alone(Topology(20, "/logs"))} {
+		named(t, &top)
+	}
+}
+
+func named(t *testing.T, top *schemas.Topology) {
+	t.Helper()
 	known := map[string]bool{}
 	for _, r := range top.Resources {
 		if known[r.ID] {

@@ -91,6 +91,27 @@ func Topology(servers int, kmsg string) schemas.Topology {
 	return t
 }
 
+// Alone puts each server of a topology into a site of its own, without feeds and cables, so
+// that what happens to many of them at once has nothing in common.
+func Alone(t schemas.Topology) schemas.Topology {
+	out := schemas.Topology{Version: t.Version}
+	for _, r := range t.Resources {
+		switch r.Kind {
+		case schemas.KindServer:
+			r.Parent = "site-" + r.ID
+			out.Resources = append(out.Resources, schemas.Resource{ID: r.Parent, Kind: schemas.KindSite}, r)
+		case schemas.KindGPU, schemas.KindNVSwitch:
+			out.Resources = append(out.Resources, r)
+		}
+	}
+	for _, l := range t.Links {
+		if l.Kind == schemas.LinkNVLink {
+			out.Links = append(out.Links, l)
+		}
+	}
+	return out
+}
+
 func feed(rack int, which string) string { return fmt.Sprintf("pdu-r%02d-%s", rack+1, which) }
 
 // KernelLog returns the path of the kernel log of the i-th server in a folder.

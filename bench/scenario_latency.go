@@ -31,11 +31,13 @@ type hosts struct {
 	received chan struct{} // closed when the peer says no more
 }
 
+func together(t schemas.Topology) schemas.Topology { return t }
+
 // follow starts everything from the kernel log to the Alertmanager.
-func (b *bencher) follow(ctx context.Context, servers int) (*hosts, error) {
+func (b *bencher) follow(ctx context.Context, servers int, of func(schemas.Topology) schemas.Topology) (*hosts, error) {
 	h := &hosts{servers: servers, written: map[string]time.Time{}, notified: map[string]time.Time{}, received: make(chan struct{})}
 	logs := b.path("kmsg")
-	file, err := b.inventory(Topology(servers, logs))
+	file, err := b.inventory(of(Topology(servers, logs)))
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,8 @@ func (h *hosts) close() error {
 }
 
 // orders are n XIDs of GPUs, each GPU once, on the servers in turn. A double bit
-// error speaks for its GPU alone, so that each is an incident.
+// error speaks for its GPU alone, so that each is an incident: the servers share no site, or
+// so many alike would be one.
 func (h *hosts) orders(n int) ([]KernelOrder, error) {
 	if limit := h.servers * GPUsPerServer; n > limit {
 		return nil, fmt.Errorf("%w: n is %d; there are %d GPUs", usage.Err, n, limit)
@@ -186,7 +189,7 @@ func (a *arrivals) watch(ctx context.Context, q bus.Subscriber, topic string, ke
 
 // alertLatency: a kernel line is written; its event is on the topic alerts.
 func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, benchServers)
+	h, err := b.follow(ctx, benchServers, Alone)
 	if err != nil {
 		return res, err
 	}
@@ -227,7 +230,7 @@ func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
 
 // notifyLatency: a kernel line is written; Alertmanager has answered the POST.
 func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, benchServers)
+	h, err := b.follow(ctx, benchServers, Alone)
 	if err != nil {
 		return res, err
 	}
@@ -267,9 +270,9 @@ func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
 }
 
 // burst: a GPU falls off the bus on each of n servers at once, in as many racks
-// as that takes; each is decided.
+// as that takes; each is decided, by itself or with the others.
 func (b *bencher) burst(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, b.n)
+	h, err := b.follow(ctx, b.n, together)
 	if err != nil {
 		return res, err
 	}
@@ -278,8 +281,7 @@ func (b *bencher) burst(ctx context.Context) (res Result, err error) {
 	for i := range b.n {
 		orders = append(orders, KernelOrder{Server: i, GPU: i % GPUsPerServer, XID: 79, Detail: "GPU has fallen off the bus."})
 	}
-	// An incident may blame something larger than the GPU; it is decided when an
-	// incident that names a fault holds the event.
+	// An incident may blame something larger than the GPU; an event is decided when one holds it.
 	events := &arrivals{at: map[string]time.Time{}}
 	resources := sync.Map{} // of event ids
 	stopAlerts := (&arrivals{at: map[string]time.Time{}}).watch(ctx, h.s.Parts().Bus, schemas.TopicAlerts, func(doc []byte) []string {
@@ -292,7 +294,7 @@ func (b *bencher) burst(ctx context.Context) (res Result, err error) {
 	incidents := map[string]bool{}
 	stop := events.watch(ctx, h.s.Parts().Bus, schemas.TopicIncidents, func(doc []byte) []string {
 		var i schemas.Incident
-		if json.Unmarshal(doc, &i) != nil || i.RootCause.Fault == "unknown" || i.MergedInto != "" {
+		if json.Unmarshal(doc, &i) != nil || i.MergedInto != "" {
 			return nil
 		}
 		incidents[i.ID] = true // under the lock of events

@@ -53,17 +53,30 @@ func alike(m int, mean, together float64) float64 {
 func (e *Engine) crowd(inc *incident) int {
 	var parts []node
 	for _, o := range e.alike[inc.root.fault.Name] {
-		if beside(inc, o) && !slices.Contains(parts, o.root.node) {
+		if e.beside(inc, o) && !slices.Contains(parts, o.root.node) {
 			parts = append(parts, o.root.node)
 		}
 	}
 	return len(parts)
 }
 
-// beside says whether two incidents are of the same fault on other parts, and began near one another.
-func beside(a, b *incident) bool {
+// beside says whether two incidents are of the same fault on other parts of a site, and began near one another.
+func (e *Engine) beside(a, b *incident) bool {
 	return a != b && a.root != nil && b.root != nil && a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node &&
-		!a.gone && !b.gone && a.opened.Sub(b.opened).Abs() <= crowdSpan
+		!a.gone && !b.gone && a.opened.Sub(b.opened).Abs() <= crowdSpan && e.site(a) == e.site(b)
+}
+
+// site returns where the root of an incident is; that of a job is where it was heard of.
+func (e *Engine) site(inc *incident) node {
+	if e.g.kindOf(inc.root.node) != propagation.KindWorkload {
+		return e.g.top(inc.root.node)
+	}
+	for _, s := range inc.signs {
+		if d := e.deviceOf(s); d != none {
+			return e.g.top(d)
+		}
+	}
+	return none
 }
 
 // crowded notes an incident among those of its fault, and has those judged again that it stands beside.
@@ -76,8 +89,11 @@ func (e *Engine) crowded(inc *incident) {
 		list = append(list, inc)
 	}
 	e.alike[name] = list
+	if e.pieces(inc, list) {
+		return
+	}
 	for _, o := range list {
-		if o.closed.IsZero() && !o.unsure && o.crowd < crowdMost && beside(o, inc) && o.crowd != e.crowd(o) {
+		if o.closed.IsZero() && !o.unsure && o.crowd < crowdMost && e.beside(o, inc) && o.crowd != e.crowd(o) {
 			o.unsure = true
 			e.change(o)
 		}
@@ -95,7 +111,7 @@ func (e *Engine) ownFault(inc *incident) float64 {
 		if kind == propagation.KindWorkload {
 			every = jobFails
 		}
-		mean += float64(max(1, e.g.count(kind))) * float64(2*crowdSpan) / float64(every)
+		mean += float64(max(1, e.g.count(kind, e.site(inc)))) * float64(2*crowdSpan) / float64(every)
 	}
 	return alike(inc.crowd, mean, inc.root.fault.Together)
 }

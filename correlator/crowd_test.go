@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,10 +19,10 @@ func links(s *scene, sec, apart float64, n int) {
 	}
 }
 
-// Cables break one by one. What takes four of four racks at once is something else, and
-// no one of them may be sure; what comes hours apart is sure.
+// Cables break one by one. Two at once are a pair, what takes four of four
+// racks is something else; what comes hours apart is sure.
 func TestACrowdOfLikeFaultsIsDoubted(t *testing.T) {
-	sure := func(apart float64, n int) (least, most float64) {
+	sure := func(apart float64, n int) (least float64) {
 		s := &scene{}
 		links(s, 10, apart, n)
 		_, got := replayed(fleet(4), s.sorted().events)
@@ -30,21 +31,24 @@ func TestACrowdOfLikeFaultsIsDoubted(t *testing.T) {
 		}
 		least = 1
 		for i := range got {
-			least, most = min(least, got[i].RootCause.Confidence), max(most, got[i].RootCause.Confidence)
+			least = min(least, got[i].RootCause.Confidence)
 		}
-		return least, most
+		return least
 	}
-	one, _ := sure(0, 1)
+	one := sure(0, 1)
 	if one < 0.5 {
 		t.Fatalf("one cable is sure by %.2f", one)
 	}
-	if least, _ := sure(5, 2); least < one-0.05 {
+	if least := sure(5, 2); least < one-0.05 {
 		t.Errorf("of two at once one is sure by %.2f only, alone by %.2f", least, one)
 	}
-	if _, most := sure(5, 4); most > 0.1 {
-		t.Errorf("of four at once one is sure by %.2f", most)
+	s := &scene{}
+	links(s, 10, 5, 4)
+	_, got := replayed(fleet(4), s.sorted().events)
+	if !slices.Equal(causes(got), []string{"dc1 unknown"}) || got[0].RootCause.Confidence < 0.9 || len(got[0].Events) != 8 {
+		t.Errorf("of four at once\n%s", verdict(got))
 	}
-	if least, _ := sure(1200, 4); least < one-0.05 {
+	if least := sure(1200, 4); least < one-0.05 {
 		t.Errorf("of four that come apart one is sure by %.2f only, alone by %.2f", least, one)
 	}
 }

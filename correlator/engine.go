@@ -76,6 +76,7 @@ type Engine struct {
 	walk      walker
 	now       time.Time
 	started   bool
+	resuming  bool                 // what is decided goes on where it was
 	restoring bool                 // events are taken in, nothing is decided
 	owner     map[string]*incident // of an event, while restoring
 
@@ -107,6 +108,7 @@ type Engine struct {
 
 	open      []*incident
 	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
+	strays    map[strayKey]*stray
 	incSeq    int
 	changed   queue
 	out       []schemas.Incident
@@ -152,7 +154,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
+		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, strays: map[strayKey]*stray{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
 	}
 	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}

@@ -75,9 +75,9 @@ type graph struct {
 	*names
 	kinds    kindTable
 	kind     []uint8
-	counts   []int  // of parts, by kind
-	counted  int    // of all parts
-	known    []bool // to the inventory
+	counts   map[node][]int // of parts of a site, by kind
+	counted  int            // of all parts
+	known    []bool         // to the inventory
 	parent   []node
 	children [][]node
 	attrs    []map[string]string
@@ -361,16 +361,35 @@ func (g *graph) kindOf(n node) string {
 	return g.kinds.name[g.kind[n]]
 }
 
-// count returns how many parts of a kind there are.
-func (g *graph) count(kind string) int {
+// top returns what holds a node and stands in nothing: its site.
+func (g *graph) top(n node) node {
+	for i := 0; n != none && g.parent[n] != none && i < maxChain*maxChain; i++ {
+		n = g.parent[n]
+	}
+	return n
+}
+
+// count returns how many parts of a kind there are in the site of a node; workloads are in none.
+func (g *graph) count(kind string, at node) int {
+	jobs := g.kinds.of(propagation.KindWorkload)
 	if g.counted != len(g.kind) {
-		g.counted, g.counts = len(g.kind), make([]int, len(g.kinds.name))
-		for _, k := range g.kind {
-			g.counts[k]++
+		g.counted, g.counts = len(g.kind), map[node][]int{}
+		for n, k := range g.kind {
+			top := none
+			if k != jobs {
+				top = g.top(node(n)) //nolint:gosec // a number of nodes
+			}
+			if g.counts[top] == nil {
+				g.counts[top] = make([]int, len(g.kinds.name))
+			}
+			g.counts[top][k]++
 		}
 	}
-	if k := int(g.kinds.of(kind)); k < len(g.counts) {
-		return g.counts[k]
+	if at = g.top(at); kind == propagation.KindWorkload {
+		at = none
+	}
+	if of, k := g.counts[at], int(g.kinds.of(kind)); k < len(of) {
+		return of[k]
 	}
 	return 0
 }

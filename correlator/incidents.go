@@ -121,12 +121,14 @@ type incident struct {
 	place        int // in the queue
 	mergedInto   string
 	closed       time.Time
-	before       int       // events that were counted and forgotten before a restart
-	judged       time.Time // when its confidence was last weighed
-	lift         float64   // then, of the root
-	folded       int       // then, by the root
-	repaired     time.Time // what comes later is new
-	crowd        int       // others of the same fault that began near it, when it was judged
+	before       int             // events that were counted and forgotten before a restart
+	judged       time.Time       // when its confidence was last weighed
+	lift         float64         // then, of the root
+	folded       int             // then, by the root
+	repaired     time.Time       // what comes later is new
+	outbreak     *outbreak       // nil: it is none
+	pieces       map[string]bool // faults of which others were taken for parts of this one
+	crowd        int             // others of the same fault that began near it, when it was judged
 	gone         bool
 	claim        int // scratch
 }
@@ -174,13 +176,27 @@ func (t told) due(o told) time.Duration {
 // where most of what they held stays together.
 func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	if len(accepted) == 0 && len(signs) == 1 && e.lonely(signs[0]) {
+		e.unexplained(signs[0])
 		return
+	}
+	left := e.release(signs)
+	all := signs
+	signs = slices.DeleteFunc(slices.Clone(signs), func(s *sign) bool { return s.inc != nil && s.inc.outbreak != nil })
+	defer func() {
+		e.dissolve(left, signs)
+		for _, s := range all {
+			e.unexplained(s)
+		}
+	}()
+	if e.resuming {
+		e.rejoin(signs, accepted)
 	}
 	groups := make(map[*suspect][]*sign, len(accepted))
 	var before []*incident
 	for _, s := range signs {
 		if s.owner != nil {
-			groups[s.owner] = append(groups[s.owner], s)
+			h := s.owner.lead(accepted)
+			groups[h] = append(groups[h], s)
 		}
 		if s.inc != nil && s.inc.claim != int(e.epoch) && !s.inc.gone {
 			s.inc.claim = int(e.epoch)
@@ -215,7 +231,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
 		if i < 0 {
 			if o := slices.IndexFunc(e.open, func(o *incident) bool {
-				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && e.whole(o.where) == where)
+				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && o.outbreak == nil && e.whole(o.where) == where)
 			}); o >= 0 {
 				if e.open[o].root == nil && e.open[o].where != s.node {
 					e.open[o].where = where
@@ -494,6 +510,10 @@ func (e *Engine) consider(inc *incident, now bool) {
 			e.changed.due = until
 		}
 	}
+	if o := inc.outbreak; o != nil && !now && !inc.gone && inc.closed.IsZero() && e.now.Before(o.next) {
+		wait(o.next) // it may be large: its state is not even looked at
+		return
+	}
 	if later := inc.emitted; !now && !inc.gone && inc.closed.IsZero() {
 		if inc.judged.After(later) {
 			later = inc.judged
@@ -510,8 +530,11 @@ func (e *Engine) consider(inc *incident, now bool) {
 		if inc.root != nil {
 			inc.lift, inc.folded = inc.root.lift, len(inc.root.folded)
 		}
-		if inc.confidence, inc.alternatives = unknownConfidence, nil; inc.root != nil {
+		switch inc.alternatives = nil; {
+		case inc.root != nil:
 			inc.confidence, inc.alternatives = e.confidence(inc)
+		case inc.outbreak == nil: // that of an outbreak is what it was opened with
+			inc.confidence = unknownConfidence
 		}
 	}
 	t := e.state(inc)
@@ -528,6 +551,12 @@ func (e *Engine) consider(inc *incident, now bool) {
 			until = e.now.Add(emitEvery)
 		}
 		wait(until)
+	}
+	if inc.outbreak != nil {
+		inc.outbreak.next = e.now.Add(emitEvery)
+		if inc.queued && until.After(inc.outbreak.next) {
+			inc.outbreak.next = until
+		}
 	}
 }
 

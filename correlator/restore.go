@@ -50,6 +50,9 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 			s.inc.signs = append(s.inc.signs, s)
 		}
 	}
+	for _, inc := range e.open {
+		e.resume(inc)
+	}
 	for _, inc := range e.open { // what was counted and is no longer known
 		inc.before = max(0, inc.told.facts-e.facts(inc))
 	}
@@ -77,7 +80,9 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 	}
 	e.restoreWindows(stored)
 	e.dirty = append(e.dirty, all...)
+	e.resuming = true
 	e.solve()
+	e.resuming = false
 	for _, inc := range e.open {
 		now := e.state(inc)
 		inc.told.signs, inc.told.mute, inc.told.window = len(inc.signs), now.mute, now.window

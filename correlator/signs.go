@@ -687,6 +687,9 @@ func (e *Engine) forgetOld() {
 			e.drop(s)
 		}
 	}
+	for _, o := range e.strays {
+		o.recent = slices.DeleteFunc(o.recent, func(s *sign) bool { return s.gone })
+	}
 	for n, l := range e.byJob {
 		l = slices.DeleteFunc(l, func(j jobLink) bool { return j.to.dead })
 		if len(l) == 0 {

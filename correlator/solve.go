@@ -88,7 +88,7 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 				}
 			}
 		}
-		if inc := signs[i].inc; inc != nil {
+		if inc := signs[i].inc; inc != nil && inc.outbreak == nil {
 			for _, s := range inc.signs {
 				add(s)
 			}

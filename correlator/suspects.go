@@ -26,6 +26,7 @@ type suspect struct {
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
 	inc     *incident
+	within  *incident // of which it is a piece
 	dead    bool
 	causes  bool // a state, beside the one that it is
 

@@ -1,0 +1,392 @@
+package correlator
+
+import (
+	"slices"
+	"time"
+
+	"auspex/correlator/solver"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// An outbreak is the same thing on several devices at once that no cause explains: a
+// firmware that was rolled out, a storage that is out, a disease without a record. It
+// consists of signs that nothing explains, and of faults that are hardly ones of their
+// own since there are so many of them. One such sign is noise; for m+1 devices within
+// crowdSpan, where mean are to be expected from how often it has come before, [alike]
+// weighs chance against a common cause.
+//
+// It is told as one incident of fault unknown, at the smallest resource that holds the
+// devices, and takes along what else they say that nothing explains. A cause that is
+// found later takes its signs from it.
+type outbreak struct {
+	kinds   map[int]int  // signs of a kind
+	devices map[node]int // signs of a device
+	next    time.Time    // when it is published again at the earliest
+}
+
+func newOutbreak() *outbreak {
+	return &outbreak{kinds: map[int]int{}, devices: map[node]int{}}
+}
+
+// strayKey is a kind of sign of a site.
+type strayKey struct {
+	site node
+	kind int
+}
+
+// stray is what is remembered of a kind of sign that nothing explained.
+type stray struct {
+	seen   int     // signs, ever
+	recent []*sign // of them, those of the last crowdSpan
+}
+
+const (
+	outbreakLeast = 3                // devices; two are a coincidence, or a pair that works together
+	outbreakSure  = 0.9              // that they have a cause in common
+	outbreakWait  = 30 * time.Second // in which a cause that the model knows shows more of itself
+	outbreakSpan  = 2 * crowdSpan    // without news, after which what comes is another
+	strayMost     = 128              // of a kind: a kind that comes so often is not rare
+)
+
+// unexplained takes in a sign that nothing explains and that is in no incident.
+func (e *Engine) unexplained(s *sign) {
+	if s.inc != nil || s.owner != nil || s.excused != nil || !s.said || e.momentary(s) || s.stateful && !s.up {
+		return
+	}
+	key := strayKey{e.g.top(e.deviceOf(s)), s.kind}
+	o := e.strays[key]
+	if o == nil {
+		o = &stray{}
+		e.strays[key] = o
+	}
+	o.recent = slices.DeleteFunc(o.recent, func(r *sign) bool {
+		return r.gone || r.inc != nil || r.owner != nil || e.now.Sub(r.heard) > crowdSpan
+	})
+	if !slices.Contains(o.recent, s) {
+		o.seen++
+		if len(o.recent) == strayMost {
+			o.recent = slices.Delete(o.recent, 0, strayMost/2)
+		}
+		o.recent = append(o.recent, s)
+	}
+	if inc := e.outbreakOf([]*sign{s}, none); inc != nil {
+		e.spread(inc, s)
+		return
+	}
+	var signs []*sign
+	for _, r := range o.recent {
+		if len(r.links) == 0 || e.now.Sub(r.raisedAt) >= outbreakWait {
+			signs = append(signs, r)
+		}
+	}
+	devices := e.devices(signs)
+	if len(devices) < outbreakLeast {
+		return
+	}
+	mean := float64(o.seen-len(o.recent)+1) * float64(crowdSpan) / float64(e.now.Sub(e.began)+time.Hour)
+	if s.kind < len(e.model.Signs) { // so many parts show it by themselves in any case
+		mean += e.model.Signs[s.kind].Leak * float64(e.g.count(e.g.kindOf(s.node), e.deviceOf(s)))
+	}
+	if sure := 1 - alike(len(devices)-1, mean, 0); sure >= outbreakSure {
+		e.breakOut(signs, devices, sure)
+	}
+}
+
+// pieces makes one of an incident and those of the same fault that began beside it, where
+// they are hardly faults of their own, and says whether it did: a part of the incident
+// whose cause could show what they show, if there is one, or an outbreak.
+func (e *Engine) pieces(inc *incident, list []*incident) bool {
+	for _, o := range e.open {
+		if o == inc || inc.opened.Sub(o.heard).Abs() > crowdSpan {
+			continue
+		}
+		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.stops(o, inc) {
+			e.absorb(o, inc)
+			return true
+		}
+	}
+	sure := 1 - e.ownFault(inc)
+	if inc.crowd < outbreakLeast-1 || sure < outbreakSure {
+		return false
+	}
+	members := []*incident{inc}
+	var signs []*sign
+	for _, o := range list {
+		if o.closed.IsZero() && e.beside(o, inc) {
+			members = append(members, o)
+		}
+	}
+	if whole := e.behind(members); whole != nil {
+		for _, o := range members {
+			e.absorb(whole, o)
+		}
+		return true
+	}
+	for _, o := range members {
+		signs = append(signs, o.signs...)
+	}
+	devices := e.devices(signs)
+	if len(devices) < outbreakLeast {
+		return false
+	}
+	whole := e.breakOut(nil, devices, sure)
+	if whole == nil {
+		return false
+	}
+	for _, o := range members {
+		e.absorb(whole, o)
+	}
+	return true
+}
+
+// behind returns the open incident whose cause could show what most of some others show.
+func (e *Engine) behind(members []*incident) (best *incident) {
+	most := 0
+	for _, o := range e.open {
+		if o.root == nil || !o.root.accepted || slices.Contains(members, o) || e.site(o) != e.site(members[0]) {
+			continue
+		}
+		n := 0
+		for _, m := range members {
+			if could(o, m) {
+				n++
+			}
+		}
+		if n > most {
+			best, most = o, n
+		}
+	}
+	if 3*most < 2*len(members) {
+		return nil
+	}
+	return best
+}
+
+// could says whether the cause of an incident could show something of another.
+func could(o, other *incident) bool {
+	return slices.ContainsFunc(other.signs, func(s *sign) bool {
+		return slices.ContainsFunc(s.links, func(l link) bool { return l.to == o.root })
+	})
+}
+
+// absorb makes an incident a piece of another.
+func (e *Engine) absorb(whole, o *incident) {
+	if whole.pieces == nil {
+		whole.pieces = map[string]bool{}
+	}
+	whole.pieces[o.root.fault.Name] = true
+	o.root.inc, o.root.within = nil, whole
+	for _, s := range o.signs {
+		e.spread(whole, s)
+	}
+	o.gone, o.signs, o.mergedInto = true, nil, whole.id
+	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
+	e.change(o)
+}
+
+// rejoin finds out which of the blamed were pieces of an incident of a store.
+func (e *Engine) rejoin(signs []*sign, blamed []*suspect) {
+	for _, s := range signs {
+		h, o := s.owner, s.inc
+		if h == nil || o == nil || h.within != nil || o.told.fault == h.fault.Name {
+			continue
+		}
+		for _, root := range blamed {
+			if root.fault.Name == o.told.fault && e.g.name[root.node] == o.told.resource {
+				h.within, o.root = o, root
+				if o.pieces == nil {
+					o.pieces = map[string]bool{}
+				}
+				o.pieces[h.fault.Name] = true
+			}
+		}
+	}
+}
+
+// lead returns whose incident takes what one of the blamed explains: it may be no more than a piece of another's.
+func (h *suspect) lead(blamed []*suspect) *suspect {
+	if o := h.within; o != nil && o.root != nil && !o.gone && o.closed.IsZero() && slices.Contains(blamed, o.root) {
+		return o.root
+	}
+	return h
+}
+
+// breakOut opens an outbreak, or finds the one that goes on there, where a resource holds
+// all devices.
+func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident {
+	where := e.g.common(devices)
+	if where == none {
+		return nil
+	}
+	inc := e.outbreakOf(signs, where)
+	if inc == nil {
+		inc = e.openIncident(signs)
+		inc.where, inc.confidence = where, min(sure, solver.Certainty)
+		inc.outbreak = newOutbreak()
+	}
+	for _, s := range signs {
+		e.spread(inc, s)
+	}
+	for _, o := range slices.Clone(e.open) {
+		if o.root != nil && o.opened.Sub(inc.opened).Abs() <= crowdSpan && e.stops(inc, o) {
+			e.absorb(inc, o)
+		}
+	}
+	return inc
+}
+
+// stops says whether an incident is a job that failed on a device of an outbreak: nothing
+// says less about its cause than a job that fails.
+func (e *Engine) stops(whole, inc *incident) bool {
+	return e.g.kindOf(inc.root.node) == propagation.KindWorkload && slices.ContainsFunc(e.devices(inc.signs), func(d node) bool {
+		_, ok := whole.outbreak.devices[d]
+		return ok
+	})
+}
+
+// outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or
+// stands at a resource.
+func (e *Engine) outbreakOf(signs []*sign, where node) *incident {
+	for _, inc := range e.open {
+		if inc.outbreak == nil || e.now.Sub(inc.heard) > outbreakSpan {
+			continue
+		}
+		if where != none && inc.where == where || slices.ContainsFunc(signs, func(s *sign) bool {
+			return inc.outbreak.kinds[s.kind] > 0 || inc.outbreak.devices[e.deviceOf(s)] > 0
+		}) {
+			return inc
+		}
+	}
+	return nil
+}
+
+// spread adds a sign to an incident, or to an outbreak.
+func (e *Engine) spread(inc *incident, s *sign) {
+	if inc.outbreak != nil {
+		d := e.deviceOf(s)
+		if w := e.g.common([]node{inc.where, d}); d != none && w != none {
+			inc.where = w
+		}
+		inc.outbreak.kinds[s.kind]++
+		if d != none {
+			inc.outbreak.devices[d]++
+		}
+	}
+	inc.signs = append(inc.signs, s)
+	s.inc = inc
+	if s.heard.After(inc.heard) {
+		inc.heard = s.heard
+	}
+	if inc.opened.After(s.at) {
+		inc.opened = s.at
+	}
+	e.change(inc)
+}
+
+// release takes from outbreaks what a cause explains now, adds what their pieces own, and
+// returns those that have lost something.
+func (e *Engine) release(signs []*sign) (left []*incident) {
+	for _, s := range signs {
+		h, o := s.owner, s.inc
+		switch {
+		case o != nil && o.outbreak != nil:
+			if h != nil && h.within == nil && e.resuming {
+				h.within = o
+			}
+			if h == nil || h.within == o {
+				if s.heard.After(o.heard) {
+					o.heard = s.heard
+				}
+				e.change(o)
+				continue
+			}
+			o.outbreak.kinds[s.kind]--
+			d := e.deviceOf(s)
+			if o.outbreak.devices[d]--; o.outbreak.devices[d] <= 0 {
+				delete(o.outbreak.devices, d)
+			}
+			o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
+			if s.inc = nil; !slices.Contains(left, o) {
+				left = append(left, o)
+			}
+		case h != nil && h.within != nil && h.within.outbreak != nil && !h.within.gone && h.within.closed.IsZero():
+			e.spread(h.within, s)
+		}
+	}
+	return left
+}
+
+// dissolve ends the outbreaks of which too little is left.
+func (e *Engine) dissolve(left []*incident, signs []*sign) {
+	for _, o := range left {
+		e.change(o)
+		if len(o.outbreak.devices) >= outbreakLeast {
+			continue
+		}
+		for _, s := range signs {
+			if s.inc != nil && s.inc.outbreak == nil {
+				o.mergedInto = s.inc.id
+				break
+			}
+		}
+		for _, s := range o.signs {
+			s.inc = nil
+		}
+		o.gone, o.signs = true, nil
+		e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
+	}
+}
+
+// resume finds out which incidents of a store are outbreaks.
+func (e *Engine) resume(inc *incident) {
+	if inc.told.fault != schemas.FaultUnknown || len(e.devices(inc.signs)) < outbreakLeast {
+		return
+	}
+	signs := inc.signs
+	inc.outbreak, inc.signs = newOutbreak(), nil
+	for _, s := range signs {
+		e.spread(inc, s)
+	}
+}
+
+// devices returns those that show signs.
+func (e *Engine) devices(signs []*sign) (out []node) {
+	for _, s := range signs {
+		if d := e.deviceOf(s); d != none && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// deviceOf returns the device of a sign, or none; that of a job is where it was heard of.
+func (e *Engine) deviceOf(s *sign) node {
+	if e.g.kindOf(s.node) != propagation.KindWorkload {
+		return e.whole(s.node)
+	}
+	for i := range s.facts {
+		if d := e.g.server(s.facts[i].about); d != none {
+			return d
+		}
+	}
+	return none
+}
+
+// common returns the smallest resource that holds all nodes, or none.
+func (g *graph) common(nodes []node) node {
+	holds := func(p, n node) bool {
+		for i := 0; n != none && i < maxChain*maxChain; n, i = g.parent[n], i+1 {
+			if n == p {
+				return true
+			}
+		}
+		return false
+	}
+	for p, i := nodes[0], 0; p != none && i < maxChain*maxChain; p, i = g.parent[p], i+1 {
+		if !slices.ContainsFunc(nodes, func(n node) bool { return !holds(p, n) }) {
+			return p
+		}
+	}
+	return none
+}

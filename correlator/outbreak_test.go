@@ -1,0 +1,127 @@
+package correlator
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// spreads plays something that is in no record on servers of a rack.
+func (s *scene) spreads(w *site, sec, apart float64, r int, servers ...int) {
+	for i, h := range servers {
+		s.at(sec+apart*float64(i), "agent", w.Host(r, h), "service.failed/licence-client", schemas.SeverityError, up)
+	}
+}
+
+// TestWhatNoRecordFitsIsToldOnce: the same on several devices within minutes is one
+// incident at the smallest resource that holds them, within the minute; on two, or hour by
+// hour, it is none.
+func TestWhatNoRecordFitsIsToldOnce(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build()} {
+		for name, play := range map[string]struct {
+			do   func(s *scene)
+			want string
+		}{
+			"in a rack":    {func(s *scene) { s.spreads(w, 4000, 10, 0, 0, 1, 2, 3) }, w.ID("r0")},
+			"on two":       {func(s *scene) { s.spreads(w, 4000, 10, 0, 0, 1) }, ""},
+			"now and then": {func(s *scene) { s.spreads(w, 4000, 4000, 0, 0, 1, 2, 3) }, ""},
+			"with more of the same servers": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.at(4060, "kmsg", w.Host(0, 1), "host.fs_error/stale-handle", schemas.SeverityError)
+			}, w.ID("r0")},
+			"in two racks": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1)
+				s.spreads(w, 4005, 10, 1, 0, 1)
+			}, "*"},
+		} {
+			if strings.Contains(name, "two racks") && w.Racks < 2 {
+				continue
+			}
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				s.at(0, "agent", w.Host(0, 0), "service.failed/other", schemas.SeverityWarning) // the stream is an hour old
+				play.do(s)
+				got := final(w.Topology, s.sorted(), time.Minute)
+				switch {
+				case play.want == "":
+					if len(got) > 0 {
+						t.Errorf("told\n%s", verdict(got))
+					}
+				case len(got) != 1 || got[0].RootCause.Fault != schemas.FaultUnknown || len(got[0].Events) != len(s.events)-1:
+					t.Errorf("of %d events\n%s", len(s.events)-1, verdict(got))
+				case play.want != "*" && got[0].RootCause.Resource != play.want:
+					t.Errorf("want %s\n%s", play.want, verdict(got))
+				case got[0].RootCause.Confidence < outbreakSure-0.01:
+					t.Errorf("sure by %.2f", got[0].RootCause.Confidence)
+				}
+			})
+		}
+	}
+}
+
+// TestACauseThatIsFoundLaterTakesItsSignsFromAnOutbreak: cables that fail together, until
+// their switch is heard to be gone.
+func TestACauseThatIsFoundLaterTakesItsSignsFromAnOutbreak(t *testing.T) {
+	s := &scene{}
+	for k := range 4 { // every other port: of four servers
+		s.at(10+float64(k), "gnmi", fmt.Sprintf("leaf-r01/Ethernet%d", 1+4*k), "port.down", schemas.SeverityCritical, "raised")
+	}
+	s.at(80, "collector", "leaf-r01", "switch.unreachable", schemas.SeverityCritical, "raised")
+	for k := range 16 {
+		s.at(90+float64(k), "gnmi", fmt.Sprintf("leaf-r01/Ethernet%d", 1+k), "port.down", schemas.SeverityCritical, "raised")
+	}
+	_, got := replayed(fleet(4), s.sorted().events)
+	if !slices.Equal(causes(got), []string{"leaf-r01 network.switch_failure"}) {
+		t.Errorf("told\n%s", verdict(got))
+	}
+}
+
+// TestAnOutbreakOutlivesARestart, whatever it is made of, under its name.
+func TestAnOutbreakOutlivesARestart(t *testing.T) {
+	w := hall.Build()
+	for name, play := range map[string]func(s *scene){
+		"signs":  func(s *scene) { s.spreads(w, 4000, 10, 0, 0, 1, 2, 3) },
+		"pieces": func(s *scene) { links(s, 4000, 5, 4) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			topology := w.Topology
+			if name == "pieces" {
+				topology = fleet(4)
+			}
+			s := &scene{}
+			s.at(0, "agent", w.Host(0, 0), "service.failed/other", schemas.SeverityWarning)
+			play(s)
+			s.sorted()
+			e := NewEngine(propagation.Default(), topology, nil)
+			for i := range s.events {
+				e.Add(&s.events[i])
+			}
+			e.Flush()
+			open := map[string]schemas.Incident{}
+			for _, i := range e.Drain() {
+				if open[i.ID] = i; i.MergedInto != "" || i.Closed != nil {
+					delete(open, i.ID)
+				}
+			}
+			if len(open) != 1 {
+				t.Fatalf("open are %v", open)
+			}
+			again := NewEngine(propagation.Default(), topology, nil)
+			for id, i := range open {
+				again.Restore(s.events, []schemas.Incident{i})
+				again.Advance(again.Now().Add(time.Minute))
+				again.Flush()
+				for _, o := range again.Drain() {
+					if o.ID != id || o.MergedInto != "" || o.Closed != nil || o.RootCause.Fault != schemas.FaultUnknown {
+						t.Errorf("published %s %v, merged into %q", o.ID, o.RootCause, o.MergedInto)
+					}
+				}
+			}
+		})
+	}
+}
