@@ -51,13 +51,13 @@ func alike(m int, mean, together float64) float64 {
 // crowd counts the other parts on which incidents of the same fault began near one. A part
 // whose incident was closed and came again is one.
 func (e *Engine) crowd(inc *incident) int {
-	var parts []node
+	e.hostsOf.reset()
 	for _, o := range e.alike[inc.root.fault.Name] {
-		if beside(inc, o) && !slices.Contains(parts, o.root.node) {
-			parts = append(parts, o.root.node)
+		if beside(inc, o) {
+			e.hostsOf.add(o.root.node)
 		}
 	}
-	return len(parts)
+	return e.hostsOf.n
 }
 
 // beside says whether two incidents are of the same fault on other parts, and began near one another.

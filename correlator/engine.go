@@ -75,6 +75,7 @@ type Engine struct {
 	rules     [][]rule // by sign
 	walk      walker
 	now       time.Time
+	moment    uint64 // changes with the time, with each event and with the inventory
 	started   bool
 	restoring bool                 // events are taken in, nothing is decided
 	owner     map[string]*incident // of an event, while restoring
@@ -126,6 +127,7 @@ type Engine struct {
 	one      [1]solver.Cause
 	asked    question // scratch, and of its slices
 	round    uint32
+	ranAt    []ran        // scratch
 	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
 	stats    Stats
 }
@@ -153,7 +155,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
 		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
-		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
+		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 	}
 	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
 	e.cover = solver.NewCover(model, e.fits)
@@ -200,7 +202,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
-	e.supply = solver.Supply{Of: map[int32][]int32{}, Behind: map[int32][]int32{}}
+	e.supply = solver.Supply{}
 	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
@@ -216,6 +218,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 			}
 		}
 	}
+	e.moment++
 	e.findWindows()
 }
 
@@ -259,6 +262,7 @@ func (e *Engine) Advance(t time.Time) {
 		}
 		if next.After(e.now) {
 			e.now = next
+			e.moment++
 		}
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
 			d := heap.Pop(&e.timers).(timer)
@@ -321,6 +325,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 	}
 	e.stats.Events++
 	s := e.take(ev, obs)
+	e.moment++
 	if s == nil {
 		return false
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -90,7 +91,23 @@ type graph struct {
 	ways    [][]step
 	reached map[reachKey]*reached
 	middle  map[string]*reached // by the rest of a way and where it sets out from
-	held    int                 // nodes in reached
+	held    int                 // nodes in reached, and in parts
+	parts   map[partsKey]*parts
+}
+
+// partsKey names the parts that an effect of a fault of a node may bring into its state.
+type partsKey struct {
+	node   node
+	fault  int32
+	effect int
+}
+
+// parts are these parts, by node, as the solver has them.
+type parts struct {
+	list  []solver.Part
+	told  uint64 // how often signs of the state had changed when Shows was set
+	fresh bool   // Shows was set
+	fed   bool   // what feeds them is noted
 }
 
 // step is a step of a way, with the number that its kind has here.
@@ -213,7 +230,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
-		reached: map[reachKey]*reached{}, middle: map[string]*reached{},
+		reached: map[reachKey]*reached{}, middle: map[string]*reached{}, parts: map[partsKey]*parts{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -576,7 +593,7 @@ type walker struct {
 	met   []uint32 // by node: the round in which it was last met
 	round uint32
 	work  int     // nodes that the last walk went over
-	near  reached // the last short way
+	near  []short // the short ways that were last walked
 	key   []byte  // scratch
 	chain []node  // suppliers that were met
 }
@@ -597,22 +614,43 @@ func (w *walker) forward(g *graph, n node, way []step, t time.Time) []node {
 // and millions of short ways.
 func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 	way := g.ways[c.Way]
-	if len(way) == 0 {
-		w.near = reached{nodes: append(w.near.nodes[:0], n)}
-		return &w.near
+	if w.near == nil {
+		w.near = make([]short, nearBy)
 	}
 	k := reachKey{n, int32(c.Way)}
+	near := &w.near[(uint64(n)*nearBy/8+uint64(c.Way))*0x9e3779b97f4a7c15>>(64-nearBits)] //nolint:gosec // not negative
+	if near.of == g && near.key == k {
+		return &near.reached
+	}
+	if len(way) == 0 {
+		near.of, near.key, near.reached = g, k, reached{nodes: append(near.nodes[:0], n)}
+		return &near.reached
+	}
 	if r := g.reached[k]; r != nil {
 		return r
 	}
 	r := w.walk(g, n, way, c.Way)
-	if r != &w.near {
-		g.reached[k] = r
+	if r == nil {
+		near.of, near.key, near.reached = g, k, reached{nodes: append(near.nodes[:0], w.a...)}
+		return &near.reached
 	}
+	g.reached[k] = r
 	return r
 }
 
-// walk is reach for what is not remembered. All leaf switches lead to the same
+// short is what a short way reaches.
+type short struct {
+	reached
+	of  *graph
+	key reachKey
+}
+
+const (
+	nearBits = 12
+	nearBy   = 1 << nearBits // short ways that are remembered, until one takes the place of another
+)
+
+// walk is reach for what is not remembered; nil is a short way, whose end is in w.a. All leaf switches lead to the same
 // spines, so where a way comes together the rest of it is walked once.
 func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 	w.a, w.work = append(w.a[:0], n), 0
@@ -634,13 +672,10 @@ func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 		keys = append(keys, string(w.key))
 	}
 	if w.work <= 2*few {
-		w.near = reached{nodes: append(w.near.nodes[:0], w.a...)}
-		return &w.near
+		return nil
 	}
 	if g.held > maxReached {
-		clear(g.reached)
-		clear(g.middle)
-		g.held = 0
+		g.forgetReached()
 	}
 	r := &reached{nodes: slices.Clone(w.a)}
 	g.held += 3*len(r.nodes) + 16
@@ -648,6 +683,13 @@ func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 		g.middle[k] = r
 	}
 	return r
+}
+
+func (g *graph) forgetReached() {
+	clear(g.reached)
+	clear(g.middle)
+	clear(g.parts)
+	g.held = 0
 }
 
 // backward returns the nodes of one of kinds from which the path reaches n.

@@ -54,6 +54,24 @@ func alone(h *suspect) node {
 	return none
 }
 
+// lag is what the lag of the sign with number i costs; logarithms are remembered.
+func (r *reach) lag(i int, d time.Duration) float64 {
+	if len(r.signs) <= few/4 {
+		return solver.Lag(d)
+	}
+	if i >= len(r.lags) {
+		if cap(r.lags) < len(r.signs) {
+			r.lags = slices.Grow(r.lags, len(r.signs)-len(r.lags))
+		}
+		r.lags = append(r.lags, make([]lag, i+1-len(r.lags))...)
+	}
+	l := &r.lags[i]
+	if l.of != d {
+		*l = lag{d, solver.Lag(d)}
+	}
+	return l.costs
+}
+
 // layout lays a suspect out for the solver. Signs are named by their index, where index
 // knows one.
 func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
@@ -84,9 +102,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		for i, s := range r.signs {
 			ev[i] = solver.Evidence{Sign: index(s), Said: s.said}
 			if s.said {
-				ev[i].Gain = e.weight(s)
+				ev[i].Gain = e.weightNow(s)
 				if !h.onset.IsZero() {
-					ev[i].Gain -= solver.Lag(s.at.Sub(h.onset))
+					ev[i].Gain -= r.lag(i, s.at.Sub(h.onset))
 				}
 			}
 			ev[i].Taken = ev[i].Sign == solver.None && s.owner != nil
@@ -113,7 +131,11 @@ func (e *Engine) conducts(h *suspect) bool {
 		if h.base = e.fits.Bound(&x, nil); h.base > 0 {
 			e.count(h)
 			e.witness(h)
-			e.one[0] = e.layout(h, outside)
+			for c := range x.Classes {
+				x.Classes[c].Parts, x.Classes[c].Mute, x.Classes[c].Dark = h.classes[c].n, h.classes[c].mute, h.classes[c].dark
+			}
+			x.Base = h.base
+			e.one[0] = x
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
 			if dark(h) {
 				g.Lost = e.blamed(h)
@@ -167,15 +189,15 @@ func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
 	return out // the order does not matter: it is a set
 }
 
-// question lays out signs and those of the suspects that have a say. The result is
-// valid until the next one.
-func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool) *question {
+// question lays out signs and those of the suspects that have a say, with what they
+// bring about where effects count. The result is valid until the next one.
+func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool, effects bool) *question {
 	e.classes.reset()
 	e.evidence.reset()
 	e.refs.reset()
 	g := &e.asked
 	*g = question{Group: solver.Group{
-		Now: e.span(e.now), Supply: e.supply, Signs: g.Signs[:0], Causes: g.Causes[:0],
+		Now: e.span(e.now), Signs: g.Signs[:0], Causes: g.Causes[:0],
 	}, suspects: g.suspects[:0], owner: g.owner[:0]}
 	for i, s := range signs {
 		s.at0 = int32(i + 1) //nolint:gosec // an index
@@ -198,7 +220,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		e.count(h)
 		e.witness(h)
 		x := e.layout(h, index)
-		if h.tied == e.epoch && h.causes {
+		if effects && h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || dark(h)
@@ -221,6 +243,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	if lost {
 		g.Lost = e.blamed(nil)
 	}
+	g.Supply = e.supply // with what was noted meanwhile
 	for _, s := range signs {
 		s.at0 = 0
 	}
@@ -238,35 +261,73 @@ func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]s
 		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
 			continue
 		}
+		out[i] = e.parts(h, i, powered)
 		before := e.before(h, f.After)
-		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
-			x := solver.Part{Node: n, Device: e.g.server(n), Shows: e.shows(n, f.State)}
-			if w, ok := before[x.Device]; ok {
-				x.Since, x.Until = w[0], w[1]
-			}
-			if powered {
-				e.feed(x.Device)
-			}
-			out[i] = append(out[i], x)
+		if len(before) == 0 {
+			continue
 		}
-		slices.SortFunc(out[i], func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
+		out[i] = slices.Clone(out[i])
+		for k := range out[i] {
+			if w, ok := before[out[i][k].Device]; ok {
+				out[i][k].Since, out[i][k].Until = w[0], w[1]
+			}
+		}
 	}
 	return out
 }
 
+// parts returns the parts that an effect of h may bring into its state. They are the same
+// for all faults of a node, but for those that a workload uses, and are remembered.
+func (e *Engine) parts(h *suspect, effect int, powered bool) []solver.Part {
+	f := &h.fault.Effects[effect]
+	key := partsKey{h.node, h.key.fault, effect}
+	p := e.g.parts[key]
+	if p == nil {
+		p = &parts{}
+		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
+			p.list = append(p.list, solver.Part{Node: n, Device: e.g.server(n)})
+		}
+		slices.SortFunc(p.list, func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
+		if !slices.ContainsFunc(f.Path, func(s propagation.Step) bool { return s.Op == propagation.Jobs }) {
+			if e.g.held > maxReached {
+				e.g.forgetReached()
+			}
+			e.g.held += 8*len(p.list) + 16
+			e.g.parts[key] = p
+		}
+	}
+	told := uint64(0)
+	for _, kind := range e.showing[f.State] {
+		told += e.signs.turns[kind]
+	}
+	if !p.fresh || p.told != told {
+		p.fresh, p.told = true, told
+		for i := range p.list {
+			p.list[i].Shows = e.shows(p.list[i].Node, f.State)
+		}
+	}
+	if powered && !p.fed {
+		p.fed = true
+		for i := range p.list {
+			e.feed(p.list[i].Device)
+		}
+	}
+	return p.list
+}
+
 // feed notes what feeds a device.
 func (e *Engine) feed(dev node) {
-	if _, ok := e.supply.Of[dev]; ok || dev == none {
+	if dev == none || e.supply.Known(dev) {
 		return
 	}
 	in := e.g.suppliers(dev)
-	e.supply.Of[dev] = in
+	e.supply.Note(dev, in)
 	for depth := 0; len(in) > 0 && depth < maxChain; depth++ {
 		var behind []node
 		for _, p := range in {
-			if _, ok := e.supply.Behind[p]; !ok {
-				e.supply.Behind[p] = e.g.links[linkPowers].in[p]
-				behind = append(behind, e.supply.Behind[p]...)
+			if _, ok := e.supply.Behind(p); !ok {
+				e.supply.NoteBehind(p, e.g.links[linkPowers].in[p])
+				behind = append(behind, e.g.links[linkPowers].in[p]...)
 			}
 		}
 		in = behind
@@ -281,7 +342,7 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 	var x solver.Explanation
 	for _, h := range suspects {
 		if h.whole == e.epoch {
-			g = e.question(signs, suspects, func(h *suspect) bool { return h.whole == e.epoch || h.tied == e.epoch })
+			g = e.question(signs, suspects, func(h *suspect) bool { return h.whole == e.epoch || h.tied == e.epoch }, true)
 			x = e.method.Explain(&g.Group)
 			e.stats.Steps += uint64(x.Work) //nolint:gosec // a count
 			break
@@ -344,7 +405,7 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	bySeq(suspects)
-	g := e.question(signs, suspects, func(*suspect) bool { return true })
+	g := e.question(signs, suspects, func(*suspect) bool { return true }, e.method != e.cover)
 	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
 		for i, o := range g.suspects {

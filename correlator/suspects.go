@@ -52,6 +52,13 @@ type reach struct {
 	mute  int           // of them say nothing and could not
 	dark  []solver.Dark // nor could these, without power
 	signs []*sign
+	lags  []lag // of the signs
+}
+
+// lag is what a lag from the onset costs.
+type lag struct {
+	of    time.Duration
+	costs float64
 }
 
 type suspectKey struct {
@@ -74,6 +81,7 @@ func (e *Engine) relate(s *sign) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
+	e.ranAt = e.ranAt[:0]
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
 		if fault.Window != propagation.NoWindow && len(e.windows.at) == 0 {
@@ -167,13 +175,19 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			if fault.Window != propagation.NoWindow {
 				continue
 			}
-			nodes := slices.Clone(e.walk.forward(e.g, key.node, e.g.ways[cl.Way], at))
+			if pass == 0 && because.kind != cl.Sign {
+				continue
+			}
+			nodes := e.jobsOn(key.node, cl.Way, at)
 			h.classes[c].n = len(nodes)
 			if pass == 1 {
 				for _, n := range nodes {
 					e.byJob[n] = append(e.byJob[n], jobLink{h, c})
 				}
 				h.jobsAt = at
+			}
+			if e.signs.kinds[cl.Sign] == 0 {
+				continue
 			}
 			for _, n := range nodes {
 				s := e.signs.get(n, cl.Sign)
@@ -184,6 +198,27 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			}
 		}
 	}
+}
+
+// jobsOn returns the workloads that a way reaches from a node at t. They are the same for
+// all faults that a sign brings to mind there. The result is valid until the next relate.
+func (e *Engine) jobsOn(n node, way int, t time.Time) []node {
+	for i := range e.ranAt {
+		if r := &e.ranAt[i]; r.node == n && r.way == way && r.at.Equal(t) {
+			return r.jobs
+		}
+	}
+	jobs := slices.Clone(e.walk.forward(e.g, n, e.g.ways[way], t))
+	e.ranAt = append(e.ranAt, ran{n, way, t, jobs})
+	return jobs
+}
+
+// ran is which workloads a way reached at a time.
+type ran struct {
+	node node
+	way  int
+	at   time.Time
+	jobs []node
 }
 
 // link ties a sign to a suspect, when the times agree.

@@ -41,7 +41,7 @@ func (e *Engine) without(n node, g *suspect) bool {
 	if dev == none || !e.powerless(dev, g.node) {
 		return false
 	}
-	return !slices.ContainsFunc(e.supply.Of[dev], func(p node) bool {
+	return !slices.ContainsFunc(e.supply.Of(dev), func(p node) bool {
 		o := e.unfed[p]
 		return o != nil && o != g && !g.onset.IsZero() && o.onset.After(g.onset)
 	})

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+	"strings"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -21,6 +22,8 @@ type Cover struct {
 	state []state
 	tally []tally
 	lost  []supplier
+	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
+	order []int32
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -119,6 +122,7 @@ func (m *Cover) Explain(g *Group) Explanation {
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
 	}
+	s.twins()
 	accepted := s.explain()
 	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
 	for _, h := range accepted {
@@ -753,12 +757,35 @@ func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
 	return state.Onset >= h.Onset-foldEarly && state.Onset <= h.Latest+f.Delay+foldLate
 }
 
+// twins links the causes that are the same fault of the same part, come again, in circles.
+func (s *cover) twins() {
+	s.twin = slices.Grow(s.twin[:0], len(s.Causes))[:len(s.Causes)]
+	s.order = s.order[:0]
+	for h := range int32(len(s.Causes)) { //nolint:gosec // an index
+		if s.twin[h] = h; len(s.Causes[h].Fault.Effects) > 0 {
+			s.order = append(s.order, h)
+		}
+	}
+	slices.SortFunc(s.order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.Causes[a].Node, s.Causes[b].Node), strings.Compare(s.Causes[a].Fault.Name, s.Causes[b].Fault.Name))
+	})
+	for i := 1; i < len(s.order); i++ {
+		if a, b := s.order[i-1], s.order[i]; s.Causes[a].Node == s.Causes[b].Node && s.Causes[a].Fault == s.Causes[b].Fault {
+			s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+		}
+	}
+}
+
 // again says whether the fault of g, among others, has come again before the state h
 // began.
 func (s *cover) again(g int32, h *Cause, among []int32) bool {
 	x := &s.Causes[g]
-	for _, o := range among {
-		if y := &s.Causes[o]; y.Node == x.Node && y.Fault == x.Fault && s.state[o].accepted && y.Onset > x.Latest && y.Onset-foldEarly <= h.Onset {
+	later := func(o int32) bool {
+		y := &s.Causes[o]
+		return s.state[o].accepted && y.Onset > x.Latest && y.Onset-foldEarly <= h.Onset && slices.Contains(among, o)
+	}
+	for o := s.twin[g]; o != g; o = s.twin[o] {
+		if later(o) {
 			return true
 		}
 	}
@@ -1007,7 +1034,7 @@ func (s *cover) without(device, g int32) bool {
 	if device == None || !s.powerless(device, x.Node) {
 		return false
 	}
-	for _, p := range s.Supply.Of[device] {
+	for _, p := range s.Supply.Of(device) {
 		for _, o := range s.lost {
 			if o.Node == p && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
 				return false

@@ -106,13 +106,50 @@ type Supplier struct {
 	Timed        bool
 }
 
-// Supply is what feeds devices directly, and what feeds suppliers.
-type Supply struct{ Of, Behind map[int32][]int32 }
+// Supply is what feeds devices directly, and what feeds suppliers, by node. What is
+// not noted is nil.
+type Supply struct{ of, behind [][]int32 }
+
+// Of returns what feeds a device directly.
+func (s *Supply) Of(device int32) []int32 { return at(s.of, device) }
+
+// Known says whether it is noted what feeds a device.
+func (s *Supply) Known(device int32) bool { return at(s.of, device) != nil }
+
+// Note notes what feeds a device.
+func (s *Supply) Note(device int32, in []int32) { s.of = put(s.of, device, in) }
+
+// Behind says whether it is noted what feeds a supplier, and what.
+func (s *Supply) Behind(supplier int32) (in []int32, known bool) {
+	in = at(s.behind, supplier)
+	return in, in != nil
+}
+
+// NoteBehind notes what feeds a supplier.
+func (s *Supply) NoteBehind(supplier int32, in []int32) { s.behind = put(s.behind, supplier, in) }
+
+func at(list [][]int32, n int32) []int32 {
+	if n < 0 || int(n) >= len(list) {
+		return nil
+	}
+	return list[n]
+}
+
+func put(list [][]int32, n int32, in []int32) [][]int32 {
+	if more := int(n) + 1 - len(list); more > 0 {
+		list = append(list, make([][]int32, more)...)
+	}
+	if in == nil {
+		in = []int32{}
+	}
+	list[n] = in
+	return list
+}
 
 // Dead says whether a device has no power left. What the inventory puts on no supplier
 // has power; a supplier is lost too when all that stand behind it are.
-func (s Supply) Dead(device int32, lost func(supplier int32) bool) bool {
-	in := s.Of[device]
+func (s *Supply) Dead(device int32, lost func(supplier int32) bool) bool {
+	in := s.Of(device)
 	for _, p := range in {
 		if !s.cut(p, lost, 0) {
 			return false
@@ -121,11 +158,11 @@ func (s Supply) Dead(device int32, lost func(supplier int32) bool) bool {
 	return len(in) > 0
 }
 
-func (s Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
+func (s *Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
 	if lost(p) {
 		return true
 	}
-	in := s.Behind[p]
+	in, _ := s.Behind(p)
 	if len(in) == 0 || depth > maxChain {
 		return false
 	}
