@@ -102,9 +102,9 @@ type Engine struct {
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
-	laneIDs   []string // of lanes
-	heardOf   nodeSet  // scratch
-	hostsOf   nodeSet  // scratch
+	laneIDs   []string   // of lanes
+	heardOf   nodeSet    // scratch
+	hostsOf   nodeSet    // scratch
 
 	open      []*incident
 	alike     map[string][]*incident // by fault: those that are open, or were a moment ago

@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
@@ -476,8 +477,9 @@ func (w *workload) runsAt(t time.Time) bool {
 // shifts are the workloads of a part by their start, so that of a long history only
 // what may run at a time is looked at.
 type shifts struct {
-	all []*workload
-	end []*workload // that ends last of those up to here
+	all   []*workload
+	from  []int64 // when one may have run, in nanoseconds
+	until []int64 // until when one of those up to here may have
 }
 
 func shift(of map[node]*shifts, n node, w *workload) {
@@ -493,14 +495,27 @@ func shift(of map[node]*shifts, n node, w *workload) {
 
 func (l *shifts) sort() {
 	slices.SortStableFunc(l.all, func(a, b *workload) int { return a.start.Compare(b.start) })
-	l.end = make([]*workload, len(l.all))
-	var last *workload
+	l.from, l.until = make([]int64, len(l.all)), make([]int64, len(l.all))
+	last := int64(math.MinInt64)
 	for i, w := range l.all {
-		if last == nil || !last.end.IsZero() && (w.end.IsZero() || w.end.After(last.end)) {
-			last = w
+		end := int64(math.MaxInt64)
+		if !w.end.IsZero() {
+			end = nanoseconds(w.end.Add(jobTrail))
 		}
-		l.end[i] = last
+		last = max(last, end)
+		l.from[i], l.until[i] = nanoseconds(w.start.Add(-jobLead)), last
 	}
+}
+
+// nanoseconds is a time since 1970; what lies further off than they can tell is as far as they can.
+func nanoseconds(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64-1)):
+		return math.MaxInt64 - 1
+	}
+	return t.UnixNano()
 }
 
 // about returns those that may have run at t, without those that surely did not.
@@ -508,18 +523,9 @@ func (l *shifts) about(t time.Time) []*workload {
 	if l == nil {
 		return nil
 	}
-	to, _ := slices.BinarySearchFunc(l.all, t, func(w *workload, t time.Time) int {
-		if t.Before(w.start.Add(-jobLead)) {
-			return 1
-		}
-		return -1
-	})
-	from, _ := slices.BinarySearchFunc(l.end[:to], t, func(w *workload, t time.Time) int {
-		if !w.end.IsZero() && t.After(w.end.Add(jobTrail)) {
-			return -1
-		}
-		return 1
-	})
+	at := nanoseconds(t)
+	to, _ := slices.BinarySearch(l.from, at+1)
+	from, _ := slices.BinarySearch(l.until[:to], at)
 	return l.all[from:to]
 }
 

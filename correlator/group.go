@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -54,26 +55,57 @@ func alone(h *suspect) node {
 	return none
 }
 
-// lag is what the lag of the sign with number i costs; logarithms are remembered.
-func (r *reach) lag(i int, d time.Duration) float64 {
-	if len(r.signs) <= few/4 {
+// lag is what the lag of the sign with number i of a class costs; in large classes, logarithms
+// are remembered.
+func (e *Engine) lag(h *suspect, c, i int) float64 {
+	r := &h.classes[c]
+	d := r.signs[i].at.Sub(h.onset)
+	if h.calm == nil || len(r.signs) <= few {
 		return solver.Lag(d)
 	}
-	if i >= len(r.lags) {
-		if cap(r.lags) < len(r.signs) {
-			r.lags = slices.Grow(r.lags, len(r.signs)-len(r.lags))
-		}
-		r.lags = append(r.lags, make([]lag, i+1-len(r.lags))...)
+	if h.calm.lags == nil {
+		h.calm.lags = make([][]lag, len(h.classes))
 	}
-	l := &r.lags[i]
-	if l.of != d {
-		*l = lag{d, solver.Lag(d)}
+	lags := h.calm.lags[c]
+	if i >= len(lags) {
+		lags = append(lags, make([]lag, len(r.signs)-len(lags))...)
+		h.calm.lags[c] = lags
 	}
-	return l.costs
+	if lags[i].of != d {
+		lags[i] = lag{d, solver.Lag(d)}
+	}
+	return lags[i].costs
 }
 
-// layout lays a suspect out for the solver. Signs are named by their index, where index
-// knows one.
+// calm brings what stays of a suspect up to date, whose parts are counted.
+func (e *Engine) calm(h *suspect) *calm {
+	if h.calm == nil {
+		h.calm = &calm{silent: make([]float64, len(h.classes))}
+	}
+	q, onset := h.calm, e.onset(h)
+	if q.known && q.onset.Equal(onset) && e.now.Before(q.until) {
+		return q
+	}
+	q.known, q.onset, q.from, q.live = true, onset, e.now, q.live[:0]
+	since, until := e.now.Sub(onset), time.Duration(math.MaxInt64)
+	for c := range h.classes {
+		cl, r := &h.fault.Classes[c], &h.classes[c]
+		q.silent[c] = 0
+		if len(r.signs) > 0 || len(r.dark) > 0 {
+			q.live = append(q.live, c)
+		} else if !cl.Derived && r.n > 0 {
+			q.silent[c] = e.fits.Fit(cl, 0, r.n-r.mute, solver.Late(since, cl.Soon))
+		}
+		if !cl.Derived && r.n > r.mute {
+			until = min(until, solver.LateUntil(since, cl.Soon))
+		}
+	}
+	q.until = onset.Add(until)
+	return q
+}
+
+// layout lays a suspect out for the solver, whose parts are counted. Signs are named by their index, where index
+// knows one. Only the cover is content with the classes that are live.
 func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	x := solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
@@ -85,12 +117,13 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
-	for c := range h.classes {
+	if clear(x.Classes); e.method == e.cover {
+		calm := e.calm(h)
+		x.Live, x.Silent = calm.live, calm.silent
+	}
+	for _, c := range x.Asked() {
 		r := &h.classes[c]
 		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
-		if !h.counted {
-			x.Classes[c].Parts = 1 // for all that is known there are some
-		}
 		if len(r.signs) == 0 {
 			continue
 		}
@@ -102,10 +135,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		for i, s := range r.signs {
 			ev[i] = solver.Evidence{Sign: index(s), Said: s.said}
 			if s.said {
-				ev[i].Gain = e.weightNow(s)
-				if !h.onset.IsZero() {
-					ev[i].Gain -= r.lag(i, s.at.Sub(h.onset))
-				}
+				ev[i].Gain = e.gain(h, c, i)
 			}
 			ev[i].Taken = ev[i].Sign == solver.None && s.owner != nil
 		}
@@ -117,6 +147,39 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 // outside names no sign.
 func outside(*sign) int32 { return solver.None }
 
+// bound is what the score of a suspect can be at most, as [solver.Fits.Bound] has it. It
+// takes no layout, and no count of the parts: most noise goes no further.
+func (e *Engine) bound(h *suspect) float64 {
+	total := h.prior
+	if h.inc != nil && !h.inc.gone {
+		total += solver.KeepBonus
+	}
+	for c := range h.classes {
+		cl, signs := &h.fault.Classes[c], h.classes[c].signs
+		if cl.Derived || len(signs) == 0 && h.counted && h.classes[c].n == 0 {
+			continue
+		}
+		k, w := 0, 0.0
+		for i, s := range signs {
+			if s.said {
+				k++
+				w += e.gain(h, c, i)
+			}
+		}
+		total += e.fits.Most(cl, k, w)
+	}
+	return total
+}
+
+// gain is what the sign with number i of a class is worth.
+func (e *Engine) gain(h *suspect, c, i int) float64 {
+	w := e.weightNow(h.classes[c].signs[i])
+	if !h.onset.IsZero() {
+		w -= e.lag(h, c, i)
+	}
+	return w
+}
+
 // conducts says whether a suspect could be blamed, or was.
 func (e *Engine) conducts(h *suspect) bool {
 	if h.fault.Window == propagation.During {
@@ -125,17 +188,12 @@ func (e *Engine) conducts(h *suspect) bool {
 	}
 	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
-		e.classes.reset()
-		e.evidence.reset()
-		x := e.layout(h, outside)
-		if h.base = e.fits.Bound(&x, nil); h.base > 0 {
+		if h.base = e.bound(h); h.base > 0 {
 			e.count(h)
 			e.witness(h)
-			for c := range x.Classes {
-				x.Classes[c].Parts, x.Classes[c].Mute, x.Classes[c].Dark = h.classes[c].n, h.classes[c].mute, h.classes[c].dark
-			}
-			x.Base = h.base
-			e.one[0] = x
+			e.classes.reset()
+			e.evidence.reset()
+			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
 			if dark(h) {
 				g.Lost = e.blamed(h)

@@ -115,6 +115,9 @@ func (e *Engine) matters(s *sign) bool {
 
 // dueSince says whether more is due of what a suspect makes visible than was at t.
 func (e *Engine) dueSince(h *suspect, t time.Time) bool {
+	if h.counted && !t.Before(e.calm(h).from) {
+		return false
+	}
 	onset := e.onset(h)
 	was, now := t.Sub(onset), e.now.Sub(onset)
 	for c := range h.classes {
@@ -659,6 +662,7 @@ func (e *Engine) drop(s *sign) {
 	for _, l := range links {
 		c := &l.to.classes[l.class]
 		c.signs = slices.DeleteFunc(c.signs, func(o *sign) bool { return o == s })
+		l.to.stir()
 		empty := true
 		for i := range l.to.classes {
 			if len(l.to.classes[i].signs) > 0 {

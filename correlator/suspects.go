@@ -42,6 +42,7 @@ type suspect struct {
 	accepted bool
 	folded   []*suspect
 	lift     float64   // what speaks for it only because it explains the folded
+	calm     *calm     // once its parts are counted
 	mutes    uint64    // version of contact that mute was counted in
 	mutedAt  time.Time // when
 }
@@ -52,13 +53,30 @@ type reach struct {
 	mute  int           // of them say nothing and could not
 	dark  []solver.Dark // nor could these, without power
 	signs []*sign
-	lags  []lag // of the signs
 }
 
 // lag is what a lag from the onset costs.
 type lag struct {
 	of    time.Duration
 	costs float64
+}
+
+// calm is what of a suspect stays from one decision to the next: which classes have signs,
+// what those cost that are silent, and how long that stays so.
+type calm struct {
+	known       bool
+	onset       time.Time
+	from, until time.Time // while no more becomes due
+	live        []int     // classes with signs, or with parts that may have no power
+	silent      []float64 // by class: the log-likelihood that nothing is heard, 0 where that says nothing
+	lags        [][]lag   // by class and sign, of large classes
+}
+
+// stir notes that what was calm of a suspect has changed.
+func (h *suspect) stir() {
+	if h.calm != nil {
+		h.calm.known = false
+	}
 }
 
 type suspectKey struct {
@@ -259,6 +277,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	if s.said && !cl.Later && cl.Before <= precursor && (h.onset.IsZero() || s.at.Before(h.onset)) {
 		h.onset = s.at
 	}
+	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
 	if d := s.at.Sub(h.jobsAt); s.said && !cl.Later && !h.jobsAt.IsZero() && d.Abs() > precursor {
@@ -277,6 +296,7 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 			continue
 		}
 		nodes := slices.Clone(e.walk.forward(e.g, h.node, e.g.ways[cl.Way], at))
+		h.stir()
 		h.classes[c].n = max(h.classes[c].n, len(nodes))
 		for _, n := range nodes {
 			if !slices.ContainsFunc(e.byJob[n], func(l jobLink) bool { return l.to == h && l.class == c }) {
@@ -295,6 +315,7 @@ func (e *Engine) count(h *suspect) {
 		return
 	}
 	h.counted = true
+	h.stir()
 	for c := range h.classes {
 		if cl := &h.fault.Classes[c]; !cl.Jobs {
 			h.classes[c].n = len(e.walk.reach(e.g, h.node, cl).nodes)

@@ -238,6 +238,7 @@ func (e *Engine) witness(h *suspect) {
 		return
 	}
 	h.mutes, h.mutedAt = e.contact.version, e.now
+	h.stir()
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)

@@ -104,6 +104,7 @@ type cover struct {
 	lost         []supplier
 	work         int
 	expecting    bool
+	paired       bool // twins is done
 }
 
 type supplier struct {
@@ -122,7 +123,6 @@ func (m *Cover) Explain(g *Group) Explanation {
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
 	}
-	s.twins()
 	accepted := s.explain()
 	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
 	for _, h := range accepted {
@@ -270,8 +270,9 @@ func (s *cover) weighed(h int32, c int) bool {
 // which of its classes it explains.
 func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
 	x := &s.Causes[h]
-	total := x.start() + s.state[h].given
-	for c := range x.Classes {
+	total, at := x.start()+s.state[h].given, 0
+	for _, c := range x.Asked() {
+		total, at = x.quiet(total, at, c), c+1
 		t := &s.state[h].classes[c]
 		t.claimed = false
 		if !s.weighed(h, c) {
@@ -289,13 +290,13 @@ func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
 		}
 		total += absent
 	}
-	return total
+	return x.quiet(total, at, len(x.Classes))
 }
 
 // claim gives h the signs of the classes that it explains.
 func (s *cover) claim(h int32, pick func(*Evidence) bool) {
 	x := &s.Causes[h]
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		t := &s.state[h].classes[c]
 		t.k, t.w = 0, 0
 		if !t.claimed {
@@ -329,9 +330,10 @@ func (s *cover) others(h int32) func(*Evidence) bool {
 // recount brings the sums of a cause up to date and returns its score over what it owns.
 func (s *cover) recount(h int32) float64 {
 	x := &s.Causes[h]
-	total := x.start() + s.state[h].given
+	total, at := x.start()+s.state[h].given, 0
 	mine := s.mine(h)
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
+		total, at = x.quiet(total, at, c), c+1
 		t := &s.state[h].classes[c]
 		s.work += 1 + len(x.Classes[c].Evidence)
 		t.k, t.w = x.Classes[c].sum(mine)
@@ -339,12 +341,12 @@ func (s *cover) recount(h int32) float64 {
 			total += s.fit(h, c, t.k, t.w)
 		}
 	}
-	return total
+	return x.quiet(total, at, len(x.Classes))
 }
 
 // owned visits the evidence of the signs that h owns.
 func (s *cover) owned(h int32, visit func(sign int32)) {
-	for c := range s.Causes[h].Classes {
+	for _, c := range s.Causes[h].Asked() {
 		for i := range s.Causes[h].Classes[c].Evidence {
 			if n := s.Causes[h].Classes[c].Evidence[i].Sign; n != None && s.owner[n] == h {
 				visit(n)
@@ -362,7 +364,7 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 			continue
 		}
 		last := None
-		for c := range s.Causes[o].Classes {
+		for _, c := range s.Causes[o].Asked() {
 			for i := range s.Causes[o].Classes[c].Evidence {
 				n := s.Causes[o].Classes[c].Evidence[i].Sign
 				if n != None && s.owner[n] != None && s.owner[n] != last && !s.Causes[o].Fault.Classes[c].Derived {
@@ -385,7 +387,7 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		s.owned(h, func(n int32) {
 			owned, class, worth = append(owned, n), append(class, s.class[n]), append(worth, s.worth[n])
 		})
-		for c := range s.state[h].classes {
+		for _, c := range s.Causes[h].Asked() {
 			if t := &s.state[h].classes[c]; t.k > 0 && !s.Causes[h].Fault.Classes[c].Derived {
 				bad += s.fit(h, c, t.k, 0)
 			}
@@ -452,7 +454,7 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		accepted = append(accepted, h)
 	}
 	for _, h := range accepted {
-		for c := range s.Causes[h].Classes {
+		for _, c := range s.Causes[h].Asked() {
 			s.move(h, c)
 		}
 	}
@@ -470,7 +472,7 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		s.owned(h, func(n int32) { s.owner[n] = None })
 	}
 	for _, h := range kept {
-		for c := range s.Causes[h].Classes { // what was set free may fit another
+		for _, c := range s.Causes[h].Asked() { // what was set free may fit another
 			if s.state[h].classes[c].k == 0 {
 				continue
 			}
@@ -602,7 +604,7 @@ func (s *cover) loss(h int32) (loss float64, follows bool) {
 	follows = true
 	var slots []slot
 	others := s.others(h)
-	for c := range s.Causes[h].Classes {
+	for _, c := range s.Causes[h].Asked() {
 		if !s.state[h].classes[c].claimed {
 			continue
 		}
@@ -759,6 +761,7 @@ func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
 
 // twins links the causes that are the same fault of the same part, come again, in circles.
 func (s *cover) twins() {
+	s.paired = true
 	s.twin = slices.Grow(s.twin[:0], len(s.Causes))[:len(s.Causes)]
 	s.order = s.order[:0]
 	for h := range int32(len(s.Causes)) { //nolint:gosec // an index
@@ -779,6 +782,9 @@ func (s *cover) twins() {
 // again says whether the fault of g, among others, has come again before the state h
 // began.
 func (s *cover) again(g int32, h *Cause, among []int32) bool {
+	if !s.paired {
+		s.twins()
+	}
 	x := &s.Causes[g]
 	later := func(o int32) bool {
 		y := &s.Causes[o]
@@ -837,7 +843,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 	// Who could bring a state about is linked with what the state shows.
 	var could []int32
 	for _, h := range states {
-		for c := range s.Causes[h].Classes {
+		for _, c := range s.Causes[h].Asked() {
 			for _, ev := range s.Causes[h].Classes[c].Evidence {
 				for _, l := range s.Signs[ev.Sign].Of {
 					if s.Causes[l.Cause].Effects != nil {
@@ -995,7 +1001,7 @@ func (s *cover) asEffect(h, g int32) float64 {
 	if s.state[g].accepted || s.together(g) > 0 {
 		w += coincidence
 	}
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		t := &s.state[h].classes[c]
 		if t.k == 0 {
 			continue

@@ -104,7 +104,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 // elsewhere says whether a cause is blamed for signs that are not in the group.
 func (g *Group) elsewhere(h int32) bool {
 	x := &g.Causes[h]
-	return x.Kept != 0 && slices.ContainsFunc(x.Classes, func(cl Class) bool { return slices.ContainsFunc(cl.Evidence, outside) })
+	return x.Kept != 0 && slices.ContainsFunc(x.Asked(), func(c int) bool { return slices.ContainsFunc(x.Classes[c].Evidence, outside) })
 }
 
 func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
@@ -115,7 +115,7 @@ func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
 func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all bool) {
 	x := &s.Causes[h]
 	linked, some := 0, 0
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		k, w := x.Classes[c].sum(mine)
 		if linked += k; k == 0 {
 			continue

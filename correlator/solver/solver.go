@@ -64,7 +64,11 @@ type Cause struct {
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
-	Effects              [][]Part      // by effect of the fault, by node; nil where it could bring none about
+	// Live are the classes to ask after; the others are silent, and Silent has their log-likelihood
+	// by class, 0 for those that have no say. Both are nil where all classes are laid out.
+	Live    []int
+	Silent  []float64
+	Effects [][]Part // by effect of the fault, by node; nil where it could bring none about
 }
 
 // Class is what speaks for one class of a cause's signs.
@@ -276,6 +280,16 @@ func Late(since, soon time.Duration) uint8 {
 	return uint8(k) //nolint:gosec // up to LateSteps
 }
 
+// LateUntil returns the time after the onset before which Late stays what it is some time
+// after the onset: a microsecond too early rather than too late.
+func LateUntil(since, soon time.Duration) time.Duration {
+	k := Late(since, soon)
+	if k >= LateSteps {
+		return math.MaxInt64
+	}
+	return max(since, time.Duration(dueBy[k]*float64(soon+time.Second))-time.Microsecond)
+}
+
 // dueBy is after how many means each of the LateSteps begins.
 var dueBy = func() (out [LateSteps]float64) {
 	for i := range out {
@@ -354,20 +368,68 @@ var silentMost = math.Log(1 + unheard)
 // could have spoken. It asks nothing of the parts that are silent, of which a cause
 // may have thousands, so that neither Parts nor Mute need be counted for it.
 func (f *Fits) Bound(h *Cause, pick func(*Evidence) bool) float64 {
-	total := h.start()
-	for c := range h.Classes {
+	total, at := h.start(), 0
+	silent := func(to int) {
+		for ; at < to && h.Silent != nil; at++ {
+			if h.Silent[at] != 0 {
+				total += silentMost
+			}
+		}
+	}
+	for _, c := range h.Asked() {
+		silent(c)
+		at = c + 1
 		cl, m := &h.Classes[c], &h.Fault.Classes[c]
 		if m.Derived || cl.Parts == 0 && len(cl.Evidence) == 0 {
 			continue
 		}
 		k, w := cl.sum(pick)
-		v := silentMost
-		if k > 0 {
-			v = max(v, f.Fit(m, k, 0, 0)+w)
+		total += f.Most(m, k, w)
+	}
+	silent(len(h.Classes))
+	return total
+}
+
+// quiet adds to a sum what the silent classes in a range are worth, one by one: added in
+// another order they would break ties.
+func (h *Cause) quiet(total float64, from, to int) float64 {
+	if h.Silent != nil {
+		for _, v := range h.Silent[from:to] {
+			total += v
 		}
-		total += v
 	}
 	return total
+}
+
+// Asked returns the classes to ask after.
+func (h *Cause) Asked() []int {
+	if h.Live != nil {
+		return h.Live
+	}
+	if n := len(h.Classes); n <= len(numbers) {
+		return numbers[:n]
+	}
+	all := make([]int, len(h.Classes))
+	for c := range all {
+		all[c] = c
+	}
+	return all
+}
+
+// numbers are those of the classes of a fault.
+var numbers = func() (out [256]int) {
+	for c := range out {
+		out[c] = c
+	}
+	return out
+}()
+
+// Most is what k signs of a class that are worth w can add to a score at most.
+func (f *Fits) Most(m *propagation.Class, k int, w float64) float64 {
+	if k == 0 {
+		return silentMost
+	}
+	return max(silentMost, f.Fit(m, k, 0, 0)+w)
 }
 
 func (h *Cause) start() float64 {
