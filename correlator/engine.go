@@ -105,6 +105,7 @@ type Engine struct {
 	laneIDs   []string   // of lanes
 	heardOf   nodeSet    // scratch
 	hostsOf   nodeSet    // scratch
+	met       [3]nodeSet // scratch of one description
 
 	open      []*incident
 	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
