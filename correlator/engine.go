@@ -76,6 +76,7 @@ type Engine struct {
 	walk      walker
 	now       time.Time
 	moment    uint64 // changes with the time, with each event and with the inventory
+	inventory uint64 // how many there were
 	started   bool
 	restoring bool                 // events are taken in, nothing is decided
 	owner     map[string]*incident // of an event, while restoring
@@ -220,6 +221,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 		}
 	}
 	e.moment++
+	e.inventory++
 	e.findWindows()
 }
 

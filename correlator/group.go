@@ -79,10 +79,7 @@ func (e *Engine) lag(h *suspect, c, i int) float64 {
 
 // calm brings what stays of a suspect up to date, whose parts are counted.
 func (e *Engine) calm(h *suspect) *calm {
-	if h.calm == nil {
-		h.calm = &calm{silent: make([]float64, len(h.classes))}
-	}
-	q, onset := h.calm, e.onset(h)
+	q, onset := h.still(), e.onset(h)
 	if q.known && q.onset.Equal(onset) && e.now.Before(q.until) {
 		return q
 	}

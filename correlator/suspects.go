@@ -45,6 +45,7 @@ type suspect struct {
 	calm     *calm     // once its parts are counted
 	mutes    uint64    // version of contact that mute was counted in
 	mutedAt  time.Time // when
+	muted    bool      // some could be
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
@@ -70,6 +71,17 @@ type calm struct {
 	live        []int     // classes with signs, or with parts that may have no power
 	silent      []float64 // by class: the log-likelihood that nothing is heard, 0 where that says nothing
 	lags        [][]lag   // by class and sign, of large classes
+	of          uint64    // the inventory in which these are the devices on which its signs could be heard
+	devices     []node
+	far         bool // they are many
+}
+
+// still returns what is calm of a suspect, known or not.
+func (h *suspect) still() *calm {
+	if h.calm == nil {
+		h.calm = &calm{silent: make([]float64, len(h.classes))}
+	}
+	return h.calm
 }
 
 // stir notes that what was calm of a suspect has changed.
