@@ -147,6 +147,11 @@ func outside(*sign) int32 { return solver.None }
 // bound is what the score of a suspect can be at most, as [solver.Fits.Bound] has it. It
 // takes no layout, and no count of the parts: most noise goes no further.
 func (e *Engine) bound(h *suspect) float64 {
+	return e.boundOf(h, func(*sign) bool { return true })
+}
+
+// boundOf is bound over some of the signs.
+func (e *Engine) boundOf(h *suspect, pick func(*sign) bool) float64 {
 	total := h.prior
 	if h.inc != nil && !h.inc.gone {
 		total += solver.KeepBonus
@@ -158,7 +163,7 @@ func (e *Engine) bound(h *suspect) float64 {
 		}
 		k, w := 0, 0.0
 		for i, s := range signs {
-			if s.said {
+			if s.said && pick(s) {
 				k++
 				w += e.gain(h, c, i)
 			}
@@ -460,6 +465,9 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	bySeq(suspects)
+	if e.method == e.cover {
+		suspects = e.rivals(root, signs, suspects)
+	}
 	g := e.question(signs, suspects, func(*suspect) bool { return true }, e.method != e.cover)
 	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
@@ -483,6 +491,45 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	return g
+}
+
+// rivals leaves out the suspects that are hopeless beside a root, most of those of a large
+// incident: the cover would look at none of them.
+func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*suspect {
+	first := func(h *suspect) bool { return h == root || h.fault.Together > 0 || slices.Contains(root.folded, h) }
+	if len(suspects) <= few {
+		return suspects
+	}
+	g := e.question(signs, suspects, first, false)
+	of := solver.State{}
+	at := solver.None
+	for i, h := range g.suspects {
+		switch {
+		case h == root:
+			at = int32(i) //nolint:gosec // an index
+		case slices.Contains(root.folded, h):
+			of.Folded = append(of.Folded, int32(i)) //nolint:gosec // an index
+		}
+	}
+	owner := make([]int32, len(signs))
+	for i, s := range signs {
+		if owner[i] = solver.None; s.owner == root {
+			owner[i], s.at0 = at, 1
+		}
+	}
+	least := e.cover.Least(&g.Group, at, owner, of)
+	out := suspects[:0]
+	for _, h := range suspects {
+		e.count(h)
+		e.witness(h)
+		if first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
+			out = append(out, h)
+		}
+	}
+	for _, s := range signs {
+		s.at0 = 0
+	}
+	return out
 }
 
 // arena hands out slices that are all given back at once.

@@ -27,10 +27,7 @@ type Posterior struct {
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
 	mine := s.mine(root)
-	own := s.score(root, mine)
-	for _, f := range of.Folded { // what the states explain, the cause of the states explains
-		own += max(s.score(f, mine), 0)
-	}
+	own := s.explains(root, of)
 	follows := false
 	type rival struct {
 		h     int32
@@ -99,6 +96,22 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	out.Shares = sorted
 	out.Unknown = 1 - certainty + certainty*p(0)/sum
 	return out
+}
+
+// explains is what a root explains, with its states.
+func (s *cover) explains(root int32, of State) float64 {
+	mine := s.mine(root)
+	own := s.score(root, mine)
+	for _, f := range of.Folded { // what the states explain, the cause of the states explains
+		own += max(s.score(f, mine), 0)
+	}
+	return own
+}
+
+// Least is the bound below which a cause that is blamed for nothing else is no rival of a root.
+func (m *Cover) Least(g *Group, root int32, owner []int32, of State) float64 {
+	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
+	return s.explains(root, of) - hopeless
 }
 
 // elsewhere says whether a cause is blamed for signs that are not in the group.
