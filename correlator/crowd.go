@@ -62,8 +62,8 @@ func (e *Engine) crowd(inc *incident) int {
 
 // beside says whether two incidents are of the same fault on other parts, and began near one another.
 func beside(a, b *incident) bool {
-	return a != b && a.root != nil && b.root != nil && a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node &&
-		!a.gone && !b.gone && a.opened.Sub(b.opened).Abs() <= crowdSpan
+	return a != b && a.opened.Sub(b.opened).Abs() <= crowdSpan && !a.gone && !b.gone && a.root != nil && b.root != nil &&
+		a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node
 }
 
 // crowded notes an incident among those of its fault, and has those judged again that it stands beside.
