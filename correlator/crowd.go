@@ -51,19 +51,19 @@ func alike(m int, mean, together float64) float64 {
 // crowd counts the other parts on which incidents of the same fault began near one. A part
 // whose incident was closed and came again is one.
 func (e *Engine) crowd(inc *incident) int {
-	var parts []node
+	e.hostsOf.reset()
 	for _, o := range e.alike[inc.root.fault.Name] {
-		if e.beside(inc, o) && !slices.Contains(parts, o.root.node) {
-			parts = append(parts, o.root.node)
+		if e.beside(inc, o) {
+			e.hostsOf.add(o.root.node)
 		}
 	}
-	return len(parts)
+	return e.hostsOf.n
 }
 
 // beside says whether two incidents are of the same fault on other parts of a site, and began near one another.
 func (e *Engine) beside(a, b *incident) bool {
-	return a != b && a.root != nil && b.root != nil && a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node &&
-		!a.gone && !b.gone && a.opened.Sub(b.opened).Abs() <= crowdSpan && e.site(a) == e.site(b)
+	return a != b && a.opened.Sub(b.opened).Abs() <= crowdSpan && !a.gone && !b.gone && a.root != nil && b.root != nil &&
+		a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node && e.site(a) == e.site(b)
 }
 
 // site returns where the root of an incident is; that of a job is where it was heard of.

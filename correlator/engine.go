@@ -75,6 +75,8 @@ type Engine struct {
 	rules     [][]rule // by sign
 	walk      walker
 	now       time.Time
+	moment    uint64 // changes with the time, with each event and with the inventory
+	inventory uint64 // how many there were
 	started   bool
 	resuming  bool                 // what is decided goes on where it was
 	restoring bool                 // events are taken in, nothing is decided
@@ -102,9 +104,10 @@ type Engine struct {
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
-	laneIDs   []string // of lanes
-	heardOf   nodeSet  // scratch
-	hostsOf   nodeSet  // scratch
+	laneIDs   []string   // of lanes
+	heardOf   nodeSet    // scratch
+	hostsOf   nodeSet    // scratch
+	met       [3]nodeSet // scratch of one description
 
 	open      []*incident
 	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
@@ -128,6 +131,7 @@ type Engine struct {
 	one      [1]solver.Cause
 	asked    question // scratch, and of its slices
 	round    uint32
+	ranAt    []ran        // scratch
 	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
 	stats    Stats
 }
@@ -154,8 +158,9 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, strays: map[strayKey]*stray{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
-		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs))},
+		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, strays: map[strayKey]*stray{},
+		unfed: map[node]*suspect{}, showing: solver.Showing(model),
+		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 	}
 	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
 	e.cover = solver.NewCover(model, e.fits)
@@ -202,7 +207,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
-	e.supply = solver.Supply{Of: map[int32][]int32{}, Behind: map[int32][]int32{}}
+	e.supply = solver.Supply{}
 	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
@@ -218,6 +223,8 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 			}
 		}
 	}
+	e.moment++
+	e.inventory++
 	e.findWindows()
 }
 
@@ -261,6 +268,7 @@ func (e *Engine) Advance(t time.Time) {
 		}
 		if next.After(e.now) {
 			e.now = next
+			e.moment++
 		}
 		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
 			d := heap.Pop(&e.timers).(timer)
@@ -323,6 +331,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 	}
 	e.stats.Events++
 	s := e.take(ev, obs)
+	e.moment++
 	if s == nil {
 		return false
 	}

@@ -164,18 +164,18 @@ func (e *Engine) view(inc *incident, root node) *view {
 		v.owner = j.attrs["owner"]
 	}
 	jobRoot := v.kind == propagation.KindWorkload // else a job's other servers are not affected, the job is
-	hosts, jobs := map[node]bool{}, map[node]bool{}
+	hosts, jobs, gpus := &e.met[0], &e.met[1], &e.met[2]
+	hosts.reset()
+	jobs.reset()
+	gpus.reset()
 	host := func(n node) {
-		if s := e.g.server(n); s != none && !hosts[s] && e.g.kindOf(s) == schemas.KindServer {
-			hosts[s] = true
+		if s := e.g.server(n); s != none && e.g.kindOf(s) == schemas.KindServer && hosts.add(s) {
 			v.affected = append(v.affected, e.g.name[s])
 		}
 	}
 	index, kinds := map[int]int{}, [][]*sign(nil)
-	gpus := map[node]bool{}
 	for _, s := range inc.signs {
-		if e.g.kindOf(s.node) == propagation.KindWorkload && !jobs[s.node] {
-			jobs[s.node] = true
+		if e.g.kindOf(s.node) == propagation.KindWorkload && jobs.add(s.node) {
 			v.workloads = append(v.workloads, e.g.name[s.node])
 		}
 		if s.stateful && !s.up {
@@ -192,7 +192,7 @@ func (e *Engine) view(inc *incident, root node) *view {
 		for k := range s.facts {
 			f := &s.facts[k]
 			if e.g.kindOf(f.about) == schemas.KindGPU {
-				gpus[f.about] = true
+				gpus.add(f.about)
 			}
 			if !s.said || f.state == cleared {
 				continue
@@ -208,7 +208,7 @@ func (e *Engine) view(inc *incident, root node) *view {
 		}
 	}
 	host(root)
-	v.gpusHeard, v.servers = len(gpus), len(v.affected)
+	v.gpusHeard, v.servers = gpus.n, len(v.affected)
 	if jobRoot && v.servers == 0 { // the scheduler alone told: it ran on these
 		v.servers = len(e.ranOn(root))
 	}
@@ -919,7 +919,6 @@ func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 	cause := schemas.GraphNode{ID: e.g.name[v.node], Kind: e.g.kindOf(v.node), Label: e.g.name[v.node], Role: "cause", Count: 1}
 	type fold struct {
 		members []node
-		seen    map[node]bool
 		of      int
 		lags    []float64
 		via     string // kind of the fold before
@@ -927,15 +926,17 @@ func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 	}
 	folds := map[string]*fold{}
 	var order []string
+	met, others := &e.met[0], &e.met[1] // a part is of one kind, but a switch that a job runs on stands among servers
+	met.reset()
+	others.reset()
 	add := func(kind string, n node, lag float64, via, edge string, of int) {
 		f := folds[kind]
 		if f == nil {
-			f = &fold{seen: map[node]bool{}, via: via, edge: edge}
+			f = &fold{via: via, edge: edge}
 			folds[kind] = f
 			order = append(order, kind)
 		}
-		if !f.seen[n] {
-			f.seen[n] = true
+		if e.g.kindOf(n) == kind && met.add(n) || e.g.kindOf(n) != kind && others.add(n) {
 			f.members = append(f.members, n)
 		}
 		f.of = max(f.of, of)

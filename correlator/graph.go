@@ -2,9 +2,11 @@ package correlator
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 	"time"
 
+	"auspex/correlator/solver"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -90,7 +92,23 @@ type graph struct {
 	ways    [][]step
 	reached map[reachKey]*reached
 	middle  map[string]*reached // by the rest of a way and where it sets out from
-	held    int                 // nodes in reached
+	held    int                 // nodes in reached, and in parts
+	parts   map[partsKey]*parts
+}
+
+// partsKey names the parts that an effect of a fault of a node may bring into its state.
+type partsKey struct {
+	node   node
+	fault  int32
+	effect int
+}
+
+// parts are these parts, by node, as the solver has them.
+type parts struct {
+	list  []solver.Part
+	told  uint64 // how often signs of the state had changed when Shows was set
+	fresh bool   // Shows was set
+	fed   bool   // what feeds them is noted
 }
 
 // step is a step of a way, with the number that its kind has here.
@@ -213,7 +231,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
-		reached: map[reachKey]*reached{}, middle: map[string]*reached{},
+		reached: map[reachKey]*reached{}, middle: map[string]*reached{}, parts: map[partsKey]*parts{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -478,8 +496,9 @@ func (w *workload) runsAt(t time.Time) bool {
 // shifts are the workloads of a part by their start, so that of a long history only
 // what may run at a time is looked at.
 type shifts struct {
-	all []*workload
-	end []*workload // that ends last of those up to here
+	all   []*workload
+	from  []int64 // when one may have run, in nanoseconds
+	until []int64 // until when one of those up to here may have
 }
 
 func shift(of map[node]*shifts, n node, w *workload) {
@@ -495,14 +514,27 @@ func shift(of map[node]*shifts, n node, w *workload) {
 
 func (l *shifts) sort() {
 	slices.SortStableFunc(l.all, func(a, b *workload) int { return a.start.Compare(b.start) })
-	l.end = make([]*workload, len(l.all))
-	var last *workload
+	l.from, l.until = make([]int64, len(l.all)), make([]int64, len(l.all))
+	last := int64(math.MinInt64)
 	for i, w := range l.all {
-		if last == nil || !last.end.IsZero() && (w.end.IsZero() || w.end.After(last.end)) {
-			last = w
+		end := int64(math.MaxInt64)
+		if !w.end.IsZero() {
+			end = nanoseconds(w.end.Add(jobTrail))
 		}
-		l.end[i] = last
+		last = max(last, end)
+		l.from[i], l.until[i] = nanoseconds(w.start.Add(-jobLead)), last
 	}
+}
+
+// nanoseconds is a time since 1970; what lies further off than they can tell is as far as they can.
+func nanoseconds(t time.Time) int64 {
+	switch {
+	case t.Before(time.Unix(0, math.MinInt64)):
+		return math.MinInt64
+	case t.After(time.Unix(0, math.MaxInt64-1)):
+		return math.MaxInt64 - 1
+	}
+	return t.UnixNano()
 }
 
 // about returns those that may have run at t, without those that surely did not.
@@ -510,18 +542,9 @@ func (l *shifts) about(t time.Time) []*workload {
 	if l == nil {
 		return nil
 	}
-	to, _ := slices.BinarySearchFunc(l.all, t, func(w *workload, t time.Time) int {
-		if t.Before(w.start.Add(-jobLead)) {
-			return 1
-		}
-		return -1
-	})
-	from, _ := slices.BinarySearchFunc(l.end[:to], t, func(w *workload, t time.Time) int {
-		if !w.end.IsZero() && t.After(w.end.Add(jobTrail)) {
-			return -1
-		}
-		return 1
-	})
+	at := nanoseconds(t)
+	to, _ := slices.BinarySearch(l.from, at+1)
+	from, _ := slices.BinarySearch(l.until[:to], at)
 	return l.all[from:to]
 }
 
@@ -595,7 +618,7 @@ type walker struct {
 	met   []uint32 // by node: the round in which it was last met
 	round uint32
 	work  int     // nodes that the last walk went over
-	near  reached // the last short way
+	near  []short // the short ways that were last walked
 	key   []byte  // scratch
 	chain []node  // suppliers that were met
 }
@@ -616,22 +639,43 @@ func (w *walker) forward(g *graph, n node, way []step, t time.Time) []node {
 // and millions of short ways.
 func (w *walker) reach(g *graph, n node, c *propagation.Class) *reached {
 	way := g.ways[c.Way]
-	if len(way) == 0 {
-		w.near = reached{nodes: append(w.near.nodes[:0], n)}
-		return &w.near
+	if w.near == nil {
+		w.near = make([]short, nearBy)
 	}
 	k := reachKey{n, int32(c.Way)}
+	near := &w.near[(uint64(n)*nearBy/8+uint64(c.Way))*0x9e3779b97f4a7c15>>(64-nearBits)] //nolint:gosec // not negative
+	if near.of == g && near.key == k {
+		return &near.reached
+	}
+	if len(way) == 0 {
+		near.of, near.key, near.reached = g, k, reached{nodes: append(near.nodes[:0], n)}
+		return &near.reached
+	}
 	if r := g.reached[k]; r != nil {
 		return r
 	}
 	r := w.walk(g, n, way, c.Way)
-	if r != &w.near {
-		g.reached[k] = r
+	if r == nil {
+		near.of, near.key, near.reached = g, k, reached{nodes: append(near.nodes[:0], w.a...)}
+		return &near.reached
 	}
+	g.reached[k] = r
 	return r
 }
 
-// walk is reach for what is not remembered. All leaf switches lead to the same
+// short is what a short way reaches.
+type short struct {
+	reached
+	of  *graph
+	key reachKey
+}
+
+const (
+	nearBits = 12
+	nearBy   = 1 << nearBits // short ways that are remembered, until one takes the place of another
+)
+
+// walk is reach for what is not remembered; nil is a short way, whose end is in w.a. All leaf switches lead to the same
 // spines, so where a way comes together the rest of it is walked once.
 func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 	w.a, w.work = append(w.a[:0], n), 0
@@ -653,13 +697,10 @@ func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 		keys = append(keys, string(w.key))
 	}
 	if w.work <= 2*few {
-		w.near = reached{nodes: append(w.near.nodes[:0], w.a...)}
-		return &w.near
+		return nil
 	}
 	if g.held > maxReached {
-		clear(g.reached)
-		clear(g.middle)
-		g.held = 0
+		g.forgetReached()
 	}
 	r := &reached{nodes: slices.Clone(w.a)}
 	g.held += 3*len(r.nodes) + 16
@@ -667,6 +708,13 @@ func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 		g.middle[k] = r
 	}
 	return r
+}
+
+func (g *graph) forgetReached() {
+	clear(g.reached)
+	clear(g.middle)
+	clear(g.parts)
+	g.held = 0
 }
 
 // backward returns the nodes of one of kinds from which the path reaches n.

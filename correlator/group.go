@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -54,8 +55,54 @@ func alone(h *suspect) node {
 	return none
 }
 
-// layout lays a suspect out for the solver. Signs are named by their index, where index
-// knows one.
+// lag is what the lag of the sign with number i of a class costs; in large classes, logarithms
+// are remembered.
+func (e *Engine) lag(h *suspect, c, i int) float64 {
+	r := &h.classes[c]
+	d := r.signs[i].at.Sub(h.onset)
+	if h.calm == nil || len(r.signs) <= few {
+		return solver.Lag(d)
+	}
+	if h.calm.lags == nil {
+		h.calm.lags = make([][]lag, len(h.classes))
+	}
+	lags := h.calm.lags[c]
+	if i >= len(lags) {
+		lags = append(lags, make([]lag, len(r.signs)-len(lags))...)
+		h.calm.lags[c] = lags
+	}
+	if lags[i].of != d {
+		lags[i] = lag{d, solver.Lag(d)}
+	}
+	return lags[i].costs
+}
+
+// calm brings what stays of a suspect up to date, whose parts are counted.
+func (e *Engine) calm(h *suspect) *calm {
+	q, onset := h.still(), e.onset(h)
+	if q.known && q.onset.Equal(onset) && e.now.Before(q.until) {
+		return q
+	}
+	q.known, q.onset, q.from, q.live = true, onset, e.now, q.live[:0]
+	since, until := e.now.Sub(onset), time.Duration(math.MaxInt64)
+	for c := range h.classes {
+		cl, r := &h.fault.Classes[c], &h.classes[c]
+		q.silent[c] = 0
+		if len(r.signs) > 0 || len(r.dark) > 0 {
+			q.live = append(q.live, c)
+		} else if !cl.Derived && r.n > 0 {
+			q.silent[c] = e.fits.Fit(cl, 0, r.n-r.mute, solver.Late(since, cl.Soon))
+		}
+		if !cl.Derived && r.n > r.mute {
+			until = min(until, solver.LateUntil(since, cl.Soon))
+		}
+	}
+	q.until = onset.Add(until)
+	return q
+}
+
+// layout lays a suspect out for the solver, whose parts are counted. Signs are named by their index, where index
+// knows one. Only the cover is content with the classes that are live.
 func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	x := solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
@@ -67,12 +114,13 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
-	for c := range h.classes {
+	if clear(x.Classes); e.method == e.cover {
+		calm := e.calm(h)
+		x.Live, x.Silent = calm.live, calm.silent
+	}
+	for _, c := range x.Asked() {
 		r := &h.classes[c]
 		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
-		if !h.counted {
-			x.Classes[c].Parts = 1 // for all that is known there are some
-		}
 		if len(r.signs) == 0 {
 			continue
 		}
@@ -84,10 +132,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		for i, s := range r.signs {
 			ev[i] = solver.Evidence{Sign: index(s), Said: s.said}
 			if s.said {
-				ev[i].Gain = e.weight(s)
-				if !h.onset.IsZero() {
-					ev[i].Gain -= solver.Lag(s.at.Sub(h.onset))
-				}
+				ev[i].Gain = e.gain(h, c, i)
 			}
 			ev[i].Taken = ev[i].Sign == solver.None && s.owner != nil
 		}
@@ -99,6 +144,44 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 // outside names no sign.
 func outside(*sign) int32 { return solver.None }
 
+// bound is what the score of a suspect can be at most, as [solver.Fits.Bound] has it. It
+// takes no layout, and no count of the parts: most noise goes no further.
+func (e *Engine) bound(h *suspect) float64 {
+	return e.boundOf(h, func(*sign) bool { return true })
+}
+
+// boundOf is bound over some of the signs.
+func (e *Engine) boundOf(h *suspect, pick func(*sign) bool) float64 {
+	total := h.prior
+	if h.inc != nil && !h.inc.gone {
+		total += solver.KeepBonus
+	}
+	for c := range h.classes {
+		cl, signs := &h.fault.Classes[c], h.classes[c].signs
+		if cl.Derived || len(signs) == 0 && h.counted && h.classes[c].n == 0 {
+			continue
+		}
+		k, w := 0, 0.0
+		for i, s := range signs {
+			if s.said && pick(s) {
+				k++
+				w += e.gain(h, c, i)
+			}
+		}
+		total += e.fits.Most(cl, k, w)
+	}
+	return total
+}
+
+// gain is what the sign with number i of a class is worth.
+func (e *Engine) gain(h *suspect, c, i int) float64 {
+	w := e.weightNow(h.classes[c].signs[i])
+	if !h.onset.IsZero() {
+		w -= e.lag(h, c, i)
+	}
+	return w
+}
+
 // conducts says whether a suspect could be blamed, or was.
 func (e *Engine) conducts(h *suspect) bool {
 	if h.fault.Window == propagation.During {
@@ -107,12 +190,11 @@ func (e *Engine) conducts(h *suspect) bool {
 	}
 	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
-		e.classes.reset()
-		e.evidence.reset()
-		x := e.layout(h, outside)
-		if h.base = e.fits.Bound(&x, nil); h.base > 0 {
+		if h.base = e.bound(h); h.base > 0 {
 			e.count(h)
 			e.witness(h)
+			e.classes.reset()
+			e.evidence.reset()
 			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
 			if dark(h) {
@@ -167,15 +249,15 @@ func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
 	return out // the order does not matter: it is a set
 }
 
-// question lays out signs and those of the suspects that have a say. The result is
-// valid until the next one.
-func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool) *question {
+// question lays out signs and those of the suspects that have a say, with what they
+// bring about where effects count. The result is valid until the next one.
+func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool, effects bool) *question {
 	e.classes.reset()
 	e.evidence.reset()
 	e.refs.reset()
 	g := &e.asked
 	*g = question{Group: solver.Group{
-		Now: e.span(e.now), Supply: e.supply, Signs: g.Signs[:0], Causes: g.Causes[:0],
+		Now: e.span(e.now), Signs: g.Signs[:0], Causes: g.Causes[:0],
 	}, suspects: g.suspects[:0], owner: g.owner[:0]}
 	for i, s := range signs {
 		s.at0 = int32(i + 1) //nolint:gosec // an index
@@ -198,7 +280,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		e.count(h)
 		e.witness(h)
 		x := e.layout(h, index)
-		if h.tied == e.epoch && h.causes {
+		if effects && h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || dark(h)
@@ -221,6 +303,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	if lost {
 		g.Lost = e.blamed(nil)
 	}
+	g.Supply = e.supply // with what was noted meanwhile
 	for _, s := range signs {
 		s.at0 = 0
 	}
@@ -238,35 +321,73 @@ func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]s
 		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
 			continue
 		}
+		out[i] = e.parts(h, i, powered)
 		before := e.before(h, f.After)
-		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
-			x := solver.Part{Node: n, Device: e.g.server(n), Shows: e.shows(n, f.State)}
-			if w, ok := before[x.Device]; ok {
-				x.Since, x.Until = w[0], w[1]
-			}
-			if powered {
-				e.feed(x.Device)
-			}
-			out[i] = append(out[i], x)
+		if len(before) == 0 {
+			continue
 		}
-		slices.SortFunc(out[i], func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
+		out[i] = slices.Clone(out[i])
+		for k := range out[i] {
+			if w, ok := before[out[i][k].Device]; ok {
+				out[i][k].Since, out[i][k].Until = w[0], w[1]
+			}
+		}
 	}
 	return out
 }
 
+// parts returns the parts that an effect of h may bring into its state. They are the same
+// for all faults of a node, but for those that a workload uses, and are remembered.
+func (e *Engine) parts(h *suspect, effect int, powered bool) []solver.Part {
+	f := &h.fault.Effects[effect]
+	key := partsKey{h.node, h.key.fault, effect}
+	p := e.g.parts[key]
+	if p == nil {
+		p = &parts{}
+		for _, n := range e.walk.forward(e.g, h.node, e.g.compile(f.Path), e.onset(h)) {
+			p.list = append(p.list, solver.Part{Node: n, Device: e.g.server(n)})
+		}
+		slices.SortFunc(p.list, func(a, b solver.Part) int { return int(a.Node) - int(b.Node) })
+		if !slices.ContainsFunc(f.Path, func(s propagation.Step) bool { return s.Op == propagation.Jobs }) {
+			if e.g.held > maxReached {
+				e.g.forgetReached()
+			}
+			e.g.held += 8*len(p.list) + 16
+			e.g.parts[key] = p
+		}
+	}
+	told := uint64(0)
+	for _, kind := range e.showing[f.State] {
+		told += e.signs.turns[kind]
+	}
+	if !p.fresh || p.told != told {
+		p.fresh, p.told = true, told
+		for i := range p.list {
+			p.list[i].Shows = e.shows(p.list[i].Node, f.State)
+		}
+	}
+	if powered && !p.fed {
+		p.fed = true
+		for i := range p.list {
+			e.feed(p.list[i].Device)
+		}
+	}
+	return p.list
+}
+
 // feed notes what feeds a device.
 func (e *Engine) feed(dev node) {
-	if _, ok := e.supply.Of[dev]; ok || dev == none {
+	if dev == none || e.supply.Known(dev) {
 		return
 	}
 	in := e.g.suppliers(dev)
-	e.supply.Of[dev] = in
+	e.supply.Note(dev, in)
 	for depth := 0; len(in) > 0 && depth < maxChain; depth++ {
 		var behind []node
 		for _, p := range in {
-			if _, ok := e.supply.Behind[p]; !ok {
-				e.supply.Behind[p] = e.g.links[linkPowers].in[p]
-				behind = append(behind, e.supply.Behind[p]...)
+			if _, ok := e.supply.Behind(p); !ok {
+				e.supply.NoteBehind(p, e.g.links[linkPowers].in[p])
+				behind = append(behind, e.g.links[linkPowers].in[p]...)
 			}
 		}
 		in = behind
@@ -281,7 +402,7 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 	var x solver.Explanation
 	for _, h := range suspects {
 		if h.whole == e.epoch {
-			g = e.question(signs, suspects, func(h *suspect) bool { return h.whole == e.epoch || h.tied == e.epoch })
+			g = e.question(signs, suspects, func(h *suspect) bool { return h.whole == e.epoch || h.tied == e.epoch }, true)
 			x = e.method.Explain(&g.Group)
 			e.stats.Steps += uint64(x.Work) //nolint:gosec // a count
 			break
@@ -344,7 +465,10 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	bySeq(suspects)
-	g := e.question(signs, suspects, func(*suspect) bool { return true })
+	if e.method == e.cover {
+		suspects = e.rivals(root, signs, suspects)
+	}
+	g := e.question(signs, suspects, func(*suspect) bool { return true }, e.method != e.cover)
 	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
 		for i, o := range g.suspects {
@@ -367,6 +491,45 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	return g
+}
+
+// rivals leaves out the suspects that are hopeless beside a root, most of those of a large
+// incident: the cover would look at none of them.
+func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*suspect {
+	first := func(h *suspect) bool { return h == root || h.fault.Together > 0 || slices.Contains(root.folded, h) }
+	if len(suspects) <= few {
+		return suspects
+	}
+	g := e.question(signs, suspects, first, false)
+	of := solver.State{}
+	at := solver.None
+	for i, h := range g.suspects {
+		switch {
+		case h == root:
+			at = int32(i) //nolint:gosec // an index
+		case slices.Contains(root.folded, h):
+			of.Folded = append(of.Folded, int32(i)) //nolint:gosec // an index
+		}
+	}
+	owner := make([]int32, len(signs))
+	for i, s := range signs {
+		if owner[i] = solver.None; s.owner == root {
+			owner[i], s.at0 = at, 1
+		}
+	}
+	least := e.cover.Least(&g.Group, at, owner, of)
+	out := suspects[:0]
+	for _, h := range suspects {
+		e.count(h)
+		e.witness(h)
+		if first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
+			out = append(out, h)
+		}
+	}
+	for _, s := range signs {
+		s.at0 = 0
+	}
+	return out
 }
 
 // arena hands out slices that are all given back at once.

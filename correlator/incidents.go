@@ -75,6 +75,9 @@ func (e *Engine) over(inc *incident) bool {
 	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
 		return false
 	}
+	if inc.repaired.IsZero() && quiet <= min(e.wait.Cleared, e.wait.Silent) {
+		return false
+	}
 	stateful := false
 	for _, s := range inc.signs {
 		stateful = stateful || s.stateful

@@ -65,6 +65,9 @@ type sign struct {
 	next      *sign // on the same part
 	slot      int   // in signTable.all
 
+	worth   float64 // its weight, in a moment of the engine
+	worthIn uint64
+
 	weighed evidence  // as what it was last weighed
 	turned  time.Time // when it was last weighed as something else than before
 
@@ -112,6 +115,9 @@ func (e *Engine) matters(s *sign) bool {
 
 // dueSince says whether more is due of what a suspect makes visible than was at t.
 func (e *Engine) dueSince(h *suspect, t time.Time) bool {
+	if h.counted && !t.Before(e.calm(h).from) {
+		return false
+	}
 	onset := e.onset(h)
 	was, now := t.Sub(onset), e.now.Sub(onset)
 	for c := range h.classes {
@@ -133,7 +139,8 @@ type report struct {
 type signTable struct {
 	of    []*sign // by node, the first of a list
 	all   []*sign
-	kinds []int // how many there are, by kind
+	kinds []int    // how many there are, by kind
+	turns []uint64 // how often one came, went, or was raised or cleared, by kind
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -155,7 +162,9 @@ func (t *signTable) add(s *sign) {
 	s.next, t.of[s.node] = t.of[s.node], s
 	if more := s.kind + 1 - len(t.kinds); more > 0 {
 		t.kinds = append(t.kinds, make([]int, more)...)
+		t.turns = append(t.turns, make([]uint64, more)...)
 	}
+	t.turns[s.kind]++
 	t.kinds[s.kind]++
 	s.slot = len(t.all)
 	t.all = append(t.all, s)
@@ -169,6 +178,7 @@ func (t *signTable) remove(s *sign) {
 		}
 		*p, s.next = s.next, nil
 		t.kinds[s.kind]--
+		t.turns[s.kind]++
 		last := len(t.all) - 1
 		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
 		t.all[last], t.all = nil, t.all[:last]
@@ -275,6 +285,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s.worst = ev.Severity
 	}
 	fresh := false
+	spoke, stood := s.said, s.up
 	switch state {
 	case cleared:
 		if obs.After(s.clearedAt) {
@@ -313,6 +324,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if e.repeat(s, ev.Type, at) {
 			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 		}
+	}
+	if s.said != spoke || s.up != stood {
+		e.signs.turns[kind]++
 	}
 	if kind == e.windows.sign {
 		e.openWindow(s, ev.ID)
@@ -648,6 +662,7 @@ func (e *Engine) drop(s *sign) {
 	for _, l := range links {
 		c := &l.to.classes[l.class]
 		c.signs = slices.DeleteFunc(c.signs, func(o *sign) bool { return o == s })
+		l.to.stir()
 		empty := true
 		for i := range l.to.classes {
 			if len(l.to.classes[i].signs) > 0 {
@@ -782,6 +797,15 @@ func (e *Engine) weight(s *sign) float64 {
 		w = max(w, min(w-float64(s.often-1)*math.Log(m.Again), e.weights[s.kind][2]))
 	}
 	return w
+}
+
+// weightNow is weight, which no event changes while something is decided, remembered for as
+// long.
+func (e *Engine) weightNow(s *sign) float64 {
+	if s.worthIn != e.moment {
+		s.worth, s.worthIn = e.weight(s), e.moment
+	}
+	return s.worth
 }
 
 // surely says whether a sign is hardly ever there by itself.

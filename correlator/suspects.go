@@ -44,8 +44,10 @@ type suspect struct {
 	accepted bool
 	folded   []*suspect
 	lift     float64   // what speaks for it only because it explains the folded
+	calm     *calm     // once its parts are counted
 	mutes    uint64    // version of contact that mute was counted in
 	mutedAt  time.Time // when
+	muted    bool      // some could be
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
@@ -54,6 +56,41 @@ type reach struct {
 	mute  int           // of them say nothing and could not
 	dark  []solver.Dark // nor could these, without power
 	signs []*sign
+}
+
+// lag is what a lag from the onset costs.
+type lag struct {
+	of    time.Duration
+	costs float64
+}
+
+// calm is what of a suspect stays from one decision to the next: which classes have signs,
+// what those cost that are silent, and how long that stays so.
+type calm struct {
+	known       bool
+	onset       time.Time
+	from, until time.Time // while no more becomes due
+	live        []int     // classes with signs, or with parts that may have no power
+	silent      []float64 // by class: the log-likelihood that nothing is heard, 0 where that says nothing
+	lags        [][]lag   // by class and sign, of large classes
+	of          uint64    // the inventory in which these are the devices on which its signs could be heard
+	devices     []node
+	far         bool // they are many
+}
+
+// still returns what is calm of a suspect, known or not.
+func (h *suspect) still() *calm {
+	if h.calm == nil {
+		h.calm = &calm{silent: make([]float64, len(h.classes))}
+	}
+	return h.calm
+}
+
+// stir notes that what was calm of a suspect has changed.
+func (h *suspect) stir() {
+	if h.calm != nil {
+		h.calm.known = false
+	}
 }
 
 type suspectKey struct {
@@ -76,6 +113,7 @@ func (e *Engine) relate(s *sign) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
+	e.ranAt = e.ranAt[:0]
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
 		if fault.Window != propagation.NoWindow && len(e.windows.at) == 0 {
@@ -169,13 +207,19 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			if fault.Window != propagation.NoWindow {
 				continue
 			}
-			nodes := slices.Clone(e.walk.forward(e.g, key.node, e.g.ways[cl.Way], at))
+			if pass == 0 && because.kind != cl.Sign {
+				continue
+			}
+			nodes := e.jobsOn(key.node, cl.Way, at)
 			h.classes[c].n = len(nodes)
 			if pass == 1 {
 				for _, n := range nodes {
 					e.byJob[n] = append(e.byJob[n], jobLink{h, c})
 				}
 				h.jobsAt = at
+			}
+			if e.signs.kinds[cl.Sign] == 0 {
+				continue
 			}
 			for _, n := range nodes {
 				s := e.signs.get(n, cl.Sign)
@@ -186,6 +230,27 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			}
 		}
 	}
+}
+
+// jobsOn returns the workloads that a way reaches from a node at t. They are the same for
+// all faults that a sign brings to mind there. The result is valid until the next relate.
+func (e *Engine) jobsOn(n node, way int, t time.Time) []node {
+	for i := range e.ranAt {
+		if r := &e.ranAt[i]; r.node == n && r.way == way && r.at.Equal(t) {
+			return r.jobs
+		}
+	}
+	jobs := slices.Clone(e.walk.forward(e.g, n, e.g.ways[way], t))
+	e.ranAt = append(e.ranAt, ran{n, way, t, jobs})
+	return jobs
+}
+
+// ran is which workloads a way reached at a time.
+type ran struct {
+	node node
+	way  int
+	at   time.Time
+	jobs []node
 }
 
 // link ties a sign to a suspect, when the times agree.
@@ -228,6 +293,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown = s.at, own
 	}
+	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
 	if d := s.at.Sub(h.jobsAt); s.said && !cl.Later && !h.jobsAt.IsZero() && d.Abs() > precursor {
@@ -246,6 +312,7 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 			continue
 		}
 		nodes := slices.Clone(e.walk.forward(e.g, h.node, e.g.ways[cl.Way], at))
+		h.stir()
 		h.classes[c].n = max(h.classes[c].n, len(nodes))
 		for _, n := range nodes {
 			if !slices.ContainsFunc(e.byJob[n], func(l jobLink) bool { return l.to == h && l.class == c }) {
@@ -264,6 +331,7 @@ func (e *Engine) count(h *suspect) {
 		return
 	}
 	h.counted = true
+	h.stir()
 	for c := range h.classes {
 		if cl := &h.fault.Classes[c]; !cl.Jobs {
 			h.classes[c].n = len(e.walk.reach(e.g, h.node, cl).nodes)

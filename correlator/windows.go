@@ -187,6 +187,7 @@ func (e *Engine) linkWindow(h *suspect, class int, s *sign) bool {
 		h.lo, h.hi = s.at, s.at
 	}
 	h.counted = true // silence says nothing
+	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
 	return true
@@ -396,6 +397,7 @@ func (e *Engine) takenOver(s *sign) bool {
 }
 
 func (e *Engine) unlink(h *suspect, class int, s *sign) {
+	h.stir()
 	r := &h.classes[class]
 	r.signs = slices.DeleteFunc(r.signs, func(o *sign) bool { return o == s })
 	s.links = slices.DeleteFunc(s.links, func(l link) bool { return l.to == h })

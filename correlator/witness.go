@@ -41,7 +41,7 @@ func (e *Engine) without(n node, g *suspect) bool {
 	if dev == none || !e.powerless(dev, g.node) {
 		return false
 	}
-	return !slices.ContainsFunc(e.supply.Of[dev], func(p node) bool {
+	return !slices.ContainsFunc(e.supply.Of(dev), func(p node) bool {
 		o := e.unfed[p]
 		return o != nil && o != g && !g.onset.IsZero() && o.onset.After(g.onset)
 	})
@@ -238,6 +238,11 @@ func (e *Engine) witness(h *suspect) {
 		return
 	}
 	h.mutes, h.mutedAt = e.contact.version, e.now
+	was := h.muted
+	if h.muted = e.lossy(h); !h.muted && !was {
+		return
+	}
+	h.stir()
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
@@ -309,6 +314,34 @@ func (e *Engine) witness(h *suspect) {
 			}
 		}
 	}
+}
+
+// lossy says whether one of the devices on which a suspect's signs could be heard was lost: of
+// one that has few, it is known which.
+func (e *Engine) lossy(h *suspect) bool {
+	q := h.still()
+	if q.of != e.inventory {
+		q.of, q.devices, q.far = e.inventory, q.devices[:0], false
+		for c := range h.classes {
+			cl := &h.fault.Classes[c]
+			if cl.Jobs || cl.Derived {
+				continue
+			}
+			to := e.walk.reach(e.g, h.node, cl)
+			if q.far = len(to.nodes) > few; q.far {
+				break
+			}
+			for _, n := range to.nodes {
+				if dev := e.g.server(n); dev != none && !slices.Contains(q.devices, dev) {
+					q.devices = append(q.devices, dev)
+				}
+			}
+			if q.far = len(q.devices) > few; q.far {
+				break
+			}
+		}
+	}
+	return q.far || slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
 }
 
 // onset is when a suspect's fault began, as well as can be told.

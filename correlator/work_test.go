@@ -12,7 +12,7 @@ import (
 // Work is counted, not timed: a bound on time speaks of the machine, too.
 const (
 	mostAllocations = 60   // an event
-	mostSteps       = 250  // of the solver, an event
+	mostSteps       = 80   // of the solver, an event
 	mostBytes       = 2000 // that are held for an active alert
 	sizesApart      = 1.3  // what an event costs on a fleet of another size
 )

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+	"strings"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -21,6 +22,8 @@ type Cover struct {
 	state []state
 	tally []tally
 	lost  []supplier
+	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
+	order []int32
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -100,6 +103,7 @@ type cover struct {
 	state        []state
 	lost         []supplier
 	work         int
+	paired       bool // twins is done
 }
 
 type supplier struct {
@@ -265,8 +269,9 @@ func (s *cover) weighed(h int32, c int) bool {
 // which of its classes it explains.
 func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
 	x := &s.Causes[h]
-	total := x.start() + s.state[h].given
-	for c := range x.Classes {
+	total, at := x.start()+s.state[h].given, 0
+	for _, c := range x.Asked() {
+		total, at = x.quiet(total, at, c), c+1
 		t := &s.state[h].classes[c]
 		t.claimed = false
 		if !s.weighed(h, c) {
@@ -284,13 +289,13 @@ func (s *cover) score(h int32, pick func(*Evidence) bool) float64 {
 		}
 		total += absent
 	}
-	return total
+	return x.quiet(total, at, len(x.Classes))
 }
 
 // claim gives h the signs of the classes that it explains.
 func (s *cover) claim(h int32, pick func(*Evidence) bool) {
 	x := &s.Causes[h]
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		t := &s.state[h].classes[c]
 		t.k, t.w = 0, 0
 		if !t.claimed {
@@ -324,9 +329,10 @@ func (s *cover) others(h int32) func(*Evidence) bool {
 // recount brings the sums of a cause up to date and returns its score over what it owns.
 func (s *cover) recount(h int32) float64 {
 	x := &s.Causes[h]
-	total := x.start() + s.state[h].given
+	total, at := x.start()+s.state[h].given, 0
 	mine := s.mine(h)
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
+		total, at = x.quiet(total, at, c), c+1
 		t := &s.state[h].classes[c]
 		s.work += 1 + len(x.Classes[c].Evidence)
 		t.k, t.w = x.Classes[c].sum(mine)
@@ -334,12 +340,12 @@ func (s *cover) recount(h int32) float64 {
 			total += s.fit(h, c, t.k, t.w)
 		}
 	}
-	return total
+	return x.quiet(total, at, len(x.Classes))
 }
 
 // owned visits the evidence of the signs that h owns.
 func (s *cover) owned(h int32, visit func(sign int32)) {
-	for c := range s.Causes[h].Classes {
+	for _, c := range s.Causes[h].Asked() {
 		for i := range s.Causes[h].Classes[c].Evidence {
 			if n := s.Causes[h].Classes[c].Evidence[i].Sign; n != None && s.owner[n] == h {
 				visit(n)
@@ -357,7 +363,7 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 			continue
 		}
 		last := None
-		for c := range s.Causes[o].Classes {
+		for _, c := range s.Causes[o].Asked() {
 			for i := range s.Causes[o].Classes[c].Evidence {
 				n := s.Causes[o].Classes[c].Evidence[i].Sign
 				if n != None && s.owner[n] != None && s.owner[n] != last && !s.Causes[o].Fault.Classes[c].Derived {
@@ -380,7 +386,7 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		s.owned(h, func(n int32) {
 			owned, class, worth = append(owned, n), append(class, s.class[n]), append(worth, s.worth[n])
 		})
-		for c := range s.state[h].classes {
+		for _, c := range s.Causes[h].Asked() {
 			if t := &s.state[h].classes[c]; t.k > 0 && !s.Causes[h].Fault.Classes[c].Derived {
 				bad += s.fit(h, c, t.k, 0)
 			}
@@ -447,7 +453,7 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		accepted = append(accepted, h)
 	}
 	for _, h := range accepted {
-		for c := range s.Causes[h].Classes {
+		for _, c := range s.Causes[h].Asked() {
 			s.move(h, c)
 		}
 	}
@@ -465,7 +471,7 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		s.owned(h, func(n int32) { s.owner[n] = None })
 	}
 	for _, h := range kept {
-		for c := range s.Causes[h].Classes { // what was set free may fit another
+		for _, c := range s.Causes[h].Asked() { // what was set free may fit another
 			if s.state[h].classes[c].k == 0 {
 				continue
 			}
@@ -597,7 +603,7 @@ func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 	follows = true
 	var slots []slot
 	others := s.others(h)
-	for c := range s.Causes[h].Classes {
+	for _, c := range s.Causes[h].Asked() {
 		if !s.state[h].classes[c].claimed {
 			continue
 		}
@@ -750,12 +756,39 @@ func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
 	return state.Onset >= h.Onset-foldEarly && state.Onset <= h.Latest+f.Delay+foldLate
 }
 
+// twins links the causes that are the same fault of the same part, come again, in circles.
+func (s *cover) twins() {
+	s.paired = true
+	s.twin = slices.Grow(s.twin[:0], len(s.Causes))[:len(s.Causes)]
+	s.order = s.order[:0]
+	for h := range int32(len(s.Causes)) { //nolint:gosec // an index
+		if s.twin[h] = h; len(s.Causes[h].Fault.Effects) > 0 {
+			s.order = append(s.order, h)
+		}
+	}
+	slices.SortFunc(s.order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.Causes[a].Node, s.Causes[b].Node), strings.Compare(s.Causes[a].Fault.Name, s.Causes[b].Fault.Name))
+	})
+	for i := 1; i < len(s.order); i++ {
+		if a, b := s.order[i-1], s.order[i]; s.Causes[a].Node == s.Causes[b].Node && s.Causes[a].Fault == s.Causes[b].Fault {
+			s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+		}
+	}
+}
+
 // again says whether the fault of g, among others, has come again before the state h
 // began.
 func (s *cover) again(g int32, h *Cause, among []int32) bool {
+	if !s.paired {
+		s.twins()
+	}
 	x := &s.Causes[g]
-	for _, o := range among {
-		if y := &s.Causes[o]; y.Node == x.Node && y.Fault == x.Fault && s.state[o].accepted && y.Onset > x.Latest && y.Onset-foldEarly <= h.Onset {
+	later := func(o int32) bool {
+		y := &s.Causes[o]
+		return s.state[o].accepted && y.Onset > x.Latest && y.Onset-foldEarly <= h.Onset && slices.Contains(among, o)
+	}
+	for o := s.twin[g]; o != g; o = s.twin[o] {
+		if later(o) {
 			return true
 		}
 	}
@@ -807,7 +840,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 	// Who could bring a state about is linked with what the state shows.
 	var could []int32
 	for _, h := range states {
-		for c := range s.Causes[h].Classes {
+		for _, c := range s.Causes[h].Asked() {
 			for _, ev := range s.Causes[h].Classes[c].Evidence {
 				for _, l := range s.Signs[ev.Sign].Of {
 					if s.Causes[l.Cause].Effects != nil {
@@ -965,7 +998,7 @@ func (s *cover) asEffect(h, g int32) float64 {
 	if s.state[g].accepted || s.together(g) > 0 {
 		w += coincidence
 	}
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		t := &s.state[h].classes[c]
 		if t.k == 0 {
 			continue
@@ -1004,7 +1037,7 @@ func (s *cover) without(device, g int32) bool {
 	if device == None || !s.powerless(device, x.Node) {
 		return false
 	}
-	for _, p := range s.Supply.Of[device] {
+	for _, p := range s.Supply.Of(device) {
 		for _, o := range s.lost {
 			if o.Node == p && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
 				return false

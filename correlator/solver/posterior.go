@@ -27,10 +27,7 @@ type Posterior struct {
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
 	mine := s.mine(root)
-	own := s.score(root, mine)
-	for _, f := range of.Folded { // what the states explain, the cause of the states explains
-		own += max(s.score(f, mine), 0)
-	}
+	own := s.explains(root, of)
 	follows := false
 	type rival struct {
 		h     int32
@@ -101,10 +98,26 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	return out
 }
 
+// explains is what a root explains, with its states.
+func (s *cover) explains(root int32, of State) float64 {
+	mine := s.mine(root)
+	own := s.score(root, mine)
+	for _, f := range of.Folded { // what the states explain, the cause of the states explains
+		own += max(s.score(f, mine), 0)
+	}
+	return own
+}
+
+// Least is the bound below which a cause that is blamed for nothing else is no rival of a root.
+func (m *Cover) Least(g *Group, root int32, owner []int32, of State) float64 {
+	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
+	return s.explains(root, of) - hopeless
+}
+
 // elsewhere says whether a cause is blamed for signs that are not in the group.
 func (g *Group) elsewhere(h int32) bool {
 	x := &g.Causes[h]
-	return x.Kept != 0 && slices.ContainsFunc(x.Classes, func(cl Class) bool { return slices.ContainsFunc(cl.Evidence, outside) })
+	return x.Kept != 0 && slices.ContainsFunc(x.Asked(), func(c int) bool { return slices.ContainsFunc(x.Classes[c].Evidence, outside) })
 }
 
 func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
@@ -115,7 +128,7 @@ func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
 func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all bool) {
 	x := &s.Causes[h]
 	linked, some := 0, 0
-	for c := range x.Classes {
+	for _, c := range x.Asked() {
 		k, w := x.Classes[c].sum(mine)
 		if linked += k; k == 0 {
 			continue

@@ -64,7 +64,11 @@ type Cause struct {
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
-	Effects              [][]Part      // by effect of the fault, by node; nil where it could bring none about
+	// Live are the classes to ask after; the others are silent, and Silent has their log-likelihood
+	// by class, 0 for those that have no say. Both are nil where all classes are laid out.
+	Live    []int
+	Silent  []float64
+	Effects [][]Part // by effect of the fault, by node; nil where it could bring none about
 }
 
 // Class is what speaks for one class of a cause's signs.
@@ -106,13 +110,50 @@ type Supplier struct {
 	Timed        bool
 }
 
-// Supply is what feeds devices directly, and what feeds suppliers.
-type Supply struct{ Of, Behind map[int32][]int32 }
+// Supply is what feeds devices directly, and what feeds suppliers, by node. What is
+// not noted is nil.
+type Supply struct{ of, behind [][]int32 }
+
+// Of returns what feeds a device directly.
+func (s *Supply) Of(device int32) []int32 { return at(s.of, device) }
+
+// Known says whether it is noted what feeds a device.
+func (s *Supply) Known(device int32) bool { return at(s.of, device) != nil }
+
+// Note notes what feeds a device.
+func (s *Supply) Note(device int32, in []int32) { s.of = put(s.of, device, in) }
+
+// Behind says whether it is noted what feeds a supplier, and what.
+func (s *Supply) Behind(supplier int32) (in []int32, known bool) {
+	in = at(s.behind, supplier)
+	return in, in != nil
+}
+
+// NoteBehind notes what feeds a supplier.
+func (s *Supply) NoteBehind(supplier int32, in []int32) { s.behind = put(s.behind, supplier, in) }
+
+func at(list [][]int32, n int32) []int32 {
+	if n < 0 || int(n) >= len(list) {
+		return nil
+	}
+	return list[n]
+}
+
+func put(list [][]int32, n int32, in []int32) [][]int32 {
+	if more := int(n) + 1 - len(list); more > 0 {
+		list = append(list, make([][]int32, more)...)
+	}
+	if in == nil {
+		in = []int32{}
+	}
+	list[n] = in
+	return list
+}
 
 // Dead says whether a device has no power left. What the inventory puts on no supplier
 // has power; a supplier is lost too when all that stand behind it are.
-func (s Supply) Dead(device int32, lost func(supplier int32) bool) bool {
-	in := s.Of[device]
+func (s *Supply) Dead(device int32, lost func(supplier int32) bool) bool {
+	in := s.Of(device)
 	for _, p := range in {
 		if !s.cut(p, lost, 0) {
 			return false
@@ -121,11 +162,11 @@ func (s Supply) Dead(device int32, lost func(supplier int32) bool) bool {
 	return len(in) > 0
 }
 
-func (s Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
+func (s *Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
 	if lost(p) {
 		return true
 	}
-	in := s.Behind[p]
+	in, _ := s.Behind(p)
 	if len(in) == 0 || depth > maxChain {
 		return false
 	}
@@ -239,6 +280,16 @@ func Late(since, soon time.Duration) uint8 {
 	return uint8(k) //nolint:gosec // up to LateSteps
 }
 
+// LateUntil returns the time after the onset before which Late stays what it is some time
+// after the onset: a microsecond too early rather than too late.
+func LateUntil(since, soon time.Duration) time.Duration {
+	k := Late(since, soon)
+	if k >= LateSteps {
+		return math.MaxInt64
+	}
+	return max(since, time.Duration(dueBy[k]*float64(soon+time.Second))-time.Microsecond)
+}
+
 // dueBy is after how many means each of the LateSteps begins.
 var dueBy = func() (out [LateSteps]float64) {
 	for i := range out {
@@ -317,20 +368,68 @@ var silentMost = math.Log(1 + unheard)
 // could have spoken. It asks nothing of the parts that are silent, of which a cause
 // may have thousands, so that neither Parts nor Mute need be counted for it.
 func (f *Fits) Bound(h *Cause, pick func(*Evidence) bool) float64 {
-	total := h.start()
-	for c := range h.Classes {
+	total, at := h.start(), 0
+	silent := func(to int) {
+		for ; at < to && h.Silent != nil; at++ {
+			if h.Silent[at] != 0 {
+				total += silentMost
+			}
+		}
+	}
+	for _, c := range h.Asked() {
+		silent(c)
+		at = c + 1
 		cl, m := &h.Classes[c], &h.Fault.Classes[c]
 		if m.Derived || cl.Parts == 0 && len(cl.Evidence) == 0 {
 			continue
 		}
 		k, w := cl.sum(pick)
-		v := silentMost
-		if k > 0 {
-			v = max(v, f.Fit(m, k, 0, 0)+w)
+		total += f.Most(m, k, w)
+	}
+	silent(len(h.Classes))
+	return total
+}
+
+// quiet adds to a sum what the silent classes in a range are worth, one by one: added in
+// another order they would break ties.
+func (h *Cause) quiet(total float64, from, to int) float64 {
+	if h.Silent != nil {
+		for _, v := range h.Silent[from:to] {
+			total += v
 		}
-		total += v
 	}
 	return total
+}
+
+// Asked returns the classes to ask after.
+func (h *Cause) Asked() []int {
+	if h.Live != nil {
+		return h.Live
+	}
+	if n := len(h.Classes); n <= len(numbers) {
+		return numbers[:n]
+	}
+	all := make([]int, len(h.Classes))
+	for c := range all {
+		all[c] = c
+	}
+	return all
+}
+
+// numbers are those of the classes of a fault.
+var numbers = func() (out [256]int) {
+	for c := range out {
+		out[c] = c
+	}
+	return out
+}()
+
+// Most is what k signs of a class that are worth w can add to a score at most.
+func (f *Fits) Most(m *propagation.Class, k int, w float64) float64 {
+	if k == 0 {
+		return silentMost
+	}
+	return max(silentMost, f.Fit(m, k, 0, 0)+w)
 }
 
 func (h *Cause) start() float64 {

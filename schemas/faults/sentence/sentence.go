@@ -148,25 +148,26 @@ func (t *Template) Args(v View) map[string]any {
 func (t *Template) Text(args map[string]any) Text {
 	out := make(Text, len(t.pieces))
 	for language, ps := range t.pieces {
-		var b strings.Builder
+		var room [512]byte // most sentences are shorter
+		b := room[:0]
 		for i := range ps {
 			p := &ps[i]
 			if p.name == "" {
-				b.WriteString(p.text)
+				b = append(b, p.text...)
 				continue
 			}
 			v := args[p.name]
-			b.WriteString(show(v, language))
+			b = append(b, show(v, language)...)
 			if n, ok := number(v); p.many != "" && ok {
-				b.WriteByte(' ')
+				b = append(b, ' ')
 				if n == 1 {
-					b.WriteString(p.one)
+					b = append(b, p.one...)
 				} else {
-					b.WriteString(p.many)
+					b = append(b, p.many...)
 				}
 			}
 		}
-		out[language] = b.String()
+		out[language] = string(b)
 	}
 	return out
 }
