@@ -2,12 +2,14 @@ package correlator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 const (
@@ -618,6 +620,7 @@ func TestAServerOfWhichLittleIsHeardGoesWithItsFeed(t *testing.T) {
 }
 
 // TestACrashOfSeveralIsNoSwitch: servers of one leaf go down at once, each as it is heard of, and the ports of the others stay up.
+// Two are a pair; three are something that is in no record, in their rack.
 func TestACrashOfSeveralIsNoSwitch(t *testing.T) {
 	for _, sh := range []shape{small, demo, unfed, four, oneFeed} {
 		for _, n := range []int{2, 3} {
@@ -629,10 +632,90 @@ func TestACrashOfSeveralIsNoSwitch(t *testing.T) {
 					s.dark(w, 2*float64(h), 0, h, false)
 					want = append(want, w.Host(0, h)+" host.crash")
 				}
+				if n >= outbreakLeast {
+					want = []string{w.ID("r0") + " unknown"}
+				}
 				if got := final(w.Topology, s.sorted(), 5*time.Minute); !sameSet(causes(got), want) {
 					t.Errorf("got\n%swant %q", verdict(got), want)
 				}
 			})
 		}
+	}
+}
+
+// TestWhatAJobSaysAsItEndsBelongsToTheGPU: one uncorrectable error, and seconds later the channels of all other ranks are
+// reset, some of them first. A program that fails by itself is the job's.
+func TestWhatAJobSaysAsItEndsBelongsToTheGPU(t *testing.T) {
+	for _, sh := range []shape{demo, hall, four, oneFeed} {
+		w := sh.Build()
+		job := schemas.Workload{ID: "job-1", Start: t0.Add(-time.Hour)}
+		for h := range w.Servers {
+			job.Resources = append(job.Resources, w.Host(0, h))
+		}
+		w.Topology.Workloads = []schemas.Workload{job}
+		for name, play := range map[string]struct {
+			broken bool
+			want   string
+		}{
+			"a GPU":     {true, w.ID("s0.1/gpu1") + " gpu.memory_uncorrectable"},
+			"a program": {false, "job-1 workload.error"},
+		} {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				if play.broken {
+					s.at(2, "kmsg", w.ID("s0.1/gpu1"), "gpu.xid/94", failed)
+				}
+				for h := range w.Servers {
+					for g := range w.GPUs {
+						if h != 1 || g != 1 {
+							s.at(1.5+float64((h*7+g*3)%11), "kmsg", w.ID("s0.%d/gpu%d", h, g), "gpu.xid/43", warned, "workload=job-1")
+						}
+					}
+					s.at(30+float64(h), "agent", w.Host(0, h), "workload.comm_timeout", failed, "workload=job-1")
+				}
+				if got := final(w.Topology, s.sorted(), time.Minute); !sameSet(causes(got), []string{play.want}) || len(got[0].Events) != len(s.events) {
+					t.Errorf("of %d events\n%swant %q", len(s.events), verdict(got), play.want)
+				}
+			})
+		}
+	}
+}
+
+// TestPiecesOfWhatIsKnownGoToIt: single ports of several hot servers go, of which nothing else is heard. None of them is a
+// cable; since the air unit could have taken their servers, they are its. Nothing changes with a restart.
+func TestPiecesOfWhatIsKnownGoToIt(t *testing.T) {
+	for _, w := range []*site{demo.Build(), hall.Build(), four.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.hotAir(w, 0, 0, true)
+			for i, at := range [][2]int{{0, 0}, {0, 1}, {0, 3}, {1, 0}} { // the third of a rack stands in the cold
+				s.at(1300+20*float64(i), "gnmi", w.PortOf(at[0], at[1], 0), "port.down", failed, up)
+			}
+			e := NewEngine(propagation.Default(), w.Topology, nil)
+			for i := range s.sorted().events {
+				e.Add(&s.events[i])
+			}
+			e.Advance(e.Now().Add(5 * time.Minute))
+			e.Flush()
+			open := map[string]schemas.Incident{}
+			for _, i := range e.Drain() {
+				if open[i.ID] = i; i.MergedInto != "" || i.Closed != nil {
+					delete(open, i.ID)
+				}
+			}
+			got := slices.Collect(maps.Values(open))
+			if want := []string{w.ID("air0") + " cooling.air_supply"}; !sameSet(causes(got), want) || len(got[0].Events) != len(s.events) {
+				t.Fatalf("of %d events\n%swant %q", len(s.events), verdict(got), want)
+			}
+			again := NewEngine(propagation.Default(), w.Topology, nil)
+			again.Restore(s.events, got)
+			again.Advance(again.Now().Add(time.Minute))
+			again.Flush()
+			for _, i := range again.Drain() {
+				if i.ID != got[0].ID || i.MergedInto != "" || len(i.Events) != len(s.events) {
+					t.Errorf("after a restart %s", verdict([]schemas.Incident{i}))
+				}
+			}
+		})
 	}
 }
