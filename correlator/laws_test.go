@@ -151,14 +151,19 @@ func TestEvidenceForACauseNeverLowersItsRank(t *testing.T) {
 		type sign struct{ source, resource, what, state string }
 		causes := map[string][]sign{
 			w.ID("s0.1/gpu1") + " gpu.fallen_off_bus": {
-				{"kmsg", w.ID("s0.1/gpu1"), "gpu.xid/79", ""}, {"kmsg", w.ID("s0.1/gpu1"), "gpu.xid/154", ""},
-				{"dcgm", w.ID("s0.1/gpu1"), "gpu.missing/GPU_IS_LOST", up}, {"rule", w.ID("s0.1/gpu1"), "gpu.stalled", up},
+				{"kmsg", w.ID("s0.1/gpu1"), "gpu.xid/79", ""},
+				{"kmsg", w.ID("s0.1/gpu1"), "gpu.xid/154", ""},
+				{"dcgm", w.ID("s0.1/gpu1"), "gpu.missing/GPU_IS_LOST", up},
+				{"rule", w.ID("s0.1/gpu1"), "gpu.stalled", up},
 				{"ipmi", w.ID("s0.1/gpu1"), "bmc.sel/13/0a", ""},
 			},
 			w.ID("s0.1/dimm3") + " host.memory_uncorrectable": {
-				{"rule", w.ID("s0.1/dimm3"), "dimm.ecc_ce", ""}, {"ipmi", w.ID("s0.1/dimm3"), "dimm.ecc_ue", ""},
-				{"kmsg", w.Host(0, 1), "host.mce/memory", ""}, {"kmsg", w.Host(0, 1), "host.panic", ""},
-				{"collector", w.Host(0, 1), "agent.unreachable", up}, {"collector", w.Host(0, 1), "host.unreachable", up},
+				{"rule", w.ID("s0.1/dimm3"), "dimm.ecc_ce", ""},
+				{"ipmi", w.ID("s0.1/dimm3"), "dimm.ecc_ue", ""},
+				{"kmsg", w.Host(0, 1), "host.mce/memory", ""},
+				{"kmsg", w.Host(0, 1), "host.panic", ""},
+				{"collector", w.Host(0, 1), "agent.unreachable", up},
+				{"collector", w.Host(0, 1), "host.unreachable", up},
 			},
 		}
 		if w.Feeds > 0 {
