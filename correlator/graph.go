@@ -78,6 +78,7 @@ type graph struct {
 	kinds    kindTable
 	kind     []uint8
 	counts   map[node][]int // of parts of a site, by kind
+	inside   []int32        // servers and switches, by what holds them
 	counted  int            // of all parts
 	known    []bool         // to the inventory
 	parent   []node
@@ -385,6 +386,23 @@ func (g *graph) top(n node) node {
 		n = g.parent[n]
 	}
 	return n
+}
+
+// devices returns how many servers and switches a node holds.
+func (g *graph) devices(n node) int {
+	if len(g.inside) != len(g.kind) {
+		g.inside = make([]int32, len(g.kind))
+		for d := range g.kind {
+			d := node(d) //nolint:gosec // a number of nodes
+			if g.server(d) != d {
+				continue
+			}
+			for i := 0; d != none && i < maxChain*maxChain; d, i = g.parent[d], i+1 {
+				g.inside[d]++
+			}
+		}
+	}
+	return int(g.inside[n])
 }
 
 // count returns how many parts of a kind there are in the site of a node; workloads are in none.

@@ -536,7 +536,9 @@ func (e *Engine) consider(inc *incident, now bool) {
 		switch inc.alternatives = nil; {
 		case inc.root != nil:
 			inc.confidence, inc.alternatives = e.confidence(inc)
-		case inc.outbreak == nil: // that of an outbreak is what it was opened with
+		case inc.outbreak != nil:
+			inc.confidence = e.extent(inc)
+		default:
 			inc.confidence = unknownConfidence
 		}
 	}

@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 // devices, and takes along what else they say that nothing explains. A cause that is
 // found later takes its signs from it.
 type outbreak struct {
+	sure    float64      // that it is no chance
 	kinds   map[int]int  // signs of a kind
 	devices map[node]int // signs of a device
 	next    time.Time    // when it is published again at the earliest
@@ -222,8 +224,8 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 	inc := e.outbreakOf(signs, where)
 	if inc == nil {
 		inc = e.openIncident(signs)
-		inc.where, inc.confidence = where, min(sure, solver.Certainty)
-		inc.outbreak = newOutbreak()
+		inc.where, inc.outbreak = where, newOutbreak()
+		inc.outbreak.sure = min(sure, solver.Certainty)
 	}
 	for _, s := range signs {
 		e.spread(inc, s)
@@ -234,6 +236,24 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 		}
 	}
 	return inc
+}
+
+// extent is how likely an outbreak is one of its own, of just what it is told at. Had it a
+// larger resource, of N devices, then k of them would be found in one of n with
+// probability (n/N)^(k-1); before that, each size is as likely. Where a fault began at
+// the same time in the same site, it may as well be more of that one.
+func (e *Engine) extent(inc *incident) float64 {
+	n, others := float64(max(1, e.g.devices(inc.where))), 1.0
+	for p, i := e.g.parent[inc.where], 0; p != none && i < maxChain*maxChain; p, i = e.g.parent[p], i+1 {
+		others += math.Pow(n/float64(max(1, e.g.devices(p))), float64(len(inc.outbreak.devices)-1))
+	}
+	p := inc.outbreak.sure / others
+	if slices.ContainsFunc(e.open, func(o *incident) bool {
+		return o.root != nil && o.opened.Sub(inc.opened).Abs() <= crowdSpan && e.site(o) == e.g.top(inc.where)
+	}) {
+		p /= 2
+	}
+	return p
 }
 
 // stops says whether an incident is a job that failed on a device of an outbreak: nothing
@@ -272,6 +292,7 @@ func (e *Engine) spread(inc *incident, s *sign) {
 		if d != none {
 			inc.outbreak.devices[d]++
 		}
+		inc.unsure = true
 	}
 	inc.signs = append(inc.signs, s)
 	s.inc = inc
@@ -345,6 +366,7 @@ func (e *Engine) resume(inc *incident) {
 	}
 	signs := inc.signs
 	inc.outbreak, inc.signs = newOutbreak(), nil
+	inc.outbreak.sure = solver.Certainty
 	for _, s := range signs {
 		e.spread(inc, s)
 	}

@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -56,7 +57,8 @@ func TestWhatNoRecordFitsIsToldOnce(t *testing.T) {
 					t.Errorf("of %d events\n%s", len(s.events)-1, verdict(got))
 				case play.want != "*" && got[0].RootCause.Resource != play.want:
 					t.Errorf("want %s\n%s", play.want, verdict(got))
-				case got[0].RootCause.Confidence < outbreakSure-0.01:
+				case got[0].RootCause.Confidence < 0.3 || w.Racks > 2 && got[0].RootCause.Resource == w.ID("r0") && got[0].RootCause.Confidence < 0.8:
+					// of a site of one rack, the rack, the row and the site are as likely
 					t.Errorf("sure by %.2f", got[0].RootCause.Confidence)
 				}
 			})
@@ -123,5 +125,28 @@ func TestAnOutbreakOutlivesARestart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAnOutbreakBesideAFaultIsHalfAsSure: it may as well be more of that fault.
+func TestAnOutbreakBesideAFaultIsHalfAsSure(t *testing.T) {
+	for _, w := range []*site{demo.Build(), hall.Build(), unfed.Build()} {
+		sure := func(beside bool) float64 {
+			s := &scene{}
+			s.at(0, "agent", w.Host(0, 0), "service.failed/other", schemas.SeverityWarning)
+			s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+			if beside {
+				s.at(3990, "kmsg", w.ID("s1.1/gpu1"), "gpu.xid/79", schemas.SeverityCritical)
+			}
+			for _, i := range final(w.Topology, s.sorted(), time.Minute) {
+				if i.RootCause.Fault == schemas.FaultUnknown {
+					return i.RootCause.Confidence
+				}
+			}
+			return 0
+		}
+		if alone, beside := sure(false), sure(true); alone == 0 || math.Abs(beside-alone/2) > 0.02 {
+			t.Errorf("%s: sure by %.2f, beside a fault by %.2f", w.Name, alone, beside)
+		}
 	}
 }
