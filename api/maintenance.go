@@ -136,7 +136,7 @@ func (s *Server) DeclareMaintenance(
 		return nil, err
 	}
 	s.log.Info("maintenance declared", "window", m.ID, "resources", len(m.Resources), "from", m.From, "until", m.Until, "actor", m.By)
-	s.tell()
+	s.publishWindows()
 	return apigen.DeclareMaintenance201JSONResponse(m.At(time.Now())), nil
 }
 
@@ -155,12 +155,12 @@ func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequ
 		return nil, missingWindow(err, r.ID)
 	}
 	s.log.Info("maintenance ended", "window", m.ID, "actor", m.EndedBy)
-	s.tell()
+	s.publishWindows()
 	return apigen.EndMaintenance200JSONResponse(m.At(now)), nil
 }
 
-// tell has the bus told of windows, and the pages that show them.
-func (s *Server) tell() {
+// publishWindows has windows published, and the pages that show them marked.
+func (s *Server) publishWindows() {
 	s.live.mark("maintenance", "audit")
 	select {
 	case s.told <- struct{}{}:

@@ -234,7 +234,8 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		i := slices.IndexFunc(list, func(g group) bool { return g.root != nil && e.near(g.root, where, s) })
 		if i < 0 {
 			if o := slices.IndexFunc(e.open, func(o *incident) bool {
-				return o.claim != int(e.epoch) && (o.root != nil && e.near(o.root, where, s) || o.root == nil && o.outbreak == nil && e.whole(o.where) == where)
+				return o.claim != int(e.epoch) &&
+					(o.root != nil && e.near(o.root, where, s) || o.root == nil && o.outbreak == nil && e.whole(o.where) == where)
 			}); o >= 0 {
 				if e.open[o].root == nil && e.open[o].where != s.node {
 					e.open[o].where = where

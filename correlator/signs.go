@@ -121,7 +121,8 @@ func (e *Engine) dueSince(h *suspect, t time.Time) bool {
 	onset := e.onset(h)
 	was, now := t.Sub(onset), e.now.Sub(onset)
 	for c := range h.classes {
-		if cl := &h.fault.Classes[c]; !cl.Derived && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
+		cl := &h.fault.Classes[c]
+		if !cl.Derived && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
 			return true
 		}
 	}

@@ -366,7 +366,7 @@ func (r *reader) commas(path string, o redfish.Object) {
 		case string:
 			if comma(v) && measured(key) {
 				r.bad.Inc()
-				r.tellComma(path, key, v)
+				r.reportComma(path, key, v)
 			}
 		case map[string]any:
 			r.commas(path, v)
@@ -380,7 +380,7 @@ func (r *reader) commas(path string, o redfish.Object) {
 	}
 }
 
-func (r *reader) tellComma(path, property, value string) {
+func (r *reader) reportComma(path, property, value string) {
 	if !r.reported["comma"] { // the others are counted
 		r.reported["comma"] = true
 		r.s.Log.Warn("numbers with a decimal comma are not read", "resource", path, "property", property, "value", value)

@@ -146,7 +146,7 @@ func (r *reader) report(src *source, o redfish.Object, given map[*series]bool, n
 		number, text, ok := metricValue(v["MetricValue"])
 		if id == "" && prop == "" || !ok {
 			if s := v.String("MetricValue"); comma(s) {
-				r.tellComma(src.path, cmp.Or(id, prop), s)
+				r.reportComma(src.path, cmp.Or(id, prop), s)
 			}
 			r.bad.Inc()
 			continue

@@ -120,7 +120,8 @@ func (n *Notifier) Run(ctx context.Context, ready func()) error {
 			t.run(ctx)
 		})
 	}
-	return bus.Follow(ctx, n.bus, bus.Subscription{Topic: schemas.TopicIncidents, Group: "notify"}, n.log, func(_ context.Context, msgs []bus.Message) error {
+	incidents := bus.Subscription{Topic: schemas.TopicIncidents, Group: "notify"}
+	return bus.Follow(ctx, n.bus, incidents, n.log, func(_ context.Context, msgs []bus.Message) error {
 		for i := range msgs {
 			var inc schemas.Incident
 			if err := json.Unmarshal(msgs[i].Value, &inc); err != nil || inc.ID == "" {

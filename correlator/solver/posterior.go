@@ -22,8 +22,9 @@ type Posterior struct {
 // same signs: scores are log-odds against "no fault", whose score is 0, so that the
 // probabilities of the root, its rivals and none are in the ratio exp(score), tempered
 // by Spread. A rival that is blamed for other signs already need not come to be for these,
-// and where it could have shown them all, the root is a coincidence. Equals of which nothing is known but that there are as many share what one
-// of them would have: how many there are says nothing.
+// and where it could have shown them all, the root is a coincidence. Equals of which nothing
+// is known but that there are as many share what one of them would have: how many there
+// are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
 	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
 	mine := s.mine(root)

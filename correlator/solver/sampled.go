@@ -90,7 +90,8 @@ func (m *Sampled) chain(g *Group, root int32) *chain {
 	n := len(g.Causes)
 	s := &chain{
 		cover: m.run(g), refs: make([][]choice, len(g.Signs)), said: make([][]int32, n), out: make([][]int32, n),
-		takers: make([][]int32, n), takes: make([][]taken, n), able: make([]bool, n), there: make([]bool, n), parent: make([]int32, n), score: make([]float64, n), marked: make([]bool, n),
+		takers: make([][]int32, n), takes: make([][]taken, n), able: make([]bool, n), there: make([]bool, n),
+		parent: make([]int32, n), score: make([]float64, n), marked: make([]bool, n),
 		rng: rand.New(rand.NewPCG(uint64(n), uint64(len(g.Signs)))), //nolint:gosec // the same group has the same answer
 	}
 	for h := range g.Causes {
