@@ -256,7 +256,7 @@ func (e *Engine) viewDoubts(v *view, inc *incident) {
 	worst := map[int]silence{}
 	for c := range h.classes {
 		cl, r := &h.fault.Classes[c], &h.classes[c]
-		if cl.Derived || r.n == 0 {
+		if cl.Derived || cl.Learned || r.n == 0 {
 			continue
 		}
 		v.mute = max(v.mute, r.mute)
@@ -294,7 +294,7 @@ func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
 	out, best := clue{sign: -1, alternative: a.Resource, fault: a.Fault}, 0.0
 	n := e.g.ensure(a.Resource)
 	explained := func(sign int) bool {
-		return n == h.node && slices.ContainsFunc(h.fault.Classes, func(c propagation.Class) bool { return c.Sign == sign })
+		return n == h.node && slices.ContainsFunc(h.fault.Classes, func(c propagation.Class) bool { return c.Sign == sign && !c.Learned })
 	}
 	for i := range e.model.Faults {
 		f := &e.model.Faults[i]

@@ -93,7 +93,7 @@ func (e *Engine) calm(h *suspect) *calm {
 		} else if !cl.Derived && r.n > 0 {
 			q.silent[c] = e.fits.Fit(cl, 0, r.n-r.mute, solver.Late(since, cl.Soon))
 		}
-		if !cl.Derived && r.n > r.mute {
+		if heeded(cl, r) && r.n > r.mute {
 			until = min(until, solver.LateUntil(since, cl.Soon))
 		}
 	}

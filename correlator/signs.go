@@ -113,6 +113,11 @@ func (e *Engine) matters(s *sign) bool {
 	return false
 }
 
+// heeded says whether it has a say which parts of a class are silent.
+func heeded(cl *propagation.Class, r *reach) bool {
+	return !cl.Derived && (!cl.Learned || len(r.signs) > 0)
+}
+
 // dueSince says whether more is due of what a suspect makes visible than was at t.
 func (e *Engine) dueSince(h *suspect, t time.Time) bool {
 	if h.counted && !t.Before(e.calm(h).from) {
@@ -122,7 +127,7 @@ func (e *Engine) dueSince(h *suspect, t time.Time) bool {
 	was, now := t.Sub(onset), e.now.Sub(onset)
 	for c := range h.classes {
 		cl := &h.fault.Classes[c]
-		if !cl.Derived && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
+		if heeded(cl, &h.classes[c]) && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
 			return true
 		}
 	}
@@ -314,7 +319,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
 				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
-			} else if kind >= len(e.model.Signs) || s.worst == schemas.SeverityCritical {
+			} else if e.strange(kind) || s.worst == schemas.SeverityCritical {
 				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 			}
 			if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 && s.up {
@@ -412,7 +417,7 @@ func (e *Engine) stale(s *sign, id string, state uint8) bool {
 }
 
 func (e *Engine) hold(s *sign) time.Duration {
-	if s.kind >= len(e.model.Signs) {
+	if e.strange(s.kind) {
 		return unknownHold
 	}
 	return e.model.Signs[s.kind].Hold
@@ -811,5 +816,10 @@ func (e *Engine) weightNow(s *sign) float64 {
 
 // surely says whether a sign is hardly ever there by itself.
 func (e *Engine) surely(s *sign) bool {
-	return s.kind >= len(e.model.Signs) || e.weight(s) >= -math.Log(surelyLeak)
+	return e.strange(s.kind) || e.weight(s) >= -math.Log(surelyLeak)
+}
+
+// strange says whether the records have no sign of a kind.
+func (e *Engine) strange(kind int) bool {
+	return kind >= len(e.model.Signs) || e.model.Signs[kind].Learned
 }

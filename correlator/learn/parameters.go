@@ -16,6 +16,7 @@ import (
 
 	"auspex/correlator"
 	"auspex/internal/hindsight"
+	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
 
@@ -59,6 +60,74 @@ type Parameters struct {
 	To      time.Time      `json:"to,omitzero"`
 	Priors  []FaultCounts  `json:"priors"`
 	Effects []EffectCounts `json:"effects"`
+	Edges   []EdgeCounts   `json:"edges,omitempty"` // that a person accepted
+}
+
+// EdgeCounts is a sign of a fault that no record has and a person accepted, with what was
+// counted of it.
+type EdgeCounts struct {
+	Proposal string  `json:"proposal,omitempty"` // id, where the edge comes from one
+	Fault    string  `json:"fault"`
+	Kinds    string  `json:"kinds"` // of resources that may have it: faults may share a name
+	Sign     string  `json:"sign,omitempty"`
+	Type     string  `json:"type,omitempty"` // of the events that are the sign, where no record has one
+	Code     string  `json:"code,omitempty"`
+	Way      string  `json:"way,omitempty"`
+	Cases    float64 `json:"cases"`
+	Shown    float64 `json:"shown"`
+	Share    float64 `json:"share"`  // sum over the latter of the share of the parts that showed it
+	LagS     float64 `json:"lag_s"`  // sum over the latter of the mean lag, seconds
+	Chance   float64 `json:"chance"` // of a part to show it in as long a time by itself
+}
+
+// key names the edge.
+func (c *EdgeCounts) key() [6]string {
+	return [6]string{c.Fault, c.Kinds, c.Sign, c.Type, c.Code, c.Way}
+}
+
+// countsOf returns what was counted of a cause of a proposal.
+func countsOf(c *schemas.EdgeCause) *EdgeCounts {
+	e := &EdgeCounts{
+		Fault: c.Fault, Kinds: strings.Join(c.Kinds, " "), Sign: c.Sign, Way: c.Way, Cases: c.Cases, Shown: c.Shown, Share: c.SharesSum,
+		LagS: c.LagsSumS, Chance: c.Chance,
+	}
+	if e.Sign == "" {
+		e.Type, e.Code = c.Type, c.Code
+	}
+	return e
+}
+
+const (
+	// A record that does not have an edge says that it does not come, and is worth Worth
+	// cases like any number of it.
+	//
+	// leastLeak and mostLeak bound how probably a learned sign is there by itself: a site
+	// that has seen it a few times cannot say that it never is, and one on which it is
+	// always there has nothing to learn from it.
+	leastLeak, mostLeak = 1e-4, 0.2
+	edgeEarly           = time.Minute // a sign is heard of at most so long before that of its cause: they may come from other pollers
+	maxEdges            = 200
+	maxEdgeLag          = 86400.0 // seconds
+)
+
+// edge is what the counts come to, within the bounds. The way was parsed before.
+func (c *EdgeCounts) edge() propagation.Edge {
+	way, _ := propagation.ParseWay(c.Way)
+	soon := time.Duration(c.LagS / max(1, c.Shown) * float64(time.Second))
+	return propagation.Edge{
+		Fault: c.Fault, Kinds: strings.Fields(c.Kinds), Sign: c.Sign, Type: c.Type, Code: c.Code, Leak: max(leastLeak, min(mostLeak, c.Chance)), Way: way,
+		Shows: bounded(0.5, c.Shown/(Worth+c.Cases)), Share: bounded(0.5, (0.5+c.Share)/(1+c.Shown)),
+		Soon: soon, Within: kernelSpan * soon, Before: edgeEarly,
+	}
+}
+
+// WithEdges returns a copy of a model that has accepted edges.
+func WithEdges(m *propagation.Model, list []EdgeCounts) *propagation.Model {
+	edges := make([]propagation.Edge, len(list))
+	for i := range list {
+		edges[i] = list[i].edge()
+	}
+	return m.With(edges)
 }
 
 // FaultCounts is how often a fault was the cause and how often it was said to be, in judged
@@ -217,6 +286,9 @@ func effects(m *propagation.Model, outs []outcome) []EffectCounts {
 			continue
 		}
 		for _, s := range outs[i].seen {
+			if m.Faults[s.fault].Classes[s.class].Learned { // its counts are those that a person accepted
+				continue
+			}
 			k := [2]int{s.fault, s.class}
 			if by[k] == nil {
 				by[k] = &sums{}
@@ -250,8 +322,8 @@ func effectOf(m *propagation.Model, f *propagation.Fault, class int) EffectCount
 // Apply returns a copy of a model with what a site has taught in it; the model stays as
 // it is. A fault or sign that the model does not have is left out.
 func Apply(m *propagation.Model, p *Parameters) *propagation.Model {
-	out := *m
-	out.Faults = slices.Clone(m.Faults)
+	out := *WithEdges(m, p.Edges)
+	out.Faults = slices.Clone(out.Faults)
 	whole := map[string]FaultCounts{} // of each fault, over all models of parts
 	for _, q := range p.Priors {
 		if q.Model == "" {
@@ -295,7 +367,7 @@ func Apply(m *propagation.Model, p *Parameters) *propagation.Model {
 		}
 		f.Classes = slices.Clone(f.Classes)
 		for c := range f.Classes {
-			if e := effects[effectOf(m, f, c)]; e != nil {
+			if e := effects[effectOf(&out, f, c)]; e != nil && !f.Classes[c].Learned {
 				e.change(&f.Classes[c])
 			}
 		}
@@ -366,6 +438,22 @@ func Parse(doc []byte) (*Parameters, error) {
 		}
 		seen[k] = true
 	}
+	if len(p.Edges) > maxEdges {
+		return nil, fmt.Errorf("read learned parameters: %d edges; at most %d are taken", len(p.Edges), maxEdges)
+	}
+	for i := range p.Edges {
+		e := &p.Edges[i]
+		k := any(e.key())
+		_, err := propagation.ParseWay(e.Way)
+		ok := e.Fault != "" && (e.Sign == "") == (e.Type != "") && count(e.Cases) && count(e.Shown) && count(e.Share) && e.Shown > 0 &&
+			e.LagS >= 0 && e.LagS <= maxEdgeLag*e.Shown && e.Chance >= 0 && e.Chance <= 1
+		if !ok || err != nil || e.Shown > e.Cases+slack || e.Share > e.Shown+slack || seen[k] {
+			return nil, errors.Join(fmt.Errorf(
+				"read learned parameters: edges[%d] (%s, %s%s): not the counts of an edge, or there twice", i, e.Fault, e.Sign, e.Type,
+			), err)
+		}
+		seen[k] = true
+	}
 	return &p, nil
 }
 
@@ -388,6 +476,11 @@ func (p *Parameters) Unknown(m *propagation.Model) []string {
 	for _, e := range p.Effects {
 		if !classes[EffectCounts{Fault: e.Fault, Kinds: e.Kinds, Sign: e.Sign, Way: e.Way}] {
 			out = append(out, strings.TrimSpace(e.Fault+": "+e.Sign+" "+e.Way))
+		}
+	}
+	for i := range p.Edges {
+		if e := &p.Edges[i]; m.Index(e.Fault, strings.Fields(e.Kinds)) < 0 || e.Sign != "" && m.SignNamed(e.Sign) < 0 {
+			out = append(out, strings.TrimSpace(e.Fault+": "+e.Sign+e.Type+" "+e.Way))
 		}
 	}
 	slices.Sort(out)

@@ -10,6 +10,7 @@ import (
 	"auspex/correlator/replay"
 	"auspex/internal/textfile"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Run reads an inventory and recorded events and writes the proposals: as JSON lines
@@ -18,6 +19,10 @@ func Run(ctx context.Context, o replay.Options) (err error) {
 	p := textfile.NewProgress(o.Stderr, o.Stdout)
 	defer p.Clear()
 	o.Stderr = p.Words(o.Stderr)
+	model, err := propagation.Load(o.Faults...)
+	if err != nil {
+		return err
+	}
 	topology, _, err := o.ReadTopology()
 	if err != nil {
 		return err
@@ -27,7 +32,7 @@ func Run(ctx context.Context, o replay.Options) (err error) {
 			return err
 		}
 	}
-	s := NewSite(topology)
+	s := NewSite(topology, model)
 	if _, err := o.EachEvent(ctx, p, func(e *schemas.Event) error {
 		s.Add(e)
 		return nil

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"auspex/correlator"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // Relations of the inventory over which trouble is looked for, in the order of
@@ -23,22 +25,7 @@ const (
 )
 
 // Proposal is an edge of a site, for a person to accept.
-type Proposal struct {
-	Cause   string  `json:"cause"` // type of event, with the code where that says what happened
-	Effect  string  `json:"effect"`
-	Over    []Share `json:"over"`    // relations from the cause's place to the effect's, the likeliest first
-	LagS    float64 `json:"lag_s"`   // mean, seconds
-	Share   float64 `json:"share"`   // effects of one cause, on average
-	Effects float64 `json:"effects"` // that were most likely brought about by the cause
-	Times   int     `json:"times"`   // at which that was seen; effects that come soon after one another are one
-	Gain    float64 `json:"gain"`    // nats; the surer, the more
-}
-
-// Share is how much of an edge runs over a relation.
-type Share struct {
-	Relation string  `json:"relation"`
-	Share    float64 `json:"share"`
-}
+type Proposal = schemas.EdgeProposal
 
 const (
 	leastShare = 0.05 // of an edge is named with its relation
@@ -53,13 +40,25 @@ type Site struct {
 	kinds  map[string]int32
 	names  []string
 	events []Occurrence
+	heard  []heard // by event
 	origin time.Time
+	last   time.Time
+	model  *propagation.Model
+	ways   *correlator.Ways
+}
+
+// heard is which sign of which part an event is.
+type heard struct {
+	id, part, typ, code string
+	sign                int
 }
 
 // NewSite lays out an inventory: a place is a server, a switch or a resource that is
-// part of neither.
-func NewSite(t *schemas.Topology) *Site {
-	s := &Site{device: map[string]string{}, number: map[string]int32{}, kinds: map[string]int32{}}
+// part of neither. The model says which faults could be the causes.
+func NewSite(t *schemas.Topology, m *propagation.Model) *Site {
+	s := &Site{
+		device: map[string]string{}, number: map[string]int32{}, kinds: map[string]int32{}, model: m, ways: correlator.NewWays(m, t),
+	}
 	parent, kind := map[string]string{}, map[string]string{}
 	children := map[string][]string{}
 	for _, r := range t.Resources {
@@ -155,11 +154,14 @@ func (s *Site) Add(e *schemas.Event) {
 	if s.origin.IsZero() {
 		s.origin = at
 	}
-	name := e.Type
+	s.last = later(s.last, at)
+	h := heard{id: e.ID, typ: e.Type}
 	switch e.Type {
 	case schemas.EventGPUXID, schemas.EventNVSwitchSXid, schemas.EventBMCSEL:
-		name = strings.TrimSuffix(e.Type+"/"+e.Code, "/")
+		h.code = e.Code
 	}
+	h.sign, h.part = s.ways.Sign(e, at)
+	name := strings.TrimSuffix(h.typ+"/"+h.code, "/")
 	k, ok := s.kinds[name]
 	if !ok {
 		k = int32(len(s.names))
@@ -167,6 +169,7 @@ func (s *Site) Add(e *schemas.Event) {
 		s.names = append(s.names, name)
 	}
 	s.events = append(s.events, Occurrence{k, s.place(e.Resource), at.Sub(s.origin).Seconds()})
+	s.heard = append(s.heard, h)
 }
 
 // Events is how many events were taken in.
@@ -185,15 +188,17 @@ func (s *Site) Propose(ctx context.Context) ([]Proposal, error) {
 			continue
 		}
 		p := Proposal{
-			Cause: s.names[e.Cause], Effect: s.names[e.Effect],
+			ID: proposalID(s.names[e.Cause], s.names[e.Effect]), Cause: s.names[e.Cause], Effect: s.names[e.Effect],
 			LagS: e.Lag, Share: e.Share, Effects: e.Effects, Times: e.Occasions, Gain: e.Gain,
+			Events: len(s.events), From: s.origin, To: s.last, State: schemas.EdgeOpen,
 		}
 		for r, share := range e.Over {
 			if share >= leastShare {
-				p.Over = append(p.Over, Share{Relations[r], share})
+				p.Over = append(p.Over, schemas.EdgeShare{Relation: Relations[r], Share: share})
 			}
 		}
-		slices.SortStableFunc(p.Over, func(a, b Share) int { return cmp.Compare(b.Share, a.Share) })
+		slices.SortStableFunc(p.Over, func(a, b schemas.EdgeShare) int { return cmp.Compare(b.Share, a.Share) })
+		s.ground(&p, e)
 		out = append(out, p)
 	}
 	return out, nil

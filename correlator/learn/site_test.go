@@ -14,6 +14,7 @@ import (
 
 	"auspex/internal/textfile"
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // numbers reads a packed CSV file of whole numbers.
@@ -102,7 +103,7 @@ func TestTheGraphOfRecordedAlarmsIsFound(t *testing.T) {
 					Kind: schemas.LinkNetwork, From: fmt.Sprint("d", r[0]), To: fmt.Sprint("d", r[1]),
 				})
 			}
-			s := NewSite(&inventory)
+			s := NewSite(&inventory, propagation.Default())
 			for i, r := range alarms {
 				if rng.Float64() >= c.lost {
 					s.Add(&schemas.Event{
@@ -153,7 +154,7 @@ type played struct {
 func play(seed uint64, edges int) played {
 	const racks, servers, kinds, days = 6, 8, 24, 20
 	rng := rand.New(rand.NewPCG(seed, 7))
-	p := played{truth: map[pair]bool{}, site: NewSite(fabric(racks, servers))}
+	p := played{truth: map[pair]bool{}, site: NewSite(fabric(racks, servers), propagation.Default())}
 	type edge struct {
 		effect, over int
 		share, lag   float64
@@ -226,7 +227,7 @@ func TestWhatIsNotInTheInventoryHasAPlaceOfItsOwn(t *testing.T) {
 	s := NewSite(&schemas.Topology{
 		Resources: []schemas.Resource{{ID: "a", Parent: "b", Kind: schemas.KindRack}, {ID: "b", Parent: "a", Kind: schemas.KindRack}},
 		Links:     []schemas.Link{{Kind: schemas.LinkPowers, From: "nowhere", To: "a"}, {Kind: schemas.LinkCools, From: "a", To: "b"}},
-	})
+	}, propagation.Default())
 	for i := range 40 {
 		at := origin.Add(time.Duration(i) * 3 * time.Hour)
 		s.Add(&schemas.Event{Type: "x", Resource: "ghost", Severity: schemas.SeverityError, Time: at})
@@ -243,7 +244,7 @@ func TestWhatIsNotInTheInventoryHasAPlaceOfItsOwn(t *testing.T) {
 // However many of its effects came: one storm is one occasion.
 func TestWhatWasSeenOnceIsNotProposed(t *testing.T) {
 	for times, want := range map[int]int{1: 0, 2: 0, 3: 1} {
-		s := NewSite(fabric(6, 8))
+		s := NewSite(fabric(6, 8), propagation.Default())
 		for n := range times {
 			for k := range 40 {
 				at := origin.Add(time.Duration(n)*24*time.Hour + time.Duration(20*k)*time.Second)
@@ -265,7 +266,7 @@ func TestWhatWasSeenOnceIsNotProposed(t *testing.T) {
 }
 
 func TestNothingSeenNothingProposed(t *testing.T) {
-	if found := propose(t, NewSite(&schemas.Topology{})); len(found) != 0 {
+	if found := propose(t, NewSite(&schemas.Topology{}, propagation.Default())); len(found) != 0 {
 		t.Errorf("got %+v", found)
 	}
 }

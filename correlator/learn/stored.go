@@ -246,3 +246,105 @@ func (s Stored) Keep(ctx context.Context, p *Parameters, author string, at time.
 	}
 	return s.Put(ctx, author, at, doc)
 }
+
+// Edges returns the edges that stand: those of accepted proposals, and those that the
+// version in force has from elsewhere.
+func (s Stored) Edges(ctx context.Context) ([]EdgeCounts, error) {
+	var edges []EdgeCounts
+	v, err := s.Active(ctx)
+	if err == nil && v > 0 {
+		var p *Parameters
+		if p, err = s.Parameters(ctx, v); err == nil {
+			edges = p.foreign()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.Proposals(ctx, schemas.EdgeAccepted)
+	if err != nil {
+		return nil, err
+	}
+	own, err := accepted(list)
+	return merged(edges, own), err
+}
+
+// foreign returns the edges that are of no proposal.
+func (p *Parameters) foreign() []EdgeCounts {
+	return slices.DeleteFunc(slices.Clone(p.Edges), func(e EdgeCounts) bool { return e.Proposal != "" })
+}
+
+// accepted returns the edges that people accepted.
+func accepted(list []Proposal) (out []EdgeCounts, err error) {
+	for i := range list {
+		c, err := chosen(&list[i], list[i].Decision)
+		if err != nil {
+			return nil, err
+		}
+		e := countsOf(c)
+		e.Proposal = list[i].ID
+		out = append(out, *e)
+	}
+	return out, nil
+}
+
+// ErrNotAmong is returned where a decision names a cause that its proposal does not list.
+var ErrNotAmong = errors.New("the proposal lists no such cause")
+
+// chosen returns the cause of a proposal that a decision names.
+func chosen(p *Proposal, d *schemas.EdgeDecision) (*schemas.EdgeCause, error) {
+	for i := range p.Causes {
+		if c := &p.Causes[i]; d != nil && c.Fault == d.Fault && slices.Equal(c.Kinds, d.Kinds) && c.Way == d.Way {
+			return c, nil
+		}
+	}
+	return nil, fmt.Errorf("proposal %s: %w", p.ID, ErrNotAmong)
+}
+
+// Decide takes the decision of a person on a proposal. One that is accepted without a
+// cause is of the first one listed. What is accepted, and what is taken back, makes a new
+// version of the parameters, which is in force at once: the one before with the edge in
+// it, or without.
+func (s Stored) Decide(ctx context.Context, id string, d schemas.EdgeDecision) (Proposal, error) {
+	p, err := s.Proposal(ctx, id)
+	if err != nil {
+		return p, err
+	}
+	if d.Decision == schemas.EdgeAccepted {
+		for i := range p.Causes { // in the order of their gain
+			c := &p.Causes[i]
+			if (d.Fault == "" || d.Fault == c.Fault) && (len(d.Kinds) == 0 || slices.Equal(d.Kinds, c.Kinds)) && (d.Way == "" || d.Way == c.Way) {
+				d.Fault, d.Kinds, d.Way = c.Fault, c.Kinds, c.Way
+				break
+			}
+		}
+	}
+	return s.Store.Decide(ctx, id, d, func(doc []byte, list []Proposal) ([]byte, error) {
+		now := &Parameters{Format: format, Learned: d.Time, Priors: []FaultCounts{}, Effects: []EffectCounts{}}
+		if doc != nil {
+			if now, err = Parse(doc); err != nil {
+				return nil, err
+			}
+		}
+		// Edges of a file that was imported stay; those of proposals are what is accepted now.
+		edges, err := accepted(list)
+		if err != nil {
+			return nil, err
+		}
+		now.Edges = merged(now.foreign(), edges)
+		out, err := json.Marshal(now)
+		if err == nil {
+			_, err = Parse(out) // what cannot be read again is not put in force
+		}
+		return out, err
+	})
+}
+
+// merged adds edges to others that are not the same.
+func merged(list, more []EdgeCounts) []EdgeCounts {
+	for _, e := range more {
+		list = slices.DeleteFunc(list, func(o EdgeCounts) bool { return o.key() == e.key() })
+		list = append(list, e)
+	}
+	return list
+}

@@ -817,7 +817,7 @@ func (p *Part) ready(f *propagation.Effect, h *Cause) bool {
 func (h *Cause) unready(f *propagation.Effect) float64 {
 	missed := 1.0
 	for c := range h.Fault.Classes {
-		if cl := &h.Fault.Classes[c]; !cl.Derived && slices.Contains(f.After, cl.Sign) {
+		if cl := &h.Fault.Classes[c]; !cl.Derived && !cl.Learned && slices.Contains(f.After, cl.Sign) {
 			missed *= 1 - cl.Shows*cl.Share
 		}
 	}

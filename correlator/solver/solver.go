@@ -325,8 +325,11 @@ const fitBits = 12
 //
 // (no binomial coefficient: which parts they are is given). That nothing shows is also
 // so with probability 1-Shows, and where nothing came through; unheard is added as it
-// is, so that the sum may reach 1.05 in place of 1.
+// is, so that the sum may reach 1.05 in place of 1. The silence of a learned class says nothing.
 func (f *Fits) Fit(cl *propagation.Class, k, rest int, late uint8) float64 {
+	if k == 0 && cl.Learned {
+		return 0
+	}
 	o := outcome{class: cl, k: int32(k)} //nolint:gosec // counts of parts
 	if rest > 0 {
 		o.rest, o.late = int32(rest), late //nolint:gosec // counts of parts
@@ -426,7 +429,10 @@ var numbers = func() (out [256]int) {
 
 // Most is what k signs of a class that are worth w can add to a score at most.
 func (f *Fits) Most(m *propagation.Class, k int, w float64) float64 {
-	if k == 0 {
+	switch {
+	case k == 0 && m.Learned:
+		return 0
+	case k == 0:
 		return silentMost
 	}
 	return max(silentMost, f.Fit(m, k, 0, 0)+w)

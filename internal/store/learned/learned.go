@@ -38,9 +38,7 @@ func (s *Store) Put(ctx context.Context, author string, at time.Time, doc []byte
 		if _, err := tx.ExecContext(ctx, `UPDATE learned_active SET version=version`); err != nil {
 			return err
 		}
-		return tx.QueryRowContext(ctx, `INSERT INTO learned_parameters (version, time_ns, author, doc)
-SELECT COALESCE(MAX(version),0)+1, CAST($1 AS BIGINT), CAST($2 AS TEXT), CAST($3 AS TEXT) FROM learned_parameters RETURNING version`,
-			at.UnixNano(), author, string(doc)).Scan(&version)
+		return tx.QueryRowContext(ctx, insertVersion, at.UnixNano(), author, string(doc)).Scan(&version)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("store learned parameters: %w", err)
@@ -65,7 +63,7 @@ func (s *Store) Activate(ctx context.Context, version int64, author string, at t
 			return err
 		}
 		return audit.Append(ctx, tx, audit.Row{
-			Time: at, Actor: author, Verb: "learn", Action: fmt.Sprint("parameters-", version), Kind: "activate_parameters",
+			Time: at, Actor: author, Verb: VerbLearn, Action: fmt.Sprint("parameters-", version), Kind: "activate_parameters",
 		})
 	})
 	if err != nil {

@@ -828,16 +828,5 @@ func (l *loader) finish() {
 			m.Signs[s.Of].Each = true
 		}
 	}
-	ways, id := map[string]int{}, 0
-	for f := range m.Faults {
-		for c := range m.Faults[f].Classes {
-			cl := &m.Faults[f].Classes[c]
-			key := fmt.Sprint(cl.Path)
-			if _, ok := ways[key]; !ok {
-				ways[key] = len(ways)
-			}
-			cl.Way, cl.ID = ways[key], id
-			id++
-		}
-	}
+	m.number()
 }

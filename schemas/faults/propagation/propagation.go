@@ -60,6 +60,9 @@ type Sign struct {
 	Info   bool // speaks although its severity is info
 	Each   bool // a sentence tells of each part
 	Crash  bool // a server that shows it crashed by itself
+	// Learned says that the site gave the sign: where nothing explains it, it is told as
+	// what no record knows.
+	Learned bool
 }
 
 // Contact is a set of ways in which a server is heard: through its own system
@@ -153,6 +156,9 @@ type Class struct {
 	Alone          bool          // of a supplier under maintenance: on devices that no other is left to
 	Way            int           // the same number for the same Path
 	ID             int           // of the class among all of the model
+	// Learned says that the site gave the class: that it comes speaks for the fault, that it does
+	// not come says nothing, so that storms without its sign are decided as the records alone would.
+	Learned bool
 	// Derived classes are not weighed: they tie signs to the fault that follow
 	// from a state, for which a fault of its own stands, or go down with it.
 	Derived bool
