@@ -56,6 +56,11 @@ func edgesOf(m *propagation.Model, signs []string) (out []propagation.Edge) {
 			}
 			out = append(out, e)
 		}
+		for _, s := range signs { // on the part itself, all of them
+			out = append(out, propagation.Edge{
+				Fault: fault.Name, Kinds: fault.Kinds, Sign: s, Shows: 0.98, Share: 0.98, Soon: time.Second, Within: time.Minute, Before: time.Minute,
+			})
+		}
 	}
 	return out
 }
@@ -71,7 +76,7 @@ func TestAnEdgeChangesNothingWhereItsSignDoesNotCome(t *testing.T) {
 	for k, sh := range shapes {
 		classes := stormgen.Classes()
 		c := classes[k%len(classes)]
-		st, _ := drawStorm(t, sh, stormgen.Options{Seed: uint64(k) + 5, Profile: c.Profile, Faults: 6})
+		st, _ := drawStorm(t, sh, stormgen.Options{Seed: uint64(k) + 5, Profile: c.Profile, Only: c.Of(stormgen.Tuned), Faults: 6})
 		came := map[int]bool{}
 		for i := range st.Events {
 			came[m.Match(st.Events[i].Type, st.Events[i].Code, schemas.SeverityCritical)] = true
