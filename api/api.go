@@ -196,6 +196,8 @@ type Deps struct {
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.
 	Learned func(ctx context.Context) (int64, error)
+	// Edges are listed and decided on where they are there.
+	Edges Edges
 	// Maintenance is declared and listed where it is there.
 	Maintenance Maintenance
 	Inventory   Inventory

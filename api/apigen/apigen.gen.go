@@ -42,6 +42,27 @@ func (e NewCorrectionVerdict) Valid() bool {
 	}
 }
 
+// Defines values for NewEdgeDecisionDecision.
+const (
+	NewEdgeDecisionDecisionAccepted  NewEdgeDecisionDecision = "accepted"
+	NewEdgeDecisionDecisionDeclined  NewEdgeDecisionDecision = "declined"
+	NewEdgeDecisionDecisionWithdrawn NewEdgeDecisionDecision = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the NewEdgeDecisionDecision enum.
+func (e NewEdgeDecisionDecision) Valid() bool {
+	switch e {
+	case NewEdgeDecisionDecisionAccepted:
+		return true
+	case NewEdgeDecisionDecisionDeclined:
+		return true
+	case NewEdgeDecisionDecisionWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListActionsParamsState.
 const (
 	Approved  ListActionsParamsState = "approved"
@@ -141,6 +162,30 @@ func (e ListIncidentsParamsStatus) Valid() bool {
 	case ListIncidentsParamsStatusMerged:
 		return true
 	case ListIncidentsParamsStatusOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEdgeProposalsParamsState.
+const (
+	ListEdgeProposalsParamsStateAccepted  ListEdgeProposalsParamsState = "accepted"
+	ListEdgeProposalsParamsStateDeclined  ListEdgeProposalsParamsState = "declined"
+	ListEdgeProposalsParamsStateOpen      ListEdgeProposalsParamsState = "open"
+	ListEdgeProposalsParamsStateWithdrawn ListEdgeProposalsParamsState = "withdrawn"
+)
+
+// Valid indicates whether the value is a known member of the ListEdgeProposalsParamsState enum.
+func (e ListEdgeProposalsParamsState) Valid() bool {
+	switch e {
+	case ListEdgeProposalsParamsStateAccepted:
+		return true
+	case ListEdgeProposalsParamsStateDeclined:
+		return true
+	case ListEdgeProposalsParamsStateOpen:
+		return true
+	case ListEdgeProposalsParamsStateWithdrawn:
 		return true
 	default:
 		return false
@@ -373,6 +418,23 @@ type Credential struct {
 
 	// Token A token for scripts
 	Token string `json:"token,omitempty,omitzero"`
+}
+
+// EdgeCause A fault that could show the effect of a proposal
+type EdgeCause = schemas.EdgeCause
+
+// EdgeDecision What a person decided on a proposal
+type EdgeDecision = schemas.EdgeDecision
+
+// EdgeProposal One kind of event that brings about another, as counted from lags
+type EdgeProposal = schemas.EdgeProposal
+
+// EdgeProposalList defines model for EdgeProposalList.
+type EdgeProposalList struct {
+	Items []EdgeProposal `json:"items"`
+
+	// Parameters Version of the learned parameters that is in force; 0: the fault records as they are
+	Parameters int64 `json:"parameters"`
 }
 
 // Event defines model for Event.
@@ -733,6 +795,19 @@ type NewCorrection struct {
 
 // NewCorrectionVerdict Whether the root cause is right, the cause was another, this was no incident, or what was said before no longer stands
 type NewCorrectionVerdict string
+
+// NewEdgeDecision defines model for NewEdgeDecision.
+type NewEdgeDecision struct {
+	// Decision withdrawn takes an acceptance back
+	Decision NewEdgeDecisionDecision `json:"decision"`
+
+	// Fault Of accepted: one of the causes; the first if absent
+	Fault  string `json:"fault,omitempty,omitzero"`
+	Reason string `json:"reason"`
+}
+
+// NewEdgeDecisionDecision withdrawn takes an acceptance back
+type NewEdgeDecisionDecision string
 
 // NewMaintenance defines model for NewMaintenance.
 type NewMaintenance struct {
@@ -1124,6 +1199,14 @@ type ListIncidentsParams struct {
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
 type ListIncidentsParamsStatus string
 
+// ListEdgeProposalsParams defines parameters for ListEdgeProposals.
+type ListEdgeProposalsParams struct {
+	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+}
+
+// ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
+type ListEdgeProposalsParamsState string
+
 // ListMaintenanceParams defines parameters for ListMaintenance.
 type ListMaintenanceParams struct {
 	// Open Only windows that are open or to come, the first to begin first; they come in one page
@@ -1200,6 +1283,9 @@ type ListTokensParams struct {
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
+// DecideEdgeProposalJSONRequestBody defines body for DecideEdgeProposal for application/json ContentType.
+type DecideEdgeProposalJSONRequestBody = NewEdgeDecision
+
 // LoginJSONRequestBody defines body for Login for application/json ContentType.
 type LoginJSONRequestBody = Credential
 
@@ -1256,6 +1342,12 @@ type ServerInterface interface {
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
 	CorrectIncident(c *fiber.Ctx, id QueryID) error
+	// ListEdgeProposals Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first
+	// (GET /learning/edges)
+	ListEdgeProposals(c *fiber.Ctx, params ListEdgeProposalsParams) error
+	// DecideEdgeProposal Accept a proposal, decline it, or take an acceptance back
+	// (POST /learning/edges/{id}/decisions)
+	DecideEdgeProposal(c *fiber.Ctx, id QueryID) error
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(c *fiber.Ctx) error
@@ -1915,6 +2007,72 @@ func (siw *ServerInterfaceWrapper) CorrectIncident(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.CorrectIncident(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListEdgeProposals operation middleware
+func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListEdgeProposalsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListEdgeProposals(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DecideEdgeProposal operation middleware
+func (siw *ServerInterfaceWrapper) DecideEdgeProposal(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DecideEdgeProposal(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2607,6 +2765,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/corrections", wrapper.ListCorrections)
 
+	router.Get(options.BaseURL+"/learning/edges", wrapper.ListEdgeProposals)
+
+	router.Post(options.BaseURL+"/learning/edges/:id/decisions", wrapper.DecideEdgeProposal)
+
 	router.Get(options.BaseURL+"/faults", wrapper.ListFaults)
 
 	router.Get(options.BaseURL+"/predictions", wrapper.ListPredictions)
@@ -3066,6 +3228,65 @@ type CorrectIncidentdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response CorrectIncidentdefaultApplicationProblemPlusJSONResponse) VisitCorrectIncidentResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListEdgeProposalsRequestObject struct {
+	Params ListEdgeProposalsParams
+}
+
+type ListEdgeProposalsResponseObject interface {
+	VisitListEdgeProposalsResponse(ctx *fiber.Ctx) error
+}
+
+type ListEdgeProposals200JSONResponse EdgeProposalList
+
+func (response ListEdgeProposals200JSONResponse) VisitListEdgeProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListEdgeProposalsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListEdgeProposalsdefaultApplicationProblemPlusJSONResponse) VisitListEdgeProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DecideEdgeProposalRequestObject struct {
+	ID   QueryID `json:"id"`
+	Body *DecideEdgeProposalJSONRequestBody
+}
+
+type DecideEdgeProposalResponseObject interface {
+	VisitDecideEdgeProposalResponse(ctx *fiber.Ctx) error
+}
+
+type DecideEdgeProposal201JSONResponse EdgeProposal
+
+func (response DecideEdgeProposal201JSONResponse) VisitDecideEdgeProposalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type DecideEdgeProposaldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DecideEdgeProposaldefaultApplicationProblemPlusJSONResponse) VisitDecideEdgeProposalResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3680,6 +3901,12 @@ type StrictServerInterface interface {
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
 	CorrectIncident(ctx context.Context, request CorrectIncidentRequestObject) (CorrectIncidentResponseObject, error)
+	// ListEdgeProposals Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first
+	// (GET /learning/edges)
+	ListEdgeProposals(ctx context.Context, request ListEdgeProposalsRequestObject) (ListEdgeProposalsResponseObject, error)
+	// DecideEdgeProposal Accept a proposal, decline it, or take an acceptance back
+	// (POST /learning/edges/{id}/decisions)
+	DecideEdgeProposal(ctx context.Context, request DecideEdgeProposalRequestObject) (DecideEdgeProposalResponseObject, error)
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(ctx context.Context, request LoginRequestObject) (LoginResponseObject, error)
@@ -4161,6 +4388,74 @@ func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID) error {
 		return err
 	} else if validResponse, ok := response.(CorrectIncidentResponseObject); ok {
 		if err := validResponse.VisitCorrectIncidentResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListEdgeProposals operation middleware
+func (sh *strictHandler) ListEdgeProposals(ctx *fiber.Ctx, params ListEdgeProposalsParams) error {
+	var request ListEdgeProposalsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListEdgeProposals(ctx.UserContext(), request.(ListEdgeProposalsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListEdgeProposals")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListEdgeProposalsResponseObject); ok {
+		if err := validResponse.VisitListEdgeProposalsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DecideEdgeProposal operation middleware
+func (sh *strictHandler) DecideEdgeProposal(ctx *fiber.Ctx, id QueryID) error {
+	var request DecideEdgeProposalRequestObject
+
+	request.ID = id
+
+	var body DecideEdgeProposalJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DecideEdgeProposal(ctx.UserContext(), request.(DecideEdgeProposalRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DecideEdgeProposal")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DecideEdgeProposalResponseObject); ok {
+		if err := validResponse.VisitDecideEdgeProposalResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

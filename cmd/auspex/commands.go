@@ -25,6 +25,7 @@ import (
 	"auspex/internal/datafile"
 	"auspex/internal/usage"
 	"auspex/predictor/backtest"
+	"auspex/schemas/faults/propagation"
 )
 
 func commands(std IO) []*cobra.Command {
@@ -208,6 +209,7 @@ func decodeCommand() *cobra.Command {
 
 func replayCommand() *cobra.Command {
 	o := replay.Options{}
+	parameters := ""
 	c := &cobra.Command{
 		Use: "replay", Short: "Correlate recorded events, in event time", Args: noArgs,
 		Example: "  auspex replay --topology topology.json --events events.jsonl.gz --out incidents.jsonl",
@@ -216,6 +218,13 @@ func replayCommand() *cobra.Command {
 				return usagef("--topology, --events and --out are required")
 			}
 			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if parameters != "" {
+				p, err := readParameters(cmd, parameters)
+				if err != nil {
+					return usageOr(err)
+				}
+				o.Adapt = func(m *propagation.Model) *propagation.Model { return learn.Apply(m, p) }
+			}
 			_, err := replay.Run(cmd.Context(), o)
 			return usageOr(err)
 		},
@@ -223,6 +232,7 @@ func replayCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
 	c.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`; - is standard input")
 	c.Flags().StringArrayVar(&o.Faults, "faults", nil, "`folder` with fault records of your own; may be repeated")
+	c.Flags().StringVar(&parameters, "parameters", "", "learned parameters: a `file` that learn export wrote")
 	c.Flags().StringVar(&o.Metrics, "metrics", "", "OpenMetrics text `file` with timestamps")
 	c.Flags().StringVar(&o.Out, "out", "", "incidents.jsonl `file`; - is standard output")
 	c.Flags().StringVar(&o.Method, "method", solver.Methods()[0], "how causes are found: "+strings.Join(solver.Methods(), ", "))
@@ -236,26 +246,8 @@ func learnCommand(std IO) *cobra.Command {
 		Use: "learn", Short: "Learn from what the site has seen", Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	o := replay.Options{}
-	edges := &cobra.Command{
-		Use: "edges", Short: "Propose which kinds of events bring about which others", Args: noArgs,
-		Long: "Propose which kinds of events bring about which others, over which relation of the inventory and after how long.\n" +
-			"The proposals are for a person to read: nothing is changed. Without --out they are printed as a table.",
-		Example: "  auspex learn edges --topology topology.json --events events.jsonl.gz",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Topology == "" || o.Events == "" {
-				return usagef("--topology and --events are needed")
-			}
-			o.Stdin, o.Stdout, o.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-			return usageOr(learn.Run(cmd.Context(), o))
-		},
-	}
-	edges.Flags().StringVar(&o.Topology, "topology", "", "inventory `file`")
-	edges.Flags().StringVar(&o.Events, "events", "", "events.jsonl `file`, - is standard input")
-	edges.Flags().StringVar(&o.Out, "out", "", "proposals as JSON lines (`file`), - is standard output")
-	edges.Flags().BoolVar(&o.Strict, "strict", false, "stop at the first bad line")
-	edges.Flags().Var((*sizeFlag)(&o.MaxSize), "max-size", maxSizeHelp)
-	parent.AddCommand(edges, learnParametersCommand(std), learnImportCommand(std))
+	parent.AddCommand(learnEdgesCommand(std), learnProposalsCommand(std), learnParametersCommand(std), learnImportCommand(std))
+	parent.AddCommand(learnDecideCommands(std)...)
 	parent.AddCommand(learnStoreCommands(std)...)
 	return parent
 }

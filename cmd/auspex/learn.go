@@ -140,11 +140,7 @@ The past is read from the stores of the configuration, or from files.`,
 func (f *pastFlags) parameters(cmd *cobra.Command, std IO, name string) (*learn.Parameters, error) {
 	version, err := strconv.ParseInt(name, 10, 64)
 	if err != nil {
-		doc, err := textfile.ReadFile(name, cmd.InOrStdin())
-		if err != nil {
-			return nil, fmt.Errorf("read learned parameters: %w", err)
-		}
-		return learn.Parse(doc)
+		return readParameters(cmd, name)
 	}
 	cfg, err := f.cfg.load(std)
 	if err != nil {
@@ -156,6 +152,32 @@ func (f *pastFlags) parameters(cmd *cobra.Command, std IO, name string) (*learn.
 		return err
 	})
 	return p, err
+}
+
+// edges returns the edges that stand: a new version has them too.
+func (f *pastFlags) edges(cmd *cobra.Command, std IO) (edges []learn.EdgeCounts, err error) {
+	cfg, err := f.cfg.load(std)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	err = onStore(cmd.Context(), cfg, func(db *sqldb.DB) error {
+		edges, err = learn.Stored{Store: learned.New(db)}.Edges(cmd.Context())
+		return err
+	})
+	return edges, err
+}
+
+// readParameters reads them from a file.
+func readParameters(cmd *cobra.Command, name string) (*learn.Parameters, error) {
+	doc, err := textfile.ReadFile(name, cmd.InOrStdin())
+	if err != nil {
+		return nil, fmt.Errorf("read learned parameters: %w", err)
+	}
+	p, err := learn.Parse(doc)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", textfile.Name(name), err)
+	}
+	return p, nil
 }
 
 // author is who runs a command, for the audit.
@@ -192,10 +214,17 @@ to a file instead. Hold it against the past first: auspex backtest incidents.`,
 			if err != nil {
 				return err
 			}
-			p, err := past.Learn(cmd.Context(), m)
+			var edges []learn.EdgeCounts
+			if !offline {
+				if edges, err = f.edges(cmd, std); err != nil {
+					return err
+				}
+			}
+			p, err := past.Learn(cmd.Context(), learn.WithEdges(m, edges))
 			if err != nil {
 				return err
 			}
+			p.Edges = edges
 			p.Learned = time.Now().UTC().Truncate(time.Second)
 			if out != "" {
 				if out != textfile.Stdin {
@@ -259,13 +288,12 @@ func learnImportCommand(std IO) *cobra.Command {
 	c := &cobra.Command{
 		Use: "import FILE", Short: "Keep learned parameters of a file as a new version", Args: exactArgs(1, "a file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			doc, err := textfile.ReadFile(args[0], cmd.InOrStdin())
+			p, err := readParameters(cmd, args[0])
 			if err != nil {
-				return fmt.Errorf("read learned parameters: %w", err)
+				return err
 			}
-			p, err := learn.Parse(doc)
-			if err != nil {
-				return fmt.Errorf("%s: %w", textfile.Name(args[0]), err)
+			for i := range p.Edges { // proposals of another site are nobody's here
+				p.Edges[i].Proposal = ""
 			}
 			cfg, err := f.load(std)
 			if err != nil {
@@ -331,7 +359,7 @@ A correlator that runs takes it over within seconds and decides anew what is ope
 				return err
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
-			fmt.Fprintln(w, "VERSION\tIN FORCE\tMADE\tBY\tINCIDENTS\tJUDGED")
+			fmt.Fprintln(w, "VERSION\tIN FORCE\tMADE\tBY\tINCIDENTS\tJUDGED\tEDGES")
 			for _, v := range list {
 				p, err := learn.Parse(v.Doc)
 				if err != nil {
@@ -341,7 +369,7 @@ A correlator that runs takes it over within seconds and decides anew what is ope
 				if v.Active {
 					force = "yes"
 				}
-				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\n", v.Version, force, moment(v.Time), v.Author, p.Cases, p.Judged)
+				fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%d\t%d\t%d\n", v.Version, force, moment(v.Time), v.Author, p.Cases, p.Judged, len(p.Edges))
 			}
 			return w.Flush()
 		}),

@@ -288,9 +288,6 @@ func accepted(list []Proposal) (out []EdgeCounts, err error) {
 	return out, nil
 }
 
-// ErrNotAmong is returned where a decision names a cause that its proposal does not list.
-var ErrNotAmong = errors.New("the proposal lists no such cause")
-
 // chosen returns the cause of a proposal that a decision names.
 func chosen(p *Proposal, d *schemas.EdgeDecision) (*schemas.EdgeCause, error) {
 	for i := range p.Causes {
@@ -298,7 +295,7 @@ func chosen(p *Proposal, d *schemas.EdgeDecision) (*schemas.EdgeCause, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("proposal %s: %w", p.ID, ErrNotAmong)
+	return nil, fmt.Errorf("proposal %s: %w", p.ID, learned.ErrNoCause)
 }
 
 // Decide takes the decision of a person on a proposal. One that is accepted without a
@@ -347,4 +344,17 @@ func merged(list, more []EdgeCounts) []EdgeCounts {
 		list = append(list, e)
 	}
 	return list
+}
+
+// KeepProposals stores the proposals that no record has already, and returns how many are
+// new and how many were left out as known.
+func (s Stored) KeepProposals(ctx context.Context, list []Proposal, at time.Time) (added, known int, err error) {
+	var fresh []Proposal
+	for _, p := range list {
+		if p.Found = at; p.Known == "" {
+			fresh = append(fresh, p)
+		}
+	}
+	added, err = s.Propose(ctx, fresh)
+	return added, len(list) - len(fresh), err
 }

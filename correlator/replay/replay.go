@@ -29,7 +29,9 @@ type Options struct {
 	Out      string   // incidents.jsonl, formats section 5
 	Strict   bool     // a bad line stops the command
 	Method   string   // of solver.Methods; "" is the default
-	MaxSize  int64    // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
+	// Adapt puts what was learned into the model; nil leaves it as the records have it.
+	Adapt   func(*propagation.Model) *propagation.Model
+	MaxSize int64 // bytes of text, unpacked, that a file may hold; 0 is textfile.MaxUnpacked for packed ones
 
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -63,6 +65,9 @@ func Run(ctx context.Context, o Options) (res Result, err error) {
 	model, err := propagation.Load(o.Faults...)
 	if err != nil {
 		return res, err
+	}
+	if o.Adapt != nil {
+		model = o.Adapt(model)
 	}
 	topology, bad, err := o.ReadTopology()
 	if err != nil {

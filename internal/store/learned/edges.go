@@ -22,6 +22,8 @@ var (
 	// ErrDecided is returned for a decision that the state of a proposal does not allow, such
 	// as to take back what was not accepted.
 	ErrDecided = errors.New("the proposal is not in a state for that")
+	// ErrNoCause is returned where a decision names a cause that its proposal does not list.
+	ErrNoCause = errors.New("the proposal lists no such cause")
 )
 
 // Propose stores proposals: new ones are open, the evidence of known ones is replaced,

@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/store/learned"
+	"auspex/schemas"
+)
+
+// Edges are the proposals of which kinds of events bring about which others.
+type Edges interface {
+	// Proposals returns those of a state, all where it is empty.
+	Proposals(ctx context.Context, state string) ([]schemas.EdgeProposal, error)
+	// Decide takes the decision of a person and audits it. What is accepted or taken back is in force at once.
+	Decide(ctx context.Context, id string, d schemas.EdgeDecision) (schemas.EdgeProposal, error)
+}
+
+func (s *Server) edges() (Edges, error) {
+	if s.deps.Edges == nil {
+		return nil, problem{
+			http.StatusServiceUnavailable, "no_proposals", "This console has no proposals.", "Ask a role with the relational store.",
+		}
+	}
+	return s.deps.Edges, nil
+}
+
+// ListEdgeProposals implements the operation listEdgeProposals.
+func (s *Server) ListEdgeProposals(
+	ctx context.Context, r apigen.ListEdgeProposalsRequestObject,
+) (apigen.ListEdgeProposalsResponseObject, error) {
+	store, err := s.edges()
+	if err != nil {
+		return nil, err
+	}
+	items, err := store.Proposals(ctx, string(r.Params.State))
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListEdgeProposals200JSONResponse{Items: orEmpty(items)}
+	if s.deps.Learned != nil {
+		out.Parameters, err = s.deps.Learned(ctx)
+	}
+	return out, err
+}
+
+// DecideEdgeProposal implements the operation decideEdgeProposal.
+func (s *Server) DecideEdgeProposal(
+	ctx context.Context, r apigen.DecideEdgeProposalRequestObject,
+) (apigen.DecideEdgeProposalResponseObject, error) {
+	if err := may(ctx, access.Correct); err != nil {
+		return nil, err
+	}
+	store, err := s.edges()
+	if err != nil {
+		return nil, err
+	}
+	d := schemas.EdgeDecision{
+		Decision: string(r.Body.Decision), Reason: strings.TrimSpace(r.Body.Reason), Fault: r.Body.Fault, Author: Caller(ctx).Name,
+		Time: time.Now().UTC(),
+	}
+	bad := func(detail string) error {
+		return problem{http.StatusBadRequest, "bad_decision", detail, "The OpenAPI document lists the decisions; GET /learning/edges has the causes."}
+	}
+	switch {
+	case !r.Body.Decision.Valid():
+		return nil, bad("decision is none of " + strings.Join(schemas.EdgeDecisions(), ", ") + ".")
+	case d.Reason == "" || len([]rune(d.Reason)) > 1000:
+		return nil, bad("reason needs 1 to 1,000 characters: why?")
+	case d.Fault != "" && d.Decision != schemas.EdgeAccepted:
+		return nil, bad("fault is of an acceptance.")
+	}
+	p, err := store.Decide(ctx, r.ID, d)
+	switch {
+	case errors.Is(err, learned.ErrNoProposal):
+		return nil, missing("proposal", r.ID)
+	case errors.Is(err, learned.ErrDecided):
+		return nil, problem{
+			http.StatusConflict, "decided", "The proposal is not in a state for that: what is accepted can be taken back, the rest accepted or declined.",
+			"Read it again; somebody else may have decided.",
+		}
+	case errors.Is(err, learned.ErrNoCause):
+		return nil, bad("The proposal lists no such cause.")
+	case err != nil:
+		return nil, err
+	}
+	s.log.Info("edge proposal decided", "proposal", r.ID, "decision", d.Decision, "actor", d.Author, "version", p.Decision.Version)
+	s.live.mark("audit")
+	return apigen.DecideEdgeProposal201JSONResponse(p), nil
+}
