@@ -42,12 +42,6 @@ func alert(id, server string, at time.Time) schemas.Alert {
 // TestACorrectionTeachesTheRunningCorrelator is the whole way round: incidents of a
 // site, verdicts over the API, learning by command, and the same kind of trouble again.
 func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	data := t.TempDir()
-	db, err := sqldb.Open(ctx, filepath.Join(data, "auspex.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	topology := schemas.Topology{Version: 1, Resources: []schemas.Resource{
 		{ID: "dc", Kind: schemas.KindSite},
 		{ID: "r0", Kind: schemas.KindRack, Parent: "dc"},
@@ -62,49 +56,8 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 			schemas.Resource{ID: server + "/psu0", Kind: schemas.KindPSU, Parent: server})
 		topology.Links = append(topology.Links, schemas.Link{From: feed, To: server + "/psu0", Kind: schemas.LinkPowers})
 	}
-	cfg := cmdb.DefaultConfig()
-	inv := cmdb.New(cfg, db, slog.New(slog.DiscardHandler), nil)
-	if err := inv.Open(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := inv.Import(ctx, cmdb.Draft{Topology: topology}, cmdb.ImportOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	b, st, quiet := mem.New(1), records.New(db), slog.New(slog.DiscardHandler)
-	ccfg := correlator.DefaultConfig()
-	ccfg.Tick = 10 * time.Millisecond
-	c := correlator.New(ccfg, inv, db, b, quiet, prometheus.NewRegistry())
-	c.SetLearned(learn.Stored{Store: learned.New(db)})
-	acfg := api.DefaultConfig()
-	acfg.Listen = "127.0.0.1:0"
-	srv, err := api.New(acfg, api.Deps{
-		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, Inventory: inv, Corrections: corrections.New(db),
-		Learned: learned.New(db).Active,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 2)
-	for _, run := range []func(context.Context, func()) error{c.Run, srv.Run} {
-		ready := make(chan struct{})
-		go func() { done <- run(ctx, func() { close(ready) }) }()
-		<-ready
-	}
-	t.Cleanup(func() {
-		cancel()
-		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-		}
-		_ = b.Close()
-		_ = db.Close()
-	})
-	token, err := srv.IssueToken(ctx, "ann", access.RoleOperator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	call := asker{srv.URL(), token}.caller(t)
+	site := newLiveSite(t, topology)
+	ctx, data, st, b, call, auspex := t.Context(), site.data, site.records, site.bus, site.call, site.auspex
 	// One supply of four loses its input, and the running correlator decides.
 	trouble := func(id, server string, at time.Time) (cause schemas.Cause) {
 		t.Helper()
@@ -132,18 +85,6 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 			return fmt.Errorf("no incident of %s", server)
 		})
 		return cause
-	}
-	auspex := func(args ...string) string {
-		t.Helper()
-		var out, errs bytes.Buffer
-		args = append(args, "--data", data)
-		if code := command(ctx, args, IO{In: strings.NewReader(""), Out: &out, Err: &errs}); code != 0 {
-			t.Fatalf("auspex %s: exit status %d: %s", strings.Join(args, " "), code, errs.String())
-		}
-		if strings.Contains(errs.String(), "could not be read") {
-			t.Errorf("auspex %s: %s", strings.Join(args, " "), errs.String())
-		}
-		return out.String()
 	}
 	start := time.Now().UTC().Add(-33 * 30 * time.Hour).Truncate(time.Second)
 	const times = 25
@@ -225,4 +166,103 @@ func TestACorrectionTeachesTheRunningCorrelator(t *testing.T) {
 	if elsewhere.Judged != times || elsewhere.Learned.Right != times {
 		t.Errorf("the same from exported files: %+v, learned %+v", elsewhere, elsewhere.Learned)
 	}
+}
+
+// liveSite is a correlator and an API that run over stores, with an inventory.
+type liveSite struct {
+	t       *testing.T
+	data    string
+	db      *sqldb.DB
+	inv     *cmdb.Inventory
+	bus     *mem.Bus
+	records *records.Store
+	srv     *api.Server
+	call    func(method, path, body string, into any)
+	stop    func() // the correlator
+}
+
+func newLiveSite(t *testing.T, topology schemas.Topology) *liveSite {
+	t.Helper()
+	s := &liveSite{t: t, data: t.TempDir()}
+	ctx, cancel := context.WithCancel(context.Background())
+	var err error
+	if s.db, err = sqldb.Open(ctx, filepath.Join(s.data, "auspex.db")); err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	s.inv = cmdb.New(cmdb.DefaultConfig(), s.db, quiet, nil)
+	if err := s.inv.Open(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.inv.Import(ctx, cmdb.Draft{Topology: topology}, cmdb.ImportOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.bus, s.records = mem.New(1), records.New(s.db)
+	acfg := api.DefaultConfig()
+	acfg.Listen = "127.0.0.1:0"
+	s.srv, err = api.New(acfg, api.Deps{
+		Log: quiet, Registerer: prometheus.NewRegistry(), DB: s.db, Records: s.records, Inventory: s.inv, Corrections: corrections.New(s.db),
+		Learned: learned.New(s.db).Active, Edges: learn.Stored{Store: learned.New(s.db)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- s.srv.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	t.Cleanup(func() {
+		s.stop()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_ = s.bus.Close()
+		_ = s.db.Close()
+	})
+	s.call = s.as("ann", access.RoleOperator).caller(t)
+	return s
+}
+
+// as returns who asks with a token of a role.
+func (s *liveSite) as(name, role string) asker {
+	s.t.Helper()
+	token, err := s.srv.IssueToken(context.Background(), name, role)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return asker{s.srv.URL(), token}
+}
+
+// start runs a correlator until stop is called.
+func (s *liveSite) start() {
+	s.t.Helper()
+	cfg := correlator.DefaultConfig()
+	cfg.Tick = 10 * time.Millisecond
+	c := correlator.New(cfg, s.inv, s.db, s.bus, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	c.SetLearned(learn.Stored{Store: learned.New(s.db)})
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- c.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	s.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+// auspex runs a command over the stores of the site.
+func (s *liveSite) auspex(args ...string) string {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	args = append(args, "--data", s.data)
+	if code := command(s.t.Context(), args, IO{In: strings.NewReader(""), Out: &out, Err: &errs}); code != 0 {
+		s.t.Fatalf("auspex %s: exit status %d: %s", strings.Join(args, " "), code, errs.String())
+	}
+	if strings.Contains(errs.String(), "could not be read") {
+		s.t.Errorf("auspex %s: %s", strings.Join(args, " "), errs.String())
+	}
+	return out.String()
 }
