@@ -7,6 +7,7 @@ import { useKeys } from '../lib/keys.js';
 import { go, href, setQuery } from '../lib/router.js';
 import { Confidence, Segments, summaryOf } from '../parts/bits.js';
 import { Judged } from '../parts/correct.js';
+import { Edges } from '../parts/edges.js';
 import { Hindsight } from '../parts/hindsight.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, severityKind } from '../parts/status.js';
@@ -29,5 +30,6 @@ export function IncidentsPage({ query }) {
           <td class="wrap"><a href=${href(`incidents/${i.id}`)}>${summaryOf(i)}</a></td><td class="mono">${i.root_cause.resource}</td><td><${Confidence} p=${i.root_cause.confidence} /></td>
           <td class="r num">${i.alerts}</td><td class="r num">${i.affected.length}</td><td class="r num">${fmt.dur(((i.closed ? Date.parse(i.closed) : now) - Date.parse(i.opened)) / 1000)}</td><td>${t(`inc.${i.status}`)} <${Judged} correction=${i.correction} /></td></tr>`)}</tbody></table></div>`)}<//>
     <//>
-    <${Hindsight} />`;
+    <${Hindsight} />
+    <${Edges} />`;
 }
