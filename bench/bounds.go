@@ -67,6 +67,9 @@ func oneFault(_ float64, s *score.Sum) float64 { return max(0.01, 1/float64(max(
 
 func oneUnknown(_ float64, s *score.Sum) float64 { return 1 / float64(max(1, s.Unknown)) }
 
+// oneStrange is what one incident of kind unknown more or less makes, and two hundredths at least.
+func oneStrange(_ float64, s *score.Sum) float64 { return max(0.02, 1/float64(max(1, s.Strange))) }
+
 func oneFalse(_ float64, s *score.Sum) float64 { return 1000 / float64(max(1, s.Noise)) }
 
 func onePiece(_ float64, s *score.Sum) float64 { return max(0.02, 2/float64(max(1, s.Faults))) }
@@ -77,6 +80,9 @@ var figures = []figure{
 	{"top1", func(f *score.Figures) float64 { return f.Top1 }, oneFault, true, 1000},
 	{"b3_f1", func(f *score.Figures) float64 { return f.B3F1 }, oneFault, true, 1000},
 	{"unknown", func(f *score.Figures) float64 { return f.Unknown }, oneUnknown, true, 1000},
+	{"unknown_root", func(f *score.Figures) float64 { return f.UnknownRoot }, oneUnknown, true, 1000},
+	{"unknown_right", func(f *score.Figures) float64 { return f.StrangeRight }, oneStrange, true, 100},
+	{"unknown_gap", func(f *score.Figures) float64 { return f.StrangeGap }, oneStrange, false, 100},
 	{"false_per_1000_noise", func(f *score.Figures) float64 { return f.FalsePerK }, oneFalse, false, 100},
 	{"fragments", func(f *score.Figures) float64 { return f.Fragments }, onePiece, false, 100},
 	{"root_p50_s", func(f *score.Figures) float64 { return f.RootP50 }, aFifth, false, 1},

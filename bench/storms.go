@@ -236,7 +236,8 @@ func number(v float64, digits int) string {
 func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed []miss, o StormsOptions) error {
 	var b strings.Builder
 	b.WriteString("| profile | half | faults | top-1 | top-3 | class | B³ F1 | false | /1000 noise | fragments | merges |" +
-		" detect p50 s | root p50 s | root p95 s | ECE | Brier | unknown | lines | CPU s/M |\n|" + strings.Repeat("---|", 19) + "\n")
+		" detect p50 s | root p50 s | root p95 s | ECE | Brier | unknown told | of kind unknown: n | said | right | lines | CPU s/M |\n|" +
+		strings.Repeat("---|", 22) + "\n")
 	for _, p := range rows {
 		for _, h := range halves {
 			s := sums[cell{p, h}]
@@ -251,7 +252,8 @@ func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed [
 			line := []string{
 				p, string(h), strconv.Itoa(s.Faults), number(f.Top1, 3), number(f.Top3, 3), number(f.FaultClass, 3), number(f.B3F1, 3),
 				strconv.Itoa(s.False), number(f.FalsePerK, 2), number(f.Fragments, 2), strconv.Itoa(s.Merges), number(f.DetectP50, 0),
-				number(f.RootP50, 0), number(f.RootP95, 0), number(f.ECE, 3), number(f.Brier, 3), unknown, strconv.Itoa(s.Lines), number(f.CPUPerM, 1),
+				number(f.RootP50, 0), number(f.RootP95, 0), number(f.ECE, 3), number(f.Brier, 3), unknown, strconv.Itoa(s.Strange), number(f.StrangeSaid, 2),
+				number(f.StrangeRight, 2), strconv.Itoa(s.Lines), number(f.CPUPerM, 1),
 			}
 			b.WriteString("| " + strings.Join(line, " | ") + " |\n")
 		}
@@ -374,12 +376,12 @@ func writeJSON(out io.Writer, rows []string, sums map[cell]*score.Sum) error {
 			f := s.Figures()
 			row := map[string]any{
 				"profile": p, "half": h, "faults": s.Faults, "scored": s.Scored, "noise_events": s.Noise, "false_incidents": s.False, "lines": s.Lines,
-				"unknown_faults": s.Unknown, "unknown_told": s.UnknownHit,
+				"unknown_faults": s.Unknown, "unknown_told": s.UnknownHit, "unknown_told_at_root": s.UnknownRoot, "unknown_incidents": s.Strange,
 			}
 			for name, v := range map[string]float64{
 				"top1": f.Top1, "top3": f.Top3, "fault_class": f.FaultClass, "b3_f1": f.B3F1, "pair_f1": f.PairF1, "false_per_1000_noise": f.FalsePerK,
 				"fragments": f.Fragments, "detect_p50_s": f.DetectP50, "root_p50_s": f.RootP50, "root_p95_s": f.RootP95, "ece": f.ECE, "brier": f.Brier,
-				"cpu_seconds_per_million_lines": f.CPUPerM,
+				"cpu_seconds_per_million_lines": f.CPUPerM, "unknown_confidence": f.StrangeSaid, "unknown_right": f.StrangeRight,
 			} {
 				if !math.IsNaN(v) {
 					row[name] = v

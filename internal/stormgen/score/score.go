@@ -11,7 +11,9 @@
 // the first event of severity error or critical: to the first line of a known
 // fault that holds an event of it, and until the root is right and stays so.
 // Calibration: over final incidents of known faults, the confidence against
-// whether the resource is right, in ten bins, and its Brier score.
+// whether the resource is right, in ten bins, and its Brier score. Incidents of kind
+// unknown stand apart: one is right where most of it is of a fault that no record has,
+// at a resource that is accepted.
 package score
 
 import (
@@ -27,6 +29,8 @@ import (
 type Sum struct {
 	Faults, Scored, Hit, Hit3, Class, Detected int
 	Unknown, UnknownHit, UnknownRoot           int // faults whose answer is unknown; told as unknown; at the right resource too
+	Strange                                    int // final incidents of kind unknown
+	strangeSaid, strangeRight                  float64
 	b3p, b3r                                   float64
 	covered, events                            int
 	tp, pp, pairs                              int
@@ -61,6 +65,7 @@ func (s *Sum) Add(o *Sum) {
 	s.Faults, s.Scored, s.Detected = s.Faults+o.Faults, s.Scored+o.Scored, s.Detected+o.Detected
 	s.Hit, s.Hit3, s.Class = s.Hit+o.Hit, s.Hit3+o.Hit3, s.Class+o.Class
 	s.Unknown, s.UnknownHit, s.UnknownRoot = s.Unknown+o.Unknown, s.UnknownHit+o.UnknownHit, s.UnknownRoot+o.UnknownRoot
+	s.Strange, s.strangeSaid, s.strangeRight = s.Strange+o.Strange, s.strangeSaid+o.strangeSaid, s.strangeRight+o.strangeRight
 	s.b3p, s.b3r, s.covered, s.events = s.b3p+o.b3p, s.b3r+o.b3r, s.covered+o.covered, s.events+o.events
 	s.tp, s.pp, s.pairs = s.tp+o.tp, s.pp+o.pp, s.pairs+o.pairs
 	s.Merges, s.Splits, s.Touched = s.Merges+o.Merges, s.Splits+o.Splits, s.Touched+o.Touched
@@ -93,6 +98,8 @@ type Figures struct {
 	Top1, Top3, FaultClass, B3F1, PairF1, FalsePerK, Fragments float64
 	DetectP50, RootP50, RootP95, ECE, Brier                    float64
 	Unknown                                                    float64 // share of unknown faults that were told so
+	UnknownRoot                                                float64 // share of them at the right resource too
+	StrangeSaid, StrangeRight, StrangeGap                      float64 // incidents of kind unknown: mean confidence, share that is right, and how far apart these are
 	CPUPerM                                                    float64 // CPU seconds a million lines
 }
 
@@ -110,7 +117,9 @@ func (s *Sum) Figures() Figures {
 		FalsePerK:  ratio(1000*float64(s.False), float64(s.Noise)), Fragments: ratio(float64(s.Touched), float64(s.Faults)),
 		DetectP50: quantile(s.detect, 0.5), RootP50: quantile(s.root, 0.5), RootP95: quantile(s.root, 0.95),
 		ECE: ratio(ece, float64(s.calibrated)), Brier: ratio(s.brier, float64(s.calibrated)),
-		Unknown: ratio(float64(s.UnknownHit), float64(s.Unknown)), CPUPerM: ratio(s.CPU.Seconds()*1e6, float64(s.Lines)),
+		Unknown: ratio(float64(s.UnknownHit), float64(s.Unknown)), UnknownRoot: ratio(float64(s.UnknownRoot), float64(s.Unknown)),
+		StrangeSaid: ratio(s.strangeSaid, float64(s.Strange)), StrangeRight: ratio(s.strangeRight, float64(s.Strange)),
+		StrangeGap: ratio(math.Abs(s.strangeSaid-s.strangeRight), float64(s.Strange)), CPUPerM: ratio(s.CPU.Seconds()*1e6, float64(s.Lines)),
 	}
 }
 
@@ -303,9 +312,6 @@ func (s *Scorer) grouping(out *Sum, d *final) {
 }
 
 func (s *Scorer) calibrate(out *Sum, d *final) {
-	if !d.known() {
-		return
-	}
 	right := 0.0
 	if d.n > 0 && !d.mostlyNoise() {
 		lead := -1
@@ -315,14 +321,19 @@ func (s *Scorer) calibrate(out *Sum, d *final) {
 			}
 		}
 		f := &s.truth.Incidents[lead]
-		if !f.RootScored {
+		if d.known() && !f.RootScored {
 			return
 		}
-		if accepts(f, d.inc.RootCause.Resource) {
+		if (d.known() || f.Unknown) && accepts(f, d.inc.RootCause.Resource) {
 			right = 1
 		}
 	}
 	p := min(1, max(0, d.inc.RootCause.Confidence))
+	if !d.known() {
+		out.Strange++
+		out.strangeSaid, out.strangeRight = out.strangeSaid+p, out.strangeRight+right
+		return
+	}
 	b := &out.bins[min(9, int(p*10))]
 	b.n, b.said, b.right = b.n+1, b.said+p, b.right+right
 	out.brier += (p - right) * (p - right)

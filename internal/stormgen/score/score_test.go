@@ -83,3 +83,34 @@ func TestUnknownIsAnAnswer(t *testing.T) {
 		}
 	}
 }
+
+// An incident of kind unknown is right where it holds a fault that no record has, at its
+// resource; it has no say in the calibration of known faults.
+func TestIncidentsOfKindUnknownAreCalibratedApart(t *testing.T) {
+	truth := &stormgen.Truth{NoiseEvents: 2, Incidents: []stormgen.Fault{
+		{
+			ID: "f1", Fault: stormgen.Unknown, Resource: "r1", Unknown: true,
+			Accept: []stormgen.Blame{{Resource: "r1", Fault: stormgen.Unknown}}, Events: []string{"a", "b"},
+		},
+		{ID: "f2", Fault: "host.crash", Resource: "s1", RootScored: true, Accept: []stormgen.Blame{{Resource: "s1", Fault: "host.crash"}}, Events: []string{"c"}},
+	}}
+	sc := New(truth)
+	for id, i := range map[string]schemas.Incident{
+		"right":         {RootCause: schemas.Cause{Resource: "r1", Fault: stormgen.Unknown, Confidence: 0.9}, Events: []string{"a"}},
+		"elsewhere":     {RootCause: schemas.Cause{Resource: "dc", Fault: stormgen.Unknown, Confidence: 0.5}, Events: []string{"b"}},
+		"known in fact": {RootCause: schemas.Cause{Resource: "s1", Fault: stormgen.Unknown, Confidence: 0.7}, Events: []string{"c"}},
+		"noise":         {RootCause: schemas.Cause{Resource: "r1", Fault: stormgen.Unknown, Confidence: 0.3}, Events: []string{"n1", "n2"}},
+	} {
+		i.ID = id
+		sc.Line(&i)
+	}
+	s := &Sum{}
+	s.Add(sc.Sum())
+	f := s.Figures()
+	if s.Strange != 4 || math.Abs(f.StrangeSaid-0.6) > 1e-9 || f.StrangeRight != 0.25 || math.Abs(f.StrangeGap-0.35) > 1e-9 {
+		t.Errorf("%d incidents, said %v, right %v, apart %v", s.Strange, f.StrangeSaid, f.StrangeRight, f.StrangeGap)
+	}
+	if !math.IsNaN(f.ECE) || s.False != 0 {
+		t.Errorf("calibration error %v, %d false", f.ECE, s.False)
+	}
+}

@@ -11,7 +11,11 @@ import { Shape } from './status.js';
 const SHAPES = { open: ['waiting', 'action'], accepted: ['done', 'ok'], declined: ['failed', 'out'], withdrawn: ['later', 'out'] };
 
 /** A way through the inventory in words; the empty way is the part itself. */
-const inSteps = (way) => (way ? way.split('>').map((s) => { const [op, kind] = s.trim().split(':'); return t(`edge.step.${op}`, { kind: name('part', kind) }); }).join(' → ') : t('edge.itself'));
+const inSteps = (way) => (way ? way.split('>').map((s) => { const [op, kind] = s.trim().split(':'); return t(`edge.step.${op}`, { kind: name('part', kind).replace(/^[A-Z](?=[a-z])/, (c) => c.toLowerCase()) }); }).join(' → ') : t('edge.itself'));
+
+const IDS = 3; // of an example that are listed
+const MUCH = 1000; // beyond, how much more often is not known so well
+const times = (lift) => (lift > MUCH ? `> ${fmt.num(MUCH)}` : fmt.num(lift < 10 ? lift : Math.round(lift)));
 
 const chosen = (p) => (p.decision?.fault && p.causes.find((c) => c.fault === p.decision.fault && (c.way ?? '') === (p.decision.way ?? ''))) || p.causes[0];
 
@@ -45,8 +49,8 @@ function Ask({ proposal: p, decision, onClose, onDone }) {
 }
 
 function Evidence({ cause: c }) {
-  return html`<details><summary>${t('edge.examples', { n: c.examples.length })}</summary><div class="scroll"><table class="table tight"><thead><tr><th>${t('edge.when')}</th><th>${t('edge.part')}</th><th class="r">${t('edge.shown')}</th><th class="r">${t('edge.lag')}</th><th>${t('edge.events')}</th></tr></thead>
-    <tbody>${[...c.examples].reverse().map((x) => html`<tr><td class="num">${fmt.stamp(Date.parse(x.time))}</td><td><${Res} id=${x.part} /></td><td class="r num">${t('pre.said_of', { hits: x.shown, ended: x.of })}</td><td class="r num">${fmt.dur(x.lag_s)}</td><td class="mono dim ids">${[x.event, ...x.effects].join(', ')}</td></tr>`)}</tbody></table></div></details>`;
+  return html`<details><summary>${t('edge.examples', { n: c.examples.length })}</summary><div class="scroll"><table class="table tight"><thead><tr><th>${t('edge.when')}</th><th>${t('edge.part')}</th><th class="r">${t('edge.shown')}</th><th class="r">${t('edge.lag')}</th><th class="ids">${t('edge.events')}</th></tr></thead>
+    <tbody>${[...c.examples].reverse().map((x) => html`<tr><td class="num">${fmt.stamp(Date.parse(x.time))}</td><td><${Res} id=${x.part} /></td><td class="r num">${t('pre.said_of', { hits: x.shown, ended: x.of })}</td><td class="r num">${fmt.dur(x.lag_s)}</td><td class="mono dim ids" title=${[x.event, ...x.effects].join('\n')}>${[x.event, ...x.effects].slice(0, IDS).join(', ')}${x.effects.length >= IDS ? ` ${t('more', { n: x.effects.length + 1 - IDS })}` : ''}</td></tr>`)}</tbody></table></div></details>`;
 }
 
 function Row({ proposal: p, denied, onAsk }) {
@@ -56,7 +60,7 @@ function Row({ proposal: p, denied, onAsk }) {
   const button = (decision, primary) => html`<button class=${cls('btn small', primary && 'primary')} disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${() => onAsk(p, decision)}>${t(`edge.do.${decision}`)}</button>`;
   return html`<li class="edge"><p class="verdict"><${Shape} kind=${SHAPES[p.state][0]} token=${SHAPES[p.state][1]} size=${13} label=${t(`edge.is.${p.state}`)} /> <b class="mono">${p.cause} → ${p.effect}</b> <span class="dim">${t(`edge.is.${p.state}`)}</span></p>
     ${c ? html`<p>${t('edge.says', { fault: titled(c.fault), where: inSteps(c.way), shown: fmt.num(c.shown), cases: fmt.num(c.cases), lag: fmt.dur(c.lags_sum_s / Math.max(1, c.shown)) })}</p>
-      <p class="text-2">${t('edge.lift', { lift: fmt.num(c.lift), chance: c.chance < 0.001 ? `< ${fmt.pct(0.001, 1)}` : fmt.pct(c.chance, 1), events: fmt.num(p.events), from: fmt.day(Date.parse(p.from)), to: fmt.day(Date.parse(p.to)) })}</p>` : html`<p class="c-warning">${t('edge.no_cause')}</p>`}
+      <p class="text-2">${t('edge.lift', { lift: times(c.lift), chance: c.chance < 0.001 ? `< ${fmt.pct(0.001, 1)}` : fmt.pct(c.chance, 1), events: fmt.num(p.events), from: fmt.day(Date.parse(p.from)), to: fmt.day(Date.parse(p.to)) })}</p>` : html`<p class="c-warning">${t('edge.no_cause')}</p>`}
     ${d && html`<p class="text-2 cor-note">${d.reason}</p><p class="dim">${t('cor.by', { who: d.author, when: fmt.stamp(Date.parse(d.time)) })}${d.version > 0 ? ` · ${t('edge.version', { version: d.version })}` : ''}</p>`}
     ${c && html`<${Evidence} cause=${c} />`}
     <div class="decide">${p.state === 'accepted' ? button('withdrawn') : html`${c && button('accepted', p.state === 'open')}${p.state !== 'declined' && button('declined')}`}</div></li>`;

@@ -6,7 +6,8 @@ import { useFaultTitle } from './bits.js';
 import { Await, Panel } from './panel.js';
 
 const SIZE = 200;
-const EDGE = { left: 30, bottom: 26, top: 8, right: 8 };
+const NEAR = 0.05; // apart, what is said and what came true are the same to a person
+const EDGE = { left: 38, bottom: 26, top: 8, right: 8 };
 const x = (p) => EDGE.left + p * (SIZE - EDGE.left - EDGE.right);
 const y = (p) => SIZE - EDGE.bottom - p * (SIZE - EDGE.top - EDGE.bottom);
 
@@ -20,8 +21,17 @@ function Curve({ bins }) {
     <line class="ideal" x1=${x(0)} y1=${y(0)} x2=${x(1)} y2=${y(1)} />
     <polyline class="path" points=${filled.map((b) => `${x(b.confidence)},${y(b.right / b.n)}`).join(' ')} />
     ${filled.map((b) => html`<circle cx=${x(b.confidence)} cy=${y(b.right / b.n)} r=${2.5 + 4.5 * Math.sqrt(b.n / most)}><title>${t('his.bin', { from: fmt.num(b.from * 100), to: fmt.pct(b.to), right: b.right, n: b.n })}</title></circle>`)}
-    <text class="axis" x=${x(0.5)} y=${SIZE - 2} text-anchor="middle">${t('his.said')}</text>
+    <text class="axis" x=${x(0.5)} y=${SIZE - 2} text-anchor="middle">${t('his.said')}</text><text class="axis" x=${-y(0.5)} y="8" transform="rotate(-90)" text-anchor="middle">${t('his.true')}</text>
   </svg>`;
+}
+
+/** What was said against what came true, over all confidences, in words. */
+function inWords(bins) {
+  const n = bins.reduce((sum, b) => sum + b.n, 0);
+  if (n === 0) return '';
+  const said = bins.reduce((sum, b) => sum + (b.confidence ?? 0) * b.n, 0) / n;
+  const right = bins.reduce((sum, b) => sum + b.right, 0) / n;
+  return t(said - right > NEAR ? 'his.over' : right - said > NEAR ? 'his.under' : 'his.fits', { said: fmt.pct(said), right: fmt.pct(right) });
 }
 
 const seconds = (v) => (v == null ? '–' : v < 1 ? t('his.at_once') : fmt.dur(v));
@@ -35,8 +45,8 @@ export function Hindsight() {
     return html`<p class=${cls('lead', !r.enough && 'c-warning')}>${t(r.enough ? 'his.verdict' : 'his.too_few', r)}</p>
     <div class=${cls('hindsight', !r.enough && 'few')}>
       <dl class="big">${figures.map(([value, label, tip]) => html`<div title=${tip}><dd class="num">${value}</dd><dt>${t(label)}</dt></div>`)}</dl>
-      <figure><figcaption>${t('his.curve')}</figcaption><${Curve} bins=${r.bins} /></figure>
-      <div class="scroll"><table class="table tight"><thead><tr><th>${t('his.fault')}</th><th class="r">${t('his.right')}</th><th class="r">${t('his.p50')}</th></tr></thead><tbody>${r.faults.map((f) => html`<tr><td>${f.fault === '' ? t('cor.no_incident') : f.fault === 'unknown' ? t('cor.other') : titled(f.fault)}</td><td class="r num">${t('pre.said_of', { hits: f.right, ended: f.n })}</td><td class="r num">${seconds(f.seconds_p50)}</td></tr>`)}</tbody></table></div>
+      <figure><figcaption>${t('his.curve')}</figcaption><${Curve} bins=${r.bins} />${r.enough && html`<p>${inWords(r.bins)}</p>`}<p class="dim">${t('his.how')}</p></figure>
+      <div class="scroll"><table class="table tight"><thead><tr><th>${t('his.fault')}</th><th class="r">${t('his.right')}</th><th class="r">${t('his.took')}</th></tr></thead><tbody>${r.faults.map((f) => html`<tr><td>${f.fault === '' ? t('cor.no_incident') : f.fault === 'unknown' ? t('cor.other') : titled(f.fault)}</td><td class="r num">${t('pre.said_of', { hits: f.right, ended: f.n })}</td><td class="r num">${seconds(f.seconds_p50)}</td></tr>`)}</tbody></table></div>
     </div>
     <p class="dim">${r.parameters > 0 ? t('his.learned', { version: r.parameters }) : t('his.unlearned')}</p>`;
   }}<//><//>`;
