@@ -28,6 +28,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
@@ -244,7 +245,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	cfg.Listen, cfg.Name = "127.0.0.1:0", "demo"
 	deps := api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Audit: audit.New(db, time.Now), Inventory: w.inv,
-		Corrections: corrections.New(db), Maintenance: maintenance.New(db),
+		Corrections: corrections.New(db), Maintenance: maintenance.New(db), Edges: edges{learned.New(db)},
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
 		Open: map[string]http.Handler{
 			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),

@@ -67,8 +67,14 @@ func oneFault(_ float64, s *score.Sum) float64 { return max(0.01, 1/float64(max(
 
 func oneUnknown(_ float64, s *score.Sum) float64 { return 1 / float64(max(1, s.Unknown)) }
 
-// oneStrange is what one incident of kind unknown more or less makes, and two hundredths at least.
-func oneStrange(_ float64, s *score.Sum) float64 { return max(0.02, 1/float64(max(1, s.Strange))) }
+// oneStrange is what one incident of kind unknown more or less makes, and two hundredths at
+// least; of a few of them there is no bound.
+func oneStrange(_ float64, s *score.Sum) float64 {
+	if s.Strange < 5 {
+		return math.NaN()
+	}
+	return max(0.02, 1/float64(s.Strange))
+}
 
 func oneFalse(_ float64, s *score.Sum) float64 { return 1000 / float64(max(1, s.Noise)) }
 
@@ -97,12 +103,13 @@ func under(s *score.Sum) map[string]float64 {
 	reached := s.Figures()
 	for _, f := range figures {
 		v := f.of(&reached)
+		slack := f.slack(v, s)
 		switch {
-		case math.IsNaN(v):
+		case math.IsNaN(v) || math.IsNaN(slack):
 		case f.atLeast:
-			out[f.name] = max(0, math.Floor((v-f.slack(v, s))*f.decimals)/f.decimals)
+			out[f.name] = max(0, math.Floor((v-slack)*f.decimals)/f.decimals)
 		default:
-			out[f.name] = math.Ceil((v+f.slack(v, s))*f.decimals) / f.decimals
+			out[f.name] = math.Ceil((v+slack)*f.decimals) / f.decimals
 		}
 	}
 	return out
