@@ -1,8 +1,11 @@
 package learn
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -152,5 +155,60 @@ func TestWhatTheRecordsHaveNeedsNoAcceptance(t *testing.T) {
 	}
 	if len(seen) != 2 {
 		t.Errorf("proposed: %v", seen)
+	}
+}
+
+// Whatever was counted, an edge is neither certain nor impossible, its times are times, and
+// what no past can have counted is refused.
+func TestAnEdgeIsBounded(t *testing.T) {
+	m := propagation.Default()
+	rng := rand.New(rand.NewPCG(5, 6))
+	for n := range 500 {
+		cases := math.Pow(10, rng.Float64()*9)
+		shown := max(1e-9, cases*rng.Float64()*float64(n%3))
+		e := EdgeCounts{
+			Fault: "host.crash", Kinds: "server", Type: "x.y", Way: "down:gpu", Cases: cases, Shown: min(cases, shown), Chance: rng.Float64(),
+		}
+		e.Share, e.LagS = e.Shown*rng.Float64(), e.Shown*rng.Float64()*maxEdgeLag
+		doc, err := json.Marshal(&Parameters{Format: format, Edges: []EdgeCounts{e}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Parse(doc)
+		if err != nil {
+			t.Fatalf("%s: %v", doc, err)
+		}
+		taught := Apply(m, p)
+		f := &taught.Faults[taught.Index("host.crash", []string{"server"})]
+		i := slices.IndexFunc(f.Classes, func(c propagation.Class) bool { return c.Learned })
+		if i < 0 || i >= f.Own() {
+			t.Fatalf("class %d of %d", i, f.Own())
+		}
+		c, s := f.Classes[i], taught.Signs[len(taught.Signs)-1]
+		if c.Shows < Seldom || c.Shows > Often || c.Share < Seldom || c.Share > Often || s.Leak < leastLeak || s.Leak > mostLeak || c.Within < c.Soon ||
+			!c.Later || math.IsNaN(c.Shows+c.Share) {
+			t.Fatalf("%s is in force as %+v", doc, c)
+		}
+	}
+	for _, bad := range []string{
+		`{"fault":"", "kinds":"server", "type":"x", "cases":1, "shown":1}`,
+		`{"fault":"f", "kinds":"server", "cases":1, "shown":1}`,
+		`{"fault":"f", "kinds":"server", "sign":"a", "type":"x", "cases":1, "shown":1}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":2}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":0}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1, "share":2}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1, "chance":2}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1, "lag_s":1e12}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1, "way":"sideways:gpu"}`,
+		`{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1, "way":"up"}`,
+	} {
+		if _, err := Parse([]byte(`{"format":1,"edges":[` + bad + `]}`)); err == nil {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+	// What the records do not have is named and changes nothing.
+	p, err := Parse([]byte(`{"format":1,"edges":[{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1}]}`))
+	if err != nil || len(p.Unknown(m)) != 1 || len(Apply(m, p).Signs) != len(m.Signs) {
+		t.Errorf("%v, error %v", p.Unknown(m), err)
 	}
 }
