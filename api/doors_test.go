@@ -23,6 +23,8 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/certtest"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/learned"
+	"auspex/schemas"
 	"auspex/schemas/openapi"
 )
 
@@ -396,6 +398,13 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 				t.Errorf("the row of a verdict is of %q", r.Action)
 			}
 			return "operator correct right "
+		},
+		"decideEdgeProposal": func() string {
+			if _, err := learned.New(w.db).Propose(t.Context(), []schemas.EdgeProposal{{ID: "e-1", Cause: "a", Effect: "b"}}); err != nil {
+				t.Fatal(err)
+			}
+			w.send(t, http.MethodPost, "api/v1/learning/edges/e-1/decisions", access.RoleOperator, body(`{"decision":"declined","reason":"x"}`))
+			return "operator learn edge_declined "
 		},
 		"declareMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance", access.RoleOperator, body(`{"resources":["dc1-r01"],"duration_seconds":60,"reason":"x"}`))
