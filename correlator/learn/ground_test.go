@@ -1,11 +1,13 @@
 package learn
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,5 +212,23 @@ func TestAnEdgeIsBounded(t *testing.T) {
 	p, err := Parse([]byte(`{"format":1,"edges":[{"fault":"f", "kinds":"server", "type":"x", "cases":1, "shown":1}]}`))
 	if err != nil || len(p.Unknown(m)) != 1 || len(Apply(m, p).Signs) != len(m.Signs) {
 		t.Errorf("%v, error %v", p.Unknown(m), err)
+	}
+}
+
+// A printed version tells the accepted edges apart from what of the records is changed.
+func TestEdgesArePrintedApart(t *testing.T) {
+	m := propagation.Default()
+	var with, without bytes.Buffer
+	p := &Parameters{Format: format, Effects: []EffectCounts{{Fault: "host.crash", Kinds: "server", Sign: "host_lost", Cases: 5, Shown: 1, Share: 1}}}
+	if err := p.Print(&without, m); err != nil {
+		t.Fatal(err)
+	}
+	p.Edges = []EdgeCounts{{Fault: "host.crash", Kinds: "server", Type: "x.y", Cases: 20, Shown: 20, Share: 20, LagS: 200}}
+	if err := p.Print(&with, m); err != nil {
+		t.Fatal(err)
+	}
+	rest, ok := strings.CutPrefix(with.String(), without.String())
+	if !ok || !strings.Contains(rest, "host.crash") || !strings.Contains(rest, "x.y") || strings.Count(rest, "\n") != 3 {
+		t.Errorf("%s\nand without\n%s", with.String(), without.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -67,6 +68,7 @@ func took(seconds *float64) string {
 
 // Print writes what parameters change of a model, the most first.
 func (p *Parameters) Print(w io.Writer, m *propagation.Model) error {
+	m = WithEdges(m, p.Edges) // so that classes have the same numbers
 	adapted := Apply(m, p)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "learned from %d incidents, %d of them judged\n", p.Cases, p.Judged)
@@ -114,7 +116,16 @@ func (p *Parameters) Print(w io.Writer, m *propagation.Model) error {
 			fmt.Fprintln(t, l.text)
 		}
 	}
+	var edges []line
+	for i := range p.Edges {
+		e := p.Edges[i].edge()
+		edges = append(edges, line{e.Shows, fmt.Sprintf(
+			"%s\t%s\t%s\t%.2f\t%.2f\t%s", e.Fault, cmp.Or(e.Sign, strings.TrimSuffix(e.Type+"/"+e.Code, "/")),
+			cmp.Or(p.Edges[i].Way, "-"), e.Shows, e.Share, e.Soon.Round(time.Second),
+		)})
+	}
 	table("FAULT\tWAS\tSAID\tODDS", priors)
 	table("FAULT\tSIGN\tAT\tSHOWS\tSHARE\tLAG", effects)
+	table("FAULT\tACCEPTED SIGN\tAT\tSHOWS\tSHARE\tLAG", edges)
 	return t.Flush()
 }
