@@ -151,9 +151,49 @@ func (s *cover) explain() []int32 {
 		}
 	}
 	accepted = s.contest(s.split(accepted, contenders), contenders)
-	accepted = s.fold(s.expect(accepted))
+	accepted = s.yield(s.fold(s.expect(accepted)))
 	s.attach()
 	return accepted
+}
+
+// yield hands what a cause owns to another that is blamed, where that one explains it better,
+// with all that its states show: the cable of a server that shut down hot is no fault of its own.
+func (s *cover) yield(accepted []int32) []int32 {
+	for _, h := range slices.Backward(accepted) {
+		var heirs []int32
+		s.owned(h, func(n int32) {
+			for _, l := range s.Signs[n].Of {
+				if l.Cause != h && s.state[l.Cause].accepted && !slices.Contains(heirs, l.Cause) {
+					heirs = append(heirs, l.Cause)
+				}
+			}
+		})
+		if len(heirs) == 0 {
+			continue
+		}
+		best, value := None, s.explains(h, s.state[h].State)+stealGain
+		for _, o := range heirs {
+			if s.Causes[o].Fault.Together > 0 {
+				continue
+			}
+			if x, all := s.beside(o, h); all && x > value {
+				best, value = o, x
+			}
+		}
+		if best == None {
+			continue
+		}
+		s.blame(h, false)
+		s.owned(h, func(n int32) {
+			s.owner[n] = None
+			for _, l := range s.Signs[n].Of {
+				if l.Cause == best {
+					s.owner[n], s.class[n] = best, l.Class
+				}
+			}
+		})
+	}
+	return slices.DeleteFunc(accepted, func(h int32) bool { return !s.state[h].accepted })
 }
 
 // pick takes the best of causes, again and again, as long as one explains more than
