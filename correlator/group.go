@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"auspex/correlator/solver"
+	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
 
@@ -288,6 +289,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	}
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
+		x.Own = s.said && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].By&propagation.Host != 0 && e.g.kindOf(x.Device) == schemas.KindServer
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
 		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {

@@ -45,6 +45,7 @@ type Sign struct {
 	Node, Device int32         // the part, and the server or switch that holds it
 	Heard        time.Duration // last
 	Said         bool          // more than an all-clear was heard
+	Own          bool          // only the system of its device could tell of it, or the far end of a link
 	Passing      bool          // it has not lasted: it goes with a fault only where another of its class does
 	Of           []Ref         // the causes that could show it
 }
