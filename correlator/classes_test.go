@@ -100,6 +100,12 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(900, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
 		w.at(1300, "snmp", w.ID("air0"), "crac.failure", critical, up)
 	}, one("air0", "cooling.air_supply"))
+	add("the air unit, and of one server that went down hot only its ports", leaves, func(w *scenery) {
+		w.hotAir(w.site, 0, 0, true)
+		for k := range w.NICs {
+			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+		}
+	}, one("air0", "cooling.air_supply"))
 	feeds := func(w *site) bool { return w.Feeds > 1 }
 	add("a feed trips again while it is mended", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
