@@ -109,6 +109,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
 	}
+	if !h.again.IsZero() {
+		x.Again = e.span(h.again)
+	}
 	if x.Latest = x.Onset; !x.Timed {
 		x.Latest = e.span(h.hi)
 	}

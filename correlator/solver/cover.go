@@ -793,7 +793,11 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 
 // before says whether one of the effects of h could bring about a state when it began.
 func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
-	return state.Onset >= h.Onset-foldEarly && state.Onset <= h.Latest+f.Delay+foldLate
+	from, to := h.Onset, h.Latest
+	if h.Again != 0 && len(f.After) == 0 && state.Onset >= h.Again-foldEarly {
+		from, to = h.Again, h.Again
+	}
+	return state.Onset >= from-foldEarly && state.Onset <= to+f.Delay+foldLate
 }
 
 // twins links the causes that are the same fault of the same part, come again, in circles.

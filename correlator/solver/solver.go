@@ -62,6 +62,7 @@ type Cause struct {
 	Onset                time.Duration // when it began, as well as can be told
 	Timed                bool          // a sign of it says when
 	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
+	Again                time.Duration // when a sign of its own was last raised again; 0: none was
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
