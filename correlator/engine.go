@@ -131,6 +131,7 @@ type Engine struct {
 	classes  arena[solver.Class]
 	evidence arena[solver.Evidence]
 	refs     arena[solver.Ref]
+	laid     []solver.Cause // a root with its states, for the next question
 	one      [1]solver.Cause
 	asked    question // scratch, and of its slices
 	round    uint32

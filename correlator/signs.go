@@ -36,46 +36,44 @@ const (
 
 // sign is one sign on one part: all events that say the same.
 type sign struct {
-	seq       int
-	kind      int // index of propagation.Model.Signs; -1 for what the model does not know
-	node      node
-	at        time.Time // of the first event
-	heard     time.Time // engine time of the last event
+	// What every decision asks of a sign lies together.
+	at      time.Time // of the first event
+	owner   *suspect  // scratch of the solver, as mark and at0
+	worth   float64   // its weight, in a moment of the engine
+	worthIn uint64
+	mark    uint32
+	at0     int32 // in a group, from 1
+	said    bool  // something other than an all-clear was heard
+	up      bool  // raised and not cleared
+	gone    bool
+	brief   bool // every episode ended before it counted
+	lasted  bool // one episode went on for long
+	loose   bool // a record that may have been read long after it was written
+	spoken  bool // by something other than the event log of a board controller
+
+	stateful  bool      // has been raised
+	kind      int       // index of propagation.Model.Signs; from their number on what the model does not know
+	node      node      // part
+	often     int       // most reports within half an hour
 	raisedAt  time.Time // engine time of the last raise or moment
+	links     []link
+	inc       *incident
+	seq       int
+	class     int
+	heard     time.Time // engine time of the last event
 	clearedAt time.Time
-	stateful  bool // has been raised
-	up        bool // raised and not cleared
-	said      bool // something other than an all-clear was heard
-	brief     bool // every episode ended before it counted
-	lasted    bool // one episode went on for long
-	loose     bool // a record that may have been read long after it was written
 	worst     schemas.Severity
 	raises    []time.Time
 	reports   []report // of the last half an hour
-	often     int      // most reports within half an hour
 	facts     []fact
-	room      int  // facts before they are thinned
-	count     int  // of events
-	spoken    bool // by something other than the event log of a board controller
-	links     []link
-	inc       *incident
-	excused   *suspect // the harmless explanation
-	outlasted *window  // the maintenance window that it has outlasted
-	gone      bool
-	next      *sign // on the same part
-	slot      int   // in signTable.all
-
-	worth   float64 // its weight, in a moment of the engine
-	worthIn uint64
-
-	weighed evidence  // as what it was last weighed
-	turned  time.Time // when it was last weighed as something else than before
-
-	// scratch of the solver
-	mark  uint32
-	owner *suspect
-	class int
-	at0   int32 // in a group, from 1
+	room      int       // facts before they are thinned
+	count     int       // of events
+	excused   *suspect  // the harmless explanation
+	outlasted *window   // the maintenance window that it has outlasted
+	next      *sign     // on the same part
+	slot      int       // in signTable.all
+	weighed   evidence  // as what it was last weighed
+	turned    time.Time // when it was last weighed as something else than before
 }
 
 // evidence is what of a sign has a say in what is decided.

@@ -37,6 +37,7 @@ type suspect struct {
 	counted  bool      // the parts of the classes
 	round    uint32    // met by around
 	at       int32     // in a group, from 1
+	laidOut  int32     // in Engine.laid, from 1
 	base     float64   // score over all signs
 	weighed  time.Time // when; zero: a sign has changed since
 	laid     time.Time // when it was last weighed against others
