@@ -72,6 +72,7 @@ type sign struct {
 	outlasted *window   // the maintenance window that it has outlasted
 	next      *sign     // on the same part
 	slot      int       // in signTable.all
+	kindSlot  int       // in signTable.by
 	weighed   evidence  // as what it was last weighed
 	turned    time.Time // when it was last weighed as something else than before
 }
@@ -138,8 +139,9 @@ type report struct {
 type signTable struct {
 	of    []*sign // by node, the first of a list
 	all   []*sign
-	kinds []int    // how many there are, by kind
-	turns []uint64 // how often one came, went, or was raised or cleared, by kind
+	by    [][]*sign // by kind, in no order
+	kinds []int     // how many there are, by kind
+	turns []uint64  // how often one came, went, or was raised or cleared, by kind
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -163,6 +165,11 @@ func (t *signTable) add(s *sign) {
 		t.kinds = append(t.kinds, make([]int, more)...)
 		t.turns = append(t.turns, make([]uint64, more)...)
 	}
+	if more := s.kind + 1 - len(t.by); more > 0 {
+		t.by = append(t.by, make([][]*sign, more)...)
+	}
+	s.kindSlot = len(t.by[s.kind])
+	t.by[s.kind] = append(t.by[s.kind], s)
 	t.turns[s.kind]++
 	t.kinds[s.kind]++
 	s.slot = len(t.all)
@@ -178,12 +185,37 @@ func (t *signTable) remove(s *sign) {
 		*p, s.next = s.next, nil
 		t.kinds[s.kind]--
 		t.turns[s.kind]++
+		by := t.by[s.kind]
+		end := len(by) - 1
+		by[s.kindSlot], by[end].kindSlot = by[end], s.kindSlot
+		by[end], t.by[s.kind] = nil, by[:end]
 		last := len(t.all) - 1
 		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
 		t.all[last], t.all = nil, t.all[:last]
 		return
 	}
 }
+
+// one returns the only sign of a kind on some parts but for another, or nil; where there are
+// several, or where it is quicker to go over the parts, it says that it does not know.
+func (t *signTable) one(kind int, on *reached, but *sign) (found *sign, known bool) {
+	if len(on.nodes) <= few || lookUp*len(t.by[kind]) > len(on.nodes) {
+		return nil, false
+	}
+	for _, s := range t.by[kind] {
+		if s == but || !on.has(s.node) {
+			continue
+		}
+		if found != nil {
+			return nil, false
+		}
+		found = s
+	}
+	return found, true
+}
+
+// lookUp is how many parts are gone over in the time in which one is looked up among them.
+const lookUp = 8
 
 type laneKey struct{ typ, code string }
 

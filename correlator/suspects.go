@@ -198,7 +198,14 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 				if pass == 0 || left == 0 {
 					continue
 				}
-				for _, n := range e.walk.reach(e.g, key.node, cl).nodes {
+				on := e.walk.reach(e.g, key.node, cl)
+				if s, known := e.signs.one(cl.Sign, on, because); known {
+					if s != nil {
+						e.link(h, c, s)
+					}
+					continue
+				}
+				for _, n := range on.nodes {
 					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
 					}
