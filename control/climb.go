@@ -50,7 +50,9 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 				if since.IsZero() {
 					since = a.Time // of an earlier version
 				}
-				c.attend(ctx, k).repaired(since, r.Quiet, restarted(r, a))
+				v := c.attend(ctx, k)
+				v.restarts(restarted(r, a))
+				v.repaired(since, r.Quiet)
 			}
 		case done, c.climbsOn(p, i, a):
 		default:
@@ -251,6 +253,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		return end(schemas.ActionRefused, noDriver(a.Kind), "refuse")
 	}
 	shown, tried := "", (*schemas.Sentence)(nil)
+	var asked time.Time // when the step was first free to go
 	for {
 		verb, who, err := c.store.intent(ctx, a.ID)
 		if err != nil {
@@ -273,6 +276,9 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 			verified(a, messages.New(messages.NotOurs, nil))
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
+		if approved && asked.IsZero() {
+			asked = c.d.Now()
+		}
 		rechecked := !rechecks(r)
 		var seen []schemas.Rail
 		if approved && !rechecked { // a call to a peer, so not while others wait for the decision
@@ -284,7 +290,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 				seen = c.recheck(ctx, k, r)
 			}
 		}
-		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && rechecked, seen)
+		heard := !approved || c.listens(ctx, k, r, asked)
+		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && rechecked && heard, seen)
 		if err != nil {
 			return false, err
 		}
@@ -296,12 +303,15 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		unseen := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railSeen && !r.OK })
 		sentence := blockedBy(a.Rails)
-		if !approved {
+		switch {
+		case !approved:
 			sentence = messages.New(messages.WaitsApproval, nil)
 			if unseen {
 				why := messages.New(messages.SeenByNobody, messages.Args{"part": k.Target})
 				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": why})
 			}
+		case !heard && rechecked:
+			sentence = messages.New(messages.Listens, messages.Args{"server": k.Subject})
 		}
 		if now := gist(sentence); now != shown { // publish once, not at each check with another age
 			shown = now
@@ -328,8 +338,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 	}
 	c.afterStep("intent " + a.Kind)
-	if r.Repairs() { // what its devices' clocks say before the repair is known after it
-		c.attend(ctx, k)
+	if slices.ContainsFunc(p.Ladder, func(r policy.Rung) bool { return r.Repairs() }) {
+		c.attend(ctx, k) // how the part is read before its repair tells what is of after it
 	}
 	call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
 	err = rem.Apply(call, step(k, *a, k.Decided))
@@ -411,10 +421,10 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
 	if r.Repairs() {
-		c.attend(ctx, k)
+		c.attend(ctx, k).restarts(restarted(&r, *a))
 	}
 	if !a.EffectAt.IsZero() { // seen before a restart: the quiet time begins anew
-		k.vigil.repaired(a.EffectAt, r.Quiet, restarted(&r, *a))
+		k.vigil.repaired(a.EffectAt, r.Quiet)
 	}
 	deadline := c.d.Now().Add(max(r.Verify, c.cfg.Poll) + r.Quiet)
 	last := messages.New(messages.NothingSeen, nil)
@@ -423,12 +433,8 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		v, observed, err := Pending, schemas.Sentence{}, error(nil)
 		if a.EffectAt.IsZero() {
 			call, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
-			began := c.d.Now()
 			v, observed, err = rem.Verify(call, step(k, *a, k.Decided))
 			cancel()
-			if k.vigil != nil && err == nil {
-				k.vigil.power(v != Dark, began, c.d.Now())
-			}
 		} else if f, err = c.examine(ctx, k); err == nil {
 			observed = f.observed
 		}
@@ -444,7 +450,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		switch {
 		case err == nil && v == Verified && r.Repairs():
 			a.EffectAt = c.d.Now().UTC()
-			k.vigil.repaired(a.EffectAt, r.Quiet, restarted(&r, *a))
+			k.vigil.repaired(a.EffectAt, r.Quiet)
 			args := messages.Age(r.Quiet)
 			args["saw"], args["part"] = observed, k.Target
 			become(a, schemas.ActionVerifying, messages.New(messages.EffectSeen, args))
@@ -487,8 +493,8 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 	}
 }
 
-// restarted is since when what drivers count may have begun anew; zero where the rung
-// loads no driver.
+// restarted is when a rung that restarts a server, or its drivers, was sent; zero for
+// others.
 func restarted(r *policy.Rung, a schemas.Action) time.Time {
 	switch {
 	case !r.Restarts():

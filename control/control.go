@@ -59,7 +59,6 @@ const (
 	Pending Verdict = iota
 	Verified
 	Failed
-	Dark // pending, and the server is without power: nothing that runs on it can be read
 )
 
 // Remediator does one kind of step. Its calls observe deadlines of their context.

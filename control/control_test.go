@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -136,6 +137,9 @@ func (place) Kind(resource string) string {
 	return ""
 }
 
+// bootTime is how long a server is silent that is power-cycled.
+const bootTime = 15 * time.Millisecond
+
 // exporter reads what lives in the world, as often as it can.
 type exporter struct{ w *world }
 
@@ -143,12 +147,17 @@ func (e exporter) Follow(ctx context.Context, device string, observe func(Observ
 	for run.Sleep(ctx, 2*time.Millisecond) == nil {
 		now := time.Now()
 		e.w.mu.Lock()
-		dead, mute := e.w.dead[device], e.w.mute[device]
+		dead, mute := e.w.dead[device], e.w.mute[device] || now.Sub(e.w.reboots[device]) < bootTime
+		booted := e.w.reboots[device]
 		e.w.mu.Unlock()
+		values := power(now)
+		if s := now.Sub(booted).Seconds(); !booted.IsZero() {
+			values = []Value{{Series: schemas.GPUEnergy, Number: 90_000 * s}, {Series: schemas.GPUPower, Number: 90 + math.Sin(1e6*s)}}
+		}
 		for i := range 8 {
 			r := fmt.Sprintf("%s/gpu%d", device, i)
 			if !mute && !(dead && i == 2) {
-				observe(Observation{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})
+				observe(Observation{Resource: r, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: values})
 			}
 		}
 	}

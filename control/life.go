@@ -3,11 +3,11 @@ package control
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"auspex/control/messages"
+	"auspex/control/policy"
 	"auspex/internal/run"
 	"auspex/internal/store/records"
 	"auspex/schemas"
@@ -82,20 +82,30 @@ type vigil struct {
 
 	mu        sync.Mutex
 	since     time.Time // when the effect of the repair was seen; zero before
-	restarted time.Time // no driver counts from before; zero where none was loaded
+	restarted time.Time // when the repair was sent that restarts the server; zero where it does not
+	heard     time.Time // the first reading of anything on the server
 	quiet     time.Duration
 	lags      map[string]time.Duration // by collector: how far the device's clock was behind before the repair
+	pulses    map[string]*pulse        // by collector that reads through the host
 	runs      map[string]*reading      // by collector
 	signs     map[signKey]time.Time    // when each was observed last
-	dark      []darkness
-	isDark    bool
 }
 
-// darkness is a time without power, and who read the part in it: nothing that runs
-// on the server can have.
-type darkness struct {
-	from, to time.Time
-	read     map[string]time.Time // by collector: the first since from
+// pulse is how often a collector reads a server. What runs on one that restarts falls
+// silent; what goes on being read does not run there.
+type pulse struct {
+	last    time.Time
+	rounds  int           // with one before them, but for the silence
+	took    time.Duration // from one to the next, all of them
+	silence time.Duration // the longest that ended after the restart was sent
+}
+
+// missed is how long a silence is, in usual times between two readings, for one to have
+// been missed: two, less what a busy collector is late by.
+const missed = 1.8
+
+func (p *pulse) silent() bool {
+	return p != nil && p.rounds > 1 && float64(p.silence) > missed*float64(p.took)/float64(p.rounds)
 }
 
 // reading is what one collector has read since the effect. A cache in front of a
@@ -132,40 +142,31 @@ type signKey struct {
 
 func newVigil(server, target, kind string, v views) *vigil {
 	return &vigil{
-		target: target, kind: kind, server: server, views: v, lags: map[string]time.Duration{}, runs: map[string]*reading{},
-		signs: map[signKey]time.Time{},
+		target: target, kind: kind, server: server, views: v, lags: map[string]time.Duration{}, pulses: map[string]*pulse{},
+		runs: map[string]*reading{}, signs: map[signKey]time.Time{},
 	}
 }
 
-// repaired begins the quiet time: only what is later counts. Drivers were loaded
-// after restarted, unless it is zero.
-func (v *vigil) repaired(at time.Time, quiet time.Duration, restarted time.Time) {
+// restarts tells that the server is restarted: a repair that does so was sent at the
+// time, and no driver counts from before.
+func (v *vigil) restarts(at time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.since, v.quiet, v.restarted = at, quiet, restarted
+	if !at.Equal(v.restarted) {
+		for _, p := range v.pulses {
+			p.silence = 0
+		}
+	}
+	v.restarted = at
+}
+
+// repaired begins the quiet time: only what is later counts.
+func (v *vigil) repaired(at time.Time, quiet time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.since, v.quiet = at, quiet
 	clear(v.runs)
 	clear(v.signs)
-}
-
-// power notes whether the server had power, asked from began to ended.
-func (v *vigil) power(on bool, began, ended time.Time) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch {
-	case !on && !v.isDark:
-		v.dark = append(v.dark, darkness{from: ended, to: ended, read: map[string]time.Time{}})
-	case !on:
-		v.dark[len(v.dark)-1].to = began
-	}
-	v.isDark = !on
-}
-
-// readDark reports whether a collector read the part while there was no power.
-func (v *vigil) readDark(collector string) bool {
-	return slices.ContainsFunc(v.dark, func(d darkness) bool {
-		at, ok := d.read[collector]
-		return ok && at.Before(d.to)
-	})
 }
 
 // deaf forgets what was read, since something may have been missed.
@@ -173,6 +174,41 @@ func (v *vigil) deaf() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.runs)
+	clear(v.pulses)
+	v.heard = time.Time{}
+}
+
+// beat notes that a collector read something of the server.
+func (v *vigil) beat(h Observation) {
+	if v.heard.IsZero() {
+		v.heard = h.Observed
+	}
+	if v.views.of(h.Collector) != schemas.ViewHost {
+		return
+	}
+	p, known := v.pulses[h.Collector]
+	if !known { // silent for as long as others were read
+		p = &pulse{last: v.heard}
+		v.pulses[h.Collector] = p
+	}
+	gap := h.Observed.Sub(p.last)
+	if gap <= 0 {
+		return // of the same round
+	}
+	p.last = h.Observed
+	if !v.restarted.IsZero() && h.Observed.After(v.restarted) && gap > p.silence {
+		p.silence, gap = gap, p.silence
+	}
+	if gap > 0 && known {
+		p.rounds, p.took = p.rounds+1, p.took+gap
+	}
+}
+
+// hears reports whether anything was read of the server since somebody listens.
+func (v *vigil) hears() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.heard.IsZero()
 }
 
 // concerns reports whether what was heard of a resource is said of the part. A
@@ -192,11 +228,8 @@ func (v *vigil) concerns(h Observation) bool {
 func (v *vigil) observe(h Observation) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if n := len(v.dark); n > 0 && h.Event == nil && v.concerns(h) && v.views.of(h.Collector) == schemas.ViewHost {
-		d := &v.dark[n-1]
-		if at, ok := d.read[h.Collector]; h.Observed.After(d.from) && (!ok || h.Observed.Before(at)) {
-			d.read[h.Collector] = h.Observed
-		}
+	if h.Event == nil {
+		v.beat(h)
 	}
 	if v.since.IsZero() || !h.Observed.After(v.since) {
 		if lag, ok := v.lags[h.Collector]; h.Event == nil && (!ok || h.Observed.Sub(h.Time) < lag) {
@@ -273,11 +306,9 @@ func (v *vigil) fresh(r *reading) time.Time {
 	return r.moved
 }
 
-// recorded says why the readings of a collector cannot be of now.
+// recorded says why the readings of a collector cannot be of now, or are not known to be.
 func (v *vigil) recorded(by string, r *reading) (id string, yes bool) {
-	if v.readDark(by) {
-		return messages.ReadDark, true
-	}
+	counted := false
 	for _, m := range r.meters {
 		if !v.restarted.IsZero() && m.olderThan(v.restarted) {
 			return messages.NotRestarted, true
@@ -285,8 +316,17 @@ func (v *vigil) recorded(by string, r *reading) (id string, yes bool) {
 		if m.races(v.quiet / 2) {
 			return messages.WrongPace, true
 		}
+		counted = counted || m.known > 0
 	}
-	return messages.WrongPace, r.overtook > 1
+	switch {
+	case r.overtook > 1:
+		return messages.WrongPace, true
+	case v.restarted.IsZero() || v.from != schemas.ViewHost || v.pulses[by].silent():
+		return "", false
+	case v.heard.Before(v.restarted):
+		return messages.NeverSilent, true
+	}
+	return messages.RestartUnheard, !counted
 }
 
 // finding is what is known of a repaired part.
@@ -398,6 +438,15 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 func with(a, b messages.Args) messages.Args {
 	maps.Copy(a, b)
 	return a
+}
+
+// listenFor bounds the wait for a server to be heard before it is restarted.
+const listenFor = 30 * time.Second
+
+// listens reports whether a server that is to be restarted is heard, so that its
+// silence will be noticed. One that says nothing for long will not.
+func (c *Controller) listens(ctx context.Context, k *climb, r policy.Rung, since time.Time) bool {
+	return !r.Restarts() || c.d.Life == nil || c.attend(ctx, k).hears() || c.d.Now().Sub(since) > min(listenFor, r.Verify)
 }
 
 // followAgain is the wait before a device is followed again.

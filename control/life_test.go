@@ -37,8 +37,18 @@ type ward struct{ *vigil }
 func newWard(target, kind string, from schemas.View) ward {
 	v := newVigil(server, target, kind, eyes)
 	v.from, v.types, v.known = from, map[string]bool{"gpu.xid": true, "gpu.missing": true}, true
-	v.repaired(effect, quiet, at(-20))
-	return ward{v}
+	w := ward{v}
+	w.reads("dcgmexporter", server+"/gpu7", schemas.KindGPU, -45, -25)
+	w.restarts(at(-20))
+	w.repaired(effect, quiet)
+	return w
+}
+
+// late is a vigil that began to listen when the server had restarted.
+func late() ward {
+	w := newWard(part, schemas.KindGPU, schemas.ViewHost)
+	w.deaf()
+	return w
 }
 
 // reads lets a collector read a resource every ten seconds.
@@ -267,21 +277,35 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 9e6 + 90*s, 90 + math.Sin(s) })
 			w.event(part, "kmsg", "gpu.xid", schemas.SeverityCritical, "", 15)
 		}, nil, 91, false, true, messages.NotRestarted},
-		"it was read while there was no power": {gpu(), func(w ward) {
-			w.power(false, at(-16), at(-14))
-			w.reads("dcgmexporter", part, "gpu", -10, -10)
-			w.power(false, at(-6), at(-5))
-			w.power(true, at(-2), at(-1))
-			w.reads("dcgmexporter", part, "gpu", 5, 50)
-		}, nil, 56, false, false, messages.ReadDark},
-		"and only before and after": {gpu(), func(w ward) {
-			w.reads("dcgmexporter", part, "gpu", -15, -15)
-			w.power(false, at(-16), at(-14))
-			w.reads("redfish", part, "gpu", -10, -10) // the board has power of its own
-			w.power(false, at(-6), at(-5))
-			w.reads("dcgmexporter", part, "gpu", -3, 50)
-			w.power(true, at(-2), at(-1))
-		}, nil, 56, true, true, messages.Lives},
+		"it was read all the time while the server restarted": {gpu(), func(w ward) {
+			w.reads("dcgmexporter", part, "gpu", -15, 50)
+		}, nil, 56, false, false, messages.NeverSilent},
+		"a young recording, whose counter restarted too": {gpu(), func(w ward) {
+			w.meter(part, -15, 90, func(s float64) (j, p float64) { return 90 * (s + 18), 90 + math.Sin(s) })
+		}, nil, 91, false, false, messages.NeverSilent},
+		"and came late once": {gpu(), func(w ward) {
+			w.reads("dcgmexporter", part, "gpu", -8, 60)
+		}, nil, 61, false, false, messages.NeverSilent},
+		"others were read while the host was silent": {gpu(), func(w ward) {
+			w.reads("redfish", server+"/psu0", "psu", -20, 80)
+			w.reads("dcgmexporter", part, "gpu", 5, 40)
+		}, nil, 41, true, true, messages.Lives},
+		"what the board reads does not fall silent": {
+			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard),
+			func(w ward) { w.reads("ipmi", server+"/psu0", "psu", -20, 90) },
+			nil, 91, true, true, messages.Lives,
+		},
+		"nobody listened while the server restarted": {
+			late(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 50) },
+			nil, 51, false, false, messages.RestartUnheard,
+		},
+		"nobody listened, and a counter began anew": {late(), func(w ward) {
+			w.meter(part, 5, 90, func(s float64) (j, p float64) { return 90 * (s + 18), 90 + math.Sin(s) })
+		}, nil, 91, true, true, messages.Lives},
+		"nobody listened, but for the end of the silence": {late(), func(w ward) {
+			w.reads("ipmi", server+"/psu0", "psu", -15, 80)
+			w.reads("dcgmexporter", part, "gpu", 10, 50)
+		}, nil, 51, true, true, messages.Lives},
 		"stamps that run ahead of time": {gpu(), func(w ward) {
 			for s := 5.0; s <= 90; s += 10 {
 				w.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(5 * s), Observed: at(s), Values: power(at(s))})
@@ -358,7 +382,7 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 		for s := -30.0; s < 0; s += 10 {
 			v.observe(Observation{Resource: server + "/gpu3", Kind: "gpu", Collector: "dcgmexporter", Time: at(s).Add(off), Observed: at(s), Values: power(at(s))})
 		}
-		v.repaired(effect, quiet, at(-20))
+		v.repaired(effect, quiet)
 		for s := 5.0; s <= 45; s += 10 { // what was measured before comes late
 			v.observe(Observation{Resource: part, Kind: "gpu", Collector: "dcgmexporter", Time: at(s - 60).Add(off), Observed: at(s), Values: power(at(s))})
 		}
@@ -386,6 +410,7 @@ func TestAClockThatIsWrongIsKnownFromBeforeTheRepair(t *testing.T) {
 func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 	collectors := []string{"dcgmexporter", "kmsg", "ipmi", "redfish", "rule", "gnmi", "agent"}
 	resources := []string{part, server + "/gpu3", server, server + "/psu0"}
+	cured := 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w := newWard(part, schemas.KindGPU, schemas.ViewHost)
@@ -414,6 +439,7 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 			if !f.cured {
 				continue
 			}
+			cured++
 			first, last := own[0], own[0]
 			for _, o := range own {
 				if o.Before(first) {
@@ -427,6 +453,9 @@ func TestNothingIsCuredWithoutItsOwnReadings(t *testing.T) {
 				t.Fatalf("seed %d: cured after %s of readings", seed, last.Sub(first))
 			}
 		}
+	}
+	if cured == 0 {
+		t.Error("nothing is ever cured")
 	}
 }
 

@@ -107,7 +107,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 	}
 	v := newVigil(server, part, schemas.KindGPU, eyes)
 	v.stop = func() {}
-	v.repaired(time.Now().Add(-time.Minute), 10*time.Second, time.Time{})
+	v.repaired(time.Now().Add(-time.Minute), 10*time.Second)
 	for s := 50; s >= 0; s -= 5 {
 		now := time.Now().Add(-time.Duration(s) * time.Second)
 		v.observe(Observation{Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: now, Observed: now, Values: power(now)})

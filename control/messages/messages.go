@@ -26,6 +26,7 @@ const (
 	SentUnanswered = "step.sent_unanswered"
 	Resumed        = "step.resumed"
 	WaitsApproval  = "step.waits_approval"
+	Listens        = "step.listens"
 	Held           = "step.held"
 	CancelledBy    = "step.cancelled_by"
 	CauseGone      = "step.cause_gone"
@@ -46,26 +47,27 @@ const (
 	WouldReturn  = "step.would_return"
 	SchedulerHas = "step.scheduler_says"
 
-	WouldCycleOn  = "step.would_cycle_on"
-	WouldCycleOff = "step.would_cycle_off"
-	PowerOff      = "step.power_off"
-	NoReset       = "step.no_reset"
-	PowerBack     = "step.power_back"
-	ResetAt       = "step.reset_at"
-	Both          = "step.both"
-	EffectSeen    = "step.effect_seen"
-	NotCured      = "step.not_cured"
-	PartSilent    = "step.part_silent"
-	SourceSilent  = "step.source_silent"
-	SilentAgain   = "step.silent_again"
-	StillRaised   = "step.still_raised"
-	SignSince     = "step.sign_since"
-	StandsStill   = "step.stands_still"
-	ReadDark      = "step.read_dark"
-	NotRestarted  = "step.not_restarted"
-	WrongPace     = "step.wrong_pace"
-	NotLong       = "step.not_long"
-	Lives         = "step.lives"
+	WouldCycleOn   = "step.would_cycle_on"
+	WouldCycleOff  = "step.would_cycle_off"
+	PowerOff       = "step.power_off"
+	NoReset        = "step.no_reset"
+	PowerBack      = "step.power_back"
+	ResetAt        = "step.reset_at"
+	Both           = "step.both"
+	EffectSeen     = "step.effect_seen"
+	NotCured       = "step.not_cured"
+	PartSilent     = "step.part_silent"
+	SourceSilent   = "step.source_silent"
+	SilentAgain    = "step.silent_again"
+	StillRaised    = "step.still_raised"
+	SignSince      = "step.sign_since"
+	StandsStill    = "step.stands_still"
+	NeverSilent    = "step.never_silent"
+	RestartUnheard = "step.restart_unheard"
+	NotRestarted   = "step.not_restarted"
+	WrongPace      = "step.wrong_pace"
+	NotLong        = "step.not_long"
+	Lives          = "step.lives"
 )
 
 // Ids of checks.
@@ -100,6 +102,7 @@ var templates = map[string]string{
 	SentUnanswered: "sent; the answer is unknown: {error}",
 	Resumed:        "resumed after a restart; not sent again",
 	WaitsApproval:  "waits for approval",
+	Listens:        "waits until {server} is heard, so that its silence is noticed",
 	Held:           "held by {rail}: {why}",
 	CancelledBy:    "cancelled by {who}",
 	CauseGone:      "the incident closed, or names another cause now",
@@ -120,26 +123,27 @@ var templates = map[string]string{
 	WouldReturn:  "would return {server} to the pool once the repair is verified",
 	SchedulerHas: "the scheduler reports {states}",
 
-	WouldCycleOn:  "would power-cycle {server} through its BMC; power is on now",
-	WouldCycleOff: "would power-cycle {server} through its BMC; power is off now",
-	PowerOff:      "power is off",
-	NoReset:       "power is on and no reset was observed since",
-	PowerBack:     "power went off and came back",
-	ResetAt:       "the BMC reports a reset at {time}",
-	Both:          "{first}; {second}",
-	EffectSeen:    "{saw}; {part} must now be read for {age} without a sign of the fault",
-	NotCured:      "the fault is still there: {saw}",
-	PartSilent:    "{collector} reads other parts of {server}, but not {part}",
-	SourceSilent:  "the source that reported the fault of {part} has not read it since",
-	SilentAgain:   "{collector} read {part}, then lost it again",
-	StillRaised:   "{type} is still raised on {part}",
-	SignSince:     "{part} reported {type} {code} at {time}, after the repair",
-	NotLong:       "{collector} has read {part} for only {age} without a sign of the fault",
-	StandsStill:   "{collector} repeats the same values of {part}, which does not show that it works",
-	ReadDark:      "{collector} went on reading {part} while {server} was without power: it repeats what was recorded",
-	NotRestarted:  "{collector} reads of {part} an energy counter that did not restart with {server}: it repeats what was recorded",
-	WrongPace:     "{collector} reads {part}, whose time does not pass as ours does: it repeats what was recorded",
-	Lives:         "{collector} has read {part} for {age} without a sign of the fault",
+	WouldCycleOn:   "would power-cycle {server} through its BMC; power is on now",
+	WouldCycleOff:  "would power-cycle {server} through its BMC; power is off now",
+	PowerOff:       "power is off",
+	NoReset:        "power is on and no reset was observed since",
+	PowerBack:      "power went off and came back",
+	ResetAt:        "the BMC reports a reset at {time}",
+	Both:           "{first}; {second}",
+	EffectSeen:     "{saw}; {part} must now be read for {age} without a sign of the fault",
+	NotCured:       "the fault is still there: {saw}",
+	PartSilent:     "{collector} reads other parts of {server}, but not {part}",
+	SourceSilent:   "the source that reported the fault of {part} has not read it since",
+	SilentAgain:    "{collector} read {part}, then lost it again",
+	StillRaised:    "{type} is still raised on {part}",
+	SignSince:      "{part} reported {type} {code} at {time}, after the repair",
+	NotLong:        "{collector} has read {part} for only {age} without a sign of the fault",
+	StandsStill:    "{collector} repeats the same values of {part}, which does not show that it works",
+	NeverSilent:    "{collector} never fell silent while {server} restarted: it repeats what was recorded",
+	RestartUnheard: "control did not listen while {server} restarted, and no energy counter shows that {collector} reads {part} since",
+	NotRestarted:   "{collector} reads of {part} an energy counter that did not restart with {server}: it repeats what was recorded",
+	WrongPace:      "{collector} reads {part}, whose time does not pass as ours does: it repeats what was recorded",
+	Lives:          "{collector} has read {part} for {age} without a sign of the fault",
 
 	Confidence:   "the confidence is {value} %; the policy requires {limit} %",
 	EvidenceAge:  "the evidence is {age} old",

@@ -86,7 +86,7 @@ func (c *Cycle) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 		c.mu.Lock()
 		c.off[s.ID] = true
 		c.mu.Unlock()
-		return control.Dark, messages.New(messages.PowerOff, nil), nil
+		return control.Pending, messages.New(messages.PowerOff, nil), nil
 	}
 	cycled, how, err := c.cycled(ctx, b, s)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestOnlyAnEffectThatIsReadBackVerifies(t *testing.T) {
 	}
 	verify(control.Pending, "power is on and was all the time")
 	b.on = false
-	verify(control.Dark, "power is off")
+	verify(control.Pending, "power is off")
 	b.on = true
 	verify(control.Verified, "power is back")
 

@@ -193,10 +193,13 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 	}
 	dir := dataDir(t)
 	kmsg := write(t, dir, "kmsg", "6,1,1000,-;Linux version 6.1.0\n")
-	// What dcgm-exporter says: GPU 3 is missing once it is lost.
-	var lost atomic.Bool
+	// What dcgm-exporter says: nothing while the server boots, and GPU 3 is missing once it is lost.
+	var lost, boots atomic.Bool
 	var scrapes atomic.Int64
 	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if boots.Load() {
+			panic(http.ErrAbortHandler)
+		}
 		fmt.Fprintln(w, "# TYPE DCGM_FI_DEV_GPU_TEMP gauge")
 		warmer := int(scrapes.Add(1) % 2) // what works is never read alike for long
 		for g := range 8 {
@@ -339,7 +342,10 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 		}
 		return err
 	})
-	lost.Store(false) // the driver finds it after the boot
+	boots.Store(true)
+	time.Sleep(5 * time.Second) // in which a server boots, and nothing on it answers
+	lost.Store(false)           // the driver finds it then
+	boots.Store(false)
 	p.repaired("gpu1")
 	p.await("the node is back in the pool", func() error {
 		if s := node(); strings.Contains(s, "DRAIN") {

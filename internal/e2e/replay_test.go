@@ -1,9 +1,8 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +18,7 @@ import (
 )
 
 // recorder stands before an exporter: it hands on what it reads and keeps it, until it
-// is told to play that back from the beginning.
+// reads nothing. From then on it plays that back from the beginning.
 type recorder struct {
 	at string
 
@@ -29,41 +28,40 @@ type recorder struct {
 	next  int
 }
 
-func (r *recorder) play() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.plays = true
-}
-
 // ServeHTTP implements [http.Handler].
 func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.plays && len(r.tape) > 0 {
-		_, _ = w.Write(r.tape[r.next%len(r.tape)])
-		r.next++
-		return
+	if !r.plays {
+		body, err := r.read(in.Context())
+		switch {
+		case err == nil:
+			if len(r.tape) < 500 {
+				r.tape = append(r.tape, body)
+			}
+			_, _ = w.Write(body)
+			return
+		case len(r.tape) == 0:
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		r.plays = true
 	}
-	req, err := http.NewRequestWithContext(in.Context(), http.MethodGet, r.at, nil)
+	_, _ = w.Write(r.tape[r.next%len(r.tape)])
+	r.next++
+}
+
+func (r *recorder) read(ctx context.Context) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.at, nil)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
+		return nil, err
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
+		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
-	}
-	if len(r.tape) < 500 {
-		r.tape = append(r.tape, body)
-	}
-	_, _ = w.Write(body)
+	return io.ReadAll(io.LimitReader(res.Body, 16<<20))
 }
 
 // behind puts a recorder before the exporter of a server in a topology.
@@ -94,26 +92,13 @@ func behind(t *testing.T, file, server string) *recorder {
 	return r
 }
 
-// TestARecordingVerifiesNoRepair plays back, from the power cycle on, what the exporter of
-// a server said when its GPU was well: the server stays out of the pool, and a person
+// TestARecordingVerifiesNoRepair plays back, from the moment its power goes, what the
+// exporter of a server said when its GPU was well and its counters young: the server stays out of the pool, and a person
 // reads why. A server beside it that is really cured returns.
 func TestARecordingVerifiesNoRepair(t *testing.T) {
 	whole(t)
 	dir := dataDir(t)
-	fleet := command(t, "simulate", "--dir", filepath.Join(dir, "sim"), "--seed", "3", "--script", "testdata/scripts/late-dead-gpu.yaml")
-	var out buffer
-	fleet.Stdout, fleet.Stderr = &out, &out
-	if err := fleet.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fleet.Process.Kill(); _ = fleet.Wait() })
-	shell := &product{t: t, done: make(chan struct{}), exit: new(error)}
-	shell.await("the fleet is ready", func() error {
-		if !strings.Contains(out.String(), "ready") {
-			return errors.New(tail(out.String()))
-		}
-		return nil
-	})
+	simulate(t, filepath.Join(dir, "sim"), "late-dead-gpu")
 	tape := behind(t, filepath.Join(dir, "sim", sim.TopologyFile), dead)
 	config := fleetConfig(t, dir, "", "", "")
 	b, err := os.ReadFile(config)
@@ -129,17 +114,6 @@ func TestARecordingVerifiesNoRepair(t *testing.T) {
 	config = write(t, dir, "one.yaml", strings.Join(lines, "")+"store: {clickhouse: \"off\"}\n")
 	p := launch(t, filepath.Join(dir, "data"), "--config", config)
 	p.ready()
-	p.awaitFor(2*patience, "the power cycle begins", func() error {
-		acts, err := p.actionsOn(dead)
-		if err != nil {
-			return err
-		}
-		if _, ok := acts["power_cycle"]; !ok {
-			return fmt.Errorf("drain is %q: %s", acts["drain"].State, acts["drain"].Detail)
-		}
-		return nil
-	})
-	tape.play()
 	p.onlyTheCurableComesBack(dir)
 	acts, err := p.actionsOn(dead)
 	if err != nil {

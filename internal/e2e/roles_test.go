@@ -144,19 +144,11 @@ control:
 `))
 }
 
-// Every role in a process of its own, on Kafka, ClickHouse and PostgreSQL: control
-// has no hot window and no collector beside it, and knows as much.
-func TestRolesApartRepairAServerAndKeepADeadOneOut(t *testing.T) {
-	whole(t)
-	dir := dataDir(t)
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
-		t.Fatal(err)
-	}
-	brokers, dsn := apartPeers(t, dir)
-	t.Setenv("AUSPEX_REQUIRE_ENGINE", "1")
-	clickhouse := serve(t, embeddedtest.StartIn(t, filepath.Join(dir, "clickhouse")))
-
-	fleet := command(t, "simulate", "--dir", filepath.Join(dir, "sim"), "--seed", "3", "--script", "testdata/scripts/late-dead-gpu.yaml")
+// simulate runs a fleet in a process of its own, with its files in dir, until the test
+// ends.
+func simulate(t *testing.T, dir, script string) {
+	t.Helper()
+	fleet := command(t, "simulate", "--dir", dir, "--seed", "3", "--script", "testdata/scripts/"+script+".yaml")
 	var out buffer
 	fleet.Stdout, fleet.Stderr = &out, &out
 	if err := fleet.Start(); err != nil {
@@ -170,6 +162,21 @@ func TestRolesApartRepairAServerAndKeepADeadOneOut(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Every role in a process of its own, on Kafka, ClickHouse and PostgreSQL: control
+// has no hot window and no collector beside it, and knows as much.
+func TestRolesApartRepairAServerAndKeepADeadOneOut(t *testing.T) {
+	whole(t)
+	dir := dataDir(t)
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as a user of its own
+		t.Fatal(err)
+	}
+	brokers, dsn := apartPeers(t, dir)
+	t.Setenv("AUSPEX_REQUIRE_ENGINE", "1")
+	clickhouse := serve(t, embeddedtest.StartIn(t, filepath.Join(dir, "clickhouse")))
+
+	simulate(t, filepath.Join(dir, "sim"), "late-dead-gpu")
 	config := fleetConfig(t, dir, brokers, dsn, clickhouse)
 	role := func(name string) *product {
 		return launch(t, filepath.Join(dir, name), "--config", config, "--role", name)
