@@ -56,11 +56,12 @@ type stormMaker struct {
 }
 
 // NewStorm makes faults one after the other, minutes apart in a fleet of 512 and as
-// much nearer as a fleet is larger: feeds that drop with all that hangs on them, GPUs that fall off the
+// much nearer as a fleet is larger, whose sites are of 512 each: so many alike at once in one
+// site would be an outbreak. Feeds that drop with all that hangs on them, GPUs that fall off the
 // bus, jobs that crash on many nodes, cables, and events that mean nothing.
 func NewStorm(o StormOptions) Storm {
 	m := &stormMaker{rng: rand.New(rand.NewPCG(o.Seed, 0x570a)), at: time.Now().UTC().Add(-24 * time.Hour)} //nolint:gosec // no secret
-	m.s.Topology = Topology(o.Servers, "")
+	m.s.Topology = sites(Topology(o.Servers, ""))
 	recent := map[int]time.Time{} // by server, so that faults do not overlap in place
 	pick := func() int {
 		for range 64 {
@@ -90,6 +91,26 @@ func NewStorm(o StormOptions) Storm {
 	}
 	slices.SortStableFunc(m.s.Events, func(a, b schemas.Event) int { return a.Observed.Compare(b.Observed) })
 	return m.s
+}
+
+// racksPerSite makes sites of 512 servers.
+const racksPerSite = 512 / ServersPerRack
+
+// sites puts the racks of a large fleet into several sites.
+func sites(t schemas.Topology) schemas.Topology {
+	site, racks := Site, 0
+	for i := 0; i < len(t.Resources); i++ {
+		if t.Resources[i].Kind != schemas.KindRack {
+			continue
+		}
+		if racks > 0 && racks%racksPerSite == 0 {
+			site = fmt.Sprintf("%s-%d", Site, racks/racksPerSite+1)
+			t.Resources = append(t.Resources, schemas.Resource{ID: site, Kind: schemas.KindSite})
+		}
+		racks++
+		t.Resources[i].Parent = site
+	}
+	return t
 }
 
 func (m *stormMaker) begin(fault, resource string) {

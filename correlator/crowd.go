@@ -52,12 +52,105 @@ func alike(m int, mean, together float64) float64 {
 // whose incident was closed and came again is one.
 func (e *Engine) crowd(inc *incident) int {
 	e.hostsOf.reset()
-	for _, o := range e.alike[inc.root.fault.Name] {
-		if e.beside(inc, o) {
-			e.hostsOf.add(o.root.node)
+	if p := e.alike[inc.root.fault.Name]; p != nil {
+		for _, o := range p.near(inc) {
+			if !p.forgotten(o) && e.beside(inc, o) {
+				e.hostsOf.add(o.root.node)
+			}
 		}
 	}
 	return e.hostsOf.n
+}
+
+// peers are the incidents of a fault that are open, or were a moment ago, by when they began:
+// who began beside whom is found without a look at the others of a fleet.
+type peers struct {
+	list  []*incident
+	last  int       // place that was given last
+	turn  uint64    // when they were last gone over, in Engine.crowds
+	at    time.Time // the same, in time of the engine
+	limit int       // length from which on those that are over are dropped
+}
+
+// turn is a place among peers, and when it was left.
+type turn struct {
+	nth  int
+	left uint64
+}
+
+// from returns where those begin that began at t or later.
+func (p *peers) from(t time.Time) int {
+	i, _ := slices.BinarySearchFunc(p.list, t, func(o *incident, t time.Time) int { return o.opened.Compare(t) })
+	return i
+}
+
+func (p *peers) insert(inc *incident) { p.list = slices.Insert(p.list, p.from(inc.opened), inc) }
+
+func (p *peers) remove(inc *incident) {
+	for i := p.from(inc.opened); i < len(p.list); i++ {
+		if p.list[i] == inc {
+			p.list = slices.Delete(p.list, i, i+1)
+			return
+		}
+	}
+}
+
+// near returns those that began within crowdSpan of an incident.
+func (p *peers) near(inc *incident) []*incident {
+	from, to := p.from(inc.opened.Add(-crowdSpan)), p.from(inc.opened.Add(crowdSpan+1))
+	return p.list[from:to]
+}
+
+// forgotten says whether an incident had been closed for long when its peers were last gone over.
+func (p *peers) forgotten(o *incident) bool {
+	return !o.closed.IsZero() && o.ended < p.turn && p.at.Sub(o.opened) > 2*crowdSpan
+}
+
+// join gives an incident its place among peers: that which it had, unless they were gone over
+// while it was of another fault.
+func (p *peers) join(inc *incident) {
+	was := turn{inc.nth, inc.left}
+	if inc.peers != p {
+		if inc.peers != nil {
+			inc.peers.remove(inc)
+			if inc.turns == nil {
+				inc.turns = map[*peers]turn{}
+			}
+			inc.turns[inc.peers] = was
+		}
+		was = inc.turns[p]
+		p.insert(inc)
+	}
+	if was.nth == 0 || was.left != 0 && p.turn >= was.left {
+		p.last++
+		was.nth = p.last
+	}
+	inc.peers, inc.nth, inc.left = p, was.nth, 0
+}
+
+// tidy drops those that are over, once they are as many as the others.
+func (p *peers) tidy() {
+	if len(p.list) < p.limit {
+		return
+	}
+	p.list = slices.DeleteFunc(p.list, func(o *incident) bool {
+		over := o.gone || p.forgotten(o) || o.left != 0 && o.left <= p.turn
+		if over {
+			o.peers, o.turns, o.nth = nil, nil, 0
+		}
+		return over
+	})
+	p.limit = 2*len(p.list) + 16
+}
+
+// began moves the beginning of an incident.
+func (inc *incident) began(t time.Time) {
+	if inc.peers != nil {
+		inc.peers.remove(inc)
+	}
+	if inc.opened = t; inc.peers != nil {
+		inc.peers.insert(inc)
+	}
 }
 
 // beside says whether two incidents are of the same fault on other parts of a site, and began near one another.
@@ -82,13 +175,19 @@ func (e *Engine) site(inc *incident) node {
 // crowded notes an incident among those of its fault, and has those judged again that it stands beside.
 func (e *Engine) crowded(inc *incident) {
 	name := inc.root.fault.Name
-	list := slices.DeleteFunc(e.alike[name], func(o *incident) bool {
-		return o.gone || o.root == nil || o.root.fault.Name != name || !o.closed.IsZero() && e.now.Sub(o.opened) > 2*crowdSpan
-	})
-	if !slices.Contains(list, inc) {
-		list = append(list, inc)
+	p := e.alike[name]
+	if p == nil {
+		p = &peers{}
+		e.alike[name] = p
 	}
-	e.alike[name] = list
+	e.crowds++
+	p.join(inc)
+	p.turn, p.at = e.crowds, e.now
+	p.tidy()
+	list := append(e.nearby[:0], p.near(inc)...)
+	list = slices.DeleteFunc(list, p.forgotten)
+	slices.SortFunc(list, func(a, b *incident) int { return a.nth - b.nth })
+	e.nearby = list
 	if e.pieces(inc, list) {
 		return
 	}

@@ -110,16 +110,19 @@ type Engine struct {
 	hostsOf   nodeSet    // scratch
 	met       [3]nodeSet // scratch of one description
 
-	open      []*incident
-	alike     map[string][]*incident // by fault: those that are open, or were a moment ago
-	strays    map[strayKey]*stray
-	incSeq    int
-	changed   queue
-	out       []schemas.Incident
-	epoch     uint32
-	swept     time.Time
-	forgot    time.Time
-	strangers int // names from which on those that nobody uses are forgotten
+	open       []*incident
+	alike      map[string]*peers // by fault
+	crowds     uint64            // times that peers were gone over
+	nearby     []*incident       // scratch
+	gatherings []*incident
+	strays     map[strayKey]*stray
+	incSeq     int
+	changed    queue
+	out        []schemas.Incident
+	epoch      uint32
+	swept      time.Time
+	forgot     time.Time
+	strangers  int // names from which on those that nobody uses are forgotten
 
 	began    time.Time // of the solver's time
 	cover    *solver.Cover
@@ -129,6 +132,7 @@ type Engine struct {
 	classes  arena[solver.Class]
 	evidence arena[solver.Evidence]
 	refs     arena[solver.Ref]
+	laid     []solver.Cause // a root with its states, for the next question
 	one      [1]solver.Cause
 	asked    question // scratch, and of its slices
 	round    uint32
@@ -159,7 +163,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
 		suspects: map[suspectKey]*suspect{},
 		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, alike: map[string][]*incident{}, strays: map[strayKey]*stray{},
+		laneIndex: map[laneKey]int32{}, alike: map[string]*peers{}, strays: map[strayKey]*stray{},
 		unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 	}

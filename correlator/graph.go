@@ -78,9 +78,10 @@ type graph struct {
 	kinds    kindTable
 	kind     []uint8
 	counts   map[node][]int // of parts of a site, by kind
-	inside   []int32        // servers and switches, by what holds them
-	counted  int            // of all parts
-	known    []bool         // to the inventory
+	counted  sums
+	inside   []int32 // servers and switches, by what holds them
+	holds    sums
+	known    []bool // to the inventory
 	parent   []node
 	children [][]node
 	attrs    []map[string]string
@@ -231,7 +232,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 		keep = &names{number: make(map[string]node, len(t.Resources))}
 	}
 	g := &graph{
-		names: keep, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
+		names: keep, counts: map[node][]int{}, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
 		reached: map[reachKey]*reached{}, middle: map[string]*reached{}, parts: map[partsKey]*parts{},
 	}
 	g.kinds.number = map[string]uint8{}
@@ -291,6 +292,7 @@ func (g *graph) grow() {
 		g.children = append(g.children, nil)
 		g.attrs = append(g.attrs, nil)
 		g.device = append(g.device, unset)
+		g.another(node(len(g.kind) - 1)) //nolint:gosec // a number of nodes
 	}
 	for i := range g.links {
 		g.links[i].grow(len(g.name))
@@ -347,7 +349,10 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 	for i := range ws {
 		w := &ws[i]
 		j := &workload{id: g.number[w.ID], start: w.Start, end: w.End, attrs: w.Attrs}
-		g.kind[j.id] = g.kinds.of(propagation.KindWorkload)
+		if k := g.kinds.of(propagation.KindWorkload); g.kind[j.id] != k {
+			g.kind[j.id] = k
+			g.another(j.id)
+		}
 		g.jobs[j.id] = j
 		for _, r := range w.Resources {
 			n, ok := g.number[r]
@@ -388,19 +393,63 @@ func (g *graph) top(n node) node {
 	return n
 }
 
+// sums are kept of all nodes: brought up to date once there are more nodes, from those alone
+// that are new or of another kind.
+type sums struct {
+	nodes int     // when they were last brought up to date
+	news  []node  // since then
+	as    []uint8 // by node: as what it was counted, from 1; 0: it was not
+}
+
+// another notes a node that is new or of another kind.
+func (g *graph) another(n node) {
+	for _, s := range [2]*sums{&g.counted, &g.holds} {
+		if s.nodes > 0 {
+			s.news = append(s.news, n)
+		}
+	}
+}
+
+// update hands out the nodes that are counted as something else now, 0 for nothing.
+func (s *sums) update(g *graph, as func(node) uint8, move func(n node, from, to uint8)) {
+	if s.nodes == len(g.kind) {
+		return
+	}
+	first := s.nodes == 0
+	s.nodes = len(g.kind)
+	s.as = append(s.as, make([]uint8, len(g.kind)-len(s.as))...)
+	visit := func(n node) {
+		if to := as(n); to != s.as[n] {
+			move(n, s.as[n], to)
+			s.as[n] = to
+		}
+	}
+	if first {
+		for n := range g.kind {
+			visit(node(n)) //nolint:gosec // a number of nodes
+		}
+	}
+	for _, n := range s.news {
+		visit(n)
+	}
+	s.news = s.news[:0]
+}
+
 // devices returns how many servers and switches a node holds.
 func (g *graph) devices(n node) int {
-	if len(g.inside) != len(g.kind) {
-		g.inside = make([]int32, len(g.kind))
-		for d := range g.kind {
-			d := node(d) //nolint:gosec // a number of nodes
-			if g.server(d) != d {
-				continue
-			}
-			for i := 0; d != none && i < maxChain*maxChain; d, i = g.parent[d], i+1 {
-				g.inside[d]++
-			}
+	g.holds.update(g, func(n node) uint8 {
+		if g.server(n) == n {
+			return 1
 		}
+		return 0
+	}, func(n node, _, to uint8) {
+		g.inside = append(g.inside, make([]int32, len(g.kind)-len(g.inside))...)
+		for i := 0; n != none && i < maxChain*maxChain; n, i = g.parent[n], i+1 {
+			g.inside[n] += 2*int32(to) - 1
+		}
+	})
+	if int(n) >= len(g.inside) {
+		return 0
 	}
 	return int(g.inside[n])
 }
@@ -408,19 +457,26 @@ func (g *graph) devices(n node) int {
 // count returns how many parts of a kind there are in the site of a node; workloads are in none.
 func (g *graph) count(kind string, at node) int {
 	jobs := g.kinds.of(propagation.KindWorkload)
-	if g.counted != len(g.kind) {
-		g.counted, g.counts = len(g.kind), map[node][]int{}
-		for n, k := range g.kind {
-			top := none
+	g.counted.update(g, func(n node) uint8 { return g.kind[n] + 1 }, func(n node, from, to uint8) {
+		for _, by := range [2]struct {
+			kind uint8
+			more int
+		}{{from, -1}, {to, 1}} {
+			if by.kind == 0 {
+				continue
+			}
+			k, top := by.kind-1, none
 			if k != jobs {
-				top = g.top(node(n)) //nolint:gosec // a number of nodes
+				top = g.top(n)
 			}
-			if g.counts[top] == nil {
-				g.counts[top] = make([]int, len(g.kinds.name))
+			of := g.counts[top]
+			if more := len(g.kinds.name) - len(of); more > 0 {
+				of = append(of, make([]int, more)...)
+				g.counts[top] = of
 			}
-			g.counts[top][k]++
+			of[k] += by.more
 		}
-	}
+	})
 	if at = g.top(at); kind == propagation.KindWorkload {
 		at = none
 	}
@@ -468,6 +524,7 @@ func (g *graph) forget(used func(node) bool) {
 		}
 		delete(g.number, id)
 		g.name[n], g.kind[n], g.device[n] = "", 0, unset
+		g.another(n)
 		g.free = append(g.free, n)
 	}
 	slices.Sort(g.free) // not in the order of a map
@@ -476,6 +533,7 @@ func (g *graph) forget(used func(node) bool) {
 // setKind says what a resource is that the inventory does not know.
 func (g *graph) setKind(n node, kind string) {
 	g.kind[n], g.device[n] = g.kinds.of(kind), unset
+	g.another(n)
 }
 
 // suppliers returns what feeds a server or switch directly: itself, one of its
@@ -689,7 +747,7 @@ type short struct {
 }
 
 const (
-	nearBits = 12
+	nearBits = 14
 	nearBy   = 1 << nearBits // short ways that are remembered, until one takes the place of another
 )
 

@@ -148,6 +148,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 // outside names no sign.
 func outside(*sign) int32 { return solver.None }
 
+// index names a sign of a group.
+func index(s *sign) int32 { return s.at0 - 1 }
+
 // bound is what the score of a suspect can be at most, as [solver.Fits.Bound] has it. It
 // takes no layout, and no count of the parts: most noise goes no further.
 func (e *Engine) bound(h *suspect) float64 {
@@ -256,8 +259,10 @@ func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
 // question lays out signs and those of the suspects that have a say, with what they
 // bring about where effects count. The result is valid until the next one.
 func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool, effects bool) *question {
-	e.classes.reset()
-	e.evidence.reset()
+	if len(e.laid) == 0 {
+		e.classes.reset()
+		e.evidence.reset()
+	}
 	e.refs.reset()
 	g := &e.asked
 	*g = question{Group: solver.Group{
@@ -278,12 +283,16 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 			}
 		}
 	}
-	index := func(s *sign) int32 { return s.at0 - 1 }
 	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
 	for _, h := range g.suspects {
-		e.count(h)
-		e.witness(h)
-		x := e.layout(h, index)
+		var x solver.Cause
+		if h.laidOut > 0 {
+			x, h.laidOut = e.laid[h.laidOut-1], 0
+		} else {
+			e.count(h)
+			e.witness(h)
+			x = e.layout(h, index)
+		}
 		if effects && h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
@@ -305,6 +314,8 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		}
 		g.Signs = append(g.Signs, x)
 	}
+	clear(e.laid)
+	e.laid = e.laid[:0]
 	if lost {
 		g.Lost = e.blamed(nil)
 	}
@@ -505,24 +516,12 @@ func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*su
 	if len(suspects) <= few {
 		return suspects
 	}
-	g := e.question(signs, suspects, first, false)
-	of := solver.State{}
-	at := solver.None
-	for i, h := range g.suspects {
-		switch {
-		case h == root:
-			at = int32(i) //nolint:gosec // an index
-		case slices.Contains(root.folded, h):
-			of.Folded = append(of.Folded, int32(i)) //nolint:gosec // an index
+	least := e.least(root, signs, suspects, first)
+	for _, s := range signs {
+		if s.owner == root {
+			s.at0 = 1
 		}
 	}
-	owner := make([]int32, len(signs))
-	for i, s := range signs {
-		if owner[i] = solver.None; s.owner == root {
-			owner[i], s.at0 = at, 1
-		}
-	}
-	least := e.cover.Least(&g.Group, at, owner, of)
 	out := suspects[:0]
 	for _, h := range suspects {
 		e.count(h)
@@ -535,6 +534,57 @@ func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*su
 		s.at0 = 0
 	}
 	return out
+}
+
+// least lays out a root with its states alone and returns below which bound another suspect
+// is no rival of it; stands says which others are in the group all the same. What is laid
+// out is kept for the next question.
+func (e *Engine) least(root *suspect, signs []*sign, suspects []*suspect, stands func(*suspect) bool) float64 {
+	e.classes.reset()
+	e.evidence.reset()
+	g := solver.Group{Now: e.span(e.now), Causes: e.laid[:0]}
+	owner := make([]int32, len(signs))
+	for i, s := range signs {
+		s.at0 = int32(i + 1) //nolint:gosec // an index
+	}
+	var of solver.State
+	at, lost := solver.None, false
+	for _, h := range suspects {
+		if !stands(h) {
+			continue
+		}
+		if h.at = -1; h != root && !slices.Contains(root.folded, h) {
+			continue
+		}
+		e.count(h)
+		e.witness(h)
+		i := int32(len(g.Causes)) //nolint:gosec // an index
+		if h == root {
+			at = i
+		} else {
+			of.Folded = append(of.Folded, i)
+		}
+		lost = lost || dark(h)
+		g.Causes = append(g.Causes, e.layout(h, index))
+		h.laidOut = i + 1
+	}
+	for i, s := range signs {
+		if owner[i] = solver.None; s.owner == root {
+			owner[i] = at
+		}
+	}
+	if lost {
+		g.Lost = e.blamed(nil)
+	}
+	g.Supply, e.laid = e.supply, g.Causes
+	least := e.cover.Least(&g, at, owner, of)
+	for _, s := range signs {
+		s.at0 = 0
+	}
+	for _, h := range suspects {
+		h.at = 0
+	}
+	return least
 }
 
 // arena hands out slices that are all given back at once.

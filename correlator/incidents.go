@@ -134,6 +134,13 @@ type incident struct {
 	crowd        int             // others of the same fault that began near it, when it was judged
 	gone         bool
 	claim        int // scratch
+
+	peers   *peers // among which it is, of its fault
+	nth     int    // its place there, from 1; in the order in which they came
+	left    uint64 // when its cause became another one, in Engine.crowds from 1; 0: it did not
+	turns   map[*peers]turn
+	ended   uint64 // when it was closed, in Engine.crowds
+	gathers bool   // it is in Engine.gatherings
 }
 
 // told is what the last emitted state said.
@@ -309,6 +316,9 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 	for i, g := range list {
 		inc := names[i]
 		inc.unsure = inc.unsure || e.unlike(inc, g.root, g.signs)
+		if inc.peers != nil && inc.left == 0 && (g.root == nil || g.root.fault.Name != inc.root.fault.Name) {
+			inc.left = e.crowds + 1
+		}
 		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
 		if g.root != nil {
 			g.root.inc = inc
@@ -319,7 +329,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 				inc.heard = s.heard
 			}
 			if s.at.Before(inc.opened) {
-				inc.opened = s.at
+				inc.began(s.at)
 			}
 		}
 		e.change(inc)
@@ -404,7 +414,7 @@ func (e *Engine) openIncident(signs []*sign) *incident {
 }
 
 func (e *Engine) close(inc *incident) {
-	inc.closed = e.now
+	inc.closed, inc.ended = e.now, e.crowds
 	e.change(inc)
 	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 	for _, s := range inc.signs {

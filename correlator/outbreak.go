@@ -99,7 +99,7 @@ func (e *Engine) unexplained(s *sign) {
 // they are hardly faults of their own, and says whether it did: a part of the incident
 // whose cause could show what they show, if there is one, or an outbreak.
 func (e *Engine) pieces(inc *incident, list []*incident) bool {
-	for _, o := range e.open {
+	for _, o := range e.gathered() {
 		if o == inc || inc.opened.Sub(o.heard).Abs() > crowdSpan {
 			continue
 		}
@@ -172,10 +172,27 @@ func could(o, other *incident) bool {
 	})
 }
 
+// gather notes an incident that is an outbreak or has pieces: a fleet has few.
+func (e *Engine) gather(inc *incident) {
+	if inc.gathers {
+		return
+	}
+	inc.gathers = true
+	e.gatherings = append(e.gatherings, inc)
+	slices.SortFunc(e.gatherings, func(a, b *incident) int { return a.seq - b.seq })
+}
+
+// gathered returns the open incidents that are outbreaks or have pieces, the oldest first.
+func (e *Engine) gathered() []*incident {
+	e.gatherings = slices.DeleteFunc(e.gatherings, func(o *incident) bool { return o.gone || !o.closed.IsZero() })
+	return e.gatherings
+}
+
 // absorb makes an incident a piece of another.
 func (e *Engine) absorb(whole, o *incident) {
 	if whole.pieces == nil {
 		whole.pieces = map[string]bool{}
+		e.gather(whole)
 	}
 	whole.pieces[o.root.fault.Name] = true
 	o.root.inc, o.root.within = nil, whole
@@ -199,6 +216,7 @@ func (e *Engine) rejoin(signs []*sign, blamed []*suspect) {
 				h.within, o.root = o, root
 				if o.pieces == nil {
 					o.pieces = map[string]bool{}
+					e.gather(o)
 				}
 				o.pieces[h.fault.Name] = true
 			}
@@ -226,6 +244,7 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 		inc = e.openIncident(signs)
 		inc.where, inc.outbreak = where, newOutbreak()
 		inc.outbreak.sure = min(sure, solver.Certainty)
+		e.gather(inc)
 	}
 	for _, s := range signs {
 		e.spread(inc, s)
@@ -268,7 +287,7 @@ func (e *Engine) stops(whole, inc *incident) bool {
 // outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or
 // stands at a resource.
 func (e *Engine) outbreakOf(signs []*sign, where node) *incident {
-	for _, inc := range e.open {
+	for _, inc := range e.gathered() {
 		if inc.outbreak == nil || e.now.Sub(inc.heard) > outbreakSpan {
 			continue
 		}
@@ -300,7 +319,7 @@ func (e *Engine) spread(inc *incident, s *sign) {
 		inc.heard = s.heard
 	}
 	if inc.opened.After(s.at) {
-		inc.opened = s.at
+		inc.began(s.at)
 	}
 	e.change(inc)
 }
@@ -367,6 +386,7 @@ func (e *Engine) resume(inc *incident) {
 	signs := inc.signs
 	inc.outbreak, inc.signs = newOutbreak(), nil
 	inc.outbreak.sure = solver.Certainty
+	e.gather(inc)
 	for _, s := range signs {
 		e.spread(inc, s)
 	}

@@ -36,46 +36,45 @@ const (
 
 // sign is one sign on one part: all events that say the same.
 type sign struct {
-	seq       int
-	kind      int // index of propagation.Model.Signs; -1 for what the model does not know
-	node      node
-	at        time.Time // of the first event
-	heard     time.Time // engine time of the last event
+	// What every decision asks of a sign lies together.
+	at      time.Time // of the first event
+	owner   *suspect  // scratch of the solver, as mark and at0
+	worth   float64   // its weight, in a moment of the engine
+	worthIn uint64
+	mark    uint32
+	at0     int32 // in a group, from 1
+	said    bool  // something other than an all-clear was heard
+	up      bool  // raised and not cleared
+	gone    bool
+	brief   bool // every episode ended before it counted
+	lasted  bool // one episode went on for long
+	loose   bool // a record that may have been read long after it was written
+	spoken  bool // by something other than the event log of a board controller
+
+	stateful  bool      // has been raised
+	kind      int       // index of propagation.Model.Signs; from their number on what the model does not know
+	node      node      // part
+	often     int       // most reports within half an hour
 	raisedAt  time.Time // engine time of the last raise or moment
+	links     []link
+	inc       *incident
+	seq       int
+	class     int
+	heard     time.Time // engine time of the last event
 	clearedAt time.Time
-	stateful  bool // has been raised
-	up        bool // raised and not cleared
-	said      bool // something other than an all-clear was heard
-	brief     bool // every episode ended before it counted
-	lasted    bool // one episode went on for long
-	loose     bool // a record that may have been read long after it was written
 	worst     schemas.Severity
 	raises    []time.Time
 	reports   []report // of the last half an hour
-	often     int      // most reports within half an hour
 	facts     []fact
-	room      int  // facts before they are thinned
-	count     int  // of events
-	spoken    bool // by something other than the event log of a board controller
-	links     []link
-	inc       *incident
-	excused   *suspect // the harmless explanation
-	outlasted *window  // the maintenance window that it has outlasted
-	gone      bool
-	next      *sign // on the same part
-	slot      int   // in signTable.all
-
-	worth   float64 // its weight, in a moment of the engine
-	worthIn uint64
-
-	weighed evidence  // as what it was last weighed
-	turned  time.Time // when it was last weighed as something else than before
-
-	// scratch of the solver
-	mark  uint32
-	owner *suspect
-	class int
-	at0   int32 // in a group, from 1
+	room      int       // facts before they are thinned
+	count     int       // of events
+	excused   *suspect  // the harmless explanation
+	outlasted *window   // the maintenance window that it has outlasted
+	next      *sign     // on the same part
+	slot      int       // in signTable.all
+	kindSlot  int       // in signTable.by
+	weighed   evidence  // as what it was last weighed
+	turned    time.Time // when it was last weighed as something else than before
 }
 
 // evidence is what of a sign has a say in what is decided.
@@ -145,8 +144,9 @@ type report struct {
 type signTable struct {
 	of    []*sign // by node, the first of a list
 	all   []*sign
-	kinds []int    // how many there are, by kind
-	turns []uint64 // how often one came, went, or was raised or cleared, by kind
+	by    [][]*sign // by kind, in no order
+	kinds []int     // how many there are, by kind
+	turns []uint64  // how often one came, went, or was raised or cleared, by kind
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -170,6 +170,11 @@ func (t *signTable) add(s *sign) {
 		t.kinds = append(t.kinds, make([]int, more)...)
 		t.turns = append(t.turns, make([]uint64, more)...)
 	}
+	if more := s.kind + 1 - len(t.by); more > 0 {
+		t.by = append(t.by, make([][]*sign, more)...)
+	}
+	s.kindSlot = len(t.by[s.kind])
+	t.by[s.kind] = append(t.by[s.kind], s)
 	t.turns[s.kind]++
 	t.kinds[s.kind]++
 	s.slot = len(t.all)
@@ -185,12 +190,37 @@ func (t *signTable) remove(s *sign) {
 		*p, s.next = s.next, nil
 		t.kinds[s.kind]--
 		t.turns[s.kind]++
+		by := t.by[s.kind]
+		end := len(by) - 1
+		by[s.kindSlot], by[end].kindSlot = by[end], s.kindSlot
+		by[end], t.by[s.kind] = nil, by[:end]
 		last := len(t.all) - 1
 		t.all[s.slot], t.all[last].slot = t.all[last], s.slot
 		t.all[last], t.all = nil, t.all[:last]
 		return
 	}
 }
+
+// one returns the only sign of a kind on some parts but for another, or nil; where there are
+// several, or where it is quicker to go over the parts, it says that it does not know.
+func (t *signTable) one(kind int, on *reached, but *sign) (found *sign, known bool) {
+	if len(on.nodes) <= few || lookUp*len(t.by[kind]) > len(on.nodes) {
+		return nil, false
+	}
+	for _, s := range t.by[kind] {
+		if s == but || !on.has(s.node) {
+			continue
+		}
+		if found != nil {
+			return nil, false
+		}
+		found = s
+	}
+	return found, true
+}
+
+// lookUp is how many parts are gone over in the time in which one is looked up among them.
+const lookUp = 8
 
 type laneKey struct{ typ, code string }
 

@@ -101,10 +101,14 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 
 func bySeq(list []*suspect) { slices.SortFunc(list, func(a, b *suspect) int { return a.seq - b.seq }) }
 
-// states visits the signs of g's effects that belong to states which could be blamed.
+// states visits the signs of g's effects that belong to states which could be blamed, but
+// for those that were met.
 func (e *Engine) states(g *suspect, visit func(*sign)) {
 	for c := g.fault.Own(); c < len(g.classes); c++ {
 		for _, s := range g.classes[c].signs {
+			if s.mark == e.epoch {
+				continue
+			}
 			for _, l := range s.links {
 				if h := l.to; h.fault.Is != "" && !h.dead && e.conducts(h) {
 					visit(s)

@@ -38,6 +38,7 @@ type suspect struct {
 	counted  bool      // the parts of the classes
 	round    uint32    // met by around
 	at       int32     // in a group, from 1
+	laidOut  int32     // in Engine.laid, from 1
 	base     float64   // score over all signs
 	weighed  time.Time // when; zero: a sign has changed since
 	laid     time.Time // when it was last weighed against others
@@ -198,7 +199,14 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 				if pass == 0 || left == 0 {
 					continue
 				}
-				for _, n := range e.walk.reach(e.g, key.node, cl).nodes {
+				on := e.walk.reach(e.g, key.node, cl)
+				if s, known := e.signs.one(cl.Sign, on, because); known {
+					if s != nil {
+						e.link(h, c, s)
+					}
+					continue
+				}
+				for _, n := range on.nodes {
 					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
 					}

@@ -22,6 +22,8 @@ type Cover struct {
 	state []state
 	tally []tally
 	lost  []supplier
+	out   []int32 // by supplier: its place in lost, from 1
+	hangs []hangs
 	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
 	order []int32
 }
@@ -50,13 +52,38 @@ func (m *Cover) blank(g *Group, tallied func(h int) bool) []state {
 	return m.state
 }
 
-// suppliers returns those that are blamed elsewhere. They are valid until the next call.
-func (m *Cover) suppliers(g *Group) []supplier {
-	m.lost = m.lost[:0]
-	for i := range g.Lost {
-		m.lost = append(m.lost, supplier{g.Lost[i], None})
+// suppliers sets out from those that are blamed elsewhere.
+func (m *Cover) suppliers(g *Group) {
+	m.change(func() {
+		m.lost = m.lost[:0]
+		for i := range g.Lost {
+			m.lost = append(m.lost, supplier{g.Lost[i], None})
+		}
+	})
+	m.hangs = m.hangs[:0]
+}
+
+// change changes which suppliers are blamed; each is one once.
+func (m *Cover) change(of func()) {
+	for i := range m.lost {
+		m.out[m.lost[i].Node] = 0
 	}
-	return m.lost
+	of()
+	for i := range m.lost {
+		n := int(m.lost[i].Node)
+		if more := n + 1 - len(m.out); more > 0 {
+			m.out = append(m.out, make([]int32, more)...)
+		}
+		m.out[n] = int32(i + 1) //nolint:gosec // an index
+	}
+}
+
+// gone returns a supplier that is blamed, or nil.
+func (m *Cover) gone(node int32) *supplier {
+	if int(node) >= len(m.out) || m.out[node] == 0 {
+		return nil
+	}
+	return &m.lost[m.out[node]-1]
 }
 
 func whichever(int) bool { return true }
@@ -92,6 +119,14 @@ type state struct {
 	classes  []tally
 	accepted bool
 	given    float64 // log-odds that come with a blamed cause, of whose making it is
+	hangs    int     // where those of its effects begin, from 1
+}
+
+// hangs counts the parts that an effect could bring into its state: those that something
+// else feeds, and those that nothing does.
+type hangs struct {
+	when    int // number of changes of who is blamed, from 1; 0: not counted
+	n, show [2]int
 }
 
 // cover is one run of the method.
@@ -101,7 +136,7 @@ type cover struct {
 	owner, class []int32   // by sign
 	worth        []float64 // by sign, to its owner
 	state        []state
-	lost         []supplier
+	blames       int // changes of which suppliers are blamed
 	work         int
 	paired       bool // twins is done
 }
@@ -117,8 +152,9 @@ func (m *Cover) Explain(g *Group) Explanation {
 	m.worth = slices.Grow(m.worth[:0], n)[:n]
 	clear(m.worth)
 	s := cover{
-		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: m.worth, state: m.blank(g, whichever), lost: m.suppliers(g),
+		Cover: m, Group: g, owner: make([]int32, n), class: make([]int32, n), worth: m.worth, state: m.blank(g, whichever),
 	}
+	m.suppliers(g)
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
 	}
@@ -219,7 +255,8 @@ func (s *cover) pick(causes []int32, take func(h int32)) (taken []int32) {
 
 // Score weighs a cause of a group over all its signs.
 func (m *Cover) Score(g *Group, h int32) float64 {
-	s := cover{Cover: m, Group: g, state: m.blank(g, func(o int) bool { return o == int(h) }), lost: m.suppliers(g)}
+	s := cover{Cover: m, Group: g, state: m.blank(g, func(o int) bool { return o == int(h) })}
+	m.suppliers(g)
 	return s.score(h, nil)
 }
 
@@ -259,10 +296,13 @@ func (s *cover) blame(h int32, yes bool) {
 	if c.Fault.Together == 0 {
 		return
 	}
-	s.lost = slices.DeleteFunc(s.lost, func(o supplier) bool { return o.cause == h || yes && o.Node == c.Node })
-	if yes {
-		s.lost = append(s.lost, supplier{Supplier{c.Node, c.Parent, c.Fault, c.Onset, c.Timed}, h})
-	}
+	s.blames++
+	s.change(func() {
+		s.lost = slices.DeleteFunc(s.lost, func(o supplier) bool { return o.cause == h || yes && o.Node == c.Node })
+		if yes {
+			s.lost = append(s.lost, supplier{Supplier{c.Node, c.Parent, c.Fault, c.Onset, c.Timed}, h})
+		}
+	})
 }
 
 // powerless says whether a device has no power left once also is lost beside all
@@ -273,7 +313,7 @@ func (s *cover) powerless(device, also int32) bool {
 	}
 	return s.Supply.Dead(device, func(p int32) bool {
 		s.work++
-		return p == also || slices.ContainsFunc(s.lost, func(o supplier) bool { return o.Node == p })
+		return p == also || s.gone(p) != nil
 	})
 }
 
@@ -902,6 +942,9 @@ func (s *cover) fold(accepted []int32) []int32 {
 		best, value := None, 0.0
 		var parts []int32
 		for _, g := range could {
+			if !s.reaches(g, states) {
+				continue
+			}
 			if folds, gain := s.foldable(g, states, could); gain > value {
 				best, parts, value = g, folds, gain
 			}
@@ -926,6 +969,24 @@ func (s *cover) fold(accepted []int32) []int32 {
 	}
 }
 
+// reaches says whether g could have brought about one of the states that are blamed.
+func (s *cover) reaches(g int32, states []int32) bool {
+	x := &s.Causes[g]
+	for i := range x.Fault.Effects {
+		f := &x.Fault.Effects[i]
+		if len(x.Effects[i]) == 0 || f.State == x.Fault.Is {
+			continue
+		}
+		for _, h := range states {
+			y := &s.Causes[h]
+			if y.Timed && x.before(y, f) && h != g && y.Fault.Is == f.State && find(x.Effects[i], y.Node) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // foldable returns the causes that are states which g brings about, and what is
 // gained when g alone is blamed.
 func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain float64) {
@@ -941,10 +1002,10 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		var list []int32
 		for _, h := range states {
 			y := &s.Causes[h]
-			if h == g || !s.state[h].accepted || y.Fault.Is != f.State || !y.Timed || slices.Contains(folds, h) {
+			if !y.Timed || !x.before(y, f) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
 				continue
 			}
-			if !x.before(y, f) || s.again(g, y, could) {
+			if slices.Contains(folds, h) || s.again(g, y, could) {
 				continue
 			}
 			if !x.Timed && (!timed || y.Onset < onset) {
@@ -956,7 +1017,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			continue
 		}
 		in := x.Effects[i]
-		s.work += len(in)
+		parts := s.hanging(g, i)
 		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
@@ -968,17 +1029,20 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				share, shows, c = f.SharedShare, f.SharedShows, sharing
 			}
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
-			n, pending, up := 0, 0, 0
-			for _, p := range in {
-				if alone && slices.Contains(alive, p.Device) {
-					if mine(p.Device) {
-						up++
+			which := 0
+			if alone {
+				which = 1
+			}
+			n, pending, up := parts.n[which], parts.show[which], 0
+			if alone && len(alive) > 0 {
+				for _, p := range in {
+					if !slices.Contains(alive, p.Device) || !mine(p.Device) {
+						continue
 					}
-					continue
-				}
-				if mine(p.Device) && p.ready(f, nil) {
-					if n++; p.Shows {
-						pending++
+					if up++; p.ready(f, nil) {
+						if n--; p.Shows {
+							pending--
+						}
 					}
 				}
 			}
@@ -1014,17 +1078,19 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				rest *= float64(late) / LateSteps
 			}
 			a, b := betaOf(share, c) // as in Fit; a state shows in several ways, and is taken to be missed half as often as a sign
-			none := shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2
+			none := func() float64 {
+				return math.Log(shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2)
+			}
 			if k == 0 {
 				if !accepted {
-					silent += math.Log(none)
+					silent += none()
 				}
 				continue
 			}
 			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
 			v := math.Log(shows*p+tiny) + sum
 			if accepted {
-				v -= math.Log(none)
+				v -= none()
 			}
 			if v > 0 {
 				gain += v
@@ -1070,6 +1136,37 @@ func (s *cover) alive(g int32, states []int32) (out []int32) {
 				}
 			}
 			break
+		}
+	}
+	return out
+}
+
+// hanging counts the parts that an effect of g could bring into its state. It is asked for
+// again and again while it stays.
+func (s *cover) hanging(g int32, effect int) *hangs {
+	x := &s.Causes[g]
+	if s.state[g].hangs == 0 {
+		s.state[g].hangs = len(s.hangs) + 1
+		for range x.Effects {
+			s.hangs = append(s.hangs, hangs{})
+		}
+	}
+	out := &s.hangs[s.state[g].hangs-1+effect]
+	if out.when == s.blames+1 {
+		return out
+	}
+	*out = hangs{when: s.blames + 1}
+	f, in := &x.Fault.Effects[effect], x.Effects[effect]
+	s.work += len(in)
+	for i := range in {
+		if p := &in[i]; p.ready(f, nil) {
+			which := 0
+			if f.SharedShows == 0 || s.without(p.Device, g) {
+				which = 1
+			}
+			if out.n[which]++; p.Shows {
+				out.show[which]++
+			}
 		}
 	}
 	return out
@@ -1122,10 +1219,8 @@ func (s *cover) without(device, g int32) bool {
 		return false
 	}
 	for _, p := range s.Supply.Of(device) {
-		for _, o := range s.lost {
-			if o.Node == p && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
-				return false
-			}
+		if o := s.gone(p); o != nil && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
+			return false
 		}
 	}
 	return true

@@ -26,7 +26,8 @@ type Posterior struct {
 // is known but that there are as many share what one of them would have: how many there
 // are says nothing.
 func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posterior {
-	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
+	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever)}
+	m.suppliers(g)
 	mine := s.mine(root)
 	own := s.explains(root, of)
 	follows := false
@@ -111,7 +112,8 @@ func (s *cover) explains(root int32, of State) float64 {
 
 // Least is the bound below which a cause that is blamed for nothing else is no rival of a root.
 func (m *Cover) Least(g *Group, root int32, owner []int32, of State) float64 {
-	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever), lost: m.suppliers(g)}
+	s := cover{Cover: m, Group: g, owner: owner, state: m.blank(g, whichever)}
+	m.suppliers(g)
 	return s.explains(root, of) - hopeless
 }
 
