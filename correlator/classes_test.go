@@ -100,6 +100,12 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(900, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
 		w.at(1300, "snmp", w.ID("air0"), "crac.failure", critical, up)
 	}, one("air0", "cooling.air_supply"))
+	add("the air unit, and of one server that went down hot only its ports", leaves, func(w *scenery) {
+		w.hotAir(w.site, 0, 0, true)
+		for k := range w.NICs {
+			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+		}
+	}, one("air0", "cooling.air_supply"))
 	feeds := func(w *site) bool { return w.Feeds > 1 }
 	add("a feed trips again while it is mended", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
@@ -110,6 +116,47 @@ func TestClassesOnManySites(t *testing.T) {
 		}
 		w.unfeed(w.site, 420, 0, 0)
 	}, one("pdu0.0", "power.feed_loss"))
+	switched := func(w *site) bool { return leaves(w) && feeds(w) }
+	add("a feed trips again half an hour later, and now its switches say so too", switched, func(w *scenery) {
+		supplies := func(sec float64, state string) {
+			for h := range w.Servers {
+				for k := 0; k < w.PSUs; k += w.Feeds {
+					w.at(sec+0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, state)
+				}
+			}
+		}
+		supplies(0, up)
+		supplies(1200, down)
+		supplies(1800, up)
+		for l := range w.Leaves {
+			w.at(1803+0.4*float64(l), "gnmi", w.ID("leaf0.%d/psu0", l), "switch.psu", warned, up)
+		}
+	}, one("pdu0.0", "power.feed_loss"))
+	add("switches start as the feeds of their rack come back", switched, func(w *scenery) {
+		for f := range w.Feeds {
+			w.unfeed(w.site, 45*float64(f), 0, f)
+		}
+		last := 45 * float64(w.Feeds-1)
+		w.blackrack(w.site, last, 0)
+		for l := range w.Leaves {
+			w.at(last+1100+5*float64(l), "gnmi", w.ID("leaf0.%d", l), "switch.reboot/unplanned", warned)
+		}
+	}, func(w *site) (out []string) {
+		for f := range w.Feeds {
+			out = append(out, w.ID("pdu0.%d", f)+" power.feed_loss")
+		}
+		return out
+	})
+	add("the only leaf of a rack, ten minutes after one of its feeds", func(w *site) bool { return switched(w) && w.Leaves == 1 }, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.leafGone(600, 0)
+		for h := range w.Servers {
+			w.at(615+0.3*float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+			w.at(620+0.3*float64(h), "collector", w.Host(0, h), "host.unreachable", failed, up)
+		}
+	}, func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
+	})
 	add("the leaf of a rack, and then a feed", func(w *site) bool { return leaves(w) && feeds(w) }, func(w *scenery) {
 		w.leafGone(0, 0)
 		w.unfeed(w.site, 180, 0, 0)

@@ -794,9 +794,9 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 			w.below(g, n, kind)
 			w.b = slices.DeleteFunc(w.b, func(n node) bool { return !g.loose(n) })
 		case propagation.Powers:
-			w.linked(g, g.links[linkPowers].out[n], kind)
+			w.supplied(g, n, kind, propagation.Powers)
 		case propagation.Powered:
-			w.linked(g, g.links[linkPowers].in[n], kind)
+			w.supplied(g, n, kind, propagation.Powered)
 		case propagation.Cools:
 			for _, t := range g.links[linkCools].out[n] {
 				w.within(g, t, kind)
@@ -850,6 +850,26 @@ func (w *walker) within(g *graph, n node, kind uint8) {
 		w.add(n)
 	} else {
 		w.below(g, n, kind)
+	}
+}
+
+// supplied adds the nodes of a kind that a node powers, or is powered by, at once or
+// through suppliers between that are no part of a server.
+func (w *walker) supplied(g *graph, n node, kind uint8, op propagation.Op) {
+	next := g.links[linkPowers].out
+	if op == propagation.Powered {
+		next = g.links[linkPowers].in
+	}
+	w.chain = append(w.chain[:0], n)
+	for i := 0; i < len(w.chain); i++ {
+		for _, t := range next[w.chain[i]] {
+			if g.kind[t] == kind {
+				w.add(t)
+			}
+			if len(next[t]) > 0 && g.server(t) == none && !slices.Contains(w.chain, t) {
+				w.chain = append(w.chain, t)
+			}
+		}
 	}
 }
 

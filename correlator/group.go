@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"auspex/correlator/solver"
+	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
 
@@ -107,6 +108,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	x := solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
+	}
+	if !h.again.IsZero() {
+		x.Again = e.span(h.again)
 	}
 	if x.Latest = x.Onset; !x.Timed {
 		x.Latest = e.span(h.hi)
@@ -288,6 +292,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	}
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
+		x.Own = s.said && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].By&propagation.Host != 0 && e.g.kindOf(x.Device) == schemas.KindServer
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
 		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {

@@ -102,6 +102,39 @@ func TestAllFeedsOfARack(t *testing.T) {
 	}
 }
 
+// What hangs on a row's panel, or on what feeds the panels, is one fault, however many
+// suppliers are between; that of one rack is its own.
+func TestWhatFeedsOtherSuppliers(t *testing.T) {
+	for _, sh := range []shape{demo, hall, four, shapeNamed("rails")} {
+		sh.Panels, sh.Pod, sh.Row = true, 1, max(2, min(sh.Row, sh.Racks/2))
+		w := sh.Build()
+		if sh.Racks >= 2*sh.Row { // the panels of two rows on one transformer
+			w.Topology.Resources = append(w.Topology.Resources, schemas.Resource{ID: "main", Kind: schemas.KindPDU})
+			for row := range 2 {
+				w.Topology.Links = append(w.Topology.Links, schemas.Link{Kind: schemas.LinkPowers, From: "main", To: w.ID("panel%d.0", row)})
+			}
+		}
+		for want, racks := range map[string]int{"pdu0.0": 1, "panel0.0": sh.Row, "main": 2 * sh.Row} {
+			if racks > sh.Racks {
+				continue
+			}
+			t.Run(w.Name+"/"+want, func(t *testing.T) {
+				s := &scene{}
+				for i := range racks { // controllers are asked in an order of their own
+					s.unfeed(w, 0.5*float64(i), i%2*(racks/2)+i/2, 0)
+				}
+				if want != "main" {
+					want = w.ID("%s", want)
+				}
+				got := final(w.Topology, s.sorted(), 5*time.Minute)
+				if !slices.Equal(causes(got), []string{want + " power.feed_loss"}) {
+					t.Errorf("got\n%s", verdict(got))
+				}
+			})
+		}
+	}
+}
+
 func TestOneFeedOfARack(t *testing.T) {
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), oneFeed.Build()} {
 		cases := map[string]func(s *scene){

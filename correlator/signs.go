@@ -331,6 +331,13 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 		}
 	}
+	if s.up && !stood && !fresh {
+		for _, l := range s.links { // what else it shows then goes with it, however long ago it began
+			if cl := &l.to.fault.Classes[l.class]; !cl.Later && l.class < l.to.fault.Own() {
+				l.to.again = at
+			}
+		}
+	}
 	if s.said != spoke || s.up != stood {
 		e.signs.turns[kind]++
 	}

@@ -23,6 +23,7 @@ type suspect struct {
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
 	shown   bool      // by a sign of its own, which gave the onset
+	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
 	inc     *incident
@@ -280,7 +281,8 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear)
+			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear ||
+				!h.again.IsZero() && !h.again.Before(s.at.Add(-cl.Within)) && !h.again.After(s.at.Add(cl.Before)))
 			if !goesOn {
 				return false
 			}
@@ -288,8 +290,8 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			h.lo, h.hi = lo, hi
 		}
 	}
-	// What it shows itself says when it began; what shows the states that it brings about only where nothing else does.
-	if own := class < h.fault.Own(); s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
+	// What it shows itself, and at once, says when it began; what shows the states that it brings about only where nothing else does.
+	if own := class < h.fault.Own() && cl.Soon <= promptly; s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown = s.at, own
 	}

@@ -151,9 +151,49 @@ func (s *cover) explain() []int32 {
 		}
 	}
 	accepted = s.contest(s.split(accepted, contenders), contenders)
-	accepted = s.fold(s.expect(accepted))
+	accepted = s.yield(s.fold(s.expect(accepted)))
 	s.attach()
 	return accepted
+}
+
+// yield hands what a cause owns to another that is blamed, where that one explains it better,
+// with all that its states show: the cable of a server that shut down hot is no fault of its own.
+func (s *cover) yield(accepted []int32) []int32 {
+	for _, h := range slices.Backward(accepted) {
+		var heirs []int32
+		s.owned(h, func(n int32) {
+			for _, l := range s.Signs[n].Of {
+				if l.Cause != h && s.state[l.Cause].accepted && !slices.Contains(heirs, l.Cause) {
+					heirs = append(heirs, l.Cause)
+				}
+			}
+		})
+		if len(heirs) == 0 {
+			continue
+		}
+		best, value := None, s.explains(h, s.state[h].State)+stealGain
+		for _, o := range heirs {
+			if x := s.Causes[o].Fault; x.Together > 0 || slices.ContainsFunc(x.Effects, func(f propagation.Effect) bool { return f.State == s.Causes[h].Fault.Is }) {
+				continue // where it brings the state about was weighed before; most that hangs on a supplier has another
+			}
+			if x, all := s.beside(o, h); all && x > value {
+				best, value = o, x
+			}
+		}
+		if best == None {
+			continue
+		}
+		s.blame(h, false)
+		s.owned(h, func(n int32) {
+			s.owner[n] = None
+			for _, l := range s.Signs[n].Of {
+				if l.Cause == best {
+					s.owner[n], s.class[n] = best, l.Class
+				}
+			}
+		})
+	}
+	return slices.DeleteFunc(accepted, func(h int32) bool { return !s.state[h].accepted })
 }
 
 // pick takes the best of causes, again and again, as long as one explains more than
@@ -753,7 +793,11 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 
 // before says whether one of the effects of h could bring about a state when it began.
 func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
-	return state.Onset >= h.Onset-foldEarly && state.Onset <= h.Latest+f.Delay+foldLate
+	from, to := h.Onset, h.Latest
+	if h.Again != 0 && len(f.After) == 0 && state.Onset >= h.Again-foldEarly {
+		from, to = h.Again, h.Again
+	}
+	return state.Onset >= from-foldEarly && state.Onset <= to+f.Delay+foldLate
 }
 
 // twins links the causes that are the same fault of the same part, come again, in circles.
@@ -886,6 +930,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 // gained when g alone is blamed.
 func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain float64) {
 	x, accepted := &s.Causes[g], s.state[g].accepted
+	alive := s.alive(g, states)
 	var silent float64 // what it costs that g's other effects do not show
 	for i := range x.Fault.Effects {
 		f := &x.Fault.Effects[i]
@@ -923,8 +968,14 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				share, shows, c = f.SharedShare, f.SharedShows, sharing
 			}
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
-			n, pending := 0, 0
+			n, pending, up := 0, 0, 0
 			for _, p := range in {
+				if alone && slices.Contains(alive, p.Device) {
+					if mine(p.Device) {
+						up++
+					}
+					continue
+				}
 				if mine(p.Device) && p.ready(f, nil) {
 					if n++; p.Shows {
 						pending++
@@ -933,7 +984,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			}
 			k, sum, from := 0, 0.0, len(folds)
 			for _, h := range list {
-				if !mine(s.Causes[h].Device) {
+				if !mine(s.Causes[h].Device) || alone && slices.Contains(alive, s.Causes[h].Device) {
 					continue
 				}
 				w := s.asEffect(h, g)
@@ -946,6 +997,10 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 					k++
 					folds = append(folds, h)
 				}
+			}
+			if up > 0 { // who spoke is up, whatever else is heard or missed
+				a, b := betaOf(share, c)
+				silent += logBeta(a, float64(up)+b) - logBeta(a, b)
 			}
 			if n == 0 {
 				continue
@@ -989,6 +1044,35 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		gain += s.score(g, s.unowned) + silent + s.together(g)
 	}
 	return folds, gain
+}
+
+// alive returns the devices that told of links which they lost as others went into a state of
+// g's making. Of a link tells one of its ends, so they were up.
+func (s *cover) alive(g int32, states []int32) (out []int32) {
+	x := &s.Causes[g]
+	if x.Fault.Together == 0 {
+		return nil
+	}
+	for _, h := range append(slices.Clone(states), s.state[g].Folded...) {
+		y := &s.Causes[h]
+		for i := range x.Effects {
+			if f := &x.Fault.Effects[i]; f.State != y.Fault.Is || find(x.Effects[i], y.Node) == nil {
+				continue
+			}
+			for _, c := range y.Asked() {
+				for _, ev := range y.Classes[c].Evidence {
+					if ev.Sign == None || !ev.Said || s.owner[ev.Sign] != h && s.owner[ev.Sign] != g {
+						continue
+					}
+					if d := s.Signs[ev.Sign].Device; s.Signs[ev.Sign].Own && d != y.Device && !slices.Contains(out, d) {
+						out = append(out, d)
+					}
+				}
+			}
+			break
+		}
+	}
+	return out
 }
 
 // asEffect is what is saved when h is no fault of its own but brought about by g.

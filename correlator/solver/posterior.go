@@ -42,7 +42,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 		switch {
 		case h == root || slices.Contains(of.Folded, h):
 		case g.elsewhere(h):
-			x, all := s.beside(h, mine)
+			x, all := s.beside(h, root)
 			rivals = append(rivals, rival{h, x})
 			follows = follows || all
 		case m.fits.Bound(&g.Causes[h], mine) >= own-hopeless:
@@ -126,7 +126,8 @@ func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
 // beside weighs a cause that is blamed already for the signs of another one too: it need
 // not come to be, what it shows elsewhere is not silent, and signs that its states show
 // are its own. It also says whether it could have shown all of them.
-func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all bool) {
+func (s *cover) beside(h, root int32) (score float64, all bool) {
+	mine := s.mine(root)
 	x := &s.Causes[h]
 	linked, some := 0, 0
 	for _, c := range x.Asked() {
@@ -136,7 +137,7 @@ func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all b
 		}
 		has := 0
 		for _, ev := range x.Classes[c].Evidence {
-			if outside(ev) {
+			if outside(ev) || ev.Said && ev.Sign != None && s.owner[ev.Sign] == h {
 				has++
 			}
 		}
@@ -147,7 +148,7 @@ func (s *cover) beside(h int32, mine func(*Evidence) bool) (score float64, all b
 		score += max(0, s.fit(h, c, has+k, w)-before)
 	}
 	for n := range s.Signs {
-		if s.Signs[n].Said && s.owner[n] != None {
+		if s.Signs[n].Said && s.owner[n] == root {
 			some++
 		}
 	}

@@ -45,6 +45,7 @@ type Sign struct {
 	Node, Device int32         // the part, and the server or switch that holds it
 	Heard        time.Duration // last
 	Said         bool          // more than an all-clear was heard
+	Own          bool          // only the system of its device could tell of it, or the far end of a link
 	Passing      bool          // it has not lasted: it goes with a fault only where another of its class does
 	Of           []Ref         // the causes that could show it
 }
@@ -61,6 +62,7 @@ type Cause struct {
 	Onset                time.Duration // when it began, as well as can be told
 	Timed                bool          // a sign of it says when
 	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
+	Again                time.Duration // when a sign of its own was last raised again; 0: none was
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault

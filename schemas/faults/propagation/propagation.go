@@ -174,7 +174,8 @@ type Step struct {
 type Op uint8
 
 // The moves. Up and Down follow "is part of"; Powers and Cools go from the
-// supplier to the supplied, Cools also to what is in it; Feeds goes to the servers
+// supplier to the supplied, Powers also through suppliers between, Cools also to
+// what is in it; Feeds goes to the servers
 // or switches that a supplier powers, whether the link names them, a power supply
 // of theirs, what they stand in, or another supplier between; Jobs goes to the
 // workloads that run there; Loose goes down to the parts whose power or network
