@@ -403,7 +403,8 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			if _, err := learned.New(w.db).Propose(t.Context(), []schemas.EdgeProposal{{ID: "e-1", Cause: "a", Effect: "b"}}); err != nil {
 				t.Fatal(err)
 			}
-			w.send(t, http.MethodPost, "api/v1/learning/edges/e-1/decisions", access.RoleOperator, body(`{"decision":"declined","reason":"x"}`))
+			const path = "api/v1/learning/edges/e-1/decisions"
+			w.send(t, http.MethodPost, path, access.RoleOperator, body(`{"decision":"declined","reason":"x"}`))
 			return "operator learn edge_declined "
 		},
 		"declareMaintenance": func() string {

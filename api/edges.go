@@ -65,7 +65,9 @@ func (s *Server) DecideEdgeProposal(
 		Time: time.Now().UTC(),
 	}
 	bad := func(detail string) error {
-		return problem{http.StatusBadRequest, "bad_decision", detail, "The OpenAPI document lists the decisions; GET /learning/edges has the causes."}
+		return problem{
+			http.StatusBadRequest, "bad_decision", detail, "The OpenAPI document lists the decisions; GET /learning/edges has the causes.",
+		}
 	}
 	switch {
 	case !r.Body.Decision.Valid():
@@ -81,7 +83,8 @@ func (s *Server) DecideEdgeProposal(
 		return nil, missing("proposal", r.ID)
 	case errors.Is(err, learned.ErrDecided):
 		return nil, problem{
-			http.StatusConflict, "decided", "The proposal is not in a state for that: what is accepted can be taken back, the rest accepted or declined.",
+			http.StatusConflict, "decided",
+			"The proposal is not in a state for that: what is accepted can be taken back, the rest accepted or declined.",
 			"Read it again; somebody else may have decided.",
 		}
 	case errors.Is(err, learned.ErrNoCause):

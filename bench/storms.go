@@ -252,8 +252,8 @@ func writeTable(out io.Writer, rows []string, sums map[cell]*score.Sum, missed [
 			line := []string{
 				p, string(h), strconv.Itoa(s.Faults), number(f.Top1, 3), number(f.Top3, 3), number(f.FaultClass, 3), number(f.B3F1, 3),
 				strconv.Itoa(s.False), number(f.FalsePerK, 2), number(f.Fragments, 2), strconv.Itoa(s.Merges), number(f.DetectP50, 0),
-				number(f.RootP50, 0), number(f.RootP95, 0), number(f.ECE, 3), number(f.Brier, 3), unknown, strconv.Itoa(s.Strange), number(f.StrangeSaid, 2),
-				number(f.StrangeRight, 2), strconv.Itoa(s.Lines), number(f.CPUPerM, 1),
+				number(f.RootP50, 0), number(f.RootP95, 0), number(f.ECE, 3), number(f.Brier, 3), unknown, strconv.Itoa(s.Strange),
+				number(f.StrangeSaid, 2), number(f.StrangeRight, 2), strconv.Itoa(s.Lines), number(f.CPUPerM, 1),
 			}
 			b.WriteString("| " + strings.Join(line, " | ") + " |\n")
 		}

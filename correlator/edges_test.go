@@ -124,7 +124,9 @@ func TestAnAcceptedEdgeTakesItsSign(t *testing.T) {
 			Source: schemas.SourceRedfish,
 		}
 	}
-	storm := []schemas.Event{say("e1", schemas.EventCRACFailure, "air", 0), say("d1", "damp.high", "s1", 200), say("d2", "damp.high", "s3", 260)}
+	storm := []schemas.Event{
+		say("e1", schemas.EventCRACFailure, "air", 0), say("d1", "damp.high", "s1", 200), say("d2", "damp.high", "s3", 260),
+	}
 	alone := []schemas.Event{say("d1", "damp.high", "s1", 200)}
 	way, err := propagation.ParseWay("cools:server")
 	if err != nil {
@@ -132,7 +134,8 @@ func TestAnAcceptedEdgeTakesItsSign(t *testing.T) {
 	}
 	m := propagation.Default()
 	taught := m.With([]propagation.Edge{{
-		Fault: "cooling.air_supply", Kinds: []string{schemas.KindCRAC, schemas.KindRack}, Type: "damp.high", Leak: 0.0005, Way: way, Shows: 0.7, Share: 0.6,
+		Fault: "cooling.air_supply", Kinds: []string{schemas.KindCRAC, schemas.KindRack}, Type: "damp.high", Leak: 0.0005,
+		Way: way, Shows: 0.7, Share: 0.6,
 		Soon: 4 * time.Minute, Within: 20 * time.Minute, Before: time.Minute,
 	}})
 	last := func(m *propagation.Model, events []schemas.Event) map[string]schemas.Incident {

@@ -87,8 +87,8 @@ func TestAnEdgeIsAcceptedOverHTTPAndTakenBack(t *testing.T) {
 		return answer.Items[0], answer.Parameters
 	}
 	p, parameters := list()
-	if p.State != schemas.EdgeOpen || parameters != 0 || p.Cause != schemas.EventCRACFailure || p.Effect != "damp.high" || p.Causes[0].Way != "cools:server" ||
-		p.Causes[0].Shown != 20 || p.Causes[0].Lift < 10 || len(p.Causes[0].Examples) == 0 || p.Causes[0].Examples[0].Effects[0] == "" {
+	if p.State != schemas.EdgeOpen || parameters != 0 || p.Cause != schemas.EventCRACFailure || p.Effect != "damp.high" ||
+		p.Causes[0].Way != "cools:server" || p.Causes[0].Shown != 20 || p.Causes[0].Lift < 10 || len(p.Causes[0].Examples) == 0 || p.Causes[0].Examples[0].Effects[0] == "" {
 		t.Fatalf("proposed with %d in force: %+v", parameters, p)
 	}
 	// The causes to which the storm of an air unit comes, with how many events each.

@@ -33,7 +33,8 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
 			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
-			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active, Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
+			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
+			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",

@@ -159,7 +159,8 @@ func (s *Site) count(
 	f *propagation.Fault, way []propagation.Step, v *effect, occasions []occasion, chance, within float64,
 ) *schemas.EdgeCause {
 	c := &schemas.EdgeCause{
-		Fault: f.Name, Kinds: f.Kinds, Type: v.typ, Code: v.code, Way: propagation.WayString(way), Chance: chance, Examples: []schemas.EdgeExample{},
+		Fault: f.Name, Kinds: f.Kinds, Type: v.typ, Code: v.code, Way: propagation.WayString(way), Chance: chance,
+		Examples: []schemas.EdgeExample{},
 	}
 	if v.sign >= 0 {
 		c.Sign = s.model.Signs[v.sign].Name

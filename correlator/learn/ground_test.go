@@ -60,12 +60,16 @@ func TestAnEdgeIsGroundedInTheRecordsAndTheInventory(t *testing.T) {
 			"humidity.high", "", everyServer(servers), 0.7, 300, "cooling.air_supply", "", "cools:server",
 		},
 		{
-			"a switch that restarts, and wrong clocks of its servers", schemas.EventSwitchReboot, "", func(r, _ int) string { return fmt.Sprint("leaf", r) },
+			"a switch that restarts, and wrong clocks of its servers", schemas.EventSwitchReboot, "",
+			func(r, _ int) string { return fmt.Sprint("leaf", r) },
 			"clock.off", "", everyServer(servers), 0.6, 40, "network.switch_failure", "", "net:nic > up:server",
 		},
 		{
-			"a feed that is lost, and a sign of the records", schemas.EventPSUInputLost, "", func(r, n int) string { return fmt.Sprintf("s%d.%d/psu", r, n) },
-			schemas.EventFanFailure, "", func(r, n int) []string { return []string{fmt.Sprintf("s%d.%d", r, n)} }, 0.7, 30, "power.psu_failure", "fan_failed", "up:server",
+			"a feed that is lost, and a sign of the records", schemas.EventPSUInputLost, "",
+			func(r, n int) string { return fmt.Sprintf("s%d.%d/psu", r, n) },
+			schemas.EventFanFailure, "",
+			func(r, n int) []string { return []string{fmt.Sprintf("s%d.%d", r, n)} }, 0.7, 30,
+			"power.psu_failure", "fan_failed", "up:server",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -137,7 +141,8 @@ func TestWhatTheRecordsHaveNeedsNoAcceptance(t *testing.T) {
 		at := origin.Add(time.Duration(n*n+30*n) * time.Hour)
 		s.Add(event(fmt.Sprint("a", n), schemas.EventCRACFailure, "", fmt.Sprint("air", n%6), at))
 		for k := range 8 {
-			s.Add(event(fmt.Sprint("b", n, k), schemas.EventTempHigh, "inlet", fmt.Sprintf("s%d.%d", n%6, k), at.Add(time.Duration(300+10*k)*time.Second)))
+			s.Add(event(fmt.Sprint("b", n, k), schemas.EventTempHigh, "inlet", fmt.Sprintf("s%d.%d", n%6, k),
+				at.Add(time.Duration(300+10*k)*time.Second)))
 		}
 		s.Add(event(fmt.Sprint("c", n), "door.open", "", fmt.Sprintf("s%d.1", (n+3)%6), at.Add(7*time.Hour)))
 		s.Add(event(fmt.Sprint("d", n), "dust.high", "", fmt.Sprintf("s%d.1", (n+3)%6), at.Add(7*time.Hour+time.Minute)))
@@ -187,8 +192,8 @@ func TestAnEdgeIsBounded(t *testing.T) {
 			t.Fatalf("class %d of %d", i, f.Own())
 		}
 		c, s := f.Classes[i], taught.Signs[len(taught.Signs)-1]
-		if c.Shows < Seldom || c.Shows > Often || c.Share < Seldom || c.Share > Often || s.Leak < leastLeak || s.Leak > mostLeak || c.Within < c.Soon ||
-			!c.Later || math.IsNaN(c.Shows+c.Share) {
+		if c.Shows < Seldom || c.Shows > Often || c.Share < Seldom || c.Share > Often || s.Leak < leastLeak || s.Leak > mostLeak ||
+			c.Within < c.Soon || !c.Later || math.IsNaN(c.Shows+c.Share) {
 			t.Fatalf("%s is in force as %+v", doc, c)
 		}
 	}
@@ -219,7 +224,9 @@ func TestAnEdgeIsBounded(t *testing.T) {
 func TestEdgesArePrintedApart(t *testing.T) {
 	m := propagation.Default()
 	var with, without bytes.Buffer
-	p := &Parameters{Format: format, Effects: []EffectCounts{{Fault: "host.crash", Kinds: "server", Sign: "host_lost", Cases: 5, Shown: 1, Share: 1}}}
+	p := &Parameters{Format: format, Effects: []EffectCounts{{
+		Fault: "host.crash", Kinds: "server", Sign: "host_lost", Cases: 5, Shown: 1, Share: 1,
+	}}}
 	if err := p.Print(&without, m); err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,8 @@ func (c *EdgeCounts) edge() propagation.Edge {
 	way, _ := propagation.ParseWay(c.Way)
 	soon := time.Duration(c.LagS / max(1, c.Shown) * float64(time.Second))
 	return propagation.Edge{
-		Fault: c.Fault, Kinds: strings.Fields(c.Kinds), Sign: c.Sign, Type: c.Type, Code: c.Code, Leak: max(leastLeak, min(mostLeak, c.Chance)), Way: way,
+		Fault: c.Fault, Kinds: strings.Fields(c.Kinds), Sign: c.Sign, Type: c.Type, Code: c.Code,
+		Leak: max(leastLeak, min(mostLeak, c.Chance)), Way: way,
 		Shows: bounded(0.5, c.Shown/(Worth+c.Cases)), Share: bounded(0.5, (0.5+c.Share)/(1+c.Shown)),
 		Soon: soon, Within: kernelSpan * soon, Before: edgeEarly,
 	}

@@ -148,7 +148,8 @@ func (s *Store) Decide(
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO learned_edge_decisions (id, revision, doc)
-SELECT CAST($1 AS TEXT), COALESCE(MAX(revision),0)+1, CAST($2 AS TEXT) FROM learned_edge_decisions WHERE id=CAST($1 AS TEXT)`, id, string(doc)); err != nil {
+SELECT CAST($1 AS TEXT), COALESCE(MAX(revision),0)+1, CAST($2 AS TEXT) FROM learned_edge_decisions
+WHERE id=CAST($1 AS TEXT)`, id, string(doc)); err != nil {
 			return err
 		}
 		if err := audit.Append(ctx, tx, audit.Row{

@@ -99,8 +99,11 @@ type Figures struct {
 	DetectP50, RootP50, RootP95, ECE, Brier                    float64
 	Unknown                                                    float64 // share of unknown faults that were told so
 	UnknownRoot                                                float64 // share of them at the right resource too
-	StrangeSaid, StrangeRight, StrangeGap                      float64 // incidents of kind unknown: mean confidence, share that is right, and how far apart these are
-	CPUPerM                                                    float64 // CPU seconds a million lines
+	// StrangeSaid is the mean confidence of incidents of kind unknown, StrangeRight the share of
+	// them that is right, StrangeGap how far apart these are.
+	StrangeSaid, StrangeRight, StrangeGap float64
+
+	CPUPerM float64 // CPU seconds a million lines
 }
 
 // Figures divides.

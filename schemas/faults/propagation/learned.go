@@ -26,9 +26,9 @@ type Edge struct {
 	Within, Before, Soon time.Duration
 }
 
-// LearnedSign returns the name of the sign that events of a type and code are where no
+// learnedSign returns the name of the sign that events of a type and code are where no
 // record has one.
-func LearnedSign(typ, code string) string {
+func learnedSign(typ, code string) string {
 	return strings.NewReplacer(".", "_", " ", "_").Replace(strings.TrimSuffix("learned_"+typ+"/"+code, "/"))
 }
 
@@ -82,7 +82,7 @@ func (m *Model) learn(e *Edge) int {
 	if s := m.Match(e.Type, e.Code, schemas.SeverityCritical); s >= 0 { // by a record of today, or an edge before this one
 		return s
 	}
-	name := LearnedSign(e.Type, e.Code)
+	name := learnedSign(e.Type, e.Code)
 	if m.SignNamed(name) >= 0 { // two types in other letters
 		return -1
 	}
