@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -33,6 +34,27 @@ func TestWhatNobodyKnowsIsReportedAsUnknownWhereItIs(t *testing.T) {
 	_, got := replayed(&schemas.Topology{Version: 1}, s.events)
 	if len(got) != 1 || got[0].RootCause.Resource != "no-such-thing" || got[0].RootCause.Fault != "unknown" {
 		t.Errorf("told %v", causes(got))
+	}
+}
+
+// More kinds of resources than can be told apart are no kind that a fault has.
+func TestAnInventoryOfManyKindsIsRead(t *testing.T) {
+	w := small.Build()
+	for i := range 600 {
+		w.Topology.Resources = append(w.Topology.Resources, schemas.Resource{ID: fmt.Sprint("x", i), Kind: fmt.Sprint("kind", i), Parent: "r0"})
+	}
+	s := &scene{}
+	s.unfeed(w, 0, 0, 0)
+	_, got := replayed(w.Topology, s.sorted().events)
+	if !slices.Equal(causes(got), []string{w.ID("pdu0.0") + " power.feed_loss"}) {
+		t.Errorf("got\n%s", verdict(got))
+	}
+	e := NewEngine(propagation.Default(), w.Topology, nil)
+	if n, names := len(e.g.kinds.name), math.MaxUint8+1; n != names {
+		t.Errorf("%d kinds", n)
+	}
+	if other := e.g.kinds.of("another"); e.g.kinds.name[other] != "" || e.g.kind[e.g.ensure("x599")] != other {
+		t.Errorf("%q", e.g.kinds.name[other])
 	}
 }
 

@@ -50,6 +50,12 @@ func (k *kindTable) of(kind string) uint8 {
 	if v, ok := k.number[kind]; ok {
 		return v
 	}
+	if len(k.name) == math.MaxUint8 { // those of the records are known by now: what is beyond is one kind
+		kind = ""
+	}
+	if len(k.name) > math.MaxUint8 {
+		return math.MaxUint8
+	}
 	v := uint8(len(k.name))
 	k.number[kind] = v
 	k.name = append(k.name, kind)
