@@ -753,7 +753,7 @@ type short struct {
 }
 
 const (
-	nearBits = 14
+	nearBits = 12
 	nearBy   = 1 << nearBits // short ways that are remembered, until one takes the place of another
 )
 

@@ -71,8 +71,8 @@ type sign struct {
 	excused   *suspect  // the harmless explanation
 	outlasted *window   // the maintenance window that it has outlasted
 	next      *sign     // on the same part
-	slot      int       // in signTable.all
-	kindSlot  int       // in signTable.by
+	slot      int32     // in signTable.all
+	kindSlot  int32     // in signTable.by
 	weighed   evidence  // as what it was last weighed
 	turned    time.Time // when it was last weighed as something else than before
 }
@@ -173,11 +173,11 @@ func (t *signTable) add(s *sign) {
 	if more := s.kind + 1 - len(t.by); more > 0 {
 		t.by = append(t.by, make([][]*sign, more)...)
 	}
-	s.kindSlot = len(t.by[s.kind])
+	s.kindSlot = int32(len(t.by[s.kind])) //nolint:gosec // a number of signs
 	t.by[s.kind] = append(t.by[s.kind], s)
 	t.turns[s.kind]++
 	t.kinds[s.kind]++
-	s.slot = len(t.all)
+	s.slot = int32(len(t.all)) //nolint:gosec // a number of signs
 	t.all = append(t.all, s)
 }
 
