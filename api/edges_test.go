@@ -152,7 +152,7 @@ func TestAProposalIsAcceptedOnThePage(t *testing.T) {
 			t.Errorf("%d wide: %s", v.width, wide)
 		}
 		p.visit(w.base + "actions")
-		p.wait("the audit", fmt.Sprintf(`/e-0/.test(document.getElementById('audit-title').closest('section').innerText)`))
+		p.wait("the audit", `/e-0/.test(document.getElementById('audit-title').closest('section').innerText)`)
 		if e := p.console(); len(e) > 0 {
 			t.Errorf("the console said %q", e)
 		}

@@ -3,6 +3,7 @@ package learned_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,11 +61,11 @@ func TestADecisionPutsAVersionInForceAndIsKept(t *testing.T) {
 	}
 	var given []string // what stood in the version before, and what is accepted
 	next := func(doc []byte, accepted []schemas.EdgeProposal) ([]byte, error) {
-		text := string(doc)
+		text := []string{string(doc)}
 		for _, p := range accepted {
-			text += " " + p.ID + ":" + p.Decision.Reason
+			text = append(text, p.ID+":"+p.Decision.Reason)
 		}
-		given = append(given, text)
+		given = append(given, strings.Join(text, " "))
 		return []byte(`{}`), nil
 	}
 	decide := func(id, decision string, want error) {

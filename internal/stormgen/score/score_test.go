@@ -92,8 +92,10 @@ func TestIncidentsOfKindUnknownAreCalibratedApart(t *testing.T) {
 			ID: "f1", Fault: stormgen.Unknown, Resource: "r1", Unknown: true,
 			Accept: []stormgen.Blame{{Resource: "r1", Fault: stormgen.Unknown}}, Events: []string{"a", "b"},
 		},
-		{ID: "f2", Fault: "host.crash", Resource: "s1", RootScored: true,
-			Accept: []stormgen.Blame{{Resource: "s1", Fault: "host.crash"}}, Events: []string{"c"}},
+		{
+			ID: "f2", Fault: "host.crash", Resource: "s1", RootScored: true,
+			Accept: []stormgen.Blame{{Resource: "s1", Fault: "host.crash"}}, Events: []string{"c"},
+		},
 	}}
 	sc := New(truth)
 	for id, i := range map[string]schemas.Incident{
