@@ -18,38 +18,39 @@ type suspect struct {
 	seq     int
 	key     suspectKey
 	fault   *propagation.Fault
-	node    node
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
-	shown   bool      // by a sign of its own, which gave the onset
 	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
 	inc     *incident
 	within  *incident // of which it is a piece
-	dead    bool
-	causes  bool // a state, beside the one that it is
 
-	mark     uint32    // scratch of the solver: met
-	whole    uint32    // with all its signs
-	tied     uint32    // with the states that it could stand behind
-	needed   bool      // as a whole
-	counted  bool      // the parts of the classes
-	round    uint32    // met by around
-	at       int32     // in a group, from 1
-	laidOut  int32     // in Engine.laid, from 1
-	base     float64   // score over all signs
-	weighed  time.Time // when; zero: a sign has changed since
-	laid     time.Time // when it was last weighed against others
-	group    int       // how much they were
+	base    float64   // score over all signs
+	weighed time.Time // when; zero: a sign has changed since
+	laid    time.Time // when it was last weighed against others
+	group   int       // how much they were
+	folded  []*suspect
+	lift    float64   // what speaks for it only because it explains the folded
+	calm    *calm     // once its parts are counted
+	mutes   uint64    // version of contact that mute was counted in
+	mutedAt time.Time // when
+
+	node     node
+	mark     uint32 // scratch of the solver: met
+	whole    uint32 // with all its signs
+	tied     uint32 // with the states that it could stand behind
+	round    uint32 // met by around
+	at       int32  // in a group, from 1
+	laidOut  int32  // in Engine.laid, from 1
+	shown    bool   // by a sign of its own, which gave the onset
+	dead     bool
+	causes   bool // a state, beside the one that it is
+	needed   bool // as a whole
+	counted  bool // the parts of the classes
 	accepted bool
-	folded   []*suspect
-	lift     float64   // what speaks for it only because it explains the folded
-	calm     *calm     // once its parts are counted
-	mutes    uint64    // version of contact that mute was counted in
-	mutedAt  time.Time // when
-	muted    bool      // some could be
+	muted    bool // some could be
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
