@@ -138,7 +138,7 @@ func (place) Kind(resource string) string {
 }
 
 // bootTime is how long a server is silent that is power-cycled.
-const bootTime = 15 * time.Millisecond
+const bootTime = 50 * time.Millisecond
 
 // exporter reads what lives in the world, as often as it can.
 type exporter struct{ w *world }

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,17 +96,24 @@ type vigil struct {
 // silent; what goes on being read does not run there.
 type pulse struct {
 	last    time.Time
-	rounds  int           // with one before them, but for the silence
-	took    time.Duration // from one to the next, all of them
-	silence time.Duration // the longest that ended after the restart was sent
+	gaps    []time.Duration // from one reading to the next, but for the silence; the newest
+	silence time.Duration   // the longest that ended after the restart was sent
 }
 
 // missed is how long a silence is, in usual times between two readings, for one to have
 // been missed: two, less what a busy collector is late by.
 const missed = 1.8
 
+const gapsKept = 64
+
+// silent compares with the median: that a server hung for a while before says nothing of
+// how often it is read.
 func (p *pulse) silent() bool {
-	return p != nil && p.rounds > 1 && float64(p.silence) > missed*float64(p.took)/float64(p.rounds)
+	if p == nil || len(p.gaps) < 2 {
+		return false
+	}
+	sorted := slices.Sorted(slices.Values(p.gaps))
+	return float64(p.silence) > missed*float64(sorted[len(sorted)/2])
 }
 
 // reading is what one collector has read since the effect. A cache in front of a
@@ -200,7 +208,10 @@ func (v *vigil) beat(h Observation) {
 		p.silence, gap = gap, p.silence
 	}
 	if gap > 0 && known {
-		p.rounds, p.took = p.rounds+1, p.took+gap
+		if len(p.gaps) == gapsKept {
+			p.gaps = slices.Delete(p.gaps, 0, gapsKept/2)
+		}
+		p.gaps = append(p.gaps, gap)
 	}
 }
 

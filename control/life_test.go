@@ -286,6 +286,10 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		"and came late once": {gpu(), func(w ward) {
 			w.reads("dcgmexporter", part, "gpu", -8, 60)
 		}, nil, 61, false, false, messages.NeverSilent},
+		"it had hung for a while before": {gpu(), func(w ward) {
+			w.pulses["dcgmexporter"].gaps = append(w.pulses["dcgmexporter"].gaps, 10*time.Minute)
+			w.reads("dcgmexporter", part, "gpu", 5, 40)
+		}, nil, 41, true, true, messages.Lives},
 		"others were read while the host was silent": {gpu(), func(w ward) {
 			w.reads("redfish", server+"/psu0", "psu", -20, 80)
 			w.reads("dcgmexporter", part, "gpu", 5, 40)
