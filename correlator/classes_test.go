@@ -43,6 +43,9 @@ func (w *scenery) leafGone(sec float64, leaf int) {
 // Chains, networks, what comes again, two at once, jobs, and equals: each has one right answer, whatever
 // the site is built like, and every event has its place.
 func TestClassesOnManySites(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	type play struct {
 		name string
 		fits func(w *site) bool

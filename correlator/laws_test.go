@@ -147,6 +147,9 @@ func TestSilentSiblingsDoNotChangeTheVerdict(t *testing.T) {
 // What speaks for a cause alone never makes it less likely: its rank among the causes that are named does not fall,
 // and once it is named first, its confidence hardly does: rivals that show the same sign gain by it too.
 func TestEvidenceForACauseNeverLowersItsRank(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build()} {
 		type sign struct{ source, resource, what, state string }
 		causes := map[string][]sign{

@@ -231,6 +231,9 @@ func (s *scene) hotAir(w *site, sec float64, unit int, alarm bool) {
 }
 
 func TestServersThatGoWithTheirAir(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build(), oneFeed.Build()} {
 		for name, play := range map[string]func(s *scene){
 			"with an alarm": func(s *scene) { s.hotAir(w, 0, 0, true) },
@@ -306,6 +309,9 @@ func TestACrashOfItsOwnBesideAnOutage(t *testing.T) {
 
 // A GPU that is hot and held back for a while is an incident; once is nothing.
 func TestWeakSignsThatRepeat(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, w := range []*site{small.Build(), hall.Build(), unfed.Build()} {
 		gpu, fan, dimm, port := w.ID("s0.1/gpu3"), w.ID("s0.1/fan2"), w.ID("s0.1/dimm5"), w.PortOf(0, 1, 0)
 		for _, c := range []struct {

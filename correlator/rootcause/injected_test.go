@@ -13,6 +13,9 @@ import (
 // and, by the amount, at all that wait for it. Where one between says nothing of it, as
 // one that answers late but counts no failure, less is found.
 func TestInjectedIntoRealNoise(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
 	for _, c := range []struct {
 		metric     string
 		calm       bool // the caller of the faulty service shows nothing
