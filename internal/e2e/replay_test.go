@@ -96,7 +96,7 @@ func behind(t *testing.T, file, server string) *recorder {
 // exporter of a server said when its GPU was well and its counters young: the server stays out of the pool, and a person
 // reads why. A server beside it that is really cured returns.
 func TestARecordingVerifiesNoRepair(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
 	simulate(t, filepath.Join(dir, "sim"), "late-dead-gpu")
 	tape := behind(t, filepath.Join(dir, "sim", sim.TopologyFile), dead)

@@ -64,7 +64,7 @@ func (p *product) onlyTheCurableComesBack(dir string) {
 }
 
 func TestADeadGPUNeverComesBackToThePool(t *testing.T) {
-	whole(t)
+	beside(t)
 	dir := dataDir(t)
 	p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/dead-gpu.yaml", "--seed", "3",
 		"--set", "store.clickhouse=off", "--set", "control.policies=testdata/policy.yaml")
