@@ -2,7 +2,6 @@ package correlator
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -50,8 +49,11 @@ func TestAnInventoryOfManyKindsIsRead(t *testing.T) {
 		t.Errorf("got\n%s", verdict(got))
 	}
 	e := NewEngine(propagation.Default(), w.Topology, nil)
-	if n, names := len(e.g.kinds.name), math.MaxUint8+1; n != names {
+	if n := len(e.g.kinds.name); n != otherKinds+1 {
 		t.Errorf("%d kinds", n)
+	}
+	if n := e.g.count("kind599", e.g.ensure("x599")); n < 100 {
+		t.Errorf("%d parts are of one of them", n)
 	}
 	if other := e.g.kinds.of("another"); e.g.kinds.name[other] != "" || e.g.kind[e.g.ensure("x599")] != other {
 		t.Errorf("%q", e.g.kinds.name[other])

@@ -46,15 +46,18 @@ type kindTable struct {
 	name   []string
 }
 
+// otherKinds is the number of all kinds for which there is none left; one more still is a byte.
+const otherKinds = math.MaxUint8 - 1
+
 func (k *kindTable) of(kind string) uint8 {
 	if v, ok := k.number[kind]; ok {
 		return v
 	}
-	if len(k.name) == math.MaxUint8 { // those of the records are known by now: what is beyond is one kind
+	if len(k.name) == otherKinds { // those of the records are known by now
 		kind = ""
 	}
-	if len(k.name) > math.MaxUint8 {
-		return math.MaxUint8
+	if len(k.name) > otherKinds {
+		return otherKinds
 	}
 	v := uint8(len(k.name))
 	k.number[kind] = v
