@@ -123,13 +123,21 @@ const page = 1000
 
 // all reads a list to its end.
 func all[T any](f records.Filter, list func(records.Filter) ([]T, string, error)) (out []T, err error) {
+	return upTo(0, f, list)
+}
+
+// upTo reads a list to its end, or where most is not 0 until it has so many.
+func upTo[T any](most int, f records.Filter, list func(records.Filter) ([]T, string, error)) (out []T, err error) {
 	for f.Limit = page; ; {
+		if most > 0 {
+			f.Limit = min(page, most-len(out))
+		}
 		items, next, err := list(f)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, items...)
-		if f.After = next; next == "" {
+		if f.After = next; next == "" || most > 0 && len(out) >= most {
 			return out, nil
 		}
 	}
