@@ -146,8 +146,8 @@ type supplier struct {
 	cause int32 // None: it is none of the group
 }
 
-// Explain implements [Method].
-func (m *Cover) Explain(g *Group) Explanation {
+// run returns a run over a group, with nothing blamed. It is valid until the next one.
+func (m *Cover) run(g *Group) cover {
 	n := len(g.Signs)
 	m.worth = slices.Grow(m.worth[:0], n)[:n]
 	clear(m.worth)
@@ -158,11 +158,21 @@ func (m *Cover) Explain(g *Group) Explanation {
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
 	}
-	accepted := s.explain()
-	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
+	return s
+}
+
+// Explain implements [Method].
+func (m *Cover) Explain(g *Group) Explanation {
+	s := m.run(g)
+	return s.explanation(s.explain())
+}
+
+// explanation is what a run says that blames some.
+func (s *cover) explanation(accepted []int32) Explanation {
+	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(s.Causes)), Work: s.work}
 	for _, h := range accepted {
 		x.States[h] = s.state[h].State
-		if !g.Causes[h].Whole {
+		if !s.Causes[h].Whole {
 			x.Partial = append(x.Partial, h)
 		}
 	}
@@ -925,13 +935,10 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
-			share, shows, c := f.Share, f.Shows, concentration
-			if !alone {
-				if f.SharedShows == 0 {
-					break
-				}
-				share, shows, c = f.SharedShare, f.SharedShows, sharing
+			if !alone && f.SharedShows == 0 {
+				break
 			}
+			o := oddsOf(f, alone)
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
 			which := 0
 			if alone {
@@ -967,8 +974,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				}
 			}
 			if up > 0 { // who spoke is up, whatever else is heard or missed
-				a, b := betaOf(share, c)
-				silent += logBeta(a, float64(up)+b) - logBeta(a, b)
+				silent += o.none(up)
 			}
 			if n == 0 {
 				continue
@@ -981,20 +987,15 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				}
 				rest *= float64(late) / LateSteps
 			}
-			a, b := betaOf(share, c) // as in Fit; a state shows in several ways, and is taken to be missed half as often as a sign
-			none := func() float64 {
-				return math.Log(shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2)
-			}
 			if k == 0 {
 				if !accepted {
-					silent += none()
+					silent += o.brought(0, rest)
 				}
 				continue
 			}
-			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
-			v := math.Log(shows*p+tiny) + sum
+			v := o.brought(k, rest) + sum
 			if accepted {
-				v -= none()
+				v -= o.brought(0, rest+float64(k))
 			}
 			if v > 0 {
 				gain += v

@@ -21,10 +21,14 @@ func (s *cover) powerless(device, also int32) bool {
 }
 
 // fit is the likelihood of k signs that are worth w in class c of h.
-func (s *cover) fit(h int32, c, k int, w float64) float64 {
+func (s *cover) fit(h int32, c, k int, w float64) float64 { return s.fitBeside(h, c, k, 0, w) }
+
+// fitBeside is fit where so many parts more show the class, and another cause owns that:
+// they are not silent.
+func (s *cover) fitBeside(h int32, c, k, others int, w float64) float64 {
 	x := &s.Causes[h]
 	cl, m := &x.Classes[c], &x.Fault.Classes[c]
-	mute := cl.Mute
+	mute := cl.Mute + others
 	for _, d := range cl.Dark {
 		also := None
 		if x.Fault.Together > 0 {
@@ -41,14 +45,38 @@ func (s *cover) fit(h int32, c, k int, w float64) float64 {
 	return s.fits.FitIn(m, cl.Places, k, mute, late) + w
 }
 
+// odds is how surely an effect brings parts about which nothing is known into its state.
+type odds struct{ share, shows, c float64 }
+
+// oddsOf are those of an effect on parts that nothing else feeds, or on those that something does.
+func oddsOf(f *propagation.Effect, alone bool) odds {
+	if alone {
+		return odds{f.Share, f.Shows, concentration}
+	}
+	return odds{f.SharedShare, f.SharedShows, sharing}
+}
+
+// brought is the log-likelihood that k parts came into the state and rest did not, as in Fit; a
+// state shows in several ways, and is taken to be missed half as often as a sign.
+func (o odds) brought(k int, rest float64) float64 {
+	a, b := betaOf(o.share, o.c)
+	p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
+	if k == 0 {
+		return math.Log(o.shows*p + 1 - o.shows + unheard/2)
+	}
+	return math.Log(o.shows*p + tiny)
+}
+
+// none is the log-likelihood that n parts did not, whatever is heard or missed.
+func (o odds) none(n int) float64 {
+	a, b := betaOf(o.share, o.c)
+	return logBeta(a, float64(n)+b) - logBeta(a, b)
+}
+
 // likely is how probable it is that one more part comes to be in a state: the mean of
 // the share, as in Fit, given which of the parts show it.
 func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
-	share, shows, c := f.Share, f.Shows, concentration
-	if !alone {
-		share, shows, c = f.SharedShare, f.SharedShows, sharing
-	}
-	n, k := 0.0, 0.0
+	o, n, k := oddsOf(f, alone), 0.0, 0.0
 	for i := range in {
 		if p := &in[i]; p.ready(f, nil) {
 			if n++; p.Shows {
@@ -57,9 +85,9 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 		}
 	}
 	s.work += len(in)
-	p := share * shows
+	p := o.share * o.shows
 	if k > 0 {
-		a, b := betaOf(share, c)
+		a, b := betaOf(o.share, o.c)
 		p = (a + k) / (a + b + n)
 	}
 	return min(p, certainty)
