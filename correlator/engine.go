@@ -120,6 +120,7 @@ type Engine struct {
 	changed    queue
 	out        []schemas.Incident
 	epoch      uint32
+	pass       uint32 // over a component
 	swept      time.Time
 	forgot     time.Time
 	strangers  int // names from which on those that nobody uses are forgotten
@@ -147,6 +148,7 @@ type Stats struct {
 	Duplicates uint64 // dropped, since an event with the id was taken in before
 	Harmless   uint64 // severity info without an end: they speak for nothing
 	Solved     uint64 // times that what had changed was weighed
+	Asked      uint64 // suspects and signs of which it was found out whether they tie others together
 	Weighed    uint64 // suspects, one by one
 	Steps      uint64 // signs, classes and parts that the solver looked at
 	Opened     uint64 // incidents

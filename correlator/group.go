@@ -189,8 +189,17 @@ func (e *Engine) gain(h *suspect, c, i int) float64 {
 	return w
 }
 
-// conducts says whether a suspect could be blamed, or was.
+// conducts says whether a suspect could be blamed, or was. It stays so while a component is
+// gathered, in which it is asked of a state again and again.
 func (e *Engine) conducts(h *suspect) bool {
+	if h.askedIn != e.pass {
+		h.askedIn, h.conducts = e.pass, e.couldBe(h)
+	}
+	return h.conducts
+}
+
+func (e *Engine) couldBe(h *suspect) bool {
+	e.stats.Asked++
 	if h.fault.Window == propagation.During {
 		h.base = windowBase
 		return true
