@@ -98,6 +98,7 @@ type Engine struct {
 
 	contact  contacts          // of servers and switches
 	unfed    map[node]*suspect // suppliers that are blamed
+	unfedAll []*suspect        // the same, in no order
 	roots    []node            // scratch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 	silences []bool            // by fault: it takes its own device out of contact
@@ -151,6 +152,7 @@ type Stats struct {
 	Asked      uint64 // suspects and signs of which it was found out whether they tie others together
 	Weighed    uint64 // suspects, one by one
 	Steps      uint64 // signs, classes and parts that the solver looked at
+	Swept      uint64 // signs that were gone over for incidents that may be over
 	Opened     uint64 // incidents
 	Signs      int    // that are remembered
 	Suspects   int

@@ -290,6 +290,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		kind = e.unknownKind(ev)
 	}
 	s := e.signs.get(n, kind)
+	if s != nil && s.inc != nil {
+		s.inc.lasts = time.Time{}
+	}
 	if s != nil && kind != e.windows.sign && (e.stale(s, ev.ID, state) || e.crosses(s, state, at)) {
 		if s.inc == nil {
 			e.drop(s)
@@ -391,7 +394,7 @@ func (e *Engine) booted(server string, at time.Time) bool {
 	repair := false
 	for _, inc := range e.open {
 		if inc.root != nil && inc.root.fault.Reset && e.g.server(inc.root.node) == n && at.After(inc.heard) {
-			inc.repaired = at
+			inc.repaired, inc.lasts = at, time.Time{}
 			repair = true
 		}
 	}
