@@ -52,6 +52,7 @@ type suspect struct {
 	counted  bool // the parts of the classes
 	accepted bool
 	muted    bool // some could be
+	dark     bool // some parts are silent only if they have no power
 	conducts bool // could be blamed, or was
 }
 
