@@ -744,7 +744,10 @@ func (s *cover) anticipate(accepted []int32) (states []int32) {
 			y := &s.Causes[g]
 			for i := range y.Effects {
 				f := &y.Fault.Effects[i]
-				if p := find(y.Effects[i], x.Node); f.State == x.Fault.Is && p != nil && p.ready(f, x) && y.before(x, f) && !s.again(g, x, accepted) {
+				if f.State != x.Fault.Is || !y.before(x, f) {
+					continue
+				}
+				if p := find(y.Effects[i], x.Node); p != nil && p.ready(f, x) && !s.again(g, x, accepted) {
 					p := s.likely(f, y.Effects[i], f.SharedShows == 0 || s.without(x.Device, g))
 					s.state[h].given = max(s.state[h].given, math.Log(p/(1-p))-x.Prior)
 				}
