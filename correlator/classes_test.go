@@ -109,6 +109,16 @@ func TestClassesOnManySites(t *testing.T) {
 			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
 		}
 	}, one("air0", "cooling.air_supply"))
+	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", func(w *site) bool { return leaves(w) && w.NICs > 1 }, func(w *scenery) {
+		w.job("job-1", 1, 2)
+		w.hotAir(w.site, 0, 0, true)
+		w.at(1300, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
+		for k := range w.NICs / 2 {
+			w.at(1500+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+		}
+		w.at(1511, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
+		w.at(1540, "scheduler", "job-1", "workload.failed/134", failed)
+	}, one("air0", "cooling.air_supply"))
 	feeds := func(w *site) bool { return w.Feeds > 1 }
 	add("a feed trips again while it is mended", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
@@ -160,6 +170,46 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
 	})
+	feedAndLeaf := func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
+	}
+	add("a leaf that told of its lost supply dies seconds later", switched, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.leafGone(12, 0)
+	}, feedAndLeaf)
+	add("a leaf that nothing was heard of dies within the minute after a feed", switched, func(w *scenery) {
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, up)
+			}
+		}
+		w.leafGone(50, 0)
+	}, feedAndLeaf)
+	add("a leaf that ran on one supply goes with its feed", switched, func(w *scenery) {
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, up)
+			}
+		}
+		w.leafGone(1, 0)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("a board controller that dies after a feed, of a server that runs on", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.at(40, "collector", w.ID("s0.2/bmc"), "bmc.unreachable", failed, up)
+	}, func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("s0.2/bmc") + " bmc.failure"}
+	})
+	add("a server of one good supply goes with a feed, and its controller with it", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.dark(w.site, 1, 0, 2, true)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("a server whose other supply wears out under the load of a lost feed", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		for g := range w.GPUs {
+			w.at(4+0.1*float64(g), "dcgm", w.ID("s0.2/gpu%d", g), "gpu.clocks_throttled/HW_POWER_BRAKE", warned, up)
+		}
+		w.dark(w.site, 30, 0, 2, true)
+	}, one("pdu0.0", "power.feed_loss"))
 	add("the leaf of a rack, and then a feed", func(w *site) bool { return leaves(w) && feeds(w) }, func(w *scenery) {
 		w.leafGone(0, 0)
 		w.unfeed(w.site, 180, 0, 0)
