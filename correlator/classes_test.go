@@ -1,11 +1,13 @@
 package correlator
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // job runs on all GPUs of some servers of the first rack.
@@ -287,6 +289,78 @@ func TestClassesOnManySites(t *testing.T) {
 				}
 				if held != len(it.events) {
 					t.Errorf("%d of %d events\n%s", held, len(it.events), verdict(got))
+				}
+			})
+		}
+	}
+}
+
+// An incident is where its cause is: what one cause takes from another, however much, renames
+// neither.
+func TestAnIncidentGoesWithItsCause(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.job("job-1", 0, 1, 2)
+			it.unfeed(w, 0, 0, 0)
+			it.leafGone(400, 0)
+			for i := range 80 {
+				it.at(430+0.1*float64(i), "kmsg", w.ID("s0.%d/gpu%d", i%3, i%w.GPUs), "gpu.xid/45", warned)
+			}
+			it.at(440, "scheduler", "job-1", "workload.failed/134", failed)
+			e := NewEngine(propagation.Default(), w.Topology, nil)
+			named := map[string]string{}
+			note := func() {
+				for _, inc := range e.Drain() {
+					if len(inc.Events) == 0 {
+						continue
+					}
+					if was := named[inc.ID]; was != "" && was != inc.RootCause.Resource {
+						t.Errorf("%s was %s and is %s", inc.ID, was, inc.RootCause.Resource)
+					}
+					if inc.RootCause.Confidence > 0.8 {
+						named[inc.ID] = inc.RootCause.Resource
+					}
+				}
+			}
+			for i := range it.sorted().events {
+				e.Add(&it.events[i])
+				note()
+			}
+			e.Advance(e.Now().Add(10 * time.Minute))
+			e.Flush()
+			note()
+			if len(named) != 2 {
+				t.Errorf("told of %v", named)
+			}
+		})
+	}
+}
+
+// A job stops once: with the fault that was there when it did, not with one that its server has later.
+func TestAJobGoesWithTheFaultThatWasThere(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		for _, second := range []float64{12, 25} {
+			t.Run(fmt.Sprintf("%s/%gs later", w.Name, second), func(t *testing.T) {
+				topology := *w.Topology
+				it := &scenery{&site{}, &scene{}}
+				*it.site = *w
+				it.Topology = &topology
+				topology.Workloads = nil
+				it.job("job-1", 0, 1, 2, 3)
+				it.at(0, "kmsg", w.ID("s0.1/gpu3"), "gpu.xid/74", critical)
+				for h := range 4 {
+					for g := range w.GPUs {
+						it.at(8+0.1*float64(h)+0.05*float64(g), "kmsg", w.ID("s0.%d/gpu%d", h, g), "gpu.xid/45", warned)
+					}
+				}
+				it.at(second, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/94", critical)
+				it.at(second+1, "dcgm", w.ID("s0.1/gpu0"), "gpu.ecc_ue/DRAM", critical)
+				got := final(&topology, it.sorted(), 20*time.Minute)
+				for _, inc := range got {
+					if want := map[string]int{w.ID("s0.1/gpu3"): 1 + 4*w.GPUs, w.ID("s0.1/gpu0"): 2}; len(inc.Events) != want[inc.RootCause.Resource] {
+						t.Fatalf("want %v\n%s", want, verdict(got))
+					}
 				}
 			})
 		}

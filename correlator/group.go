@@ -61,6 +61,9 @@ func alone(h *suspect) node {
 func (e *Engine) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
+	if d < 0 && h.fault.Classes[c].Jobs {
+		return solver.Lead(-d)
+	}
 	if h.calm == nil || len(r.signs) <= few {
 		return solver.Lag(d)
 	}

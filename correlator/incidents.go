@@ -264,7 +264,18 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		list[i].signs = append(list[i].signs, s)
 	}
 	names := make([]*incident, len(list))
+	for i, g := range list { // what a cause had been told in stays its own, however much another one takes from it
+		if g.root == nil {
+			continue
+		}
+		if inc := g.root.inc; inc != nil && inc.root == g.root && !took[inc] && slices.ContainsFunc(g.signs, func(s *sign) bool { return s.inc == inc }) {
+			took[inc], names[i] = true, inc
+		}
+	}
 	for i, g := range list {
+		if names[i] != nil {
+			continue
+		}
 		count := map[*incident]int{}
 		for _, s := range g.signs {
 			if s.inc != nil && !s.inc.gone {

@@ -275,6 +275,10 @@ const (
 // nearer of two faults the likelier cause.
 func Lag(lag time.Duration) float64 { return lagPower * math.Log1p(lag.Abs().Seconds()/lagScale) }
 
+// Lead is what it costs that something was heard so long before the fault that it follows
+// from: clocks and polls are apart, and a fault may be noticed after what it stopped.
+func Lead(lead time.Duration) float64 { return 2 * math.Log1p(lead.Seconds()/onceScale) }
+
 // LateSteps is how finely lateness counts, so that few fits are computed.
 const LateSteps = 16
 
