@@ -121,6 +121,28 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(1511, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
 		w.at(1540, "scheduler", "job-1", "workload.failed/134", failed)
 	}, one("air0", "cooling.air_supply"))
+	add("an air unit alarms, and one of its racks is hot", func(w *site) bool { return w.Row > 1 }, func(w *scenery) {
+		w.at(0, "snmp", w.ID("air0"), "crac.failure", critical, up)
+		for h := range w.Servers {
+			w.at(200+float64(h*37%300), "ipmi", w.Host(1, h), "temp.inlet_high/Inlet Temp", warned, up)
+		}
+	}, one("air0", "cooling.air_supply"))
+	add("half of the racks of a silent air unit are hot, one after the other", func(w *site) bool { return w.Row > 3 }, func(w *scenery) {
+		for r := range w.Row / 2 {
+			for h := range w.Servers {
+				w.at(300*float64(r)+float64(h*37%200), "ipmi", w.Host(r, h), "temp.inlet_high/Inlet Temp", warned, up)
+			}
+		}
+	}, one("air0", "cooling.air_supply"))
+	hot := func(w *scenery) {
+		w.at(0, "gnmi", w.ID("leaf0.0"), "switch.fan/FanTray2", warned, up)
+		w.at(200, "gnmi", w.ID("leaf0.0"), "temp.high/asic", failed, up)
+	}
+	add("a switch gets hot as its fan stands still", leaves, hot, one("leaf0.0", "network.switch_failure"))
+	add("a switch gets hot, and goes", leaves, func(w *scenery) {
+		hot(w)
+		w.leafGone(400, 0)
+	}, one("leaf0.0", "network.switch_failure"))
 	feeds := func(w *site) bool { return w.Feeds > 1 }
 	add("a feed trips again while it is mended", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)

@@ -165,6 +165,8 @@ type reached struct {
 	sorted  []node
 	devices []node // that the nodes are part of, sorted; with how many are
 	parts   []int32
+	rooms   map[node]int32 // what holds the nodes, with how many it holds
+	hold    uint8          // of which kind that is
 }
 
 // few nodes are looked through faster than sorted, and walked to again faster than
@@ -196,6 +198,16 @@ func (r *reached) lay(g *graph) {
 				continue
 			}
 			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
+		}
+	}
+}
+
+// furnish counts the nodes by what of a kind holds them; what nothing holds is by itself.
+func (r *reached) furnish(g *graph, kind uint8) {
+	if r.rooms == nil || r.hold != kind {
+		r.hold, r.rooms = kind, map[node]int32{}
+		for _, x := range r.nodes {
+			r.rooms[g.within(x, kind)]++
 		}
 	}
 }
@@ -523,6 +535,17 @@ func (g *graph) server(n node) node {
 	}
 	g.device[n] = d
 	return d
+}
+
+// within returns what of a kind holds a part, or the part.
+func (g *graph) within(n node, kind uint8) node {
+	for p, i := n, 0; p != none && i < 64; i++ {
+		if g.kind[p] == kind {
+			return p
+		}
+		p = g.parent[p]
+	}
+	return n
 }
 
 // forget frees the numbers of what the inventory does not know and nobody uses.

@@ -34,7 +34,31 @@ func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
 // fit returns the log-likelihood of k signs that are worth w in class c of h.
 func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
-	return e.fits.Fit(cl, k, r.n-e.silent(h, r)-k, e.late(e.onset(h), cl.Soon)) + w
+	return e.fits.FitIn(cl, e.places(h, c), k, e.silent(h, r), e.late(e.onset(h), cl.Soon)) + w
+}
+
+// places says where class c of h could be heard, and in how many rooms it is.
+func (e *Engine) places(h *suspect, c int) solver.Places {
+	cl, r := &h.fault.Classes[c], &h.classes[c]
+	p := solver.Places{Parts: r.n}
+	if cl.Each == "" || r.n == 0 {
+		return p
+	}
+	to := e.walk.reach(e.g, h.node, cl)
+	to.furnish(e.g, e.g.kinds.of(cl.Each))
+	if len(to.rooms) == r.n {
+		return p
+	}
+	p.Rooms = len(to.rooms)
+	heard := map[node]bool{}
+	for _, s := range r.signs {
+		if room := e.g.within(s.node, e.g.kinds.of(cl.Each)); s.said && !heard[room] {
+			heard[room] = true
+			p.Heard++
+			p.There += int(to.rooms[room])
+		}
+	}
+	return p
 }
 
 // silent counts the parts of a class that could not speak, with the suppliers that are blamed now.
@@ -95,7 +119,7 @@ func (e *Engine) calm(h *suspect) *calm {
 		if len(r.signs) > 0 || len(r.dark) > 0 {
 			q.live = append(q.live, c)
 		} else if !cl.Derived && r.n > 0 {
-			q.silent[c] = e.fits.Fit(cl, 0, r.n-r.mute, solver.Late(since, cl.Soon))
+			q.silent[c] = e.fits.FitIn(cl, e.places(h, c), 0, r.mute, solver.Late(since, cl.Soon))
 		}
 		if heeded(cl, r) && r.n > r.mute {
 			until = min(until, solver.LateUntil(since, cl.Soon))
@@ -128,7 +152,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	}
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
-		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
+		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: r.mute, Dark: r.dark}
 		if len(r.signs) == 0 {
 			continue
 		}

@@ -331,12 +331,11 @@ func (s *cover) fit(h int32, c, k int, w float64) float64 {
 			mute += d.Parts
 		}
 	}
-	rest := cl.Parts - mute - k
 	late := uint8(0)
-	if rest > 0 {
+	if cl.Parts > mute+k {
 		late = Late(s.Now-x.Onset, m.Soon)
 	}
-	return s.fits.Fit(m, k, rest, late) + w
+	return s.fits.FitIn(m, cl.Places, k, mute, late) + w
 }
 
 // weighed says whether class c of h has a say.

@@ -78,10 +78,19 @@ type Cause struct {
 
 // Class is what speaks for one class of a cause's signs.
 type Class struct {
-	Parts    int // that could show it
-	Mute     int // of them say nothing and could not
+	Places
+	Mute     int // of the parts say nothing and could not
 	Dark     []Dark
 	Evidence []Evidence
+}
+
+// Places are the parts that could show a class, and what holds them where that matters: a
+// room is a thing whose parts show it together or not at all.
+type Places struct {
+	Parts int
+	Rooms int // 0: it does not matter
+	Heard int // rooms in which a part was heard to show it
+	There int // parts in those
 }
 
 // Evidence is a sign of a class.
@@ -354,6 +363,20 @@ func (f *Fits) Fit(cl *propagation.Class, k, rest int, late uint8) float64 {
 		p.outcome, p.value = o, o.logLikelihood()
 	}
 	return p.value
+}
+
+// FitIn is [Fits.Fit] of k parts, where others are mute. In rooms the chance is drawn twice:
+// so many rooms show the class, and so many parts in those. What is mute is taken to be so
+// everywhere alike.
+func (f *Fits) FitIn(cl *propagation.Class, p Places, k, mute int, late uint8) float64 {
+	if p.Rooms < 2 || p.Heard == 0 && k > 0 {
+		return f.Fit(cl, k, p.Parts-mute-k, late)
+	}
+	audible := func(n int) int { return n - n*mute/p.Parts }
+	if k == 0 {
+		return f.Fit(cl, 0, audible(p.Rooms), late)
+	}
+	return f.Fit(cl, p.Heard, audible(p.Rooms-p.Heard), late) + f.Fit(cl, k, audible(p.There)-k, late) - math.Log(cl.Shows)
 }
 
 func (o outcome) logLikelihood() float64 {

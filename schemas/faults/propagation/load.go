@@ -67,6 +67,7 @@ type fileClass struct {
 	Later  bool          `yaml:"later"`
 	Tie    bool          `yaml:"tie"`
 	Alone  bool          `yaml:"alone"`
+	Each   string        `yaml:"each"`
 }
 
 type fileEffect struct {
@@ -769,7 +770,7 @@ func (l *loader) class(
 	path := append(slices.Clone(prefix), l.path(c.line, key+".at", v.At)...)
 	cl := Class{
 		Sign: sign, Path: path, Share: orOne(v.P) * share, Shows: orOne(v.M) * shows,
-		Within: v.Within + delay, Before: v.Before, Alone: v.Alone,
+		Within: v.Within + delay, Before: v.Before, Alone: v.Alone, Each: v.Each,
 		Later:   v.Later || later || out.Window == During && v.Sign != SignWork || out.Window == Overdue && v.Sign != SignNotBack,
 		Soon:    v.Soon + delay/2,
 		Derived: derived || v.Tie && !out.Harmless,
@@ -780,6 +781,9 @@ func (l *loader) class(
 	}
 	if !probability(v.P) || !probability(v.M) || !probability(cl.Share) || !probability(cl.Shows) {
 		l.add(c.line, key, "a probability is outside of [0,1]")
+	}
+	if v.Each != "" {
+		l.kind(c.line, key+".each", v.Each)
 	}
 	if v.Within < 0 || v.Before < 0 || v.Soon < 0 {
 		l.add(c.line, key, "a time is negative")

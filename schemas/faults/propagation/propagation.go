@@ -158,6 +158,7 @@ type Class struct {
 	Soon           time.Duration // after the onset its absence begins to speak
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
+	Each           string        // kind of what holds parts that hang together; "": all do alike
 	Alone          bool          // of a supplier under maintenance: on devices that no other is left to
 	Way            int           // the same number for the same Path
 	ID             int           // of the class among all of the model
