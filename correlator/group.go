@@ -85,6 +85,9 @@ func alone(h *suspect) node {
 func (e *Engine) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
+	if d < 0 && h.fault.Classes[c].Jobs {
+		return solver.Lead(-d)
+	}
 	if h.calm == nil || len(r.signs) <= few {
 		return solver.Lag(d)
 	}
@@ -142,6 +145,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
+	x.Missed = e.missed(h)
 	if clear(x.Classes); e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
@@ -330,6 +334,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
 		x.Own = s.said && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].By&propagation.Host != 0 && e.g.kindOf(x.Device) == schemas.KindServer
+		x.At, x.Runs = e.span(s.at), s.said && e.runs(s.kind, x.Device)
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
 		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {
@@ -629,6 +634,36 @@ func (a *arena[T]) take(n int) []T {
 	}
 	out := a.buf[a.used : a.used+n : a.used+n]
 	a.used += n
+	return out
+}
+
+// runs says whether a device runs when it shows a kind of sign: what its system alone could
+// notice, which is neither a loss of contact nor a link that its far end may have told of.
+func (e *Engine) runs(kind int, dev node) bool {
+	if kind >= len(e.model.Signs) || e.model.Signs[kind].Contact != 0 || e.model.Signs[kind].Twin {
+		return false
+	}
+	return e.g.kindOf(dev) == schemas.KindSwitch || e.model.Signs[kind].By == propagation.Host
+}
+
+// missed is how long a state may have gone unnoticed before its first sign, if that is a loss
+// of contact: it is told after rounds without an answer.
+func (e *Engine) missed(h *suspect) (out time.Duration) {
+	if h.fault.Is == "" || h.onset.IsZero() {
+		return 0
+	}
+	for c := range h.classes {
+		cl := &h.fault.Classes[c]
+		for _, s := range h.classes[c].signs {
+			if !s.said || !s.at.Equal(h.onset) {
+				continue
+			}
+			if e.model.Signs[cl.Sign].Contact == 0 {
+				return 0
+			}
+			out = max(out, cl.Soon)
+		}
+	}
 	return out
 }
 
