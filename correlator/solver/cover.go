@@ -1040,7 +1040,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 // it did, if it is of the making of g: at once, or late, and not without its server.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
-	lag := max(0, (y.Onset-x.Onset).Abs()-y.Missed)
+	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
 	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
 	if !s.outlived(h, g) {
 		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
@@ -1060,7 +1060,7 @@ func (s *cover) outlived(h, g int32) bool {
 			if c >= x.Fault.Own() || ev.Sign == None || !ev.Said || s.owner[ev.Sign] != g && s.owner[ev.Sign] != None {
 				continue
 			}
-			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At+gasp < y.Onset-y.Missed {
+			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At+gasp < y.Onset-y.Missed && n.At+foldEarly >= x.began(y) {
 				return true
 			}
 		}
