@@ -40,7 +40,7 @@ type Config struct {
 
 // DefaultConfig returns what suits a fleet of any size.
 func DefaultConfig() Config {
-	return Config{Tick: 250 * time.Millisecond, CloseAfter: DefaultCloseAfter()}
+	return Config{Tick: 100 * time.Millisecond, CloseAfter: DefaultCloseAfter()}
 }
 
 // Validate names the key at fault.

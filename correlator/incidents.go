@@ -136,7 +136,8 @@ type incident struct {
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause
 	emitted      time.Time
-	looked       time.Time // when its events were last counted to see whether it grows fast
+	looked       time.Time // when its events were last counted
+	listed       int       // events, in all its states
 	told         told
 	revision     int
 	queued       bool
@@ -187,17 +188,19 @@ func (t told) turned(o told) bool {
 	return t != o || d >= 1.5/confidenceSteps // more than one step, whatever the rounding
 }
 
-// grown says whether an incident of so many events is another half larger than it was told.
-func (t told) grown(facts int) bool { return t.facts > 0 && 2*(facts-t.facts) >= t.facts }
+// affords says whether an incident may be published again soon: so long as all that it has
+// listed comes to a few times its events. The first to be told of a burst holds little of it.
+func (inc *incident) affords(facts int) bool { return inc.listed <= (listMost-1)*facts }
 
-// due returns how long after another a state is to be published. Each
+// due returns how long after its last state an open incident is to be published again. Each
 // state lists all events, so one that only grows is published in proportion to what it has
 // become, once a second while it is small, and parts that join sooner than
 // events more of the same. Lists that are published whenever they have grown by a
 // sixteenth are 17 times the last one in all; the waits between are chosen by hand.
-func (t told) due(o told) time.Duration {
-	if o.grown(t.facts) {
-		return emitGrown
+func (inc *incident) due(t told) time.Duration {
+	o := inc.told
+	if inc.affords(t.facts) {
+		return emitSoon
 	}
 	if t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
 		return emitEvery
@@ -556,8 +559,7 @@ func (e *Engine) emitDue(now bool) {
 	q.touched = q.touched[:0]
 }
 
-// rests returns until when an open incident is left alone. One that grows fast is looked
-// at sooner than others: the first to be told of a burst holds little of it.
+// rests returns until when an open incident is left alone.
 func (e *Engine) rests(inc *incident) time.Time {
 	next := inc.emitted
 	if inc.judged.After(next) {
@@ -572,14 +574,14 @@ func (e *Engine) rests(inc *incident) time.Time {
 	if !e.now.Before(next) {
 		return next
 	}
-	if soon := inc.looked.Add(emitGrown); e.now.Before(soon) { // it may be large: its events are not even counted
+	if soon := inc.looked.Add(emitSoon); e.now.Before(soon) { // it may be large: its events are not even counted
 		return soon
 	}
 	inc.looked = e.now
-	if inc.told.grown(e.facts(inc)) {
+	if inc.affords(e.facts(inc)) {
 		return e.now
 	}
-	return e.now.Add(emitGrown)
+	return e.now.Add(emitSoon)
 }
 
 // consider publishes an incident, or leaves it in the queue.
@@ -610,7 +612,7 @@ func (e *Engine) consider(inc *incident, now bool) {
 		}
 	}
 	t := e.state(inc)
-	until := inc.emitted.Add(t.due(inc.told))
+	until := inc.emitted.Add(inc.due(t))
 	switch {
 	case t.same(inc.told) || inc.gone && inc.told == (told{}):
 		inc.queued = false
@@ -673,6 +675,7 @@ func (e *Engine) cause(inc *incident) (resource, fault string) {
 func (e *Engine) emit(inc *incident) {
 	inc.told = e.state(inc)
 	inc.emitted = e.now
+	inc.listed += inc.told.facts
 	inc.revision++
 	e.out = append(e.out, e.describe(inc))
 }
