@@ -85,6 +85,9 @@ func alone(h *suspect) node {
 func (e *Engine) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
+	if d < 0 && h.fault.Classes[c].Jobs {
+		return solver.Lead(-d)
+	}
 	if h.calm == nil || len(r.signs) <= few {
 		return solver.Lag(d)
 	}
@@ -142,6 +145,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
+	x.Missed = e.missed(h)
 	if clear(x.Classes); e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
@@ -213,8 +217,17 @@ func (e *Engine) gain(h *suspect, c, i int) float64 {
 	return w
 }
 
-// conducts says whether a suspect could be blamed, or was.
+// conducts says whether a suspect could be blamed, or was. It stays so while a component is
+// gathered, in which it is asked of a state again and again.
 func (e *Engine) conducts(h *suspect) bool {
+	if h.askedIn != e.pass {
+		h.askedIn, h.conducts = e.pass, e.couldBe(h)
+	}
+	return h.conducts
+}
+
+func (e *Engine) couldBe(h *suspect) bool {
+	e.stats.Asked++
 	if h.fault.Window == propagation.During {
 		h.base = windowBase
 		return true
@@ -228,7 +241,7 @@ func (e *Engine) conducts(h *suspect) bool {
 			e.evidence.reset()
 			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
-			if dark(h) {
+			if h.dark {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
@@ -258,18 +271,13 @@ func (e *Engine) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *Engine) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && h.mutes != e.contact.version || dark(h) || e.dueSince(h, h.weighed)
-}
-
-// dark says whether a suspect has parts that are silent only if they have no power.
-func dark(h *suspect) bool {
-	return slices.ContainsFunc(h.classes, func(r reach) bool { return len(r.dark) > 0 })
+	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed)
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
 // that is decided, or but for one suspect.
 func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
-	for _, h := range e.unfed {
+	for _, h := range e.unfedAll {
 		if h == but || but == nil && h.at != 0 {
 			continue
 		}
@@ -320,12 +328,13 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		if effects && h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
-		lost = lost || x.Effects != nil || dark(h)
+		lost = lost || x.Effects != nil || h.dark
 		g.Causes = append(g.Causes, x)
 	}
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
 		x.Own = s.said && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].By&propagation.Host != 0 && e.g.kindOf(x.Device) == schemas.KindServer
+		x.At, x.Runs = e.span(s.at), s.said && e.runs(s.kind, x.Device)
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
 		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {
@@ -588,7 +597,7 @@ func (e *Engine) least(root *suspect, signs []*sign, suspects []*suspect, stands
 		} else {
 			of.Folded = append(of.Folded, i)
 		}
-		lost = lost || dark(h)
+		lost = lost || h.dark
 		g.Causes = append(g.Causes, e.layout(h, index))
 		h.laidOut = i + 1
 	}
@@ -625,6 +634,36 @@ func (a *arena[T]) take(n int) []T {
 	}
 	out := a.buf[a.used : a.used+n : a.used+n]
 	a.used += n
+	return out
+}
+
+// runs says whether a device runs when it shows a kind of sign: what its system alone could
+// notice, which is neither a loss of contact nor a link that its far end may have told of.
+func (e *Engine) runs(kind int, dev node) bool {
+	if kind >= len(e.model.Signs) || e.model.Signs[kind].Contact != 0 || e.model.Signs[kind].Twin {
+		return false
+	}
+	return e.g.kindOf(dev) == schemas.KindSwitch || e.model.Signs[kind].By == propagation.Host
+}
+
+// missed is how long a state may have gone unnoticed before its first sign, if that is a loss
+// of contact: it is told after rounds without an answer.
+func (e *Engine) missed(h *suspect) (out time.Duration) {
+	if h.fault.Is == "" || h.onset.IsZero() {
+		return 0
+	}
+	for c := range h.classes {
+		cl := &h.fault.Classes[c]
+		for _, s := range h.classes[c].signs {
+			if !s.said || !s.at.Equal(h.onset) {
+				continue
+			}
+			if e.model.Signs[cl.Sign].Contact == 0 {
+				return 0
+			}
+			out = max(out, cl.Soon)
+		}
+	}
 	return out
 }
 

@@ -399,6 +399,12 @@ func (s *cover) recount(h int32) float64 {
 	return x.quiet(total, at, len(x.Classes))
 }
 
+// owns says whether a cause owns a sign.
+func (s *cover) owns(h int32) (some bool) {
+	s.owned(h, func(int32) { some = true })
+	return some
+}
+
 // owned visits the evidence of the signs that h owns.
 func (s *cover) owned(h int32, visit func(sign int32)) {
 	for _, c := range s.Causes[h].Asked() {
@@ -508,6 +514,13 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		s.claim(h, nil)
 		accepted = append(accepted, h)
 	}
+	accepted = slices.DeleteFunc(accepted, func(h int32) bool { // who has lost all of it takes nothing back
+		if s.owns(h) {
+			return false
+		}
+		s.blame(h, false)
+		return true
+	})
 	for _, h := range accepted {
 		for _, c := range s.Causes[h].Asked() {
 			s.move(h, c)
@@ -744,7 +757,10 @@ func (s *cover) anticipate(accepted []int32) (states []int32) {
 			y := &s.Causes[g]
 			for i := range y.Effects {
 				f := &y.Fault.Effects[i]
-				if p := find(y.Effects[i], x.Node); f.State == x.Fault.Is && p != nil && p.ready(f, x) && y.before(x, f) && !s.again(g, x, accepted) {
+				if f.State != x.Fault.Is || !y.before(x, f) {
+					continue
+				}
+				if p := find(y.Effects[i], x.Node); p != nil && p.ready(f, x) && !s.again(g, x, accepted) {
 					p := s.likely(f, y.Effects[i], f.SharedShows == 0 || s.without(x.Device, g))
 					s.state[h].given = max(s.state[h].given, math.Log(p/(1-p))-x.Prior)
 				}
@@ -963,6 +979,9 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 					continue
 				}
 				w := s.asEffect(h, g)
+				if !alone {
+					w -= s.parted(h, g, f)
+				}
 				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
 					w -= x.unready(f)
 					n++
@@ -1015,6 +1034,54 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		gain += s.score(g, s.unowned) + silent + s.together(g)
 	}
 	return folds, gain
+}
+
+// parted is what it costs that h, a state of a part to which another supplier is left, began as
+// it did, if it is of the making of g: at once, or late, and not without its server.
+func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
+	x, y := &s.Causes[g], &s.Causes[h]
+	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
+	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	if !s.outlived(h, g) {
+		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
+	}
+	cost := -math.Log(p + tiny)
+	if f.SharedWith != "" && !s.shows(f.SharedWith, y.Device) {
+		cost -= math.Log(unheard)
+	}
+	return cost
+}
+
+// outlived says whether the device of h told of what g shows on it, and went down later.
+func (s *cover) outlived(h, g int32) bool {
+	x, y := &s.Causes[g], &s.Causes[h]
+	for _, c := range x.Asked() {
+		for _, ev := range x.Classes[c].Evidence {
+			if c >= x.Fault.Own() || ev.Sign == None || !ev.Said || s.owner[ev.Sign] != g && s.owner[ev.Sign] != None {
+				continue
+			}
+			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At+gasp < y.Onset-y.Missed && n.At+foldEarly >= x.began(y) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shows says whether something was said of a device that is in a state.
+func (s *cover) shows(state string, device int32) bool {
+	for h := range s.Causes {
+		x := &s.Causes[h]
+		if x.Fault.Is != state || x.Device != device {
+			continue
+		}
+		for _, c := range x.Asked() {
+			if c >= x.Fault.Own() && !x.Fault.Classes[c].Derived && slices.ContainsFunc(x.Classes[c].Evidence, func(ev Evidence) bool { return ev.Said }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // alive returns the devices that told of links which they lost as others went into a state of

@@ -46,6 +46,8 @@ type Sign struct {
 	Heard        time.Duration // last
 	Said         bool          // more than an all-clear was heard
 	Own          bool          // only the system of its device could tell of it, or the far end of a link
+	Runs         bool          // its device ran as it told of it
+	At           time.Duration // first
 	Passing      bool          // it has not lasted: it goes with a fault only where another of its class does
 	Of           []Ref         // the causes that could show it
 }
@@ -62,6 +64,7 @@ type Cause struct {
 	Onset                time.Duration // when it began, as well as can be told
 	Timed                bool          // a sign of it says when
 	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
+	Missed               time.Duration // how long it may have gone unnoticed before Onset
 	Again                time.Duration // when a sign of its own was last raised again; 0: none was
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
@@ -264,17 +267,26 @@ const (
 	lagPower = 0.3
 )
 
+// What goes with a supplier at once is heard to go within the time that clocks and polls are
+// apart, with a heavy tail of which this is the median, in seconds.
+const onceScale = 10.0
+
 const (
 	foldEarly  = time.Minute     // a state is heard of at most so long before what brings it about
 	foldLate   = 5 * time.Minute // and at most so long after it is due: hosts are lost after rounds without an answer
 	effectSoon = time.Minute     // mean delay of the signs of a state, for which the model gives none
 	shadow     = time.Minute     // a server that goes down takes along what failed so shortly before or after
+	gasp       = 2 * time.Second // what a device says as it goes down is said by then
 	maxChain   = 8               // suppliers one behind the other
 )
 
 // Lag is what the lag of a sign from the onset of a fault costs, in nats: it makes the
 // nearer of two faults the likelier cause.
 func Lag(lag time.Duration) float64 { return lagPower * math.Log1p(lag.Abs().Seconds()/lagScale) }
+
+// Lead is what it costs that something was heard so long before the fault that it follows
+// from: clocks and polls are apart, and a fault may be noticed after what it stopped.
+func Lead(lead time.Duration) float64 { return 2 * math.Log1p(lead.Seconds()/onceScale) }
 
 // LateSteps is how finely lateness counts, so that few fits are computed.
 const LateSteps = 16

@@ -79,8 +79,10 @@ type fileEffect struct {
 	Later  bool          `yaml:"later"`
 	After  []string      `yaml:"after"`
 	Shared struct {
-		P float64 `yaml:"p"`
-		M float64 `yaml:"m"`
+		P    float64 `yaml:"p"`
+		M    float64 `yaml:"m"`
+		Late float64 `yaml:"late"`
+		With string  `yaml:"with"`
 	} `yaml:"shared"`
 }
 
@@ -724,7 +726,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 			continue
 		}
 		prefix := l.path(e.line, key+".at", v.At)
-		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) {
+		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) || !probability(v.Shared.Late) {
 			l.add(e.line, key, "a probability is outside of [0,1]")
 		}
 		var after []int
@@ -735,7 +737,13 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 				l.noSign(e.line, key+".after", name)
 			}
 		}
-		out.Effects = append(out.Effects, Effect{v.Effect, prefix, orOne(v.P), orOne(v.M), v.Shared.P, v.Shared.M, v.Delay, after})
+		if _, ok := l.effects[v.Shared.With]; !ok && v.Shared.With != "" {
+			l.add(e.line, key+".shared.with", "no effect %q%s", v.Shared.With, near(v.Shared.With, keysOf(l.effects)))
+		}
+		out.Effects = append(out.Effects, Effect{
+			State: v.Effect, Path: prefix, Share: orOne(v.P), Shows: orOne(v.M), SharedShare: v.Shared.P, SharedShows: v.Shared.M,
+			SharedLate: v.Shared.Late, SharedWith: v.Shared.With, Delay: v.Delay, After: after,
+		})
 		derived := l.states[v.Effect] && f.Is != v.Effect && !r.Harmless // what is harmless competes with the state itself
 		for _, c := range classes {
 			l.class(&out, prefix, c, key, orOne(v.P), orOne(v.M), v.Delay, v.Later, derived)
