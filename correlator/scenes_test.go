@@ -640,7 +640,11 @@ func TestACauseThatOthersExplainForLessGoes(t *testing.T) {
 // TestAServerOfWhichLittleIsHeardGoesWithItsFeed: a feed takes one server along as one sees it, and another of which
 // only the agent is missed, until it boots without having been shut down. Its going down was to be expected.
 func TestAServerOfWhichLittleIsHeardGoesWithItsFeed(t *testing.T) {
-	for _, sh := range []shape{small, demo, oneFeed, oneCard(small), oneCard(demo), oneCard(four)} {
+	bare := oneCard(small) // no parts that speak for themselves, and every rack its own air
+	bare.Name, bare.Fans, bare.DIMMs, bare.Disks, bare.Row = "bare", 0, 0, 0, 1
+	wide := oneCard(demo)
+	wide.Name, wide.Servers, wide.Racks = "wide", 2*wide.Servers, 2
+	for _, sh := range []shape{small, demo, oneFeed, oneCard(small), oneCard(demo), oneCard(four), bare, wide} {
 		w := sh.Build()
 		t.Run(w.Name, func(t *testing.T) {
 			s := &scene{}

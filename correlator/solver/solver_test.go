@@ -374,6 +374,27 @@ func TestACauseThatIsBlamedElsewhereIsARivalWithoutAPrior(t *testing.T) {
 	}
 }
 
+// Where a cause that is blamed elsewhere could have shown all of what another owns, that one is a coincidence; where it
+// could have shown a part of it, it is not.
+func TestWhatAnotherCouldHaveShownAllOfIsACoincidence(t *testing.T) {
+	odds := func(could int) float64 {
+		g := byHand(t, "cover")
+		all := []int32{g.sign(1), g.sign(2)}
+		root := g.cause("shelf", 50, 2, 0.001, all...)
+		other := g.cause("shelf", 51, 8, 0.001, all[:could]...)
+		g.Causes[other].Kept = 7
+		for range 6 {
+			g.Causes[other].Classes[0].Evidence = append(g.Causes[other].Classes[0].Evidence, Evidence{Sign: None, Said: true, Taken: true})
+		}
+		p := g.method().Posterior(&g.Group, root, []int32{root, root}, State{})
+		k := slices.IndexFunc(p.Shares, func(x Share) bool { return x.Cause == root })
+		return p.Shares[k].P / (p.Unknown - (1 - certainty)) // against nothing known, which stays as likely
+	}
+	if part, whole := odds(1), odds(2); math.Abs(math.Log(part/whole)-coincidence/Spread) > 1e-6 {
+		t.Errorf("odds of %.1f where a part could be another's, and of %.1f where all could", part, whole)
+	}
+}
+
 func TestTheSameGroupHasTheSameExplanationAndIsNotChanged(t *testing.T) {
 	every(t, func(t *testing.T, by string) {
 		g := byHand(t, by)
