@@ -1017,7 +1017,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			if !y.Timed || !x.before(y, f) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
 				continue
 			}
-			if slices.Contains(folds, h) || s.again(g, y, could) {
+			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f, could) {
 				continue
 			}
 			if !x.Timed && (!timed || y.Onset < onset) {
@@ -1125,6 +1125,25 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		gain += s.score(g, s.unowned) + silent + s.together(g)
 	}
 	return folds, gain
+}
+
+// nearer says whether a fault of the device of h, blamed and just begun, brings its state about
+// sooner than g does: a hot server whose memory fails goes down with its memory.
+func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
+	y := &s.Causes[h]
+	for _, o := range could {
+		x := &s.Causes[o]
+		if o == g || x.Device != y.Device || x.Fault.Is != "" || !x.Timed || !s.state[o].accepted {
+			continue
+		}
+		for i := range x.Effects {
+			e := &x.Fault.Effects[i]
+			if e.State == f.State && e.Delay < f.Delay && (y.Onset-x.Onset).Abs() <= effectSoon+e.Delay+y.Missed && find(x.Effects[i], y.Node) != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // parted is what it costs that h, a state of a part to which another supplier is left, began as
