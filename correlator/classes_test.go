@@ -153,6 +153,17 @@ func TestClassesOnManySites(t *testing.T) {
 		}
 		w.unfeed(w.site, 420, 0, 0)
 	}, one("pdu0.0", "power.feed_loss"))
+	add("a feed trips again while it is mended, and only now takes servers along", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(600+0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", schemas.SeverityInfo, down)
+			}
+		}
+		w.unfeed(w.site, 1260, 0, 0)
+		w.dark(w.site, 1261, 0, 2, true)
+		w.dark(w.site, 1262, 0, 3, true)
+	}, one("pdu0.0", "power.feed_loss"))
 	switched := func(w *site) bool { return leaves(w) && feeds(w) }
 	add("a feed trips again half an hour later, and now its switches say so too", switched, func(w *scenery) {
 		supplies := func(sec float64, state string) {
@@ -314,6 +325,29 @@ func TestClassesOnManySites(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWhatComesAfterTheSecondTimeGoesWithIt: an air unit fails, is mended, and fails again within the two hours in which the
+// first time could still take a server down. Each time holds its own, and the server that goes is of the second.
+func TestWhatComesAfterTheSecondTimeGoesWithIt(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.hotAir(w, 0, 0, true)
+			for i := range slices.Clone(s.events) { // all is well again
+				ev := &s.events[i]
+				s.at(1500+0.1*float64(i), ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+			}
+			first := len(s.events)
+			s.hotAir(w, 3900, 0, true)
+			s.dark(w, 5100, 0, 1, false)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			root := w.ID("air0") + " cooling.air_supply"
+			if !slices.Equal(causes(got), []string{root, root}) || len(got[0].Events) != first || len(got[1].Events) != len(s.events)-first {
+				t.Errorf("of %d and %d events\n%s", first, len(s.events)-first, verdict(got))
+			}
+		})
 	}
 }
 

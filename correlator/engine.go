@@ -99,6 +99,7 @@ type Engine struct {
 
 	contact  contacts          // of servers and switches
 	unfed    map[node]*suspect // suppliers that are blamed
+	unfedAll []*suspect        // the same, in no order
 	roots    []node            // scratch
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 	silences []bool            // by fault: it takes its own device out of contact
@@ -122,6 +123,7 @@ type Engine struct {
 	changed    queue
 	out        []schemas.Incident
 	epoch      uint32
+	pass       uint32 // over a component
 	swept      time.Time
 	forgot     time.Time
 	strangers  int // names from which on those that nobody uses are forgotten
@@ -149,8 +151,10 @@ type Stats struct {
 	Duplicates uint64 // dropped, since an event with the id was taken in before
 	Harmless   uint64 // severity info without an end: they speak for nothing
 	Solved     uint64 // times that what had changed was weighed
+	Asked      uint64 // suspects and signs of which it was found out whether they tie others together
 	Weighed    uint64 // suspects, one by one
 	Steps      uint64 // signs, classes and parts that the solver looked at
+	Swept      uint64 // signs that were gone over for incidents that may be over
 	Opened     uint64 // incidents
 	Signs      int    // that are remembered
 	Suspects   int

@@ -414,10 +414,10 @@ func (g *graph) top(n node) node {
 	return n
 }
 
-// sums are kept of all nodes: brought up to date once there are more nodes, from those alone
-// that are new or of another kind.
+// sums are kept of all nodes, and brought up to date from those alone that are new or of
+// another kind.
 type sums struct {
-	nodes int     // when they were last brought up to date
+	taken bool    // of all nodes, once
 	news  []node  // since then
 	as    []uint8 // by node: as what it was counted, from 1; 0: it was not
 }
@@ -425,7 +425,7 @@ type sums struct {
 // another notes a node that is new or of another kind.
 func (g *graph) another(n node) {
 	for _, s := range [2]*sums{&g.counted, &g.holds} {
-		if s.nodes > 0 {
+		if s.taken {
 			s.news = append(s.news, n)
 		}
 	}
@@ -433,11 +433,9 @@ func (g *graph) another(n node) {
 
 // update hands out the nodes that are counted as something else now, 0 for nothing.
 func (s *sums) update(g *graph, as func(node) uint8, move func(n node, from, to uint8)) {
-	if s.nodes == len(g.kind) {
+	if s.taken && len(s.news) == 0 {
 		return
 	}
-	first := s.nodes == 0
-	s.nodes = len(g.kind)
 	s.as = append(s.as, make([]uint8, len(g.kind)-len(s.as))...)
 	visit := func(n node) {
 		if to := as(n); to != s.as[n] {
@@ -445,7 +443,8 @@ func (s *sums) update(g *graph, as func(node) uint8, move func(n node, from, to 
 			s.as[n] = to
 		}
 	}
-	if first {
+	if !s.taken {
+		s.taken = true
 		for n := range g.kind {
 			visit(node(n)) //nolint:gosec // a number of nodes
 		}

@@ -217,8 +217,17 @@ func (e *Engine) gain(h *suspect, c, i int) float64 {
 	return w
 }
 
-// conducts says whether a suspect could be blamed, or was.
+// conducts says whether a suspect could be blamed, or was. It stays so while a component is
+// gathered, in which it is asked of a state again and again.
 func (e *Engine) conducts(h *suspect) bool {
+	if h.askedIn != e.pass {
+		h.askedIn, h.conducts = e.pass, e.couldBe(h)
+	}
+	return h.conducts
+}
+
+func (e *Engine) couldBe(h *suspect) bool {
+	e.stats.Asked++
 	if h.fault.Window == propagation.During {
 		h.base = windowBase
 		return true
@@ -232,7 +241,7 @@ func (e *Engine) conducts(h *suspect) bool {
 			e.evidence.reset()
 			e.one[0] = e.layout(h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
-			if dark(h) {
+			if h.dark {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
@@ -262,18 +271,13 @@ func (e *Engine) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *Engine) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && h.mutes != e.contact.version || dark(h) || e.dueSince(h, h.weighed)
-}
-
-// dark says whether a suspect has parts that are silent only if they have no power.
-func dark(h *suspect) bool {
-	return slices.ContainsFunc(h.classes, func(r reach) bool { return len(r.dark) > 0 })
+	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed)
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
 // that is decided, or but for one suspect.
 func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
-	for _, h := range e.unfed {
+	for _, h := range e.unfedAll {
 		if h == but || but == nil && h.at != 0 {
 			continue
 		}
@@ -324,7 +328,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		if effects && h.tied == e.epoch && h.causes {
 			x.Effects = e.effects(h, states, powered)
 		}
-		lost = lost || x.Effects != nil || dark(h)
+		lost = lost || x.Effects != nil || h.dark
 		g.Causes = append(g.Causes, x)
 	}
 	for _, s := range signs {
@@ -593,7 +597,7 @@ func (e *Engine) least(root *suspect, signs []*sign, suspects []*suspect, stands
 		} else {
 			of.Folded = append(of.Folded, i)
 		}
-		lost = lost || dark(h)
+		lost = lost || h.dark
 		g.Causes = append(g.Causes, e.layout(h, index))
 		h.laidOut = i + 1
 	}

@@ -51,7 +51,7 @@ func (c CloseAfter) sweep() time.Duration {
 func (e *Engine) Repaired(id string, t time.Time) {
 	for _, inc := range e.open {
 		if inc.id == id {
-			inc.repaired = t
+			inc.repaired, inc.lasts = t, time.Time{}
 		}
 	}
 }
@@ -70,7 +70,12 @@ func (e *Engine) sweep() {
 	e.forgetOld()
 }
 
+// over says whether an incident is to be closed. It notes until when not, if nothing more is
+// heard of it: a fleet has thousands that stay open for a day.
 func (e *Engine) over(inc *incident) bool {
+	if !e.now.After(inc.lasts) {
+		return false
+	}
 	quiet := e.now.Sub(inc.heard)
 	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
 		return false
@@ -78,21 +83,35 @@ func (e *Engine) over(inc *incident) bool {
 	if inc.repaired.IsZero() && quiet <= min(e.wait.Cleared, e.wait.Silent) {
 		return false
 	}
+	inc.lasts = e.lasts(inc)
+	return e.now.After(inc.lasts)
+}
+
+// lasts returns when an incident is over at the latest, as things are.
+func (e *Engine) lasts(inc *incident) time.Time {
 	stateful := false
 	for _, s := range inc.signs {
+		e.stats.Swept++
 		stateful = stateful || s.stateful
 		// Many board controllers never write that a condition has ended.
 		if s.up && (s.spoken || !inc.repaired.After(s.raisedAt)) {
-			return quiet > quietRaised
+			return inc.heard.Add(quietRaised)
 		}
 	}
 	switch {
 	case !inc.repaired.IsZero():
-		return quiet > e.wait.Repaired && e.now.Sub(inc.repaired) > e.wait.Repaired
+		return later(inc.heard, inc.repaired).Add(e.wait.Repaired)
 	case stateful:
-		return quiet > e.wait.Cleared && e.now.Sub(inc.opened) > e.wait.Cleared
+		return later(inc.heard, inc.opened).Add(e.wait.Cleared)
 	}
-	return quiet > e.wait.Silent
+	return inc.heard.Add(e.wait.Silent)
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 const (
@@ -130,6 +149,7 @@ type incident struct {
 	lift         float64         // then, of the root
 	folded       int             // then, by the root
 	repaired     time.Time       // what comes later is new
+	lasts        time.Time       // until when it surely stays open, unless it changes
 	outbreak     *outbreak       // nil: it is none
 	pieces       map[string]bool // faults of which others were taken for parts of this one
 	crowd        int             // others of the same fault that began near it, when it was judged
@@ -488,6 +508,7 @@ type queue struct {
 
 // change notes that an incident may have to be published again.
 func (e *Engine) change(inc *incident) {
+	inc.lasts = time.Time{}
 	q := &e.changed
 	if !inc.queued {
 		q.places++

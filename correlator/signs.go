@@ -37,19 +37,21 @@ const (
 // sign is one sign on one part: all events that say the same.
 type sign struct {
 	// What every decision asks of a sign lies together.
-	at      time.Time // of the first event
-	owner   *suspect  // scratch of the solver, as mark and at0
-	worth   float64   // its weight, in a moment of the engine
-	worthIn uint64
-	mark    uint32
-	at0     int32 // in a group, from 1
-	said    bool  // something other than an all-clear was heard
-	up      bool  // raised and not cleared
-	gone    bool
-	brief   bool // every episode ended before it counted
-	lasted  bool // one episode went on for long
-	loose   bool // a record that may have been read long after it was written
-	spoken  bool // by something other than the event log of a board controller
+	at       time.Time // of the first event
+	owner    *suspect  // scratch of the solver, as mark and at0
+	worth    float64   // its weight, in a moment of the engine
+	worthIn  uint64
+	mark     uint32
+	at0      int32  // in a group, from 1
+	statedIn uint32 // pass in which it was asked whether it is stated
+	said     bool   // something other than an all-clear was heard
+	up       bool   // raised and not cleared
+	gone     bool
+	brief    bool // every episode ended before it counted
+	lasted   bool // one episode went on for long
+	loose    bool // a record that may have been read long after it was written
+	spoken   bool // by something other than the event log of a board controller
+	stated   bool // part of a state that could be blamed
 
 	stateful  bool      // has been raised
 	kind      int       // index of propagation.Model.Signs; from their number on what the model does not know
@@ -290,6 +292,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		kind = e.unknownKind(ev)
 	}
 	s := e.signs.get(n, kind)
+	if s != nil && s.inc != nil {
+		s.inc.lasts = time.Time{}
+	}
 	if s != nil && kind != e.windows.sign && (e.stale(s, ev.ID, state) || e.crosses(s, state, at)) {
 		if s.inc == nil {
 			e.drop(s)
@@ -412,7 +417,7 @@ func (e *Engine) booted(server string, at time.Time) bool {
 	repair := false
 	for _, inc := range e.open {
 		if inc.root != nil && inc.root.fault.Reset && e.g.server(inc.root.node) == n && at.After(inc.heard) {
-			inc.repaired = at
+			inc.repaired, inc.lasts = at, time.Time{}
 			repair = true
 		}
 	}

@@ -41,6 +41,7 @@ func (e *Engine) solve() {
 // that could be. A suspect of a few weak signs ties nothing together, however many
 // parts hang on it.
 func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
+	e.pass++
 	from.mark = e.epoch
 	signs := []*sign{from}
 	var suspects []*suspect
@@ -106,15 +107,20 @@ func bySeq(list []*suspect) { slices.SortFunc(list, func(a, b *suspect) int { re
 func (e *Engine) states(g *suspect, visit func(*sign)) {
 	for c := g.fault.Own(); c < len(g.classes); c++ {
 		for _, s := range g.classes[c].signs {
-			if s.mark == e.epoch {
-				continue
-			}
-			for _, l := range s.links {
-				if h := l.to; h.fault.Is != "" && !h.dead && e.conducts(h) {
-					visit(s)
-					break
-				}
+			if s.mark != e.epoch && e.inState(s) {
+				visit(s)
 			}
 		}
 	}
+}
+
+// inState says whether a sign belongs to a state that could be blamed. It is asked for each
+// cause that could stand behind the state.
+func (e *Engine) inState(s *sign) bool {
+	if s.statedIn != e.pass {
+		s.statedIn = e.pass
+		e.stats.Asked++
+		s.stated = slices.ContainsFunc(s.links, func(l link) bool { return l.to.fault.Is != "" && !l.to.dead && e.conducts(l.to) })
+	}
+	return s.stated
 }

@@ -42,6 +42,7 @@ type suspect struct {
 	whole    uint32 // with all its signs
 	tied     uint32 // with the states that it could stand behind
 	round    uint32 // met by around
+	askedIn  uint32 // pass in which it was asked whether it conducts
 	at       int32  // in a group, from 1
 	laidOut  int32  // in Engine.laid, from 1
 	shown    bool   // by a sign of its own, which gave the onset
@@ -51,6 +52,8 @@ type suspect struct {
 	counted  bool // the parts of the classes
 	accepted bool
 	muted    bool // some could be
+	dark     bool // some parts are silent only if they have no power
+	conducts bool // could be blamed, or was
 }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.

@@ -17,10 +17,14 @@ func (e *Engine) blame(h *suspect, yes bool) {
 		return
 	}
 	switch was := e.unfed[h.node]; {
+	case yes && was == nil:
+		e.unfed[h.node], e.unfedAll = h, append(e.unfedAll, h)
 	case yes:
-		e.unfed[h.node] = h
+		e.unfed[h.node], e.unfedAll[slices.Index(e.unfedAll, was)] = h, h
 	case was == h:
 		delete(e.unfed, h.node)
+		at, last := slices.Index(e.unfedAll, h), len(e.unfedAll)-1
+		e.unfedAll[at], e.unfedAll[last], e.unfedAll = e.unfedAll[last], nil, e.unfedAll[:last]
 	}
 }
 
@@ -248,6 +252,7 @@ func (e *Engine) witness(h *suspect) {
 		own = e.g.server(h.node)
 	}
 	onset := e.onset(h)
+	h.dark = false
 	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
@@ -279,7 +284,7 @@ func (e *Engine) witness(h *suspect) {
 			if i < 0 {
 				e.feed(dev)
 				i = len(r.dark)
-				r.dark = append(r.dark, solver.Dark{Device: dev})
+				r.dark, h.dark = append(r.dark, solver.Dark{Device: dev}), true
 			}
 			r.dark[i].Parts += n
 		}

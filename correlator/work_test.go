@@ -3,6 +3,7 @@ package correlator
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	"auspex/schemas"
@@ -78,6 +79,40 @@ func TestAnEventCostsTheSameOnAnyFleet(t *testing.T) {
 	small, large := spend(t, fleet(64), events), spend(t, fleet(1250), events)
 	if large.steps > sizesApart*small.steps || large.allocations > sizesApart*small.allocations {
 		t.Errorf("on 512 servers %+v, on 10,000 %+v: more than %v times as much", small, large, sizesApart)
+	}
+}
+
+// unreachable takes all servers of some racks out of reach, one after the other within a minute.
+func unreachable(racks int) []schemas.Event {
+	s := &scene{}
+	for i := range 8 * racks {
+		rack, n, k := 1+i/8, 1+i%8, 60*float64(i)/float64(8*racks)
+		server := fmt.Sprintf("gpu-r%02d-%02d", rack, n)
+		s.at(k, "agent", server, schemas.EventHostUnreachable, schemas.SeverityCritical, schemas.StateRaised)
+		s.at(k+1, "agent", server, schemas.EventAgentUnreachable, schemas.SeverityError, schemas.StateRaised)
+		s.at(k+2, "ipmi", server+"/bmc", schemas.EventBMCUnreachable, schemas.SeverityError, schemas.StateRaised)
+		for port := range 2 {
+			s.at(k+3, "gnmi", fmt.Sprintf("leaf-r%02d/Ethernet%d", rack, 2*n-1+port), schemas.EventPortDown, schemas.SeverityError, schemas.StateRaised)
+		}
+	}
+	slices.SortStableFunc(s.events, func(a, b schemas.Event) int { return a.Observed.Compare(b.Observed) })
+	return s.events
+}
+
+// Where everything hangs together, each is asked once whether it ties others to itself, not once
+// for each other that could stand behind it.
+func TestEachIsAskedOnceInAGroup(t *testing.T) {
+	const racks, most = 16, 86
+	e := NewEngine(propagation.Default(), fleet(racks), nil)
+	events := unreachable(racks)
+	for i := range events {
+		e.Add(&events[i])
+	}
+	e.Flush()
+	got := float64(e.Stats().Asked) / float64(len(events))
+	t.Logf("%.1f were asked an event, in %d rounds", got, e.Stats().Solved)
+	if got > most {
+		t.Errorf("%.1f were asked an event, want at most %d", got, most)
 	}
 }
 

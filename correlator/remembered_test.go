@@ -1,0 +1,126 @@
+package correlator
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"auspex/internal/stormgen"
+	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
+)
+
+// What is remembered to save work is forgotten as soon as something changes it: an engine that
+// remembers none of it publishes the same lines.
+func TestWhatIsRememberedChangesNoLine(t *testing.T) {
+	forget := func(e *Engine) {
+		for _, inc := range e.open {
+			inc.lasts = time.Time{}
+		}
+	}
+	for _, name := range []string{"tiny", "unfed"} {
+		for _, o := range []stormgen.Options{
+			{Seed: 1, Profile: stormgen.Big, Faults: 5}, {Seed: 2, Profile: stormgen.Dirty, Faults: 5, Noise: 40}, {Seed: 3, Profile: stormgen.Quiet, Noise: 100},
+		} {
+			t.Run(name+" "+string(o.Profile), func(t *testing.T) {
+				t.Parallel()
+				st, _ := drawStorm(t, shapeNamed(name), o)
+				lines := func(before func(*Engine)) (out [][]byte) {
+					e := NewEngine(propagation.Default(), st.Topology, nil)
+					drain := func() {
+						for _, inc := range e.Drain() {
+							line, err := json.Marshal(&inc)
+							if err != nil {
+								t.Fatal(err)
+							}
+							out = append(out, line)
+						}
+					}
+					for i := range st.Events {
+						before(e)
+						e.Add(&st.Events[i])
+						if i%40 == 39 && len(e.open) > 0 { // somebody repairs the oldest
+							e.Repaired(e.open[0].id, e.now)
+						}
+						drain()
+					}
+					for range 26 * 60 {
+						before(e)
+						e.Advance(e.now.Add(time.Minute))
+						drain()
+					}
+					return out
+				}
+				want, got := lines(forget), lines(func(*Engine) {})
+				for i := range min(len(want), len(got)) {
+					if string(want[i]) != string(got[i]) {
+						t.Fatalf("line %d is\n%s\nwithout what is remembered\n%s", i, got[i], want[i])
+					}
+				}
+				if len(want) != len(got) {
+					t.Errorf("%d lines, without what is remembered %d", len(got), len(want))
+				}
+			})
+		}
+	}
+}
+
+// An incident of which it was found that it stays open for long closes all the same once it is repaired.
+func TestARepairEndsAnIncidentThatWasToStayOpen(t *testing.T) {
+	for name, repair := range map[string]func(e *Engine, s *scene){
+		"a boot": func(e *Engine, s *scene) {
+			s.at(1800, "agent", "gpu-r01-01", schemas.EventHostReboot, schemas.SeverityWarning)
+			e.Add(&s.events[len(s.events)-1])
+		},
+		"control": func(e *Engine, _ *scene) { e.Repaired(e.open[0].id, e.now) },
+		"what it held went elsewhere": func(e *Engine, _ *scene) {
+			inc := e.open[0]
+			inc.heard, inc.signs = e.now.Add(-2*time.Hour), nil
+			e.change(inc)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := NewEngine(propagation.Default(), fleet(1), nil)
+			s := &scene{}
+			s.at(0, "dcgm", "gpu-r01-01/gpu3", schemas.EventGPUXID+"/79", schemas.SeverityCritical)
+			e.Add(&s.events[0])
+			e.Flush()
+			for range 30 {
+				e.Advance(e.now.Add(time.Minute))
+			}
+			if len(e.open) != 1 {
+				t.Fatalf("%d incidents are open", len(e.open))
+			}
+			repair(e, s)
+			for range 6 {
+				e.Advance(e.now.Add(time.Minute))
+			}
+			if len(e.open) != 0 {
+				t.Error("it is open still")
+			}
+		})
+	}
+}
+
+// Who is silent is not gone over at each look for what is over.
+func TestAnOpenIncidentWithoutNewsCostsNothing(t *testing.T) {
+	e := NewEngine(propagation.Default(), fleet(8), nil)
+	s := &scene{}
+	for i := range 64 {
+		s.at(600*float64(i), "redfish", fmt.Sprintf("gpu-r%02d-%02d", 1+i/8, 1+i%8)+"/psu1", schemas.EventPSUFailure, schemas.SeverityCritical, schemas.StateRaised)
+	}
+	for i := range s.events {
+		e.Add(&s.events[i])
+	}
+	for range 10 * 60 {
+		e.Advance(e.now.Add(time.Minute))
+	}
+	st := e.Stats()
+	if st.Open < 32 {
+		t.Fatalf("%d incidents are open", st.Open)
+	}
+	if most := uint64(4 * st.Signs); st.Swept > most {
+		t.Errorf("%d signs were gone over in ten hours, want at most %d", st.Swept, most)
+	}
+}
