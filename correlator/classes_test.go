@@ -111,7 +111,8 @@ func TestClassesOnManySites(t *testing.T) {
 			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
 		}
 	}, one("air0", "cooling.air_supply"))
-	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", func(w *site) bool { return leaves(w) && w.NICs > 1 }, func(w *scenery) {
+	wired := func(w *site) bool { return leaves(w) && w.NICs > 1 }
+	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", wired, func(w *scenery) {
 		w.job("job-1", 1, 2)
 		w.hotAir(w.site, 0, 0, true)
 		w.at(1300, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -1060,13 +1059,9 @@ func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
 // it did, if it is of the making of g: at once, or late, and not without its server.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
-	since := x.Onset
-	if x.Again != 0 && y.Onset >= x.Again-foldEarly {
-		since = x.Again
-	}
-	lag := max(0, (y.Onset-since).Abs()-y.Missed)
+	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
 	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
-	if !s.outlived(h, g, since) {
+	if !s.outlived(h, g) {
 		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
 	}
 	cost := -math.Log(p + tiny)
@@ -1077,14 +1072,14 @@ func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 }
 
 // outlived says whether the device of h told, since g began, of what g shows on it, and went down later.
-func (s *cover) outlived(h, g int32, since time.Duration) bool {
+func (s *cover) outlived(h, g int32) bool {
 	x, y := &s.Causes[g], &s.Causes[h]
 	for _, c := range x.Asked() {
 		for _, ev := range x.Classes[c].Evidence {
 			if c >= x.Fault.Own() || ev.Sign == None || !ev.Said || s.owner[ev.Sign] != g && s.owner[ev.Sign] != None {
 				continue
 			}
-			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At >= since && n.At+gasp < y.Onset-y.Missed {
+			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At >= x.began(y) && n.At+gasp < y.Onset-y.Missed {
 				return true
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -96,10 +97,18 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 // before says whether one of the effects of h could bring about a state when it began.
 func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
 	from, to := h.Onset, h.Latest
-	if h.Again != 0 && len(f.After) == 0 && state.Onset >= h.Again-foldEarly {
-		from, to = h.Again, h.Again
+	if at := h.began(state); at != h.Onset && len(f.After) == 0 {
+		from, to = at, at
 	}
 	return state.Onset >= from-foldEarly && state.Onset <= to+f.Delay+foldLate
+}
+
+// began is when a cause began, or began again, of the making of which a state may be.
+func (h *Cause) began(state *Cause) time.Duration {
+	if h.Again != 0 && state.Onset >= h.Again-foldEarly {
+		return h.Again
+	}
+	return h.Onset
 }
 
 // find returns the part with a node, or nil.
