@@ -111,7 +111,8 @@ func TestClassesOnManySites(t *testing.T) {
 			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
 		}
 	}, one("air0", "cooling.air_supply"))
-	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", func(w *site) bool { return leaves(w) && w.NICs > 1 }, func(w *scenery) {
+	wired := func(w *site) bool { return leaves(w) && w.NICs > 1 }
+	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", wired, func(w *scenery) {
 		w.job("job-1", 1, 2)
 		w.hotAir(w.site, 0, 0, true)
 		w.at(1300, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
@@ -418,6 +419,37 @@ func TestAJobGoesWithTheFaultThatWasThere(t *testing.T) {
 				for _, inc := range got {
 					if want := map[string]int{w.ID("s0.1/gpu3"): 1 + 4*w.GPUs, w.ID("s0.1/gpu0"): 2}; len(inc.Events) != want[inc.RootCause.Resource] {
 						t.Fatalf("want %v\n%s", want, verdict(got))
+					}
+				}
+			})
+		}
+	}
+}
+
+// A hot server that goes down with a fault of its own goes with that fault, not with the air that has been
+// hot for long.
+func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		for name, others := range map[string]int{"alone": 0, "and others went down hot": 2} {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				it := &scenery{w, &scene{}}
+				it.hotAir(w, 0, 0, true)
+				it.at(1300, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
+				for h := range others {
+					it.at(1310, "ipmi", w.Host(0, 2+h), "temp.inlet_high/Inlet Temp", warned, up)
+					it.dark(w, 1400+60*float64(h), 0, 2+h, false)
+				}
+				it.at(1800, "ipmi", w.ID("s0.1/dimm3"), "dimm.ecc_ue", critical)
+				it.at(1800.5, "kmsg", w.Host(0, 1), "host.mce/memory", failed)
+				it.dark(w, 1801, 0, 1, false)
+				got := final(w.Topology, it.sorted(), 20*time.Minute)
+				own := 4
+				if w.Leaves > 0 {
+					own += w.NICs
+				}
+				for _, inc := range got {
+					if len(got) != 2 || inc.RootCause.Resource == w.ID("s0.1/dimm3") != (len(inc.Events) == own) {
+						t.Fatalf("want %d events of the module\n%s", own, verdict(got))
 					}
 				}
 			})

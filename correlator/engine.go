@@ -108,6 +108,7 @@ type Engine struct {
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
+	sources   []string   // by number
 	laneIDs   []string   // of lanes
 	heardOf   nodeSet    // scratch
 	hostsOf   nodeSet    // scratch

@@ -64,6 +64,8 @@ type sign struct {
 	class     int
 	heard     time.Time // engine time of the last event
 	clearedAt time.Time
+	raisedBy  int64 // time of the event that raised it, in nanoseconds
+	spells    []spell
 	worst     schemas.Severity
 	raises    []time.Time
 	reports   []report // of the last half an hour
@@ -302,6 +304,14 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		s = nil
 	}
+	own := at // by a clock that the network sets
+	switch late := obs.Sub(ev.Time); ev.Source {
+	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
+	default:
+		if late >= 0 && late <= forget {
+			own = ev.Time
+		}
+	}
 	isNew := s == nil
 	if isNew {
 		if state == cleared && kind >= len(e.model.Signs) {
@@ -332,24 +342,37 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if obs.After(s.clearedAt) {
 			s.clearedAt = obs
 		}
+		lasted := s.clearedAt.Sub(s.raisedAt)
+		if own, ok := e.order(s, ev, about, obs); ok { // the all-clear may be late
+			lasted = min(lasted, own)
+		}
 		if s.up && !obs.Before(s.raisedAt) {
 			s.up = false
-			e.ended(s)
+			e.ended(s, lasted)
 		}
 	default:
 		fresh = !s.said
 		s.said = true
 		if state == raised {
+			lasted, over := e.order(s, ev, about, obs)
 			if !s.up {
-				s.raisedAt = obs
-				s.raises = append(s.raises, obs)
+				s.raisedAt, s.raisedBy = obs, nanoseconds(own)
+				if !over {
+					s.raises = append(s.raises, obs)
+				}
 			}
 			s.stateful = true
-			if s.up = s.clearedAt.Before(obs); !s.up { // the all-clear overtook it
-				e.ended(s)
+			switch { // the all-clear may have overtaken it
+			case !over && s.clearedAt.Before(obs):
+				s.up = true
+			case !over:
+				s.up = false
+				e.ended(s, s.clearedAt.Sub(s.raisedAt))
+			case !s.up:
+				e.ended(s, lasted)
 			}
 		} else if fresh {
-			s.raisedAt = obs
+			s.raisedAt, s.raisedBy = obs, nanoseconds(own)
 		}
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
@@ -414,9 +437,53 @@ func (e *Engine) crashed(server node, boot time.Time) bool {
 	return false
 }
 
+// spell is when one source last raised and cleared a sign of one part, by its own clock, in
+// nanoseconds, 0 for not, and how late the latter came.
+type spell struct {
+	about           node
+	source          uint8
+	raised, cleared int64
+	late            time.Duration
+}
+
+// order takes in a change of state by the clock of who tells of it, which says in which order its
+// reports were made, however they arrive. Once the state has ended, it returns how long it lasted.
+func (e *Engine) order(s *sign, ev *schemas.Event, about node, obs time.Time) (lasted time.Duration, over bool) {
+	if ev.Time.IsZero() {
+		return 0, false
+	}
+	source := e.sourceOf(ev.Source)
+	i := slices.IndexFunc(s.spells, func(t spell) bool { return t.source == source && t.about == about })
+	if i < 0 {
+		i = len(s.spells)
+		s.spells = append(s.spells, spell{source: source, about: about})
+	}
+	t, at, late := &s.spells[i], nanoseconds(ev.Time), obs.Sub(ev.Time)
+	if ev.State == schemas.StateCleared {
+		t.cleared, t.late = at, late
+		return time.Duration(at - t.raised), t.raised != 0 && at >= t.raised
+	}
+	// Where a clock was set back, what it says is later than it was by more than events are late.
+	if t.cleared > at && late > t.late && late-t.late < 2*lateRead {
+		return time.Duration(t.cleared - at), true
+	}
+	t.raised = at
+	return 0, false
+}
+
+// sourceOf gives a number to a source; those of which there are too many share the last.
+func (e *Engine) sourceOf(name string) uint8 {
+	i := slices.Index(e.sources, name)
+	if i < 0 {
+		if i = len(e.sources); i < math.MaxUint8 {
+			e.sources = append(e.sources, name)
+		}
+	}
+	return uint8(i) //nolint:gosec // bounded above
+}
+
 // ended notes whether an episode that is over has lasted.
-func (e *Engine) ended(s *sign) {
-	lasted := s.clearedAt.Sub(s.raisedAt)
+func (e *Engine) ended(s *sign, lasted time.Duration) {
 	if hold := e.hold(s); hold == 0 || lasted >= hold {
 		s.brief = false
 	}
@@ -504,10 +571,14 @@ func (e *Engine) twinUp(s *sign) bool {
 	for _, l := range [2][][]node{e.g.links[linkNet].out, e.g.links[linkNet].in} {
 		for _, n := range l[s.node] {
 			t := e.signs.get(n, s.kind)
-			if t == nil || t.up || t.clearedAt.Before(s.raisedAt) {
+			raised := s.raisedAt
+			if by := time.Unix(0, s.raisedBy); by.Before(raised) {
+				raised = by
+			}
+			if t == nil || t.up || t.clearedAt.Before(raised) {
 				continue
 			}
-			if t.clearedAt.Sub(s.raisedAt) < e.model.Signs[s.kind].Hold {
+			if t.clearedAt.Sub(raised) < e.model.Signs[s.kind].Hold {
 				return true
 			}
 		}

@@ -935,7 +935,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			if !y.Timed || !x.before(y, f) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
 				continue
 			}
-			if slices.Contains(folds, h) || s.again(g, y, could) {
+			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f, could) {
 				continue
 			}
 			if !x.Timed && (!timed || y.Onset < onset) {
@@ -1036,6 +1036,25 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 	return folds, gain
 }
 
+// nearer says whether a fault of the device of h, blamed and just begun, brings its state about
+// sooner than g does: a hot server whose memory fails goes down with its memory.
+func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
+	y := &s.Causes[h]
+	for _, o := range could {
+		x := &s.Causes[o]
+		if o == g || x.Device != y.Device || x.Fault.Is != "" || !x.Timed || !s.state[o].accepted {
+			continue
+		}
+		for i := range x.Effects {
+			e := &x.Fault.Effects[i]
+			if e.State == f.State && e.Delay < f.Delay && (y.Onset-x.Onset).Abs() <= effectSoon+e.Delay+y.Missed && find(x.Effects[i], y.Node) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // parted is what it costs that h, a state of a part to which another supplier is left, began as
 // it did, if it is of the making of g: at once, or late, and not without its server.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
@@ -1052,7 +1071,7 @@ func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	return cost
 }
 
-// outlived says whether the device of h told of what g shows on it, and went down later.
+// outlived says whether the device of h told, since g began, of what g shows on it, and went down later.
 func (s *cover) outlived(h, g int32) bool {
 	x, y := &s.Causes[g], &s.Causes[h]
 	for _, c := range x.Asked() {
@@ -1060,7 +1079,7 @@ func (s *cover) outlived(h, g int32) bool {
 			if c >= x.Fault.Own() || ev.Sign == None || !ev.Said || s.owner[ev.Sign] != g && s.owner[ev.Sign] != None {
 				continue
 			}
-			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At+gasp < y.Onset-y.Missed && n.At+foldEarly >= x.began(y) {
+			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At >= x.began(y) && n.At+gasp < y.Onset-y.Missed {
 				return true
 			}
 		}
