@@ -29,7 +29,9 @@ type bounded struct {
 
 type boundedTable struct {
 	Name string `yaml:"name"`
-	Draw draw   `yaml:"draw"`
+	// Whole says that every row and figure that is drawn must have its bound, as --write-bounds writes them.
+	Whole bool `yaml:"whole,omitempty"`
+	Draw  draw `yaml:"draw"`
 	// Bounds of figures by "profile half". Those of higherIsBetter are what is reached
 	// at least, the others at most.
 	Bounds map[string]map[string]float64 `yaml:"bounds"`
@@ -60,6 +62,7 @@ type figure struct {
 	slack    func(v float64, s *score.Sum) float64
 	atLeast  bool
 	decimals float64
+	some     bool // of few it is not reckoned, so that it may come and go
 }
 
 // oneFault is what one fault more or less makes of a share, and a hundredth at least.
@@ -82,19 +85,22 @@ func onePiece(_ float64, s *score.Sum) float64 { return max(0.02, 2/float64(max(
 
 func aFifth(v float64, _ *score.Sum) float64 { return 10 + v/5 }
 
+// falsePerK is the figure that rows without faults are about.
+const falsePerK = "false_per_1000_noise"
+
 var figures = []figure{
-	{"top1", func(f *score.Figures) float64 { return f.Top1 }, oneFault, true, 1000},
-	{"b3_f1", func(f *score.Figures) float64 { return f.B3F1 }, oneFault, true, 1000},
-	{"unknown", func(f *score.Figures) float64 { return f.Unknown }, oneUnknown, true, 1000},
-	{"unknown_root", func(f *score.Figures) float64 { return f.UnknownRoot }, oneUnknown, true, 1000},
-	{"unknown_right", func(f *score.Figures) float64 { return f.StrangeRight }, oneStrange, true, 100},
-	{"unknown_gap", func(f *score.Figures) float64 { return f.StrangeGap }, oneStrange, false, 100},
-	{"false_per_1000_noise", func(f *score.Figures) float64 { return f.FalsePerK }, oneFalse, false, 100},
-	{"fragments", func(f *score.Figures) float64 { return f.Fragments }, onePiece, false, 100},
-	{"root_p50_s", func(f *score.Figures) float64 { return f.RootP50 }, aFifth, false, 1},
-	{"root_p95_s", func(f *score.Figures) float64 { return f.RootP95 }, aFifth, false, 1},
-	{"ece", func(f *score.Figures) float64 { return f.ECE }, oneFault, false, 1000},
-	{"brier", func(f *score.Figures) float64 { return f.Brier }, oneFault, false, 1000},
+	{"top1", func(f *score.Figures) float64 { return f.Top1 }, oneFault, true, 1000, false},
+	{"b3_f1", func(f *score.Figures) float64 { return f.B3F1 }, oneFault, true, 1000, false},
+	{"unknown", func(f *score.Figures) float64 { return f.Unknown }, oneUnknown, true, 1000, false},
+	{"unknown_root", func(f *score.Figures) float64 { return f.UnknownRoot }, oneUnknown, true, 1000, false},
+	{"unknown_right", func(f *score.Figures) float64 { return f.StrangeRight }, oneStrange, true, 100, true},
+	{"unknown_gap", func(f *score.Figures) float64 { return f.StrangeGap }, oneStrange, false, 100, true},
+	{falsePerK, func(f *score.Figures) float64 { return f.FalsePerK }, oneFalse, false, 100, false},
+	{"fragments", func(f *score.Figures) float64 { return f.Fragments }, onePiece, false, 100, false},
+	{"root_p50_s", func(f *score.Figures) float64 { return f.RootP50 }, aFifth, false, 1, false},
+	{"root_p95_s", func(f *score.Figures) float64 { return f.RootP95 }, aFifth, false, 1, false},
+	{"ece", func(f *score.Figures) float64 { return f.ECE }, oneFault, false, 1000, false},
+	{"brier", func(f *score.Figures) float64 { return f.Brier }, oneFault, false, 1000, false},
 }
 
 // under returns bounds a little under what was reached.
@@ -137,6 +143,26 @@ func worse(row string, bounds map[string]float64, s *score.Sum) (out []string) {
 			out = append(out, fmt.Sprintf("%s: %s is %.4g, at most %g may be", row, name, v, bound))
 		}
 	}
+	return out
+}
+
+// unbound returns what was drawn and has no bound.
+func unbound(t *boundedTable, got map[cell]*score.Sum) (out []string) {
+	for c, s := range got {
+		bounds, ok := t.Bounds[c.String()]
+		if !ok {
+			out = append(out, c.String()+": no bounds")
+			continue
+		}
+		for name := range under(s) {
+			i := slices.IndexFunc(figures, func(f figure) bool { return f.name == name })
+			// Without faults all but what noise makes hangs on whether an incident was told at all.
+			if _, ok := bounds[name]; !ok && !figures[i].some && (s.Scored > 0 || name == falsePerK) {
+				out = append(out, c.String()+": no bound of "+name)
+			}
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -194,7 +220,7 @@ func BoundedStorms(ctx context.Context, path string, anew bool, o StormsOptions,
 			return fmt.Errorf("table %q: %w", t.Name, err)
 		}
 		if anew {
-			t.Bounds = map[string]map[string]float64{}
+			t.Whole, t.Bounds = true, map[string]map[string]float64{}
 			for c, s := range got {
 				t.Bounds[c.String()] = under(s)
 			}
@@ -203,6 +229,11 @@ func BoundedStorms(ctx context.Context, path string, anew bool, o StormsOptions,
 		for _, row := range slices.Sorted(maps.Keys(t.Bounds)) {
 			profile, half, _ := strings.Cut(row, " ")
 			for _, line := range worse(row, t.Bounds[row], got[cell{profile, stormgen.Half(half)}]) {
+				bad = append(bad, t.Name+", "+line)
+			}
+		}
+		if t.Whole {
+			for _, line := range unbound(t, got) {
 				bad = append(bad, t.Name+", "+line)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,6 +21,9 @@ func TestTheTableOfStormsKeepsItsBounds(t *testing.T) {
 	names, err := BoundedTables(boundsFile)
 	if err != nil || len(names) < 4 {
 		t.Fatalf("%d tables, error %v", len(names), err)
+	}
+	if file, err := readBounds(boundsFile); err != nil || slices.ContainsFunc(file.Tables, func(b boundedTable) bool { return !b.Whole }) {
+		t.Errorf("a table need not have a bound of each figure; error %v", err)
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
@@ -73,6 +77,35 @@ func TestWhatIsWorseThanItsBoundsIsNamed(t *testing.T) {
 	}
 	if err := check(false); err != nil {
 		t.Errorf("bounds that were just written: %v", err)
+	}
+	// A bound that is taken out of what was written is missed.
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ row, want string }{
+		{"easy tuned:", "easy tuned: no bounds"}, {"all tuned:", "all tuned: no bounds"}, {"  top1:", "tuned: no bound of top1"}, {"  brier:", "tuned: no bound of brier"},
+	} {
+		var kept strings.Builder
+		skip := false
+		for line := range strings.Lines(string(whole)) {
+			if deep := len(line) - len(strings.TrimLeft(line, " ")); deep <= 6 {
+				skip = false
+			}
+			if strings.Contains(line, c.row) {
+				skip = strings.HasSuffix(c.row, "tuned:")
+				continue
+			}
+			if !skip {
+				kept.WriteString(line)
+			}
+		}
+		if err := os.WriteFile(path, []byte(kept.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := check(false); !errors.Is(err, ErrBounds) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("without %s: %v, want %q", c.row, err, c.want)
+		}
 	}
 	write("      easy tuned: {top1: .5}\n    drawn: 1\n")
 	if err := check(false); err == nil || !strings.Contains(err.Error(), "drawn") {

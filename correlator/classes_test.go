@@ -1,11 +1,13 @@
 package correlator
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"auspex/schemas"
+	"auspex/schemas/faults/propagation"
 )
 
 // job runs on all GPUs of some servers of the first rack.
@@ -109,6 +111,38 @@ func TestClassesOnManySites(t *testing.T) {
 			w.at(1500+0.2*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
 		}
 	}, one("air0", "cooling.air_supply"))
+	add("the air unit, and of one server that went down hot its agent, half of its ports and its job", func(w *site) bool { return leaves(w) && w.NICs > 1 }, func(w *scenery) {
+		w.job("job-1", 1, 2)
+		w.hotAir(w.site, 0, 0, true)
+		w.at(1300, "ipmi", w.Host(0, 1), "temp.inlet_high/Inlet Temp", warned, up)
+		for k := range w.NICs / 2 {
+			w.at(1500+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+		}
+		w.at(1511, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
+		w.at(1540, "scheduler", "job-1", "workload.failed/134", failed)
+	}, one("air0", "cooling.air_supply"))
+	add("an air unit alarms, and one of its racks is hot", func(w *site) bool { return w.Row > 1 }, func(w *scenery) {
+		w.at(0, "snmp", w.ID("air0"), "crac.failure", critical, up)
+		for h := range w.Servers {
+			w.at(200+float64(h*37%300), "ipmi", w.Host(1, h), "temp.inlet_high/Inlet Temp", warned, up)
+		}
+	}, one("air0", "cooling.air_supply"))
+	add("half of the racks of a silent air unit are hot, one after the other", func(w *site) bool { return w.Row > 3 }, func(w *scenery) {
+		for r := range w.Row / 2 {
+			for h := range w.Servers {
+				w.at(300*float64(r)+float64(h*37%200), "ipmi", w.Host(r, h), "temp.inlet_high/Inlet Temp", warned, up)
+			}
+		}
+	}, one("air0", "cooling.air_supply"))
+	hot := func(w *scenery) {
+		w.at(0, "gnmi", w.ID("leaf0.0"), "switch.fan/FanTray2", warned, up)
+		w.at(200, "gnmi", w.ID("leaf0.0"), "temp.high/asic", failed, up)
+	}
+	add("a switch gets hot as its fan stands still", leaves, hot, one("leaf0.0", "network.switch_failure"))
+	add("a switch gets hot, and goes", leaves, func(w *scenery) {
+		hot(w)
+		w.leafGone(400, 0)
+	}, one("leaf0.0", "network.switch_failure"))
 	feeds := func(w *site) bool { return w.Feeds > 1 }
 	add("a feed trips again while it is mended", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
@@ -118,6 +152,17 @@ func TestClassesOnManySites(t *testing.T) {
 			}
 		}
 		w.unfeed(w.site, 420, 0, 0)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("a feed trips again while it is mended, and only now takes servers along", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(600+0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", schemas.SeverityInfo, down)
+			}
+		}
+		w.unfeed(w.site, 1260, 0, 0)
+		w.dark(w.site, 1261, 0, 2, true)
+		w.dark(w.site, 1262, 0, 3, true)
 	}, one("pdu0.0", "power.feed_loss"))
 	switched := func(w *site) bool { return leaves(w) && feeds(w) }
 	add("a feed trips again half an hour later, and now its switches say so too", switched, func(w *scenery) {
@@ -160,6 +205,46 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
 	})
+	feedAndLeaf := func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}
+	}
+	add("a leaf that told of its lost supply dies seconds later", switched, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.leafGone(12, 0)
+	}, feedAndLeaf)
+	add("a leaf that nothing was heard of dies within the minute after a feed", switched, func(w *scenery) {
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, up)
+			}
+		}
+		w.leafGone(50, 0)
+	}, feedAndLeaf)
+	add("a leaf that ran on one supply goes with its feed", switched, func(w *scenery) {
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, up)
+			}
+		}
+		w.leafGone(1, 0)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("a board controller that dies after a feed, of a server that runs on", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.at(40, "collector", w.ID("s0.2/bmc"), "bmc.unreachable", failed, up)
+	}, func(w *site) []string {
+		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("s0.2/bmc") + " bmc.failure"}
+	})
+	add("a server of one good supply goes with a feed, and its controller with it", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		w.dark(w.site, 1, 0, 2, true)
+	}, one("pdu0.0", "power.feed_loss"))
+	add("a server whose other supply wears out under the load of a lost feed", feeds, func(w *scenery) {
+		w.unfeed(w.site, 0, 0, 0)
+		for g := range w.GPUs {
+			w.at(4+0.1*float64(g), "dcgm", w.ID("s0.2/gpu%d", g), "gpu.clocks_throttled/HW_POWER_BRAKE", warned, up)
+		}
+		w.dark(w.site, 30, 0, 2, true)
+	}, one("pdu0.0", "power.feed_loss"))
 	add("the leaf of a rack, and then a feed", func(w *site) bool { return leaves(w) && feeds(w) }, func(w *scenery) {
 		w.leafGone(0, 0)
 		w.unfeed(w.site, 180, 0, 0)
@@ -237,6 +322,101 @@ func TestClassesOnManySites(t *testing.T) {
 				}
 				if held != len(it.events) {
 					t.Errorf("%d of %d events\n%s", held, len(it.events), verdict(got))
+				}
+			})
+		}
+	}
+}
+
+// TestWhatComesAfterTheSecondTimeGoesWithIt: an air unit fails, is mended, and fails again within the two hours in which the
+// first time could still take a server down. Each time holds its own, and the server that goes is of the second.
+func TestWhatComesAfterTheSecondTimeGoesWithIt(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			s := &scene{}
+			s.hotAir(w, 0, 0, true)
+			for i := range slices.Clone(s.events) { // all is well again
+				ev := &s.events[i]
+				s.at(1500+0.1*float64(i), ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+			}
+			first := len(s.events)
+			s.hotAir(w, 3900, 0, true)
+			s.dark(w, 5100, 0, 1, false)
+			got := final(w.Topology, s.sorted(), 5*time.Minute)
+			root := w.ID("air0") + " cooling.air_supply"
+			if !slices.Equal(causes(got), []string{root, root}) || len(got[0].Events) != first || len(got[1].Events) != len(s.events)-first {
+				t.Errorf("of %d and %d events\n%s", first, len(s.events)-first, verdict(got))
+			}
+		})
+	}
+}
+
+// An incident is where its cause is: what one cause takes from another, however much, renames
+// neither.
+func TestAnIncidentGoesWithItsCause(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.job("job-1", 0, 1, 2)
+			it.unfeed(w, 0, 0, 0)
+			it.leafGone(400, 0)
+			for i := range 80 {
+				it.at(430+0.1*float64(i), "kmsg", w.ID("s0.%d/gpu%d", i%3, i%w.GPUs), "gpu.xid/45", warned)
+			}
+			it.at(440, "scheduler", "job-1", "workload.failed/134", failed)
+			e := NewEngine(propagation.Default(), w.Topology, nil)
+			named := map[string]string{}
+			note := func() {
+				for _, inc := range e.Drain() {
+					if len(inc.Events) == 0 {
+						continue
+					}
+					if was := named[inc.ID]; was != "" && was != inc.RootCause.Resource {
+						t.Errorf("%s was %s and is %s", inc.ID, was, inc.RootCause.Resource)
+					}
+					if inc.RootCause.Confidence > 0.8 {
+						named[inc.ID] = inc.RootCause.Resource
+					}
+				}
+			}
+			for i := range it.sorted().events {
+				e.Add(&it.events[i])
+				note()
+			}
+			e.Advance(e.Now().Add(10 * time.Minute))
+			e.Flush()
+			note()
+			if len(named) != 2 {
+				t.Errorf("told of %v", named)
+			}
+		})
+	}
+}
+
+// A job stops once: with the fault that was there when it did, not with one that its server has later.
+func TestAJobGoesWithTheFaultThatWasThere(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		for _, second := range []float64{12, 25} {
+			t.Run(fmt.Sprintf("%s/%gs later", w.Name, second), func(t *testing.T) {
+				topology := *w.Topology
+				it := &scenery{&site{}, &scene{}}
+				*it.site = *w
+				it.Topology = &topology
+				topology.Workloads = nil
+				it.job("job-1", 0, 1, 2, 3)
+				it.at(0, "kmsg", w.ID("s0.1/gpu3"), "gpu.xid/74", critical)
+				for h := range 4 {
+					for g := range w.GPUs {
+						it.at(8+0.1*float64(h)+0.05*float64(g), "kmsg", w.ID("s0.%d/gpu%d", h, g), "gpu.xid/45", warned)
+					}
+				}
+				it.at(second, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/94", critical)
+				it.at(second+1, "dcgm", w.ID("s0.1/gpu0"), "gpu.ecc_ue/DRAM", critical)
+				got := final(&topology, it.sorted(), 20*time.Minute)
+				for _, inc := range got {
+					if want := map[string]int{w.ID("s0.1/gpu3"): 1 + 4*w.GPUs, w.ID("s0.1/gpu0"): 2}; len(inc.Events) != want[inc.RootCause.Resource] {
+						t.Fatalf("want %v\n%s", want, verdict(got))
+					}
 				}
 			})
 		}

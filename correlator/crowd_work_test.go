@@ -92,3 +92,70 @@ func TestCountsFollowWhatIsNew(t *testing.T) {
 		t.Error("what came changed the count of others")
 	}
 }
+
+// Whatever comes, turns out to be something else, and is forgotten: the counts are those of a scan.
+func TestCountsAreThoseOfAScan(t *testing.T) {
+	for seed, sh := range []shape{small, demo, four, unfed} {
+		g := newGraph(sh.Build().Topology, nil)
+		rng := rand.New(rand.NewPCG(3, uint64(seed))) //nolint:gosec // no secret
+		kinds := []string{"", schemas.KindServer, schemas.KindSwitch, schemas.KindPSU, propagation.KindWorkload}
+		check := func(step int, what string) {
+			t.Helper()
+			type part struct {
+				kind string
+				of   node
+			}
+			want, devices := map[part]int{}, map[node]int{}
+			for n := range node(len(g.kind)) { //nolint:gosec // a number of nodes
+				top := g.top(n)
+				if want[part{g.kindOf(n), top}]++; g.kindOf(n) == propagation.KindWorkload {
+					want[part{g.kindOf(n), none}]++
+				}
+				if g.server(n) == n {
+					devices[top]++
+				}
+			}
+			for n := range node(len(g.kind)) { //nolint:gosec // a number of nodes
+				if g.parent[n] != none {
+					continue
+				}
+				for _, kind := range kinds {
+					of := n
+					if kind == propagation.KindWorkload {
+						of = none
+					}
+					if got, want := g.count(kind, n), want[part{kind, of}]; got != want {
+						t.Fatalf("%s, %s in step %d: %d of kind %q in %q, a scan finds %d", sh.Name, what, step, got, kind, g.name[n], want)
+					}
+				}
+				if got := g.devices(n); got != devices[n] {
+					t.Fatalf("%s, %s in step %d: %d devices in %q, a scan finds %d", sh.Name, what, step, got, g.name[n], devices[n])
+				}
+			}
+		}
+		check(0, "nothing")
+		some := func() node { return g.ensure(fmt.Sprint("stranger-", rng.IntN(12))) }
+		for step := range 400 {
+			switch rng.IntN(4) {
+			case 0:
+				some()
+				check(step, "a stranger")
+			case 1:
+				if n := some(); g.kindOf(n) == "" {
+					g.setKind(n, kinds[1+rng.IntN(len(kinds)-1)])
+					check(step, "another kind")
+				}
+			case 2:
+				var jobs []schemas.Workload
+				for i := range rng.IntN(3) {
+					jobs = append(jobs, schemas.Workload{ID: fmt.Sprint("stranger-", rng.IntN(12)), Resources: []string{g.name[i]}})
+				}
+				g.setWorkloads(jobs)
+				check(step, "jobs")
+			case 3:
+				g.forget(func(node) bool { return rng.IntN(2) == 0 })
+				check(step, "oblivion")
+			}
+		}
+	}
+}

@@ -23,6 +23,7 @@ import (
 const (
 	settle      = 500 * time.Millisecond // a group of signs is weighed again so soon while it grows fast
 	emitEvery   = time.Second            // an incident whose cause stays is published again at most so often
+	emitGrown   = 100 * time.Millisecond // or so often while it grows by half: its states add up to thrice the last
 	forgetEvery = 10 * time.Minute
 	forget      = 2 * time.Hour    // a sign that no fault explains; longer than any precursor
 	quietClear  = 15 * time.Minute // a condition that began so long after another is not one with it

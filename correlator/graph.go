@@ -165,6 +165,8 @@ type reached struct {
 	sorted  []node
 	devices []node // that the nodes are part of, sorted; with how many are
 	parts   []int32
+	rooms   map[node]int32 // what holds the nodes, with how many it holds
+	hold    uint8          // of which kind that is
 }
 
 // few nodes are looked through faster than sorted, and walked to again faster than
@@ -196,6 +198,16 @@ func (r *reached) lay(g *graph) {
 				continue
 			}
 			r.devices, r.parts = append(r.devices, d), append(r.parts, 1)
+		}
+	}
+}
+
+// furnish counts the nodes by what of a kind holds them; what nothing holds is by itself.
+func (r *reached) furnish(g *graph, kind uint8) {
+	if r.rooms == nil || r.hold != kind {
+		r.hold, r.rooms = kind, map[node]int32{}
+		for _, x := range r.nodes {
+			r.rooms[g.within(x, kind)]++
 		}
 	}
 }
@@ -402,10 +414,10 @@ func (g *graph) top(n node) node {
 	return n
 }
 
-// sums are kept of all nodes: brought up to date once there are more nodes, from those alone
-// that are new or of another kind.
+// sums are kept of all nodes, and brought up to date from those alone that are new or of
+// another kind.
 type sums struct {
-	nodes int     // when they were last brought up to date
+	taken bool    // of all nodes, once
 	news  []node  // since then
 	as    []uint8 // by node: as what it was counted, from 1; 0: it was not
 }
@@ -413,7 +425,7 @@ type sums struct {
 // another notes a node that is new or of another kind.
 func (g *graph) another(n node) {
 	for _, s := range [2]*sums{&g.counted, &g.holds} {
-		if s.nodes > 0 {
+		if s.taken {
 			s.news = append(s.news, n)
 		}
 	}
@@ -421,11 +433,9 @@ func (g *graph) another(n node) {
 
 // update hands out the nodes that are counted as something else now, 0 for nothing.
 func (s *sums) update(g *graph, as func(node) uint8, move func(n node, from, to uint8)) {
-	if s.nodes == len(g.kind) {
+	if s.taken && len(s.news) == 0 {
 		return
 	}
-	first := s.nodes == 0
-	s.nodes = len(g.kind)
 	s.as = append(s.as, make([]uint8, len(g.kind)-len(s.as))...)
 	visit := func(n node) {
 		if to := as(n); to != s.as[n] {
@@ -433,7 +443,8 @@ func (s *sums) update(g *graph, as func(node) uint8, move func(n node, from, to 
 			s.as[n] = to
 		}
 	}
-	if first {
+	if !s.taken {
+		s.taken = true
 		for n := range g.kind {
 			visit(node(n)) //nolint:gosec // a number of nodes
 		}
@@ -523,6 +534,17 @@ func (g *graph) server(n node) node {
 	}
 	g.device[n] = d
 	return d
+}
+
+// within returns what of a kind holds a part, or the part.
+func (g *graph) within(n node, kind uint8) node {
+	for p, i := n, 0; p != none && i < 64; i++ {
+		if g.kind[p] == kind {
+			return p
+		}
+		p = g.parent[p]
+	}
+	return n
 }
 
 // forget frees the numbers of what the inventory does not know and nobody uses.

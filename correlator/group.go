@@ -34,7 +34,31 @@ func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
 // fit returns the log-likelihood of k signs that are worth w in class c of h.
 func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
-	return e.fits.Fit(cl, k, r.n-e.silent(h, r)-k, e.late(e.onset(h), cl.Soon)) + w
+	return e.fits.FitIn(cl, e.places(h, c), k, e.silent(h, r), e.late(e.onset(h), cl.Soon)) + w
+}
+
+// places says where class c of h could be heard, and in how many rooms it is.
+func (e *Engine) places(h *suspect, c int) solver.Places {
+	cl, r := &h.fault.Classes[c], &h.classes[c]
+	p := solver.Places{Parts: r.n}
+	if cl.Each == "" || r.n == 0 {
+		return p
+	}
+	to := e.walk.reach(e.g, h.node, cl)
+	to.furnish(e.g, e.g.kinds.of(cl.Each))
+	if len(to.rooms) == r.n {
+		return p
+	}
+	p.Rooms = len(to.rooms)
+	heard := map[node]bool{}
+	for _, s := range r.signs {
+		if room := e.g.within(s.node, e.g.kinds.of(cl.Each)); s.said && !heard[room] {
+			heard[room] = true
+			p.Heard++
+			p.There += int(to.rooms[room])
+		}
+	}
+	return p
 }
 
 // silent counts the parts of a class that could not speak, with the suppliers that are blamed now.
@@ -61,6 +85,9 @@ func alone(h *suspect) node {
 func (e *Engine) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
+	if d < 0 && h.fault.Classes[c].Jobs {
+		return solver.Lead(-d)
+	}
 	if h.calm == nil || len(r.signs) <= few {
 		return solver.Lag(d)
 	}
@@ -92,7 +119,7 @@ func (e *Engine) calm(h *suspect) *calm {
 		if len(r.signs) > 0 || len(r.dark) > 0 {
 			q.live = append(q.live, c)
 		} else if !cl.Derived && r.n > 0 {
-			q.silent[c] = e.fits.Fit(cl, 0, r.n-r.mute, solver.Late(since, cl.Soon))
+			q.silent[c] = e.fits.FitIn(cl, e.places(h, c), 0, r.mute, solver.Late(since, cl.Soon))
 		}
 		if heeded(cl, r) && r.n > r.mute {
 			until = min(until, solver.LateUntil(since, cl.Soon))
@@ -118,13 +145,14 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.inc != nil && !h.inc.gone {
 		x.Kept = h.inc.seq
 	}
+	x.Missed = e.missed(h)
 	if clear(x.Classes); e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
 	}
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
-		x.Classes[c] = solver.Class{Parts: r.n, Mute: r.mute, Dark: r.dark}
+		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: r.mute, Dark: r.dark}
 		if len(r.signs) == 0 {
 			continue
 		}
@@ -307,6 +335,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
 		x.Own = s.said && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].By&propagation.Host != 0 && e.g.kindOf(x.Device) == schemas.KindServer
+		x.At, x.Runs = e.span(s.at), s.said && e.runs(s.kind, x.Device)
 		x.Passing = e.momentary(s) && !e.model.Signs[s.kind].Job
 		x.Of = e.refs.take(len(s.links))[:0]
 		for _, l := range s.links {
@@ -607,6 +636,36 @@ func (a *arena[T]) take(n int) []T {
 	}
 	out := a.buf[a.used : a.used+n : a.used+n]
 	a.used += n
+	return out
+}
+
+// runs says whether a device runs when it shows a kind of sign: what its system alone could
+// notice, which is neither a loss of contact nor a link that its far end may have told of.
+func (e *Engine) runs(kind int, dev node) bool {
+	if kind >= len(e.model.Signs) || e.model.Signs[kind].Contact != 0 || e.model.Signs[kind].Twin {
+		return false
+	}
+	return e.g.kindOf(dev) == schemas.KindSwitch || e.model.Signs[kind].By == propagation.Host
+}
+
+// missed is how long a state may have gone unnoticed before its first sign, if that is a loss
+// of contact: it is told after rounds without an answer.
+func (e *Engine) missed(h *suspect) (out time.Duration) {
+	if h.fault.Is == "" || h.onset.IsZero() {
+		return 0
+	}
+	for c := range h.classes {
+		cl := &h.fault.Classes[c]
+		for _, s := range h.classes[c].signs {
+			if !s.said || !s.at.Equal(h.onset) {
+				continue
+			}
+			if e.model.Signs[cl.Sign].Contact == 0 {
+				return 0
+			}
+			out = max(out, cl.Soon)
+		}
+	}
 	return out
 }
 

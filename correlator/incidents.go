@@ -136,6 +136,7 @@ type incident struct {
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause
 	emitted      time.Time
+	looked       time.Time // when its events were last counted to see whether it grows fast
 	told         told
 	revision     int
 	queued       bool
@@ -186,12 +187,18 @@ func (t told) turned(o told) bool {
 	return t != o || d >= 1.5/confidenceSteps // more than one step, whatever the rounding
 }
 
+// grown says whether an incident of so many events is another half larger than it was told.
+func (t told) grown(facts int) bool { return t.facts > 0 && 2*(facts-t.facts) >= t.facts }
+
 // due returns how long after another a state is to be published. Each
 // state lists all events, so one that only grows is published in proportion to what it has
 // become, once a second while it is small, and parts that join sooner than
 // events more of the same. Lists that are published whenever they have grown by a
 // sixteenth are 17 times the last one in all; the waits between are chosen by hand.
 func (t told) due(o told) time.Duration {
+	if o.grown(t.facts) {
+		return emitGrown
+	}
 	if t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
 		return emitEvery
 	}
@@ -284,7 +291,18 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 		list[i].signs = append(list[i].signs, s)
 	}
 	names := make([]*incident, len(list))
+	for i, g := range list { // what a cause was told as is its own, wherever most of the events go
+		for _, inc := range before {
+			if g.root != nil && inc.root == g.root && !took[inc] {
+				took[inc], names[i] = true, inc
+				break
+			}
+		}
+	}
 	for i, g := range list {
+		if names[i] != nil {
+			continue
+		}
 		count := map[*incident]int{}
 		for _, s := range g.signs {
 			if s.inc != nil && !s.inc.gone {
@@ -538,6 +556,32 @@ func (e *Engine) emitDue(now bool) {
 	q.touched = q.touched[:0]
 }
 
+// rests returns until when an open incident is left alone. One that grows fast is looked
+// at sooner than others: the first to be told of a burst holds little of it.
+func (e *Engine) rests(inc *incident) time.Time {
+	next := inc.emitted
+	if inc.judged.After(next) {
+		next = inc.judged
+	}
+	next = next.Add(emitEvery)
+	if o := inc.outbreak; o != nil {
+		next = o.next
+	} else if r, f := e.cause(inc); r != inc.told.resource || f != inc.told.fault {
+		return e.now
+	}
+	if !e.now.Before(next) {
+		return next
+	}
+	if soon := inc.looked.Add(emitGrown); e.now.Before(soon) { // it may be large: its events are not even counted
+		return soon
+	}
+	inc.looked = e.now
+	if inc.told.grown(e.facts(inc)) {
+		return e.now
+	}
+	return e.now.Add(emitGrown)
+}
+
 // consider publishes an incident, or leaves it in the queue.
 func (e *Engine) consider(inc *incident, now bool) {
 	wait := func(until time.Time) {
@@ -545,19 +589,10 @@ func (e *Engine) consider(inc *incident, now bool) {
 			e.changed.due = until
 		}
 	}
-	if o := inc.outbreak; o != nil && !now && !inc.gone && inc.closed.IsZero() && e.now.Before(o.next) {
-		wait(o.next) // it may be large: its state is not even looked at
-		return
-	}
-	if later := inc.emitted; !now && !inc.gone && inc.closed.IsZero() {
-		if inc.judged.After(later) {
-			later = inc.judged
-		}
-		if e.now.Sub(later) < emitEvery {
-			if r, f := e.cause(inc); r == inc.told.resource && f == inc.told.fault {
-				wait(later.Add(emitEvery))
-				return
-			}
+	if !now && !inc.gone && inc.closed.IsZero() {
+		if until := e.rests(inc); e.now.Before(until) {
+			wait(until)
+			return
 		}
 	}
 	if inc.unsure && !inc.gone {

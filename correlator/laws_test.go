@@ -3,6 +3,7 @@ package correlator
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -216,3 +217,57 @@ func rankOf(topology *schemas.Topology, events []schemas.Event, cause string) (r
 	}
 	return rank, confidence
 }
+
+// Names follow causes, not events: what an open incident was told to be is never handed to another.
+func TestACauseIsNotHandedFromOneIncidentToAnother(t *testing.T) {
+	if testing.Short() {
+		t.Skip("figures of one goroutine, which the race detector has nothing to say of")
+	}
+	storms := recorded(t)
+	for _, sh := range []shape{demo, hall, four} {
+		st, _ := drawStorm(t, sh, stormgen.Options{Seed: 5, Profile: stormgen.Overlap, Faults: 12})
+		storms = append(storms, st)
+	}
+	causes := 0
+	for i, st := range storms {
+		e := NewEngine(propagation.Default(), st.Topology, nil)
+		holds := map[string]string{} // incident by cause
+		for k := range st.Events {
+			e.Add(&st.Events[k])
+			told := e.Drain()
+			gone := map[string]string{}
+			for _, inc := range told {
+				for cause, id := range holds {
+					if id == inc.ID && (inc.MergedInto != "" || cause != causeOf(&inc)) {
+						gone[cause] = id
+					}
+				}
+				if inc.Closed != nil {
+					maps.DeleteFunc(holds, func(_, id string) bool { return id == inc.ID })
+					maps.DeleteFunc(gone, func(_, id string) bool { return id == inc.ID })
+				}
+			}
+			for _, inc := range told {
+				cause := causeOf(&inc)
+				if inc.MergedInto != "" || inc.Closed != nil {
+					continue
+				}
+				if from := gone[cause]; from != "" && from != inc.ID {
+					t.Errorf("storm %d, %s: %s goes from %s to %s", i, inc.At.Format(time.TimeOnly), cause, from, inc.ID)
+				}
+				holds[cause] = inc.ID
+				causes++
+			}
+			for cause, id := range gone {
+				if holds[cause] == id {
+					delete(holds, cause)
+				}
+			}
+		}
+	}
+	if causes < 1000 {
+		t.Errorf("only %d states were told", causes)
+	}
+}
+
+func causeOf(inc *schemas.Incident) string { return inc.RootCause.Fault + " " + inc.RootCause.Resource }

@@ -11,6 +11,7 @@ import (
 	"auspex/collectors"
 	"auspex/control"
 	"auspex/correlator"
+	"auspex/correlator/learn"
 	"auspex/correlator/notify"
 	"auspex/internal/bus/jetstream"
 	"auspex/internal/bus/kafka"
@@ -63,6 +64,7 @@ type Config struct {
 	Collectors Collectors        `yaml:"collectors"`
 	Detect     DetectConfig      `yaml:"detect"`
 	Correlator correlator.Config `yaml:"correlator"`
+	Learn      learn.Config      `yaml:"learn"`
 	Control    ControlConfig     `yaml:"control"`
 	Predictor  predictor.Config  `yaml:"predictor"`
 	Notify     notify.Config     `yaml:"notify"`
@@ -143,6 +145,7 @@ func DefaultConfig() Config {
 		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
+		Learn:      learn.DefaultConfig(),
 		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers()},
 		Notify:     notify.DefaultConfig(),
 		Predictor:  predictor.DefaultConfig(),

@@ -13,7 +13,7 @@ import (
 	"auspex/internal/store/learned"
 )
 
-// correlate folds alerts into incidents and tells them to Alertmanager.
+// correlate folds alerts into incidents, looks for what else follows what, and notifies Alertmanager.
 func (s *stack) correlate() []run.Component {
 	if !s.cfg.has(RoleCorrelate) {
 		return nil
@@ -37,6 +37,9 @@ func (s *stack) correlate() []run.Component {
 		now.Store(c)
 		return c, nil
 	})}
+	comps = append(comps, s.lasting("edges", func(reg prometheus.Registerer) (run.Component, error) {
+		return learn.NewProposer(s.cfg.Learn.Edges, func() []string { return cfg.Load().Faults }, s.inv, s.db, s.log, reg), nil
+	}))
 	if len(s.cfg.Notify.Alertmanagers) > 0 {
 		comps = append(comps, s.lasting("notify", func(reg prometheus.Registerer) (run.Component, error) {
 			n := notify.New(s.cfg.Notify, s.records, s.bus, s.log, reg)

@@ -54,7 +54,7 @@ auspex learn accept.`,
 					if !files {
 						err := withInventory(cmd.Context(), cfg, func(inv *cmdb.Inventory) (err error) {
 							t := inv.Snapshot().Topology()
-							list, err = learn.ProposeStored(cmd.Context(), db, &t, m, time.Now().Add(-since), o.Stderr)
+							list, err = learn.ProposeStored(cmd.Context(), db, &t, m, time.Now().Add(-since), 0, o.Stderr)
 							return err
 						})
 						if err != nil {

@@ -34,6 +34,7 @@ func (f *pastFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.files.Events, "events", "", "events.jsonl `file`, - is standard input")
 	c.Flags().StringVar(&f.files.Incidents, "incidents", "", "incidents.jsonl `file`, as replay and `learn cases` write it")
 	c.Flags().StringVar(&f.files.Corrections, "corrections", "", "corrections.jsonl `file`: what people said about the causes")
+	c.Flags().StringVar(&f.files.Edges, "edges", "", "edges.jsonl `file`: which edges were in force when")
 	c.Flags().BoolVar(&f.files.Strict, "strict", false, "stop at the first bad line")
 	c.Flags().Var((*sizeFlag)(&f.files.MaxSize), "max-size", maxSizeHelp)
 	f.cfg.add(c)
@@ -47,7 +48,7 @@ func (f *pastFlags) offline() (bool, error) {
 			n++
 		}
 	}
-	if n != 0 && n != 3 || n == 0 && f.files.Corrections != "" {
+	if n != 0 && n != 3 || n == 0 && f.files.Corrections+f.files.Edges != "" {
 		return false, usagef("--topology, --events and --incidents go together; without them the stores of the configuration are read")
 	}
 	return n == 3, nil
@@ -98,7 +99,8 @@ func backtestIncidentsCommand(std IO) *cobra.Command {
 		Use: "incidents", Short: "Hold the correlator against the incidents whose cause people have said", Args: noArgs,
 		Long: `Replay the events of each incident on which a verdict stands, by the fault records alone and with what was learned from the
 site, and print how often and how soon the right cause is named and how good its confidence is. What was learned is learned for this
-from the other incidents, in five parts, so that no case speaks for itself; --parameters takes a file or a stored version instead.
+from the other incidents, in five parts, so that no case speaks for itself, and edges count that had been accepted before the incident
+opened; --parameters takes a file or a stored version instead.
 The past is read from the stores of the configuration, or from files.`,
 		Example: "  auspex backtest incidents -c auspex.yaml\n" +
 			"  auspex backtest incidents --topology topology.json --events events.jsonl.gz --incidents incidents.jsonl --corrections corrections.jsonl -o json",
@@ -420,7 +422,7 @@ A correlator that runs takes it over within seconds and decides anew what is ope
 			})
 		},
 	}
-	cases.Flags().StringVar(&dir, "out", "", "`folder` of topology.json, incidents.jsonl, corrections.jsonl and events.jsonl")
+	cases.Flags().StringVar(&dir, "out", "", "`folder` of topology.json, incidents.jsonl, corrections.jsonl, edges.jsonl and events.jsonl")
 	all := []*cobra.Command{activate, versions, export, cases}
 	for _, c := range all {
 		f.add(c)

@@ -62,7 +62,8 @@ func TestARoleAloneIsReadyAndServesItsMetricsAndHealth(t *testing.T) {
 				body, _ := io.ReadAll(res.Body)
 				return res.StatusCode, string(body)
 			}
-			if status, body := get("metrics"); status != http.StatusOK || !strings.Contains(body, "auspex_build_info{") {
+			if status, body := get("metrics"); status != http.StatusOK || !strings.Contains(body, "auspex_build_info{") ||
+				strings.Contains(body, "auspex_learn_edge_proposals_open ") != (role == RoleCorrelate) {
 				t.Errorf("metrics: %d", status)
 			}
 			for _, p := range []string{"-/ready", "-/healthy"} {

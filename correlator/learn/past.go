@@ -47,7 +47,27 @@ type Past struct {
 	topology *schemas.Topology
 	models   map[string]string // of a resource, or of the whole that it is part of
 	windows  []*window
+	stood    []Standing
 	Events   int // kept
+}
+
+// Standing is which edges people had accepted from a time on, until the next.
+type Standing struct {
+	From  time.Time    `json:"from"`
+	Edges []EdgeCounts `json:"edges"`
+}
+
+// SetStanding says which edges stood when.
+func (p *Past) SetStanding(list []Standing) {
+	p.stood = slices.Clone(list)
+	slices.SortStableFunc(p.stood, func(a, b Standing) int { return a.From.Compare(b.From) })
+}
+
+// accepted returns by which of the standings a case may be judged, from 1: the last one before it
+// opened. 0 is none.
+func (p *Past) accepted(c *Case) int {
+	n, _ := slices.BinarySearchFunc(p.stood, c.Incident.Opened, func(s Standing, t time.Time) int { return s.From.Compare(t) })
+	return n
 }
 
 // window is a stretch of time with the cases in it. Cases whose windows overlap are
@@ -385,7 +405,7 @@ var errNothing = errors.New("no judged incident has events to replay: say on inc
 
 // Backtest replays the past twice, by the fault records alone and with learned
 // parameters: those given, or where they are nil, those learned from the other parts of
-// the past.
+// the past, with the edges that had been accepted before an incident opened.
 func (p *Past) Backtest(ctx context.Context, m *propagation.Model, given *Parameters) (Report, error) {
 	r := Report{Events: p.Events, Parameters: HeldOut}
 	r.Cases, r.Judged = p.Cases()
@@ -411,11 +431,16 @@ func (p *Past) Backtest(ctx context.Context, m *propagation.Model, given *Parame
 		if err != nil {
 			return r, err
 		}
-		part, err := p.replay(ctx, Apply(m, taught), func(c *Case) bool { return c.Judged() && c.fold() == f })
-		if err != nil {
-			return r, err
+		for n := range len(p.stood) + 1 {
+			if taught.Edges = nil; n > 0 {
+				taught.Edges = p.stood[n-1].Edges
+			}
+			part, err := p.replay(ctx, Apply(m, taught), func(c *Case) bool { return c.Judged() && c.fold() == f && p.accepted(c) == n })
+			if err != nil {
+				return r, err
+			}
+			learned = append(learned, part...)
 		}
-		learned = append(learned, part...)
 	}
 	s := hindsight.Sum(judgedOf(learned))
 	r.Learned = &s

@@ -42,12 +42,13 @@ func ProposeFrom(ctx context.Context, o replay.Options, m *propagation.Model) ([
 	return s.proposals(ctx, o.Stderr)
 }
 
-// ProposeStored returns the proposals from the alerts that a site's store has since a time.
+// ProposeStored returns the proposals from the alerts that a site's store has since a time:
+// of most of them at most where it is not 0, the newest.
 func ProposeStored(
-	ctx context.Context, db *sqldb.DB, t *schemas.Topology, m *propagation.Model, since time.Time, log io.Writer,
+	ctx context.Context, db *sqldb.DB, t *schemas.Topology, m *propagation.Model, since time.Time, most int, log io.Writer,
 ) ([]Proposal, error) {
 	st := records.New(db)
-	alerts, err := all(records.Filter{Since: since}, func(f records.Filter) ([]schemas.Alert, string, error) { return st.Alerts(ctx, f) })
+	alerts, err := upTo(most, records.Filter{Since: since}, func(f records.Filter) ([]schemas.Alert, string, error) { return st.Alerts(ctx, f) })
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +60,9 @@ func ProposeStored(
 }
 
 func (s *Site) proposals(ctx context.Context, log io.Writer) ([]Proposal, error) {
+	if dropped := s.bound(mostPairs); dropped > 0 {
+		fmt.Fprintf(log, "the oldest %d of %d events are left out: together they have too much that may follow from something\n", dropped, dropped+len(s.events))
+	}
 	list, err := s.Propose(ctx)
 	if err == nil {
 		fmt.Fprintf(log, "%d events of %d kinds, %d proposals\n", len(s.events), len(s.names), len(list))

@@ -175,6 +175,56 @@ func (s *Site) Add(e *schemas.Event) {
 // Events is how many events were taken in.
 func (s *Site) Events() int { return len(s.events) }
 
+// mostPairs bounds what is looked at in all: pairs of an event and an earlier one that may
+// have brought it about, each of which takes 16 bytes and a tenth of a microsecond a round.
+const mostPairs = 1 << 22
+
+// bound keeps the newest events, as many as have so many pairs, and returns how many are left out.
+func (s *Site) bound(most int) (dropped int) {
+	order := make([]int, len(s.events))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.events[a].At, s.events[b].At) })
+	span := kernelSpan * scales[len(scales)-1]
+	before, pairs := make([][]float64, len(s.places)), make([]int, len(order)) // times by place; pairs of each event
+	for i, n := range order {
+		e := &s.events[n]
+		visit := func(place int32) {
+			from, _ := slices.BinarySearch(before[place], e.At-span)
+			pairs[i] += len(before[place]) - from
+		}
+		visit(e.Place)
+		for _, list := range s.places[e.Place] {
+			for _, p := range list {
+				visit(p)
+			}
+		}
+		before[e.Place] = append(before[e.Place], e.At)
+	}
+	for i, sum := len(order)-1, 0; i >= 0; i-- {
+		if sum += pairs[i]; sum > most {
+			dropped = i + 1
+			break
+		}
+	}
+	if dropped == 0 {
+		return 0
+	}
+	events, all, from := make([]Occurrence, 0, len(order)-dropped), make([]heard, 0, len(order)-dropped), 0.0
+	for k, n := range order[dropped:] {
+		e := s.events[n]
+		if k == 0 {
+			from = e.At
+		}
+		e.At -= from
+		events, all = append(events, e), append(all, s.heard[n])
+	}
+	s.events, s.heard = events, all
+	s.origin = s.origin.Add(time.Duration(from * float64(time.Second)))
+	return dropped
+}
+
 // Propose returns the edges between the kinds of events that the site has seen, the
 // surest first. Only the end of ctx is an error.
 func (s *Site) Propose(ctx context.Context) ([]Proposal, error) {
@@ -184,6 +234,9 @@ func (s *Site) Propose(ctx context.Context) ([]Proposal, error) {
 	}
 	out := []Proposal{}
 	for _, e := range found.Edges {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		if e.Occasions < leastTimes {
 			continue
 		}

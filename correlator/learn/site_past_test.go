@@ -169,3 +169,56 @@ func TestABacktestShowsWhetherLearningHelps(t *testing.T) {
 		t.Errorf("%+v, error %v", r, err)
 	}
 }
+
+// An edge counts for the incidents that opened after somebody accepted it, and no longer than until it is taken
+// back: one that is accepted while an incident is open says nothing about that one.
+func TestABacktestKnowsNoEdgeBeforeItWasAccepted(t *testing.T) {
+	topology, storm := damp()
+	l := &lived{topology: topology}
+	start := time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)
+	const storms = 10
+	at := func(n int) time.Time { return start.Add(time.Duration(n) * 30 * time.Hour) }
+	for n := range storms {
+		l.events = append(l.events, storm(fmt.Sprint("e", n), n%4, at(n))...)
+	}
+	l.incidents = decided(&l.topology, l.events, propagation.Default())
+	for _, i := range l.incidents { // each server's word is a case of its own, and all are the air unit's
+		unit := int(i.Opened.Sub(start)/(30*time.Hour)) % 4
+		l.corrections = append(l.corrections, schemas.Correction{
+			Incident: i.ID, Revision: 1, Verdict: schemas.VerdictCause, Resource: fmt.Sprint("air", unit), Fault: "cooling.air_supply", Said: i.RootCause,
+		})
+	}
+	const each = 4 // incidents of a storm: the unit's, and one a server
+	if len(l.incidents) != storms*each {
+		t.Fatalf("%d incidents", len(l.incidents))
+	}
+	edge := EdgeCounts{
+		Fault: "cooling.air_supply", Kinds: "crac rack", Type: "damp.high", Way: "cools:server", Cases: 20, Shown: 20, Share: 15, LagS: 4800, Chance: 0.001,
+	}
+	for name, c := range map[string]struct {
+		standing []Standing
+		with     int // storms that are judged with it
+	}{
+		"nobody accepted it":           {nil, 0},
+		"before all":                   {[]Standing{{at(0).Add(-time.Hour), []EdgeCounts{edge}}}, storms},
+		"in the middle of a storm":     {[]Standing{{at(5).Add(time.Minute), []EdgeCounts{edge}}}, storms - 6},
+		"after all":                    {[]Standing{{at(storms), []EdgeCounts{edge}}}, 0},
+		"for a while":                  {[]Standing{{at(2).Add(time.Hour), []EdgeCounts{edge}}, {at(6).Add(time.Hour), nil}}, 4},
+		"for a while, the list turned": {[]Standing{{at(6).Add(time.Hour), nil}, {at(2).Add(time.Hour), []EdgeCounts{edge}}}, 4},
+	} {
+		p := l.past()
+		p.SetStanding(c.standing)
+		r, err := p.Backtest(t.Context(), propagation.Default(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := storms + (each-1)*c.with
+		// The servers of the storm in which it was accepted speak after that.
+		if name == "in the middle of a storm" {
+			want += each - 1
+		}
+		if r.Records.Right != storms || r.Learned.Right != want || r.Judged != storms*each {
+			t.Errorf("%s: of %d right %d by the records, %d with what was learned, want %d", name, r.Judged, r.Records.Right, r.Learned.Right, want)
+		}
+	}
+}

@@ -27,12 +27,13 @@ type Files struct {
 	replay.Options        // Topology, Events and how to read them
 	Incidents      string // incidents.jsonl, formats section 5; the last line of an id counts
 	Corrections    string // corrections.jsonl, one Correction a line; empty is none
+	Edges          string // edges.jsonl, one Standing a line; empty is none
 }
 
 // ReadPast reads the past of a site from files.
 func ReadPast(ctx context.Context, f Files) (*Past, error) {
 	stdin := 0
-	for _, path := range []string{f.Topology, f.Events, f.Incidents, f.Corrections} {
+	for _, path := range []string{f.Topology, f.Events, f.Incidents, f.Corrections, f.Edges} {
 		if path == textfile.Stdin {
 			stdin++
 		}
@@ -68,7 +69,21 @@ func ReadPast(ctx context.Context, f Files) (*Past, error) {
 	if err != nil {
 		return nil, err
 	}
+	standing, err := lines(ctx, f, p, "edges", f.Edges, func(s *Standing) error {
+		if s.From.IsZero() {
+			return errors.New("edges without a time")
+		}
+		doc, err := json.Marshal(&Parameters{Format: format, Edges: s.Edges})
+		if err == nil {
+			_, err = Parse(doc)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
 	past := NewPast(topology, incidents, verdicts)
+	past.SetStanding(standing)
 	if _, err := f.EachEvent(ctx, p, func(ev *schemas.Event) error {
 		past.Add(ev)
 		return nil
@@ -123,13 +138,21 @@ const page = 1000
 
 // all reads a list to its end.
 func all[T any](f records.Filter, list func(records.Filter) ([]T, string, error)) (out []T, err error) {
+	return upTo(0, f, list)
+}
+
+// upTo reads a list to its end, or where most is not 0 until it has so many.
+func upTo[T any](most int, f records.Filter, list func(records.Filter) ([]T, string, error)) (out []T, err error) {
 	for f.Limit = page; ; {
+		if most > 0 {
+			f.Limit = min(page, most-len(out))
+		}
 		items, next, err := list(f)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, items...)
-		if f.After = next; next == "" {
+		if f.After = next; next == "" || most > 0 && len(out) >= most {
 			return out, nil
 		}
 	}
@@ -153,6 +176,11 @@ func stored(ctx context.Context, db *sqldb.DB, t *schemas.Topology) (*Past, []sc
 		return nil, nil, nil, err
 	}
 	past := NewPast(t, incidents, verdicts)
+	standing, err := Stored{learned.New(db)}.Standing(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	past.SetStanding(standing)
 	from, _ := past.Span()
 	if from.IsZero() {
 		return past, incidents, verdicts, nil
@@ -181,7 +209,7 @@ func stored(ctx context.Context, db *sqldb.DB, t *schemas.Topology) (*Past, []sc
 }
 
 // Export writes the past of a site from the relational store to a folder, as ReadPast
-// reads it: incidents.jsonl, corrections.jsonl and events.jsonl.
+// reads it: incidents.jsonl, corrections.jsonl, edges.jsonl and events.jsonl.
 func Export(ctx context.Context, db *sqldb.DB, t *schemas.Topology, dir string) (incidents, verdicts, events int, err error) {
 	past, is, cs, err := stored(ctx, db, t)
 	if err != nil {
@@ -194,7 +222,7 @@ func Export(ctx context.Context, db *sqldb.DB, t *schemas.Topology, dir string) 
 	slices.Reverse(is) // oldest first
 	err = errors.Join(
 		write(filepath.Join(dir, "incidents.jsonl"), is), write(filepath.Join(dir, "corrections.jsonl"), cs),
-		write(filepath.Join(dir, "events.jsonl"), evs),
+		write(filepath.Join(dir, "edges.jsonl"), past.stood), write(filepath.Join(dir, "events.jsonl"), evs),
 	)
 	return len(is), len(cs), len(evs), err
 }
@@ -267,6 +295,27 @@ func (s Stored) Edges(ctx context.Context) ([]EdgeCounts, error) {
 	}
 	own, err := accepted(list)
 	return merged(edges, own), err
+}
+
+// Standing returns which edges were in force when.
+func (s Stored) Standing(ctx context.Context) ([]Standing, error) {
+	turns, err := s.Turns(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Standing, 0, len(turns))
+	for _, t := range turns {
+		now := Standing{From: t.Time, Edges: []EdgeCounts{}}
+		if t.Version > 0 {
+			p, err := s.Parameters(ctx, t.Version)
+			if err != nil {
+				return nil, err
+			}
+			now.Edges = append(now.Edges, p.Edges...)
+		}
+		out = append(out, now)
+	}
+	return out, nil
 }
 
 // foreign returns the edges that are of no proposal.

@@ -149,8 +149,8 @@ type supplier struct {
 	cause int32 // None: it is none of the group
 }
 
-// Explain implements [Method].
-func (m *Cover) Explain(g *Group) Explanation {
+// run returns a run over a group, with nothing blamed. It is valid until the next one.
+func (m *Cover) run(g *Group) cover {
 	n := len(g.Signs)
 	m.worth = slices.Grow(m.worth[:0], n)[:n]
 	clear(m.worth)
@@ -161,11 +161,21 @@ func (m *Cover) Explain(g *Group) Explanation {
 	for i := range s.owner {
 		s.owner[i], s.class[i] = None, None
 	}
-	accepted := s.explain()
-	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(g.Causes)), Work: s.work}
+	return s
+}
+
+// Explain implements [Method].
+func (m *Cover) Explain(g *Group) Explanation {
+	s := m.run(g)
+	return s.explanation(s.explain())
+}
+
+// explanation is what a run says that blames some.
+func (s *cover) explanation(accepted []int32) Explanation {
+	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(s.Causes)), Work: s.work}
 	for _, h := range accepted {
 		x.States[h] = s.state[h].State
-		if !g.Causes[h].Whole {
+		if !s.Causes[h].Whole {
 			x.Partial = append(x.Partial, h)
 		}
 	}
@@ -308,40 +318,6 @@ func (s *cover) blame(h int32, yes bool) {
 	})
 }
 
-// powerless says whether a device has no power left once also is lost beside all
-// suppliers that are blamed.
-func (s *cover) powerless(device, also int32) bool {
-	if len(s.lost) == 0 && also == None {
-		return false
-	}
-	return s.Supply.Dead(device, func(p int32) bool {
-		s.work++
-		return p == also || s.gone(p) != nil
-	})
-}
-
-// fit is the likelihood of k signs that are worth w in class c of h.
-func (s *cover) fit(h int32, c, k int, w float64) float64 {
-	x := &s.Causes[h]
-	cl, m := &x.Classes[c], &x.Fault.Classes[c]
-	mute := cl.Mute
-	for _, d := range cl.Dark {
-		also := None
-		if x.Fault.Together > 0 {
-			also = x.Node
-		}
-		if s.powerless(d.Device, also) {
-			mute += d.Parts
-		}
-	}
-	rest := cl.Parts - mute - k
-	late := uint8(0)
-	if rest > 0 {
-		late = Late(s.Now-x.Onset, m.Soon)
-	}
-	return s.fits.Fit(m, k, rest, late) + w
-}
-
 // weighed says whether class c of h has a say.
 func (s *cover) weighed(h int32, c int) bool {
 	x := &s.Causes[h]
@@ -424,6 +400,12 @@ func (s *cover) recount(h int32) float64 {
 		}
 	}
 	return x.quiet(total, at, len(x.Classes))
+}
+
+// owns says whether a cause owns a sign.
+func (s *cover) owns(h int32) (some bool) {
+	s.owned(h, func(int32) { some = true })
+	return some
 }
 
 // owned visits the evidence of the signs that h owns.
@@ -535,6 +517,13 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		s.claim(h, nil)
 		accepted = append(accepted, h)
 	}
+	accepted = slices.DeleteFunc(accepted, func(h int32) bool { // who has lost all of it takes nothing back
+		if s.owns(h) {
+			return false
+		}
+		s.blame(h, false)
+		return true
+	})
 	for _, h := range accepted {
 		for _, c := range s.Causes[h].Asked() {
 			s.move(h, c)
@@ -814,39 +803,6 @@ func (s *cover) expect(accepted []int32) []int32 {
 	return s.contest(accepted, nil)
 }
 
-// likely is how probable it is that one more part comes to be in a state: the mean of
-// the share, as in Fit, given which of the parts show it.
-func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
-	share, shows, c := f.Share, f.Shows, concentration
-	if !alone {
-		share, shows, c = f.SharedShare, f.SharedShows, sharing
-	}
-	n, k := 0.0, 0.0
-	for i := range in {
-		if p := &in[i]; p.ready(f, nil) {
-			if n++; p.Shows {
-				k++
-			}
-		}
-	}
-	s.work += len(in)
-	p := share * shows
-	if k > 0 {
-		a, b := betaOf(share, c)
-		p = (a + k) / (a + b + n)
-	}
-	return min(p, certainty)
-}
-
-// before says whether one of the effects of h could bring about a state when it began.
-func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
-	from, to := h.Onset, h.Latest
-	if h.Again != 0 && len(f.After) == 0 && state.Onset >= h.Again-foldEarly {
-		from, to = h.Again, h.Again
-	}
-	return state.Onset >= from-foldEarly && state.Onset <= to+f.Delay+foldLate
-}
-
 // twins links the causes that are the same fault of the same part, come again, in circles.
 func (s *cover) twins() {
 	s.paired = true
@@ -884,35 +840,6 @@ func (s *cover) again(g int32, h *Cause, among []int32) bool {
 		}
 	}
 	return false
-}
-
-// find returns the part with a node, or nil.
-func find(in []Part, node int32) *Part {
-	if i, ok := slices.BinarySearchFunc(in, node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) }); ok {
-		return &in[i]
-	}
-	return nil
-}
-
-// ready says whether a part has shown what comes before the state: when h, which is the
-// state, began, or with nil at any time.
-func (p *Part) ready(f *propagation.Effect, h *Cause) bool {
-	if len(f.After) == 0 || h == nil && p.Until > 0 {
-		return true
-	}
-	return h != nil && p.Since-foldEarly <= h.Onset && h.Onset <= p.Until
-}
-
-// unready is what it costs that a part went into a state and was not heard to show what
-// comes before: the chance that all of these signs were missed.
-func (h *Cause) unready(f *propagation.Effect) float64 {
-	missed := 1.0
-	for c := range h.Fault.Classes {
-		if cl := &h.Fault.Classes[c]; !cl.Derived && !cl.Learned && slices.Contains(f.After, cl.Sign) {
-			missed *= 1 - cl.Shows*cl.Share
-		}
-	}
-	return -math.Log(max(missed, unheard))
 }
 
 // fold lets a cause that brings parts into a state take over the causes that are no
@@ -1028,13 +955,10 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		list = slices.DeleteFunc(list, func(h int32) bool { return find(in, s.Causes[h].Node) == nil })
 		// Parts that nothing else feeds, and those that something does.
 		for _, alone := range [2]bool{true, false} {
-			share, shows, c := f.Share, f.Shows, concentration
-			if !alone {
-				if f.SharedShows == 0 {
-					break
-				}
-				share, shows, c = f.SharedShare, f.SharedShows, sharing
+			if !alone && f.SharedShows == 0 {
+				break
 			}
+			o := oddsOf(f, alone)
 			mine := func(device int32) bool { return f.SharedShows == 0 || alone == s.without(device, g) }
 			which := 0
 			if alone {
@@ -1059,6 +983,9 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 					continue
 				}
 				w := s.asEffect(h, g)
+				if !alone {
+					w -= s.parted(h, g, f)
+				}
 				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
 					w -= x.unready(f)
 					n++
@@ -1070,8 +997,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				}
 			}
 			if up > 0 { // who spoke is up, whatever else is heard or missed
-				a, b := betaOf(share, c)
-				silent += logBeta(a, float64(up)+b) - logBeta(a, b)
+				silent += o.none(up)
 			}
 			if n == 0 {
 				continue
@@ -1084,20 +1010,15 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				}
 				rest *= float64(late) / LateSteps
 			}
-			a, b := betaOf(share, c) // as in Fit; a state shows in several ways, and is taken to be missed half as often as a sign
-			none := func() float64 {
-				return math.Log(shows*math.Exp(logBeta(a, rest+float64(k)+b)-logBeta(a, b)) + 1 - shows + unheard/2)
-			}
 			if k == 0 {
 				if !accepted {
-					silent += none()
+					silent += o.brought(0, rest)
 				}
 				continue
 			}
-			p := math.Exp(logBeta(float64(k)+a, rest+b) - logBeta(a, b))
-			v := math.Log(shows*p+tiny) + sum
+			v := o.brought(k, rest) + sum
 			if accepted {
-				v -= none()
+				v -= o.brought(0, rest+float64(k))
 			}
 			if v > 0 {
 				gain += v
@@ -1117,6 +1038,54 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		gain += s.score(g, s.unowned) + silent + s.together(g)
 	}
 	return folds, gain
+}
+
+// parted is what it costs that h, a state of a part to which another supplier is left, began as
+// it did, if it is of the making of g: at once, or late, and not without its server.
+func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
+	x, y := &s.Causes[g], &s.Causes[h]
+	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
+	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	if !s.outlived(h, g) {
+		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
+	}
+	cost := -math.Log(p + tiny)
+	if f.SharedWith != "" && !s.shows(f.SharedWith, y.Device) {
+		cost -= math.Log(unheard)
+	}
+	return cost
+}
+
+// outlived says whether the device of h told of what g shows on it, and went down later.
+func (s *cover) outlived(h, g int32) bool {
+	x, y := &s.Causes[g], &s.Causes[h]
+	for _, c := range x.Asked() {
+		for _, ev := range x.Classes[c].Evidence {
+			if c >= x.Fault.Own() || ev.Sign == None || !ev.Said || s.owner[ev.Sign] != g && s.owner[ev.Sign] != None {
+				continue
+			}
+			if n := &s.Signs[ev.Sign]; n.Runs && n.Device == y.Device && n.At+gasp < y.Onset-y.Missed && n.At+foldEarly >= x.began(y) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shows says whether something was said of a device that is in a state.
+func (s *cover) shows(state string, device int32) bool {
+	for h := range s.Causes {
+		x := &s.Causes[h]
+		if x.Fault.Is != state || x.Device != device {
+			continue
+		}
+		for _, c := range x.Asked() {
+			if c >= x.Fault.Own() && !x.Fault.Classes[c].Derived && slices.ContainsFunc(x.Classes[c].Evidence, func(ev Evidence) bool { return ev.Said }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // alive returns the devices that told of links which they lost as others went into a state of
@@ -1148,37 +1117,6 @@ func (s *cover) alive(g int32, states []int32) (out []int32) {
 	return out
 }
 
-// hanging counts the parts that an effect of g could bring into its state. It is asked for
-// again and again while it stays.
-func (s *cover) hanging(g int32, effect int) *hangs {
-	x := &s.Causes[g]
-	if s.state[g].hangs == 0 {
-		s.state[g].hangs = len(s.hangs) + 1
-		for range x.Effects {
-			s.hangs = append(s.hangs, hangs{})
-		}
-	}
-	out := &s.hangs[s.state[g].hangs-1+effect]
-	if out.when == s.blames+1 {
-		return out
-	}
-	*out = hangs{when: s.blames + 1}
-	f, in := &x.Fault.Effects[effect], x.Effects[effect]
-	s.work += len(in)
-	for i := range in {
-		if p := &in[i]; p.ready(f, nil) {
-			which := 0
-			if f.SharedShows == 0 || s.without(p.Device, g) {
-				which = 1
-			}
-			if out.n[which]++; p.Shows {
-				out.show[which]++
-			}
-		}
-	}
-	return out
-}
-
 // asEffect is what is saved when h is no fault of its own but brought about by g.
 func (s *cover) asEffect(h, g int32) float64 {
 	x := &s.Causes[h]
@@ -1204,46 +1142,6 @@ func (s *cover) asEffect(h, g int32) float64 {
 		}
 	}
 	return w
-}
-
-// surelyShows says whether g takes a part into a state that shows itself by a sign,
-// and nothing holds the part up.
-func (s *cover) surelyShows(g int32, kind int, device int32) bool {
-	for i := range s.Causes[g].Fault.Effects {
-		f := &s.Causes[g].Fault.Effects[i]
-		if f.State != s.Causes[g].Fault.Is && f.SharedShows > 0 && slices.Contains(s.showing[f.State], kind) {
-			return s.without(device, g)
-		}
-	}
-	return false
-}
-
-// without says whether a device has no power once g is lost: the last of its suppliers
-// takes it along.
-func (s *cover) without(device, g int32) bool {
-	x := &s.Causes[g]
-	if device == None || !s.powerless(device, x.Node) {
-		return false
-	}
-	for _, p := range s.Supply.Of(device) {
-		if o := s.gone(p); o != nil && o.cause != g && x.Timed && o.Timed && o.Onset > x.Onset {
-			return false
-		}
-	}
-	return true
-}
-
-// together is how much likelier a fault is since an equal that stands in for it has it
-// too: the share Together of failures takes both, so given one the log-odds of the
-// other are about log(Together) in place of its prior.
-func (s *cover) together(g int32) float64 {
-	x := &s.Causes[g]
-	for _, o := range s.lost {
-		if o.Node != x.Node && o.Fault == x.Fault && o.Parent == x.Parent {
-			return max(0, math.Log(x.Fault.Together)-x.Prior)
-		}
-	}
-	return 0
 }
 
 // shadowed returns the causes whose signs g may show too and that came as their server

@@ -1,6 +1,7 @@
 package solver
 
 import (
+	"cmp"
 	"math"
 	"slices"
 )
@@ -97,6 +98,23 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	}
 	out.Shares = sorted
 	out.Unknown = 1 - certainty + certainty*p(0)/sum
+	return out
+}
+
+// shared is the posterior where each cause has a weight, and nothing known has some of their sum.
+func shared(by []float64, root int32, none, sum float64) Posterior {
+	out := Posterior{Unknown: 1 - certainty + certainty*none/sum}
+	for h, p := range by {
+		if p > 0 || int32(h) == root { //nolint:gosec // an index
+			out.Shares = append(out.Shares, Share{int32(h), certainty * p / sum}) //nolint:gosec // an index
+		}
+	}
+	slices.SortStableFunc(out.Shares, func(a, b Share) int {
+		if c := cmp.Compare(b.P, a.P); c != 0 {
+			return c
+		}
+		return int(boolOf(b.Cause == root) - boolOf(a.Cause == root))
+	})
 	return out
 }
 

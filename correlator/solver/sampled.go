@@ -70,6 +70,7 @@ type choice struct {
 type taken struct {
 	h, effect int32
 	alone     bool
+	unready   float64 // what it costs that it was not heard to show what comes before
 }
 
 // change is what a part of the state was before.
@@ -123,24 +124,6 @@ func (m *Sampled) chain(g *Group, root int32) *chain {
 	return s
 }
 
-// run returns a run of the cover over a group, with nothing blamed.
-func (m *Cover) run(g *Group) cover {
-	s := cover{
-		Cover: m, Group: g, owner: make([]int32, len(g.Signs)), class: make([]int32, len(g.Signs)), worth: make([]float64, len(g.Signs)),
-		state: make([]state, len(g.Causes)),
-	}
-	for h := range g.Causes {
-		s.state[h].classes = make([]tally, len(g.Causes[h].Classes))
-	}
-	for i := range s.owner {
-		s.owner[i], s.class[i] = None, None
-	}
-	for i := range g.Lost {
-		s.lost = append(s.lost, supplier{g.Lost[i], None})
-	}
-	return s
-}
-
 // link notes which causes of the group are states that one could bring about, by node and time.
 func (s *chain) link(by int32) {
 	x := &s.Causes[by]
@@ -154,17 +137,19 @@ func (s *chain) link(by int32) {
 			if int32(h) == by || y.Fault.Is != f.State || !y.Timed { //nolint:gosec // an index
 				continue
 			}
-			if d := y.Onset - x.Onset; x.Timed && (d < -foldEarly || d > f.Delay+foldLate) {
-				continue
-			}
-			if _, ok := slices.BinarySearchFunc(x.Effects[i], y.Node, func(p Part, n int32) int { return cmp.Compare(p.Node, n) }); !ok {
+			part := find(x.Effects[i], y.Node)
+			if part == nil || !x.before(y, f) {
 				continue
 			}
 			if slices.Contains(s.takers[h], by) {
 				continue
 			}
 			s.takers[h] = append(s.takers[h], by)
-			s.takes[by] = append(s.takes[by], taken{int32(h), int32(i), f.SharedShows == 0 || s.without(y.Device, by)}) //nolint:gosec // an index
+			unready := 0.0
+			if !part.ready(f, y) {
+				unready = x.unready(f)
+			}
+			s.takes[by] = append(s.takes[by], taken{int32(h), int32(i), f.SharedShows == 0 || s.without(y.Device, by), unready}) //nolint:gosec // an index
 		}
 	}
 }
@@ -200,22 +185,7 @@ func (s *chain) value(h int32, c, k int, w float64) float64 {
 			return w
 		}
 	}
-	mute := cl.Mute
-	for _, d := range cl.Dark {
-		also := None
-		if x.Fault.Together > 0 {
-			also = x.Node
-		}
-		if s.powerless(d.Device, also) {
-			mute += d.Parts
-		}
-	}
-	rest := cl.Parts - mute - max(k, int(s.said[h][c]))
-	late := uint8(0)
-	if rest > 0 {
-		late = Late(s.Now-x.Onset, m.Soon)
-	}
-	return s.Cover.fits.Fit(m, k, rest, late) + w
+	return s.fitBeside(h, c, k, max(0, int(s.said[h][c])-k), w)
 }
 
 // weighs is what h adds to the joint score while it is there.
@@ -274,51 +244,36 @@ func (s *chain) brings(by int32) (total float64) {
 		if len(x.Effects[i]) == 0 || f.State == x.Fault.Is {
 			continue
 		}
-		for _, alone := range [2]bool{true, false} {
-			share, shows, conc := f.Share, f.Shows, concentration
-			if !alone {
-				if f.SharedShows == 0 {
-					break
+		parts := s.hanging(by, i)
+		for which, alone := range [2]bool{false, true} {
+			k, n, unready := 0, parts.n[which], 0.0
+			onset, timed := x.Onset, x.Timed
+			for _, t := range s.takes[by] {
+				if int(t.effect) != i || t.alone != alone || s.parent[t.h] != by {
+					continue
 				}
-				share, shows, conc = f.SharedShare, f.SharedShows, sharing
-			}
-			n, pending, k := 0, 0, 0
-			for _, p := range x.Effects[i] {
-				s.work++
-				if f.SharedShows == 0 || alone == s.without(p.Device, by) {
-					if n++; p.Shows {
-						pending++
-					}
+				k++
+				if unready += t.unready; t.unready > 0 {
+					n++
+				}
+				if !x.Timed && (!timed || s.Causes[t.h].Onset < onset) {
+					onset, timed = s.Causes[t.h].Onset, true
 				}
 			}
 			if n == 0 {
 				continue
 			}
-			onset, timed := x.Onset, x.Timed
-			for _, t := range s.takes[by] {
-				if int(t.effect) == i && t.alone == alone && s.parent[t.h] == by {
-					k++
-					if !x.Timed && (!timed || s.Causes[t.h].Onset < onset) {
-						onset, timed = s.Causes[t.h].Onset, true
-					}
-				}
-			}
 			late := uint8(LateSteps)
 			if timed {
-				late = Late(s.Now-onset, effectSoon)
+				late = Late(s.Now-onset, max(effectSoon, f.Delay/4))
 			}
-			rest := float64(max(0, n-max(k, pending))) * float64(late) / LateSteps
+			rest := float64(max(0, n-max(k, parts.show[which]))) * float64(late) / LateSteps
 			if s.elsewhere(by) { // that is weighed already
 				if rest = 0; k == 0 {
 					continue
 				}
 			}
-			a, b := betaOf(share, conc)
-			p := shows * math.Exp(logBeta(float64(k)+a, rest+b)-logBeta(a, b))
-			if k == 0 {
-				p += 1 - shows + unheard/2
-			}
-			total += math.Log(p + tiny)
+			total += oddsOf(f, alone).brought(k, rest) - unready
 		}
 	}
 	return total
@@ -810,14 +765,7 @@ func (s *chain) explanation() Explanation {
 	accepted = slices.DeleteFunc(accepted, func(h int32) bool { return !s.state[h].accepted })
 	slices.SortStableFunc(accepted, func(a, b int32) int { return cmp.Compare(s.state[b].Score, s.state[a].Score) })
 	s.attach()
-	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(s.Causes)), Work: s.work}
-	for _, h := range accepted {
-		x.States[h] = s.state[h].State
-		if !s.Causes[h].Whole {
-			x.Partial = append(x.Partial, h)
-		}
-	}
-	return x
+	return s.cover.explanation(accepted)
 }
 
 // Posterior implements [Method]: the share of a cause is the weight of the states in which
@@ -892,19 +840,7 @@ func (m *Sampled) Posterior(g *Group, root int32, owner []int32, of State) Poste
 			by[most] += p
 		}
 	}
-	out := Posterior{Unknown: 1 - certainty + certainty*none/sum}
-	for h, p := range by {
-		if p > 0 || int32(h) == root { //nolint:gosec // an index
-			out.Shares = append(out.Shares, Share{int32(h), certainty * p / sum}) //nolint:gosec // an index
-		}
-	}
-	slices.SortStableFunc(out.Shares, func(a, b Share) int {
-		if c := cmp.Compare(b.P, a.P); c != 0 {
-			return c
-		}
-		return int(boolOf(b.Cause == root) - boolOf(a.Cause == root))
-	})
-	return out
+	return shared(by, root, none, sum)
 }
 
 var _ Method = (*Sampled)(nil)

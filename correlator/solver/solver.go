@@ -46,6 +46,8 @@ type Sign struct {
 	Heard        time.Duration // last
 	Said         bool          // more than an all-clear was heard
 	Own          bool          // only the system of its device could tell of it, or the far end of a link
+	Runs         bool          // its device ran as it told of it
+	At           time.Duration // first
 	Passing      bool          // it has not lasted: it goes with a fault only where another of its class does
 	Of           []Ref         // the causes that could show it
 }
@@ -62,6 +64,7 @@ type Cause struct {
 	Onset                time.Duration // when it began, as well as can be told
 	Timed                bool          // a sign of it says when
 	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
+	Missed               time.Duration // how long it may have gone unnoticed before Onset
 	Again                time.Duration // when a sign of its own was last raised again; 0: none was
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
@@ -75,10 +78,19 @@ type Cause struct {
 
 // Class is what speaks for one class of a cause's signs.
 type Class struct {
-	Parts    int // that could show it
-	Mute     int // of them say nothing and could not
+	Places
+	Mute     int // of the parts say nothing and could not
 	Dark     []Dark
 	Evidence []Evidence
+}
+
+// Places are the parts that could show a class, and what holds them where that matters: a
+// room is a thing whose parts show it together or not at all.
+type Places struct {
+	Parts int
+	Rooms int // 0: it does not matter
+	Heard int // rooms in which a part was heard to show it
+	There int // parts in those
 }
 
 // Evidence is a sign of a class.
@@ -255,17 +267,26 @@ const (
 	lagPower = 0.3
 )
 
+// What goes with a supplier at once is heard to go within the time that clocks and polls are
+// apart, with a heavy tail of which this is the median, in seconds.
+const onceScale = 10.0
+
 const (
 	foldEarly  = time.Minute     // a state is heard of at most so long before what brings it about
 	foldLate   = 5 * time.Minute // and at most so long after it is due: hosts are lost after rounds without an answer
 	effectSoon = time.Minute     // mean delay of the signs of a state, for which the model gives none
 	shadow     = time.Minute     // a server that goes down takes along what failed so shortly before or after
+	gasp       = 2 * time.Second // what a device says as it goes down is said by then
 	maxChain   = 8               // suppliers one behind the other
 )
 
 // Lag is what the lag of a sign from the onset of a fault costs, in nats: it makes the
 // nearer of two faults the likelier cause.
 func Lag(lag time.Duration) float64 { return lagPower * math.Log1p(lag.Abs().Seconds()/lagScale) }
+
+// Lead is what it costs that something was heard so long before the fault that it follows
+// from: clocks and polls are apart, and a fault may be noticed after what it stopped.
+func Lead(lead time.Duration) float64 { return 2 * math.Log1p(lead.Seconds()/onceScale) }
 
 // LateSteps is how finely lateness counts, so that few fits are computed.
 const LateSteps = 16
@@ -342,6 +363,20 @@ func (f *Fits) Fit(cl *propagation.Class, k, rest int, late uint8) float64 {
 		p.outcome, p.value = o, o.logLikelihood()
 	}
 	return p.value
+}
+
+// FitIn is [Fits.Fit] of k parts, where others are mute. In rooms the chance is drawn twice:
+// so many rooms show the class, and so many parts in those. What is mute is taken to be so
+// everywhere alike.
+func (f *Fits) FitIn(cl *propagation.Class, p Places, k, mute int, late uint8) float64 {
+	if p.Rooms < 2 || p.Heard == 0 && k > 0 {
+		return f.Fit(cl, k, p.Parts-mute-k, late)
+	}
+	audible := func(n int) int { return n - n*mute/p.Parts }
+	if k == 0 {
+		return f.Fit(cl, 0, audible(p.Rooms), late)
+	}
+	return f.Fit(cl, p.Heard, audible(p.Rooms-p.Heard), late) + f.Fit(cl, k, audible(p.There)-k, late) - math.Log(cl.Shows)
 }
 
 func (o outcome) logLikelihood() float64 {

@@ -209,6 +209,26 @@ func TestSilenceSpeaksAgainstACause(t *testing.T) {
 	})
 }
 
+// All methods begin a run alike: what is blamed elsewhere takes power from what hangs on it, and the next group
+// knows nothing of it.
+func TestARunKnowsWhatIsLostAndNothingOfTheRunBefore(t *testing.T) {
+	m := NewCover(byHand(t, "cover").m, &Fits{})
+	for _, lost := range []bool{true, false, true} {
+		g := byHand(t, "cover")
+		h := g.cause("feed", 60, 1, 0.001, g.sign(1))
+		g.Supply.Note(7, []int32{60})
+		if lost {
+			g.Lost = []Supplier{{Node: 60, Fault: g.Causes[h].Fault}}
+		}
+		if s := m.run(&g.Group); s.powerless(7, None) != lost {
+			t.Errorf("lost %v, and without power %v", lost, !lost)
+		}
+		if s := NewSampled(m).chain(&g.Group, None); s.powerless(7, None) != lost {
+			t.Errorf("sampled: lost %v, and without power %v", lost, !lost)
+		}
+	}
+}
+
 func TestAStateIsFoldedIntoWhatBringsItAbout(t *testing.T) {
 	weighing(t, func(t *testing.T, by string) {
 		g := byHand(t, by)

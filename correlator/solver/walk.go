@@ -1,10 +1,5 @@
 package solver
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Walk ranks causes by how often a random walk with restart meets them: from the signs
 // to what could show them and back, as MonitorRank (Kim et al., SIGMETRICS 2013) and
 // CloudRanger (Wang et al., CCGRID 2018) walk over the calls between services. It knows
@@ -120,22 +115,10 @@ func (m *Walk) Posterior(g *Group, root int32, owner []int32, _ State) Posterior
 	for _, v := range seen {
 		sum += v
 	}
-	out := Posterior{Unknown: 1 - certainty}
 	if sum == 0 {
 		return Posterior{Shares: []Share{{root, 0}}, Unknown: 1}
 	}
-	for h, v := range seen {
-		if v > 0 || int32(h) == root { //nolint:gosec // an index
-			out.Shares = append(out.Shares, Share{int32(h), certainty * v / sum}) //nolint:gosec // an index
-		}
-	}
-	slices.SortStableFunc(out.Shares, func(a, b Share) int {
-		if c := cmp.Compare(b.P, a.P); c != 0 {
-			return c
-		}
-		return int(boolOf(b.Cause == root) - boolOf(a.Cause == root))
-	})
-	return out
+	return shared(seen, root, 0, sum)
 }
 
 var _ Method = (*Walk)(nil)

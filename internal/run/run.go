@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 )
@@ -120,6 +121,8 @@ func stop(running []*live, log *slog.Logger, grace time.Duration) error {
 	defer deadline.Stop()
 	expired := false
 	var errs []error
+	var slow []string // says where the grace went
+	at := time.Now()
 	for i := len(running) - 1; i >= 0; i-- {
 		l := running[i]
 		select {
@@ -136,6 +139,10 @@ func stop(running []*live, log *slog.Logger, grace time.Duration) error {
 				expired = true
 			}
 		}
+		if took := time.Since(at); took >= grace/16 {
+			slow = append(slow, fmt.Sprintf("%s %s", l.c.Name(), took.Round(time.Millisecond)))
+		}
+		at = time.Now()
 		select {
 		case <-l.done:
 			if l.err != nil {
@@ -145,6 +152,9 @@ func stop(running []*live, log *slog.Logger, grace time.Duration) error {
 		default:
 			errs = append(errs, fmt.Errorf("stop %s: not done within %s", l.c.Name(), grace))
 		}
+	}
+	if expired {
+		log.Warn("components took long to stop", "took", strings.Join(slow, ", "))
 	}
 	return errors.Join(errs...)
 }

@@ -158,6 +158,9 @@ func (b *Bus) retry(ctx context.Context, request string, f func(context.Context)
 
 // final tells errors that another try does not change.
 func final(err error) bool {
+	if errors.As(err, &away{}) {
+		return true
+	}
 	var k kafkago.Error
 	if errors.As(err, &k) {
 		return !k.Temporary()
@@ -166,6 +169,11 @@ func final(err error) bool {
 	return errors.As(err, new(*tls.CertificateVerificationError)) || errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, &alert) &&
 		alert.Op == "remote error"
 }
+
+// away is the error of brokers that are not waited for.
+type away struct{ error }
+
+func (a away) Unwrap() error { return a.error }
 
 // topic returns the number of partitions of a topic, and makes it when it is not
 // there. A broker refuses writes to a topic whose leaders are not elected yet.
@@ -417,8 +425,14 @@ func (l *topicLog) Position(ctx context.Context, group string, p int) (at int64,
 	return at, found, err
 }
 
+// Commit tries again until its context is done. A subscription that ends, whose context has a deadline, does
+// not wait for brokers that do not answer: there are many, and they end one after the other.
 func (l *topicLog) Commit(ctx context.Context, group string, p int, next int64) error {
+	_, ends := ctx.Deadline()
 	return l.b.retry(ctx, "offset_commit", func(ctx context.Context) error {
+		if since, err := l.b.trans.failing(); ends && err != nil {
+			return away{fmt.Errorf("no answer since %s: %w", since.UTC().Format(time.TimeOnly), err)}
+		}
 		res, err := l.b.client.OffsetCommit(ctx, &kafkago.OffsetCommitRequest{
 			GroupID: l.b.cfg.GroupPrefix + group, GenerationID: -1,
 			Topics: map[string][]kafkago.OffsetCommit{l.full: {{Partition: p, Offset: next}}},

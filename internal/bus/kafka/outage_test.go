@@ -193,3 +193,41 @@ func TestCloseDoesNotWaitForBrokersThatAreAway(t *testing.T) {
 		t.Error("Close waits for the brokers")
 	}
 }
+
+// Many subscriptions end one after the other within the grace of a stop.
+func TestASubscriptionThatEndsDoesNotWaitForBrokersThatAreAway(t *testing.T) {
+	c := config(t)
+	var way cable
+	c.Dial = way.dial
+	b, err := kafka.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	if err := b.Publish(t.Context(), bus.Message{Topic: "t", Value: []byte("before")}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	handling, handled := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- b.Subscribe(ctx, bus.Subscription{Topic: "t", Group: "g"}, func(context.Context, []bus.Message) error {
+			close(handling)
+			<-handled
+			return nil
+		})
+	}()
+	<-handling
+	way.set(true)
+	go func() { _ = b.Publish(ctx, bus.Message{Topic: "t", Value: []byte("meanwhile")}) }()
+	waittest.For(t, "the brokers to be missed", func() bool { return b.Health() != nil })
+	cancel()
+	began := time.Now()
+	close(handled)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > time.Second { // its position has two seconds where brokers answer
+		t.Errorf("it ended after %s", took)
+	}
+}

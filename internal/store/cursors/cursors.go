@@ -7,19 +7,44 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"auspex/internal/store/sqldb"
 )
 
-// Store keeps the positions of collectors in the relational store.
-type Store struct{ db *sqldb.DB }
+// Store keeps the positions of collectors in the relational store. Those that come while
+// others are being written are written together: each is on disk when SetCursor returns,
+// and thousands of devices in a storm need few transactions.
+type Store struct {
+	db *sqldb.DB
+
+	mu      sync.Mutex
+	waiting *batch // nil: none
+	writes  bool   // a batch is being written, and waiting comes next
+}
+
+type batch struct {
+	positions map[reader]string
+	done      chan struct{}
+	errs      map[reader]error // once it is done
+}
+
+type reader struct{ collector, device string }
+
+const (
+	together  = 100 // positions in a statement
+	writeTime = time.Minute
+)
 
 // New returns the positions that a database keeps.
-func New(db *sqldb.DB) Store { return Store{db} }
+func New(db *sqldb.DB) *Store { return &Store{db: db} }
 
 // Cursor implements collectors.Cursors; "" is a position that was never kept.
-func (c Store) Cursor(ctx context.Context, collector, device string) (string, error) {
+func (c *Store) Cursor(ctx context.Context, collector, device string) (string, error) {
 	var pos string
 	err := c.db.QueryRowContext(ctx, `SELECT position FROM cursors WHERE collector=$1 AND device=$2`, collector, device).Scan(&pos)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -28,12 +53,87 @@ func (c Store) Cursor(ctx context.Context, collector, device string) (string, er
 	return pos, err
 }
 
-// SetCursor implements collectors.Cursors.
-func (c Store) SetCursor(ctx context.Context, collector, device, position string) error {
-	_, err := c.db.ExecContext(ctx, `INSERT INTO cursors (collector, device, position, updated_ns) VALUES ($1,$2,$3,$4)
-ON CONFLICT (collector, device) DO UPDATE SET position=excluded.position, updated_ns=excluded.updated_ns`, collector, device, position, time.Now().UnixNano())
-	if err != nil {
+// SetCursor implements collectors.Cursors. When ctx ends first, the position may be kept or not.
+func (c *Store) SetCursor(ctx context.Context, collector, device, position string) error {
+	at := reader{collector, device}
+	c.mu.Lock()
+	if c.waiting == nil {
+		c.waiting = &batch{positions: map[reader]string{}, done: make(chan struct{})}
+	}
+	b := c.waiting
+	b.positions[at] = position
+	if !c.writes {
+		c.writes = true
+		go c.write(context.WithoutCancel(ctx))
+	}
+	c.mu.Unlock()
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := b.errs[at]; err != nil {
 		return fmt.Errorf("store cursor of %s on %s: %w", collector, device, err)
 	}
 	return nil
+}
+
+// write writes what waits until nothing does.
+func (c *Store) write(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		b := c.waiting
+		c.waiting, c.writes = nil, b != nil
+		c.mu.Unlock()
+		if b == nil {
+			return
+		}
+		b.errs = c.keep(ctx, b.positions)
+		close(b.done)
+	}
+}
+
+// keep stores positions together, or each alone where they cannot be: one that the
+// database refuses is an error of its reader, and of no other.
+func (c *Store) keep(ctx context.Context, positions map[reader]string) map[reader]error {
+	ctx, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	all := slices.Collect(maps.Keys(positions))
+	upsert := func(q execer, some []reader) error {
+		var rows strings.Builder
+		args := make([]any, 0, 3*len(some)+1)
+		args = append(args, time.Now().UnixNano())
+		for i, r := range some {
+			fmt.Fprintf(&rows, ",($%d,$%d,$%d,$1)", 3*i+2, 3*i+3, 3*i+4)
+			args = append(args, r.collector, r.device, positions[r])
+		}
+		_, err := q.ExecContext(ctx, `INSERT INTO cursors (collector, device, position, updated_ns) VALUES `+rows.String()[1:]+`
+ON CONFLICT (collector, device) DO UPDATE SET position=excluded.position, updated_ns=excluded.updated_ns`, args...)
+		return err
+	}
+	err := c.db.InTx(ctx, func(tx *sql.Tx) error {
+		for some := range slices.Chunk(all, together) {
+			if err := upsert(tx, some); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	errs := map[reader]error{}
+	for i, r := range all {
+		if len(all) > 1 {
+			err = upsert(c.db, all[i:i+1])
+		}
+		if err != nil {
+			errs[r] = err
+		}
+	}
+	return errs
+}
+
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }

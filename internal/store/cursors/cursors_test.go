@@ -1,7 +1,12 @@
 package cursors_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 
 	"auspex/internal/store/cursors"
@@ -28,5 +33,76 @@ func TestAPositionIsThatOfItsCollectorAndDevice(t *testing.T) {
 		if got, err := c.Cursor(t.Context(), want.collector, want.device); err != nil || got != want.position {
 			t.Errorf("%s on %s: %q, %v; want %q", want.collector, want.device, got, err, want.position)
 		}
+	}
+}
+
+// What comes while the disk is busy is written at once, and nobody waits for another's
+// mistake or gives up another's position.
+func TestPositionsOfManyDevicesAreWrittenTogether(t *testing.T) {
+	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(t.Context(), `CREATE TRIGGER refuse BEFORE INSERT ON cursors WHEN NEW.position='bad'
+BEGIN SELECT RAISE(ABORT, 'bad position'); END`); err != nil {
+		t.Fatal(err)
+	}
+	for name, odd := range map[string]string{"all are well": "good", "one is refused": "bad"} {
+		t.Run(name, func(t *testing.T) {
+			c := cursors.New(db)
+			busy, err := db.BeginTx(t.Context(), nil)
+			if err == nil {
+				_, err = busy.ExecContext(t.Context(), `DELETE FROM cursors`)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n = 250
+			errs := make([]error, n)
+			var wg sync.WaitGroup
+			leaving, leave := context.WithCancel(t.Context())
+			for i := range n {
+				ctx, pos := t.Context(), "good"
+				switch i {
+				case 7:
+					ctx = leaving
+				case 99:
+					pos = odd
+				}
+				wg.Go(func() { errs[i] = c.SetCursor(ctx, "kmsg", fmt.Sprint("h", i), pos) })
+				if i == 0 { // it is written alone
+					for c.Waiting() != 0 || !c.Writes() {
+						runtime.Gosched()
+					}
+				}
+			}
+			for c.Waiting() < n-1 {
+				runtime.Gosched()
+			}
+			leave()
+			if err := busy.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			for i, err := range errs {
+				if i == 7 && errors.Is(err, context.Canceled) || i == 99 && odd == "bad" && err != nil {
+					continue
+				}
+				if err != nil {
+					t.Errorf("h%d: %v", i, err)
+				}
+			}
+			var kept, times int
+			if err := db.QueryRowContext(t.Context(), `SELECT count(*), count(DISTINCT updated_ns) FROM cursors`).Scan(&kept, &times); err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case odd == "bad" && kept != n-1:
+				t.Errorf("%d of %d are kept", kept, n-1)
+			case odd == "good" && (kept != n || times > 1+(n+99)/100):
+				t.Errorf("%d of %d are kept, in %d statements", kept, n, times)
+			}
+		})
 	}
 }

@@ -3,14 +3,18 @@
 package learned
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"auspex/internal/store/audit"
 	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // ErrNoVersion is returned for a version that is not there.
@@ -25,7 +29,7 @@ type Version struct {
 	Doc     []byte // JSON
 }
 
-// Store reads and writes versions, in the tables of migration 0021.
+// Store reads and writes versions, in the tables of the migrations 0021 to 0023.
 type Store struct{ db *sqldb.DB }
 
 // New returns the store of a relational database whose schema is up to date.
@@ -63,7 +67,7 @@ func (s *Store) Activate(ctx context.Context, version int64, author string, at t
 			return err
 		}
 		return audit.Append(ctx, tx, audit.Row{
-			Time: at, Actor: author, Verb: VerbLearn, Action: fmt.Sprint("parameters-", version), Kind: "activate_parameters",
+			Time: at, Actor: author, Verb: VerbLearn, Action: fmt.Sprint(activated, version), Kind: activate,
 		})
 	})
 	if err != nil {
@@ -122,3 +126,70 @@ func (s *Store) List(ctx context.Context) ([]Version, error) {
 	}
 	return out, rows.Err()
 }
+
+// Sought returns when edges were last looked for; zero is never.
+func (s *Store) Sought(ctx context.Context) (at time.Time, err error) {
+	var ns int64
+	if err := s.db.QueryRowContext(ctx, `SELECT sought_ns FROM learned_active`).Scan(&ns); err != nil {
+		return at, fmt.Errorf("read when edges were looked for: %w", err)
+	}
+	if ns > 0 {
+		at = time.Unix(0, ns).UTC()
+	}
+	return at, nil
+}
+
+// SetSought notes when edges were looked for.
+func (s *Store) SetSought(ctx context.Context, at time.Time) error {
+	if _, err := s.db.ExecContext(ctx, `UPDATE learned_active SET sought_ns=$1`, at.UnixNano()); err != nil {
+		return fmt.Errorf("note when edges were looked for: %w", err)
+	}
+	return nil
+}
+
+// Turn is that a version was put in force: 0 is none.
+type Turn struct {
+	Version int64
+	Time    time.Time
+}
+
+// Turns returns which version was put in force when, the oldest first: by hand, and by
+// decisions on proposals.
+func (s *Store) Turns(ctx context.Context) ([]Turn, error) {
+	turns, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (t Turn, err error) {
+		var ns int64
+		var detail string
+		if err := rows.Scan(&ns, &detail); err != nil {
+			return t, err
+		}
+		t.Time = time.Unix(0, ns).UTC()
+		if _, err = fmt.Sscanf(detail, activated+"%d", &t.Version); err != nil {
+			err = fmt.Errorf("row %q of the audit: %w", detail, err)
+		}
+		return t, err
+	}, `SELECT time_ns, detail FROM control_audit WHERE verb=$1 AND detail LIKE $2`, VerbLearn, activated+"% "+activate+"%")
+	if err != nil {
+		return nil, fmt.Errorf("list versions that were in force: %w", err)
+	}
+	decided, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (t Turn, err error) {
+		var doc string
+		var d schemas.EdgeDecision
+		if err = rows.Scan(&doc); err == nil {
+			err = json.Unmarshal([]byte(doc), &d)
+		}
+		return Turn{d.Version, d.Time}, err
+	}, `SELECT doc FROM learned_edge_decisions`)
+	if err != nil {
+		return nil, fmt.Errorf("list versions that were in force: %w", err)
+	}
+	for _, t := range decided {
+		if t.Version > 0 {
+			turns = append(turns, t)
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b Turn) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Version, b.Version)) })
+	return turns, nil
+}
+
+// Activations in the audit: which version, and what was done.
+const activated, activate = "parameters-", "activate_parameters"

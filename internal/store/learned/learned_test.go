@@ -36,6 +36,15 @@ func TestAVersionIsPutInForceAndRolledBack(t *testing.T) {
 			t.Errorf("version %d is in force, want %d, error %v", got, v, err)
 		}
 	}
+	turns, err := s.Turns(ctx)
+	var versions []int64
+	for _, turn := range turns {
+		versions = append(versions, turn.Version)
+	}
+	slices.Sort(versions) // all at one time
+	if err != nil || !slices.Equal(versions, []int64{0, 2, 3, 3}) || !turns[0].Time.Equal(at) {
+		t.Errorf("%+v were put in force, error %v", turns, err)
+	}
 	if err := s.Activate(ctx, 9, "ann", at); !errors.Is(err, learned.ErrNoVersion) {
 		t.Errorf("a version that is not there: %v", err)
 	}
@@ -92,6 +101,13 @@ func TestADecisionPutsAVersionInForceAndIsKept(t *testing.T) {
 	if v, err := s.Active(ctx); err != nil || v != 3 {
 		t.Errorf("version %d is in force, error %v", v, err)
 	}
+	if err := s.Activate(ctx, 1, "ann", at.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	turns, err := s.Turns(ctx)
+	if want := []learned.Turn{{1, at}, {2, at}, {3, at}, {1, at.Add(time.Hour)}}; err != nil || !slices.Equal(turns, want) {
+		t.Errorf("%+v were put in force, want %+v, error %v", turns, want, err)
+	}
 	// New counts: what is accepted stays what was accepted, the rest is as counted now.
 	list[0].Gain, list[1].Gain = 50, 60
 	if n, err := s.Propose(ctx, list); err != nil || n != 0 {
@@ -111,7 +127,7 @@ func TestADecisionPutsAVersionInForceAndIsKept(t *testing.T) {
 	if got, err := s.Proposals(ctx, schemas.EdgeAccepted); err != nil || len(got) != 1 || got[0].ID != "e-2" {
 		t.Errorf("accepted: %+v, error %v", got, err)
 	}
-	if n, err := audit.Verify(ctx, db); err != nil || n != 4 {
-		t.Errorf("%d rows in the audit, want 4, error %v", n, err)
+	if n, err := audit.Verify(ctx, db); err != nil || n != 5 {
+		t.Errorf("%d rows in the audit, want 5, error %v", n, err)
 	}
 }

@@ -67,6 +67,7 @@ type fileClass struct {
 	Later  bool          `yaml:"later"`
 	Tie    bool          `yaml:"tie"`
 	Alone  bool          `yaml:"alone"`
+	Each   string        `yaml:"each"`
 }
 
 type fileEffect struct {
@@ -78,8 +79,10 @@ type fileEffect struct {
 	Later  bool          `yaml:"later"`
 	After  []string      `yaml:"after"`
 	Shared struct {
-		P float64 `yaml:"p"`
-		M float64 `yaml:"m"`
+		P    float64 `yaml:"p"`
+		M    float64 `yaml:"m"`
+		Late float64 `yaml:"late"`
+		With string  `yaml:"with"`
 	} `yaml:"shared"`
 }
 
@@ -723,7 +726,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 			continue
 		}
 		prefix := l.path(e.line, key+".at", v.At)
-		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) {
+		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) || !probability(v.Shared.Late) {
 			l.add(e.line, key, "a probability is outside of [0,1]")
 		}
 		var after []int
@@ -734,7 +737,13 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 				l.noSign(e.line, key+".after", name)
 			}
 		}
-		out.Effects = append(out.Effects, Effect{v.Effect, prefix, orOne(v.P), orOne(v.M), v.Shared.P, v.Shared.M, v.Delay, after})
+		if _, ok := l.effects[v.Shared.With]; !ok && v.Shared.With != "" {
+			l.add(e.line, key+".shared.with", "no effect %q%s", v.Shared.With, near(v.Shared.With, keysOf(l.effects)))
+		}
+		out.Effects = append(out.Effects, Effect{
+			State: v.Effect, Path: prefix, Share: orOne(v.P), Shows: orOne(v.M), SharedShare: v.Shared.P, SharedShows: v.Shared.M,
+			SharedLate: v.Shared.Late, SharedWith: v.Shared.With, Delay: v.Delay, After: after,
+		})
 		derived := l.states[v.Effect] && f.Is != v.Effect && !r.Harmless // what is harmless competes with the state itself
 		for _, c := range classes {
 			l.class(&out, prefix, c, key, orOne(v.P), orOne(v.M), v.Delay, v.Later, derived)
@@ -761,7 +770,7 @@ func (l *loader) class(
 	path := append(slices.Clone(prefix), l.path(c.line, key+".at", v.At)...)
 	cl := Class{
 		Sign: sign, Path: path, Share: orOne(v.P) * share, Shows: orOne(v.M) * shows,
-		Within: v.Within + delay, Before: v.Before, Alone: v.Alone,
+		Within: v.Within + delay, Before: v.Before, Alone: v.Alone, Each: v.Each,
 		Later:   v.Later || later || out.Window == During && v.Sign != SignWork || out.Window == Overdue && v.Sign != SignNotBack,
 		Soon:    v.Soon + delay/2,
 		Derived: derived || v.Tie && !out.Harmless,
@@ -772,6 +781,9 @@ func (l *loader) class(
 	}
 	if !probability(v.P) || !probability(v.M) || !probability(cl.Share) || !probability(cl.Shows) {
 		l.add(c.line, key, "a probability is outside of [0,1]")
+	}
+	if v.Each != "" {
+		l.kind(c.line, key+".each", v.Each)
 	}
 	if v.Within < 0 || v.Before < 0 || v.Soon < 0 {
 		l.add(c.line, key, "a time is negative")

@@ -132,7 +132,12 @@ type Effect struct {
 	// SharedShare and SharedShows replace Share and Shows for parts that have
 	// another supplier left; with 0 it makes no difference.
 	SharedShare, SharedShows float64
-	Delay                    time.Duration
+	// SharedLate is the share of these parts which go later, since what is left does not
+	// carry them for long; the others had no other supplier in truth, and go at once.
+	SharedLate float64
+	// SharedWith is the state that such a part's server comes to be in as well; "" is none.
+	SharedWith string
+	Delay      time.Duration
 	// After is what a part shows, or one in it, before it comes to be in the state:
 	// a server is hot before it goes down of heat. Empty is nothing.
 	After []int
@@ -153,6 +158,7 @@ type Class struct {
 	Soon           time.Duration // after the onset its absence begins to speak
 	Later          bool          // never makes the fault a suspect
 	Jobs           bool          // the way ends in workloads
+	Each           string        // kind of what holds parts that hang together; "": all do alike
 	Alone          bool          // of a supplier under maintenance: on devices that no other is left to
 	Way            int           // the same number for the same Path
 	ID             int           // of the class among all of the model

@@ -135,6 +135,7 @@ func TestAMistakeIsNamedWithFileLineAndKey(t *testing.T) {
 		{"min: warning", "min: bad", `no severity "bad"`},
 		{"min: warning", "bounce: b", `no sign "b"`},
 		{"{sign: leak,", "{sign: leek,", `x.yaml:12: shows[0].sign: no sign "leek"; did you mean "leak"?`},
+		{"p: 0.9", "p: 0.9, each: rak", "x.yaml:12: shows[0].each: no kind of resource \"rak\"; did you mean \"rack\"?"},
 		{"p: 0.9", "p: 1.5", "x.yaml:12: shows[0]: a probability is outside of [0,1]"},
 		{"within: 5m", "within: soon", `x.yaml:12: shows[0].within: want a duration such as 30s, got "soon"`},
 		{"within: 5m", "within: -5m", "x.yaml:12: shows[0]: a time is negative"},

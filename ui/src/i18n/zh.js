@@ -150,7 +150,7 @@ export const zh = {
   // 人对原因的判断，以及原因的准确程度
   'cor.title': '原因对吗？', 'cor.none': '还没有人判断。判断结果会显示原因的准确程度，并供系统学习。', 'cor.right': '正确', 'cor.cause': '另有原因', 'cor.no_incident': '不是事件', 'cor.is.right': '原因正确。', 'cor.is.cause': '另有原因：', 'cor.is.no_incident': '这不是一个事件。', 'cor.by': '{who}，{when} UTC', 'cor.change': '修改', 'cor.withdraw': '撤回', 'cor.ask': '原因是什么？', 'cor.said': '系统认为是 {resource}，{fault}，置信度 {p}。', 'cor.verdict': '判断', 'cor.resource': '资源或作业', 'cor.fault': '故障', 'cor.choose': '请选择', 'cor.other': '其他', 'cor.note': '备注', 'cor.save': '保存判断',
   'audit.correct': '判断', 'audit.learn': '更改学习参数', 'do.right': '事件 {target} 的原因正确', 'do.cause': '事件 {target} 另有原因', 'do.no_incident': '{target} 不是事件', 'do.withdrawn': '撤回对事件 {target} 的判断', 'do.activate_parameters': '启用 {target}',
-  'edge.title': '什么引发什么', 'edge.open': '{n} 条提议待决定', 'edge.lead': '由本站点事件先后统计得出。未经人接受，不影响任何原因判断；接受后立即生效，可以撤回。', 'edge.none': '没有提议。', 'edge.none_hint': '从最近几个月的告警中查找：',
+  'edge.title': '什么引发什么', 'edge.open': '{n} 条提议待决定', 'edge.lead': '由本站点事件先后统计得出。未经人接受，不影响任何原因判断；接受后立即生效，可以撤回。', 'edge.none': '没有提议。', 'edge.none_hint': '有事件关闭时，系统每天从最近几个月的告警中查找一次。立即查找：',
   'edge.is.open': '待决定', 'edge.is.accepted': '已接受', 'edge.is.declined': '已拒绝', 'edge.is.withdrawn': '已撤回', 'edge.do.accepted': '接受', 'edge.do.declined': '拒绝', 'edge.do.withdrawn': '撤回',
   'edge.says': '{fault}：{cases} 次中有 {shown} 次，{lag}后出现在{where}。', 'edge.lift': '是偶然情况的 {lift} 倍（同样时长内偶然概率 {chance}）；{from}至{to}共 {events} 个事件。', 'edge.no_cause': '没有故障记录对应此原因，无法接受。', 'edge.version': '学习参数第 {version} 版',
   'edge.examples': '{n} 个例子', 'edge.when': '时间', 'edge.part': '原因位置', 'edge.shown': '出现', 'edge.lag': '延迟', 'edge.events': '事件',

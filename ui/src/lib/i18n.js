@@ -74,19 +74,28 @@ function intl(kind, options) {
 const UNITS = [['d', 86_400], ['h', 3600], ['min', 60], ['s', 1]];
 
 export const fmt = {
-  num: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { maximumFractionDigits: Math.max(digits, Number.isInteger(v) ? 0 : 2) }).format(v)),
+  /** All digits before the point, three that count, and so many after the point where they are asked for. */
+  num: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { maximumSignificantDigits: 3, maximumFractionDigits: digits, roundingPriority: 'morePrecision' }).format(v)),
+  /** A tick of an axis, with the decimals that tell it from the next one. */
+  tick(v, step) {
+    let digits = 0;
+    while (digits < 9 && Math.abs(step * 10 ** digits - Math.round(step * 10 ** digits)) > 1e-6) digits += 1;
+    return fmt.num(v, digits);
+  },
   fixed: (v, digits) => (v == null ? '–' : intl('NumberFormat', { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(v)),
   /** Large numbers: SI prefixes in English (1.2 M), 万 and 亿 in Chinese. */
   compact(v) {
-    if (language === 'zh') return intl('NumberFormat', { notation: 'compact', maximumFractionDigits: v < 1e4 ? 0 : 1 }).format(v);
-    const [size, prefix] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, '']].find(([limit]) => v >= limit) ?? [1, ''];
-    return `${fmt.fixed(v / size, prefix ? 1 : 0)}${prefix && ` ${prefix}`}`;
+    if (v == null || Math.abs(v) < (language === 'zh' ? 1e4 : 999.5)) return fmt.num(v);
+    if (language === 'zh') return intl('NumberFormat', { notation: 'compact', maximumFractionDigits: 1 }).format(v);
+    const [size, prefix] = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']].find(([limit]) => Math.abs(v) >= 0.99995 * limit) ?? [1e3, 'k'];
+    return `${fmt.fixed(v / size, 1)} ${prefix}`;
   },
   pct: (v, digits = 0) => (v == null ? '–' : intl('NumberFormat', { style: 'percent', maximumFractionDigits: digits }).format(v)),
   /** A probability never reads as certain: 0.997 is "> 99 %". */
   prob: (v) => (v > 0.99 ? `>\u00a0${fmt.pct(0.99)}` : v > 0 && v < 0.01 ? `<\u00a0${fmt.pct(0.01)}` : fmt.pct(v)),
   /** The largest unit, and the next one while the first is small: "2 min 52 s", "9 d". */
   dur(seconds) {
+    if (seconds == null || Number.isNaN(seconds)) return '–';
     let rest = Math.max(0, Math.round(seconds));
     const at = UNITS.findIndex(([, size]) => rest >= size);
     if (at < 0) return `0 ${t('unit.s')}`;
@@ -95,7 +104,7 @@ export const fmt = {
     rest -= whole * size;
     const next = UNITS[at + 1];
     const minor = next && whole < 5 ? Math.floor(rest / next[1]) : 0;
-    return `${whole} ${t(`unit.${unit}`)}${minor ? ` ${minor} ${t(`unit.${next[0]}`)}` : ''}`;
+    return `${fmt.num(whole)} ${t(`unit.${unit}`)}${minor ? ` ${minor} ${t(`unit.${next[0]}`)}` : ''}`;
   },
   /** The word for a key, such as the name of a rung, within a sentence. */
   word: (prefix, key) => name(prefix, key),

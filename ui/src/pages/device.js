@@ -11,7 +11,7 @@ import { Await, Note, Panel } from '../parts/panel.js';
 import { AXIS_WIDTH, Plot } from '../parts/plot.js';
 import { actionText, shapeOf, stateText } from '../parts/ladder.js';
 import { STATES, Shape, StateTag, severityKind } from '../parts/status.js';
-import { failureOf, round } from './predictions.js';
+import { failureOf } from './predictions.js';
 
 const RANGES = { '15m': 900, '1h': 3600, '6h': 21_600, '24h': 86_400 };
 const FRESH_MS = 10_000;
@@ -37,7 +37,7 @@ function Forecast({ prediction }) {
   return html`<${Panel} title=${t('dev.forecast')} id="forecast" class="forecast">
     <p class="lead"><${Shape} kind="predicted" size=${15} />${words}</p>
     ${prediction.limit.source === 'default' && html`<p class="dim">${t('dev.default_hint')}</p>`}
-    <dl class="pairs"><dt>p10 – p90</dt><dd class="num">${at(prediction.eta_p10)} – ${prediction.eta_p90 ? at(prediction.eta_p90) : '∞'}</dd><dt>${t('dev.probability', { age: fmt.dur(prediction.horizon_seconds) })}</dt><dd class="num">${fmt.prob(prediction.probability)}</dd><dt>${t('pre.now')}</dt><dd class="num">${round(prediction.value)} ${prediction.unit}</dd></dl>
+    <dl class="pairs"><dt>p10 – p90</dt><dd class="num">${at(prediction.eta_p10)} – ${prediction.eta_p90 ? at(prediction.eta_p90) : '∞'}</dd><dt>${t('dev.probability', { age: fmt.dur(prediction.horizon_seconds) })}</dt><dd class="num">${fmt.prob(prediction.probability)}</dd><dt>${t('pre.now')}</dt><dd class="num">${fmt.num(prediction.value)} ${prediction.unit}</dd></dl>
     ${prediction.evidence.length > 0 && html`<h3>${t('dev.signals')}</h3>
     <ul class="signals">${prediction.evidence.map((e) => html`<li><span class="mono">${e.metric}</span><span class="bar"><i style=${{ width: `${e.share * 100}%` }}></i></span><b class="num">${fmt.pct(e.share)}</b></li>`)}</ul>`}
     <p class="dim">${t('dev.model', prediction.model)}</p>

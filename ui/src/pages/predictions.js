@@ -17,7 +17,6 @@ export const failureOf = (p) => (p.failure ? inWords(p.failure_title, p.failure)
 
 const pageOf = (p) => `servers/${p.server}${p.resource.startsWith(`${p.server}/`) ? `?part=${p.resource.slice(p.server.length + 1)}` : ''}`;
 /** A measured value with as many digits as it deserves. */
-export const round = (v) => fmt.num(Number(v.toPrecision(Math.abs(v) < 1000 ? 3 : 4)), 1);
 const limitOf = (p) => (p.limit?.below !== undefined ? `< ${fmt.num(p.limit.below, 2)}` : p.limit?.above !== undefined ? `> ${fmt.num(p.limit.above, 2)}` : '');
 
 const Past = ({ items }) => html`<${Panel} title=${t('pre.past')} id="past" flush><div class="scroll"><table class="table tight"><tbody>
@@ -60,7 +59,7 @@ export function PredictionsPage() {
         <tbody>${items.map((p, k) => html`<tr class=${cls('row', k === at && 'selected')} onClick=${() => go(pageOf(p))}>
           <td><${Shape} kind="predicted" label=${t('state.predicted')} /></td><td><a class="mono" href=${href(pageOf(p))} title=${textOf(p.sentence, p.explanation)}>${p.resource}</a></td><td>${failureOf(p)}</td>
           <td class="when"><${Interval} from=${p.eta_p10} mid=${p.eta_p50} to=${p.eta_p90} now=${clock.now()} horizon=${horizon} /></td><td class="r num">${age(p.eta_p50)}</td><td class="r num dim">${age(p.eta_p10)} – ${p.eta_p90 ? age(p.eta_p90) : '∞'}</td><td class="r num"><b>${fmt.prob(p.probability)}</b></td>
-          <td class="r num">${round(p.value)} ${p.unit}</td><td class=${cls('r num', p.limit?.source === 'default' && 'dim')} title=${p.limit?.source === 'default' ? t('dev.default_hint') : ''}>${limitOf(p)}${p.limit?.source === 'default' ? '*' : ''}</td><td class="mono dim signal" title=${p.evidence.map((e) => `${e.metric} ${fmt.pct(e.share)}`).join(', ')}>${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
+          <td class="r num">${fmt.num(p.value)} ${p.unit}</td><td class=${cls('r num', p.limit?.source === 'default' && 'dim')} title=${p.limit?.source === 'default' ? t('dev.default_hint') : ''}>${limitOf(p)}${p.limit?.source === 'default' ? '*' : ''}</td><td class="mono dim signal" title=${p.evidence.map((e) => `${e.metric} ${fmt.pct(e.share)}`).join(', ')}>${p.evidence.slice(0, 2).map((e) => e.metric).join(', ')}</td><td class="mono">${p.job ?? '–'}</td></tr>`)}</tbody></table></div>`}<//>
       <div class="predictions-past"><${Trust} now=${clock.now()} />${past.length > 0 && html`<${Past} items=${past} />`}</div>
     </div>`}<//>`;
 }

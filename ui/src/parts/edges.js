@@ -15,7 +15,7 @@ const inSteps = (way) => (way ? way.split('>').map((s) => { const [op, kind] = s
 
 const IDS = 3; // of an example that are listed
 const MUCH = 1000; // beyond, how much more often is not known so well
-const times = (lift) => (lift > MUCH ? `> ${fmt.num(MUCH)}` : fmt.num(lift < 10 ? lift : Math.round(lift)));
+const times = (lift) => (lift > MUCH ? `> ${fmt.num(MUCH)}` : fmt.num(lift));
 
 const chosen = (p) => (p.decision?.fault && p.causes.find((c) => c.fault === p.decision.fault && (c.way ?? '') === (p.decision.way ?? ''))) || p.causes[0];
 

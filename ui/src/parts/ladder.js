@@ -36,7 +36,7 @@ const DESTRUCTIVE = new Set(['reset_gpu', 'reload_driver', 'restart_service', 'r
 /** What was checked, each with its number and its limit. */
 export const Rails = ({ rails }) => html`<ul class="rails" aria-label=${t('act.rails')}>${rails.map((rail) => html`<li class=${rail.ok ? '' : 'c-critical'} title=${textOf(rail.sentence, rail.detail)}><${Shape} kind=${rail.ok ? 'done' : 'failed'} token=${rail.ok ? 'ok' : 'critical'} size=${11} label=${t(rail.ok ? 'rail.holds' : 'rail.fails')} />${railText(rail)}</li>`)}</ul>`;
 const BOUND = { confidence: 'rail.at_least', quiet_seconds: 'rail.at_least', cool_down_seconds: 'rail.at_least', evidence_age_seconds: 'rail.at_most' };
-const figure = (rail, v) => (rail.name === 'confidence' ? fmt.prob(v) : rail.name.endsWith('_seconds') ? fmt.dur(v) : fmt.num(v, 1));
+const figure = (rail, v) => (rail.name === 'confidence' ? fmt.prob(v) : rail.name.endsWith('_seconds') ? fmt.dur(v) : fmt.num(v));
 const railText = (rail) => {
   const text = textOf(rail.sentence, rail.detail);
   if (!known(`rail.${rail.name}`)) return text || name('rail', rail.name);

@@ -111,7 +111,7 @@ function options({ plot, width, height, now, range, last, sync }) {
     width, height, padding: [6, 8, last ? 0 : 4, 0], legend: { show: false },
     cursor: { sync: sync ? { key: sync } : undefined, y: false, points: { size: 6, fill: colour.line }, drag: { x: true, y: false } },
     scales: { x: { range: () => range }, y: { range: valueRange(plot, bound) } },
-    axes: [{ ...axis, show: last, size: 24, space: 70, values: (u, ticks) => ticks.map((s) => (range[1] - range[0] > 2 * DAY ? fmt.day(s * 1000) : range[1] - range[0] < 600 ? fmt.clock(s * 1000) : fmt.minute(s * 1000))) }, { ...axis, size: AXIS, space: 26, values: (u, ticks) => ticks.map((v) => (bits(plot) ? fmt.compact(v) : Math.abs(v) < 0.01 && v !== 0 ? v.toExponential(0) : fmt.num(v))) }],
+    axes: [{ ...axis, show: last, size: 24, space: 70, values: (u, ticks) => ticks.map((s) => (range[1] - range[0] > 2 * DAY ? fmt.day(s * 1000) : range[1] - range[0] < 600 ? fmt.clock(s * 1000) : fmt.minute(s * 1000))) }, { ...axis, size: AXIS, space: 26, values: (u, ticks, axis, space, step) => ticks.map((v) => (bits(plot) ? fmt.compact(v) : Math.abs(v) < 0.01 && v !== 0 ? v.toExponential(1) : fmt.tick(v, step))) }],
     bands: [{ series: [2, 1], fill: colour.band }, { series: [6, 5], fill: colour.fan }],
     series: [{}, hidden, hidden, { stroke: colour.line, width: 1.5, points: { show: false } }, { stroke: token('text-3'), width: 1, dash: [2, 3], points: { show: false } }, hidden, hidden, { stroke: colour.mid, width: 1.75, dash: [6, 4], points: { show: false } }],
     hooks: { draw: [draw] },
@@ -119,7 +119,7 @@ function options({ plot, width, height, now, range, last, sync }) {
 }
 
 const bits = (plot) => plot.unit === 'bit/s';
-const figure = (plot, v) => (v == null ? '–' : bits(plot) ? `${fmt.compact(v)}bit/s` : Math.abs(v) < 0.01 && v !== 0 ? v.toExponential(1) : fmt.num(Number(v.toPrecision(Math.abs(v) < 1000 ? 3 : 5)), 1));
+const figure = (plot, v) => (v == null ? '–' : bits(plot) ? `${fmt.compact(v)}bit/s` : Math.abs(v) < 0.01 && v !== 0 ? v.toExponential(1) : fmt.num(v));
 
 /** One plot with its title and what it reads under the cursor. */
 export function Plot({ plot, height = 110, now, range, last, sync }) {
@@ -165,7 +165,7 @@ export function Lines({ times, series, height = 300, colours }) {
     const axis = { stroke: token('text-3'), font, ticks: { show: false }, grid: { stroke: token('line'), width: 1 } };
     const chart = new uPlot({
       width, height, padding: [8, 8, 0, 0], legend: { show: false }, cursor: { y: false },
-      axes: [{ ...axis, size: 26, space: 80, values: (u, ticks) => ticks.map((s) => fmt.minute(s * 1000)) }, { ...axis, size: AXIS, values: (u, ticks) => ticks.map((v) => fmt.num(v)) }],
+      axes: [{ ...axis, size: 26, space: 80, values: (u, ticks) => ticks.map((s) => fmt.minute(s * 1000)) }, { ...axis, size: AXIS, values: (u, ticks, axis, space, step) => ticks.map((v) => fmt.tick(v, step)) }],
       series: [{}, ...series.map((_, k) => ({ stroke: token(colours[k % colours.length]), width: 1.5, dash: k > 4 ? [6, 3] : undefined, points: { show: false } }))],
     }, [times, ...series.map((s) => s.values)], box.current);
     return () => chart.destroy();
