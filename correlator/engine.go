@@ -123,11 +123,15 @@ type Engine struct {
 	incSeq     int
 	changed    queue
 	out        []schemas.Incident
-	epoch      uint32
-	pass       uint32 // over a component
-	swept      time.Time
-	forgot     time.Time
-	strangers  int // names from which on those that nobody uses are forgotten
+	hanging    struct { // scratch of component
+		signs    []*sign
+		suspects []*suspect
+	}
+	epoch     uint32
+	pass      uint32 // over a component
+	swept     time.Time
+	forgot    time.Time
+	strangers int // names from which on those that nobody uses are forgotten
 
 	began    time.Time // of the solver's time
 	cover    *solver.Cover
@@ -137,6 +141,7 @@ type Engine struct {
 	classes  arena[solver.Class]
 	evidence arena[solver.Evidence]
 	refs     arena[solver.Ref]
+	partsOf  arena[[]solver.Part]
 	laid     []solver.Cause // a root with its states, for the next question
 	one      [1]solver.Cause
 	asked    question // scratch, and of its slices

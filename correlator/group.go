@@ -296,6 +296,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 		e.evidence.reset()
 	}
 	e.refs.reset()
+	e.partsOf.reset()
 	g := &e.asked
 	*g = question{Group: solver.Group{
 		Now: e.span(e.now), Signs: g.Signs[:0], Causes: g.Causes[:0],
@@ -364,7 +365,8 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 
 // effects returns the parts that h may bring into the states that are in a group.
 func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
-	out := make([][]solver.Part, len(h.fault.Effects))
+	out := e.partsOf.take(len(h.fault.Effects))
+	clear(out)
 	for i := range h.fault.Effects {
 		f := &h.fault.Effects[i]
 		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {

@@ -39,12 +39,11 @@ func (e *Engine) solve() {
 // component returns what hangs together with a sign: through incidents, through
 // suspects that could be blamed, and through those that could stand behind states
 // that could be. A suspect of a few weak signs ties nothing together, however many
-// parts hang on it.
+// parts hang on it. The result is valid until the next call.
 func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 	e.pass++
 	from.mark = e.epoch
-	signs := []*sign{from}
-	var suspects []*suspect
+	signs, suspects := append(e.hanging.signs[:0], from), e.hanging.suspects[:0]
 	add := func(s *sign) {
 		if s.mark != e.epoch {
 			s.mark = e.epoch
@@ -97,6 +96,10 @@ func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
 	}
 	slices.SortFunc(signs, func(a, b *sign) int { return a.seq - b.seq })
 	bySeq(suspects)
+	// What a larger group has left behind the end is not kept alive.
+	clear(e.hanging.signs[min(len(signs), len(e.hanging.signs)):])
+	clear(e.hanging.suspects[min(len(suspects), len(e.hanging.suspects)):])
+	e.hanging.signs, e.hanging.suspects = signs, suspects
 	return signs, suspects
 }
 

@@ -12,7 +12,8 @@ import (
 
 // Work is counted, not timed: a bound on time speaks of the machine, too.
 const (
-	mostAllocations = 60   // an event
+	mostAllocations = 30   // an event
+	mostOfNoise     = 26   // allocations of an event that means nothing
 	mostSteps       = 80   // of the solver, an event
 	mostBytes       = 2000 // that are held for an active alert
 	sizesApart      = 1.3  // what an event costs on a fleet of another size
@@ -79,6 +80,39 @@ func TestAnEventCostsTheSameOnAnyFleet(t *testing.T) {
 	small, large := spend(t, fleet(64), events), spend(t, fleet(1250), events)
 	if large.steps > sizesApart*small.steps || large.allocations > sizesApart*small.allocations {
 		t.Errorf("on 512 servers %+v, on 10,000 %+v: more than %v times as much", small, large, sizesApart)
+	}
+}
+
+// blips are ports that go down for seconds and agents that miss some rounds, all over the fleet.
+func blips(n, racks int) []schemas.Event {
+	s := &scene{}
+	for i := range n {
+		rack, k := 1+i*7%racks, 20*float64(i)
+		part, what, source := fmt.Sprintf("leaf-r%02d/Ethernet%d", rack, 1+i%16), schemas.EventPortDown, "gnmi"
+		if i%3 == 0 {
+			part, what, source = fmt.Sprintf("gpu-r%02d-%02d", rack, 1+i%8), schemas.EventAgentUnreachable, "agent"
+		}
+		s.at(k, source, part, what, schemas.SeverityError, schemas.StateRaised)
+		s.at(k+4, source, part, what, schemas.SeverityInfo, schemas.StateCleared)
+	}
+	return s.events
+}
+
+// What means nothing is most of what comes.
+func TestNoiseIsCheap(t *testing.T) {
+	e := NewEngine(propagation.Default(), fleet(64), nil)
+	events := blips(4000, 64)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range events {
+		e.Add(&events[i])
+		e.Drain()
+	}
+	runtime.ReadMemStats(&after)
+	got := float64(after.Mallocs-before.Mallocs) / float64(len(events))
+	t.Logf("%.1f allocations an event; %+v", got, e.Stats())
+	if got > mostOfNoise {
+		t.Errorf("%.1f allocations an event, want at most %d", got, mostOfNoise)
 	}
 }
 

@@ -26,6 +26,9 @@ type Cover struct {
 	hangs []hangs
 	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
 	order []int32
+	slots []slot
+	heirs []Ref
+	list  []int32
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -586,9 +589,8 @@ func (s *cover) move(h int32, c int) {
 // spare hands all that h owns to others that are blamed, where they explain it for less
 // than h costs.
 func (s *cover) spare(h int32) {
-	var slots []slot
-	var heirs []Ref
-	var list []int32
+	slots, heirs, list := s.slots[:0], s.heirs[:0], s.list[:0]
+	defer func() { s.slots, s.heirs, s.list = slots, heirs, list }()
 	s.owned(h, func(n int32) {
 		best, value, gain := Ref{None, None}, 0.0, 0.0
 		for _, l := range s.Signs[n].Of {
@@ -670,7 +672,7 @@ func (s *cover) take(slots []slot, n int32) []slot {
 // of it is what follows from them in any case.
 func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 	follows = true
-	var slots []slot
+	slots := s.slots[:0]
 	others := s.others(h)
 	for _, c := range s.Causes[h].Asked() {
 		if !s.state[h].classes[c].claimed {
@@ -684,17 +686,19 @@ func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 			}
 		}
 	}
+	s.slots = slots
 	return s.lossOf(slots, capped), follows && len(slots) > 0
 }
 
 func (s *cover) classLoss(h int32, c int) float64 {
-	var slots []slot
+	slots := s.slots[:0]
 	others := s.others(h)
 	for i := range s.Causes[h].Classes[c].Evidence {
 		if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && others(ev) {
 			slots = s.take(slots, ev.Sign)
 		}
 	}
+	s.slots = slots
 	return s.lossOf(slots, false)
 }
 
