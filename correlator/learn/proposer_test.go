@@ -147,9 +147,7 @@ func TestASearchForEdgesIsBounded(t *testing.T) {
 	var all []schemas.Event
 	for n := range 60 {
 		at := start.Add(time.Duration(n) * 30 * time.Minute)
-		for _, ev := range storm(fmt.Sprint("h", n), rng.IntN(4), at) {
-			all = append(all, ev)
-		}
+		all = append(all, storm(fmt.Sprint("h", n), rng.IntN(4), at)...)
 	}
 	site := func(events []schemas.Event) *Site {
 		s := NewSite(&topology, propagation.Default())
