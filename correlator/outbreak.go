@@ -25,6 +25,7 @@ type outbreak struct {
 	kinds   map[int]int  // signs of a kind
 	devices map[node]int // signs of a device
 	next    time.Time    // when it is published again at the earliest
+	grew    time.Time    // when the last sign joined
 }
 
 func newOutbreak() *outbreak {
@@ -100,7 +101,7 @@ func (e *Engine) unexplained(s *sign) {
 // whose cause could show what they show, if there is one, or an outbreak.
 func (e *Engine) pieces(inc *incident, list []*incident) bool {
 	for _, o := range e.gathered() {
-		if o == inc || inc.opened.Sub(o.heard).Abs() > crowdSpan {
+		if o == inc || e.siteOf(o) != e.site(inc) || inc.opened.Sub(o.news()).Abs() > crowdSpan {
 			continue
 		}
 		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.stops(o, inc) {
@@ -257,6 +258,22 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 	return inc
 }
 
+// news is when an incident last took in what was not part of it: an outbreak that only goes on is not growing.
+func (inc *incident) news() time.Time {
+	if inc.outbreak == nil {
+		return inc.heard
+	}
+	return inc.outbreak.grew
+}
+
+// siteOf returns the site of an incident that is an outbreak or has pieces.
+func (e *Engine) siteOf(inc *incident) node {
+	if inc.root == nil {
+		return e.g.top(inc.where)
+	}
+	return e.site(inc)
+}
+
 // extent is how likely an outbreak is one of its own, of just what it is told at. Had it a
 // larger resource, of N devices, then k of them would be found in one of n with
 // probability (n/N)^(k-1); before that, each size is as likely. Where a fault began at
@@ -288,11 +305,12 @@ func (e *Engine) stops(whole, inc *incident) bool {
 // stands at a resource.
 func (e *Engine) outbreakOf(signs []*sign, where node) *incident {
 	for _, inc := range e.gathered() {
-		if inc.outbreak == nil || e.now.Sub(inc.heard) > outbreakSpan {
+		if inc.outbreak == nil || e.now.Sub(inc.news()) > outbreakSpan {
 			continue
 		}
 		if where != none && inc.where == where || slices.ContainsFunc(signs, func(s *sign) bool {
-			return inc.outbreak.kinds[s.kind] > 0 || inc.outbreak.devices[e.deviceOf(s)] > 0
+			d := e.deviceOf(s)
+			return inc.outbreak.kinds[s.kind] > 0 && (d == none || e.g.top(d) == e.g.top(inc.where)) || inc.outbreak.devices[d] > 0
 		}) {
 			return inc
 		}
@@ -308,6 +326,9 @@ func (e *Engine) spread(inc *incident, s *sign) {
 			inc.where = w
 		}
 		inc.outbreak.kinds[s.kind]++
+		if s.heard.After(inc.outbreak.grew) {
+			inc.outbreak.grew = s.heard
+		}
 		if d != none {
 			inc.outbreak.devices[d]++
 		}

@@ -150,3 +150,47 @@ func TestAnOutbreakBesideAFaultIsHalfAsSure(t *testing.T) {
 		}
 	}
 }
+
+// An outbreak is of one place and one time: what begins on another site, or later while its own signs
+// only go on, is a fault of its own.
+func TestAnOutbreakTakesNothingOfOtherPlacesAndTimes(t *testing.T) {
+	for _, w := range []*site{demo.Build(), hall.Build(), four.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			topology := *w.Topology
+			topology.Resources = append(slices.Clone(topology.Resources), schemas.Resource{ID: "elsewhere", Kind: schemas.KindSite})
+			far := w.ID("r%d", w.Racks-1)
+			for i := range topology.Resources {
+				if topology.Resources[i].ID == far {
+					topology.Resources[i].Parent = "elsewhere"
+				}
+			}
+			s := &scene{}
+			s.at(0, "agent", w.Host(0, 0), "service.failed/other", warned) // the stream is hours old
+			lost := func(sec float64, r, h, g int) string {
+				id := w.ID("s%d.%d/gpu%d", r, h, g)
+				s.at(sec, "kmsg", id, "gpu.xid/79", critical)
+				s.at(sec+4, "dcgm", id, "gpu.missing/GPU_IS_LOST", critical, up)
+				return id + " gpu.fallen_off_bus"
+			}
+			for h := range 4 { // at once
+				lost(8000+20*float64(h), 0, h%w.Servers, h)
+			}
+			for i := range 60 { // which go on to say so
+				s.at(8100+60*float64(i), "dcgm", w.ID("s0.0/gpu0"), "gpu.missing/GPU_IS_LOST", critical, up)
+			}
+			want := []string{
+				lost(8120, w.Racks-1, 0, 1), lost(9000, w.Racks-1, 1, 1), lost(9900, w.Racks-1, 2, 1),
+				lost(10_500, 1, 0, 2), lost(11_600, 1, 1, 2),
+			}
+			got := final(&topology, s.sorted(), time.Minute)
+			for _, cause := range want {
+				if !slices.Contains(causes(got), cause) {
+					t.Errorf("%s is told as no fault of its own\n%s", cause, verdict(got))
+				}
+			}
+			if n := len(causes(got)); n != len(want)+1 {
+				t.Errorf("%d incidents\n%s", n, verdict(got))
+			}
+		})
+	}
+}
