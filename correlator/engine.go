@@ -377,7 +377,7 @@ func (e *Engine) wake(s *sign) {
 	size, at, step := 0, time.Time{}, solveLarge
 	for _, l := range s.links {
 		if h := l.to; h.group > size {
-			size, at = h.group, h.laid
+			size, at = h.group, e.began.Add(h.laid)
 		}
 		if l.to.accepted {
 			step = solveSmall

@@ -468,20 +468,20 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 	for _, s := range signs {
 		s.owner = nil
 		if x := e.evidenceOf(s); x != s.weighed {
-			s.weighed, s.turned = x, e.now
+			s.weighed, s.turned = x, e.span(e.now)
 		}
 	}
 	size := len(signs) + len(suspects)/4
 	for _, h := range suspects {
 		h.folded, h.lift, h.needed = nil, 0, false
-		if h.laid, h.group = e.now, 0; h.whole == e.epoch || h.tied == e.epoch {
+		if h.laid, h.group = e.span(e.now), 0; h.whole == e.epoch || h.tied == e.epoch {
 			h.group = size
 		}
 		e.blame(h, false)
 	}
 	for n, owner := range x.Owner {
 		if owner != solver.None {
-			signs[n].owner, signs[n].class = g.suspects[owner], int(x.Class[n])
+			signs[n].owner, signs[n].class = g.suspects[owner], x.Class[n]
 		}
 	}
 	for _, n := range x.Blamed {

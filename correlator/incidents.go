@@ -413,7 +413,7 @@ func (e *Engine) unlike(inc *incident, root *suspect, signs []*sign) bool {
 		return true
 	}
 	for i, s := range signs {
-		if s != inc.signs[i] || s.turned.After(inc.judged) {
+		if s != inc.signs[i] || s.turned > e.span(inc.judged) {
 			return true
 		}
 	}

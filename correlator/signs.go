@@ -53,15 +53,16 @@ type sign struct {
 	spoken   bool // by something other than the event log of a board controller
 	stated   bool // part of a state that could be blamed
 
-	stateful  bool      // has been raised
-	kind      int       // index of propagation.Model.Signs; from their number on what the model does not know
-	node      node      // part
-	often     int       // most reports within half an hour
+	stateful  bool // has been raised
+	kind      int  // index of propagation.Model.Signs; from their number on what the model does not know
+	node      node // part
+	class     int32
+	often     int32     // most reports within half an hour
+	room      int32     // facts before they are thinned
 	raisedAt  time.Time // engine time of the last raise or moment
 	links     []link
 	inc       *incident
 	seq       int
-	class     int
 	heard     time.Time // engine time of the last event
 	clearedAt time.Time
 	raisedBy  int64 // time of the event that raised it, in nanoseconds
@@ -70,21 +71,20 @@ type sign struct {
 	raises    []time.Time
 	reports   []report // of the last half an hour
 	facts     []fact
-	room      int       // facts before they are thinned
-	count     int       // of events
-	excused   *suspect  // the harmless explanation
-	outlasted *window   // the maintenance window that it has outlasted
-	next      *sign     // on the same part
-	slot      int32     // in signTable.all
-	kindSlot  int32     // in signTable.by
-	weighed   evidence  // as what it was last weighed
-	turned    time.Time // when it was last weighed as something else than before
+	count     int           // of events
+	excused   *suspect      // the harmless explanation
+	outlasted *window       // the maintenance window that it has outlasted
+	next      *sign         // on the same part
+	slot      int32         // in signTable.all
+	kindSlot  int32         // in signTable.by
+	weighed   evidence      // as what it was last weighed
+	turned    time.Duration // when it was last weighed as something else than before, as [Engine.span] has it
 }
 
 // evidence is what of a sign has a say in what is decided.
 type evidence struct {
-	of      *graph // nil: it was not weighed yet
-	at      time.Time
+	of      *graph        // nil: it was not weighed yet
+	at      time.Duration // as [Engine.span] has it
 	weight  float64
 	said    bool
 	up      bool // where others depend on it
@@ -93,7 +93,7 @@ type evidence struct {
 
 func (e *Engine) evidenceOf(s *sign) evidence {
 	return evidence{
-		of: e.g, at: s.at, weight: e.weight(s), said: s.said, up: s.up && s.kind < len(e.tells) && e.tells[s.kind], passing: e.momentary(s),
+		of: e.g, at: e.span(s.at), weight: e.weight(s), said: s.said, up: s.up && s.kind < len(e.tells) && e.tells[s.kind], passing: e.momentary(s),
 	}
 }
 
@@ -109,7 +109,7 @@ func (e *Engine) matters(s *sign) bool {
 		if s.class < 0 && h.fault.Reset { // that it is heard of again may say that it is a fault of its own
 			return true
 		}
-		if (h.accepted || h.base > 0) && e.dueSince(h, h.laid) {
+		if (h.accepted || h.base > 0) && e.dueSince(h, e.began.Add(h.laid)) {
 			return true
 		}
 	}
@@ -328,9 +328,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
 	s.count++
 	s.spoken = s.spoken || ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent
-	if e.keep > 0 && len(s.facts) > max(e.keep, s.room) && kind != e.windows.sign {
+	if e.keep > 0 && len(s.facts) > max(e.keep, int(s.room)) && kind != e.windows.sign {
 		s.facts = thinned(s.facts)
-		s.room = len(s.facts) * 3 / 2
+		s.room = int32(len(s.facts) * 3 / 2) //nolint:gosec // bounded by what is kept
 	}
 	if ev.Severity.Rank() > s.worst.Rank() && state != cleared {
 		s.worst = ev.Severity
@@ -503,7 +503,7 @@ func (e *Engine) repeat(s *sign, typ string, at time.Time) bool {
 		return false
 	}
 	s.reports = append(s.reports, report{typ, at})
-	s.often = max(s.often, len(s.reports))
+	s.often = max(s.often, int32(len(s.reports))) //nolint:gosec // of half an hour
 	return s.often > 1
 }
 

@@ -27,15 +27,15 @@ type suspect struct {
 	inc     *incident
 	within  *incident // of which it is a piece
 
-	base    float64   // score over all signs
-	weighed time.Time // when; zero: a sign has changed since
-	laid    time.Time // when it was last weighed against others
-	group   int       // how much they were
+	base    float64       // score over all signs
+	weighed time.Time     // when; zero: a sign has changed since
+	laid    time.Duration // when it was last weighed against others, as [Engine.span] has it
+	group   int           // how much they were
 	folded  []*suspect
-	lift    float64   // what speaks for it only because it explains the folded
-	calm    *calm     // once its parts are counted
-	mutes   uint64    // version of contact that mute was counted in
-	mutedAt time.Time // when
+	lift    float64       // what speaks for it only because it explains the folded
+	calm    *calm         // once its parts are counted
+	mutes   uint64        // version of contact that mute was counted in
+	mutedAt time.Duration // when
 
 	node     node
 	mark     uint32 // scratch of the solver: met

@@ -238,10 +238,10 @@ func (e *Engine) witness(h *suspect) {
 	if len(e.contact.all) == 0 && h.mutes == 0 {
 		return
 	}
-	if h.mutes == e.contact.version && (len(e.contact.all) == 0 || e.now.Sub(h.mutedAt) < backAgain) {
+	if h.mutes == e.contact.version && (len(e.contact.all) == 0 || e.span(e.now)-h.mutedAt < backAgain) {
 		return
 	}
-	h.mutes, h.mutedAt = e.contact.version, e.now
+	h.mutes, h.mutedAt = e.contact.version, e.span(e.now)
 	was := h.muted
 	if h.muted = e.lossy(h); !h.muted && !was {
 		return
