@@ -58,7 +58,7 @@ type stack struct {
 	history   atomic.Pointer[clickhouse.DB]
 	mu        sync.Mutex
 	parts     map[string]*replaceable
-	rateAt    time.Time // when the sample rate was computed last
+	rateAt    time.Time // when the sample rate was computed last; at first, when the process began
 	rate      float64
 	rateTotal float64
 	own       string    // where a process without an API serves its metrics
@@ -74,7 +74,7 @@ func newLog(w io.Writer) *slog.Logger {
 func newStack(cfg Config, out, errw io.Writer) *stack {
 	reg := telemetry.NewRegistry()
 	log, level := telemetry.NewLogger(cfg.Log, errw, reg)
-	s := &stack{cfg: cfg, reg: reg, log: log, level: level, health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw}
+	s := &stack{cfg: cfg, reg: reg, log: log, level: level, health: &telemetry.Health{}, gate: bmc.NewGate(), out: out, err: errw, rateAt: time.Now()}
 	faults, err := propagation.Load(cfg.Correlator.Faults...)
 	if err != nil { // the configuration was checked; a file has changed since
 		log.Error("fault records of the site are left out", "error", err)
