@@ -394,7 +394,6 @@ func (c *Controller) decideAndCommit(
 	if !approved {
 		return false, true, nil
 	}
-	touched := k.Touched
 	c.mu.Lock()
 	k.Touched, k.asks, k.asksToDestroy = true, false, false
 	c.mu.Unlock()
@@ -405,8 +404,8 @@ func (c *Controller) decideAndCommit(
 	}
 	k.Decided = c.d.Now().UTC()
 	become(a, schemas.ActionRunning, messages.New(messages.Decided, nil))
+	// A store that fails here may have kept it: until it is read again, it counts.
 	if err := c.save(ctx, k, a, r, k.Decided, "intend"); err != nil {
-		k.Touched = touched
 		return false, false, err
 	}
 	return true, false, nil

@@ -269,20 +269,30 @@ func (c *Controller) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	open, err := c.store.cases(ctx, caseOpen)
+	if err != nil {
+		return err
+	}
+	c.takeUp(failed, open)
+	for _, k := range open {
+		c.start(ctx, k)
+	}
+	return nil
+}
+
+// takeUp notes the ladders that stand, all of them before any goes on: each counts in
+// the budgets of the others.
+func (c *Controller) takeUp(failed, open []*climb) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, k := range failed {
 		if k.Cordoned {
 			c.open[k.Subject] = k
 		}
 	}
-	open, err := c.store.cases(ctx, caseOpen)
-	if err != nil {
-		return err
-	}
 	for _, k := range open {
 		c.open[k.Subject] = k
-		c.start(ctx, k)
 	}
-	return nil
 }
 
 func (c *Controller) onIncidents(_ context.Context, msgs []bus.Message) error {

@@ -587,6 +587,82 @@ func TestBudgetsHoldBackWhatComesTooMuch(t *testing.T) {
 	}
 }
 
+// Ladders that a controller finds count in each other's budgets.
+func TestLaddersCountInBudgetsAfterARestart(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	first := b.controller()
+	for i := range 4 {
+		inc := incident(fmt.Sprint("i", i), fmt.Sprintf("gpu-r%02d-01/gpu0", 1+i), "gpu.fallen_off_bus")
+		b.keep(inc)
+		k := &climb{
+			ID: "case-" + inc.ID, Incident: inc.ID, Subject: fmt.Sprintf("gpu-r%02d-01", 1+i), Target: inc.RootCause.Resource,
+			Fault: inc.RootCause.Fault, Confidence: 0.9, Mode: schemas.ModeEnforce, Rack: fmt.Sprintf("r%02d", 1+i), Touched: i > 1,
+			Evidence: inc.Updated, Opened: inc.Opened.Add(time.Duration(i) * time.Millisecond), State: caseOpen,
+		}
+		if ok, err := first.store.openCase(t.Context(), k); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	c := b.controller()
+	if err := c.restore(ctx); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		as, _, err := records.New(b.db).Actions(t.Context(), records.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting := 0
+		for _, a := range as {
+			if a.Kind == "drain" && a.State == schemas.ActionWaiting {
+				waiting++
+			}
+		}
+		if waiting != 2 {
+			return fmt.Errorf("two should wait: %s", show(as))
+		}
+		return nil
+	})
+	end()
+	c.wg.Wait()
+	b.w.mu.Lock()
+	defer b.w.mu.Unlock()
+	if b.w.drained["gpu-r01-01"] || b.w.drained["gpu-r02-01"] {
+		t.Error("a third server was taken, the fleet's budget is 2")
+	}
+}
+
+// A step whose record may have been kept though the store failed counts in the budgets
+// until the case is read again.
+func TestAStepThatMayBeRecordedCounts(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	inc := incident("i1", part, "gpu.fallen_off_bus")
+	b.keep(inc)
+	c.consider(inc)
+	k := &climb{
+		ID: "case-1", Incident: inc.ID, Subject: server, Target: part, Fault: inc.RootCause.Fault, Confidence: 0.9,
+		Mode: schemas.ModeEnforce, Rack: "r01", Evidence: time.Now(), Opened: time.Now(), State: caseOpen,
+	}
+	if ok, err := c.store.openCase(t.Context(), k); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	c.takeUp(nil, []*climb{k})
+	p, _ := c.policies.For(k.Fault)
+	a := c.newAction(k, p, 0, 1, p.Ladder[0])
+	if _, err := b.db.ExecContext(t.Context(), "ALTER TABLE control_audit RENAME TO control_away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.decideAndCommit(t.Context(), k, p, &a, p.Ladder[0], true, nil); err == nil {
+		t.Fatal("the store did not fail")
+	}
+	if fleet, rack := c.held(&climb{ID: "another", Rack: k.Rack}); fleet != 2 || rack != 2 {
+		t.Errorf("another ladder counts %d in the fleet, %d in the rack, want 2 and 2", fleet, rack)
+	}
+}
+
 // A process that dies between any two steps and comes back repeats no side effect
 // and ends every action in a state that says what is known.
 func TestDeathBetweenAnyTwoStepsRepeatsNothing(t *testing.T) {
