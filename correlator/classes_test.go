@@ -229,6 +229,51 @@ func TestClassesOnManySites(t *testing.T) {
 		}
 		w.leafGone(1, 0)
 	}, one("pdu0.0", "power.feed_loss"))
+	ports := func(w *scenery, sec float64, leaf int) { // of a leaf that is back
+		for h := range w.Servers {
+			for k := range w.NICs {
+				if k%w.Leaves == leaf {
+					w.at(sec+0.1*float64(h), "agent", w.ID("s0.%d/nic%d", h, k), "port.down", schemas.SeverityInfo, down)
+				}
+			}
+		}
+		for k := range w.Spines {
+			w.at(sec+0.3, "gnmi", w.ID("spine%d/d0.%d", k, leaf), "port.down", schemas.SeverityInfo, down)
+		}
+		w.at(sec+5, "collector", w.ID("leaf0.%d", leaf), "switch.unreachable", schemas.SeverityInfo, down)
+	}
+	fed := func(w *scenery, sec float64, state string) {
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(sec+0.1*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, state)
+			}
+		}
+	}
+	for _, x := range []struct {
+		name       string
+		gone       float64 // after the feed
+		feed, leaf float64 // when each is back
+		apart      bool
+	}{
+		{"is back long before it", 3, 2400, 900, true},
+		{"is back two minutes before it", 3, 1600, 1480, true},
+		{"is back long after it", 3, 700, 2300, true},
+		{"was gone before, and is back before it", -20, 1500, 1100, true},
+		{"starts as it is back", 3, 900, 1000, false},
+		{"is the first that is heard to be back", 3, 910, 900, false},
+	} {
+		add("a leaf goes with a feed, and "+x.name, switched, func(w *scenery) {
+			fed(w, 0, up)
+			w.leafGone(x.gone, 0)
+			fed(w, x.feed, down)
+			ports(w, x.leaf, 0)
+		}, func(w *site) []string {
+			if x.apart {
+				return feedAndLeaf(w)
+			}
+			return feedAndLeaf(w)[:1]
+		})
+	}
 	add("a board controller that dies after a feed, of a server that runs on", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
 		w.at(40, "collector", w.ID("s0.2/bmc"), "bmc.unreachable", failed, up)
@@ -277,6 +322,22 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(25, "kmsg", w.ID("s0.1/gpu2"), "gpu.xid/79", critical)
 		w.at(26, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/GPU_IS_LOST", critical, up)
 	}, one("s0.1/gpu2", "gpu.fallen_off_bus"))
+	for _, stale := range []bool{true, false} {
+		add(fmt.Sprintf("firmware that hangs, of which the driver tells when the job has long given up, stale: %v", stale), all, func(w *scenery) {
+			w.job("job-1", 0, 1, 2, 3)
+			if stale {
+				w.at(0, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/STALE", failed)
+			}
+			for i, h := range []int{0, 2, 3} {
+				w.at(60+float64(i), "agent", w.Host(0, h), "workload.comm_timeout", failed, "workload=job-1")
+				w.at(64+0.3*float64(i), "kmsg", w.ID("s0.%d/gpu%d", h, i), "gpu.xid/45", warned)
+			}
+			w.at(70, "scheduler", "job-1", "workload.failed/134", failed)
+			for i := range 3 {
+				w.at(900+6*float64(i), "kmsg", w.ID("s0.1/gpu2"), "gpu.xid/119", critical)
+			}
+		}, one("s0.1/gpu2", "gpu.gsp_hang"))
+	}
 	add("hundreds of XIDs of a job, and the one error before them", all, func(w *scenery) {
 		w.job("job-1", 0, 1, 2, 3)
 		w.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/94", critical)

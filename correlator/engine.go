@@ -21,6 +21,7 @@ import (
 // rounds of the collectors and what clocks may differ by, ten to thirty minutes are
 // what operators call the same trouble.
 const (
+	backWithin  = 3 * time.Minute        // supplies are polled so often: that one is back is heard by then
 	settle      = 500 * time.Millisecond // a group of signs is weighed again so soon while it grows fast
 	emitEvery   = time.Second            // an incident whose cause stays is published again at most so often
 	emitSoon    = 100 * time.Millisecond // or so often, while all that its states have listed is

@@ -85,7 +85,7 @@ func alone(h *suspect) node {
 func (e *Engine) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
-	if d < 0 && h.fault.Classes[c].Jobs {
+	if d < 0 && h.fault.Classes[c].Jobs && !h.vague {
 		return solver.Lead(-d)
 	}
 	if h.calm == nil || len(r.signs) <= few {
@@ -146,6 +146,9 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		x.Kept = h.inc.seq
 	}
 	x.Missed = e.missed(h)
+	if h.fault.Is != "" || h.fault.Together > 0 {
+		x.Back, x.Out = e.back(h)
+	}
 	if clear(x.Classes); e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
@@ -667,6 +670,32 @@ func (e *Engine) missed(h *suspect) (out time.Duration) {
 		}
 	}
 	return out
+}
+
+// back is when most of what a suspect shows had ended, of a supplier what it shows itself, or 0; and whether
+// nothing of it has.
+func (e *Engine) back(h *suspect) (at time.Duration, out bool) {
+	n, ends := len(h.classes), []time.Time(nil)
+	if h.fault.Together > 0 {
+		n = h.fault.Own()
+	}
+	on := 0
+	for c := range n {
+		for _, s := range h.classes[c].signs {
+			switch {
+			case !s.said || !s.stateful:
+			case s.up:
+				on++
+			default:
+				ends = append(ends, s.clearedAt)
+			}
+		}
+	}
+	if len(ends) <= on {
+		return 0, on > 0 && len(ends) == 0
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	return e.span(ends[len(ends)/2]), false
 }
 
 // before returns from when to when the devices around a suspect, or parts in them,

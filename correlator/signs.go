@@ -104,6 +104,9 @@ func (e *Engine) matters(s *sign) bool {
 	if s.owner == nil || s.owner.dead || s.inc == nil && s.excused != s.owner || s.weighed != e.evidenceOf(s) {
 		return true
 	}
+	if s.stateful && !s.up && s.owner.fault.Together > 0 && len(s.owner.folded) > 0 { // what goes with a supplier comes back with it
+		return true
+	}
 	for _, l := range s.links {
 		h := l.to
 		if s.class < 0 && h.fault.Reset { // that it is heard of again may say that it is a fault of its own
@@ -349,6 +352,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		if s.up && !obs.Before(s.raisedAt) {
 			s.up = false
 			e.ended(s, lasted)
+			if s.class < 0 && s.owner != nil && s.owner.fault.Together > 0 {
+				heap.Push(&e.timers, timer{e.now.Add(backWithin), s})
+			}
 		}
 	default:
 		fresh = !s.said

@@ -46,6 +46,7 @@ type suspect struct {
 	at       int32  // in a group, from 1
 	laidOut  int32  // in Engine.laid, from 1
 	shown    bool   // by a sign of its own, which gave the onset
+	vague    bool   // by one that comes late by nature
 	dead     bool
 	causes   bool // a state, beside the one that it is
 	needed   bool // as a whole
@@ -305,7 +306,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	// What it shows itself, and at once, says when it began; what shows the states that it brings about only where nothing else does.
 	if own := class < h.fault.Own() && cl.Soon <= promptly; s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
-		h.onset, h.shown = s.at, own
+		h.onset, h.shown, h.vague = s.at, own, class < h.fault.Own() && !own
 	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)

@@ -1060,7 +1060,7 @@ func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
 }
 
 // parted is what it costs that h, a state of a part to which another supplier is left, began as
-// it did, if it is of the making of g: at once, or late, and not without its server.
+// it did, if it is of the making of g: at once, or late, and not without its server; and that it ended as it did.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
 	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
@@ -1068,11 +1068,29 @@ func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	if !s.outlived(h, g) {
 		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
 	}
-	cost := -math.Log(p + tiny)
+	cost := -math.Log(p+tiny) - math.Log(f.SharedBack+(1-f.SharedBack)*s.returned(h, g))
 	if f.SharedWith != "" && !s.shows(f.SharedWith, y.Device) {
 		cost -= math.Log(unheard)
 	}
 	return cost
+}
+
+// returned is how well the end of h agrees with that of g, if its power went with g: it comes back
+// as g does, and not while g is still out.
+func (s *cover) returned(h, g int32) float64 {
+	x, y := &s.Causes[g], &s.Causes[h]
+	back := x.Back
+	if x.Out {
+		back = s.Now
+	}
+	if y.Back == 0 || back == 0 || x.Again > y.Back { // or in between, the supplier was there
+		return 1
+	}
+	lag, scale := (y.Back - back).Seconds(), startScale
+	if lag < 0 {
+		lag, scale = -lag, onceScale
+	}
+	return math.Pow(1+lag/scale, -2)
 }
 
 // outlived says whether the device of h told, since g began, of what g shows on it, and went down later.

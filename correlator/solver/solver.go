@@ -66,6 +66,8 @@ type Cause struct {
 	Latest               time.Duration // when it began at the latest: Onset is then the earliest where it is not timed
 	Missed               time.Duration // how long it may have gone unnoticed before Onset
 	Again                time.Duration // when a sign of its own was last raised again; 0: none was
+	Back                 time.Duration // when most of what it shows had ended; 0: it is not known
+	Out                  bool          // nothing that it shows has ended
 	Base                 float64       // score over all its signs
 	Whole                bool          // the group has all its signs
 	Classes              []Class       // as those of the fault
@@ -270,6 +272,9 @@ const (
 // What goes with a supplier at once is heard to go within the time that clocks and polls are
 // apart, with a heavy tail of which this is the median, in seconds.
 const onceScale = 10.0
+
+// What power comes back to starts within minutes: this is the median, in seconds.
+const startScale = 300.0
 
 const (
 	foldEarly  = time.Minute     // a state is heard of at most so long before what brings it about

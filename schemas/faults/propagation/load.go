@@ -82,6 +82,7 @@ type fileEffect struct {
 		P    float64 `yaml:"p"`
 		M    float64 `yaml:"m"`
 		Late float64 `yaml:"late"`
+		Back float64 `yaml:"back"`
 		With string  `yaml:"with"`
 	} `yaml:"shared"`
 }
@@ -726,7 +727,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 			continue
 		}
 		prefix := l.path(e.line, key+".at", v.At)
-		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) || !probability(v.Shared.Late) {
+		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) || !probability(v.Shared.Late) || !probability(v.Shared.Back) {
 			l.add(e.line, key, "a probability is outside of [0,1]")
 		}
 		var after []int
@@ -742,7 +743,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 		}
 		out.Effects = append(out.Effects, Effect{
 			State: v.Effect, Path: prefix, Share: orOne(v.P), Shows: orOne(v.M), SharedShare: v.Shared.P, SharedShows: v.Shared.M,
-			SharedLate: v.Shared.Late, SharedWith: v.Shared.With, Delay: v.Delay, After: after,
+			SharedLate: v.Shared.Late, SharedBack: orOne(v.Shared.Back), SharedWith: v.Shared.With, Delay: v.Delay, After: after,
 		})
 		derived := l.states[v.Effect] && f.Is != v.Effect && !r.Harmless // what is harmless competes with the state itself
 		for _, c := range classes {

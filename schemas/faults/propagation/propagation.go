@@ -135,6 +135,9 @@ type Effect struct {
 	// SharedLate is the share of these parts which go later, since what is left does not
 	// carry them for long; the others had no other supplier in truth, and go at once.
 	SharedLate float64
+	// SharedBack is the share of these parts which come back at another time than the supplier:
+	// somebody gave them another one, or they only started anew. 1: it says nothing.
+	SharedBack float64
 	// SharedWith is the state that such a part's server comes to be in as well; "" is none.
 	SharedWith string
 	Delay      time.Duration
