@@ -249,6 +249,27 @@ func TestClassesOnManySites(t *testing.T) {
 			}
 		}
 	}
+	add("a leaf goes, and contact in its band, a feed half a minute later, and the leaf is back first", switched, func(w *scenery) {
+		for h := range w.Servers {
+			w.at(0.3+0.02*float64(h), "gnmi", w.ID("s0.%d/nic0", h), "port.down", failed, up)
+			if h%3 > 0 {
+				w.at(15+0.5*float64(h), "collector", w.Host(0, h), "agent.unreachable", failed, up)
+			}
+			w.at(18+0.5*float64(h), "collector", w.Host(0, h), "host.unreachable", failed, up)
+		}
+		for h := range w.Servers {
+			for k := 0; k < w.PSUs; k += w.Feeds {
+				w.at(37+0.2*float64(h), "redfish", w.ID("s0.%d/psu%d", h, k), "psu.input_lost", failed, up)
+			}
+		}
+		w.at(65, "collector", w.ID("leaf0.0"), "switch.unreachable", critical, up)
+		ports(w, 1100, 0)
+		for h := range w.Servers {
+			w.at(1105+0.5*float64(h), "collector", w.Host(0, h), "agent.unreachable", schemas.SeverityInfo, down)
+			w.at(1106+0.5*float64(h), "collector", w.Host(0, h), "host.unreachable", schemas.SeverityInfo, down)
+		}
+		fed(w, 1500, down)
+	}, feedAndLeaf)
 	for _, x := range []struct {
 		name       string
 		gone       float64 // after the feed
@@ -515,5 +536,29 @@ func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A server that is down for the second time is so for what it has now: it had come back from what took it down first.
+func TestAServerThatCameBackIsDownAnew(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.hotAir(w, 0, 0, true)
+			it.dark(w, 800, 0, 1, false)
+			for _, ev := range slices.Clone(it.events[len(it.events)-2-min(1, w.Leaves)*w.NICs:]) {
+				it.at(1500, ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+			}
+			first := len(it.events)
+			it.at(2700, "ipmi", w.ID("s0.1/dimm3"), "dimm.ecc_ue", critical)
+			it.at(2700.5, "kmsg", w.Host(0, 1), "host.mce/memory", failed)
+			it.dark(w, 2701, 0, 1, false)
+			for _, inc := range final(w.Topology, it.sorted(), 20*time.Minute) {
+				want := map[string]int{w.ID("air0"): first, w.ID("s0.1/dimm3"): len(it.events) - first}[inc.RootCause.Resource]
+				if len(inc.Events) != want {
+					t.Errorf("want %d events\n%s", want, verdict([]schemas.Incident{inc}))
+				}
+			}
+		})
 	}
 }

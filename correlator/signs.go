@@ -526,7 +526,7 @@ func (e *Engine) stale(s *sign, id string, state uint8) bool {
 		if !s.inc.repaired.IsZero() && !s.up {
 			return true
 		}
-		return gap > quietMoment || s.stateful && gap > episode
+		return gap > quietMoment || s.stateful && (gap > episode || !s.up && gap > bounceSpan && s.kind < len(e.tells) && e.tells[s.kind])
 	}
 	return s.stateful && !s.up && gap > bounceSpan || gap > forget
 }

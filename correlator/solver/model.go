@@ -35,7 +35,7 @@ func (s *cover) fitBeside(h int32, c, k, others int, w float64) float64 {
 		if x.Fault.Together > 0 {
 			also = x.Node
 		}
-		if s.powerless(d.Device, also) {
+		if s.powerless(d.Device, also) && !s.lasted(d.Device, x.Onset+m.Soon, h) {
 			mute += d.Parts
 		}
 	}
@@ -44,6 +44,15 @@ func (s *cover) fitBeside(h int32, c, k, others int, w float64) float64 {
 		late = Late(s.Now-x.Onset, m.Soon)
 	}
 	return s.fits.FitIn(m, cl.Places, k, mute, late) + w
+}
+
+// lasted says whether a device that has no power left had some until a time: another supplier than h
+// was lost later. What was due by then it could have said.
+func (s *cover) lasted(device int32, until time.Duration, h int32) bool {
+	return slices.ContainsFunc(s.Supply.Of(device), func(p int32) bool {
+		o := s.gone(p)
+		return o != nil && o.cause != h && o.Timed && o.Onset > until
+	})
 }
 
 // odds is how surely an effect brings parts about which nothing is known into its state.
