@@ -296,6 +296,14 @@ func TestClassesOnManySites(t *testing.T) {
 			return feedAndLeaf(w)[:1]
 		})
 	}
+	add("a server whose other supply wears out is mended before the feed", feeds, func(w *scenery) {
+		fed(w, 0, up)
+		w.dark(w.site, 8, 0, 2, false)
+		for _, ev := range slices.Clone(w.events[len(w.events)-2:]) {
+			w.at(1600, ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+		}
+		fed(w, 1900, down)
+	}, one("pdu0.0", "power.feed_loss"))
 	add("a board controller that dies after a feed, of a server that runs on", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
 		w.at(40, "collector", w.ID("s0.2/bmc"), "bmc.unreachable", failed, up)

@@ -683,7 +683,7 @@ func (e *Engine) back(h *suspect) (at time.Duration, out bool) {
 	for c := range n {
 		for _, s := range h.classes[c].signs {
 			switch {
-			case !s.said || !s.stateful:
+			case !s.said || !s.stateful, !s.up && s.clearedAt.Before(h.again): // of the time before
 			case s.up:
 				on++
 			default:
