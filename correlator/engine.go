@@ -88,7 +88,8 @@ type Engine struct {
 	signs    signTable
 	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
 	suspects map[suspectKey]*suspect
-	byJob    map[node][]jobLink
+	byJob    map[node][]jobLink // in the order in which they were found
+	unhired  []*suspect         // that may not know their workloads yet
 	windows  windows
 	dirty    []*sign // to be weighed now
 	waiting  []*sign // to be weighed soon, since they are of large groups
@@ -224,7 +225,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
-	e.supply = solver.Supply{}
+	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
@@ -246,7 +247,10 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 }
 
 // SetWorkloads replaces the workloads of the inventory.
-func (e *Engine) SetWorkloads(ws []schemas.Workload) { e.g.setWorkloads(ws) }
+func (e *Engine) SetWorkloads(ws []schemas.Workload) {
+	e.ranAt = e.ranAt[:0]
+	e.g.setWorkloads(ws)
+}
 
 // Now returns the engine's clock: the latest time that it was told.
 func (e *Engine) Now() time.Time { return e.now }

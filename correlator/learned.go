@@ -122,6 +122,7 @@ func (e *Engine) Observed(resource string, fault int) ([]Observed, bool) {
 	if h == nil || h.dead || h.onset.IsZero() {
 		return nil, false
 	}
+	e.hire(h)
 	e.witness(h)
 	var out []Observed
 	for c := range h.classes {

@@ -832,6 +832,7 @@ func (e *Engine) forgetOld() {
 			e.byJob[n] = l
 		}
 	}
+	e.unhired = slices.DeleteFunc(e.unhired, func(h *suspect) bool { return h.dead || h.hired })
 	e.contact.forget(e.now.Add(-contactKept))
 	e.forgetNames()
 	for _, list := range []*[]*sign{&e.dirty, &e.waiting} {

@@ -51,6 +51,7 @@ type suspect struct {
 	needed   bool // as a whole
 	counted  bool // the parts of the classes
 	accepted bool
+	hired    bool // its workloads are known
 	muted    bool // some could be
 	dark     bool // some parts are silent only if they have no power
 	conducts bool // could be blamed, or was
@@ -109,9 +110,11 @@ type rule struct {
 	kinds        []uint8
 }
 
+// jobLink is a suspect that one of its classes leads to a workload.
 type jobLink struct {
 	to    *suspect
 	class int
+	seq   int // Engine.seq when it was found there
 }
 
 // relate links a sign with every suspect that could show it, and makes suspects.
@@ -119,7 +122,6 @@ func (e *Engine) relate(s *sign) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
-	e.ranAt = e.ranAt[:0]
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
 		if fault.Window != propagation.NoWindow && len(e.windows.at) == 0 {
@@ -157,6 +159,9 @@ func (e *Engine) relate(s *sign) {
 	if e.model.Signs[s.kind].Job {
 		e.relateJob(s)
 	}
+	if e.g.jobs[s.node] != nil {
+		e.hireFor(s)
+	}
 	for _, l := range e.byJob[s.node] {
 		if !l.to.dead && l.to.fault.Classes[l.class].Sign == s.kind {
 			e.link(l.to, l.class, s)
@@ -192,7 +197,6 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 	for pass := range 2 {
 		for c := range fault.Classes {
 			cl := &fault.Classes[c]
-			at := because.at
 			if !cl.Jobs {
 				left := e.signs.kinds[cl.Sign]
 				if because.kind == cl.Sign {
@@ -220,34 +224,89 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 			if fault.Window != propagation.NoWindow {
 				continue
 			}
-			if pass == 0 && because.kind != cl.Sign {
-				continue
-			}
-			nodes := e.jobsOn(key.node, cl.Way, at)
-			h.classes[c].n = len(nodes)
 			if pass == 1 {
-				for _, n := range nodes {
-					e.byJob[n] = append(e.byJob[n], jobLink{h, c})
+				h.jobsAt = because.at
+			}
+			if pass == 0 && because.kind == cl.Sign || pass == 1 && e.jobsMay(h, cl) {
+				if pass == 1 {
+					e.hire(h)
 				}
-				h.jobsAt = at
-			}
-			if e.signs.kinds[cl.Sign] == 0 {
-				continue
-			}
-			for _, n := range nodes {
-				s := e.signs.get(n, cl.Sign)
-				if s == nil || (s == because) != (pass == 0) {
-					continue
+				for _, n := range e.jobsOn(key.node, cl.Way, because.at) {
+					if s := e.signs.get(n, cl.Sign); s != nil && (s == because) == (pass == 0) {
+						e.link(h, c, s)
+					}
 				}
-				e.link(h, c, s)
 			}
+		}
+	}
+	if !h.hired && !h.jobsAt.IsZero() {
+		e.unhired = append(e.unhired, h)
+	}
+}
+
+// jobsMay says whether some workload has shown a sign of a class at a time that agrees with a suspect's.
+func (e *Engine) jobsMay(h *suspect, cl *propagation.Class) bool {
+	return e.signs.kinds[cl.Sign] > 0 && slices.ContainsFunc(e.signs.by[cl.Sign], func(s *sign) bool { return h.agrees(cl, s) })
+}
+
+// hire looks up the workloads of a suspect, as they were when it was made. Most suspects end before that matters.
+func (e *Engine) hire(h *suspect) {
+	if h.hired || h.jobsAt.IsZero() {
+		return
+	}
+	h.hired = true
+	for c := range h.classes {
+		cl := &h.fault.Classes[c]
+		if !cl.Jobs {
+			continue
+		}
+		nodes := e.jobsOn(h.node, cl.Way, h.jobsAt)
+		h.classes[c].n = len(nodes)
+		for _, n := range nodes {
+			e.employ(n, jobLink{h, c, h.seq})
 		}
 	}
 }
 
+// employ notes a suspect of a workload, in the order of making.
+func (e *Engine) employ(n node, l jobLink) {
+	all := e.byJob[n]
+	at, _ := slices.BinarySearchFunc(all, l.seq, func(o jobLink, seq int) int {
+		if o.seq <= seq {
+			return -1
+		}
+		return 1
+	})
+	e.byJob[n] = slices.Insert(all, at, l)
+}
+
+// hireFor has the suspects know their workloads to which what one of these shows could matter.
+func (e *Engine) hireFor(s *sign) {
+	left := e.unhired[:0]
+	for _, h := range e.unhired {
+		if h.dead || h.hired {
+			continue
+		}
+		for c := range h.fault.Classes {
+			if cl := &h.fault.Classes[c]; cl.Jobs && cl.Sign == s.kind && h.agrees(cl, s) {
+				e.hire(h)
+				break
+			}
+		}
+		if !h.hired {
+			left = append(left, h)
+		}
+	}
+	clear(e.unhired[len(left):])
+	e.unhired = left
+}
+
 // jobsOn returns the workloads that a way reaches from a node at t. They are the same for
-// all faults that a sign brings to mind there. The result is valid until the next relate.
+// all faults that a sign brings to mind there.
 func (e *Engine) jobsOn(n node, way int, t time.Time) []node {
+	if len(e.ranAt) > few {
+		e.ranAt = e.ranAt[:0]
+	}
 	for i := range e.ranAt {
 		if r := &e.ranAt[i]; r.node == n && r.way == way && r.at.Equal(t) {
 			return r.jobs
@@ -277,10 +336,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		return e.linkWindow(h, class, s)
 	}
 	cl := &h.fault.Classes[class]
-	lo, hi := s.at.Add(-cl.Within), s.at.Add(cl.Before)
-	if s.loose {
-		lo = lo.Add(-quietMoment)
-	}
+	lo, hi := s.began(cl)
 	switch {
 	case h.lo.IsZero():
 		h.lo, h.hi = lo, hi
@@ -316,9 +372,26 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	return true
 }
 
+// began returns when a fault began of which a sign is one of a class.
+func (s *sign) began(cl *propagation.Class) (lo, hi time.Time) {
+	lo, hi = s.at.Add(-cl.Within), s.at.Add(cl.Before)
+	if s.loose {
+		lo = lo.Add(-quietMoment)
+	}
+	return lo, hi
+}
+
+// agrees says whether the time of a sign of a class lets link tie it to a suspect; where more than times has a say
+// it says yes.
+func (h *suspect) agrees(cl *propagation.Class, s *sign) bool {
+	lo, hi := s.began(cl)
+	return h.lo.IsZero() || !s.said || h.inc != nil || !lo.After(h.hi) && !h.lo.After(hi)
+}
+
 // rehire looks up the workloads of a suspect again: a precursor may be older
 // than the jobs that the fault stops.
 func (e *Engine) rehire(h *suspect, at time.Time) {
+	e.hire(h)
 	h.jobsAt = at
 	for c := range h.fault.Classes {
 		cl := &h.fault.Classes[c]
@@ -330,7 +403,7 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 		h.classes[c].n = max(h.classes[c].n, len(nodes))
 		for _, n := range nodes {
 			if !slices.ContainsFunc(e.byJob[n], func(l jobLink) bool { return l.to == h && l.class == c }) {
-				e.byJob[n] = append(e.byJob[n], jobLink{h, c})
+				e.byJob[n] = append(e.byJob[n], jobLink{h, c, e.seq})
 			}
 			if s := e.signs.get(n, cl.Sign); s != nil {
 				e.link(h, c, s)
@@ -346,6 +419,7 @@ func (e *Engine) count(h *suspect) {
 	}
 	h.counted = true
 	h.stir()
+	e.hire(h)
 	for c := range h.classes {
 		if cl := &h.fault.Classes[c]; !cl.Jobs {
 			h.classes[c].n = len(e.walk.reach(e.g, h.node, cl).nodes)
