@@ -358,8 +358,8 @@ func (g *graph) cutCircles() {
 	}
 }
 
-// setWorkloads replaces the workloads.
-func (g *graph) setWorkloads(ws []schemas.Workload) {
+// setWorkloads replaces the workloads. It returns what is now known to be one.
+func (g *graph) setWorkloads(ws []schemas.Workload) (now []node) {
 	clear(g.jobs)
 	clear(g.jobsAt)
 	clear(g.whole)
@@ -373,6 +373,7 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 		if k := g.kinds.of(propagation.KindWorkload); g.kind[j.id] != k {
 			g.kind[j.id] = k
 			g.another(j.id)
+			now = append(now, j.id)
 		}
 		g.jobs[j.id] = j
 		for _, r := range w.Resources {
@@ -397,6 +398,7 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 			l.sort()
 		}
 	}
+	return now
 }
 
 func (g *graph) kindOf(n node) string {

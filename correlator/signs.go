@@ -47,6 +47,8 @@ type sign struct {
 	said     bool   // something other than an all-clear was heard
 	up       bool   // raised and not cleared
 	gone     bool
+	off      bool // no longer in signTable
+	entered  bool // in spots
 	brief    bool // every episode ended before it counted
 	lasted   bool // one episode went on for long
 	loose    bool // a record that may have been read long after it was written
@@ -146,11 +148,12 @@ type report struct {
 // signTable holds the signs that are remembered: by their parts, of which each has
 // few, and all.
 type signTable struct {
-	of    []*sign // by node, the first of a list
-	all   []*sign
-	by    [][]*sign // by kind, in no order
-	kinds []int     // how many there are, by kind
-	turns []uint64  // how often one came, went, or was raised or cleared, by kind
+	of      []*sign // by node, the first of a list
+	all     []*sign
+	by      [][]*sign // by kind, in no order
+	kinds   []int     // how many there are, by kind
+	removed int       // since spots were cleared
+	turns   []uint64  // how often one came, went, or was raised or cleared, by kind
 }
 
 func (t *signTable) get(n node, kind int) *sign {
@@ -191,7 +194,8 @@ func (t *signTable) remove(s *sign) {
 		if *p != s {
 			continue
 		}
-		*p, s.next = s.next, nil
+		*p, s.next, s.off = s.next, nil, true
+		t.removed++
 		t.kinds[s.kind]--
 		t.turns[s.kind]++
 		by := t.by[s.kind]
@@ -287,6 +291,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		n = e.place(ev, n, kind, at)
 		if e.g.kind[n] == 0 { // what the inventory does not know is what only such a part can say
 			e.g.setKind(n, e.model.Signs[kind].On)
+			e.enterAt(n)
 		}
 	} else {
 		kind = e.unknownKind(ev)
@@ -694,6 +699,7 @@ func (e *Engine) job(id string) node {
 	n := e.g.ensure(id)
 	if e.g.kind[n] == 0 {
 		e.g.setKind(n, propagation.KindWorkload)
+		e.enterAt(n)
 	}
 	return n
 }
@@ -759,8 +765,10 @@ func (e *Engine) forgetNames() {
 			used[inc.root.node] = true
 		}
 	}
-	for k := range e.suspects {
-		used[k.node] = true
+	for k, p := range e.spots {
+		if p.suspect != nil {
+			used[k.node] = true
+		}
 	}
 	for n := range e.byJob {
 		used[n] = true
@@ -832,7 +840,10 @@ func (e *Engine) forgetOld() {
 			e.byJob[n] = l
 		}
 	}
-	e.unhired = slices.DeleteFunc(e.unhired, func(h *suspect) bool { return h.dead || h.hired })
+	e.unhired = slices.DeleteFunc(e.unhired, func(u unhired) bool { return u.of.dead || u.of.hired })
+	if e.signs.removed > len(e.signs.all) {
+		e.clearSpots()
+	}
 	e.contact.forget(e.now.Add(-contactKept))
 	e.forgetNames()
 	for _, list := range []*[]*sign{&e.dirty, &e.waiting} {
