@@ -165,6 +165,7 @@ type Stats struct {
 	Solved     uint64 // times that what had changed was weighed
 	Asked      uint64 // suspects and signs of which it was found out whether they tie others together
 	Weighed    uint64 // suspects, one by one
+	Met        uint64 // parts, workloads and signs that were gone over for new suspects
 	Steps      uint64 // signs, classes and parts that the solver looked at
 	Swept      uint64 // signs that were gone over for incidents that may be over
 	Opened     uint64 // incidents

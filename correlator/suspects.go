@@ -270,6 +270,7 @@ func (e *Engine) clearSpots() {
 // others finds of which kinds more was heard that a suspect may be tied to, all else the same.
 func (e *Engine) others(h *suspect, p *spot, because *sign) (some bool) {
 	e.kindRound++
+	e.stats.Met += uint64(len(p.signs))
 	left := p.signs[:0]
 	for _, s := range p.signs {
 		if s.off {
@@ -323,6 +324,7 @@ func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 					}
 					continue
 				}
+				e.stats.Met += uint64(len(on.nodes))
 				for _, n := range on.nodes {
 					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
@@ -376,6 +378,7 @@ func (e *Engine) hire(h *suspect) {
 			continue
 		}
 		nodes := e.jobsOn(h.node, cl.Way, h.jobsAt)
+		e.stats.Met += uint64(len(nodes))
 		h.classes[c].n = int32(len(nodes)) //nolint:gosec // a number of parts
 		for _, n := range nodes {
 			e.employ(n, jobLink{h, c, h.seq})
