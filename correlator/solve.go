@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"auspex/correlator/solver"
 	"auspex/schemas/faults/propagation"
 )
 
@@ -17,21 +16,11 @@ func (e *Engine) solve() {
 	dirty := e.dirty
 	e.dirty = nil
 	for _, s := range dirty {
-		if !e.unchanged(s) {
-			s.again()
+		for _, l := range s.links {
+			l.to.weighed = time.Time{}
 		}
 	}
 	for _, s := range dirty {
-		if e.unchanged(s) && !s.hopeless() {
-			s.again()
-		}
-	}
-	for _, s := range dirty {
-		if !s.gone && s.mark < first && e.unchanged(s) && s.hopeless() {
-			s.mark = e.epoch
-			e.settle([]*sign{s}, nil, nil)
-			continue
-		}
 		for !s.gone && s.mark < first {
 			if len(e.windows.at) > 0 {
 				e.epoch++ // a window may stand in several components
@@ -45,28 +34,6 @@ func (e *Engine) solve() {
 			}
 		}
 	}
-}
-
-// again has all suspects of a sign weighed again.
-func (s *sign) again() {
-	for _, l := range s.links {
-		l.to.weighed = time.Time{}
-	}
-}
-
-// unchanged says whether a sign that nothing explained is the evidence that it was.
-func (e *Engine) unchanged(s *sign) bool {
-	return s.owner == nil && s.inc == nil && len(e.windows.at) == 0 && s.weighed == e.evidenceOf(s)
-}
-
-// hopeless says whether none of a sign's suspects could be blamed, whatever the time, the silence of others and who
-// else is blamed: what is noise mostly stays it.
-func (s *sign) hopeless() bool {
-	return !slices.ContainsFunc(s.links, func(l link) bool {
-		h := l.to
-		return h.weighed.IsZero() || h.counted || h.base > 0 || h.group > 0 || h.accepted || h.inc != nil || h.needed ||
-			h.fault.Is != "" && h.base+solver.Expectable-h.prior > 0
-	})
 }
 
 // component returns what hangs together with a sign: through incidents, through
