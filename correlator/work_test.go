@@ -200,7 +200,7 @@ func TestWhatStaysAloneIsNotLookedForElsewhere(t *testing.T) {
 		e.Add(&s.events[i])
 	}
 	got := float64(e.Stats().Met) / events
-	t.Logf("%.1f were gone over an event, %d suspects are held", got, e.Stats().Suspects)
+	t.Logf("%.1f were gone over and %.1f asked an event, %d suspects are held", got, float64(e.Stats().Asked)/events, e.Stats().Suspects)
 	if e.Stats().Opened != 0 || e.Stats().Suspects == 0 {
 		t.Errorf("%d incidents and %d suspects of what stays alone", e.Stats().Opened, e.Stats().Suspects)
 	}
