@@ -32,7 +32,6 @@ const (
 	quietRaised = 24 * time.Hour   // an incident closes when so long nothing was heard of a condition that never ended
 	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
-	bounceCount = 3
 	lateRead    = 2 * time.Minute  // a record whose clock is older was read late, or the clock is wrong
 	rejudge     = 10 * time.Second // a confidence is weighed again after, whatever has changed around the incident
 	unknownHold = time.Minute      // a critical sign that nothing explains is shown after

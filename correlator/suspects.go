@@ -21,6 +21,7 @@ type suspect struct {
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
+	since   time.Time // its first sign, of those that tell no more than that it is there by then
 	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
@@ -306,6 +307,9 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	if own := class < h.fault.Own() && cl.Soon <= promptly; s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown = s.at, own
+	}
+	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since.IsZero() || s.at.Before(h.since)) {
+		h.since = s.at
 	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
