@@ -75,6 +75,7 @@ func (e *Engine) unexplained(s *sign) {
 	}
 	if inc := e.outbreakOf([]*sign{s}, none); inc != nil {
 		e.spread(inc, s)
+		e.gains(inc)
 		return
 	}
 	var signs []*sign
@@ -104,7 +105,7 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 		if o == inc || e.siteOf(o) != e.site(inc) || inc.opened.Sub(o.news()).Abs() > crowdSpan {
 			continue
 		}
-		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.stops(o, inc) {
+		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.follows(o, inc) {
 			e.absorb(o, inc)
 			return true
 		}
@@ -250,11 +251,7 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 	for _, s := range signs {
 		e.spread(inc, s)
 	}
-	for _, o := range slices.Clone(e.open) {
-		if o.root != nil && o.opened.Sub(inc.opened).Abs() <= crowdSpan && e.stops(inc, o) {
-			e.absorb(inc, o)
-		}
-	}
+	e.gains(inc)
 	return inc
 }
 
@@ -292,13 +289,29 @@ func (e *Engine) extent(inc *incident) float64 {
 	return p
 }
 
-// stops says whether an incident is a job that failed on a device of an outbreak: nothing
-// says less about its cause than a job that fails.
-func (e *Engine) stops(whole, inc *incident) bool {
-	return e.g.kindOf(inc.root.node) == propagation.KindWorkload && slices.ContainsFunc(e.devices(inc.signs), func(d node) bool {
-		_, ok := whole.outbreak.devices[d]
-		return ok
+// follows says whether an incident is a piece of an outbreak rather than a fault of its own: a job that
+// failed on one of its devices, since nothing says less about its cause than a job that fails, or one of
+// them that came into a state in which other faults bring it, too.
+func (e *Engine) follows(whole, inc *incident) bool {
+	hit := func(n node) bool {
+		d := e.g.server(n)
+		return d != none && whole.outbreak.devices[d] > 0
+	}
+	if inc.root.fault.Is != "" {
+		return hit(inc.root.node)
+	}
+	return e.g.kindOf(inc.root.node) == propagation.KindWorkload && slices.ContainsFunc(inc.signs, func(s *sign) bool {
+		return slices.ContainsFunc(s.facts, func(f fact) bool { return hit(f.about) })
 	})
+}
+
+// gains takes up the incidents that are pieces of an outbreak.
+func (e *Engine) gains(whole *incident) {
+	for _, o := range slices.Clone(e.open) {
+		if o.root != nil && o.opened.Sub(whole.news()).Abs() <= crowdSpan && e.follows(whole, o) {
+			e.absorb(whole, o)
+		}
+	}
 }
 
 // outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or
@@ -372,10 +385,27 @@ func (e *Engine) release(signs []*sign) (left []*incident) {
 				left = append(left, o)
 			}
 		case h != nil && h.within != nil && h.within.outbreak != nil && !h.within.gone && h.within.closed.IsZero():
+			if o != nil {
+				e.leave(o, s, h.within)
+			}
 			e.spread(h.within, s)
 		}
 	}
 	return left
+}
+
+// leave takes a sign from an incident that becomes part of another one where nothing of it is left.
+func (e *Engine) leave(o *incident, s *sign, to *incident) {
+	o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
+	e.change(o)
+	if len(o.signs) > 0 || o.gone {
+		return
+	}
+	if o.root != nil && o.root.inc == o {
+		o.root.inc = nil
+	}
+	o.gone, o.mergedInto = true, to.id
+	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
 }
 
 // dissolve ends the outbreaks of which too little is left.
