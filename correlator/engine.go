@@ -104,6 +104,7 @@ type Engine struct {
 	showing  map[string][]int  // signs by which a part shows that it is in a state
 	silences []bool            // by fault: it takes its own device out of contact
 	tells    []bool            // by sign: that it is up says something of other parts
+	stalls   time.Duration     // how long after a fault a job may stop
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -183,6 +184,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	e.method = e.cover
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
+		for c := range model.Faults[f].Classes {
+			if cl := &model.Faults[f].Classes[c]; cl.Jobs && model.Faults[f].Window == propagation.NoWindow {
+				e.stalls = max(e.stalls, cl.Within)
+			}
+		}
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})

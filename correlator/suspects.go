@@ -294,7 +294,11 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear ||
+			inc := h.inc
+			if inc == nil && h.within != nil && !h.within.gone && h.within.closed.IsZero() {
+				inc = h.within
+			}
+			goesOn := inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(inc.heard) <= quietClear ||
 				!h.again.IsZero() && !h.again.Before(s.at.Add(-cl.Within)) && !h.again.After(s.at.Add(cl.Before)))
 			if !goesOn {
 				return false
