@@ -118,7 +118,7 @@ func (s *Server) CorrectIncident(ctx context.Context, r apigen.CorrectIncidentRe
 	}
 	c := schemas.Correction{
 		Incident: i.ID, Time: time.Now().UTC(), Author: Caller(ctx).Name, Verdict: string(r.Body.Verdict), Note: strings.TrimSpace(r.Body.Note),
-		Said: schemas.Cause{Resource: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Confidence},
+		Said: schemas.Cause{Resource: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Confidence, OneOf: i.RootCause.OneOf},
 	}
 	switch c.Verdict {
 	case schemas.VerdictRight:

@@ -339,7 +339,7 @@ func (c *Controller) stands(k *climb) bool {
 	if n.inc.Updated.After(k.Evidence) { // what a failed repair has shown may be newer
 		k.Evidence = n.inc.Updated
 	}
-	k.Confidence = n.inc.RootCause.Confidence
+	k.Confidence = n.inc.RootCause.Sure()
 	return true
 }
 
@@ -375,7 +375,7 @@ func (c *Controller) openDue(ctx context.Context) error {
 	var due []schemas.Incident
 	for _, n := range c.incidents {
 		p, ok := c.policies.For(n.inc.RootCause.Fault)
-		if ok && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Confidence >= p.MinConfidence {
+		if ok && now.Sub(n.settled) >= p.Settle && n.inc.RootCause.Sure() >= p.MinConfidence {
 			due = append(due, n.inc)
 		}
 	}
@@ -452,7 +452,7 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 	}
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", i.ID, i.RootCause.Resource), Incident: i.ID, Subject: subject,
-		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Confidence, Why: i.Explanation, Summary: i.Summary,
+		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
 	ok, err := c.store.openCase(ctx, k)

@@ -554,6 +554,20 @@ func TestAPeerThatGoesAwayDuringAStepIsLookedAtAndNotAskedAgain(t *testing.T) {
 	}
 }
 
+// Of parts that nothing tells apart none is sure enough to be repaired.
+func TestOneOfEqualsIsNotRepaired(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	equal, sure := incident("i1", "gpu-r01-03/gpu2", "gpu.fallen_off_bus"), incident("i2", "gpu-r02-03/gpu2", "gpu.fallen_off_bus")
+	equal.RootCause.OneOf = []string{"gpu-r01-03/gpu2", "gpu-r01-03/gpu3"}
+	for _, a := range b.until(
+		b.controller(), func(as []schemas.Action) bool { return states(as)["uncordon"] == schemas.ActionDone }, equal, sure,
+	) {
+		if a.Server == "gpu-r01-03" {
+			t.Errorf("%s %s: %s", a.Server, a.Kind, a.State)
+		}
+	}
+}
+
 func TestARungWithoutADriverCannotAndBlocksWhatNeedsIt(t *testing.T) {
 	b := newBench(t, schemas.ModeDryRun)
 	as := b.until(

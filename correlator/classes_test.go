@@ -3,6 +3,7 @@ package correlator
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -451,6 +452,48 @@ func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
 					if len(got) != 2 || inc.RootCause.Resource == w.ID("s0.1/dimm3") != (len(inc.Events) == own) {
 						t.Fatalf("want %d events of the module\n%s", own, verdict(got))
 					}
+				}
+			})
+		}
+	}
+}
+
+// Where nothing tells parts of one machine apart, the set is named, with the confidence that it
+// is one of them; a part is as sure as its share.
+func TestOneOfEquals(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), lean.Build(), unfed.Build()} {
+		if w.NVSwitches < 2 {
+			continue
+		}
+		for _, named := range []bool{false, true} {
+			t.Run(fmt.Sprint(w.Name, ", one named: ", named), func(t *testing.T) {
+				s := &scene{}
+				for g := range w.GPUs {
+					s.at(0.1*float64(g), "kmsg", w.ID("s0.1/gpu%d", g), "gpu.xid/74", critical)
+				}
+				if named {
+					s.at(0, "kmsg", w.ID("s0.1/nvswitch1"), "nvswitch.sxid/20034", critical)
+				}
+				got := final(w.Topology, s.sorted(), 20*time.Minute)
+				if len(got) != 1 || got[0].RootCause.Fault != "nvswitch.failure" {
+					t.Fatal(verdict(got))
+				}
+				c := got[0].RootCause
+				if named {
+					if c.Resource != w.ID("s0.1/nvswitch1") || len(c.OneOf) != 0 || c.Sure() < 0.8 {
+						t.Errorf("%+v", c)
+					}
+					return
+				}
+				want := make([]string, w.NVSwitches)
+				for i := range want {
+					want[i] = w.ID("s0.1/nvswitch%d", i)
+				}
+				if !sameSet(c.OneOf, want) || c.OneOf[0] != c.Resource || c.Confidence < 0.9 || c.Sure() > c.Confidence/float64(w.NVSwitches)+1e-9 {
+					t.Errorf("%+v, want one of %q", c, want)
+				}
+				if !strings.Contains(got[0].Explanation, "nothing tells them apart") {
+					t.Error(got[0].Explanation)
 				}
 			})
 		}

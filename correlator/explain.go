@@ -32,7 +32,7 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 	}
 	out.RootCause.Resource, out.RootCause.Fault = e.cause(inc)
 	out.RootCause.Title = e.model.Title(out.RootCause.Fault)
-	out.RootCause.Confidence = round(inc.confidence)
+	out.RootCause.Confidence, out.RootCause.OneOf = round(inc.confidence), inc.oneOf
 	if !inc.closed.IsZero() {
 		t := inc.closed.UTC()
 		out.Closed = &t
@@ -111,6 +111,7 @@ type view struct {
 
 	silences  []silence // what did not come, the most telling first
 	silence   silence   // that is spoken of
+	equals    []string  // parts that nothing tells from the cause
 	mute      int       // parts that could tell more and cannot report
 	clue      clue
 	window    *window // of maintenance: it began within, or has outlasted it
@@ -283,7 +284,15 @@ func (e *Engine) viewDoubts(v *view, inc *incident) {
 		v.silences = append(v.silences, s)
 	}
 	slices.SortFunc(v.silences, func(a, b silence) int { return cmp.Or(cmp.Compare(b.loss, a.loss), a.sign-b.sign) })
-	if len(inc.alternatives) > 0 {
+	for i, o := range inc.oneOf {
+		if i > 0 {
+			v.equals = append(v.equals, e.leafName(e.g.ensure(o)))
+		}
+	}
+	switch {
+	case len(v.equals) > 0:
+		v.clue = e.clue(h, &schemas.Cause{Resource: inc.oneOf[1], Fault: h.fault.Name})
+	case len(inc.alternatives) > 0:
 		v.clue = e.clue(h, &inc.alternatives[0])
 	}
 }
@@ -469,6 +478,10 @@ func (v *view) fact(m *propagation.Model, g *group, name string) any {
 		return v.inWindow
 	case "outlasted":
 		return v.outlasted
+	case "equals":
+		return len(v.equals)
+	case "equal_parts":
+		return strings.Join(v.equals, ", ")
 	case "window", "window_by", "window_end":
 		return v.window.fact(name)
 	}

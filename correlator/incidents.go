@@ -135,6 +135,7 @@ type incident struct {
 	confidence   float64
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause
+	oneOf        []string // the root among parts that nothing tells apart
 	emitted      time.Time
 	looked       time.Time // when its events were last counted
 	listed       int       // events, in all its states
@@ -171,6 +172,7 @@ type told struct {
 	severity        schemas.Severity
 	confidence      float64
 	signs, facts    int
+	equals          int    // of the root
 	mute            int    // witnesses that cannot report, of whom the sentences speak
 	window          string // of maintenance, in which it began
 	closed, gone    bool
@@ -467,14 +469,13 @@ func (e *Engine) close(inc *incident) {
 	}
 }
 
-// confidence is the probability that the root is the right resource, and what
-// else it could be.
-func (e *Engine) confidence(inc *incident) (float64, []schemas.Cause) {
+// confidence is the probability that the root is the right resource or one of its equals in
+// its machine, which of them, and what else it could be.
+func (e *Engine) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
 	h := inc.root
 	g := e.around(h, inc.signs)
 	own := e.ownFault(inc)
 	var right float64
-	var alternatives []schemas.Cause
 	enough := false
 	for _, x := range e.method.Posterior(&g.Group, g.root, g.owner, g.state).Shares {
 		o := g.suspects[x.Cause]
@@ -482,6 +483,11 @@ func (e *Engine) confidence(inc *incident) (float64, []schemas.Cause) {
 			right += x.P
 		}
 		if x.Cause == g.root {
+			continue
+		}
+		if d := e.g.server(h.node); x.Equal && d != none && d != h.node && d == e.g.server(o.node) {
+			right += x.P
+			oneOf = append(oneOf, e.g.name[o.node])
 			continue
 		}
 		if enough = enough || own*x.P < suspectMin || len(alternatives) == 3; enough {
@@ -492,7 +498,10 @@ func (e *Engine) confidence(inc *incident) (float64, []schemas.Cause) {
 		}
 		alternatives = append(alternatives, schemas.Cause{Resource: e.g.name[o.node], Fault: o.fault.Name, Confidence: round(own * x.P)})
 	}
-	return own * right, alternatives
+	if len(oneOf) > 0 {
+		oneOf = slices.Insert(oneOf, 0, e.g.name[h.node])
+	}
+	return own * right, oneOf, alternatives
 }
 
 func (e *Engine) joined(a, b node) bool {
@@ -602,9 +611,9 @@ func (e *Engine) consider(inc *incident, now bool) {
 		if inc.root != nil {
 			inc.lift, inc.folded = inc.root.lift, len(inc.root.folded)
 		}
-		switch inc.alternatives = nil; {
+		switch inc.oneOf, inc.alternatives = nil, nil; {
 		case inc.root != nil:
-			inc.confidence, inc.alternatives = e.confidence(inc)
+			inc.confidence, inc.oneOf, inc.alternatives = e.confidence(inc)
 		case inc.outbreak != nil:
 			inc.confidence = e.extent(inc)
 		default:
@@ -637,6 +646,7 @@ func (e *Engine) consider(inc *incident, now bool) {
 func (e *Engine) state(inc *incident) told {
 	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
 	t.resource, t.fault = e.cause(inc)
+	t.equals = len(inc.oneOf)
 	t.signs, t.facts, t.severity = len(inc.signs), e.facts(inc), schemas.SeverityWarning
 	if inc.gone {
 		t.severity = inc.told.severity

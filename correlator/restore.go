@@ -17,11 +17,11 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 		e.incSeq++
 		inc := &incident{
 			id: o.ID, seq: e.incSeq, opened: o.Opened, heard: o.Updated, confidence: o.RootCause.Confidence,
-			alternatives: o.Alternatives, revision: o.Revision, emitted: o.At, where: e.g.ensure(o.RootCause.Resource),
+			oneOf: o.RootCause.OneOf, alternatives: o.Alternatives, revision: o.Revision, emitted: o.At, where: e.g.ensure(o.RootCause.Resource),
 		}
 		inc.told = told{
 			resource: o.RootCause.Resource, fault: o.RootCause.Fault, severity: o.Severity, facts: o.Count(),
-			confidence: steps(o.RootCause.Confidence),
+			confidence: steps(o.RootCause.Confidence), equals: len(o.RootCause.OneOf),
 		}
 		e.open = append(e.open, inc)
 		for _, id := range o.Events {

@@ -109,7 +109,13 @@ type Cause struct {
 	Fault      string            `json:"fault"`                 // formats, section 3, or of a record that the site added
 	Title      map[string]string `json:"title,omitempty"`       // of the fault, by language ("en", "zh")
 	Confidence float64           `json:"confidence"`            // a probability
+	// OneOf is set where nothing that was seen tells parts of one machine apart: all of them, Resource
+	// first. The confidence is that it is one of them.
+	OneOf []string `json:"one_of,omitempty"`
 }
+
+// Sure is the probability that it is Resource itself, which one of equals is as likely as another.
+func (c *Cause) Sure() float64 { return c.Confidence / float64(max(1, len(c.OneOf))) }
 
 // Recommendation is what the correlator would do.
 type Recommendation struct {

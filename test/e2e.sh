@@ -50,6 +50,7 @@ start postgres kafka
 # The suites of the stages, this time with their peers, and every page in both themes and languages; ui/node_modules holds
 # the accessibility checker.
 [ -d ui/node_modules ] || (cd ui && npm ci --silent)
+export AUSPEX_REQUIRE_NPM=1
 case ${SUITES:-} in
   '') suites=(./internal/bmc/... ./internal/bus/... ./internal/store/... ./internal/cmdb/... ./internal/sim/ipmi/... ./internal/sim/redfish/... ./internal/sim/gnmi/...
     ./collectors/ipmi/... ./collectors/redfish/... ./collectors/slurm/... ./internal/slurm/... ./dashboards/...

@@ -84,8 +84,8 @@ func TestWhatPeopleSaidChangesTheSameKindOfTroubleAndNoOther(t *testing.T) {
 		{1, schemas.VerdictCause, "r0-a", 0.5, 0.663},        // a little
 		{12, schemas.VerdictCause, "r0-s1/psu0", 0.4, 0.9},   // turned
 		{60, schemas.VerdictCause, "r0-s1/psu0", 0.6, 0.969}, // surer, and never certain
-		{12, schemas.VerdictRight, "r0-a", 0.67, 0.969},
-		{12, "", "r0-a", 0.6, 0.72}, // nobody's word
+		{12, schemas.VerdictRight, "r0-a", 0.57, 0.969},
+		{12, "", "r0-a", 0.5, 0.6}, // nobody's word
 	} {
 		l := trouble(c.times, inOneRack, func(_ int, i *schemas.Incident) (schemas.Correction, bool) {
 			out := schemas.Correction{Verdict: c.verdict, Resource: i.RootCause.Resource, Fault: i.RootCause.Fault}

@@ -10,6 +10,7 @@ import (
 type Share struct {
 	Cause int32
 	P     float64
+	Equal bool // to the root: nothing that is known tells them apart
 }
 
 // Posterior is what could be the cause of the signs that one cause owns. All of its
@@ -48,7 +49,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 			rivals = append(rivals, rival{h, x})
 			follows = follows || all
 		case m.fits.Bound(&g.Causes[h], mine) >= own-hopeless:
-			rivals = append(rivals, rival{h, s.score(h, mine)})
+			rivals = append(rivals, rival{h, s.score(h, mine) - s.Causes[h].kept()})
 		}
 	}
 	if follows {
@@ -74,7 +75,8 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	sum := p(0)
 	var out Posterior
 	for _, r := range rivals {
-		x := Share{r.h, p(r.score) / float64(equals[alike(r)])}
+		like := alike(r)
+		x := Share{r.h, p(r.score) / float64(equals[like]), r.h != root && like == alike(rivals[0])}
 		sum += x.P
 		out.Shares = append(out.Shares, x)
 	}
@@ -106,7 +108,7 @@ func shared(by []float64, root int32, none, sum float64) Posterior {
 	out := Posterior{Unknown: 1 - certainty + certainty*none/sum}
 	for h, p := range by {
 		if p > 0 || int32(h) == root { //nolint:gosec // an index
-			out.Shares = append(out.Shares, Share{int32(h), certainty * p / sum}) //nolint:gosec // an index
+			out.Shares = append(out.Shares, Share{Cause: int32(h), P: certainty * p / sum}) //nolint:gosec // an index
 		}
 	}
 	slices.SortStableFunc(out.Shares, func(a, b Share) int {
@@ -118,10 +120,10 @@ func shared(by []float64, root int32, none, sum float64) Posterior {
 	return out
 }
 
-// explains is what a root explains, with its states.
+// explains is what a root explains, with its states. That it was decided before is no evidence.
 func (s *cover) explains(root int32, of State) float64 {
 	mine := s.mine(root)
-	own := s.score(root, mine)
+	own := s.score(root, mine) - s.Causes[root].kept()
 	for _, f := range of.Folded { // what the states explain, the cause of the states explains
 		own += max(s.score(f, mine), 0)
 	}

@@ -475,11 +475,13 @@ func (f *Fits) Most(m *propagation.Class, k int, w float64) float64 {
 	return max(silentMost, f.Fit(m, k, 0, 0)+w)
 }
 
-func (h *Cause) start() float64 {
+func (h *Cause) start() float64 { return h.Prior + h.kept() }
+
+func (h *Cause) kept() float64 {
 	if h.Kept != 0 {
-		return h.Prior + KeepBonus
+		return KeepBonus
 	}
-	return h.Prior
+	return 0
 }
 
 func (cl *Class) sum(pick func(*Evidence) bool) (k int, w float64) {

@@ -116,7 +116,7 @@ func (m *Walk) Posterior(g *Group, root int32, owner []int32, _ State) Posterior
 		sum += v
 	}
 	if sum == 0 {
-		return Posterior{Shares: []Share{{root, 0}}, Unknown: 1}
+		return Posterior{Shares: []Share{{Cause: root}}, Unknown: 1}
 	}
 	return shared(seen, root, 0, sum)
 }

@@ -163,7 +163,7 @@ func Of(c *schemas.Correction) Case {
 	case schemas.VerdictRight:
 		out.Fault, out.Right = c.Fault, true
 	case schemas.VerdictCause:
-		out.Fault, out.Right = c.Fault, out.Named && c.Resource == c.Said.Resource
+		out.Fault, out.Right = c.Fault, out.Named && (c.Resource == c.Said.Resource || slices.Contains(c.Said.OneOf, c.Resource))
 	case schemas.VerdictNoIncident:
 		out.Right = !out.Named
 	}

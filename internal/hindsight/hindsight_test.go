@@ -61,6 +61,8 @@ func TestTheOrderOfCasesMakesNoDifference(t *testing.T) {
 
 func TestAVerdictIsACase(t *testing.T) {
 	said := schemas.Cause{Resource: "psu0", Fault: "power.psu_failure", Confidence: 0.7}
+	either := said
+	either.OneOf = []string{"psu0", "psu1"}
 	for name, c := range map[string]struct {
 		in          schemas.Correction
 		named, hits bool
@@ -69,6 +71,7 @@ func TestAVerdictIsACase(t *testing.T) {
 		"right":       {schemas.Correction{Verdict: schemas.VerdictRight, Resource: "psu0", Fault: said.Fault, Said: said}, true, true, said.Fault},
 		"another":     {schemas.Correction{Verdict: schemas.VerdictCause, Resource: "pdu-a", Fault: "power.feed_loss", Said: said}, true, false, "power.feed_loss"},
 		"same part":   {schemas.Correction{Verdict: schemas.VerdictCause, Resource: "psu0", Fault: schemas.FaultUnknown, Said: said}, true, true, schemas.FaultUnknown},
+		"an equal":    {schemas.Correction{Verdict: schemas.VerdictCause, Resource: "psu1", Fault: said.Fault, Said: either}, true, true, said.Fault},
 		"none":        {schemas.Correction{Verdict: schemas.VerdictNoIncident, Said: said}, true, false, ""},
 		"none unsaid": {schemas.Correction{Verdict: schemas.VerdictNoIncident, Said: schemas.Cause{Resource: "x", Fault: schemas.FaultUnknown}}, false, true, ""},
 		"not found": {
