@@ -33,7 +33,6 @@ const (
 	quietRaised = 24 * time.Hour   // an incident closes when so long nothing was heard of a condition that never ended
 	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
-	bounceCount = 3
 	lateRead    = 2 * time.Minute  // a record whose clock is older was read late, or the clock is wrong
 	rejudge     = 10 * time.Second // a confidence is weighed again after, whatever has changed around the incident
 	unknownHold = time.Minute      // a critical sign that nothing explains is shown after
@@ -86,26 +85,33 @@ type Engine struct {
 	restoring bool                 // events are taken in, nothing is decided
 	owner     map[string]*incident // of an event, while restoring
 
-	signs    signTable
-	unknown  map[laneKey]int // pseudo kinds of signs that the model does not know
-	suspects map[suspectKey]*suspect
-	byJob    map[node][]jobLink
-	windows  windows
-	dirty    []*sign // to be weighed now
-	waiting  []*sign // to be weighed soon, since they are of large groups
-	wakeAt   time.Time
-	timers   timers
-	seq      int
+	signs   signTable
+	unknown map[laneKey]int // pseudo kinds of signs that the model does not know
+	spots   map[suspectKey]*spot
+	held    int                // suspects in spots
+	widest  []widest           // by fault and sign
+	byJob   map[node][]jobLink // in the order in which they were found
+	unhired []unhired
+	longest time.Duration // between two signs of a fault that agree
+	windows windows
+	dirty   []*sign // to be weighed now
+	waiting []*sign // to be weighed soon, since they are of large groups
+	wakeAt  time.Time
+	timers  timers
+	seq     int
 
 	seen seen
 
-	contact  contacts          // of servers and switches
-	unfed    map[node]*suspect // suppliers that are blamed
-	unfedAll []*suspect        // the same, in no order
-	roots    []node            // scratch
-	showing  map[string][]int  // signs by which a part shows that it is in a state
-	silences []bool            // by fault: it takes its own device out of contact
-	tells    []bool            // by sign: that it is up says something of other parts
+	contact   contacts          // of servers and switches
+	unfed     map[node]*suspect // suppliers that are blamed
+	unfedAll  []*suspect        // the same, in no order
+	roots     []node            // scratch
+	kindMet   []uint32          // scratch of others: the round in which a kind was met
+	kindRound uint32
+	showing   map[string][]int // signs by which a part shows that it is in a state
+	silences  []bool           // by fault: it takes its own device out of contact
+	tells     []bool           // by sign: that it is up says something of other parts
+	stalls    time.Duration    // how long after a fault a job may stop
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -160,6 +166,7 @@ type Stats struct {
 	Solved     uint64 // times that what had changed was weighed
 	Asked      uint64 // suspects and signs of which it was found out whether they tie others together
 	Weighed    uint64 // suspects, one by one
+	Met        uint64 // parts, workloads and signs that were gone over for new suspects
 	Steps      uint64 // signs, classes and parts that the solver looked at
 	Swept      uint64 // signs that were gone over for incidents that may be over
 	Opened     uint64 // incidents
@@ -174,17 +181,34 @@ type Stats struct {
 func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(first string) string) *Engine {
 	e := &Engine{
 		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
-		suspects: map[suspectKey]*suspect{},
-		byJob:    map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
+		spots: map[suspectKey]*spot{},
+		byJob: map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
 		laneIndex: map[laneKey]int32{}, alike: map[string]*peers{}, strays: map[strayKey]*stray{},
 		unfed: map[node]*suspect{}, showing: solver.Showing(model),
 		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 	}
 	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
+	most := widest{}
+	e.kindMet = make([]uint32, len(model.Signs))
+	e.widest = make([]widest, len(model.Faults)*len(model.Signs))
+	for f := range model.Faults {
+		for c := range model.Faults[f].Classes {
+			cl := &model.Faults[f].Classes[c]
+			w := &e.widest[f*len(model.Signs)+cl.Sign]
+			w.within, w.before = max(w.within, cl.Within), max(w.before, cl.Before)
+			most.within, most.before = max(most.within, w.within), max(most.before, w.before)
+		}
+	}
+	e.longest = most.within + most.before
 	e.cover = solver.NewCover(model, e.fits)
 	e.method = e.cover
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
+		for c := range model.Faults[f].Classes {
+			if cl := &model.Faults[f].Classes[c]; cl.Jobs && model.Faults[f].Window == propagation.NoWindow {
+				e.stalls = max(e.stalls, cl.Within)
+			}
+		}
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
@@ -225,7 +249,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g = newGraph(t, keep)
 	e.g.grow()
 	e.g.learn(e.model)
-	e.supply = solver.Supply{}
+	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
@@ -243,11 +267,24 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	}
 	e.moment++
 	e.inventory++
+	e.clearSpots()
+	for _, p := range e.spots {
+		clear(p.signs)
+		p.signs = p.signs[:0]
+	}
+	for _, s := range e.signs.all {
+		e.enterAll(s)
+	}
 	e.findWindows()
 }
 
 // SetWorkloads replaces the workloads of the inventory.
-func (e *Engine) SetWorkloads(ws []schemas.Workload) { e.g.setWorkloads(ws) }
+func (e *Engine) SetWorkloads(ws []schemas.Workload) {
+	e.ranAt = e.ranAt[:0]
+	for _, n := range e.g.setWorkloads(ws) {
+		e.enterAt(n)
+	}
+}
 
 // Now returns the engine's clock: the latest time that it was told.
 func (e *Engine) Now() time.Time { return e.now }
@@ -255,7 +292,7 @@ func (e *Engine) Now() time.Time { return e.now }
 // Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	s := e.stats
-	s.Signs, s.Suspects, s.Open = len(e.signs.all), len(e.suspects), len(e.open)
+	s.Signs, s.Suspects, s.Open = len(e.signs.all), e.held, len(e.open)
 	for _, list := range e.windows.at {
 		for _, w := range list {
 			if !w.over {

@@ -260,14 +260,14 @@ func (e *Engine) viewDoubts(v *view, inc *incident) {
 		if cl.Derived || cl.Learned || r.n == 0 {
 			continue
 		}
-		v.mute = max(v.mute, r.mute)
+		v.mute = max(v.mute, int(r.mute))
 		shown := 0
 		for _, s := range r.signs {
 			if s.said {
 				shown++
 			}
 		}
-		due := r.n - r.mute
+		due := int(r.n - r.mute)
 		if due <= shown || e.late(e.onset(h), cl.Soon) < lateSteps || cl.Shows*cl.Share < likely {
 			continue
 		}
@@ -978,7 +978,7 @@ func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
 		if inc.root != nil {
 			if c := classOf(s, inc.root); c >= 0 {
 				path := inc.root.fault.Classes[c].Path
-				of = inc.root.classes[c].n
+				of = int(inc.root.classes[c].n)
 				if len(path) > 0 {
 					edge = edgeOf(path[len(path)-1].Op)
 				}

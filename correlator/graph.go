@@ -105,6 +105,8 @@ type graph struct {
 	middle  map[string]*reached // by the rest of a way and where it sets out from
 	held    int                 // nodes in reached, and in parts
 	parts   map[partsKey]*parts
+
+	supplied map[node][]node // by what is fed: its suppliers, once they were asked for
 }
 
 // partsKey names the parts that an effect of a fault of a node may bring into its state.
@@ -254,7 +256,7 @@ func newGraph(t *schemas.Topology, keep *names) *graph {
 	}
 	g := &graph{
 		names: keep, counts: map[node][]int{}, jobs: map[node]*workload{}, jobsAt: map[node]*shifts{}, whole: map[node]*shifts{},
-		reached: map[reachKey]*reached{}, middle: map[string]*reached{}, parts: map[partsKey]*parts{},
+		reached: map[reachKey]*reached{}, middle: map[string]*reached{}, parts: map[partsKey]*parts{}, supplied: map[node][]node{},
 	}
 	g.kinds.number = map[string]uint8{}
 	g.kinds.of("") // an unknown resource
@@ -358,8 +360,8 @@ func (g *graph) cutCircles() {
 	}
 }
 
-// setWorkloads replaces the workloads.
-func (g *graph) setWorkloads(ws []schemas.Workload) {
+// setWorkloads replaces the workloads. It returns what is now known to be one.
+func (g *graph) setWorkloads(ws []schemas.Workload) (now []node) {
 	clear(g.jobs)
 	clear(g.jobsAt)
 	clear(g.whole)
@@ -373,6 +375,7 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 		if k := g.kinds.of(propagation.KindWorkload); g.kind[j.id] != k {
 			g.kind[j.id] = k
 			g.another(j.id)
+			now = append(now, j.id)
 		}
 		g.jobs[j.id] = j
 		for _, r := range w.Resources {
@@ -397,6 +400,7 @@ func (g *graph) setWorkloads(ws []schemas.Workload) {
 			l.sort()
 		}
 	}
+	return now
 }
 
 func (g *graph) kindOf(n node) string {
@@ -568,8 +572,17 @@ func (g *graph) setKind(n node, kind string) {
 }
 
 // suppliers returns what feeds a server or switch directly: itself, one of its
-// power supplies, or else what it stands in.
+// power supplies, or else what it stands in. It is remembered, and not to be changed.
 func (g *graph) suppliers(dev node) []node {
+	out, ok := g.supplied[dev]
+	if !ok {
+		out = g.findSuppliers(dev)
+		g.supplied[dev] = out
+	}
+	return out
+}
+
+func (g *graph) findSuppliers(dev node) []node {
 	in := g.links[linkPowers].in
 	out := slices.Clone(in[dev])
 	for _, c := range g.children[dev] {

@@ -33,20 +33,20 @@ func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
 
 // fit returns the log-likelihood of k signs that are worth w in class c of h.
 func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
-	cl, r := &h.fault.Classes[c], &h.classes[c]
-	return e.fits.FitIn(cl, e.places(h, c), k, e.silent(h, r), e.late(e.onset(h), cl.Soon)) + w
+	cl := &h.fault.Classes[c]
+	return e.fits.FitIn(cl, e.places(h, c), k, e.silent(h, c), e.late(e.onset(h), cl.Soon)) + w
 }
 
 // places says where class c of h could be heard, and in how many rooms it is.
 func (e *Engine) places(h *suspect, c int) solver.Places {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
-	p := solver.Places{Parts: r.n}
+	p := solver.Places{Parts: int(r.n)}
 	if cl.Each == "" || r.n == 0 {
 		return p
 	}
 	to := e.walk.reach(e.g, h.node, cl)
 	to.furnish(e.g, e.g.kinds.of(cl.Each))
-	if len(to.rooms) == r.n {
+	if len(to.rooms) == int(r.n) {
 		return p
 	}
 	p.Rooms = len(to.rooms)
@@ -62,9 +62,9 @@ func (e *Engine) places(h *suspect, c int) solver.Places {
 }
 
 // silent counts the parts of a class that could not speak, with the suppliers that are blamed now.
-func (e *Engine) silent(h *suspect, r *reach) int {
-	n := r.mute
-	for _, d := range r.dark {
+func (e *Engine) silent(h *suspect, c int) int {
+	n := int(h.classes[c].mute)
+	for _, d := range h.darkIn(c) {
 		if e.powerless(d.Device, alone(h)) {
 			n += d.Parts
 		}
@@ -116,10 +116,10 @@ func (e *Engine) calm(h *suspect) *calm {
 	for c := range h.classes {
 		cl, r := &h.fault.Classes[c], &h.classes[c]
 		q.silent[c] = 0
-		if len(r.signs) > 0 || len(r.dark) > 0 {
+		if len(r.signs) > 0 || len(h.darkIn(c)) > 0 {
 			q.live = append(q.live, c)
 		} else if !cl.Derived && r.n > 0 {
-			q.silent[c] = e.fits.FitIn(cl, e.places(h, c), 0, r.mute, solver.Late(since, cl.Soon))
+			q.silent[c] = e.fits.FitIn(cl, e.places(h, c), 0, int(r.mute), solver.Late(since, cl.Soon))
 		}
 		if heeded(cl, r) && r.n > r.mute {
 			until = min(until, solver.LateUntil(since, cl.Soon))
@@ -155,7 +155,7 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	}
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
-		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: r.mute, Dark: r.dark}
+		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: int(r.mute), Dark: h.darkIn(c)}
 		if len(r.signs) == 0 {
 			continue
 		}

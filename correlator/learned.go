@@ -118,15 +118,16 @@ func (e *Engine) Observed(resource string, fault int) ([]Observed, bool) {
 	if !ok {
 		return nil, false
 	}
-	h := e.suspects[suspectKey{n, int32(fault)}]
+	h := e.suspectOf(suspectKey{n, int32(fault)})
 	if h == nil || h.dead || h.onset.IsZero() {
 		return nil, false
 	}
+	e.hire(h)
 	e.witness(h)
 	var out []Observed
 	for c := range h.classes {
 		r := &h.classes[c]
-		o := Observed{Class: c, Could: r.n - r.mute}
+		o := Observed{Class: c, Could: int(r.n - r.mute)}
 		for _, s := range r.signs {
 			if s.said {
 				o.Shown++

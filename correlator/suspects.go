@@ -21,9 +21,11 @@ type suspect struct {
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
+	since   time.Time // its first sign, of those that tell no more than that it is there by then
 	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
+	darks   [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
 	inc     *incident
 	within  *incident // of which it is a piece
 
@@ -52,6 +54,7 @@ type suspect struct {
 	needed   bool // as a whole
 	counted  bool // the parts of the classes
 	accepted bool
+	hired    bool // its workloads are known
 	muted    bool // some could be
 	dark     bool // some parts are silent only if they have no power
 	conducts bool // could be blamed, or was
@@ -59,10 +62,17 @@ type suspect struct {
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
-	n     int           // once it is counted
-	mute  int           // of them say nothing and could not
-	dark  []solver.Dark // nor could these, without power
+	n     int32 // once it is counted
+	mute  int32 // of them say nothing and could not
 	signs []*sign
+}
+
+// darkIn returns the devices without power on which signs of a class could be heard otherwise.
+func (h *suspect) darkIn(class int) []solver.Dark {
+	if h.darks == nil {
+		return nil
+	}
+	return h.darks[class]
 }
 
 // lag is what a lag from the onset costs.
@@ -110,9 +120,11 @@ type rule struct {
 	kinds        []uint8
 }
 
+// jobLink is a suspect that one of its classes leads to a workload.
 type jobLink struct {
 	to    *suspect
 	class int
+	seq   int // Engine.seq when it was found there
 }
 
 // relate links a sign with every suspect that could show it, and makes suspects.
@@ -120,7 +132,6 @@ func (e *Engine) relate(s *sign) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
-	e.ranAt = e.ranAt[:0]
 	for _, r := range e.rules[s.kind] {
 		fault := &e.model.Faults[r.fault]
 		if fault.Window != propagation.NoWindow && len(e.windows.at) == 0 {
@@ -135,13 +146,14 @@ func (e *Engine) relate(s *sign) {
 		e.roots = nil
 		for _, n := range roots {
 			key := suspectKey{n, int32(r.fault)}
-			h := e.suspects[key]
+			p := e.enter(key, s)
+			h := p.suspect
 			if h != nil && h.inc != nil && !h.inc.repaired.IsZero() && s.at.After(h.inc.repaired) {
 				h = nil // that fault is over
 			}
 			if h == nil {
 				if !class.Later && s.said {
-					e.suspect(key, s)
+					e.suspect(key, s, r.class)
 				}
 				continue
 			}
@@ -151,12 +163,16 @@ func (e *Engine) relate(s *sign) {
 			if !h.decided() {
 				e.bury(h)
 			}
-			e.suspect(key, s)
+			e.suspect(key, s, r.class)
 		}
 		e.roots = roots
 	}
+	s.entered = true
 	if e.model.Signs[s.kind].Job {
 		e.relateJob(s)
+	}
+	if e.g.jobs[s.node] != nil {
+		e.hireFor(s)
 	}
 	for _, l := range e.byJob[s.node] {
 		if !l.to.dead && l.to.fault.Classes[l.class].Sign == s.kind {
@@ -176,8 +192,104 @@ func (h *suspect) decided() bool {
 	return h.inc != nil
 }
 
-// suspect makes one and links it with the signs that are there.
-func (e *Engine) suspect(key suspectKey, because *sign) {
+// spot is a fault that a part may have: the suspect, if one is held, and what was heard of the fault, whether or
+// not the suspect is tied to it. Most of what is heard stays alone, and then nothing else is gone over.
+type spot struct {
+	suspect *suspect
+	signs   []*sign // in no order; some may be forgotten
+}
+
+// enter notes a sign where a fault could show it.
+func (e *Engine) enter(key suspectKey, s *sign) *spot {
+	p := e.spots[key]
+	if p == nil {
+		p = &spot{}
+		e.spots[key] = p
+	}
+	if n := len(p.signs); n > 0 && p.signs[n-1] == s || s.entered && slices.Contains(p.signs, s) {
+		return p // by another class
+	}
+	p.signs = append(p.signs, s)
+	return p
+}
+
+// widest is the longest that a sign of a fault may come after it began, and before.
+type widest struct{ within, before time.Duration }
+
+// enterAll notes a sign wherever a fault could show it, once the inventory says otherwise where that is.
+func (e *Engine) enterAll(s *sign) {
+	if s.kind >= len(e.rules) {
+		return
+	}
+	for _, r := range e.rules[s.kind] {
+		if e.model.Faults[r.fault].Window != propagation.NoWindow {
+			continue
+		}
+		for _, n := range e.walk.backward(e.g, s.node, e.g.ways[e.model.Faults[r.fault].Classes[r.class].Way], r.kinds) {
+			e.enter(suspectKey{n, int32(r.fault)}, s)
+		}
+	}
+}
+
+// enterAt notes what was heard of a node of which it is known only now what it is.
+func (e *Engine) enterAt(n node) {
+	if int(n) < len(e.signs.of) {
+		for s := e.signs.of[n]; s != nil; s = s.next {
+			e.enterAll(s)
+		}
+	}
+}
+
+// suspectOf returns the fault of a part that is held possible, or nil.
+func (e *Engine) suspectOf(key suspectKey) *suspect {
+	if p := e.spots[key]; p != nil {
+		return p.suspect
+	}
+	return nil
+}
+
+// occupy has a spot hold another suspect, or none.
+func (e *Engine) occupy(p *spot, h *suspect) {
+	if p.suspect != nil {
+		e.held--
+	}
+	if p.suspect = h; h != nil {
+		e.held++
+	}
+}
+
+// clearSpots forgets spots of which nothing is heard any more.
+func (e *Engine) clearSpots() {
+	for key, p := range e.spots {
+		p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
+		if len(p.signs) == 0 && p.suspect == nil {
+			delete(e.spots, key)
+		}
+	}
+	e.signs.removed = 0
+}
+
+// others finds of which kinds more was heard that a suspect may be tied to, all else the same.
+func (e *Engine) others(h *suspect, p *spot, because *sign) (some bool) {
+	e.kindRound++
+	e.stats.Met += uint64(len(p.signs))
+	left := p.signs[:0]
+	for _, s := range p.signs {
+		if s.off {
+			continue
+		}
+		left = append(left, s)
+		if w := &e.widest[int(h.key.fault)*len(e.model.Signs)+s.kind]; s != because && h.agrees(w.within, w.before, s) {
+			e.kindMet[s.kind], some = e.kindRound, true
+		}
+	}
+	clear(p.signs[len(left):])
+	p.signs = left
+	return some
+}
+
+// suspect makes one and links it with the signs that are there. The way of a class leads to the one that it is made for.
+func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 	fault := &e.model.Faults[key.fault]
 	e.seq++
 	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes))}
@@ -188,20 +300,23 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 		}
 	}
 	h.causes = !fault.Harmless && slices.ContainsFunc(fault.Effects, func(f propagation.Effect) bool { return f.State != fault.Is })
-	e.suspects[key] = h
+	p := e.enter(key, because)
+	e.occupy(p, h)
+	window := fault.Window != propagation.NoWindow
 	// The sign that made it comes first: it fixes the time.
+	some := true
 	for pass := range 2 {
+		if pass == 1 && !window {
+			some = e.others(h, p, because)
+		}
 		for c := range fault.Classes {
 			cl := &fault.Classes[c]
-			at := because.at
 			if !cl.Jobs {
-				left := e.signs.kinds[cl.Sign]
-				if because.kind == cl.Sign {
-					if left--; pass == 0 && e.walk.reach(e.g, key.node, cl).has(because.node) {
-						e.link(h, c, because)
-					}
+				// Classes before that one would have made it, but for those that make none.
+				if pass == 0 && because.kind == cl.Sign && (c == class || class < 0 || c < class && cl.Later) && (c == class || e.walk.reach(e.g, key.node, cl).has(because.node)) {
+					e.link(h, c, because)
 				}
-				if pass == 0 || left == 0 {
+				if pass == 0 || !some || !window && e.kindMet[cl.Sign] != e.kindRound {
 					continue
 				}
 				on := e.walk.reach(e.g, key.node, cl)
@@ -211,6 +326,7 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 					}
 					continue
 				}
+				e.stats.Met += uint64(len(on.nodes))
 				for _, n := range on.nodes {
 					if s := e.signs.get(n, cl.Sign); s != nil && s != because {
 						e.link(h, c, s)
@@ -218,37 +334,104 @@ func (e *Engine) suspect(key suspectKey, because *sign) {
 				}
 				continue
 			}
-			if fault.Window != propagation.NoWindow {
+			if window {
 				continue
 			}
-			if pass == 0 && because.kind != cl.Sign {
-				continue
-			}
-			nodes := e.jobsOn(key.node, cl.Way, at)
-			h.classes[c].n = len(nodes)
 			if pass == 1 {
-				for _, n := range nodes {
-					e.byJob[n] = append(e.byJob[n], jobLink{h, c})
+				h.jobsAt = because.at
+			}
+			if pass == 0 && because.kind == cl.Sign || pass == 1 && e.jobsMay(h, cl) {
+				if pass == 1 {
+					e.hire(h)
 				}
-				h.jobsAt = at
-			}
-			if e.signs.kinds[cl.Sign] == 0 {
-				continue
-			}
-			for _, n := range nodes {
-				s := e.signs.get(n, cl.Sign)
-				if s == nil || (s == because) != (pass == 0) {
-					continue
+				for _, n := range e.jobsOn(key.node, cl.Way, because.at) {
+					if s := e.signs.get(n, cl.Sign); s != nil && (s == because) == (pass == 0) {
+						e.link(h, c, s)
+					}
 				}
-				e.link(h, c, s)
 			}
+		}
+	}
+	if !h.hired && !h.jobsAt.IsZero() {
+		e.unhired = append(e.unhired, unhired{because.at, h})
+	}
+}
+
+// unhired is a suspect that may not know its workloads yet, and when the sign came that it was made for.
+type unhired struct {
+	at time.Time
+	of *suspect
+}
+
+// jobsMay says whether some workload has shown a sign of a class at a time that agrees with a suspect's.
+func (e *Engine) jobsMay(h *suspect, cl *propagation.Class) bool {
+	return e.signs.kinds[cl.Sign] > 0 && slices.ContainsFunc(e.signs.by[cl.Sign], func(s *sign) bool { return h.agrees(cl.Within, cl.Before, s) })
+}
+
+// hire looks up the workloads of a suspect, as they were when it was made. Most suspects end before that matters.
+func (e *Engine) hire(h *suspect) {
+	if h.hired || h.jobsAt.IsZero() {
+		return
+	}
+	h.hired = true
+	for c := range h.classes {
+		cl := &h.fault.Classes[c]
+		if !cl.Jobs {
+			continue
+		}
+		nodes := e.jobsOn(h.node, cl.Way, h.jobsAt)
+		e.stats.Met += uint64(len(nodes))
+		h.classes[c].n = int32(len(nodes)) //nolint:gosec // a number of parts
+		for _, n := range nodes {
+			e.employ(n, jobLink{h, c, h.seq})
 		}
 	}
 }
 
+// employ notes a suspect of a workload, in the order of making.
+func (e *Engine) employ(n node, l jobLink) {
+	all := e.byJob[n]
+	at, _ := slices.BinarySearchFunc(all, l.seq, func(o jobLink, seq int) int {
+		if o.seq <= seq {
+			return -1
+		}
+		return 1
+	})
+	e.byJob[n] = slices.Insert(all, at, l)
+}
+
+// hireFor has the suspects know their workloads to which what one of these shows could matter.
+func (e *Engine) hireFor(s *sign) {
+	left := e.unhired[:0]
+	for _, u := range e.unhired {
+		h := u.of
+		if d := u.at.Sub(s.at).Abs(); d > e.longest+quietMoment {
+			left = append(left, u)
+			continue
+		}
+		if h.dead || h.hired {
+			continue
+		}
+		for c := range h.fault.Classes {
+			if cl := &h.fault.Classes[c]; cl.Jobs && cl.Sign == s.kind && h.agrees(cl.Within, cl.Before, s) {
+				e.hire(h)
+				break
+			}
+		}
+		if !h.hired {
+			left = append(left, u)
+		}
+	}
+	clear(e.unhired[len(left):])
+	e.unhired = left
+}
+
 // jobsOn returns the workloads that a way reaches from a node at t. They are the same for
-// all faults that a sign brings to mind there. The result is valid until the next relate.
+// all faults that a sign brings to mind there.
 func (e *Engine) jobsOn(n node, way int, t time.Time) []node {
+	if len(e.ranAt) > few {
+		e.ranAt = e.ranAt[:0]
+	}
 	for i := range e.ranAt {
 		if r := &e.ranAt[i]; r.node == n && r.way == way && r.at.Equal(t) {
 			return r.jobs
@@ -278,10 +461,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		return e.linkWindow(h, class, s)
 	}
 	cl := &h.fault.Classes[class]
-	lo, hi := s.at.Add(-cl.Within), s.at.Add(cl.Before)
-	if s.loose {
-		lo = lo.Add(-quietMoment)
-	}
+	lo, hi := s.began(cl.Within, cl.Before)
 	switch {
 	case h.lo.IsZero():
 		h.lo, h.hi = lo, hi
@@ -294,7 +474,11 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear ||
+			inc := h.inc
+			if inc == nil && h.within != nil && !h.within.gone && h.within.closed.IsZero() {
+				inc = h.within
+			}
+			goesOn := inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(inc.heard) <= quietClear ||
 				!h.again.IsZero() && !h.again.Before(s.at.Add(-cl.Within)) && !h.again.After(s.at.Add(cl.Before)))
 			if !goesOn {
 				return false
@@ -308,6 +492,9 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown, h.vague = s.at, own, class < h.fault.Own() && !own
 	}
+	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since.IsZero() || s.at.Before(h.since)) {
+		h.since = s.at
+	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
@@ -317,9 +504,25 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	return true
 }
 
+// began returns when a fault began that a sign came so long after, or before, at most.
+func (s *sign) began(within, before time.Duration) (lo, hi time.Time) {
+	lo, hi = s.at.Add(-within), s.at.Add(before)
+	if s.loose {
+		lo = lo.Add(-quietMoment)
+	}
+	return lo, hi
+}
+
+// agrees says whether the time of a sign lets link tie it to a suspect; where more than times has a say it says yes.
+func (h *suspect) agrees(within, before time.Duration, s *sign) bool {
+	lo, hi := s.began(within, before)
+	return h.lo.IsZero() || !s.said || h.inc != nil || !lo.After(h.hi) && !h.lo.After(hi)
+}
+
 // rehire looks up the workloads of a suspect again: a precursor may be older
 // than the jobs that the fault stops.
 func (e *Engine) rehire(h *suspect, at time.Time) {
+	e.hire(h)
 	h.jobsAt = at
 	for c := range h.fault.Classes {
 		cl := &h.fault.Classes[c]
@@ -328,10 +531,10 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 		}
 		nodes := slices.Clone(e.walk.forward(e.g, h.node, e.g.ways[cl.Way], at))
 		h.stir()
-		h.classes[c].n = max(h.classes[c].n, len(nodes))
+		h.classes[c].n = max(h.classes[c].n, int32(len(nodes))) //nolint:gosec // a number of parts
 		for _, n := range nodes {
 			if !slices.ContainsFunc(e.byJob[n], func(l jobLink) bool { return l.to == h && l.class == c }) {
-				e.byJob[n] = append(e.byJob[n], jobLink{h, c})
+				e.byJob[n] = append(e.byJob[n], jobLink{h, c, e.seq})
 			}
 			if s := e.signs.get(n, cl.Sign); s != nil {
 				e.link(h, c, s)
@@ -347,9 +550,10 @@ func (e *Engine) count(h *suspect) {
 	}
 	h.counted = true
 	h.stir()
+	e.hire(h)
 	for c := range h.classes {
 		if cl := &h.fault.Classes[c]; !cl.Jobs {
-			h.classes[c].n = len(e.walk.reach(e.g, h.node, cl).nodes)
+			h.classes[c].n = int32(len(e.walk.reach(e.g, h.node, cl).nodes)) //nolint:gosec // a number of parts
 		}
 	}
 }
@@ -357,8 +561,8 @@ func (e *Engine) count(h *suspect) {
 func (e *Engine) bury(h *suspect) {
 	h.dead = true
 	e.blame(h, false)
-	if e.suspects[h.key] == h {
-		delete(e.suspects, h.key)
+	if p := e.spots[h.key]; p != nil && p.suspect == h {
+		e.occupy(p, nil)
 	}
 	for c := range h.classes {
 		for _, s := range h.classes[c].signs {

@@ -97,10 +97,10 @@ func (e *Engine) openWindow(s *sign, event string) {
 		}
 		e.watch(w, s)
 		key := suspectKey{s.node, w.fault}
-		if e.suspects[key] == nil { // else there is another window, and it may explain more now
-			e.suspect(key, s)
+		if e.suspectOf(key) == nil { // else there is another window, and it may explain more now
+			e.suspect(key, s, -1)
 		}
-		if h := e.suspects[key]; h != nil {
+		if h := e.suspectOf(key); h != nil {
 			e.meet(h)
 		}
 		for _, inc := range e.open { // what was told without it
@@ -264,7 +264,7 @@ func (e *Engine) relateJob(s *sign) {
 
 func (e *Engine) relateTo(n node, s *sign) {
 	for _, w := range e.windows.at[n] {
-		h := e.suspects[suspectKey{n, w.fault}]
+		h := e.suspectOf(suspectKey{n, w.fault})
 		if h == nil {
 			continue
 		}
@@ -343,7 +343,7 @@ func (e *Engine) endWindows(declared *sign, t time.Time) {
 }
 
 func (e *Engine) outlast(w *window) {
-	h := e.suspects[suspectKey{w.node, w.fault}]
+	h := e.suspectOf(suspectKey{w.node, w.fault})
 	if h == nil {
 		return
 	}

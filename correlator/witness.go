@@ -253,10 +253,13 @@ func (e *Engine) witness(h *suspect) {
 	}
 	onset := e.onset(h)
 	h.dark = false
+	for c := range h.darks {
+		h.darks[c] = h.darks[c][:0]
+	}
 	var lost []node // once they are asked for
 	for c := range h.classes {
 		r, cl := &h.classes[c], &h.fault.Classes[c]
-		r.mute, r.dark = 0, r.dark[:0]
+		r.mute = 0
 		m := &e.model.Signs[cl.Sign]
 		if cl.Jobs || cl.Derived || m.Contact != 0 || r.n == 0 {
 			continue
@@ -274,19 +277,22 @@ func (e *Engine) witness(h *suspect) {
 				return
 			}
 			if e.closed(dev, m.By, due) {
-				r.mute += n
+				r.mute += int32(n) //nolint:gosec // a number of parts
 				return
 			}
 			if !e.lost(dev, 0, due) && !e.lost(dev, 1, due) {
 				return
 			}
-			i := slices.IndexFunc(r.dark, func(d solver.Dark) bool { return d.Device == dev })
+			if h.darks == nil {
+				h.darks = make([][]solver.Dark, len(h.classes))
+			}
+			i := slices.IndexFunc(h.darks[c], func(d solver.Dark) bool { return d.Device == dev })
 			if i < 0 {
 				e.feed(dev)
-				i = len(r.dark)
-				r.dark, h.dark = append(r.dark, solver.Dark{Device: dev}), true
+				i = len(h.darks[c])
+				h.darks[c], h.dark = append(h.darks[c], solver.Dark{Device: dev}), true
 			}
-			r.dark[i].Parts += n
+			h.darks[c][i].Parts += n
 		}
 		to := e.walk.reach(e.g, h.node, cl)
 		if len(to.nodes) <= few {
@@ -310,7 +316,7 @@ func (e *Engine) witness(h *suspect) {
 				}
 			}
 		}
-		if r.mute == 0 && len(r.dark) == 0 {
+		if r.mute == 0 && len(h.darkIn(c)) == 0 {
 			continue
 		}
 		for _, s := range r.signs { // who speaks all the same is no silent witness
@@ -349,12 +355,17 @@ func (e *Engine) lossy(h *suspect) bool {
 	return q.far || slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
 }
 
-// onset is when a suspect's fault began, as well as can be told.
+// onset is when a suspect's fault began, as well as can be told. What follows a fault slowly
+// comes from many parts soon all the same, and nothing is overdue before the first of them;
+// what comes before a fault rather than after it leaves the earliest time that it may have begun.
 func (e *Engine) onset(h *suspect) time.Time {
-	if h.onset.IsZero() {
-		return h.lo
+	switch {
+	case !h.onset.IsZero():
+		return h.onset
+	case !h.since.IsZero():
+		return h.since
 	}
-	return h.onset
+	return h.lo
 }
 
 // silences says whether a fault takes its own device out of contact.

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -173,5 +174,37 @@ func TestAReportThatSaysTheSameIsNotWeighed(t *testing.T) {
 	e.Flush()
 	if out := e.Drain(); len(out) == 0 || out[len(out)-1].EventCount != len(s.events) {
 		t.Errorf("the %d events are not counted", len(s.events))
+	}
+}
+
+// What stays alone costs no more in a fleet in which much else stays alone: the parts and workloads that its
+// suspects could be seen on are not gone over.
+func TestWhatStaysAloneIsNotLookedForElsewhere(t *testing.T) {
+	const racks, events, most = 32, 4000, 12
+	topology := fleet(racks)
+	for r := range racks {
+		for h := range 8 {
+			topology.Workloads = append(topology.Workloads, schemas.Workload{
+				ID: fmt.Sprintf("job-%d-%d", r, h), Start: t0.Add(-time.Hour), Resources: []string{fmt.Sprintf("gpu-r%02d-%02d", 1+r, 1+h)},
+			})
+		}
+	}
+	s := &scene{}
+	for i := range events / 2 { // links that lose their light for seconds, each in another place than the last
+		port := fmt.Sprintf("leaf-r%02d/Ethernet%d", 1+i*7%racks, 1+i*5%16)
+		s.at(60*float64(i), "gnmi", port, schemas.EventPortDown, schemas.SeverityError, schemas.StateRaised)
+		s.at(60*float64(i)+4, "gnmi", port, schemas.EventPortDown, schemas.SeverityInfo, schemas.StateCleared)
+	}
+	e := NewEngine(propagation.Default(), topology, nil)
+	for i := range s.events {
+		e.Add(&s.events[i])
+	}
+	got := float64(e.Stats().Met) / events
+	t.Logf("%.1f were gone over and %.1f asked an event, %d suspects are held", got, float64(e.Stats().Asked)/events, e.Stats().Suspects)
+	if e.Stats().Opened != 0 || e.Stats().Suspects == 0 {
+		t.Errorf("%d incidents and %d suspects of what stays alone", e.Stats().Opened, e.Stats().Suspects)
+	}
+	if got > most {
+		t.Errorf("%.1f were gone over an event, want at most %d", got, most)
 	}
 }
