@@ -25,6 +25,7 @@ type outbreak struct {
 	kinds   map[int]int  // signs of a kind
 	devices map[node]int // signs of a device
 	next    time.Time    // when it is published again at the earliest
+	placed  bool         // by a sign that is not of a job
 	grew    time.Time    // when the last sign joined that is not of a job
 }
 
@@ -277,9 +278,14 @@ func (e *Engine) siteOf(inc *incident) node {
 // probability (n/N)^(k-1); before that, each size is as likely. Where a fault began at
 // the same time in the same site, it may as well be more of that one.
 func (e *Engine) extent(inc *incident) float64 {
-	n, others := float64(max(1, e.g.devices(inc.where))), 1.0
+	n, others, k := float64(max(1, e.g.devices(inc.where))), 1.0, 0
+	for d := range inc.outbreak.devices { // jobs may have stopped elsewhere, too
+		if e.g.common([]node{inc.where, d}) == inc.where {
+			k++
+		}
+	}
 	for p, i := e.g.parent[inc.where], 0; p != none && i < maxChain*maxChain; p, i = e.g.parent[p], i+1 {
-		others += math.Pow(n/float64(max(1, e.g.devices(p))), float64(len(inc.outbreak.devices)-1))
+		others += math.Pow(n/float64(max(1, e.g.devices(p))), float64(max(0, k-1)))
 	}
 	p := inc.outbreak.sure / others
 	if slices.ContainsFunc(e.open, func(o *incident) bool {
@@ -353,15 +359,19 @@ func (e *Engine) outbreakOf(signs []*sign, devices []node, where node) *incident
 func (e *Engine) spread(inc *incident, s *sign) {
 	if inc.outbreak != nil {
 		d := e.deviceOf(s)
-		if w := e.g.common([]node{inc.where, d}); d != none && w != none {
+		job := e.g.kindOf(s.node) == propagation.KindWorkload
+		if w := e.g.common([]node{inc.where, d}); d != none && w != none && !(job && inc.outbreak.placed) {
 			inc.where = w
 		}
 		inc.outbreak.kinds[s.kind]++
 		if d != none {
 			inc.outbreak.devices[d]++
 		}
-		if e.g.kindOf(s.node) != propagation.KindWorkload && s.heard.After(inc.outbreak.grew) { // jobs stop long after
-			inc.outbreak.grew = s.heard
+		if !job { // jobs stop long after, and wherever they run
+			inc.outbreak.placed = true
+			if s.heard.After(inc.outbreak.grew) {
+				inc.outbreak.grew = s.heard
+			}
 		}
 		inc.unsure = true
 	}

@@ -244,6 +244,8 @@ func TestWhatAnOutbreakBringsAboutIsToldWithIt(t *testing.T) {
 				got := final(c.topology, s.sorted(), time.Minute)
 				if len(got) != c.told || !slices.ContainsFunc(got, func(i schemas.Incident) bool { return i.RootCause.Fault == schemas.FaultUnknown }) {
 					t.Errorf("want %d, got\n%s", c.told, verdict(got))
+				} else if c.told == 1 && got[0].RootCause.Resource != w.ID("r0") {
+					t.Errorf("it is at the rack, not where its jobs run, too:\n%s", verdict(got))
 				}
 			})
 		}
