@@ -159,7 +159,7 @@ func (e *Engine) beside(a, b *incident) bool {
 		a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node && e.site(a) == e.site(b)
 }
 
-// site returns where the root of an incident is; that of a job is where it was heard of.
+// site returns where the root of an incident is; that of a job is where it was heard of, or runs.
 func (e *Engine) site(inc *incident) node {
 	if e.g.kindOf(inc.root.node) != propagation.KindWorkload {
 		return e.g.top(inc.root.node)
@@ -168,6 +168,9 @@ func (e *Engine) site(inc *incident) node {
 		if d := e.deviceOf(s); d != none {
 			return e.g.top(d)
 		}
+	}
+	if w := e.g.jobs[inc.root.node]; w != nil && len(w.resources) > 0 {
+		return e.g.top(w.resources[0])
 	}
 	return none
 }

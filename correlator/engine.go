@@ -32,7 +32,6 @@ const (
 	quietRaised = 24 * time.Hour   // an incident closes when so long nothing was heard of a condition that never ended
 	episode     = 30 * time.Minute // a condition raised again after so long is another one
 	bounceSpan  = 10 * time.Minute
-	bounceCount = 3
 	lateRead    = 2 * time.Minute  // a record whose clock is older was read late, or the clock is wrong
 	rejudge     = 10 * time.Second // a confidence is weighed again after, whatever has changed around the incident
 	unknownHold = time.Minute      // a critical sign that nothing explains is shown after
@@ -111,6 +110,7 @@ type Engine struct {
 	showing   map[string][]int // signs by which a part shows that it is in a state
 	silences  []bool           // by fault: it takes its own device out of contact
 	tells     []bool           // by sign: that it is up says something of other parts
+	stalls    time.Duration    // how long after a fault a job may stop
 
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
@@ -203,6 +203,11 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	e.method = e.cover
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
+		for c := range model.Faults[f].Classes {
+			if cl := &model.Faults[f].Classes[c]; cl.Jobs && model.Faults[f].Window == propagation.NoWindow {
+				e.stalls = max(e.stalls, cl.Within)
+			}
+		}
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})

@@ -25,7 +25,7 @@ type outbreak struct {
 	kinds   map[int]int  // signs of a kind
 	devices map[node]int // signs of a device
 	next    time.Time    // when it is published again at the earliest
-	grew    time.Time    // when the last sign joined
+	grew    time.Time    // when the last sign joined that is not of a job
 }
 
 func newOutbreak() *outbreak {
@@ -73,8 +73,9 @@ func (e *Engine) unexplained(s *sign) {
 		}
 		o.recent = append(o.recent, s)
 	}
-	if inc := e.outbreakOf([]*sign{s}, none); inc != nil {
+	if inc := e.outbreakOf([]*sign{s}, nil, none); inc != nil {
 		e.spread(inc, s)
+		e.gains(inc)
 		return
 	}
 	var signs []*sign
@@ -100,11 +101,12 @@ func (e *Engine) unexplained(s *sign) {
 // they are hardly faults of their own, and says whether it did: a part of the incident
 // whose cause could show what they show, if there is one, or an outbreak.
 func (e *Engine) pieces(inc *incident, list []*incident) bool {
-	for _, o := range e.gathered() {
-		if o == inc || e.siteOf(o) != e.site(inc) || inc.opened.Sub(o.news()).Abs() > crowdSpan {
+	for _, o := range slices.Backward(e.gathered()) { // the nearest in time
+		if o == inc || e.siteOf(o) != e.site(inc) {
 			continue
 		}
-		if o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) || o.outbreak != nil && e.stops(o, inc) {
+		same := o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) && inc.opened.Sub(o.news()).Abs() <= crowdSpan
+		if same || o.outbreak != nil && e.inTime(o, inc) && e.follows(o, inc) {
 			e.absorb(o, inc)
 			return true
 		}
@@ -130,7 +132,7 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 		signs = append(signs, o.signs...)
 	}
 	devices := e.devices(signs)
-	if len(devices) < outbreakLeast {
+	if len(devices) < 2 {
 		return false
 	}
 	whole := e.breakOut(nil, devices, sure)
@@ -240,7 +242,7 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 	if where == none {
 		return nil
 	}
-	inc := e.outbreakOf(signs, where)
+	inc := e.outbreakOf(signs, devices, where)
 	if inc == nil {
 		inc = e.openIncident(signs)
 		inc.where, inc.outbreak = where, newOutbreak()
@@ -250,11 +252,7 @@ func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident
 	for _, s := range signs {
 		e.spread(inc, s)
 	}
-	for _, o := range slices.Clone(e.open) {
-		if o.root != nil && o.opened.Sub(inc.opened).Abs() <= crowdSpan && e.stops(inc, o) {
-			e.absorb(inc, o)
-		}
-	}
+	e.gains(inc)
 	return inc
 }
 
@@ -292,23 +290,56 @@ func (e *Engine) extent(inc *incident) float64 {
 	return p
 }
 
-// stops says whether an incident is a job that failed on a device of an outbreak: nothing
-// says less about its cause than a job that fails.
-func (e *Engine) stops(whole, inc *incident) bool {
-	return e.g.kindOf(inc.root.node) == propagation.KindWorkload && slices.ContainsFunc(e.devices(inc.signs), func(d node) bool {
-		_, ok := whole.outbreak.devices[d]
-		return ok
+// follows says whether an incident is a piece of an outbreak rather than a fault of its own: a job that
+// failed on one of its devices, since nothing says less about its cause than a job that fails, or one of
+// them that came into a state in which other faults bring it, too.
+func (e *Engine) follows(whole, inc *incident) bool {
+	hit := func(n node) bool {
+		d := e.g.server(n)
+		return d != none && whole.outbreak.devices[d] > 0
+	}
+	if inc.root.fault.Is != "" {
+		return hit(inc.root.node)
+	}
+	if e.g.kindOf(inc.root.node) != propagation.KindWorkload {
+		return false
+	}
+	for d := range whole.outbreak.devices { // the order does not matter
+		if slices.ContainsFunc(e.g.jobsOf(d, inc.opened), func(w *workload) bool { return w.id == inc.root.node }) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(inc.signs, func(s *sign) bool {
+		return slices.ContainsFunc(s.facts, func(f fact) bool { return hit(f.about) })
 	})
 }
 
-// outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or
-// stands at a resource.
-func (e *Engine) outbreakOf(signs []*sign, where node) *incident {
+// inTime says whether an incident began when one that has pieces could have brought it about: a job
+// may fail as long after as the records say of the faults that stop jobs.
+func (e *Engine) inTime(whole, inc *incident) bool {
+	d := inc.opened.Sub(whole.news())
+	return d.Abs() <= crowdSpan || d > 0 && d <= e.stalls && e.g.kindOf(inc.root.node) == propagation.KindWorkload
+}
+
+// gains takes up the incidents that are pieces of an outbreak.
+func (e *Engine) gains(whole *incident) {
+	for _, o := range slices.Clone(e.open) {
+		if o.root != nil && e.inTime(whole, o) && e.follows(whole, o) {
+			e.absorb(whole, o)
+		}
+	}
+}
+
+// outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or one of
+// some devices, or stands at a resource.
+func (e *Engine) outbreakOf(signs []*sign, devices []node, where node) *incident {
 	for _, inc := range e.gathered() {
 		if inc.outbreak == nil || e.now.Sub(inc.news()) > outbreakSpan {
 			continue
 		}
-		if where != none && inc.where == where || slices.ContainsFunc(signs, func(s *sign) bool {
+		if where != none && inc.where == where || slices.ContainsFunc(devices, func(d node) bool {
+			return inc.outbreak.devices[d] > 0
+		}) || slices.ContainsFunc(signs, func(s *sign) bool {
 			d := e.deviceOf(s)
 			return inc.outbreak.kinds[s.kind] > 0 && (d == none || e.g.top(d) == e.g.top(inc.where)) || inc.outbreak.devices[d] > 0
 		}) {
@@ -326,11 +357,11 @@ func (e *Engine) spread(inc *incident, s *sign) {
 			inc.where = w
 		}
 		inc.outbreak.kinds[s.kind]++
-		if s.heard.After(inc.outbreak.grew) {
-			inc.outbreak.grew = s.heard
-		}
 		if d != none {
 			inc.outbreak.devices[d]++
+		}
+		if e.g.kindOf(s.node) != propagation.KindWorkload && s.heard.After(inc.outbreak.grew) { // jobs stop long after
+			inc.outbreak.grew = s.heard
 		}
 		inc.unsure = true
 	}
@@ -372,17 +403,34 @@ func (e *Engine) release(signs []*sign) (left []*incident) {
 				left = append(left, o)
 			}
 		case h != nil && h.within != nil && h.within.outbreak != nil && !h.within.gone && h.within.closed.IsZero():
+			if o != nil {
+				e.leave(o, s, h.within)
+			}
 			e.spread(h.within, s)
 		}
 	}
 	return left
 }
 
+// leave takes a sign from an incident that becomes part of another one where nothing of it is left.
+func (e *Engine) leave(o *incident, s *sign, to *incident) {
+	o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
+	e.change(o)
+	if len(o.signs) > 0 || o.gone {
+		return
+	}
+	if o.root != nil && o.root.inc == o {
+		o.root.inc = nil
+	}
+	o.gone, o.mergedInto = true, to.id
+	e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
+}
+
 // dissolve ends the outbreaks of which too little is left.
 func (e *Engine) dissolve(left []*incident, signs []*sign) {
 	for _, o := range left {
 		e.change(o)
-		if len(o.outbreak.devices) >= outbreakLeast {
+		if len(o.outbreak.devices) >= outbreakLeast || len(o.pieces) > 0 && len(o.outbreak.devices) > 1 {
 			continue
 		}
 		for _, s := range signs {
@@ -401,7 +449,7 @@ func (e *Engine) dissolve(left []*incident, signs []*sign) {
 
 // resume finds out which incidents of a store are outbreaks.
 func (e *Engine) resume(inc *incident) {
-	if inc.told.fault != schemas.FaultUnknown || len(e.devices(inc.signs)) < outbreakLeast {
+	if n := len(e.devices(inc.signs)); inc.told.fault != schemas.FaultUnknown || n < 2 || n < outbreakLeast && e.g.server(inc.where) != none {
 		return
 	}
 	signs := inc.signs

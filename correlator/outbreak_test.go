@@ -194,3 +194,58 @@ func TestAnOutbreakTakesNothingOfOtherPlacesAndTimes(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatAnOutbreakBringsAboutIsToldWithIt: jobs that stop and servers that go down on the devices of one,
+// also when they come late, or back an hour later. What happens beside it stays on its own.
+func TestWhatAnOutbreakBringsAboutIsToldWithIt(t *testing.T) {
+	for _, w := range []*site{demo.Build(), hall.Build(), four.Build(), unfed.Build(), lean.Build()} {
+		job := schemas.Workload{ID: "job-1", Start: t0.Add(-time.Hour), Resources: []string{w.Host(0, 1), w.Host(1, 0)}}
+		topology := *w.Topology
+		topology.Workloads = []schemas.Workload{job}
+		other := topology
+		other.Workloads = []schemas.Workload{{ID: "job-1", Start: t0.Add(-time.Hour), Resources: []string{w.Host(1, 0), w.Host(1, 1)}}}
+		for name, c := range map[string]struct {
+			play     func(s *scene)
+			topology *schemas.Topology
+			told     int
+		}{
+			"a job that is heard of elsewhere first": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.at(4040, "kmsg", w.ID("s1.0/gpu1"), "gpu.xid/45", warned, "workload=job-1")
+				s.at(4050, "scheduler", "job-1", "workload.failed/134", failed)
+			}, &topology, 1},
+			"a job half an hour later": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.at(5800, "scheduler", "job-1", "workload.failed/134", failed)
+			}, &topology, 1},
+			"a job that runs elsewhere": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.at(4050, "scheduler", "job-1", "workload.failed/134", failed)
+			}, &other, 2},
+			"a server, which is back an hour later": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.dark(w, 4100, 0, 1, false)
+				s.back(w, 7700, 0, 1)
+			}, w.Topology, 1},
+			"a server of another rack": {func(s *scene) {
+				s.spreads(w, 4000, 10, 0, 0, 1, 2, 3)
+				s.dark(w, 4100, 1, 1, false)
+			}, w.Topology, 2},
+			"supplies of two servers": {func(s *scene) {
+				for i := range 4 {
+					s.at(4000+10*float64(i), "redfish", w.ID("s0.%d/psu%d", i%2, i/2), "voltage.out_of_range/12V", failed, up)
+				}
+			}, w.Topology, 1},
+		} {
+			t.Run(w.Name+"/"+name, func(t *testing.T) {
+				s := &scene{}
+				s.at(0, "agent", w.Host(0, 0), "service.failed/other", warned) // the stream is an hour old
+				c.play(s)
+				got := final(c.topology, s.sorted(), time.Minute)
+				if len(got) != c.told || !slices.ContainsFunc(got, func(i schemas.Incident) bool { return i.RootCause.Fault == schemas.FaultUnknown }) {
+					t.Errorf("want %d, got\n%s", c.told, verdict(got))
+				}
+			})
+		}
+	}
+}

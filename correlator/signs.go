@@ -61,6 +61,7 @@ type sign struct {
 	class     int32
 	often     int32     // most reports within half an hour
 	room      int32     // facts before they are thinned
+	soon      float32   // how much less likely by itself since it came again so soon, in nats
 	raisedAt  time.Time // engine time of the last raise or moment
 	links     []link
 	inc       *incident
@@ -70,7 +71,7 @@ type sign struct {
 	raisedBy  int64 // time of the event that raised it, in nanoseconds
 	spells    []spell
 	worst     schemas.Severity
-	raises    []time.Time
+	raises    []raise
 	reports   []report // of the last half an hour
 	facts     []fact
 	count     int           // of events
@@ -137,6 +138,12 @@ func (e *Engine) dueSince(h *suspect, t time.Time) bool {
 		}
 	}
 	return false
+}
+
+// raise is when a source told that a condition began.
+type raise struct {
+	at     time.Time
+	source uint8
 }
 
 // report is one of those that count when a sign comes again and again.
@@ -363,7 +370,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 			if !s.up {
 				s.raisedAt, s.raisedBy = obs, nanoseconds(own)
 				if !over {
-					s.raises = append(s.raises, obs)
+					s.raises = append(s.raises, raise{obs, e.sourceOf(ev.Source)})
 				}
 			}
 			s.stateful = true
@@ -389,7 +396,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 				heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
 			}
 		}
-		e.bounce(s, at)
+		e.bounce(s, e.sourceOf(ev.Source), at)
 		if e.repeat(s, ev.Type, at) {
 			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
 		}
@@ -591,16 +598,28 @@ func (e *Engine) twinUp(s *sign) bool {
 	return false
 }
 
-// bounce derives the sign of a condition that comes and goes.
-func (e *Engine) bounce(s *sign, at time.Time) {
+// bounce derives the sign of a condition that comes and goes: the more often and the sooner, the
+// less likely by itself. What two sources tell of one time is no second one.
+func (e *Engine) bounce(s *sign, source uint8, at time.Time) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
 	to := e.model.Signs[s.kind].Bounce
-	for len(s.raises) > 0 && e.now.Sub(s.raises[0]) > bounceSpan {
+	for len(s.raises) > 0 && e.now.Sub(s.raises[0].at) > bounceSpan {
 		s.raises = s.raises[1:]
 	}
-	if to < 0 || len(s.raises) < bounceCount {
+	if to < 0 {
+		return
+	}
+	again, first := int32(-1), time.Time{}
+	for _, r := range s.raises {
+		if r.source == source {
+			if again++; again == 0 {
+				first = r.at
+			}
+		}
+	}
+	if again < 1 {
 		return
 	}
 	b := e.signs.get(s.node, to)
@@ -613,6 +632,10 @@ func (e *Engine) bounce(s *sign, at time.Time) {
 	b.heard = e.now
 	if at.Before(b.at) {
 		b.at = at
+	}
+	// By chance, the time to the next one is as likely to be any within the span.
+	if soon := float32(math.Log(float64(bounceSpan) / float64(max(e.now.Sub(first), time.Second)))); again > b.often || soon > b.soon && again == b.often {
+		b.often, b.soon = again, soon
 	}
 	if !e.restoring {
 		e.wake(b)
@@ -924,10 +947,7 @@ func (e *Engine) weight(s *sign) float64 {
 		return e.weights[s.kind][1]
 	}
 	w := e.weights[s.kind][0]
-	if s.often > 1 {
-		w = max(w, min(w-float64(s.often-1)*math.Log(m.Again), e.weights[s.kind][2]))
-	}
-	return w
+	return max(w, min(w-float64(max(0, s.often-1))*math.Log(m.Again)+float64(s.soon), e.weights[s.kind][2]))
 }
 
 // weightNow is weight, which no event changes while something is decided, remembered for as

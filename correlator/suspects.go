@@ -21,6 +21,7 @@ type suspect struct {
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
+	since   time.Time // its first sign, of those that tell no more than that it is there by then
 	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
@@ -472,7 +473,11 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 			hi = h.hi
 		}
 		if lo.After(hi) {
-			goesOn := h.inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(h.inc.heard) <= quietClear ||
+			inc := h.inc
+			if inc == nil && h.within != nil && !h.within.gone && h.within.closed.IsZero() {
+				inc = h.within
+			}
+			goesOn := inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(inc.heard) <= quietClear ||
 				!h.again.IsZero() && !h.again.Before(s.at.Add(-cl.Within)) && !h.again.After(s.at.Add(cl.Before)))
 			if !goesOn {
 				return false
@@ -485,6 +490,9 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 	if own := class < h.fault.Own() && cl.Soon <= promptly; s.said && !cl.Later && cl.Before <= precursor && (own || !h.shown) &&
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown = s.at, own
+	}
+	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since.IsZero() || s.at.Before(h.since)) {
+		h.since = s.at
 	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)

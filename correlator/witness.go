@@ -355,12 +355,17 @@ func (e *Engine) lossy(h *suspect) bool {
 	return q.far || slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
 }
 
-// onset is when a suspect's fault began, as well as can be told.
+// onset is when a suspect's fault began, as well as can be told. What follows a fault slowly
+// comes from many parts soon all the same, and nothing is overdue before the first of them;
+// what comes before a fault rather than after it leaves the earliest time that it may have begun.
 func (e *Engine) onset(h *suspect) time.Time {
-	if h.onset.IsZero() {
-		return h.lo
+	switch {
+	case !h.onset.IsZero():
+		return h.onset
+	case !h.since.IsZero():
+		return h.since
 	}
-	return h.onset
+	return h.lo
 }
 
 // silences says whether a fault takes its own device out of contact.

@@ -889,6 +889,7 @@ func (s *cover) fold(accepted []int32) []int32 {
 		x := &s.state[best]
 		if !x.accepted {
 			x.Lift = value
+			accepted = slices.DeleteFunc(accepted, gone) // it may have been one that was folded
 			s.blame(best, true)
 			s.score(best, s.unowned)
 			s.claim(best, s.unowned)
@@ -988,6 +989,10 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 				}
 				if !find(in, s.Causes[h].Node).ready(f, &s.Causes[h]) {
 					w -= x.unready(f)
+					if accepted { // it is on the way only as likely as others are seen to be
+						p := float64(1+parts.n[0]+parts.n[1]) / float64(2+len(in))
+						w += math.Log(p) - (1-p)*coincidence
+					}
 					n++
 				}
 				if w > 0 {

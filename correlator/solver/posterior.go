@@ -32,6 +32,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	m.suppliers(g)
 	mine := s.mine(root)
 	own := s.explains(root, of)
+	kept := s.Causes[root].kept() // it speaks for a fault, for this one no more than for another
 	follows := false
 	type rival struct {
 		h     int32
@@ -49,7 +50,7 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 			rivals = append(rivals, rival{h, x})
 			follows = follows || all
 		case m.fits.Bound(&g.Causes[h], mine) >= own-hopeless:
-			rivals = append(rivals, rival{h, s.score(h, mine) - s.Causes[h].kept()})
+			rivals = append(rivals, rival{h, s.score(h, mine) - s.Causes[h].kept() + kept})
 		}
 	}
 	if follows {
@@ -120,10 +121,10 @@ func shared(by []float64, root int32, none, sum float64) Posterior {
 	return out
 }
 
-// explains is what a root explains, with its states. That it was decided before is no evidence.
+// explains is what a root explains, with its states.
 func (s *cover) explains(root int32, of State) float64 {
 	mine := s.mine(root)
-	own := s.score(root, mine) - s.Causes[root].kept()
+	own := s.score(root, mine)
 	for _, f := range of.Folded { // what the states explain, the cause of the states explains
 		own += max(s.score(f, mine), 0)
 	}
