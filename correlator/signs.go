@@ -870,7 +870,7 @@ func (e *Engine) forgetOld() {
 		}
 	}
 	e.unhired = slices.DeleteFunc(e.unhired, func(u unhired) bool { return u.of.dead || u.of.hired })
-	if e.signs.removed > max(len(e.signs.all), len(e.spots)/4) {
+	if e.signs.removed > max(maxUnknown/4, len(e.signs.all), len(e.spots)/4) {
 		e.clearSpots()
 	}
 	e.contact.forget(e.now.Add(-contactKept))

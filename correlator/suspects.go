@@ -25,7 +25,6 @@ type suspect struct {
 	again   time.Time // when a sign of its own was last raised again
 	jobsAt  time.Time // when its workloads were looked up
 	classes []reach
-	darks   [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
 	inc     *incident
 	within  *incident // of which it is a piece
 
@@ -69,10 +68,10 @@ type reach struct {
 
 // darkIn returns the devices without power on which signs of a class could be heard otherwise.
 func (h *suspect) darkIn(class int) []solver.Dark {
-	if h.darks == nil {
+	if h.calm == nil || h.calm.darks == nil {
 		return nil
 	}
-	return h.darks[class]
+	return h.calm.darks[class]
 }
 
 // lag is what a lag from the onset costs.
@@ -92,7 +91,8 @@ type calm struct {
 	lags        [][]lag   // by class and sign, of large classes
 	of          uint64    // the inventory in which these are the devices on which its signs could be heard
 	devices     []node
-	far         bool // they are many
+	far         bool            // they are many
+	darks       [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
 }
 
 // still returns what is calm of a suspect, known or not.
@@ -353,13 +353,13 @@ func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 		}
 	}
 	if !h.hired && !h.jobsAt.IsZero() {
-		e.unhired = append(e.unhired, unhired{because.at, h})
+		e.unhired = append(e.unhired, unhired{e.span(because.at), h})
 	}
 }
 
 // unhired is a suspect that may not know its workloads yet, and when the sign came that it was made for.
 type unhired struct {
-	at time.Time
+	at time.Duration // as [Engine.span] has it
 	of *suspect
 }
 
@@ -405,7 +405,7 @@ func (e *Engine) hireFor(s *sign) {
 	left := e.unhired[:0]
 	for _, u := range e.unhired {
 		h := u.of
-		if d := u.at.Sub(s.at).Abs(); d > e.longest+quietMoment {
+		if d := (u.at - e.span(s.at)).Abs(); d > e.longest+quietMoment {
 			left = append(left, u)
 			continue
 		}

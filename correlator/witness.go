@@ -253,8 +253,9 @@ func (e *Engine) witness(h *suspect) {
 	}
 	onset := e.onset(h)
 	h.dark = false
-	for c := range h.darks {
-		h.darks[c] = h.darks[c][:0]
+	q := h.still()
+	for c := range q.darks {
+		q.darks[c] = q.darks[c][:0]
 	}
 	var lost []node // once they are asked for
 	for c := range h.classes {
@@ -283,16 +284,16 @@ func (e *Engine) witness(h *suspect) {
 			if !e.lost(dev, 0, due) && !e.lost(dev, 1, due) {
 				return
 			}
-			if h.darks == nil {
-				h.darks = make([][]solver.Dark, len(h.classes))
+			if q.darks == nil {
+				q.darks = make([][]solver.Dark, len(h.classes))
 			}
-			i := slices.IndexFunc(h.darks[c], func(d solver.Dark) bool { return d.Device == dev })
+			i := slices.IndexFunc(q.darks[c], func(d solver.Dark) bool { return d.Device == dev })
 			if i < 0 {
 				e.feed(dev)
-				i = len(h.darks[c])
-				h.darks[c], h.dark = append(h.darks[c], solver.Dark{Device: dev}), true
+				i = len(q.darks[c])
+				q.darks[c], h.dark = append(q.darks[c], solver.Dark{Device: dev}), true
 			}
-			h.darks[c][i].Parts += n
+			q.darks[c][i].Parts += n
 		}
 		to := e.walk.reach(e.g, h.node, cl)
 		if len(to.nodes) <= few {
