@@ -136,8 +136,8 @@ func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
 	}
-	if !h.again.IsZero() {
-		x.Again = e.span(h.again)
+	if h.again != 0 {
+		x.Again = e.span(h.again.time())
 	}
 	if x.Latest = x.Onset; !x.Timed {
 		x.Latest = e.span(h.hi)
@@ -235,7 +235,7 @@ func (e *Engine) couldBe(h *suspect) bool {
 		h.base = windowBase
 		return true
 	}
-	if h.weighed.IsZero() || h.base > 0 && e.now.Sub(h.weighed) >= settle && e.otherwise(h) {
+	if h.weighed == 0 || h.base > 0 && e.now.Sub(h.weighed.time()) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
 		if h.base = e.bound(h); h.base > 0 {
 			e.count(h)
@@ -249,7 +249,7 @@ func (e *Engine) couldBe(h *suspect) bool {
 			}
 			h.base = e.cover.Score(&g, 0)
 		}
-		h.weighed = e.now
+		h.weighed = stampOf(e.now)
 	}
 	return h.base > 0 || h.accepted || h.inc != nil || h.needed || h.fault.Is != "" && e.expected(h)
 }
@@ -274,7 +274,7 @@ func (e *Engine) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *Engine) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed)
+	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed.time())
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
@@ -683,7 +683,7 @@ func (e *Engine) back(h *suspect) (at time.Duration, out bool) {
 	for c := range n {
 		for _, s := range h.classes[c].signs {
 			switch {
-			case !s.said || !s.stateful, !s.up && s.clearedAt.Before(h.again): // of the time before
+			case !s.said || !s.stateful, !s.up && h.again != 0 && s.clearedAt.Before(h.again.time()): // of the time before
 			case s.up:
 				on++
 			default:

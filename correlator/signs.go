@@ -410,7 +410,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	if s.up && !stood && !fresh {
 		for _, l := range s.links { // what else it shows then goes with it, however long ago it began
 			if cl := &l.to.fault.Classes[l.class]; !cl.Later && l.class < l.to.fault.Own() {
-				l.to.again = at
+				l.to.again = stampOf(at)
 			}
 		}
 	}

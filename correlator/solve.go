@@ -2,7 +2,6 @@ package correlator
 
 import (
 	"slices"
-	"time"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -17,7 +16,7 @@ func (e *Engine) solve() {
 	e.dirty = nil
 	for _, s := range dirty {
 		for _, l := range s.links {
-			l.to.weighed = time.Time{}
+			l.to.weighed = 0
 		}
 	}
 	for _, s := range dirty {

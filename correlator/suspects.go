@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -21,15 +22,15 @@ type suspect struct {
 	prior   float64
 	lo, hi  time.Time // when the fault may have begun, given its signs
 	onset   time.Time
-	since   time.Time // its first sign, of those that tell no more than that it is there by then
-	again   time.Time // when a sign of its own was last raised again
-	jobsAt  time.Time // when its workloads were looked up
+	since   stamp // its first sign, of those that tell no more than that it is there by then
+	again   stamp // when a sign of its own was last raised again
+	jobsAt  stamp // when its workloads were looked up
 	classes []reach
 	inc     *incident
 	within  *incident // of which it is a piece
 
 	base    float64       // score over all signs
-	weighed time.Time     // when; zero: a sign has changed since
+	weighed stamp         // when; zero: a sign has changed since
 	laid    time.Duration // when it was last weighed against others, as [Engine.span] has it
 	group   int           // how much they were
 	folded  []*suspect
@@ -58,6 +59,18 @@ type suspect struct {
 	dark     bool // some parts are silent only if they have no power
 	conducts bool // could be blamed, or was
 }
+
+// stamp is a time in eight bytes: nanoseconds since 1970; 0 is none.
+type stamp int64
+
+func stampOf(t time.Time) stamp {
+	if t.IsZero() {
+		return 0
+	}
+	return stamp(cmp.Or(nanoseconds(t), 1))
+}
+
+func (s stamp) time() time.Time { return time.Unix(0, int64(s)).UTC() }
 
 // reach is one class of a suspect's fault: how many parts could show the sign, and which do.
 type reach struct {
@@ -338,7 +351,7 @@ func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 				continue
 			}
 			if pass == 1 {
-				h.jobsAt = because.at
+				h.jobsAt = stampOf(because.at)
 			}
 			if pass == 0 && because.kind == cl.Sign || pass == 1 && e.jobsMay(h, cl) {
 				if pass == 1 {
@@ -352,7 +365,7 @@ func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 			}
 		}
 	}
-	if !h.hired && !h.jobsAt.IsZero() {
+	if !h.hired && h.jobsAt != 0 {
 		e.unhired = append(e.unhired, unhired{e.span(because.at), h})
 	}
 }
@@ -370,7 +383,7 @@ func (e *Engine) jobsMay(h *suspect, cl *propagation.Class) bool {
 
 // hire looks up the workloads of a suspect, as they were when it was made. Most suspects end before that matters.
 func (e *Engine) hire(h *suspect) {
-	if h.hired || h.jobsAt.IsZero() {
+	if h.hired || h.jobsAt == 0 {
 		return
 	}
 	h.hired = true
@@ -379,7 +392,7 @@ func (e *Engine) hire(h *suspect) {
 		if !cl.Jobs {
 			continue
 		}
-		nodes := e.jobsOn(h.node, cl.Way, h.jobsAt)
+		nodes := e.jobsOn(h.node, cl.Way, h.jobsAt.time())
 		e.stats.Met += uint64(len(nodes))
 		h.classes[c].n = int32(len(nodes)) //nolint:gosec // a number of parts
 		for _, n := range nodes {
@@ -479,7 +492,7 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 				inc = h.within
 			}
 			goesOn := inc != nil && (lo.Sub(hi) <= quietClear || s.node == h.node && s.at.Sub(inc.heard) <= quietClear ||
-				!h.again.IsZero() && !h.again.Before(s.at.Add(-cl.Within)) && !h.again.After(s.at.Add(cl.Before)))
+				h.again != 0 && h.again >= stampOf(s.at.Add(-cl.Within)) && h.again <= stampOf(s.at.Add(cl.Before)))
 			if !goesOn {
 				return false
 			}
@@ -492,13 +505,13 @@ func (e *Engine) link(h *suspect, class int, s *sign) bool {
 		(h.onset.IsZero() || own && !h.shown || s.at.Before(h.onset)) {
 		h.onset, h.shown, h.vague = s.at, own, class < h.fault.Own() && !own
 	}
-	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since.IsZero() || s.at.Before(h.since)) {
-		h.since = s.at
+	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since == 0 || stampOf(s.at) < h.since) {
+		h.since = stampOf(s.at)
 	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
-	if d := s.at.Sub(h.jobsAt); s.said && !cl.Later && !h.jobsAt.IsZero() && d.Abs() > precursor {
+	if d := s.at.Sub(h.jobsAt.time()); s.said && !cl.Later && h.jobsAt != 0 && d.Abs() > precursor {
 		e.rehire(h, s.at)
 	}
 	return true
@@ -523,7 +536,7 @@ func (h *suspect) agrees(within, before time.Duration, s *sign) bool {
 // than the jobs that the fault stops.
 func (e *Engine) rehire(h *suspect, at time.Time) {
 	e.hire(h)
-	h.jobsAt = at
+	h.jobsAt = stampOf(at)
 	for c := range h.fault.Classes {
 		cl := &h.fault.Classes[c]
 		if !cl.Jobs {

@@ -363,8 +363,8 @@ func (e *Engine) onset(h *suspect) time.Time {
 	switch {
 	case !h.onset.IsZero():
 		return h.onset
-	case !h.since.IsZero():
-		return h.since
+	case h.since != 0:
+		return h.since.time()
 	}
 	return h.lo
 }
