@@ -50,7 +50,7 @@ func alike(m int, mean, together float64) float64 {
 
 // crowd counts the other parts on which incidents of the same fault began near one. A part
 // whose incident was closed and came again is one.
-func (e *Engine) crowd(inc *incident) int {
+func (e *ledger) crowd(inc *incident) int {
 	e.hostsOf.reset()
 	if p := e.alike[inc.root.fault.Name]; p != nil {
 		for _, o := range p.near(inc) {
@@ -154,13 +154,13 @@ func (inc *incident) began(t time.Time) {
 }
 
 // beside says whether two incidents are of the same fault on other parts of a site, and began near one another.
-func (e *Engine) beside(a, b *incident) bool {
+func (e *ledger) beside(a, b *incident) bool {
 	return a != b && a.opened.Sub(b.opened).Abs() <= crowdSpan && !a.gone && !b.gone && a.root != nil && b.root != nil &&
 		a.root.fault.Name == b.root.fault.Name && a.root.node != b.root.node && e.site(a) == e.site(b)
 }
 
 // site returns where the root of an incident is; that of a job is where it was heard of, or runs.
-func (e *Engine) site(inc *incident) node {
+func (e *ledger) site(inc *incident) node {
 	if e.g.kindOf(inc.root.node) != propagation.KindWorkload {
 		return e.g.top(inc.root.node)
 	}
@@ -176,7 +176,7 @@ func (e *Engine) site(inc *incident) node {
 }
 
 // crowded notes an incident among those of its fault, and has those judged again that it stands beside.
-func (e *Engine) crowded(inc *incident) {
+func (e *ledger) crowded(inc *incident) {
 	name := inc.root.fault.Name
 	p := e.alike[name]
 	if p == nil {
@@ -203,7 +203,7 @@ func (e *Engine) crowded(inc *incident) {
 }
 
 // ownFault is how likely an incident is a fault of its own, given those that began beside it.
-func (e *Engine) ownFault(inc *incident) float64 {
+func (e *ledger) ownFault(inc *incident) float64 {
 	if inc.crowd = e.crowd(inc); inc.crowd < crowdLeast {
 		return 1
 	}

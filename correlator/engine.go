@@ -68,94 +68,17 @@ const (
 // same events in the same order give the same incidents, whatever the
 // resources are called and whenever they happened. It is not safe for
 // concurrent use.
+//
+// It is built in layers, each of which knows only those below it: intake (what was heard),
+// hypotheses (what could explain it, laid out for the solver), ledger (the incidents); what is
+// left here is when what is done.
 type Engine struct {
-	model *propagation.Model
-	g     *graph
-	ids   func(first string) string
-	wait  CloseAfter
-	keep  int // events of one sign; 0 is all
+	ledger
 
-	rules     [][]rule // by sign
-	walk      walker
-	now       time.Time
-	moment    uint64 // changes with the time, with each event and with the inventory
-	inventory uint64 // how many there were
 	started   bool
-	resuming  bool                 // what is decided goes on where it was
-	restoring bool                 // events are taken in, nothing is decided
-	owner     map[string]*incident // of an event, while restoring
-
-	signs   signTable
-	unknown map[laneKey]int // pseudo kinds of signs that the model does not know
-	spots   map[suspectKey]*spot
-	held    int                // suspects in spots
-	widest  []widest           // by fault and sign
-	byJob   map[node][]jobLink // in the order in which they were found
-	unhired []unhired
-	longest time.Duration // between two signs of a fault that agree
-	windows windows
-	dirty   []*sign // to be weighed now
-	waiting []*sign // to be weighed soon, since they are of large groups
-	wakeAt  time.Time
-	timers  timers
-	seq     int
-
-	seen seen
-
-	contact   contacts          // of servers and switches
-	unfed     map[node]*suspect // suppliers that are blamed
-	unfedAll  []*suspect        // the same, in no order
-	roots     []node            // scratch
-	kindMet   []uint32          // scratch of others: the round in which a kind was met
-	kindRound uint32
-	showing   map[string][]int // signs by which a part shows that it is in a state
-	silences  []bool           // by fault: it takes its own device out of contact
-	tells     []bool           // by sign: that it is up says something of other parts
-	stalls    time.Duration    // how long after a fault a job may stop
-
-	lanes     []laneKey
-	laneIndex map[laneKey]int32
-	sources   []string   // by number
-	laneIDs   []string   // of lanes
-	heardOf   nodeSet    // scratch
-	hostsOf   nodeSet    // scratch
-	met       [3]nodeSet // scratch of one description
-
-	open       []*incident
-	alike      map[string]*peers // by fault
-	crowds     uint64            // times that peers were gone over
-	nearby     []*incident       // scratch
-	gatherings []*incident
-	strays     map[strayKey]*stray
-	incSeq     int
-	changed    queue
-	out        []schemas.Incident
-	hanging    struct { // scratch of component
-		signs    []*sign
-		suspects []*suspect
-	}
-	epoch     uint32
-	pass      uint32 // over a component
 	swept     time.Time
 	forgot    time.Time
 	strangers int // names from which on those that nobody uses are forgotten
-
-	began    time.Time // of the solver's time
-	cover    *solver.Cover
-	method   solver.Method // the cover, unless another was set
-	fits     *solver.Fits
-	supply   solver.Supply
-	classes  arena[solver.Class]
-	evidence arena[solver.Evidence]
-	refs     arena[solver.Ref]
-	partsOf  arena[[]solver.Part]
-	laid     []solver.Cause // a root with its states, for the next question
-	one      [1]solver.Cause
-	asked    question // scratch, and of its slices
-	round    uint32
-	ranAt    []ran        // scratch
-	weights  [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
-	stats    Stats
 }
 
 // Stats counts what an engine did since it was made.
@@ -179,15 +102,18 @@ type Stats struct {
 // NewEngine returns an engine over an inventory. ids names a new incident from
 // the id of its first event; with nil they are i1, i2 and so on.
 func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(first string) string) *Engine {
-	e := &Engine{
-		model: model, ids: ids, wait: DefaultCloseAfter(), unknown: map[laneKey]int{},
-		spots: map[suspectKey]*spot{},
-		byJob: map[node][]jobLink{}, seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
-		laneIndex: map[laneKey]int32{}, alike: map[string]*peers{}, strays: map[strayKey]*stray{},
-		unfed: map[node]*suspect{}, showing: solver.Showing(model),
-		fits: &solver.Fits{}, signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
-	}
-	e.windows = windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)}
+	e := &Engine{ledger: ledger{
+		hypotheses: hypotheses{
+			intake: intake{
+				model: model, fits: &solver.Fits{}, unknown: map[laneKey]int{}, laneIndex: map[laneKey]int32{},
+				seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
+				signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
+			},
+			spots: map[suspectKey]*spot{}, byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
+			windows: windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)},
+		},
+		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{},
+	}}
 	most := widest{}
 	e.kindMet = make([]uint32, len(model.Signs))
 	e.widest = make([]widest, len(model.Faults)*len(model.Signs))

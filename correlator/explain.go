@@ -25,7 +25,7 @@ const (
 )
 
 // describe renders the full state of an incident.
-func (e *Engine) describe(inc *incident) schemas.Incident {
+func (e *ledger) describe(inc *incident) schemas.Incident {
 	out := schemas.Incident{
 		ID: inc.id, Opened: inc.opened.UTC(), Updated: e.now.UTC(), At: e.now.UTC(), Revision: inc.revision, MergedInto: inc.mergedInto,
 		Alternatives: []schemas.Cause{}, Events: []string{}, Affected: []string{}, Workloads: []string{},
@@ -85,7 +85,7 @@ func (e *Engine) describe(inc *incident) schemas.Incident {
 	return out
 }
 
-// view is all that the sentences about an incident rest on. Only [Engine.view]
+// view is all that the sentences about an incident rest on. Only [ledger.view]
 // and the drawings of lanes and graph look into the engine.
 type view struct {
 	node  node // of the cause
@@ -151,7 +151,7 @@ type group struct {
 func (g *group) known() bool { return g != nil && g.reports > 0 }
 
 // view fills in what the sentences of an incident rest on.
-func (e *Engine) view(inc *incident, root node) *view {
+func (e *ledger) view(inc *incident, root node) *view {
 	_, fault := e.cause(inc)
 	v := &view{node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root)}
 	v.server, v.index = v.resource, number(v.part)
@@ -248,7 +248,7 @@ func (v *view) holds(sign int) bool {
 
 // viewDoubts fills in what was to be expected of the cause and did not come, and what
 // would speak for its likeliest alternative.
-func (e *Engine) viewDoubts(v *view, inc *incident) {
+func (e *ledger) viewDoubts(v *view, inc *incident) {
 	v.clue.sign = -1
 	h := inc.root
 	if h == nil {
@@ -299,7 +299,7 @@ func (e *Engine) viewDoubts(v *view, inc *incident) {
 
 // clue returns the sign on the part itself that the alternative shows most surely, the
 // cause does not show, and nobody has seen.
-func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
+func (e *ledger) clue(h *suspect, a *schemas.Cause) clue {
 	out, best := clue{sign: -1, alternative: a.Resource, fault: a.Fault}, 0.0
 	n := e.g.ensure(a.Resource)
 	explained := func(sign int) bool {
@@ -323,7 +323,7 @@ func (e *Engine) clue(h *suspect, a *schemas.Cause) clue {
 }
 
 // viewFeed fills in what hangs on a supplier, and what on those beside it.
-func (e *Engine) viewFeed(v *view, h *suspect) {
+func (e *ledger) viewFeed(v *view, h *suspect) {
 	feed, others := e.feedOf(v.node)
 	v.feed, v.otherFeeds = feed, len(others)
 	v.supplies, _, v.suppliesMute = e.supplies([]node{v.node}, h)
@@ -338,7 +338,7 @@ func (e *Engine) viewFeed(v *view, h *suspect) {
 }
 
 // group sums up signs of one kind.
-func (e *Engine) group(signs []*sign, root node) group {
+func (e *ledger) group(signs []*sign, root node) group {
 	g := group{sign: signs[0].kind}
 	e.hostsOf.reset()
 	e.heardOf.reset()
@@ -743,12 +743,12 @@ func (p *composer) render(id string, s *propagation.Said, g *group) schemas.Sent
 	return schemas.Sentence{ID: id, Args: args, Text: s.Template.Text(args), Lanes: []string{}}
 }
 
-func (e *Engine) jobSign(s *sign) bool {
+func (e *ledger) jobSign(s *sign) bool {
 	return s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Job
 }
 
 // peers visits the servers at the other ends of a port's links.
-func (e *Engine) peers(n node, visit func(node)) {
+func (e *ledger) peers(n node, visit func(node)) {
 	if e.g.kindOf(n) != schemas.KindPort {
 		return
 	}
@@ -767,7 +767,7 @@ func (k laneKey) id() string {
 	return k.typ
 }
 
-func (e *Engine) laneView(inc *incident, v *view) []schemas.Lane {
+func (e *ledger) laneView(inc *incident, v *view) []schemas.Lane {
 	index := map[string]int{}
 	var lanes []schemas.Lane
 	for _, s := range inc.signs {
@@ -825,7 +825,7 @@ func thin(v []float64, n int) []float64 {
 	return out
 }
 
-func (e *Engine) leafName(n node) string {
+func (e *ledger) leafName(n node) string {
 	name := e.g.name[n]
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		return name[i+1:]
@@ -846,7 +846,7 @@ func number(name string) any {
 }
 
 // feedOf returns the feed of a PDU, and the PDUs beside it in its rack.
-func (e *Engine) feedOf(n node) (feed string, others []node) {
+func (e *ledger) feedOf(n node) (feed string, others []node) {
 	feed = e.g.attrs[n][schemas.AttrFeed]
 	if r := e.g.ancestor(n, schemas.KindRack); r != none {
 		for _, p := range e.g.children[r] {
@@ -860,7 +860,7 @@ func (e *Engine) feedOf(n node) (feed string, others []node) {
 
 // supplies says how many power supplies hang on PDUs, how many of them report
 // that their input is lost, and how many are silent and could not report.
-func (e *Engine) supplies(of []node, root *suspect) (all, lost, mute int) {
+func (e *ledger) supplies(of []node, root *suspect) (all, lost, mute int) {
 	kind := e.model.SignNamed("psu_input")
 	if kind < 0 || root == nil {
 		return 0, 0, 0
@@ -892,7 +892,7 @@ func seconds(d time.Duration) float64 {
 }
 
 // ranOn returns the servers that a workload held.
-func (e *Engine) ranOn(job node) map[node]bool {
+func (e *ledger) ranOn(job node) map[node]bool {
 	servers := map[node]bool{}
 	if j := e.g.jobs[job]; j != nil {
 		for _, r := range j.resources {
@@ -906,7 +906,7 @@ func (e *Engine) ranOn(job node) map[node]bool {
 
 // leftWithout counts the servers and switches that a fault took along since
 // nothing else feeds them.
-func (e *Engine) leftWithout(h *suspect) int {
+func (e *ledger) leftWithout(h *suspect) int {
 	seen := map[node]bool{}
 	for _, f := range h.folded {
 		if e.without(f.node, h) {
@@ -927,7 +927,7 @@ func sourceName(s string) string {
 }
 
 // graphView draws the way from the cause to what it hit; equal parts fold.
-func (e *Engine) graphView(inc *incident, v *view) *schemas.Graph {
+func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 	out := &schemas.Graph{Nodes: []schemas.GraphNode{}, Edges: []schemas.GraphEdge{}}
 	cause := schemas.GraphNode{ID: e.g.name[v.node], Kind: e.g.kindOf(v.node), Label: e.g.name[v.node], Role: "cause", Count: 1}
 	type fold struct {

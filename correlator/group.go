@@ -24,21 +24,21 @@ type question struct {
 const lateSteps = solver.LateSteps
 
 // span is a time as the solver has it.
-func (e *Engine) span(t time.Time) time.Duration { return t.Sub(e.began) }
+func (e *hypotheses) span(t time.Time) time.Duration { return t.Sub(e.began) }
 
 // late says how much of what has not come since onset is due, in lateSteps.
-func (e *Engine) late(onset time.Time, soon time.Duration) uint8 {
+func (e *hypotheses) late(onset time.Time, soon time.Duration) uint8 {
 	return solver.Late(e.now.Sub(onset), soon)
 }
 
 // fit returns the log-likelihood of k signs that are worth w in class c of h.
-func (e *Engine) fit(h *suspect, c, k int, w float64) float64 {
+func (e *hypotheses) fit(h *suspect, c, k int, w float64) float64 {
 	cl := &h.fault.Classes[c]
 	return e.fits.FitIn(cl, e.places(h, c), k, e.silent(h, c), e.late(e.onset(h), cl.Soon)) + w
 }
 
 // places says where class c of h could be heard, and in how many rooms it is.
-func (e *Engine) places(h *suspect, c int) solver.Places {
+func (e *hypotheses) places(h *suspect, c int) solver.Places {
 	cl, r := &h.fault.Classes[c], &h.classes[c]
 	p := solver.Places{Parts: int(r.n)}
 	if cl.Each == "" || r.n == 0 {
@@ -62,7 +62,7 @@ func (e *Engine) places(h *suspect, c int) solver.Places {
 }
 
 // silent counts the parts of a class that could not speak, with the suppliers that are blamed now.
-func (e *Engine) silent(h *suspect, c int) int {
+func (e *hypotheses) silent(h *suspect, c int) int {
 	n := int(h.classes[c].mute)
 	for _, d := range h.darkIn(c) {
 		if e.powerless(d.Device, alone(h)) {
@@ -82,7 +82,7 @@ func alone(h *suspect) node {
 
 // lag is what the lag of the sign with number i of a class costs; in large classes, logarithms
 // are remembered.
-func (e *Engine) lag(h *suspect, c, i int) float64 {
+func (e *hypotheses) lag(h *suspect, c, i int) float64 {
 	r := &h.classes[c]
 	d := r.signs[i].at.Sub(h.onset)
 	if d < 0 && h.fault.Classes[c].Jobs && !h.vague {
@@ -106,7 +106,7 @@ func (e *Engine) lag(h *suspect, c, i int) float64 {
 }
 
 // calm brings what stays of a suspect up to date, whose parts are counted.
-func (e *Engine) calm(h *suspect) *calm {
+func (e *hypotheses) calm(h *suspect) *calm {
 	q, onset := h.still(), e.onset(h)
 	if q.known && q.onset.Equal(onset) && e.now.Before(q.until) {
 		return q
@@ -131,7 +131,7 @@ func (e *Engine) calm(h *suspect) *calm {
 
 // layout lays a suspect out for the solver, whose parts are counted. Signs are named by their index, where index
 // knows one. Only the cover is content with the classes that are live.
-func (e *Engine) layout(h *suspect, index func(*sign) int32) solver.Cause {
+func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	x := solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
@@ -184,12 +184,12 @@ func index(s *sign) int32 { return s.at0 - 1 }
 
 // bound is what the score of a suspect can be at most, as [solver.Fits.Bound] has it. It
 // takes no layout, and no count of the parts: most noise goes no further.
-func (e *Engine) bound(h *suspect) float64 {
+func (e *hypotheses) bound(h *suspect) float64 {
 	return e.boundOf(h, func(*sign) bool { return true })
 }
 
 // boundOf is bound over some of the signs.
-func (e *Engine) boundOf(h *suspect, pick func(*sign) bool) float64 {
+func (e *hypotheses) boundOf(h *suspect, pick func(*sign) bool) float64 {
 	total := h.prior
 	if h.inc != nil && !h.inc.gone {
 		total += solver.KeepBonus
@@ -212,7 +212,7 @@ func (e *Engine) boundOf(h *suspect, pick func(*sign) bool) float64 {
 }
 
 // gain is what the sign with number i of a class is worth.
-func (e *Engine) gain(h *suspect, c, i int) float64 {
+func (e *hypotheses) gain(h *suspect, c, i int) float64 {
 	w := e.weightNow(h.classes[c].signs[i])
 	if !h.onset.IsZero() {
 		w -= e.lag(h, c, i)
@@ -222,14 +222,14 @@ func (e *Engine) gain(h *suspect, c, i int) float64 {
 
 // conducts says whether a suspect could be blamed, or was. It stays so while a component is
 // gathered, in which it is asked of a state again and again.
-func (e *Engine) conducts(h *suspect) bool {
+func (e *hypotheses) conducts(h *suspect) bool {
 	if h.askedIn != e.pass {
 		h.askedIn, h.conducts = e.pass, e.couldBe(h)
 	}
 	return h.conducts
 }
 
-func (e *Engine) couldBe(h *suspect) bool {
+func (e *hypotheses) couldBe(h *suspect) bool {
 	e.stats.Asked++
 	if h.fault.Window == propagation.During {
 		h.base = windowBase
@@ -256,7 +256,7 @@ func (e *Engine) couldBe(h *suspect) bool {
 
 // expected says whether a blamed cause could have brought about the state that a
 // suspect is, of which its own signs are too weak to say so.
-func (e *Engine) expected(h *suspect) bool {
+func (e *hypotheses) expected(h *suspect) bool {
 	if h.base+solver.Expectable-h.prior <= 0 {
 		return false
 	}
@@ -273,13 +273,13 @@ func (e *Engine) expected(h *suspect) bool {
 }
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
-func (e *Engine) otherwise(h *suspect) bool {
+func (e *hypotheses) otherwise(h *suspect) bool {
 	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed.time())
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
 // that is decided, or but for one suspect.
-func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
+func (e *hypotheses) blamed(but *suspect) (out []solver.Supplier) {
 	for _, h := range e.unfedAll {
 		if h == but || but == nil && h.at != 0 {
 			continue
@@ -293,7 +293,7 @@ func (e *Engine) blamed(but *suspect) (out []solver.Supplier) {
 
 // question lays out signs and those of the suspects that have a say, with what they
 // bring about where effects count. The result is valid until the next one.
-func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect) bool, effects bool) *question {
+func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*suspect) bool, effects bool) *question {
 	if len(e.laid) == 0 {
 		e.classes.reset()
 		e.evidence.reset()
@@ -367,7 +367,7 @@ func (e *Engine) question(signs []*sign, suspects []*suspect, say func(*suspect)
 }
 
 // effects returns the parts that h may bring into the states that are in a group.
-func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
+func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
 	out := e.partsOf.take(len(h.fault.Effects))
 	clear(out)
 	for i := range h.fault.Effects {
@@ -392,7 +392,7 @@ func (e *Engine) effects(h *suspect, states map[string]bool, powered bool) [][]s
 
 // parts returns the parts that an effect of h may bring into its state. They are the same
 // for all faults of a node, but for those that a workload uses, and are remembered.
-func (e *Engine) parts(h *suspect, effect int, powered bool) []solver.Part {
+func (e *hypotheses) parts(h *suspect, effect int, powered bool) []solver.Part {
 	f := &h.fault.Effects[effect]
 	key := partsKey{h.node, h.key.fault, effect}
 	p := e.g.parts[key]
@@ -430,7 +430,7 @@ func (e *Engine) parts(h *suspect, effect int, powered bool) []solver.Part {
 }
 
 // feed notes what feeds a device.
-func (e *Engine) feed(dev node) {
+func (e *hypotheses) feed(dev node) {
 	if dev == none || e.supply.Known(dev) {
 		return
 	}
@@ -451,7 +451,7 @@ func (e *Engine) feed(dev node) {
 // weigh decides which suspects explain a component. It reports whether it could: no
 // when it would blame a suspect that was not taken for one, of which the component
 // lacks signs.
-func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect, ok bool) {
+func (e *hypotheses) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect, ok bool) {
 	var g *question
 	var x solver.Explanation
 	for _, h := range suspects {
@@ -500,7 +500,7 @@ func (e *Engine) weigh(signs []*sign, suspects []*suspect) (accepted []*suspect,
 }
 
 // around lays out what an incident's root explains, with all that could explain it too.
-func (e *Engine) around(root *suspect, signs []*sign) *question {
+func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 	e.round++
 	suspects := []*suspect{root}
 	root.round = e.round
@@ -549,7 +549,7 @@ func (e *Engine) around(root *suspect, signs []*sign) *question {
 
 // rivals leaves out the suspects that are hopeless beside a root, most of those of a large
 // incident: the cover would look at none of them.
-func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*suspect {
+func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) []*suspect {
 	first := func(h *suspect) bool { return h == root || h.fault.Together > 0 || slices.Contains(root.folded, h) }
 	if len(suspects) <= few {
 		return suspects
@@ -577,7 +577,7 @@ func (e *Engine) rivals(root *suspect, signs []*sign, suspects []*suspect) []*su
 // least lays out a root with its states alone and returns below which bound another suspect
 // is no rival of it; stands says which others are in the group all the same. What is laid
 // out is kept for the next question.
-func (e *Engine) least(root *suspect, signs []*sign, suspects []*suspect, stands func(*suspect) bool) float64 {
+func (e *hypotheses) least(root *suspect, signs []*sign, suspects []*suspect, stands func(*suspect) bool) float64 {
 	e.classes.reset()
 	e.evidence.reset()
 	g := solver.Group{Now: e.span(e.now), Causes: e.laid[:0]}
@@ -644,7 +644,7 @@ func (a *arena[T]) take(n int) []T {
 
 // runs says whether a device runs when it shows a kind of sign: what its system alone could
 // notice, which is neither a loss of contact nor a link that its far end may have told of.
-func (e *Engine) runs(kind int, dev node) bool {
+func (e *hypotheses) runs(kind int, dev node) bool {
 	if kind >= len(e.model.Signs) || e.model.Signs[kind].Contact != 0 || e.model.Signs[kind].Twin {
 		return false
 	}
@@ -653,7 +653,7 @@ func (e *Engine) runs(kind int, dev node) bool {
 
 // missed is how long a state may have gone unnoticed before its first sign, if that is a loss
 // of contact: it is told after rounds without an answer.
-func (e *Engine) missed(h *suspect) (out time.Duration) {
+func (e *hypotheses) missed(h *suspect) (out time.Duration) {
 	if h.fault.Is == "" || h.onset.IsZero() {
 		return 0
 	}
@@ -674,7 +674,7 @@ func (e *Engine) missed(h *suspect) (out time.Duration) {
 
 // back is when most of what a suspect shows had ended, of a supplier what it shows itself, or 0; and whether
 // nothing of it has.
-func (e *Engine) back(h *suspect) (at time.Duration, out bool) {
+func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
 	n, ends := len(h.classes), []time.Time(nil)
 	if h.fault.Together > 0 {
 		n = h.fault.Own()
@@ -700,7 +700,7 @@ func (e *Engine) back(h *suspect) (at time.Duration, out bool) {
 
 // before returns from when to when the devices around a suspect, or parts in them,
 // showed some of its signs.
-func (e *Engine) before(h *suspect, kinds []int) map[node][2]time.Duration {
+func (e *hypotheses) before(h *suspect, kinds []int) map[node][2]time.Duration {
 	if len(kinds) == 0 {
 		return nil
 	}
@@ -731,7 +731,7 @@ func (e *Engine) before(h *suspect, kinds []int) map[node][2]time.Duration {
 }
 
 // shows says whether a part shows one of the signs of a state.
-func (e *Engine) shows(n node, state string) bool {
+func (e *hypotheses) shows(n node, state string) bool {
 	for _, kind := range e.showing[state] {
 		if s := e.signs.get(n, kind); s != nil && s.said && s.up {
 			return true

@@ -48,7 +48,7 @@ func (c CloseAfter) sweep() time.Duration {
 
 // Repaired says that what an incident speaks of has been repaired at t: it
 // closes when nothing is heard of it any more, and what is heard later is new.
-func (e *Engine) Repaired(id string, t time.Time) {
+func (e *ledger) Repaired(id string, t time.Time) {
 	for _, inc := range e.open {
 		if inc.id == id {
 			inc.repaired, inc.lasts = t, time.Time{}
@@ -72,7 +72,7 @@ func (e *Engine) sweep() {
 
 // over says whether an incident is to be closed. It notes until when not, if nothing more is
 // heard of it: a fleet has thousands that stay open for a day.
-func (e *Engine) over(inc *incident) bool {
+func (e *ledger) over(inc *incident) bool {
 	if !e.now.After(inc.lasts) {
 		return false
 	}
@@ -88,7 +88,7 @@ func (e *Engine) over(inc *incident) bool {
 }
 
 // lasts returns when an incident is over at the latest, as things are.
-func (e *Engine) lasts(inc *incident) time.Time {
+func (e *ledger) lasts(inc *incident) time.Time {
 	stateful := false
 	for _, s := range inc.signs {
 		e.stats.Swept++
@@ -122,6 +122,29 @@ const (
 
 	confidenceSteps = 50.0 // in which confidence is published
 )
+
+// ledger is the incidents: what was decided, and who is told of it when.
+type ledger struct {
+	hypotheses
+
+	ids        func(first string) string
+	wait       CloseAfter
+	resuming   bool                 // what is decided goes on where it was
+	owner      map[string]*incident // of an event, while restoring
+	stalls     time.Duration        // how long after a fault a job may stop
+	heardOf    nodeSet              // scratch
+	hostsOf    nodeSet              // scratch
+	met        [3]nodeSet           // scratch of one description
+	open       []*incident
+	alike      map[string]*peers // by fault
+	crowds     uint64            // times that peers were gone over
+	nearby     []*incident       // scratch
+	gatherings []*incident
+	strays     map[strayKey]*stray
+	incSeq     int
+	changed    queue
+	out        []schemas.Incident
+}
 
 // incident is an open incident of the engine.
 type incident struct {
@@ -216,7 +239,7 @@ func (inc *incident) due(t told) time.Duration {
 
 // settle turns what was decided into incidents: old ones keep their name
 // where most of what they held stays together.
-func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
+func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	if len(accepted) == 0 && len(signs) == 1 && e.lonely(signs[0]) {
 		e.unexplained(signs[0])
 		return
@@ -397,7 +420,7 @@ func (e *Engine) settle(signs []*sign, accepted, suspects []*suspect) {
 
 // lonely says whether a sign that nothing explains is in no incident and opens none: most
 // noise is like that.
-func (e *Engine) lonely(s *sign) bool {
+func (e *ledger) lonely(s *sign) bool {
 	if s.inc != nil || s.owner != nil || s.worst == schemas.SeverityCritical || s.often > 1 || e.lasting(s) {
 		return false
 	}
@@ -407,7 +430,7 @@ func (e *Engine) lonely(s *sign) bool {
 
 // unlike says whether the confidence of an incident rests on something else than when
 // it was last weighed.
-func (e *Engine) unlike(inc *incident, root *suspect, signs []*sign) bool {
+func (e *ledger) unlike(inc *incident, root *suspect, signs []*sign) bool {
 	if inc.root != root || len(inc.signs) != len(signs) || e.now.Sub(inc.judged) >= rejudge {
 		return true
 	}
@@ -423,7 +446,7 @@ func (e *Engine) unlike(inc *incident, root *suspect, signs []*sign) bool {
 }
 
 // whole returns the server or switch of a part, or what is part of none.
-func (e *Engine) whole(n node) node {
+func (e *ledger) whole(n node) node {
 	if d := e.g.server(n); d != none {
 		return d
 	}
@@ -431,11 +454,11 @@ func (e *Engine) whole(n node) node {
 }
 
 // near says whether a sign that nothing explains goes with a fault on the same server.
-func (e *Engine) near(h *suspect, server node, s *sign) bool {
+func (e *ledger) near(h *suspect, server node, s *sign) bool {
 	return !h.onset.IsZero() && s.at.Sub(h.onset).Abs() <= unknownNear && e.g.server(h.node) == server
 }
 
-func (e *Engine) openIncident(signs []*sign) *incident {
+func (e *ledger) openIncident(signs []*sign) *incident {
 	e.incSeq++
 	e.stats.Opened++
 	first, at := "", time.Time{}
@@ -456,7 +479,7 @@ func (e *Engine) openIncident(signs []*sign) *incident {
 	return inc
 }
 
-func (e *Engine) close(inc *incident) {
+func (e *ledger) close(inc *incident) {
 	inc.closed, inc.ended = e.now, e.crowds
 	e.change(inc)
 	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
@@ -471,7 +494,7 @@ func (e *Engine) close(inc *incident) {
 
 // confidence is the probability that the root is the right resource or one of its equals in
 // its machine, which of them, and what else it could be.
-func (e *Engine) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
+func (e *ledger) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
 	h := inc.root
 	g := e.around(h, inc.signs)
 	own := e.ownFault(inc)
@@ -504,7 +527,7 @@ func (e *Engine) confidence(inc *incident) (_ float64, oneOf []string, alternati
 	return own * right, oneOf, alternatives
 }
 
-func (e *Engine) joined(a, b node) bool {
+func (e *ledger) joined(a, b node) bool {
 	l := &e.g.links[linkNet]
 	return slices.Contains(l.out[a], b) || slices.Contains(l.in[a], b)
 }
@@ -519,7 +542,7 @@ type queue struct {
 }
 
 // change notes that an incident may have to be published again.
-func (e *Engine) change(inc *incident) {
+func (e *ledger) change(inc *incident) {
 	inc.lasts = time.Time{}
 	q := &e.changed
 	if !inc.queued {
@@ -535,7 +558,7 @@ func (e *Engine) change(inc *incident) {
 
 // emitDue publishes the incidents that changed: at once where the cause or the
 // life of the incident did, else at most once a second.
-func (e *Engine) emitDue(now bool) {
+func (e *ledger) emitDue(now bool) {
 	q := &e.changed
 	if now || len(q.all) > 0 && !e.now.Before(q.due) {
 		q.due = e.now.Add(forget)
@@ -569,7 +592,7 @@ func (e *Engine) emitDue(now bool) {
 }
 
 // rests returns until when an open incident is left alone.
-func (e *Engine) rests(inc *incident) time.Time {
+func (e *ledger) rests(inc *incident) time.Time {
 	next := inc.emitted
 	if inc.judged.After(next) {
 		next = inc.judged
@@ -594,7 +617,7 @@ func (e *Engine) rests(inc *incident) time.Time {
 }
 
 // consider publishes an incident, or leaves it in the queue.
-func (e *Engine) consider(inc *incident, now bool) {
+func (e *ledger) consider(inc *incident, now bool) {
 	wait := func(until time.Time) {
 		if until.Before(e.changed.due) {
 			e.changed.due = until
@@ -643,7 +666,7 @@ func (e *Engine) consider(inc *incident, now bool) {
 	}
 }
 
-func (e *Engine) state(inc *incident) told {
+func (e *ledger) state(inc *incident) told {
 	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
 	t.resource, t.fault = e.cause(inc)
 	t.equals = len(inc.oneOf)
@@ -667,7 +690,7 @@ func (e *Engine) state(inc *incident) told {
 }
 
 // facts returns how many events an incident holds.
-func (e *Engine) facts(inc *incident) int {
+func (e *ledger) facts(inc *incident) int {
 	n := inc.before
 	for _, s := range inc.signs {
 		n += s.count
@@ -675,14 +698,14 @@ func (e *Engine) facts(inc *incident) int {
 	return n
 }
 
-func (e *Engine) cause(inc *incident) (resource, fault string) {
+func (e *ledger) cause(inc *incident) (resource, fault string) {
 	if inc.root == nil {
 		return e.g.name[inc.where], "unknown"
 	}
 	return e.g.name[inc.root.node], inc.root.fault.Name
 }
 
-func (e *Engine) emit(inc *incident) {
+func (e *ledger) emit(inc *incident) {
 	inc.told = e.state(inc)
 	inc.emitted = e.now
 	inc.listed += inc.told.facts

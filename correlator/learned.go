@@ -86,7 +86,7 @@ func (c *Correlator) swap(ctx context.Context, model *propagation.Model, wait Cl
 
 // priorOf returns the log-odds of a fault of a part before any sign is weighed: what
 // the site has learned of its model, or of a whole that it is part of, where it has.
-func (e *Engine) priorOf(f *propagation.Fault, n node) float64 {
+func (e *hypotheses) priorOf(f *propagation.Fault, n node) float64 {
 	if len(f.ByModel) == 0 {
 		return f.Prior
 	}
@@ -113,7 +113,7 @@ type Observed struct {
 // Observed returns how the signs of a fault of a resource came, by what the engine
 // knows now: one entry for each class that is weighed and that has parts to show it.
 // fault is an index of the model; false where the engine holds no such suspect.
-func (e *Engine) Observed(resource string, fault int) ([]Observed, bool) {
+func (e *hypotheses) Observed(resource string, fault int) ([]Observed, bool) {
 	n, ok := e.g.number[resource]
 	if !ok {
 		return nil, false

@@ -54,7 +54,7 @@ const (
 )
 
 // unexplained takes in a sign that nothing explains and that is in no incident.
-func (e *Engine) unexplained(s *sign) {
+func (e *ledger) unexplained(s *sign) {
 	if s.inc != nil || s.owner != nil || s.excused != nil || !s.said || e.momentary(s) || s.stateful && !s.up {
 		return
 	}
@@ -101,7 +101,7 @@ func (e *Engine) unexplained(s *sign) {
 // pieces makes one of an incident and those of the same fault that began beside it, where
 // they are hardly faults of their own, and says whether it did: a part of the incident
 // whose cause could show what they show, if there is one, or an outbreak.
-func (e *Engine) pieces(inc *incident, list []*incident) bool {
+func (e *ledger) pieces(inc *incident, list []*incident) bool {
 	for _, o := range slices.Backward(e.gathered()) { // the nearest in time
 		if o == inc || e.siteOf(o) != e.site(inc) {
 			continue
@@ -147,7 +147,7 @@ func (e *Engine) pieces(inc *incident, list []*incident) bool {
 }
 
 // behind returns the open incident whose cause could show what most of some others show.
-func (e *Engine) behind(members []*incident) (best *incident) {
+func (e *ledger) behind(members []*incident) (best *incident) {
 	most := 0
 	for _, o := range e.open {
 		if o.root == nil || !o.root.accepted || slices.Contains(members, o) || e.site(o) != e.site(members[0]) {
@@ -177,7 +177,7 @@ func could(o, other *incident) bool {
 }
 
 // gather notes an incident that is an outbreak or has pieces: a fleet has few.
-func (e *Engine) gather(inc *incident) {
+func (e *ledger) gather(inc *incident) {
 	if inc.gathers {
 		return
 	}
@@ -187,13 +187,13 @@ func (e *Engine) gather(inc *incident) {
 }
 
 // gathered returns the open incidents that are outbreaks or have pieces, the oldest first.
-func (e *Engine) gathered() []*incident {
+func (e *ledger) gathered() []*incident {
 	e.gatherings = slices.DeleteFunc(e.gatherings, func(o *incident) bool { return o.gone || !o.closed.IsZero() })
 	return e.gatherings
 }
 
 // absorb makes an incident a piece of another.
-func (e *Engine) absorb(whole, o *incident) {
+func (e *ledger) absorb(whole, o *incident) {
 	if whole.pieces == nil {
 		whole.pieces = map[string]bool{}
 		e.gather(whole)
@@ -209,7 +209,7 @@ func (e *Engine) absorb(whole, o *incident) {
 }
 
 // rejoin finds out which of the blamed were pieces of an incident of a store.
-func (e *Engine) rejoin(signs []*sign, blamed []*suspect) {
+func (e *ledger) rejoin(signs []*sign, blamed []*suspect) {
 	for _, s := range signs {
 		h, o := s.owner, s.inc
 		if h == nil || o == nil || h.within != nil || o.told.fault == h.fault.Name {
@@ -238,7 +238,7 @@ func (h *suspect) lead(blamed []*suspect) *suspect {
 
 // breakOut opens an outbreak, or finds the one that goes on there, where a resource holds
 // all devices.
-func (e *Engine) breakOut(signs []*sign, devices []node, sure float64) *incident {
+func (e *ledger) breakOut(signs []*sign, devices []node, sure float64) *incident {
 	where := e.g.common(devices)
 	if where == none {
 		return nil
@@ -266,7 +266,7 @@ func (inc *incident) news() time.Time {
 }
 
 // siteOf returns the site of an incident that is an outbreak or has pieces.
-func (e *Engine) siteOf(inc *incident) node {
+func (e *ledger) siteOf(inc *incident) node {
 	if inc.root == nil {
 		return e.g.top(inc.where)
 	}
@@ -277,7 +277,7 @@ func (e *Engine) siteOf(inc *incident) node {
 // larger resource, of N devices, then k of them would be found in one of n with
 // probability (n/N)^(k-1); before that, each size is as likely. Where a fault began at
 // the same time in the same site, it may as well be more of that one.
-func (e *Engine) extent(inc *incident) float64 {
+func (e *ledger) extent(inc *incident) float64 {
 	n, others, k := float64(max(1, e.g.devices(inc.where))), 1.0, 0
 	for d := range inc.outbreak.devices { // jobs may have stopped elsewhere, too
 		if e.g.common([]node{inc.where, d}) == inc.where {
@@ -299,7 +299,7 @@ func (e *Engine) extent(inc *incident) float64 {
 // follows says whether an incident is a piece of an outbreak rather than a fault of its own: a job that
 // failed on one of its devices, since nothing says less about its cause than a job that fails, or one of
 // them that came into a state in which other faults bring it, too.
-func (e *Engine) follows(whole, inc *incident) bool {
+func (e *ledger) follows(whole, inc *incident) bool {
 	hit := func(n node) bool {
 		d := e.g.server(n)
 		return d != none && whole.outbreak.devices[d] > 0
@@ -322,13 +322,13 @@ func (e *Engine) follows(whole, inc *incident) bool {
 
 // inTime says whether an incident began when one that has pieces could have brought it about: a job
 // may fail as long after as the records say of the faults that stop jobs.
-func (e *Engine) inTime(whole, inc *incident) bool {
+func (e *ledger) inTime(whole, inc *incident) bool {
 	d := inc.opened.Sub(whole.news())
 	return d.Abs() <= crowdSpan || d > 0 && d <= e.stalls && e.g.kindOf(inc.root.node) == propagation.KindWorkload
 }
 
 // gains takes up the incidents that are pieces of an outbreak.
-func (e *Engine) gains(whole *incident) {
+func (e *ledger) gains(whole *incident) {
 	for _, o := range slices.Clone(e.open) {
 		if o.root != nil && e.inTime(whole, o) && e.follows(whole, o) {
 			e.absorb(whole, o)
@@ -338,7 +338,7 @@ func (e *Engine) gains(whole *incident) {
 
 // outbreakOf returns the open outbreak that has one of the kinds or devices of signs, or one of
 // some devices, or stands at a resource.
-func (e *Engine) outbreakOf(signs []*sign, devices []node, where node) *incident {
+func (e *ledger) outbreakOf(signs []*sign, devices []node, where node) *incident {
 	for _, inc := range e.gathered() {
 		if inc.outbreak == nil || e.now.Sub(inc.news()) > outbreakSpan {
 			continue
@@ -356,7 +356,7 @@ func (e *Engine) outbreakOf(signs []*sign, devices []node, where node) *incident
 }
 
 // spread adds a sign to an incident, or to an outbreak.
-func (e *Engine) spread(inc *incident, s *sign) {
+func (e *ledger) spread(inc *incident, s *sign) {
 	if inc.outbreak != nil {
 		d := e.deviceOf(s)
 		job := e.g.kindOf(s.node) == propagation.KindWorkload
@@ -388,7 +388,7 @@ func (e *Engine) spread(inc *incident, s *sign) {
 
 // release takes from outbreaks what a cause explains now, adds what their pieces own, and
 // returns those that have lost something.
-func (e *Engine) release(signs []*sign) (left []*incident) {
+func (e *ledger) release(signs []*sign) (left []*incident) {
 	for _, s := range signs {
 		h, o := s.owner, s.inc
 		switch {
@@ -423,7 +423,7 @@ func (e *Engine) release(signs []*sign) (left []*incident) {
 }
 
 // leave takes a sign from an incident that becomes part of another one where nothing of it is left.
-func (e *Engine) leave(o *incident, s *sign, to *incident) {
+func (e *ledger) leave(o *incident, s *sign, to *incident) {
 	o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
 	e.change(o)
 	if len(o.signs) > 0 || o.gone {
@@ -437,7 +437,7 @@ func (e *Engine) leave(o *incident, s *sign, to *incident) {
 }
 
 // dissolve ends the outbreaks of which too little is left.
-func (e *Engine) dissolve(left []*incident, signs []*sign) {
+func (e *ledger) dissolve(left []*incident, signs []*sign) {
 	for _, o := range left {
 		e.change(o)
 		if len(o.outbreak.devices) >= outbreakLeast || len(o.pieces) > 0 && len(o.outbreak.devices) > 1 {
@@ -458,7 +458,7 @@ func (e *Engine) dissolve(left []*incident, signs []*sign) {
 }
 
 // resume finds out which incidents of a store are outbreaks.
-func (e *Engine) resume(inc *incident) {
+func (e *ledger) resume(inc *incident) {
 	if n := len(e.devices(inc.signs)); inc.told.fault != schemas.FaultUnknown || n < 2 || n < outbreakLeast && e.g.server(inc.where) != none {
 		return
 	}
@@ -472,7 +472,7 @@ func (e *Engine) resume(inc *incident) {
 }
 
 // devices returns those that show signs.
-func (e *Engine) devices(signs []*sign) (out []node) {
+func (e *ledger) devices(signs []*sign) (out []node) {
 	for _, s := range signs {
 		if d := e.deviceOf(s); d != none && !slices.Contains(out, d) {
 			out = append(out, d)
@@ -482,7 +482,7 @@ func (e *Engine) devices(signs []*sign) (out []node) {
 }
 
 // deviceOf returns the device of a sign, or none; that of a job is where it was heard of.
-func (e *Engine) deviceOf(s *sign) node {
+func (e *ledger) deviceOf(s *sign) node {
 	if e.g.kindOf(s.node) != propagation.KindWorkload {
 		return e.whole(s.node)
 	}

@@ -34,6 +34,36 @@ const (
 	cleared
 )
 
+// intake is what was heard: the signs, who can be heard at all, the clock, and what has to be
+// weighed now. It knows nothing of causes and incidents.
+type intake struct {
+	model     *propagation.Model
+	g         *graph
+	keep      int // events of one sign; 0 is all
+	now       time.Time
+	moment    uint64 // changes with the time, with each event and with the inventory
+	inventory uint64 // how many there were
+	restoring bool   // events are taken in, nothing is decided
+	signs     signTable
+	unknown   map[laneKey]int // pseudo kinds of signs that the model does not know
+	dirty     []*sign         // to be weighed now
+	waiting   []*sign         // to be weighed soon, since they are of large groups
+	wakeAt    time.Time
+	timers    timers
+	seq       int
+	seen      seen
+	contact   contacts // of servers and switches
+	tells     []bool   // by sign: that it is up says something of other parts
+	lanes     []laneKey
+	laneIndex map[laneKey]int32
+	sources   []string  // by number
+	laneIDs   []string  // of lanes
+	began     time.Time // of the solver's time
+	fits      *solver.Fits
+	weights   [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
+	stats     Stats
+}
+
 // sign is one sign on one part: all events that say the same.
 type sign struct {
 	// What every decision asks of a sign lies together.
@@ -81,20 +111,20 @@ type sign struct {
 	slot      int32         // in signTable.all
 	kindSlot  int32         // in signTable.by
 	weighed   evidence      // as what it was last weighed
-	turned    time.Duration // when it was last weighed as something else than before, as [Engine.span] has it
+	turned    time.Duration // when it was last weighed as something else than before, as [hypotheses.span] has it
 }
 
 // evidence is what of a sign has a say in what is decided.
 type evidence struct {
 	of      *graph        // nil: it was not weighed yet
-	at      time.Duration // as [Engine.span] has it
+	at      time.Duration // as [hypotheses.span] has it
 	weight  float64
 	said    bool
 	up      bool // where others depend on it
 	passing bool
 }
 
-func (e *Engine) evidenceOf(s *sign) evidence {
+func (e *hypotheses) evidenceOf(s *sign) evidence {
 	return evidence{
 		of: e.g, at: e.span(s.at), weight: e.weight(s), said: s.said, up: s.up && s.kind < len(e.tells) && e.tells[s.kind], passing: e.momentary(s),
 	}
@@ -103,7 +133,7 @@ func (e *Engine) evidenceOf(s *sign) evidence {
 // matters says whether what is known of a sign now could change a decision: it is other
 // evidence than when it was last weighed, nobody explained it then, or more of what one
 // of its suspects makes visible has become due since.
-func (e *Engine) matters(s *sign) bool {
+func (e *hypotheses) matters(s *sign) bool {
 	if s.owner == nil || s.owner.dead || s.inc == nil && s.excused != s.owner || s.weighed != e.evidenceOf(s) {
 		return true
 	}
@@ -128,7 +158,7 @@ func heeded(cl *propagation.Class, r *reach) bool {
 }
 
 // dueSince says whether more is due of what a suspect makes visible than was at t.
-func (e *Engine) dueSince(h *suspect, t time.Time) bool {
+func (e *hypotheses) dueSince(h *suspect, t time.Time) bool {
 	if h.counted && !t.Before(e.calm(h).from) {
 		return false
 	}
@@ -427,7 +457,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 
 // booted ends the faults of a server that a boot repairs. It reports whether
 // there was one and the host did not crash, so that the boot was the repair.
-func (e *Engine) booted(server string, at time.Time) bool {
+func (e *ledger) booted(server string, at time.Time) bool {
 	n, ok := e.g.number[server]
 	if !ok {
 		return false
@@ -443,7 +473,7 @@ func (e *Engine) booted(server string, at time.Time) bool {
 }
 
 // crashed says whether a server has told of a crash of its own before a boot.
-func (e *Engine) crashed(server node, boot time.Time) bool {
+func (e *intake) crashed(server node, boot time.Time) bool {
 	for kind := range e.model.Signs {
 		if !e.model.Signs[kind].Crash {
 			continue
@@ -466,7 +496,7 @@ type spell struct {
 
 // order takes in a change of state by the clock of who tells of it, which says in which order its
 // reports were made, however they arrive. Once the state has ended, it returns how long it lasted.
-func (e *Engine) order(s *sign, ev *schemas.Event, about node, obs time.Time) (lasted time.Duration, over bool) {
+func (e *intake) order(s *sign, ev *schemas.Event, about node, obs time.Time) (lasted time.Duration, over bool) {
 	if ev.Time.IsZero() {
 		return 0, false
 	}
@@ -490,7 +520,7 @@ func (e *Engine) order(s *sign, ev *schemas.Event, about node, obs time.Time) (l
 }
 
 // sourceOf gives a number to a source; those of which there are too many share the last.
-func (e *Engine) sourceOf(name string) uint8 {
+func (e *intake) sourceOf(name string) uint8 {
 	i := slices.Index(e.sources, name)
 	if i < 0 {
 		if i = len(e.sources); i < math.MaxUint8 {
@@ -501,7 +531,7 @@ func (e *Engine) sourceOf(name string) uint8 {
 }
 
 // ended notes whether an episode that is over has lasted.
-func (e *Engine) ended(s *sign, lasted time.Duration) {
+func (e *intake) ended(s *sign, lasted time.Duration) {
 	if hold := e.hold(s); hold == 0 || lasted >= hold {
 		s.brief = false
 	}
@@ -512,7 +542,7 @@ func (e *Engine) ended(s *sign, lasted time.Duration) {
 
 // repeat counts the reports of a sign that comes again and again, and reports
 // whether this one counts beside others.
-func (e *Engine) repeat(s *sign, typ string, at time.Time) bool {
+func (e *intake) repeat(s *sign, typ string, at time.Time) bool {
 	if s.kind >= len(e.model.Signs) || e.model.Signs[s.kind].Again == 1 {
 		return false
 	}
@@ -526,7 +556,7 @@ func (e *Engine) repeat(s *sign, typ string, at time.Time) bool {
 }
 
 // stale says whether an event opens a new sign in place of an old one.
-func (e *Engine) stale(s *sign, id string, state uint8) bool {
+func (e *ledger) stale(s *sign, id string, state uint8) bool {
 	if state == cleared {
 		return false
 	}
@@ -543,7 +573,7 @@ func (e *Engine) stale(s *sign, id string, state uint8) bool {
 	return s.stateful && !s.up && gap > bounceSpan || gap > forget
 }
 
-func (e *Engine) hold(s *sign) time.Duration {
+func (e *intake) hold(s *sign) time.Duration {
 	if e.strange(s.kind) {
 		return unknownHold
 	}
@@ -551,7 +581,7 @@ func (e *Engine) hold(s *sign) time.Duration {
 }
 
 // leak is the chance that the sign is there by itself, now.
-func (e *Engine) leak(s *sign) float64 {
+func (e *intake) leak(s *sign) float64 {
 	m := &e.model.Signs[s.kind]
 	if e.lasting(s) {
 		return m.Rare
@@ -575,7 +605,7 @@ func (e *Engine) leak(s *sign) float64 {
 }
 
 // lasting says whether a condition is there for so long that it hardly ever is by itself.
-func (e *Engine) lasting(s *sign) bool {
+func (e *intake) lasting(s *sign) bool {
 	if s.kind >= len(e.model.Signs) || !s.up {
 		return s.lasted
 	}
@@ -585,7 +615,7 @@ func (e *Engine) lasting(s *sign) bool {
 
 // twinUp says whether the other end of a link has lost the sign at once,
 // so that this end's all-clear was lost.
-func (e *Engine) twinUp(s *sign) bool {
+func (e *intake) twinUp(s *sign) bool {
 	for _, l := range [2][][]node{e.g.links[linkNet].out, e.g.links[linkNet].in} {
 		for _, n := range l[s.node] {
 			t := e.signs.get(n, s.kind)
@@ -651,7 +681,7 @@ func (e *Engine) bounce(s *sign, source uint8, at time.Time) {
 // happened says when an event happened. Collectors' clocks are right; a
 // device's own time counts only for a record that was read late: one of a
 // device that was out of contact, or of a host, whose clock is disciplined.
-func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Time, loose bool) {
+func (e *intake) happened(ev *schemas.Event, n node, obs time.Time) (at time.Time, loose bool) {
 	late := obs.Sub(ev.Time)
 	switch ev.Source {
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
@@ -673,7 +703,7 @@ func (e *Engine) happened(ev *schemas.Event, n node, obs time.Time) (at time.Tim
 }
 
 // trackContact notes which ways to a device are lost.
-func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, state uint8) {
+func (e *intake) trackContact(ways propagation.Contact, n node, obs time.Time, state uint8) {
 	if ways == 0 {
 		return
 	}
@@ -685,7 +715,7 @@ func (e *Engine) trackContact(ways propagation.Contact, n node, obs time.Time, s
 }
 
 // outages returns the last ones of a device.
-func (e *Engine) outages(dev node) (out [2]outage) {
+func (e *intake) outages(dev node) (out [2]outage) {
 	if c := e.contact.of(dev); c != nil {
 		out = c.ways
 	}
@@ -694,7 +724,7 @@ func (e *Engine) outages(dev node) (out [2]outage) {
 
 // place moves a sign to where the model expects it: a report about a job to
 // the job, a session to the port that it runs over.
-func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
+func (e *hypotheses) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 	if e.model.Signs[kind].Job {
 		if id := ev.Attr("workload"); id != "" {
 			return e.job(id)
@@ -724,7 +754,7 @@ func (e *Engine) place(ev *schemas.Event, n node, kind int, at time.Time) node {
 	return n
 }
 
-func (e *Engine) job(id string) node {
+func (e *hypotheses) job(id string) node {
 	n := e.g.ensure(id)
 	if e.g.kind[n] == 0 {
 		e.g.setKind(n, propagation.KindWorkload)
@@ -739,7 +769,7 @@ const maxUnknown = 4096
 
 // unknownKind returns a pseudo kind for what the model does not know: by type and code,
 // and where those are too many by type alone, and then as one.
-func (e *Engine) unknownKind(ev *schemas.Event) int {
+func (e *intake) unknownKind(ev *schemas.Event) int {
 	for i, k := range [3]laneKey{{ev.Type, ev.Code}, {typ: ev.Type}, {}} {
 		v, ok := e.unknown[k]
 		if !ok && len(e.unknown) < (i+1)*maxUnknown {
@@ -753,7 +783,7 @@ func (e *Engine) unknownKind(ev *schemas.Event) int {
 	return len(e.model.Signs) // not reached: the last has room
 }
 
-func (e *Engine) lane(ev *schemas.Event) int32 {
+func (e *intake) lane(ev *schemas.Event) int32 {
 	k := laneKey{ev.Type, ev.Code}
 	v, ok := e.laneIndex[k]
 	if !ok && len(e.lanes) >= 4*maxUnknown {
@@ -810,7 +840,7 @@ func (e *Engine) forgetNames() {
 }
 
 // drop forgets a sign and the suspects that nothing else speaks for.
-func (e *Engine) drop(s *sign) {
+func (e *hypotheses) drop(s *sign) {
 	s.gone = true
 	e.signs.remove(s)
 	links := s.links
@@ -934,14 +964,14 @@ func (t *timers) Pop() any {
 }
 
 // momentary says whether a sign has not lasted, or not yet.
-func (e *Engine) momentary(s *sign) bool {
+func (e *intake) momentary(s *sign) bool {
 	return s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Hold > 0 && e.leak(s) == e.model.Signs[s.kind].Young
 }
 
 // weight is -log of the leak, the log-likelihood ratio of a sign that a fault shows
 // for sure. Reports that come again are independent but for a factor: each
 // multiplies the leak by Again, down to Rare.
-func (e *Engine) weight(s *sign) float64 {
+func (e *intake) weight(s *sign) float64 {
 	if !s.said || s.kind >= len(e.model.Signs) {
 		return 0
 	}
@@ -958,7 +988,7 @@ func (e *Engine) weight(s *sign) float64 {
 
 // weightNow is weight, which no event changes while something is decided, remembered for as
 // long.
-func (e *Engine) weightNow(s *sign) float64 {
+func (e *intake) weightNow(s *sign) float64 {
 	if s.worthIn != e.moment {
 		s.worth, s.worthIn = e.weight(s), e.moment
 	}
@@ -966,11 +996,11 @@ func (e *Engine) weightNow(s *sign) float64 {
 }
 
 // surely says whether a sign is hardly ever there by itself.
-func (e *Engine) surely(s *sign) bool {
+func (e *intake) surely(s *sign) bool {
 	return e.strange(s.kind) || e.weight(s) >= -math.Log(surelyLeak)
 }
 
 // strange says whether the records have no sign of a kind.
-func (e *Engine) strange(kind int) bool {
+func (e *intake) strange(kind int) bool {
 	return kind >= len(e.model.Signs) || e.model.Signs[kind].Learned
 }

@@ -8,7 +8,7 @@ import (
 
 // solve weighs the signs that changed, with all that hangs together with them:
 // the smallest set of faults that explains what came and what did not come.
-func (e *Engine) solve() {
+func (e *ledger) solve() {
 	e.stats.Solved++
 	e.epoch++
 	first := e.epoch // marks from here on are of this round
@@ -39,7 +39,7 @@ func (e *Engine) solve() {
 // suspects that could be blamed, and through those that could stand behind states
 // that could be. A suspect of a few weak signs ties nothing together, however many
 // parts hang on it. The result is valid until the next call.
-func (e *Engine) component(from *sign) ([]*sign, []*suspect) {
+func (e *hypotheses) component(from *sign) ([]*sign, []*suspect) {
 	e.pass++
 	from.mark = e.epoch
 	signs, suspects := append(e.hanging.signs[:0], from), e.hanging.suspects[:0]
@@ -106,7 +106,7 @@ func bySeq(list []*suspect) { slices.SortFunc(list, func(a, b *suspect) int { re
 
 // states visits the signs of g's effects that belong to states which could be blamed, but
 // for those that were met.
-func (e *Engine) states(g *suspect, visit func(*sign)) {
+func (e *hypotheses) states(g *suspect, visit func(*sign)) {
 	for c := g.fault.Own(); c < len(g.classes); c++ {
 		for _, s := range g.classes[c].signs {
 			if s.mark != e.epoch && e.inState(s) {
@@ -118,7 +118,7 @@ func (e *Engine) states(g *suspect, visit func(*sign)) {
 
 // inState says whether a sign belongs to a state that could be blamed. It is asked for each
 // cause that could stand behind the state.
-func (e *Engine) inState(s *sign) bool {
+func (e *hypotheses) inState(s *sign) bool {
 	if s.statedIn != e.pass {
 		s.statedIn = e.pass
 		e.stats.Asked++

@@ -14,6 +14,47 @@ type link struct {
 	class int
 }
 
+// hypotheses is what could explain the signs, and lays it out for the solver. It knows nothing of
+// incidents.
+type hypotheses struct {
+	intake
+
+	rules     [][]rule // by sign
+	walk      walker
+	spots     map[suspectKey]*spot
+	held      int                // suspects in spots
+	widest    []widest           // by fault and sign
+	byJob     map[node][]jobLink // in the order in which they were found
+	unhired   []unhired
+	longest   time.Duration // between two signs of a fault that agree
+	windows   windows
+	unfed     map[node]*suspect // suppliers that are blamed
+	unfedAll  []*suspect        // the same, in no order
+	roots     []node            // scratch
+	kindMet   []uint32          // scratch of others: the round in which a kind was met
+	kindRound uint32
+	showing   map[string][]int // signs by which a part shows that it is in a state
+	silences  []bool           // by fault: it takes its own device out of contact
+	hanging   struct {         // scratch of component
+		signs    []*sign
+		suspects []*suspect
+	}
+	epoch    uint32
+	pass     uint32 // over a component
+	cover    *solver.Cover
+	method   solver.Method // the cover, unless another was set
+	supply   solver.Supply
+	classes  arena[solver.Class]
+	evidence arena[solver.Evidence]
+	refs     arena[solver.Ref]
+	partsOf  arena[[]solver.Part]
+	laid     []solver.Cause // a root with its states, for the next question
+	one      [1]solver.Cause
+	asked    question // scratch, and of its slices
+	round    uint32
+	ranAt    []ran // scratch
+}
+
 // suspect is a fault that a resource may have.
 type suspect struct {
 	seq     int
@@ -31,7 +72,7 @@ type suspect struct {
 
 	base    float64       // score over all signs
 	weighed stamp         // when; zero: a sign has changed since
-	laid    time.Duration // when it was last weighed against others, as [Engine.span] has it
+	laid    time.Duration // when it was last weighed against others, as [hypotheses.span] has it
 	group   int           // how much they were
 	folded  []*suspect
 	lift    float64       // what speaks for it only because it explains the folded
@@ -141,7 +182,7 @@ type jobLink struct {
 }
 
 // relate links a sign with every suspect that could show it, and makes suspects.
-func (e *Engine) relate(s *sign) {
+func (e *hypotheses) relate(s *sign) {
 	if s.kind >= len(e.model.Signs) {
 		return
 	}
@@ -213,7 +254,7 @@ type spot struct {
 }
 
 // enter notes a sign where a fault could show it.
-func (e *Engine) enter(key suspectKey, s *sign) *spot {
+func (e *hypotheses) enter(key suspectKey, s *sign) *spot {
 	p := e.spots[key]
 	if p == nil {
 		p = &spot{}
@@ -230,7 +271,7 @@ func (e *Engine) enter(key suspectKey, s *sign) *spot {
 type widest struct{ within, before time.Duration }
 
 // enterAll notes a sign wherever a fault could show it, once the inventory says otherwise where that is.
-func (e *Engine) enterAll(s *sign) {
+func (e *hypotheses) enterAll(s *sign) {
 	if s.kind >= len(e.rules) {
 		return
 	}
@@ -245,7 +286,7 @@ func (e *Engine) enterAll(s *sign) {
 }
 
 // enterAt notes what was heard of a node of which it is known only now what it is.
-func (e *Engine) enterAt(n node) {
+func (e *hypotheses) enterAt(n node) {
 	if int(n) < len(e.signs.of) {
 		for s := e.signs.of[n]; s != nil; s = s.next {
 			e.enterAll(s)
@@ -254,7 +295,7 @@ func (e *Engine) enterAt(n node) {
 }
 
 // suspectOf returns the fault of a part that is held possible, or nil.
-func (e *Engine) suspectOf(key suspectKey) *suspect {
+func (e *hypotheses) suspectOf(key suspectKey) *suspect {
 	if p := e.spots[key]; p != nil {
 		return p.suspect
 	}
@@ -262,7 +303,7 @@ func (e *Engine) suspectOf(key suspectKey) *suspect {
 }
 
 // occupy has a spot hold another suspect, or none.
-func (e *Engine) occupy(p *spot, h *suspect) {
+func (e *hypotheses) occupy(p *spot, h *suspect) {
 	if p.suspect != nil {
 		e.held--
 	}
@@ -272,7 +313,7 @@ func (e *Engine) occupy(p *spot, h *suspect) {
 }
 
 // clearSpots forgets spots of which nothing is heard any more.
-func (e *Engine) clearSpots() {
+func (e *hypotheses) clearSpots() {
 	for key, p := range e.spots {
 		p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
 		if len(p.signs) == 0 && p.suspect == nil {
@@ -283,7 +324,7 @@ func (e *Engine) clearSpots() {
 }
 
 // others finds of which kinds more was heard that a suspect may be tied to, all else the same.
-func (e *Engine) others(h *suspect, p *spot, because *sign) (some bool) {
+func (e *hypotheses) others(h *suspect, p *spot, because *sign) (some bool) {
 	e.kindRound++
 	e.stats.Met += uint64(len(p.signs))
 	left := p.signs[:0]
@@ -302,7 +343,7 @@ func (e *Engine) others(h *suspect, p *spot, because *sign) (some bool) {
 }
 
 // suspect makes one and links it with the signs that are there. The way of a class leads to the one that it is made for.
-func (e *Engine) suspect(key suspectKey, because *sign, class int) {
+func (e *hypotheses) suspect(key suspectKey, because *sign, class int) {
 	fault := &e.model.Faults[key.fault]
 	e.seq++
 	h := &suspect{seq: e.seq, key: key, fault: fault, node: key.node, classes: make([]reach, len(fault.Classes))}
@@ -372,17 +413,17 @@ func (e *Engine) suspect(key suspectKey, because *sign, class int) {
 
 // unhired is a suspect that may not know its workloads yet, and when the sign came that it was made for.
 type unhired struct {
-	at time.Duration // as [Engine.span] has it
+	at time.Duration // as [hypotheses.span] has it
 	of *suspect
 }
 
 // jobsMay says whether some workload has shown a sign of a class at a time that agrees with a suspect's.
-func (e *Engine) jobsMay(h *suspect, cl *propagation.Class) bool {
+func (e *hypotheses) jobsMay(h *suspect, cl *propagation.Class) bool {
 	return e.signs.kinds[cl.Sign] > 0 && slices.ContainsFunc(e.signs.by[cl.Sign], func(s *sign) bool { return h.agrees(cl.Within, cl.Before, s) })
 }
 
 // hire looks up the workloads of a suspect, as they were when it was made. Most suspects end before that matters.
-func (e *Engine) hire(h *suspect) {
+func (e *hypotheses) hire(h *suspect) {
 	if h.hired || h.jobsAt == 0 {
 		return
 	}
@@ -402,7 +443,7 @@ func (e *Engine) hire(h *suspect) {
 }
 
 // employ notes a suspect of a workload, in the order of making.
-func (e *Engine) employ(n node, l jobLink) {
+func (e *hypotheses) employ(n node, l jobLink) {
 	all := e.byJob[n]
 	at, _ := slices.BinarySearchFunc(all, l.seq, func(o jobLink, seq int) int {
 		if o.seq <= seq {
@@ -414,7 +455,7 @@ func (e *Engine) employ(n node, l jobLink) {
 }
 
 // hireFor has the suspects know their workloads to which what one of these shows could matter.
-func (e *Engine) hireFor(s *sign) {
+func (e *hypotheses) hireFor(s *sign) {
 	left := e.unhired[:0]
 	for _, u := range e.unhired {
 		h := u.of
@@ -441,7 +482,7 @@ func (e *Engine) hireFor(s *sign) {
 
 // jobsOn returns the workloads that a way reaches from a node at t. They are the same for
 // all faults that a sign brings to mind there.
-func (e *Engine) jobsOn(n node, way int, t time.Time) []node {
+func (e *hypotheses) jobsOn(n node, way int, t time.Time) []node {
 	if len(e.ranAt) > few {
 		e.ranAt = e.ranAt[:0]
 	}
@@ -464,7 +505,7 @@ type ran struct {
 }
 
 // link ties a sign to a suspect, when the times agree.
-func (e *Engine) link(h *suspect, class int, s *sign) bool {
+func (e *hypotheses) link(h *suspect, class int, s *sign) bool {
 	for _, l := range s.links {
 		if l.to == h {
 			return true
@@ -534,7 +575,7 @@ func (h *suspect) agrees(within, before time.Duration, s *sign) bool {
 
 // rehire looks up the workloads of a suspect again: a precursor may be older
 // than the jobs that the fault stops.
-func (e *Engine) rehire(h *suspect, at time.Time) {
+func (e *hypotheses) rehire(h *suspect, at time.Time) {
 	e.hire(h)
 	h.jobsAt = stampOf(at)
 	for c := range h.fault.Classes {
@@ -557,7 +598,7 @@ func (e *Engine) rehire(h *suspect, at time.Time) {
 }
 
 // count says of how many parts each class of a suspect could be heard, once that matters.
-func (e *Engine) count(h *suspect) {
+func (e *hypotheses) count(h *suspect) {
 	if h.counted {
 		return
 	}
@@ -571,7 +612,7 @@ func (e *Engine) count(h *suspect) {
 	}
 }
 
-func (e *Engine) bury(h *suspect) {
+func (e *hypotheses) bury(h *suspect) {
 	h.dead = true
 	e.blame(h, false)
 	if p := e.spots[h.key]; p != nil && p.suspect == h {

@@ -39,7 +39,7 @@ type windows struct {
 }
 
 // workFault returns the fault that stands for a kind of work on a resource, or -1.
-func (e *Engine) workFault(work string, n node) int32 {
+func (e *hypotheses) workFault(work string, n node) int32 {
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]
 		if fault.Window == propagation.During && fault.Name == propagation.Planned(work) && slices.Contains(fault.Kinds, e.g.kindOf(n)) {
@@ -51,7 +51,7 @@ func (e *Engine) workFault(work string, n node) int32 {
 
 // declare takes in that a window was declared or ended early. It reports whether the
 // event says anything.
-func (e *Engine) declare(ev *schemas.Event) bool {
+func (e *hypotheses) declare(ev *schemas.Event) bool {
 	m, err := schemas.MaintenanceOf(ev)
 	if err != nil {
 		return false
@@ -84,10 +84,10 @@ func (e *Engine) declare(ev *schemas.Event) bool {
 }
 
 // watch wakes the engine when a window is over.
-func (e *Engine) watch(w *window, s *sign) { heap.Push(&e.timers, timer{w.due(), s}) }
+func (e *hypotheses) watch(w *window, s *sign) { heap.Push(&e.timers, timer{w.due(), s}) }
 
 // openWindow makes the suspect that stands for a window that was declared just now.
-func (e *Engine) openWindow(s *sign, event string) {
+func (e *ledger) openWindow(s *sign, event string) {
 	for _, w := range e.windows.at[s.node] {
 		if w.event != event {
 			continue
@@ -112,7 +112,7 @@ func (e *Engine) openWindow(s *sign, event string) {
 }
 
 // findWindows has the windows explain of which the resource is known only now.
-func (e *Engine) findWindows() {
+func (e *ledger) findWindows() {
 	if len(e.windows.at) == 0 {
 		return
 	}
@@ -133,7 +133,7 @@ func (e *Engine) findWindows() {
 }
 
 // meet links what a window explains and is there already.
-func (e *Engine) meet(h *suspect) {
+func (e *hypotheses) meet(h *suspect) {
 	for c := range h.fault.Classes {
 		cl := &h.fault.Classes[c]
 		if cl.Jobs {
@@ -158,7 +158,7 @@ func (e *Engine) meet(h *suspect) {
 }
 
 // within lays out the signs of a window that are in a group.
-func (e *Engine) within(signs []*sign, ev []solver.Evidence, index func(*sign) int32) []solver.Evidence {
+func (e *hypotheses) within(signs []*sign, ev []solver.Evidence, index func(*sign) int32) []solver.Evidence {
 	for _, s := range signs {
 		if n := index(s); n != solver.None {
 			x := solver.Evidence{Sign: n, Said: s.said}
@@ -172,7 +172,7 @@ func (e *Engine) within(signs []*sign, ev []solver.Evidence, index func(*sign) i
 }
 
 // linkWindow ties a sign to a suspect that stands for windows, when their times agree.
-func (e *Engine) linkWindow(h *suspect, class int, s *sign) bool {
+func (e *hypotheses) linkWindow(h *suspect, class int, s *sign) bool {
 	cl := &h.fault.Classes[class]
 	switch {
 	case s.kind == e.windows.sign || s.kind == e.windows.back:
@@ -194,7 +194,7 @@ func (e *Engine) linkWindow(h *suspect, class int, s *sign) bool {
 }
 
 // explains says whether a sign that began at t is of a kind of work that was declared for then.
-func (e *Engine) explains(h *suspect, cl *propagation.Class, s *sign, t time.Time) bool {
+func (e *hypotheses) explains(h *suspect, cl *propagation.Class, s *sign, t time.Time) bool {
 	return slices.ContainsFunc(e.windows.at[h.node], func(w *window) bool {
 		if w.over || w.fault != h.key.fault {
 			return false
@@ -209,7 +209,7 @@ func (e *Engine) explains(h *suspect, cl *propagation.Class, s *sign, t time.Tim
 
 // unpowered says whether all that feeds a part's device, or that at the other end of its
 // links, is worked on at t.
-func (e *Engine) unpowered(n node, t time.Time) bool {
+func (e *hypotheses) unpowered(n node, t time.Time) bool {
 	l := &e.g.links[linkNet]
 	for _, end := range slices.Concat([]node{n}, l.out[n], l.in[n]) {
 		if dev := e.g.server(end); dev != none && e.offWork(dev, t) {
@@ -220,7 +220,7 @@ func (e *Engine) unpowered(n node, t time.Time) bool {
 }
 
 // offWork says whether all that feeds a device is worked on at t.
-func (e *Engine) offWork(dev node, t time.Time) bool {
+func (e *hypotheses) offWork(dev node, t time.Time) bool {
 	at := func(p node) bool {
 		for ; p != none; p = e.g.parent[p] {
 			if slices.ContainsFunc(e.windows.at[p], func(w *window) bool { return !t.Before(w.From.Add(-lateRead)) && !t.After(w.due()) }) {
@@ -235,7 +235,7 @@ func (e *Engine) offWork(dev node, t time.Time) bool {
 
 // relateJob links what a job reports with the windows of the servers that it ran on: jobs
 // come and go while a window lasts.
-func (e *Engine) relateJob(s *sign) {
+func (e *hypotheses) relateJob(s *sign) {
 	j := e.g.jobs[s.node]
 	if j == nil || len(e.windows.at) == 0 {
 		return
@@ -262,7 +262,7 @@ func (e *Engine) relateJob(s *sign) {
 	}
 }
 
-func (e *Engine) relateTo(n node, s *sign) {
+func (e *hypotheses) relateTo(n node, s *sign) {
 	for _, w := range e.windows.at[n] {
 		h := e.suspectOf(suspectKey{n, w.fault})
 		if h == nil {
@@ -279,7 +279,7 @@ func (e *Engine) relateTo(n node, s *sign) {
 
 // crosses says whether a condition that is reported anew begins on the other side of a
 // window's edge: then it is another one.
-func (e *Engine) crosses(s *sign, state uint8, t time.Time) bool {
+func (e *ledger) crosses(s *sign, state uint8, t time.Time) bool {
 	if s.up || s.inc != nil || state == cleared || len(e.windows.at) == 0 {
 		return false
 	}
@@ -300,7 +300,7 @@ func (e *Engine) crosses(s *sign, state uint8, t time.Time) bool {
 }
 
 // kept says whether a sign is remembered because a window that is not over explains it.
-func (e *Engine) kept(s *sign) bool {
+func (e *hypotheses) kept(s *sign) bool {
 	n := s.node
 	if h := s.excused; h != nil && h.fault.Window == propagation.During {
 		n = h.node
@@ -313,7 +313,7 @@ func (e *Engine) kept(s *sign) bool {
 // endWindows tells what has outlasted windows of a resource that are over at t: servers and
 // switches that are not back are one fault, and all else is judged as if there had been
 // no window.
-func (e *Engine) endWindows(declared *sign, t time.Time) {
+func (e *ledger) endWindows(declared *sign, t time.Time) {
 	all := e.windows.at[declared.node]
 	for _, w := range all {
 		if w.over || w.due().After(t) {
@@ -342,7 +342,7 @@ func (e *Engine) endWindows(declared *sign, t time.Time) {
 	declared.facts = slices.DeleteFunc(declared.facts, func(f fact) bool { return gone[f.id] })
 }
 
-func (e *Engine) outlast(w *window) {
+func (e *ledger) outlast(w *window) {
 	h := e.suspectOf(suspectKey{w.node, w.fault})
 	if h == nil {
 		return
@@ -391,12 +391,12 @@ func (e *Engine) outlast(w *window) {
 }
 
 // takenOver says whether another window explains what has outlasted one.
-func (e *Engine) takenOver(s *sign) bool {
+func (e *hypotheses) takenOver(s *sign) bool {
 	e.relate(s)
 	return slices.ContainsFunc(s.links, func(l link) bool { return l.to.fault.Window == propagation.During && l.to.inc == nil && !l.to.dead })
 }
 
-func (e *Engine) unlink(h *suspect, class int, s *sign) {
+func (e *hypotheses) unlink(h *suspect, class int, s *sign) {
 	h.stir()
 	r := &h.classes[class]
 	r.signs = slices.DeleteFunc(r.signs, func(o *sign) bool { return o == s })
@@ -405,7 +405,7 @@ func (e *Engine) unlink(h *suspect, class int, s *sign) {
 }
 
 // restoreWindows ends the windows that were over when the state was stored that is read back.
-func (e *Engine) restoreWindows(stored time.Time) {
+func (e *ledger) restoreWindows(stored time.Time) {
 	for _, s := range slices.Clone(e.signs.all) {
 		if s.kind == e.windows.sign {
 			e.endWindows(s, stored)
@@ -414,7 +414,7 @@ func (e *Engine) restoreWindows(stored time.Time) {
 }
 
 // windowOf returns the window in which something began on a part, or which it outlasted.
-func (e *Engine) windowOf(n node, at time.Time) *window {
+func (e *ledger) windowOf(n node, at time.Time) *window {
 	look := func(n node) *window {
 		for ; n != none; n = e.g.parent[n] {
 			for _, w := range e.windows.at[n] {
@@ -437,7 +437,7 @@ func (e *Engine) windowOf(n node, at time.Time) *window {
 }
 
 // windowAround returns the window in which the cause of an incident began.
-func (e *Engine) windowAround(inc *incident) *window {
+func (e *ledger) windowAround(inc *incident) *window {
 	switch {
 	case len(e.windows.at) == 0 || inc.gone:
 		return nil
@@ -448,7 +448,7 @@ func (e *Engine) windowAround(inc *incident) *window {
 }
 
 // viewWindow fills in what an incident has to do with declared maintenance.
-func (e *Engine) viewWindow(v *view, inc *incident) {
+func (e *ledger) viewWindow(v *view, inc *incident) {
 	if len(e.windows.at) == 0 {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // blame accepts a suspect, or no longer. A supplier that is blamed leaves what
 // hangs on it alone without power, and without a voice.
-func (e *Engine) blame(h *suspect, yes bool) {
+func (e *hypotheses) blame(h *suspect, yes bool) {
 	h.accepted = yes
 	if h.fault.Together == 0 {
 		return
@@ -30,7 +30,7 @@ func (e *Engine) blame(h *suspect, yes bool) {
 
 // powerless says whether a device has no power left once also is lost beside
 // all suppliers that are blamed.
-func (e *Engine) powerless(dev, also node) bool {
+func (e *hypotheses) powerless(dev, also node) bool {
 	if len(e.unfed) == 0 && also == none {
 		return false
 	}
@@ -40,7 +40,7 @@ func (e *Engine) powerless(dev, also node) bool {
 
 // without says whether a part has no power once g is lost: the last of its
 // suppliers takes it along.
-func (e *Engine) without(n node, g *suspect) bool {
+func (e *hypotheses) without(n node, g *suspect) bool {
 	dev := e.g.server(n)
 	if dev == none || !e.powerless(dev, g.node) {
 		return false
@@ -179,7 +179,7 @@ func (c *contacts) forget(t time.Time) {
 }
 
 // lost says whether a way to a device was closed when its word was due, and is.
-func (e *Engine) lost(dev node, way int, due time.Time) bool {
+func (e *hypotheses) lost(dev node, way int, due time.Time) bool {
 	c := e.contact.of(dev)
 	if c == nil || c.ways[way].from.IsZero() || c.ways[way].from.Add(-lossTold).After(due) {
 		return false
@@ -193,12 +193,12 @@ func (e *Engine) lost(dev node, way int, due time.Time) bool {
 
 // mute says whether a device could not have told of a sign by the time it was
 // due, were h the cause: without power, without contact, or cut off.
-func (e *Engine) mute(dev node, by propagation.Contact, due time.Time, h *suspect) bool {
+func (e *hypotheses) mute(dev node, by propagation.Contact, due time.Time, h *suspect) bool {
 	return e.closed(dev, by, due) || (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, alone(h))
 }
 
 // closed says whether a device could not have told of a sign, whether or not it has power.
-func (e *Engine) closed(dev node, by propagation.Contact, due time.Time) bool {
+func (e *hypotheses) closed(dev node, by propagation.Contact, due time.Time) bool {
 	if e.g.kindOf(dev) == schemas.KindSwitch {
 		return e.lost(dev, 0, due)
 	}
@@ -212,7 +212,7 @@ func (e *Engine) closed(dev node, by propagation.Contact, due time.Time) bool {
 }
 
 // cutOff says whether every switch that leads to the board controller of a server is lost.
-func (e *Engine) cutOff(dev node, due time.Time) bool {
+func (e *hypotheses) cutOff(dev node, due time.Time) bool {
 	some := false
 	for _, c := range e.g.children[dev] {
 		if e.g.kindOf(c) != schemas.KindBMC {
@@ -234,7 +234,7 @@ func (e *Engine) cutOff(dev node, due time.Time) bool {
 
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
-func (e *Engine) witness(h *suspect) {
+func (e *hypotheses) witness(h *suspect) {
 	if len(e.contact.all) == 0 && h.mutes == 0 {
 		return
 	}
@@ -330,7 +330,7 @@ func (e *Engine) witness(h *suspect) {
 
 // lossy says whether one of the devices on which a suspect's signs could be heard was lost: of
 // one that has few, it is known which.
-func (e *Engine) lossy(h *suspect) bool {
+func (e *hypotheses) lossy(h *suspect) bool {
 	q := h.still()
 	if q.of != e.inventory {
 		q.of, q.devices, q.far = e.inventory, q.devices[:0], false
@@ -359,7 +359,7 @@ func (e *Engine) lossy(h *suspect) bool {
 // onset is when a suspect's fault began, as well as can be told. What follows a fault slowly
 // comes from many parts soon all the same, and nothing is overdue before the first of them;
 // what comes before a fault rather than after it leaves the earliest time that it may have begun.
-func (e *Engine) onset(h *suspect) time.Time {
+func (e *hypotheses) onset(h *suspect) time.Time {
 	switch {
 	case !h.onset.IsZero():
 		return h.onset
