@@ -123,6 +123,24 @@ func fits(t *testing.T, st *Storm, whole bool) {
 
 // Each half of the scenarios can be played on its half of the shapes, so that
 // neither is tuned with what belongs to the other.
+// Of holders with the same servers, such as a site and its only row, none is the wrong one.
+func TestHoldersOfTheSameServersAreAccepted(t *testing.T) {
+	for servers, want := range map[int][]string{64: {"dc", "row0"}, 256: {"dc"}} {
+		sh, _ := ShapeNamed("fleet")
+		st, err := Draw(sh.Sized(servers).Build().Topology, Options{Seed: 2, Only: []string{"storage is out"}, Faults: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range st.Truth.Incidents[0].Accept {
+			got = append(got, a.Resource)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d servers: %q is accepted, want %q", servers, got, want)
+		}
+	}
+}
+
 func TestEachScenarioPlaysInItsHalf(t *testing.T) {
 	for _, s := range Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {

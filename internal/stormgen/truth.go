@@ -126,6 +126,11 @@ func (w *world) fault(k *Case, list []*said, start time.Time) Fault {
 		f.RepeatOf = caseID(k.repeatOf)
 	}
 	f.Accept = append([]Blame{{f.Resource, f.Fault}}, k.accept...)
+	if f.Unknown {
+		for _, p := range w.sameAs(k.root) {
+			f.Accept = append(f.Accept, Blame{w.parts[p].id, f.Fault})
+		}
+	}
 	named := false
 	points := w.pointsAt(k)
 	affected := map[string]bool{}
@@ -158,6 +163,33 @@ func (w *world) fault(k *Case, list []*said, start time.Time) Fault {
 	}
 	f.RootScored = f.RootScored && !f.Unknown
 	return f
+}
+
+// sameAs returns the parts of a holder of servers that hold all of its servers, such as the only row of
+// a site: the smallest resource that holds what was hit is one of them.
+func (w *world) sameAs(holder int) (out []int) {
+	held := map[int]int{}
+	for _, s := range w.servers {
+		var path []int
+		p := w.parts[s].parent
+		for ; p >= 0 && p != holder; p = w.parts[p].parent {
+			path = append(path, p)
+		}
+		if p != holder {
+			continue
+		}
+		held[holder]++
+		for _, p := range path {
+			held[p]++
+		}
+	}
+	for p, n := range held {
+		if p != holder && n == held[holder] {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // pointsAt tells of an event whether it says anything about a case's root: it
