@@ -502,15 +502,15 @@ func (e *ledger) confidence(inc *incident) (_ float64, oneOf []string, alternati
 	enough := false
 	for _, x := range e.method.Posterior(&g.Group, g.root, g.owner, g.state).Shares {
 		o := g.suspects[x.Cause]
+		if d := e.g.server(h.node); x.Equal && d != none && d != h.node && d == e.g.server(o.node) {
+			right += x.P
+			oneOf = append(oneOf, e.g.name[o.node])
+			continue
+		}
 		if x.Cause == g.root || o.node == h.node && !o.fault.Harmless || h.fault.End && e.joined(h.node, o.node) {
 			right += x.P
 		}
 		if x.Cause == g.root {
-			continue
-		}
-		if d := e.g.server(h.node); x.Equal && d != none && d != h.node && d == e.g.server(o.node) {
-			right += x.P
-			oneOf = append(oneOf, e.g.name[o.node])
 			continue
 		}
 		if enough = enough || own*x.P < suspectMin || len(alternatives) == 3; enough {
