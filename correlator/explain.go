@@ -61,7 +61,7 @@ func (e *ledger) describe(inc *incident) schemas.Incident {
 	for _, s := range inc.signs {
 		total += len(s.facts)
 	}
-	out.Events, out.EventCount = make([]string, 0, total), e.facts(inc)
+	out.Events, out.EventCount = make([]string, 0, total), inc.facts()
 	for _, s := range inc.signs {
 		for i := range s.facts {
 			out.Events = append(out.Events, s.facts[i].id)

@@ -154,7 +154,8 @@ type incident struct {
 	heard        time.Time
 	root         *suspect // nil: unknown
 	where        node     // of an unknown one
-	signs        []*sign
+	signs        []*sign // as hold, gain and lose have it
+	reports      int     // events of the signs
 	confidence   float64
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause
@@ -224,7 +225,7 @@ func (inc *incident) affords(facts int) bool { return inc.listed <= (listMost-1)
 // sixteenth are 17 times the last one in all; the waits between are chosen by hand.
 func (inc *incident) due(t told) time.Duration {
 	o := inc.told
-	if inc.affords(t.facts) {
+	if t.signs > o.signs && inc.affords(t.facts) {
 		return emitSoon
 	}
 	if t.turned(o) || 16*(t.facts-o.facts) >= o.facts {
@@ -302,7 +303,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 				if e.open[o].root == nil && e.open[o].where != s.node {
 					e.open[o].where = where
 				}
-				e.open[o].signs = append(e.open[o].signs, s)
+				e.open[o].gain(s)
 				s.inc, s.mark = e.open[o], 0
 				joined = append(joined, s)
 				e.change(e.open[o])
@@ -385,7 +386,8 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		if inc.peers != nil && inc.left == 0 && (g.root == nil || g.root.fault.Name != inc.root.fault.Name) {
 			inc.left = e.crowds + 1
 		}
-		inc.root, inc.where, inc.signs = g.root, g.where, g.signs
+		inc.root, inc.where = g.root, g.where
+		inc.hold(g.signs)
 		if g.root != nil {
 			g.root.inc = inc
 		}
@@ -409,7 +411,8 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		if took[inc] {
 			continue
 		}
-		inc.gone, inc.signs = true, nil
+		inc.gone = true
+		inc.hold(nil)
 		if s := successor[inc]; s != nil {
 			inc.mergedInto = s.id
 		}
@@ -610,7 +613,7 @@ func (e *ledger) rests(inc *incident) time.Time {
 		return soon
 	}
 	inc.looked = e.now
-	if inc.affords(e.facts(inc)) {
+	if inc.affords(inc.facts()) {
 		return e.now
 	}
 	return e.now.Add(emitSoon)
@@ -670,7 +673,7 @@ func (e *ledger) state(inc *incident) told {
 	t := told{closed: !inc.closed.IsZero(), gone: inc.gone, confidence: steps(inc.confidence)}
 	t.resource, t.fault = e.cause(inc)
 	t.equals = len(inc.oneOf)
-	t.signs, t.facts, t.severity = len(inc.signs), e.facts(inc), schemas.SeverityWarning
+	t.signs, t.facts, t.severity = len(inc.signs), inc.facts(), schemas.SeverityWarning
 	if inc.gone {
 		t.severity = inc.told.severity
 	}
@@ -690,12 +693,26 @@ func (e *ledger) state(inc *incident) told {
 }
 
 // facts returns how many events an incident holds.
-func (e *ledger) facts(inc *incident) int {
-	n := inc.before
-	for _, s := range inc.signs {
-		n += s.count
+func (inc *incident) facts() int { return inc.before + inc.reports }
+
+// hold replaces the signs of an incident.
+func (inc *incident) hold(signs []*sign) {
+	inc.signs, inc.reports = signs, 0
+	for _, s := range signs {
+		inc.reports += s.count
 	}
-	return n
+}
+
+// gain adds a sign that the incident does not hold.
+func (inc *incident) gain(s *sign) {
+	inc.signs = append(inc.signs, s)
+	inc.reports += s.count
+}
+
+// lose takes a sign away that the incident holds.
+func (inc *incident) lose(s *sign) {
+	inc.signs = slices.DeleteFunc(inc.signs, func(x *sign) bool { return x == s })
+	inc.reports -= s.count
 }
 
 func (e *ledger) cause(inc *incident) (resource, fault string) {

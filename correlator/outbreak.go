@@ -375,7 +375,7 @@ func (e *ledger) spread(inc *incident, s *sign) {
 		}
 		inc.unsure = true
 	}
-	inc.signs = append(inc.signs, s)
+	inc.gain(s)
 	s.inc = inc
 	if s.heard.After(inc.heard) {
 		inc.heard = s.heard
@@ -408,7 +408,7 @@ func (e *ledger) release(signs []*sign) (left []*incident) {
 			if o.outbreak.devices[d]--; o.outbreak.devices[d] <= 0 {
 				delete(o.outbreak.devices, d)
 			}
-			o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
+			o.lose(s)
 			if s.inc = nil; !slices.Contains(left, o) {
 				left = append(left, o)
 			}
@@ -424,7 +424,7 @@ func (e *ledger) release(signs []*sign) (left []*incident) {
 
 // leave takes a sign from an incident that becomes part of another one where nothing of it is left.
 func (e *ledger) leave(o *incident, s *sign, to *incident) {
-	o.signs = slices.DeleteFunc(o.signs, func(x *sign) bool { return x == s })
+	o.lose(s)
 	e.change(o)
 	if len(o.signs) > 0 || o.gone {
 		return
@@ -452,7 +452,8 @@ func (e *ledger) dissolve(left []*incident, signs []*sign) {
 		for _, s := range o.signs {
 			s.inc = nil
 		}
-		o.gone, o.signs = true, nil
+		o.gone = true
+		o.hold(nil)
 		e.open = slices.DeleteFunc(e.open, func(x *incident) bool { return x == o })
 	}
 }
@@ -463,7 +464,8 @@ func (e *ledger) resume(inc *incident) {
 		return
 	}
 	signs := inc.signs
-	inc.outbreak, inc.signs = newOutbreak(), nil
+	inc.outbreak = newOutbreak()
+	inc.hold(nil)
 	inc.outbreak.sure = solver.Certainty
 	e.gather(inc)
 	for _, s := range signs {

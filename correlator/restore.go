@@ -47,14 +47,14 @@ func (e *Engine) Restore(events []schemas.Event, open []schemas.Incident) {
 			}
 		}
 		if s.inc != nil {
-			s.inc.signs = append(s.inc.signs, s)
+			s.inc.gain(s)
 		}
 	}
 	for _, inc := range e.open {
 		e.resume(inc)
 	}
 	for _, inc := range e.open { // what was counted and is no longer known
-		inc.before = max(0, inc.told.facts-e.facts(inc))
+		inc.before = max(0, inc.told.facts-inc.facts())
 	}
 	if !e.started && len(e.open) > 0 {
 		e.started = true

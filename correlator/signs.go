@@ -372,6 +372,9 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	s.heard = e.now
 	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
 	s.count++
+	if s.inc != nil {
+		s.inc.reports++
+	}
 	s.spoken = s.spoken || ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent
 	if e.keep > 0 && len(s.facts) > max(e.keep, int(s.room)) && kind != e.windows.sign {
 		s.facts = thinned(s.facts)
