@@ -29,6 +29,7 @@ type Cover struct {
 	slots []slot
 	heirs []Ref
 	list  []int32
+	begun []int32 // in fold: causes that are blamed and no states, and are known to have begun
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -875,6 +876,12 @@ func (s *cover) fold(accepted []int32) []int32 {
 		states = slices.DeleteFunc(states, gone)
 		best, value := None, 0.0
 		var parts []int32
+		s.begun = s.begun[:0]
+		for _, o := range could {
+			if x := &s.Causes[o]; s.state[o].accepted && x.Timed && x.Fault.Is == "" {
+				s.begun = append(s.begun, o)
+			}
+		}
 		for _, g := range could {
 			if !s.reaches(g, states) {
 				continue
@@ -940,7 +947,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 			if !y.Timed || !x.before(y, f) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
 				continue
 			}
-			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f, could) {
+			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f) {
 				continue
 			}
 			if !x.Timed && (!timed || y.Onset < onset) {
@@ -1047,11 +1054,11 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 
 // nearer says whether a fault of the device of h, blamed and just begun, brings its state about
 // sooner than g does: a hot server whose memory fails goes down with its memory.
-func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
+func (s *cover) nearer(h, g int32, f *propagation.Effect) bool {
 	y := &s.Causes[h]
-	for _, o := range could {
+	for _, o := range s.begun {
 		x := &s.Causes[o]
-		if o == g || x.Device != y.Device || x.Fault.Is != "" || !x.Timed || !s.state[o].accepted {
+		if o == g || x.Device != y.Device {
 			continue
 		}
 		for i := range x.Effects {
