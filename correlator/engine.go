@@ -61,6 +61,7 @@ const (
 	solveSmall = 64
 	solveLarge = 1024
 	solveShare = 4 // 1/4
+	toldWait   = 8 // times that what is in an incident already waits
 	patience   = 10 * settle
 )
 
@@ -241,8 +242,8 @@ func (e *Engine) Advance(t time.Time) {
 	}
 	for {
 		next := t
-		if len(e.waiting) > 0 && e.wakeAt.Before(next) {
-			next = e.wakeAt
+		if len(e.waiting) > 0 && e.waiting[0].at.Before(next) {
+			next = e.waiting[0].at
 		}
 		if len(e.timers) > 0 && e.timers[0].at.Before(next) {
 			next = e.timers[0].at
@@ -338,7 +339,7 @@ func (e *Engine) Add(ev *schemas.Event) bool {
 
 // wake has a sign weighed: now, or when its group is due.
 func (e *Engine) wake(s *sign) {
-	size, at, step := 0, time.Time{}, solveLarge
+	size, at, step := int32(0), time.Time{}, int32(solveLarge)
 	for _, l := range s.links {
 		if h := l.to; h.group > size {
 			size, at = h.group, e.began.Add(h.laid)
@@ -351,21 +352,29 @@ func (e *Engine) wake(s *sign) {
 		e.dirty = append(e.dirty, s)
 		return
 	}
-	at = at.Add(max(settle, min(settle*time.Duration(size/step), patience)))
-	if len(e.waiting) == 0 || at.Before(e.wakeAt) {
-		e.wakeAt = at
+	longest := patience
+	if s.owner != nil && s.inc != nil && !s.owner.dead { // it is told already; what is new of it makes the cause surer, or less so
+		step, longest = solveSmall/toldWait, toldWait*patience
 	}
-	e.waiting = append(e.waiting, s)
-	if len(e.waiting)*solveShare > size {
-		e.wakeAt = e.now
+	at = at.Add(max(settle, min(settle*time.Duration(size/step), longest)))
+	for _, l := range s.links {
+		l.to.weighed = 0 // it may be weighed with others before that
+		if l.to.group == size && !s.waits {
+			if l.to.fresh++; l.to.fresh*solveShare > size {
+				at = e.now
+			}
+		}
 	}
+	s.waits = true
+	heap.Push(&e.waiting, timer{at, s})
 }
 
-// rouse has those weighed that wait, when the first of their groups is due.
+// rouse has those weighed that wait and whose groups are due, and that were not weighed with others.
 func (e *Engine) rouse(now bool) {
-	if len(e.waiting) > 0 && (now || !e.now.Before(e.wakeAt)) {
-		e.dirty = append(e.dirty, e.waiting...)
-		clear(e.waiting)
-		e.waiting = e.waiting[:0]
+	for len(e.waiting) > 0 && (now || !e.waiting[0].at.After(e.now)) {
+		if s := heap.Pop(&e.waiting).(timer).sign; s.waits && !s.gone {
+			s.waits = false
+			e.dirty = append(e.dirty, s)
+		}
 	}
 }

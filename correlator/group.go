@@ -469,15 +469,15 @@ func (e *hypotheses) weigh(signs []*sign, suspects []*suspect) (accepted []*susp
 		return nil, false
 	}
 	for _, s := range signs {
-		s.owner = nil
+		s.owner, s.waits = nil, false
 		if x := e.evidenceOf(s); x != s.weighed {
 			s.weighed, s.turned = x, e.span(e.now)
 		}
 	}
-	size := len(signs) + len(suspects)/4
+	size := int32(len(signs) + len(suspects)/4) //nolint:gosec // a number of signs
 	for _, h := range suspects {
 		h.folded, h.lift, h.needed = nil, 0, false
-		if h.laid, h.group = e.span(e.now), 0; h.whole == e.epoch || h.tied == e.epoch {
+		if h.laid, h.group, h.fresh = e.span(e.now), 0, 0; h.whole == e.epoch || h.tied == e.epoch {
 			h.group = size
 		}
 		e.blame(h, false)

@@ -154,8 +154,8 @@ type incident struct {
 	heard        time.Time
 	root         *suspect // nil: unknown
 	where        node     // of an unknown one
-	signs        []*sign // as hold, gain and lose have it
-	reports      int     // events of the signs
+	signs        []*sign  // as hold, gain and lose have it
+	reports      int      // events of the signs
 	confidence   float64
 	unsure       bool // the confidence is that of an earlier state
 	alternatives []schemas.Cause

@@ -27,6 +27,7 @@ type outbreak struct {
 	next    time.Time    // when it is published again at the earliest
 	placed  bool         // by a sign that is not of a job
 	grew    time.Time    // when the last sign joined that is not of a job
+	rose    time.Time    // when the last one joined of a kind that comes more often than it has
 }
 
 func newOutbreak() *outbreak {
@@ -41,8 +42,9 @@ type strayKey struct {
 
 // stray is what is remembered of a kind of sign that nothing explained.
 type stray struct {
-	seen   int     // signs, ever
-	recent []*sign // of them, those of the last crowdSpan
+	seen   int         // signs, ever
+	recent []*sign     // of them, those of the last crowdSpan that are in no incident
+	lately []time.Time // when those of the last crowdSpan came, wherever they are now
 }
 
 const (
@@ -51,6 +53,10 @@ const (
 	outbreakWait  = 30 * time.Second // in which a cause that the model knows shows more of itself
 	outbreakSpan  = 2 * crowdSpan    // without news, after which what comes is another
 	strayMost     = 128              // of a kind: a kind that comes so often is not rare
+	// What a device says of a kind of which nothing is known yet: once in so long, as far as
+	// is known an hour after the first event. Recorded fleets say such things five to fifty
+	// times less often or more; a sign of the records has its leak beside.
+	strayEvery = 10 * 24 * time.Hour
 )
 
 // unexplained takes in a sign that nothing explains and that is in no incident.
@@ -68,14 +74,22 @@ func (e *ledger) unexplained(s *sign) {
 		return r.gone || r.inc != nil || r.owner != nil || e.now.Sub(r.heard) > crowdSpan
 	})
 	if !slices.Contains(o.recent, s) {
-		o.seen++
+		o.note(s.heard)
 		if len(o.recent) == strayMost {
 			o.recent = slices.Delete(o.recent, 0, strayMost/2)
 		}
 		o.recent = append(o.recent, s)
 	}
-	if inc := e.outbreakOf([]*sign{s}, nil, none); inc != nil {
+	more := e.excessive(key, o)
+	if inc := e.outbreakOf([]*sign{s}, nil, none); inc != nil && (more || inc.outbreak.devices[e.deviceOf(s)] > 0) {
+		grew := inc.outbreak.grew
 		e.spread(inc, s)
+		switch {
+		case more:
+			inc.outbreak.rose = s.heard
+		case s.heard.Sub(inc.outbreak.rose) > e.stalls: // what else its devices say goes on for ever
+			inc.outbreak.grew = grew
+		}
 		e.gains(inc)
 		return
 	}
@@ -89,13 +103,41 @@ func (e *ledger) unexplained(s *sign) {
 	if len(devices) < outbreakLeast {
 		return
 	}
-	mean := float64(o.seen-len(o.recent)+1) * float64(crowdSpan) / float64(e.now.Sub(e.began)+time.Hour)
+	mean := e.ordinary(key, o.seen-len(o.recent)+1)
 	if s.kind < len(e.model.Signs) { // so many parts show it by themselves in any case
 		mean += e.model.Signs[s.kind].Leak * float64(e.g.count(e.g.kindOf(s.node), e.deviceOf(s)))
 	}
 	if sure := 1 - alike(len(devices)-1, mean, 0); sure >= outbreakSure {
 		e.breakOut(signs, devices, sure)
 	}
+}
+
+// note counts a sign of a kind.
+func (o *stray) note(at time.Time) {
+	o.seen++
+	old := 0
+	for old < len(o.lately) && at.Sub(o.lately[old]) > crowdSpan {
+		old++
+	}
+	if o.lately = slices.Delete(o.lately, 0, old); len(o.lately) == strayMost {
+		o.lately = slices.Delete(o.lately, 0, strayMost/2)
+	}
+	o.lately = append(o.lately, at)
+}
+
+// ordinary is how many signs of a kind are to be expected within crowdSpan, of which so many have come.
+func (e *ledger) ordinary(key strayKey, seen int) float64 {
+	before := float64(e.g.devices(key.site)) * float64(time.Hour) / float64(strayEvery)
+	return (float64(seen) + before) * float64(crowdSpan) / float64(e.now.Sub(e.began)+time.Hour)
+}
+
+// excessive says whether a kind of sign comes more often than it has come: by the likelihood
+// ratio of its rate now to its rate of old, both of a Poisson process. What only goes
+// on as ever is what the site is like.
+func (e *ledger) excessive(key strayKey, o *stray) bool {
+	n := float64(len(o.lately))
+	mean := e.ordinary(key, o.seen-len(o.lately)+1)
+	return n > mean && n*math.Log(n/mean)-(n-mean) > -math.Log(1-outbreakSure)
 }
 
 // pieces makes one of an incident and those of the same fault that began beside it, where
@@ -253,6 +295,7 @@ func (e *ledger) breakOut(signs []*sign, devices []node, sure float64) *incident
 	for _, s := range signs {
 		e.spread(inc, s)
 	}
+	inc.outbreak.rose = e.now
 	e.gains(inc)
 	return inc
 }

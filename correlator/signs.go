@@ -47,8 +47,7 @@ type intake struct {
 	signs     signTable
 	unknown   map[laneKey]int // pseudo kinds of signs that the model does not know
 	dirty     []*sign         // to be weighed now
-	waiting   []*sign         // to be weighed soon, since they are of large groups
-	wakeAt    time.Time
+	waiting   timers          // to be weighed soon, since they are of large groups
 	timers    timers
 	seq       int
 	seen      seen
@@ -84,6 +83,7 @@ type sign struct {
 	loose    bool // a record that may have been read long after it was written
 	spoken   bool // by something other than the event log of a board controller
 	stated   bool // part of a state that could be blamed
+	waits    bool // to be weighed
 
 	stateful  bool // has been raised
 	kind      int  // index of propagation.Model.Signs; from their number on what the model does not know
@@ -908,9 +908,7 @@ func (e *Engine) forgetOld() {
 	}
 	e.contact.forget(e.now.Add(-contactKept))
 	e.forgetNames()
-	for _, list := range []*[]*sign{&e.dirty, &e.waiting} {
-		*list = slices.DeleteFunc(*list, func(s *sign) bool { return s.gone })
-	}
+	e.dirty = slices.DeleteFunc(e.dirty, func(s *sign) bool { return s.gone })
 }
 
 // thinned forgets every second of the facts that say the same, but for the last;

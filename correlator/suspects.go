@@ -73,7 +73,8 @@ type suspect struct {
 	base    float64       // score over all signs
 	weighed stamp         // when; zero: a sign has changed since
 	laid    time.Duration // when it was last weighed against others, as [hypotheses.span] has it
-	group   int           // how much they were
+	group   int32         // how much they were
+	fresh   int32         // signs since then
 	folded  []*suspect
 	lift    float64       // what speaks for it only because it explains the folded
 	calm    *calm         // once its parts are counted
