@@ -310,6 +310,16 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("s0.2/bmc") + " bmc.failure"}
 	})
+	add("a server that was out of contact before a feed went", feeds, func(w *scenery) {
+		w.at(0, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+		w.at(2, "collector", w.Host(0, 2), "host.unreachable", failed, up)
+		fed(w, 14, up)
+		w.at(600, "collector", w.Host(0, 2), "agent.unreachable", schemas.SeverityInfo, down)
+		w.at(602, "collector", w.Host(0, 2), "host.unreachable", schemas.SeverityInfo, down)
+		fed(w, 1300, down)
+	}, func(w *site) []string {
+		return []string{w.ID("s0.2") + " host.crash", w.ID("pdu0.0") + " power.feed_loss"}
+	})
 	add("a server of one good supply goes with a feed, and its controller with it", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
 		w.dark(w.site, 1, 0, 2, true)

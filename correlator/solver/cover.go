@@ -1068,8 +1068,13 @@ func (s *cover) nearer(h, g int32, f *propagation.Effect, could []int32) bool {
 // it did, if it is of the making of g: at once, or late, and not without its server; and that it ended as it did.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
-	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
-	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	lag, p := y.Onset-x.began(y), 0.0
+	if lag < 0 { // it may have gone still sooner than it was noticed, and under no load that was left to it
+		lag = -lag
+	} else {
+		lag = max(0, lag-y.Missed)
+		p = f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	}
 	if !s.outlived(h, g) {
 		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
 	}
