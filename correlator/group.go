@@ -219,6 +219,9 @@ func (e *hypotheses) boundOf(h *suspect, pick func(*sign) bool) float64 {
 // gain is what the sign with number i of a class is worth.
 func (e *hypotheses) gain(h *suspect, c, i int) float64 {
 	w := e.weightNow(h.classes[c].signs[i])
+	if e.judging {
+		w -= e.outlived(h.classes[c].signs[i])
+	}
 	if !h.onset.IsZero() {
 		w -= e.lag(h, c, i)
 	}

@@ -496,7 +496,9 @@ func (e *ledger) close(inc *incident) {
 // its machine, which of them, and what else it could be.
 func (e *ledger) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
 	h := inc.root
+	e.judging = true
 	g := e.around(h, inc.signs)
+	e.judging = false
 	own := e.ownFault(inc)
 	var right float64
 	enough := false
