@@ -67,6 +67,7 @@ func (e *Engine) sweep() {
 			e.close(inc)
 		}
 	}
+	e.aftermaths = slices.DeleteFunc(e.aftermaths, func(a aftermath) bool { return e.now.Sub(a.to) > lateRead })
 	e.forgetOld()
 }
 
@@ -140,6 +141,7 @@ type ledger struct {
 	crowds     uint64            // times that peers were gone over
 	nearby     []*incident       // scratch
 	gatherings []*incident
+	aftermaths []aftermath
 	strays     map[strayKey]*stray
 	incSeq     int
 	changed    queue
@@ -277,8 +279,11 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	var list []group
 	var joined []*sign
+	var old []*suspect // of whom only faults that are over speak
 	for _, h := range accepted {
-		if !h.fault.Harmless && len(groups[h]) > 0 {
+		if len(groups[h]) > 0 && e.belated(h, groups[h]) {
+			old = append(old, h)
+		} else if !h.fault.Harmless && len(groups[h]) > 0 {
 			list = append(list, group{h, h.node, groups[h]})
 		}
 	}
@@ -370,7 +375,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 			continue
 		}
 		s.inc = nil
-		if s.owner != nil && s.owner.fault.Harmless {
+		if s.owner != nil && (s.owner.fault.Harmless || slices.Contains(old, s.owner.lead(accepted))) {
 			s.excused = s.owner
 		}
 	}
@@ -482,6 +487,7 @@ func (e *ledger) openIncident(signs []*sign) *incident {
 func (e *ledger) close(inc *incident) {
 	inc.closed, inc.ended = e.now, e.crowds
 	e.change(inc)
+	e.remember(inc)
 	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 	for _, s := range inc.signs {
 		s.inc = nil
