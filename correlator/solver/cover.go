@@ -669,7 +669,7 @@ func (s *cover) take(slots []slot, n int32) []slot {
 }
 
 // loss is what the present owners would lose to h, capped as lossOf says, and whether all
-// of it is what follows from them in any case: not what came when it could not.
+// of it is what follows from them in any case: not what came before what comes first.
 func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 	follows = true
 	slots := s.slots[:0]
@@ -682,7 +682,10 @@ func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 			if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && others(ev) {
 				slots = s.take(slots, ev.Sign)
 				o := s.class[ev.Sign]
-				follows = follows && o != None && s.Causes[s.owner[ev.Sign]].Fault.Classes[o].Later && s.worth[ev.Sign]+coincidence > ev.Gain
+				if follows = follows && o != None; follows {
+					cl := &s.Causes[s.owner[ev.Sign]].Fault.Classes[o]
+					follows = cl.Later && (len(cl.After) == 0 || s.worth[ev.Sign]+coincidence > ev.Gain)
+				}
 			}
 		}
 	}
