@@ -310,6 +310,16 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("pdu0.0") + " power.feed_loss", w.ID("s0.2/bmc") + " bmc.failure"}
 	})
+	add("a server that was out of contact before a feed went", feeds, func(w *scenery) {
+		w.at(0, "collector", w.Host(0, 2), "agent.unreachable", failed, up)
+		w.at(2, "collector", w.Host(0, 2), "host.unreachable", failed, up)
+		fed(w, 14, up)
+		w.at(600, "collector", w.Host(0, 2), "agent.unreachable", schemas.SeverityInfo, down)
+		w.at(602, "collector", w.Host(0, 2), "host.unreachable", schemas.SeverityInfo, down)
+		fed(w, 1300, down)
+	}, func(w *site) []string {
+		return []string{w.ID("s0.2") + " host.crash", w.ID("pdu0.0") + " power.feed_loss"}
+	})
 	add("a server of one good supply goes with a feed, and its controller with it", feeds, func(w *scenery) {
 		w.unfeed(w.site, 0, 0, 0)
 		w.dark(w.site, 1, 0, 2, true)
@@ -332,6 +342,43 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(200, "ipmi", w.ID("s0.1/fan1"), "fan.failure", failed, up)
 	}, func(w *site) []string {
 		return []string{w.ID("air0") + " cooling.air_supply", w.ID("s0.1/fan1") + " cooling.fan_failure"}
+	})
+	warm := func(w *scenery, sec float64, alarm bool) { // every server has GPUs that it holds back
+		w.hotAir(w.site, sec, 0, alarm)
+		for r := range min(w.Row, w.Racks) {
+			for h := range w.Servers {
+				for g := 3; g < min(6, w.GPUs); g++ {
+					w.at(sec+760+9*float64(h)+31*float64(g), "dcgm", w.ID("s%d.%d/gpu%d", r, h, g), "gpu.thermal/HW_THERMAL", warned, up)
+				}
+			}
+		}
+	}
+	add("a GPU runs hot before the air that its unit lets warm", all, func(w *scenery) {
+		w.at(0, "snmp", w.ID("air0"), "crac.failure", critical, up)
+		for i, typ := range []string{"gpu.thermal/HW_THERMAL", "gpu.clocks_throttled/HW_THERMAL_SLOWDOWN", "gpu.thermal/HW_THERMAL", "gpu.thermal/HW_THERMAL"} {
+			w.at(13+70*float64(i), "dcgm", w.ID("s0.1/gpu2"), typ, warned, up)
+		}
+		warm(w, 400, false)
+	}, func(w *site) []string {
+		return []string{w.ID("air0") + " cooling.air_supply", w.ID("s0.1/gpu2") + " gpu.overheating"}
+	})
+	add("a GPU that runs hot once more, long after the air is cool again", all, func(w *scenery) {
+		warm(w, 0, true)
+		for _, ev := range slices.Clone(w.events) {
+			w.at(1500, ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+		}
+		for i := range 4 {
+			w.at(3000+70*float64(i), "dcgm", w.ID("s0.1/gpu2"), "gpu.thermal/HW_THERMAL", warned, up)
+		}
+		w.at(2300, "snmp", w.ID("air0"), "crac.failure", schemas.SeverityInfo, down)
+	}, func(w *site) []string {
+		return []string{w.ID("air0") + " cooling.air_supply", w.ID("s0.1/gpu2") + " gpu.overheating"}
+	})
+	add("a cable breaks, and then the air warms", leaves, func(w *scenery) {
+		w.at(0, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+		w.hotAir(w.site, 200, 0, false)
+	}, func(w *site) []string {
+		return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
 	})
 	add("memory of one GPU and NVLink of a neighbour of its job", all, func(w *scenery) {
 		w.job("job-1", 1, 2, 3)

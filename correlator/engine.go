@@ -44,6 +44,7 @@ const (
 	drained     = 10 * time.Minute // after it is back, what a device wrote while it was lost has been read
 	precursor   = time.Minute      // what may come longer before a fault does not say when it began
 	promptly    = time.Minute      // what comes later after a fault, on average, says less of when it began than what it brings about
+	readEarly   = time.Minute      // what follows is heard of at most so long before what comes first: sensors are polled
 	readyFor    = 10 * time.Minute // what comes before a state was shown so long ago, at most
 	contactKept = 30 * time.Minute // longer than any sign of a fault is waited for
 )

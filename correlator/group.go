@@ -153,6 +153,7 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
 	}
+	var first firsts
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
 		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: int(r.mute), Dark: h.darkIn(c)}
@@ -170,6 +171,10 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 				ev[i].Gain = e.gain(h, c, i)
 			}
 			ev[i].Taken = ev[i].Sign == solver.None && s.owner != nil
+		}
+		if after := h.fault.Classes[c].After; len(after) > 0 {
+			first.find(e, h, after)
+			first.charge(e, r.signs, ev)
 		}
 		x.Classes[c].Evidence = ev
 	}
@@ -214,6 +219,9 @@ func (e *hypotheses) boundOf(h *suspect, pick func(*sign) bool) float64 {
 // gain is what the sign with number i of a class is worth.
 func (e *hypotheses) gain(h *suspect, c, i int) float64 {
 	w := e.weightNow(h.classes[c].signs[i])
+	if e.judging {
+		w -= e.outlived(h.classes[c].signs[i])
+	}
 	if !h.onset.IsZero() {
 		w -= e.lag(h, c, i)
 	}
@@ -728,6 +736,69 @@ func (e *hypotheses) before(h *suspect, kinds []int) map[node][2]time.Duration {
 		}
 	}
 	return out
+}
+
+// firsts is from when to when what comes before other signs of a suspect was shown around it, by what
+// holds the devices: of those that stand together one may not be heard.
+type firsts struct {
+	of []int // signs
+	in map[node][2]time.Duration
+}
+
+// find finds it for some signs, unless it was found.
+func (f *firsts) find(e *hypotheses, h *suspect, kinds []int) {
+	if f.in != nil && slices.Equal(f.of, kinds) {
+		return
+	}
+	*f = firsts{kinds, map[node][2]time.Duration{}}
+	for dev, w := range e.before(h, kinds) {
+		holder := e.holder(dev)
+		if o, ok := f.in[holder]; ok {
+			w = [2]time.Duration{min(w[0], o[0]), max(w[1], o[1])}
+		}
+		f.in[holder] = w
+	}
+}
+
+// holder is what holds a device, and the device where nothing does.
+func (e *hypotheses) holder(dev node) node {
+	if dev == none || e.g.parent[dev] == none {
+		return dev
+	}
+	return e.g.parent[dev]
+}
+
+// untimely is by how much a sign came before what comes first was shown around it, or after that was over.
+func (f *firsts) untimely(e *hypotheses, s *sign) time.Duration {
+	w, ok := f.in[e.holder(e.g.server(s.node))]
+	if !ok || !s.said {
+		return 0
+	}
+	first, last := e.span(s.at), e.span(s.raisedAt)
+	return max(0, w[0]-readEarly-last, first-w[1])
+}
+
+// charge takes from what the signs of a class are worth what it costs that they are untimely. Those
+// around one holder are so for one reason, and bear it together: of many, the sensors that were to come
+// first were late, or are those of another time.
+func (f *firsts) charge(e *hypotheses, signs []*sign, ev []solver.Evidence) {
+	var untimely map[node]int
+	for _, s := range signs {
+		if f.untimely(e, s) > 0 {
+			if untimely == nil {
+				untimely = map[node]int{}
+			}
+			untimely[e.holder(e.g.server(s.node))]++
+		}
+	}
+	if untimely == nil {
+		return
+	}
+	for i, s := range signs {
+		if d := f.untimely(e, s); d > 0 {
+			ev[i].Gain -= solver.Lead(d) / float64(untimely[e.holder(e.g.server(s.node))])
+		}
+	}
 }
 
 // shows says whether a part shows one of the signs of a state.

@@ -67,6 +67,7 @@ func (e *Engine) sweep() {
 			e.close(inc)
 		}
 	}
+	e.aftermaths = slices.DeleteFunc(e.aftermaths, func(a aftermath) bool { return e.now.Sub(a.to) > lateRead })
 	e.forgetOld()
 }
 
@@ -140,6 +141,7 @@ type ledger struct {
 	crowds     uint64            // times that peers were gone over
 	nearby     []*incident       // scratch
 	gatherings []*incident
+	aftermaths []aftermath
 	strays     map[strayKey]*stray
 	incSeq     int
 	changed    queue
@@ -278,8 +280,11 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	var list []group
 	var joined []*sign
+	var old []*suspect // of whom only faults that are over speak
 	for _, h := range accepted {
-		if !h.fault.Harmless && len(groups[h]) > 0 {
+		if len(groups[h]) > 0 && e.belated(h, groups[h]) {
+			old = append(old, h)
+		} else if !h.fault.Harmless && len(groups[h]) > 0 {
 			list = append(list, group{h, h.node, groups[h]})
 		}
 	}
@@ -371,7 +376,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 			continue
 		}
 		s.inc = nil
-		if s.owner != nil && s.owner.fault.Harmless {
+		if s.owner != nil && (s.owner.fault.Harmless || slices.Contains(old, s.owner.lead(accepted))) {
 			s.excused = s.owner
 		}
 	}
@@ -485,6 +490,7 @@ func (e *ledger) openIncident(signs []*sign) *incident {
 func (e *ledger) close(inc *incident) {
 	inc.closed, inc.ended = e.now, e.crowds
 	e.change(inc)
+	e.remember(inc)
 	e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 	for _, s := range inc.signs {
 		s.inc = nil
@@ -499,7 +505,9 @@ func (e *ledger) close(inc *incident) {
 // its machine, which of them, and what else it could be.
 func (e *ledger) confidence(inc *incident) (_ float64, oneOf []string, alternatives []schemas.Cause) {
 	h := inc.root
+	e.judging = true
 	g := e.around(h, inc.signs)
+	e.judging = false
 	own := e.ownFault(inc)
 	var right float64
 	enough := false

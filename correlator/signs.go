@@ -51,6 +51,8 @@ type intake struct {
 	timers    timers
 	seq       int
 	seen      seen
+	ends      ends
+	judging   bool     // how sure it is is asked, not what is decided
 	contact   contacts // of servers and switches
 	tells     []bool   // by sign: that it is up says something of other parts
 	lanes     []laneKey
@@ -308,6 +310,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	}
 	state := moment
 	severity := ev.Severity
+	e.ends.note(ev, obs)
 	switch ev.State {
 	case schemas.StateRaised:
 		state = raised
@@ -495,6 +498,7 @@ type spell struct {
 	source          uint8
 	raised, cleared int64
 	late            time.Duration
+	open            bool // it was raised since it was last cleared
 }
 
 // order takes in a change of state by the clock of who tells of it, which says in which order its
@@ -511,6 +515,7 @@ func (e *intake) order(s *sign, ev *schemas.Event, about node, obs time.Time) (l
 	}
 	t, at, late := &s.spells[i], nanoseconds(ev.Time), obs.Sub(ev.Time)
 	if ev.State == schemas.StateCleared {
+		t.open = false
 		t.cleared, t.late = at, late
 		return time.Duration(at - t.raised), t.raised != 0 && at >= t.raised
 	}
@@ -518,7 +523,7 @@ func (e *intake) order(s *sign, ev *schemas.Event, about node, obs time.Time) (l
 	if t.cleared > at && late > t.late && late-t.late < 2*lateRead {
 		return time.Duration(t.cleared - at), true
 	}
-	t.raised = at
+	t.raised, t.open = at, true
 	return 0, false
 }
 

@@ -670,7 +670,7 @@ func (s *cover) take(slots []slot, n int32) []slot {
 }
 
 // loss is what the present owners would lose to h, capped as lossOf says, and whether all
-// of it is what follows from them in any case.
+// of it is what follows from them in any case: not what came before what comes first.
 func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 	follows = true
 	slots := s.slots[:0]
@@ -683,7 +683,10 @@ func (s *cover) loss(h int32, capped bool) (loss float64, follows bool) {
 			if ev := &s.Causes[h].Classes[c].Evidence[i]; ev.Said && others(ev) {
 				slots = s.take(slots, ev.Sign)
 				o := s.class[ev.Sign]
-				follows = follows && o != None && s.Causes[s.owner[ev.Sign]].Fault.Classes[o].Later
+				if follows = follows && o != None; follows {
+					cl := &s.Causes[s.owner[ev.Sign]].Fault.Classes[o]
+					follows = cl.Later && (len(cl.After) == 0 || s.worth[ev.Sign]+coincidence > ev.Gain)
+				}
 			}
 		}
 	}
@@ -1075,8 +1078,13 @@ func (s *cover) nearer(h, g int32, f *propagation.Effect) bool {
 // it did, if it is of the making of g: at once, or late, and not without its server; and that it ended as it did.
 func (s *cover) parted(h, g int32, f *propagation.Effect) float64 {
 	x, y := &s.Causes[g], &s.Causes[h]
-	lag := max(0, (y.Onset-x.began(y)).Abs()-y.Missed)
-	p := f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	lag, p := y.Onset-x.began(y), 0.0
+	if lag < 0 { // it may have gone still sooner than it was noticed, and under no load that was left to it
+		lag = -lag
+	} else {
+		lag = max(0, lag-y.Missed)
+		p = f.SharedLate / math.Pow(1+lag.Seconds()/max(f.Delay, effectSoon).Seconds(), 2)
+	}
 	if !s.outlived(h, g) {
 		p += (1 - f.SharedLate) / math.Pow(1+lag.Seconds()/onceScale, 2)
 	}

@@ -68,6 +68,7 @@ type fileClass struct {
 	Tie    bool          `yaml:"tie"`
 	Alone  bool          `yaml:"alone"`
 	Each   string        `yaml:"each"`
+	After  []string      `yaml:"after"`
 }
 
 type fileEffect struct {
@@ -716,7 +717,8 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 		}
 	}
 	for i, c := range f.Shows {
-		l.class(&out, nil, c, join(key, fmt.Sprintf("shows[%d]", i)), 1, 1, 0, false, false)
+		key := join(key, fmt.Sprintf("shows[%d]", i))
+		l.class(&out, nil, c, key, 1, 1, 0, l.after(c.line, key, c.v.After), false, false)
 	}
 	out.own = len(out.Classes)
 	for i, e := range f.Effects {
@@ -730,14 +732,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 		if !probability(v.P) || !probability(v.M) || !probability(v.Shared.P) || !probability(v.Shared.M) || !probability(v.Shared.Late) || !probability(v.Shared.Back) {
 			l.add(e.line, key, "a probability is outside of [0,1]")
 		}
-		var after []int
-		for _, name := range v.After {
-			if n := l.m.SignNamed(name); n >= 0 {
-				after = append(after, n)
-			} else {
-				l.noSign(e.line, key+".after", name)
-			}
-		}
+		after := l.after(e.line, key, v.After)
 		if _, ok := l.effects[v.Shared.With]; !ok && v.Shared.With != "" {
 			l.add(e.line, key+".shared.with", "no effect %q%s", v.Shared.With, near(v.Shared.With, keysOf(l.effects)))
 		}
@@ -747,7 +742,7 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 		})
 		derived := l.states[v.Effect] && f.Is != v.Effect && !r.Harmless // what is harmless competes with the state itself
 		for _, c := range classes {
-			l.class(&out, prefix, c, key, orOne(v.P), orOne(v.M), v.Delay, v.Later, derived)
+			l.class(&out, prefix, c, key, orOne(v.P), orOne(v.M), v.Delay, after, v.Later, derived)
 		}
 	}
 	if len(out.Classes) > maxClasses {
@@ -759,8 +754,20 @@ func (l *loader) compile(r *located, line int, key string, f *fileForm) (Fault, 
 	return out, len(l.all) == problems
 }
 
+// after returns the signs that come first.
+func (l *loader) after(line int, key string, names []string) (out []int) {
+	for _, name := range names {
+		if n := l.m.SignNamed(name); n >= 0 {
+			out = append(out, n)
+		} else {
+			l.noSign(line, key+".after", name)
+		}
+	}
+	return out
+}
+
 func (l *loader) class(
-	out *Fault, prefix []Step, c at[fileClass], key string, share, shows float64, delay time.Duration, later, derived bool,
+	out *Fault, prefix []Step, c at[fileClass], key string, share, shows float64, delay time.Duration, after []int, later, derived bool,
 ) {
 	v := c.v
 	sign := l.m.SignNamed(v.Sign)
@@ -771,7 +778,7 @@ func (l *loader) class(
 	path := append(slices.Clone(prefix), l.path(c.line, key+".at", v.At)...)
 	cl := Class{
 		Sign: sign, Path: path, Share: orOne(v.P) * share, Shows: orOne(v.M) * shows,
-		Within: v.Within + delay, Before: v.Before, Alone: v.Alone, Each: v.Each,
+		Within: v.Within + delay, Before: v.Before, Alone: v.Alone, Each: v.Each, After: after,
 		Later:   v.Later || later || out.Window == During && v.Sign != SignWork || out.Window == Overdue && v.Sign != SignNotBack,
 		Soon:    v.Soon + delay/2,
 		Derived: derived || v.Tie && !out.Harmless,

@@ -163,6 +163,7 @@ type Class struct {
 	Jobs           bool          // the way ends in workloads
 	Each           string        // kind of what holds parts that hang together; "": all do alike
 	Alone          bool          // of a supplier under maintenance: on devices that no other is left to
+	After          []int         // signs that the device of a part shows before the part shows this one
 	Way            int           // the same number for the same Path
 	ID             int           // of the class among all of the model
 	// Learned says that the site gave the class: that it comes speaks for the fault, that it does
