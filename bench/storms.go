@@ -36,6 +36,7 @@ type StormsOptions struct {
 	Perturb  string   // as stormgen.ParsePerturb reads it
 	Method   string   // of solver.Methods; "" is the default
 	Misses   int      // how many faults that were missed to list
+	Alone    bool     // each fault by itself: what grouping could reach at best
 	JSON     bool
 }
 
@@ -58,7 +59,7 @@ func storms(ctx context.Context, o StormsOptions, out io.Writer) (map[cell]*scor
 	var rows []string
 	var missed []miss
 	add := func(st *stormgen.Storm, site string, seed uint64, half stormgen.Half) error {
-		sum, err := judge(st, o.Method)
+		sum, err := o.judge(st)
 		if err != nil {
 			return fmt.Errorf("%w: %w", usage.Err, err)
 		}
@@ -194,6 +195,22 @@ func (o *StormsOptions) shapes() (list []stormgen.Shape, err error) {
 		list = append(list, sh)
 	}
 	return list, nil
+}
+
+// judge scores a storm, or each of its faults by itself.
+func (o *StormsOptions) judge(st *stormgen.Storm) (*score.Sum, error) {
+	if !o.Alone {
+		return judge(st, o.Method)
+	}
+	all := &score.Sum{}
+	for one := range st.Alone() {
+		sum, err := judge(one, o.Method)
+		if err != nil {
+			return nil, err
+		}
+		all.Add(sum)
+	}
+	return all, nil
 }
 
 // judge runs the correlator over a storm and scores it.

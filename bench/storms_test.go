@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"auspex/internal/stormgen"
 )
 
 const boundsFile = "testdata/storms.yaml"
@@ -110,5 +112,29 @@ func TestWhatIsWorseThanItsBoundsIsNamed(t *testing.T) {
 	write("      easy tuned: {top1: .5}\n    drawn: 1\n")
 	if err := check(false); err == nil || !strings.Contains(err.Error(), "drawn") {
 		t.Errorf("a key that there is not: %v", err)
+	}
+}
+
+// Each fault is played by itself: as many of them as in the storms, none in company and no noise.
+func TestFaultsAreJudgedAlone(t *testing.T) {
+	o := StormsOptions{Shapes: "tiny", Profiles: []string{"overlap"}, Faults: 5, First: 1}
+	whole, err := storms(t.Context(), o, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Alone = true
+	alone, err := storms(t.Context(), o, &bytes.Buffer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, a := whole[cell{"all", stormgen.Tuned}], alone[cell{"all", stormgen.Tuned}]
+	if a.Faults != w.Faults || a.Scored != w.Scored || len(a.Rows) != len(w.Rows) {
+		t.Errorf("%d faults of which %d are scored, in the storms %d and %d", a.Faults, a.Scored, w.Faults, w.Scored)
+	}
+	if a.Noise != 0 || a.Merges != 0 || w.Noise == 0 || w.Merges == 0 {
+		t.Errorf("%d events of noise and %d merges, in the storms %d and %d", a.Noise, a.Merges, w.Noise, w.Merges)
+	}
+	if a.Lines == 0 || a.Lines >= w.Lines {
+		t.Errorf("%d lines, in the storms %d", a.Lines, w.Lines)
 	}
 }

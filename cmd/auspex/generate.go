@@ -172,6 +172,9 @@ func benchStormsCommand() *cobra.Command {
 				if check != "" && write != "" {
 					return usagef("only one of --check and --write-bounds")
 				}
+				if o.Alone {
+					return usagef("bounds are of whole storms: no --alone")
+				}
 				return usageOr(bench.BoundedStorms(cmd.Context(), path, write != "", o, cmd.OutOrStdout()))
 			}
 			return usageOr(bench.Storms(cmd.Context(), o, cmd.OutOrStdout()))
@@ -189,6 +192,7 @@ func benchStormsCommand() *cobra.Command {
 	c.Flags().IntVar(&o.Servers, "servers", 64, "cut larger sites down to so many servers; 0 leaves them")
 	c.Flags().StringVar(&o.Perturb, "perturb", "", "what goes wrong on the way, with commas: lost, twice, late, clocks, links, blind, all")
 	c.Flags().StringVar(&o.Method, "method", solver.Methods()[0], "how causes are found: "+strings.Join(solver.Methods(), ", "))
+	c.Flags().BoolVar(&o.Alone, "alone", false, "play each fault by itself: what is wrong then too was not lost to noise or to another fault")
 	c.Flags().IntVar(&o.Misses, "misses", 0, "list so many faults whose cause was not found")
 	c.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return c

@@ -401,3 +401,35 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 		}
 	}
 }
+
+// A fault by itself has its own events and no others, in their order and doubled where they were.
+func TestAFaultAloneHasItsOwnEvents(t *testing.T) {
+	for _, shape := range []string{"tiny", "hall", "rails"} {
+		st := drawn(t, shape, Options{Seed: 3, Profile: Dirty, Faults: 6})
+		var n, twice int
+		for one := range st.Alone() {
+			f := &one.Truth.Incidents[0]
+			if len(one.Truth.Incidents) != 1 || f.ID != st.Truth.Incidents[n].ID || f.RepeatOf != "" || one.Truth.NoiseEvents != 0 {
+				t.Fatalf("%s: %+v", shape, one.Truth)
+			}
+			n++
+			var ids []string
+			for i := range one.Events {
+				if !slices.Contains(ids, one.Events[i].ID) {
+					ids = append(ids, one.Events[i].ID)
+				} else {
+					twice++
+				}
+				if i > 0 && one.Events[i].Observed.Before(one.Events[i-1].Observed) {
+					t.Errorf("%s: %s came before what it follows", shape, one.Events[i].ID)
+				}
+			}
+			if !slices.Equal(ids, f.Events) {
+				t.Errorf("%s: %d events of %d", shape, len(ids), len(f.Events))
+			}
+		}
+		if n != len(st.Truth.Incidents) || twice == 0 {
+			t.Errorf("%s: %d faults of %d, %d events twice", shape, n, len(st.Truth.Incidents), twice)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package stormgen
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -44,6 +45,32 @@ type Fault struct {
 	Events         []string  `json:"events"`
 	Affected       []string  `json:"affected"`
 	Workloads      []string  `json:"workloads"`
+}
+
+// Alone yields each fault of a storm by itself: its own events over the same site, with neither noise nor
+// another fault. What is right alone and wrong in the storm was lost to its neighbours; what is
+// wrong alone cannot be told from its events, or is modelled wrongly.
+func (st *Storm) Alone() iter.Seq[*Storm] {
+	return func(yield func(*Storm) bool) {
+		for i := range st.Truth.Incidents {
+			f := st.Truth.Incidents[i]
+			own := map[string]bool{}
+			for _, id := range f.Events {
+				own[id] = true
+			}
+			f.RepeatOf = "" // what it repeats is not there
+			one := &Storm{Topology: st.Topology, Truth: st.Truth}
+			for k := range st.Events {
+				if own[st.Events[k].ID] {
+					one.Events = append(one.Events, st.Events[k])
+				}
+			}
+			one.Truth.Incidents, one.Truth.Lines, one.Truth.EventsTotal, one.Truth.NoiseEvents = []Fault{f}, len(one.Events), len(own), 0
+			if !yield(one) {
+				return
+			}
+		}
+	}
 }
 
 func caseID(n int) string { return "f" + itoa(n+1) }
