@@ -3,6 +3,7 @@ package correlator
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -246,6 +247,29 @@ func TestWhatAnOutbreakBringsAboutIsToldWithIt(t *testing.T) {
 					t.Errorf("want %d, got\n%s", c.told, verdict(got))
 				} else if c.told == 1 && got[0].RootCause.Resource != w.ID("r0") {
 					t.Errorf("it is at the rack, not where its jobs run, too:\n%s", verdict(got))
+				}
+			})
+		}
+	}
+}
+
+// TestWhatASiteAlwaysSaysIsNoOutbreak: a kind of event that no record has and that comes as
+// often as ever, on whichever server, is what the site is like, also in the first minutes
+// after a start.
+func TestWhatASiteAlwaysSaysIsNoOutbreak(t *testing.T) {
+	for _, w := range []*site{hall.Sized(400).Build(), demo.Sized(1000).Build(), unfed.Sized(2000).Build()} {
+		servers := w.Racks * w.Servers
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("%s/%d", w.Name, seed), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 7))
+				s := &scene{}
+				for sec := 0.0; sec < 24*3600; { // once in five days and server
+					sec += rng.ExpFloat64() * 5 * 24 * 3600 / float64(servers)
+					h := rng.IntN(servers)
+					s.at(sec, "ipmi", w.Host(h/w.Servers, h%w.Servers), "bmc.sel/28/00", schemas.SeverityWarning)
+				}
+				if got := final(w.Topology, s.sorted(), time.Minute); len(got) > 0 {
+					t.Errorf("of %d events\n%s", len(s.events), verdict(got))
 				}
 			})
 		}
