@@ -469,7 +469,12 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 			for _, l := range s.Signs[n].Of {
 				if o := l.Cause; o != h && !seen[o] && !s.state[o].accepted && s.Causes[o].Whole {
 					seen[o] = true
-					if s.state[o].Score = s.score(o, s.unowned); s.state[o].Score > 0 {
+					s.state[o].Score = s.score(o, s.unowned)
+					if s.equal(o, h, whole) { // it could be one of several as h could: names do not go to and fro
+						o, seen[h] = h, true
+						s.state[h].Score = s.score(h, s.unowned)
+					}
+					if s.state[o].Score > 0 && !slices.Contains(others, o) {
 						others = append(others, o)
 					}
 				}
@@ -494,6 +499,12 @@ func (s *cover) split(accepted, contenders []int32) []int32 {
 		s.recount(h)
 	}
 	return accepted
+}
+
+// equal says whether o has the fault of h, of which whole is the score, and explains what h does, by itself no better.
+func (s *cover) equal(o, h int32, whole float64) bool {
+	x, y := &s.Causes[o], &s.Causes[h]
+	return x.Fault == y.Fault && math.Abs(s.state[o].Score-x.kept()-whole+y.kept()) < 1/scoreUnits
 }
 
 // contest lets causes that were not needed take over signs that they explain better,
