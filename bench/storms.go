@@ -226,6 +226,9 @@ func judge(st *stormgen.Storm, method string) (*score.Sum, error) {
 		e.Add(&st.Events[i])
 		lines = append(lines, e.Drain()...)
 	}
+	if e.Now().Before(st.Truth.End) { // of a fault by itself the last is said early, and some are told later
+		e.Advance(st.Truth.End)
+	}
 	e.Advance(e.Now().Add(2 * time.Minute))
 	e.Flush()
 	lines = append(lines, e.Drain()...)
