@@ -13,15 +13,15 @@ import (
 // what speaks for nothing.
 type ends struct {
 	heard, widowed int
-	of             map[uint64]condition // by resource, source and type
+	begun          map[uint32]struct{} // conditions that were raised, by resource, source and type
+	ended          map[uint32]end      // those that were cleared since
 	seed           maphash.Seed
 }
 
-// condition is what was last said of one.
-type condition struct {
-	ended   bool
-	widowed bool  // it ended, and was not heard to begin
-	at      int64 // when it ended, by the clock of who said so
+// end is when a condition ended, by the clock of who said so.
+type end struct {
+	at      stamp
+	widowed bool // it was not heard to begin
 }
 
 const (
@@ -36,8 +36,8 @@ func (n *ends) note(ev *schemas.Event, obs time.Time) {
 	if ev.State != schemas.StateRaised && ev.State != schemas.StateCleared {
 		return
 	}
-	if n.of == nil {
-		n.of, n.seed = map[uint64]condition{}, maphash.MakeSeed()
+	if n.begun == nil {
+		n.begun, n.ended, n.seed = map[uint32]struct{}{}, map[uint32]end{}, maphash.MakeSeed()
 	}
 	var h maphash.Hash
 	h.SetSeed(n.seed)
@@ -45,40 +45,35 @@ func (n *ends) note(ev *schemas.Event, obs time.Time) {
 		_, _ = h.WriteString(part)
 		_ = h.WriteByte(0)
 	}
-	k, at := h.Sum64(), nanoseconds(obs)
+	k, at := uint32(h.Sum64()), stampOf(obs) //nolint:gosec // a hash: of so many conditions hardly two have the same
 	if !ev.Time.IsZero() {
-		at = nanoseconds(ev.Time)
+		at = stampOf(ev.Time)
 	}
-	c, known := n.of[k]
-	if !known && len(n.of) >= endsMost && !n.forget() {
-		return
+	_, began := n.begun[k]
+	last, ended := n.ended[k]
+	if !began && !ended && len(n.begun)+len(n.ended) >= endsMost {
+		clear(n.ended)
+		if len(n.begun) >= endsMost {
+			return
+		}
 	}
 	switch {
-	case ev.State == schemas.StateRaised && c.ended && at <= c.at: // the all-clear has overtaken it
-		if c.widowed {
+	case ev.State == schemas.StateRaised && ended && at <= last.at: // the all-clear has overtaken it
+		if last.widowed {
 			n.widowed--
+			n.ended[k] = end{at: last.at}
 		}
-		c.widowed = false
 	case ev.State == schemas.StateRaised:
-		c = condition{}
-	case !c.ended: // said once more it says nothing
+		delete(n.ended, k)
+		n.begun[k] = struct{}{}
+	case !ended: // said once more it says nothing
 		n.heard++
-		if !known {
+		if !began {
 			n.widowed++
 		}
-		c = condition{true, !known, at}
+		delete(n.begun, k)
+		n.ended[k] = end{at, !began}
 	}
-	n.of[k] = c
-}
-
-// forget drops what has ended. It reports whether there is room then.
-func (n *ends) forget() bool {
-	for k, c := range n.of {
-		if c.ended {
-			delete(n.of, k)
-		}
-	}
-	return len(n.of) < endsMost
 }
 
 // outlived is by how much less a sign is worth, since what lasts by all that was heard may have ended: its

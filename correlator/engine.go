@@ -243,17 +243,16 @@ func (e *Engine) Advance(t time.Time) {
 	}
 	for {
 		next := t
-		if len(e.waiting) > 0 && e.waiting[0].at.Before(next) {
-			next = e.waiting[0].at
-		}
-		if len(e.timers) > 0 && e.timers[0].at.Before(next) {
-			next = e.timers[0].at
+		for _, q := range [2]timers{e.waiting, e.timers} {
+			if len(q) > 0 && q[0].at < stampOf(next) {
+				next = q[0].at.time()
+			}
 		}
 		if next.After(e.now) {
 			e.now = next
 			e.moment++
 		}
-		for len(e.timers) > 0 && !e.timers[0].at.After(e.now) {
+		for len(e.timers) > 0 && e.timers[0].at <= stampOf(e.now) {
 			d := heap.Pop(&e.timers).(timer)
 			switch {
 			case d.sign.gone:
@@ -367,15 +366,18 @@ func (e *Engine) wake(s *sign) {
 		}
 	}
 	s.waits = true
-	heap.Push(&e.waiting, timer{at, s})
+	heap.Push(&e.waiting, timer{stampOf(at), s})
 }
 
 // rouse has those weighed that wait and whose groups are due, and that were not weighed with others.
 func (e *Engine) rouse(now bool) {
-	for len(e.waiting) > 0 && (now || !e.waiting[0].at.After(e.now)) {
+	for len(e.waiting) > 0 && (now || e.waiting[0].at <= stampOf(e.now)) {
 		if s := heap.Pop(&e.waiting).(timer).sign; s.waits && !s.gone {
 			s.waits = false
 			e.dirty = append(e.dirty, s)
 		}
+	}
+	if len(e.waiting) == 0 {
+		e.waiting = nil // of a burst
 	}
 }

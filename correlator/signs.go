@@ -401,7 +401,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 			s.up = false
 			e.ended(s, lasted)
 			if s.class < 0 && s.owner != nil && s.owner.fault.Together > 0 {
-				heap.Push(&e.timers, timer{e.now.Add(backWithin), s})
+				heap.Push(&e.timers, timer{stampOf(e.now.Add(backWithin)), s})
 			}
 		}
 	default:
@@ -430,17 +430,17 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		}
 		if fresh || state == raised {
 			if hold := e.hold(s); hold > 0 {
-				heap.Push(&e.timers, timer{s.raisedAt.Add(hold), s})
+				heap.Push(&e.timers, timer{stampOf(s.raisedAt.Add(hold)), s})
 			} else if e.strange(kind) || s.worst == schemas.SeverityCritical {
-				heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
+				heap.Push(&e.timers, timer{stampOf(e.now.Add(unknownHold)), s})
 			}
 			if kind < len(e.model.Signs) && e.model.Signs[kind].Long > 0 && s.up {
-				heap.Push(&e.timers, timer{s.raisedAt.Add(e.model.Signs[kind].Long), s})
+				heap.Push(&e.timers, timer{stampOf(s.raisedAt.Add(e.model.Signs[kind].Long)), s})
 			}
 		}
 		e.bounce(s, e.sourceOf(ev.Source), at)
 		if e.repeat(s, ev.Type, at) {
-			heap.Push(&e.timers, timer{e.now.Add(unknownHold), s})
+			heap.Push(&e.timers, timer{stampOf(e.now.Add(unknownHold)), s})
 		}
 	}
 	if s.up && !stood && !fresh {
@@ -496,9 +496,9 @@ func (e *intake) crashed(server node, boot time.Time) bool {
 type spell struct {
 	about           node
 	source          uint8
+	open            bool // it was raised since it was last cleared
 	raised, cleared int64
 	late            time.Duration
-	open            bool // it was raised since it was last cleared
 }
 
 // order takes in a change of state by the clock of who tells of it, which says in which order its
@@ -947,7 +947,7 @@ func thinned(facts []fact) []fact {
 }
 
 type timer struct {
-	at   time.Time
+	at   stamp
 	sign *sign
 }
 
@@ -955,8 +955,8 @@ type timers []timer
 
 func (t timers) Len() int { return len(t) }
 func (t timers) Less(i, j int) bool {
-	if !t[i].at.Equal(t[j].at) {
-		return t[i].at.Before(t[j].at)
+	if t[i].at != t[j].at {
+		return t[i].at < t[j].at
 	}
 	return t[i].sign.seq < t[j].sign.seq
 }

@@ -84,7 +84,7 @@ func (e *hypotheses) declare(ev *schemas.Event) bool {
 }
 
 // watch wakes the engine when a window is over.
-func (e *hypotheses) watch(w *window, s *sign) { heap.Push(&e.timers, timer{w.due(), s}) }
+func (e *hypotheses) watch(w *window, s *sign) { heap.Push(&e.timers, timer{stampOf(w.due()), s}) }
 
 // openWindow makes the suspect that stands for a window that was declared just now.
 func (e *ledger) openWindow(s *sign, event string) {
@@ -325,7 +325,7 @@ func (e *ledger) endWindows(declared *sign, t time.Time) {
 	left := slices.DeleteFunc(slices.Clone(all), func(w *window) bool { return w.over && t.Sub(w.due()) > forget })
 	if len(left) == len(all) {
 		if slices.ContainsFunc(all, func(w *window) bool { return w.over }) {
-			heap.Push(&e.timers, timer{t.Add(forget + time.Second), declared})
+			heap.Push(&e.timers, timer{stampOf(t.Add(forget + time.Second)), declared})
 		}
 		return
 	}
