@@ -53,9 +53,9 @@ const (
 	outbreakWait  = 30 * time.Second // in which a cause that the model knows shows more of itself
 	outbreakSpan  = 2 * crowdSpan    // without news, after which what comes is another
 	strayMost     = 128              // of a kind: a kind that comes so often is not rare
-	// What a device says of a kind of which nothing is known yet: once in so long, as far as
-	// is known an hour after the first event. Recorded fleets say such things five to fifty
-	// times less often or more; a sign of the records has its leak beside.
+	// How often a device says something of a kind of which nothing is known yet: once in so long.
+	// It is chosen by hand, weighs as much as an hour of watching, and a sign of the records
+	// has its leak beside.
 	strayEvery = 10 * 24 * time.Hour
 )
 
