@@ -589,9 +589,37 @@ func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
 					if len(got) != 2 || inc.RootCause.Resource == w.ID("s0.1/dimm3") != (len(inc.Events) == own) {
 						t.Fatalf("want %d events of the module\n%s", own, verdict(got))
 					}
+					if inc.RootCause.Confidence < 0.8 {
+						t.Errorf("not sure of what only the module shows\n%s", verdict(got))
+					}
 				}
 			})
 		}
+	}
+}
+
+// A leaf that dies as a feed of its rack trips, and comes back while that is out, is told beside it, and as surely.
+func TestALeafThatDiesBesideItsFeedIsSure(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.unfeed(w, 0, 0, 1)
+			it.events = slices.DeleteFunc(it.events, func(ev schemas.Event) bool { return ev.Source == "gnmi" })
+			of := len(it.events)
+			it.leafGone(2, 0)
+			for i, ev := range slices.Clone(it.events[of:]) {
+				it.at(300+0.1*float64(i), ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+			}
+			got := final(w.Topology, it.sorted(), 20*time.Minute)
+			if !sameSet(causes(got), []string{w.ID("pdu0.1") + " power.feed_loss", w.ID("leaf0.0") + " network.switch_failure"}) {
+				t.Fatal(verdict(got))
+			}
+			for _, inc := range got {
+				if inc.RootCause.Confidence < 0.8 {
+					t.Errorf("not sure of it\n%s", verdict(got))
+				}
+			}
+		})
 	}
 }
 
@@ -611,8 +639,8 @@ func TestAServerThatCameBackIsDownAnew(t *testing.T) {
 			it.dark(w, 2701, 0, 1, false)
 			for _, inc := range final(w.Topology, it.sorted(), 20*time.Minute) {
 				want := map[string]int{w.ID("air0"): first, w.ID("s0.1/dimm3"): len(it.events) - first}[inc.RootCause.Resource]
-				if len(inc.Events) != want {
-					t.Errorf("want %d events\n%s", want, verdict([]schemas.Incident{inc}))
+				if len(inc.Events) != want || inc.RootCause.Confidence < 0.8 {
+					t.Errorf("want %d events, and to be sure\n%s", want, verdict([]schemas.Incident{inc}))
 				}
 			}
 		})

@@ -322,7 +322,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 			g.suspects = append(g.suspects, h)
 			h.at = int32(len(g.suspects)) //nolint:gosec // an index
 			powered = powered || h.fault.Together > 0
-			if h.fault.Is != "" && h.whole == e.epoch {
+			if h.fault.Is != "" && (h.whole == e.epoch || e.judging) {
 				states[h.fault.Is] = true
 			}
 		}
@@ -337,7 +337,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 			e.witness(h)
 			x = e.layout(h, index)
 		}
-		if effects && h.tied == e.epoch && h.causes {
+		if effects && h.causes && (h.tied == e.epoch || e.judging) {
 			x.Effects = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || h.dark
@@ -530,7 +530,7 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 	if e.method == e.cover {
 		suspects = e.rivals(root, signs, suspects)
 	}
-	g := e.question(signs, suspects, func(*suspect) bool { return true }, e.method != e.cover)
+	g := e.question(signs, suspects, func(*suspect) bool { return true }, true)
 	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
 		for i, o := range g.suspects {

@@ -29,6 +29,7 @@ type Cover struct {
 	slots []slot
 	heirs []Ref
 	list  []int32
+	open  []bool  // by sign: that it is of an owner, and not explained yet
 	begun []int32 // in fold: causes that are blamed and no states, and are known to have begun
 }
 
@@ -226,7 +227,7 @@ func (s *cover) yield(accepted []int32) []int32 {
 			if x := s.Causes[o].Fault; x.Together > 0 || slices.ContainsFunc(x.Effects, func(f propagation.Effect) bool { return f.State == s.Causes[h].Fault.Is }) {
 				continue // where it brings the state about was weighed before; most that hangs on a supplier has another
 			}
-			if x, all := s.beside(o, h); all && x > value {
+			if x, all := s.taking(o, h); all && x > value {
 				best, value = o, x
 			}
 		}
@@ -244,6 +245,38 @@ func (s *cover) yield(accepted []int32) []int32 {
 		})
 	}
 	return slices.DeleteFunc(accepted, func(h int32) bool { return !s.state[h].accepted })
+}
+
+// taking is what a cause that is blamed gains by all signs of another one, with those that only
+// follow from it, whether or not the state between is told of. It also says whether it could have
+// shown all of them.
+func (s *cover) taking(h, from int32) (gain float64, all bool) {
+	mine := s.mine(from)
+	x := &s.Causes[h]
+	linked, some := 0, 0
+	for _, c := range x.Asked() {
+		k, w := x.Classes[c].sum(mine)
+		if linked += k; k == 0 {
+			continue
+		}
+		has := 0
+		for _, ev := range x.Classes[c].Evidence {
+			if outside(ev) || ev.Said && ev.Sign != None && s.owner[ev.Sign] == h {
+				has++
+			}
+		}
+		before := 0.0
+		if has > 0 || !x.Fault.Classes[c].Derived {
+			before = s.fit(h, c, has, 0)
+		}
+		gain += max(0, s.fit(h, c, has+k, w)-before)
+	}
+	for n := range s.Signs {
+		if s.Signs[n].Said && s.owner[n] == from {
+			some++
+		}
+	}
+	return gain, linked == some
 }
 
 // pick takes the best of causes, again and again, as long as one explains more than

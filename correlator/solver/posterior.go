@@ -123,12 +123,116 @@ func shared(by []float64, root int32, none, sum float64) Posterior {
 
 // explains is what a root explains, with its states.
 func (s *cover) explains(root int32, of State) float64 {
-	mine := s.mine(root)
-	own := s.score(root, mine)
-	for _, f := range of.Folded { // what the states explain, the cause of the states explains
-		own += max(s.score(f, mine), 0)
+	s.told(root)
+	own := s.score(root, s.left)
+	s.settle(root)
+	return own + s.through(root, of.Folded)
+}
+
+// told sets out from the signs of an owner, of which nothing is explained.
+func (s *cover) told(owner int32) {
+	s.open = s.open[:0]
+	for _, o := range s.owner {
+		s.open = append(s.open, o == owner)
 	}
-	return own
+}
+
+// left is true for what nothing explains yet.
+func (s *cover) left(ev *Evidence) bool { return ev.Sign != None && s.open[ev.Sign] }
+
+// settle notes that the classes that a cause was found to explain are explained.
+func (s *cover) settle(h int32) {
+	x := &s.Causes[h]
+	for _, c := range x.Asked() {
+		if !s.state[h].classes[c].claimed {
+			continue
+		}
+		for i := range x.Classes[c].Evidence {
+			if n := x.Classes[c].Evidence[i].Sign; n != None {
+				s.open[n] = false
+			}
+		}
+	}
+}
+
+// more is what a cause explains of what is left beside what it has: signs that are blamed on it,
+// or on by. Those are not silent. It also says how many these are.
+func (s *cover) more(h, by int32) (gain float64, has int) {
+	x := &s.Causes[h]
+	for _, c := range x.Asked() {
+		t := &s.state[h].classes[c]
+		if t.claimed = false; x.Fault.Classes[c].Derived {
+			continue
+		}
+		had := 0
+		for _, ev := range x.Classes[c].Evidence {
+			if outside(ev) || ev.Said && ev.Sign != None && !s.open[ev.Sign] && (s.owner[ev.Sign] == h || s.owner[ev.Sign] == by) {
+				had++
+			}
+		}
+		has += had
+		if k, w := x.Classes[c].sum(s.left); k > 0 {
+			if v := s.fit(h, c, had+k, w) - s.fit(h, c, had, 0); v > 0 {
+				gain += v
+				t.claimed = true
+			}
+		}
+	}
+	return gain, has
+}
+
+// through is what states of h's making explain of what is left: more than they do already, or all.
+func (s *cover) through(h int32, states []int32) (total float64) {
+	for _, y := range states {
+		x := &s.Causes[y]
+		if y == h || !slices.ContainsFunc(x.Asked(), func(c int) bool { k, _ := x.Classes[c].sum(s.left); return k > 0 }) {
+			continue
+		}
+		given, ok := s.given(h, y)
+		if !ok {
+			continue
+		}
+		v, has := s.more(y, h)
+		if has == 0 {
+			v = s.score(y, s.left) - x.kept() + given
+		}
+		if v > 0 {
+			total += v
+			s.settle(y)
+		}
+	}
+	return total
+}
+
+// given is what a state is likelier by as one of the making of h, and whether it can be one.
+func (s *cover) given(h, y int32) (gain float64, ok bool) {
+	x, state := &s.Causes[h], &s.Causes[y]
+	if x.Effects == nil { // laid out for a bound
+		return 0, len(x.Fault.Effects) > 0
+	}
+	for i := range x.Fault.Effects {
+		f := &x.Fault.Effects[i]
+		if f.State != state.Fault.Is || !state.Timed || !x.before(state, f) {
+			continue
+		}
+		part := find(x.Effects[i], state.Node)
+		if part == nil {
+			continue
+		}
+		alone := f.SharedShows == 0 || s.without(state.Device, h)
+		p := s.brings(h, i, part, alone)
+		v := math.Log(p/(1-p)) - state.Prior
+		if !alone {
+			v -= s.parted(y, h, f)
+		}
+		if !part.ready(f, state) {
+			v -= x.unready(f)
+		}
+		if !ok || v > gain {
+			gain, ok = v, true
+		}
+	}
+	return gain, ok
 }
 
 // Least is the bound below which a cause that is blamed for nothing else is no rival of a root.
@@ -147,33 +251,60 @@ func (g *Group) elsewhere(h int32) bool {
 func outside(ev Evidence) bool { return ev.Sign == None && ev.Taken && ev.Said }
 
 // beside weighs a cause that is blamed already for the signs of another one too: it need
-// not come to be, what it shows elsewhere is not silent, and signs that its states show
-// are its own. It also says whether it could have shown all of them.
+// not come to be, and what it shows elsewhere is not silent. States of its making explain what
+// is left, but for the other one itself: that it is none was decided. It also says whether all
+// is explained so.
 func (s *cover) beside(h, root int32) (score float64, all bool) {
-	mine := s.mine(root)
-	x := &s.Causes[h]
-	linked, some := 0, 0
-	for _, c := range x.Asked() {
-		k, w := x.Classes[c].sum(mine)
-		if linked += k; k == 0 {
-			continue
+	s.told(root)
+	score, _ = s.more(h, h)
+	s.settle(h)
+	if len(s.Causes[h].Effects) > 0 {
+		score += s.through(h, s.states(root))
+	}
+	for n := range s.open {
+		if s.open[n] && s.Signs[n].Said {
+			return score, false
 		}
-		has := 0
-		for _, ev := range x.Classes[c].Evidence {
-			if outside(ev) || ev.Said && ev.Sign != None && s.owner[ev.Sign] == h {
-				has++
+	}
+	return score, true
+}
+
+// brings is how probable it is that an effect of h brings a part into its state, given which of
+// the others show it.
+func (s *cover) brings(h int32, effect int, part *Part, alone bool) float64 {
+	x := &s.Causes[h]
+	f, all, which := &x.Fault.Effects[effect], s.hanging(h, effect), 0
+	if alone {
+		which = 1
+	}
+	n, k := float64(all.n[which]), float64(all.show[which])
+	if part.ready(f, nil) {
+		if n--; part.Shows {
+			k--
+		}
+	}
+	o := oddsOf(f, alone)
+	a, b := betaOf(o.share, o.c)
+	rest := (n - k) * float64(Late(s.Now-x.Onset, max(effectSoon, f.Delay/4))) / LateSteps
+	k, rest = max(0, k), max(0, rest)
+	p := (a + k) / (a + b + k + rest)
+	if k == 0 { // it may show on none
+		q := o.shows * math.Exp(logBeta(a, rest+b)-logBeta(a, b))
+		p *= q / (q + 1 - o.shows)
+	}
+	return min(p, certainty)
+}
+
+// states returns the states that show a sign of an owner.
+func (s *cover) states(owner int32) (list []int32) {
+	for n := range s.Signs {
+		if s.Signs[n].Said && s.owner[n] == owner {
+			for _, l := range s.Signs[n].Of {
+				if l.Cause != owner && s.Causes[l.Cause].Fault.Is != "" && !slices.Contains(list, l.Cause) {
+					list = append(list, l.Cause)
+				}
 			}
 		}
-		before := 0.0
-		if has > 0 || !x.Fault.Classes[c].Derived {
-			before = s.fit(h, c, has, 0)
-		}
-		score += max(0, s.fit(h, c, has+k, w)-before)
 	}
-	for n := range s.Signs {
-		if s.Signs[n].Said && s.owner[n] == root {
-			some++
-		}
-	}
-	return score, linked == some
+	return list
 }

@@ -251,8 +251,8 @@ const (
 	// Reports of one fault hang together by more than the model knows (one sensor, one
 	// board, one poller), so each says less than if it were alone: odds are raised to
 	// 1/Spread, as in a power posterior (Grünwald, The Safe Bayesian, 2012), prior and all.
-	Spread     = 2.0
-	certainty  = 0.97 // the rest is left to causes that the model does not have
+	Spread     = 1.7
+	certainty  = 0.98 // the rest is left to causes that the model does not have
 	hopeless   = 40.0 // nats behind the first: its share is below 1 in 10^8, and not worth computing
 	scoreUnits = 1e6  // of a nat: scores that differ by less, from adding up in another order, are equal
 )
