@@ -598,6 +598,33 @@ func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
 	}
 }
 
+// A server that crashed before one of its leaves died has crashed still: what the leaf could show too is not
+// taken from it by something that nobody minds.
+func TestACrashStandsAsALeafOfItDies(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.job("job-1", 1, 2, 3)
+			it.at(0, "collector", w.Host(0, 1), "agent.unreachable", failed, up)
+			it.at(1.5, "collector", w.Host(0, 1), "host.unreachable", failed, up)
+			it.at(43.5, "agent", w.Host(0, 2), "workload.comm_timeout", failed, "workload=job-1")
+			for k := range w.NICs {
+				it.at(55+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+			}
+			it.at(59, "scheduler", "job-1", "workload.failed/137", failed)
+			of := len(it.events)
+			it.leafGone(72, 0)
+			it.events = append(it.events[:of], slices.DeleteFunc(it.events[of:], func(ev schemas.Event) bool {
+				return strings.HasPrefix(ev.Resource, w.Host(0, 1)+"/") // who has crashed tells of nothing
+			})...)
+			got := final(w.Topology, it.sorted(), 20*time.Minute)
+			if !sameSet(causes(got), []string{w.ID("s0.1") + " host.crash", w.ID("leaf0.0") + " network.switch_failure"}) {
+				t.Fatal(verdict(got))
+			}
+		})
+	}
+}
+
 // A leaf that dies as a feed of its rack trips, and comes back while that is out, is told beside it, and as surely.
 func TestALeafThatDiesBesideItsFeedIsSure(t *testing.T) {
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build()} {

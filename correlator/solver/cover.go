@@ -558,6 +558,13 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 		if full-loss <= stealGain {
 			continue
 		}
+		if o := s.better(h, full); o != None {
+			s.score(o, nil)
+			s.claim(o, nil)
+			s.recount(o)
+			continue
+		}
+		s.score(h, nil)
 		s.blame(h, true)
 		s.claim(h, nil)
 		accepted = append(accepted, h)
@@ -602,6 +609,25 @@ func (s *cover) contest(accepted, contenders []int32) []int32 {
 	}
 	slices.SortStableFunc(kept, func(a, b int32) int { return cmp.Compare(s.state[b].Score, s.state[a].Score) })
 	return kept
+}
+
+// better returns a cause that is blamed for some of what h, by full, would take from others, and would
+// explain as much if it were given all: it came when the best of it was another's already.
+func (s *cover) better(h int32, full float64) int32 {
+	var asked []int32
+	for _, c := range s.Causes[h].Asked() {
+		for i := range s.Causes[h].Classes[c].Evidence {
+			n := s.Causes[h].Classes[c].Evidence[i].Sign
+			if n == None || s.owner[n] == None || slices.Contains(asked, s.owner[n]) {
+				continue
+			}
+			o := s.owner[n]
+			if asked = append(asked, o); s.Causes[o].Node == s.Causes[h].Node && s.Causes[o].Fault != s.Causes[h].Fault && s.score(o, nil) >= full {
+				return o
+			}
+		}
+	}
+	return None
 }
 
 // move gives h all signs of its class c, where that gains.
