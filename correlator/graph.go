@@ -128,13 +128,24 @@ type parts struct {
 type step struct {
 	op   propagation.Op
 	kind uint8
+	held bool // it stops only at what is part of something of kind in, or with out of nothing such
+	in   uint8
+	out  bool
+}
+
+// keeps says whether a step stops at a node of its kind.
+func (g *graph) keeps(s step, n node) bool {
+	return !s.held || (g.up(n, s.in) != none) != s.out
 }
 
 // compile lays out a way through the inventory.
 func (g *graph) compile(path []propagation.Step) []step {
 	out := make([]step, len(path))
 	for i, s := range path {
-		out[i] = step{s.Op, g.kinds.of(s.Kind)}
+		out[i] = step{op: s.Op, kind: g.kinds.of(s.Kind)}
+		if s.In != "" {
+			out[i].held, out[i].in, out[i].out = true, g.kinds.of(s.In), s.Out
+		}
 	}
 	return out
 }
@@ -749,6 +760,7 @@ func (w *walker) forward(g *graph, n node, way []step, t time.Time) []node {
 	w.a, w.work = append(w.a[:0], n), 0
 	for _, s := range way {
 		w.step(g, s.op, s.kind, t)
+		w.keep(g, s)
 		w.work += len(w.a)
 	}
 	return w.a
@@ -802,6 +814,7 @@ func (w *walker) walk(g *graph, n node, way []step, id int) *reached {
 	var keys []string
 	for i, s := range way {
 		w.step(g, s.op, s.kind, time.Time{})
+		w.keep(g, s)
 		w.work += len(w.a)
 		if s.op != propagation.Up || i+1 == len(way) || i == 0 || len(w.a) > few {
 			continue
@@ -842,7 +855,7 @@ func (g *graph) forgetReached() {
 func (w *walker) backward(g *graph, n node, path []step, kinds []uint8) []node {
 	if len(path) > 0 {
 		end := path[len(path)-1]
-		if g.kind[n] != end.kind || end.op == propagation.Loose && !g.loose(n) {
+		if g.kind[n] != end.kind || end.op == propagation.Loose && !g.loose(n) || !g.keeps(end, n) {
 			return nil
 		}
 	}
@@ -850,6 +863,7 @@ func (w *walker) backward(g *graph, n node, path []step, kinds []uint8) []node {
 	for i := len(path) - 1; i >= 0; i-- {
 		if i > 0 {
 			w.step(g, inverse[path[i].op], path[i-1].kind, time.Time{})
+			w.keep(g, path[i-1])
 			continue
 		}
 		if len(kinds) == 1 {
@@ -932,6 +946,13 @@ func (w *walker) step(g *graph, op propagation.Op, kind uint8, t time.Time) {
 	}
 	w.a, w.b = w.b, w.a
 	w.dedupe()
+}
+
+// keep drops where a step does not stop.
+func (w *walker) keep(g *graph, s step) {
+	if s.held {
+		w.a = slices.DeleteFunc(w.a, func(n node) bool { return !g.keeps(s, n) })
+	}
 }
 
 func (w *walker) add(n node) { w.b = append(w.b, n) }

@@ -137,8 +137,8 @@ func (m *Model) number() {
 func ParseWay(s string) ([]Step, error) {
 	l := loader{kinds: map[string]bool{}}
 	for part := range strings.SplitSeq(s, ">") { // a site may have kinds of its own
-		_, kind, _ := strings.Cut(strings.TrimSpace(part), ":")
-		l.kinds[kind] = true
+		step, _ := readStep(part)
+		l.kinds[step.Kind], l.kinds[step.In] = true, true
 	}
 	steps := l.path(1, "way", s)
 	if err := l.err(); err != nil {

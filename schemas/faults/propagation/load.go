@@ -811,19 +811,30 @@ func (l *loader) path(line int, key, s string) []Step {
 	}
 	var out []Step
 	for part := range strings.SplitSeq(s, ">") {
-		op, kind, ok := strings.Cut(strings.TrimSpace(part), ":")
-		o, known := ops[op]
-		if !ok || !known || kind == "" {
+		s, ok := readStep(part)
+		if !ok {
 			l.add(line, key, "no step %q", strings.TrimSpace(part))
 			return nil
 		}
-		l.kind(line, key, kind)
-		out = append(out, Step{o, kind})
+		l.kind(line, key, s.Kind)
+		if s.In != "" {
+			l.kind(line, key, s.In)
+		}
+		out = append(out, s)
 	}
 	if len(out) > maxSteps {
 		l.add(line, key, "%d steps; at most %d are gone", len(out), maxSteps)
 	}
 	return out
+}
+
+// readStep reads a step as records write it: "powers:psu", "powers:psu in server", "powers:psu not in switch".
+func readStep(text string) (s Step, ok bool) {
+	move, in, held := strings.Cut(strings.TrimSpace(text), " in ")
+	move, out := strings.CutSuffix(move, " not")
+	op, kind, ok := strings.Cut(move, ":")
+	o, known := ops[op]
+	return Step{o, kind, in, out}, ok && known && kind != "" && held == (in != "") && (held || !out)
 }
 
 // finish derives what depends on the whole.

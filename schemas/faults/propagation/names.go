@@ -22,6 +22,12 @@ func WayString(path []Step) string {
 	parts := make([]string, len(path))
 	for i, s := range path {
 		parts[i] = s.Op.String() + ":" + s.Kind
+		switch {
+		case s.In != "" && s.Out:
+			parts[i] += " not in " + s.In
+		case s.In != "":
+			parts[i] += " in " + s.In
+		}
 	}
 	return strings.Join(parts, " > ")
 }

@@ -174,10 +174,13 @@ type Class struct {
 	Derived bool
 }
 
-// Step is a move through the inventory that arrives at parts of one kind.
+// Step is a move through the inventory that arrives at parts of one kind: those that
+// are part of something of the kind In, or with Out those that are not, where In is set.
 type Step struct {
 	Op   Op
 	Kind string
+	In   string
+	Out  bool
 }
 
 // Op is how a step moves.
