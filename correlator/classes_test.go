@@ -598,6 +598,27 @@ func TestAHotServerGoesWithItsOwnFault(t *testing.T) {
 	}
 }
 
+// Supplies of switches tell of a feed as those of servers do, where the controllers that would tell of these are
+// out of contact.
+func TestSuppliesOfSwitchesTellOfTheirFeed(t *testing.T) {
+	for _, w := range []*site{hall.Build(), four.Build(), lean.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			for l := range w.Leaves {
+				it.at(0.3*float64(l), "gnmi", w.ID("leaf0.%d/psu0", l), "switch.psu", warned, up)
+			}
+			for h := range w.Servers {
+				it.at(14+float64(h), "collector", w.ID("s0.%d/bmc", h), "bmc.unreachable", failed, up)
+			}
+			it.at(25, "collector", w.ID("mgmt0"), "switch.unreachable", critical, up)
+			got := final(w.Topology, it.sorted(), 20*time.Minute)
+			if !sameSet(causes(got), []string{w.ID("pdu0.0") + " power.feed_loss"}) {
+				t.Fatal(verdict(got))
+			}
+		})
+	}
+}
+
 // A server that crashed before one of its leaves died has crashed still: what the leaf could show too is not
 // taken from it by something that nobody minds.
 func TestACrashStandsAsALeafOfItDies(t *testing.T) {

@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestEndsThatAreLost(t *testing.T) {
 			if sure < 0.4 || unsure == 0 || unsure > sure/2 {
 				t.Errorf("%.2f where all ends are heard, %.2f where half are not", sure, unsure)
 			}
-			if x, y := told(true, again), told(false, again); x != y {
+			if x, y := told(true, again), told(false, again); math.Abs(x-y) > 0.03 { // but that silence says less
 				t.Errorf("raised again: %.2f, and %.2f where all ends are heard", x, y)
 			}
 			if x := told(true, both); x < 2*unsure {

@@ -108,9 +108,10 @@ func (e *hypotheses) lag(h *suspect, c, i int) float64 {
 // calm brings what stays of a suspect up to date, whose parts are counted.
 func (e *hypotheses) calm(h *suspect) *calm {
 	q, onset := h.still(), e.onset(h)
-	if q.known && q.onset.Equal(onset) && e.now.Before(q.until) {
+	if q.known && q.lost == e.losses && q.onset.Equal(onset) && e.now.Before(q.until) {
 		return q
 	}
+	q.lost = e.losses
 	q.known, q.onset, q.from, q.live = true, onset, e.now, q.live[:0]
 	since, until := e.now.Sub(onset), time.Duration(math.MaxInt64)
 	for c := range h.classes {

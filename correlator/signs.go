@@ -61,6 +61,7 @@ type intake struct {
 	laneIDs   []string  // of lanes
 	began     time.Time // of the solver's time
 	fits      *solver.Fits
+	losses    int          // times that fits have changed
 	weights   [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
 	stats     Stats
 }

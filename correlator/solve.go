@@ -10,6 +10,9 @@ import (
 // the smallest set of faults that explains what came and what did not come.
 func (e *ledger) solve() {
 	e.stats.Solved++
+	if e.fits.Lose(e.ends.lost()) {
+		e.losses++
+	}
 	e.epoch++
 	first := e.epoch // marks from here on are of this round
 	dirty := e.dirty

@@ -139,6 +139,7 @@ type lag struct {
 // what those cost that are silent, and how long that stays so.
 type calm struct {
 	known       bool
+	lost        int // of how many changes of the fits it is
 	onset       time.Time
 	from, until time.Time // while no more becomes due
 	live        []int     // classes with signs, or with parts that may have no power

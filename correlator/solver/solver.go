@@ -338,10 +338,25 @@ type outcome struct {
 // place, which it may lose to another. The zero value is ready. It is not safe for
 // concurrent use.
 type Fits struct {
+	lost  uint8 // of what is sent, in LostSteps
 	table [1 << fitBits]struct {
 		outcome
 		value float64
 	}
+}
+
+// LostSteps is how finely it counts how much is lost on the way.
+const LostSteps = 16
+
+// Lose says which share of what is sent does not arrive: so much less does silence say. It
+// reports whether that is another one than before.
+func (f *Fits) Lose(share float64) bool {
+	lost := uint8(share * LostSteps) //nolint:gosec // below 1
+	if lost == f.lost {
+		return false
+	}
+	*f = Fits{lost: lost}
+	return true
 }
 
 const fitBits = 12
@@ -365,7 +380,7 @@ func (f *Fits) Fit(cl *propagation.Class, k, rest int, late uint8) float64 {
 	h := uint64(cl.ID)<<48 ^ uint64(o.k)<<28 ^ uint64(o.rest)<<5 ^ uint64(o.late) //nolint:gosec // counts
 	p := &f.table[h*0x9e3779b97f4a7c15>>(64-fitBits)]
 	if p.outcome != o {
-		p.outcome, p.value = o, o.logLikelihood()
+		p.outcome, p.value = o, o.logLikelihood(1-float64(f.lost)/LostSteps)
 	}
 	return p.value
 }
@@ -384,10 +399,10 @@ func (f *Fits) FitIn(cl *propagation.Class, p Places, k, mute int, late uint8) f
 	return f.Fit(cl, p.Heard, audible(p.Rooms-p.Heard), late) + f.Fit(cl, k, audible(p.There)-k, late) - math.Log(cl.Shows)
 }
 
-func (o outcome) logLikelihood() float64 {
+func (o outcome) logLikelihood(heard float64) float64 {
 	cl := o.class
 	a, b := betaOf(cl.Share, concentration)
-	missing := float64(o.rest) * float64(o.late) / LateSteps
+	missing := heard * float64(o.rest) * float64(o.late) / LateSteps
 	p := math.Exp(logBeta(float64(o.k)+a, missing+b) - logBeta(a, b))
 	if o.k == 0 {
 		return math.Log(cl.Shows*p + 1 - cl.Shows + unheard)

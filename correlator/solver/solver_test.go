@@ -209,6 +209,21 @@ func TestSilenceSpeaksAgainstACause(t *testing.T) {
 	})
 }
 
+func TestSilenceSaysLessWhereMuchIsLost(t *testing.T) {
+	cl := &propagation.Class{Share: 0.95, Shows: 0.95}
+	var f Fits
+	before := f.Fit(cl, 1, 3, LateSteps)
+	if f.Lose(0.03) {
+		t.Error("less than a step is a change")
+	}
+	if !f.Lose(0.3) || f.Lose(0.3) {
+		t.Error("a third is lost, and that is no change; or it is one twice")
+	}
+	if half := f.Fit(cl, 1, 3, LateSteps); half < before+0.2 || half >= f.Fit(cl, 1, 0, LateSteps) {
+		t.Errorf("one of four: %.2f, where a third is lost %.2f", before, half)
+	}
+}
+
 // All methods begin a run alike: what is blamed elsewhere takes power from what hangs on it, and the next group
 // knows nothing of it.
 func TestARunKnowsWhatIsLostAndNothingOfTheRunBefore(t *testing.T) {
