@@ -62,7 +62,7 @@ const (
 	solveSmall = 64
 	solveLarge = 1024
 	solveShare = 4 // 1/4
-	toldWait   = 8 // times that what is in an incident already waits
+	toldWait   = 8 // times that waits of which more was decided already than it can change
 	patience   = 10 * settle
 )
 
@@ -179,6 +179,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g.learn(e.model)
 	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
+	e.contact.whole = e.contact.version
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]
@@ -353,12 +354,12 @@ func (e *Engine) wake(s *sign) {
 		return
 	}
 	longest := patience
-	if s.owner != nil && s.inc != nil && !s.owner.dead { // it is told already; what is new of it makes the cause surer, or less so
+	if e.answered(s) {
 		step, longest = solveSmall/toldWait, toldWait*patience
 	}
 	at = at.Add(max(settle, min(settle*time.Duration(size/step), longest)))
 	for _, l := range s.links {
-		l.to.weighed = 0 // it may be weighed with others before that
+		l.to.unweigh() // it may be weighed with others before that
 		if l.to.group == size && !s.waits {
 			if l.to.fresh++; l.to.fresh*solveShare > size {
 				at = e.now
@@ -367,6 +368,15 @@ func (e *Engine) wake(s *sign) {
 	}
 	s.waits = true
 	heap.Push(&e.waiting, timer{stampOf(at), s})
+}
+
+// answered says whether what is new of a sign makes a decision surer, or less so, rather than another one: it is
+// told, or has a harmless cause, or was left alone and says no more than it did.
+func (e *Engine) answered(s *sign) bool {
+	if s.owner == nil {
+		return s.weighed == e.evidenceOf(s) && e.lonely(s)
+	}
+	return !s.owner.dead && (s.inc != nil || s.excused == s.owner)
 }
 
 // rouse has those weighed that wait and whose groups are due, and that were not weighed with others.
