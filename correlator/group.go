@@ -24,7 +24,15 @@ type question struct {
 const lateSteps = solver.LateSteps
 
 // span is a time as the solver has it.
-func (e *hypotheses) span(t time.Time) time.Duration { return t.Sub(e.began) }
+func (e *hypotheses) span(t time.Time) time.Duration {
+	if s := t.Unix() - e.began.Unix(); -centuries < s && s < centuries {
+		return time.Duration(s)*time.Second + time.Duration(t.Nanosecond()-e.began.Nanosecond())
+	}
+	return t.Sub(e.began)
+}
+
+// centuries are seconds of which a duration holds as many for sure.
+const centuries = 1 << 33
 
 // late says how much of what has not come since onset is due, in lateSteps.
 func (e *hypotheses) late(onset time.Time, soon time.Duration) uint8 {

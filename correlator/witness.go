@@ -177,13 +177,19 @@ func (d *contact) lost() bool {
 
 // forget drops the devices that are heard again since before t.
 func (c *contacts) forget(t time.Time) {
+	some := false
 	c.all = slices.DeleteFunc(c.all, func(d *contact) bool {
 		d.gone = !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) })
 		if d.gone {
 			c.at[d.dev] = nil
+			some = true
 		}
 		return d.gone
 	})
+	if some {
+		c.version++
+		c.whole = c.version
+	}
 	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return b.gone })
 }
 
