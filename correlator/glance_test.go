@@ -59,12 +59,16 @@ func TestContactElsewhereIsNoWork(t *testing.T) {
 		t.Run(sh.Name, func(t *testing.T) {
 			sh.Racks, sh.Row, sh.Servers = 8, 4, 12
 			w := sh.Build()
-			weighed := func(blips bool) uint64 {
+			weighed := func(hot, blips bool) uint64 {
 				s := &scene{}
-				s.hotAir(w, 10, 0, true)
+				if hot {
+					s.hotAir(w, 10, 0, true)
+				}
 				for i := range 40 {
 					at := 1500 + 30*float64(i)
-					s.at(at, "ipmi", w.Host(i%4, i/4), "temp.inlet_high/Inlet Temp", warned, up)
+					if hot {
+						s.at(at, "dcgm", w.ID("s%d.%d/gpu1", i%4, i/4), "gpu.thermal/HW_THERMAL", warned, up)
+					}
 					if blips {
 						s.at(at-8, "agent", w.Host(7, i%12), "agent.unreachable", failed, up)
 						s.at(at-4, "agent", w.Host(7, i%12), "agent.unreachable", "info", "cleared")
@@ -78,8 +82,8 @@ func TestContactElsewhereIsNoWork(t *testing.T) {
 				e.Flush()
 				return e.Stats().Weighed
 			}
-			if still, all := weighed(false), weighed(true); all-still > 40*20 {
-				t.Errorf("%d suspects were weighed, %d where 40 servers of another row were out of contact", still, all)
+			if apart, together := weighed(true, false)+weighed(false, true), weighed(true, true); together > apart+40 {
+				t.Errorf("%d suspects were weighed apart, %d together", apart, together)
 			}
 		})
 	}
