@@ -55,15 +55,16 @@ const kindStep = 0.2
 
 // A group of at most solveSmall signs is weighed with every event. A larger one is
 // weighed when a solveShare of it is new, else after a wait in proportion to its size:
-// a settle for each solveSmall signs where its cause explains what is new, for each
+// a settle for each solveTold signs where its cause explains what is new, for each
 // solveLarge where it does not, and patience at most. What all weighings cost then grows
-// with the events, and no decision is later than that.
+// with the events, and no decision is later than that. What is plain is told by [Engine.glance] meanwhile.
 const (
 	solveSmall = 64
+	solveTold  = 32
 	solveLarge = 1024
 	solveShare = 4 // 1/4
-	toldWait   = 8 // times that what is in an incident already waits
-	patience   = 10 * settle
+	toldWait   = 8 // times that waits of which more was decided already than it can change
+	patience   = 20 * settle
 )
 
 // Engine turns events into incidents, in event time. It is deterministic: the
@@ -78,6 +79,7 @@ type Engine struct {
 	ledger
 
 	started   bool
+	glances   bool // by what the cover would decide
 	swept     time.Time
 	forgot    time.Time
 	strangers int // names from which on those that nobody uses are forgotten
@@ -129,7 +131,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	}
 	e.longest = most.within + most.before
 	e.cover = solver.NewCover(model, e.fits)
-	e.method = e.cover
+	e.method, e.glances = e.cover, true
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
 		for c := range model.Faults[f].Classes {
@@ -160,6 +162,7 @@ func (e *Engine) SetCloseAfter(w CloseAfter) { e.wait = w }
 // SetMethod replaces the method by which causes are found by one of [solver.Methods].
 func (e *Engine) SetMethod(name string) (err error) {
 	e.method, err = solver.Named(name, e.cover)
+	e.glances = e.method == e.cover
 	return err
 }
 
@@ -179,6 +182,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.g.learn(e.model)
 	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
+	e.contact.whole = e.contact.version
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]
@@ -345,7 +349,7 @@ func (e *Engine) wake(s *sign) {
 			size, at = h.group, e.began.Add(h.laid)
 		}
 		if l.to.accepted {
-			step = solveSmall
+			step = solveTold
 		}
 	}
 	if size < solveSmall {
@@ -353,12 +357,12 @@ func (e *Engine) wake(s *sign) {
 		return
 	}
 	longest := patience
-	if s.owner != nil && s.inc != nil && !s.owner.dead { // it is told already; what is new of it makes the cause surer, or less so
-		step, longest = solveSmall/toldWait, toldWait*patience
+	if e.answered(s) {
+		step, longest = solveTold/toldWait, toldWait*patience
 	}
 	at = at.Add(max(settle, min(settle*time.Duration(size/step), longest)))
 	for _, l := range s.links {
-		l.to.weighed = 0 // it may be weighed with others before that
+		l.to.unweigh() // it may be weighed with others before that
 		if l.to.group == size && !s.waits {
 			if l.to.fresh++; l.to.fresh*solveShare > size {
 				at = e.now
@@ -369,12 +373,24 @@ func (e *Engine) wake(s *sign) {
 	heap.Push(&e.waiting, timer{stampOf(at), s})
 }
 
+// answered says whether what is new of a sign makes a decision surer, or less so, rather than another one: it is
+// told, or has a harmless cause, or was left alone and says no more than it did.
+func (e *Engine) answered(s *sign) bool {
+	if s.owner == nil {
+		return s.weighed == e.evidenceOf(s) && e.lonely(s)
+	}
+	return !s.owner.dead && (s.inc != nil || s.excused == s.owner)
+}
+
 // rouse has those weighed that wait and whose groups are due, and that were not weighed with others.
 func (e *Engine) rouse(now bool) {
 	for len(e.waiting) > 0 && (now || e.waiting[0].at <= stampOf(e.now)) {
 		if s := heap.Pop(&e.waiting).(timer).sign; s.waits && !s.gone {
-			s.waits = false
-			e.dirty = append(e.dirty, s)
+			if s.waits = false; now || !e.glance(s) {
+				e.dirty = append(e.dirty, s)
+			} else if s.owner != nil {
+				e.wake(s) // with the others
+			}
 		}
 	}
 	if len(e.waiting) == 0 {

@@ -24,7 +24,15 @@ type question struct {
 const lateSteps = solver.LateSteps
 
 // span is a time as the solver has it.
-func (e *hypotheses) span(t time.Time) time.Duration { return t.Sub(e.began) }
+func (e *hypotheses) span(t time.Time) time.Duration {
+	if s := t.Unix() - e.began.Unix(); -centuries < s && s < centuries {
+		return time.Duration(s)*time.Second + time.Duration(t.Nanosecond()-e.began.Nanosecond())
+	}
+	return t.Sub(e.began)
+}
+
+// centuries are seconds of which a duration holds as many for sure.
+const centuries = 1 << 33
 
 // late says how much of what has not come since onset is due, in lateSteps.
 func (e *hypotheses) late(onset time.Time, soon time.Duration) uint8 {
@@ -257,6 +265,7 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
+			h.still().unfed = e.power()
 		}
 		h.weighed = stampOf(e.now)
 	}
@@ -283,7 +292,25 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && h.mutes != e.contact.version || h.dark || e.dueSince(h, h.weighed.time())
+	return len(e.contact.all) > 0 && e.unheard(h) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
+}
+
+// unfedSum tells apart sets of suppliers that are blamed, while a component is gathered.
+type unfedSum struct {
+	pass uint32
+	sum  uint64
+}
+
+// power tells apart which suppliers are blamed, and since when.
+func (e *hypotheses) power() uint64 {
+	if e.unfedSum.pass != e.pass {
+		e.unfedSum = unfedSum{pass: e.pass}
+		for _, h := range e.unfedAll {
+			x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
+			e.unfedSum.sum += x ^ x>>29
+		}
+	}
+	return e.unfedSum.sum
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
@@ -385,14 +412,16 @@ func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [
 			continue
 		}
 		out[i] = e.parts(h, i, powered)
-		before := e.before(h, f.After)
-		if len(before) == 0 {
+		if len(f.After) == 0 {
+			continue
+		}
+		if e.before(h, f.After, false, &e.shownFrom); !e.shownFrom.some {
 			continue
 		}
 		out[i] = slices.Clone(out[i])
 		for k := range out[i] {
-			if w, ok := before[out[i][k].Device]; ok {
-				out[i][k].Since, out[i][k].Until = w[0], w[1]
+			if w, ok := e.shownFrom.of(out[i][k].Device); ok {
+				out[i][k].Since, out[i][k].Until = w.from, w.to
 			}
 		}
 	}
@@ -707,13 +736,47 @@ func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
 	return e.span(ends[len(ends)/2]), false
 }
 
-// before returns from when to when the devices around a suspect, or parts in them,
-// showed some of its signs.
-func (e *hypotheses) before(h *suspect, kinds []int) map[node][2]time.Duration {
-	if len(kinds) == 0 {
-		return nil
+// times is from when to when something was shown, by node, or by none; [times.clear] gives it to the next who asks.
+type times struct {
+	at    []moments // by node, after that of none
+	round uint32
+	some  bool
+}
+
+type moments struct {
+	from, to time.Duration
+	round    uint32
+}
+
+func (t *times) clear(nodes int) {
+	if more := nodes + 1 - len(t.at); more > 0 {
+		t.at = append(t.at, make([]moments, more)...)
 	}
-	out := map[node][2]time.Duration{}
+	t.round++
+	t.some = false
+}
+
+// of returns the times of a node, if there are any.
+func (t *times) of(n node) (w moments, ok bool) {
+	w = t.at[n+1]
+	return w, w.round == t.round
+}
+
+// add widens the times of a node.
+func (t *times) add(n node, from, to time.Duration) {
+	t.some = true
+	if w := &t.at[n+1]; w.round != t.round {
+		*w = moments{from, to, t.round}
+	} else {
+		w.from, w.to = min(w.from, from), max(w.to, to)
+	}
+}
+
+// before returns from when to when the devices around a suspect, or parts in them, showed some
+// of its signs; by what holds the devices, if need be. It is valid until the next call with the same times.
+func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
+	out.clear(len(e.g.parent))
+	now := e.span(e.now.Add(readyFor))
 	for c := range h.classes {
 		if !slices.Contains(kinds, h.fault.Classes[c].Sign) {
 			continue
@@ -722,43 +785,38 @@ func (e *hypotheses) before(h *suspect, kinds []int) map[node][2]time.Duration {
 			if !s.said {
 				continue
 			}
-			until := s.heard
+			until := now
 			switch {
 			case s.up:
-				until = e.now
 			case s.stateful:
-				until = s.clearedAt
+				until = e.span(s.clearedAt) + readyFor
+			default:
+				until = e.span(s.heard) + readyFor
 			}
-			dev, w := e.g.server(s.node), [2]time.Duration{e.span(s.at), e.span(until.Add(readyFor))}
-			if o, ok := out[dev]; ok {
-				w = [2]time.Duration{min(w[0], o[0]), max(w[1], o[1])}
+			dev := e.g.server(s.node)
+			if held {
+				dev = e.holder(dev)
 			}
-			out[dev] = w
+			out.add(dev, e.span(s.at), until)
 		}
 	}
-	return out
 }
 
 // firsts is from when to when what comes before other signs of a suspect was shown around it, by what
 // holds the devices: of those that stand together one may not be heard.
 type firsts struct {
-	of []int // signs
-	in map[node][2]time.Duration
+	of    []int // signs
+	known bool
+	in    *times
 }
 
 // find finds it for some signs, unless it was found.
 func (f *firsts) find(e *hypotheses, h *suspect, kinds []int) {
-	if f.in != nil && slices.Equal(f.of, kinds) {
+	if f.known && slices.Equal(f.of, kinds) {
 		return
 	}
-	*f = firsts{kinds, map[node][2]time.Duration{}}
-	for dev, w := range e.before(h, kinds) {
-		holder := e.holder(dev)
-		if o, ok := f.in[holder]; ok {
-			w = [2]time.Duration{min(w[0], o[0]), max(w[1], o[1])}
-		}
-		f.in[holder] = w
-	}
+	*f = firsts{kinds, true, &e.heldFrom}
+	e.before(h, kinds, true, f.in)
 }
 
 // holder is what holds a device, and the device where nothing does.
@@ -771,33 +829,34 @@ func (e *hypotheses) holder(dev node) node {
 
 // untimely is by how much a sign came before what comes first was shown around it, or after that was over.
 func (f *firsts) untimely(e *hypotheses, s *sign) time.Duration {
-	w, ok := f.in[e.holder(e.g.server(s.node))]
+	w, ok := f.in.of(e.holder(e.g.server(s.node)))
 	if !ok || !s.said {
 		return 0
 	}
-	first, last := e.span(s.at), e.span(s.raisedAt)
-	return max(0, w[0]-readEarly-last, first-w[1])
+	return max(0, w.from-readEarly-e.span(s.raisedAt), e.span(s.at)-w.to)
 }
 
 // charge takes from what the signs of a class are worth what it costs that they are untimely. Those
 // around one holder are so for one reason, and bear it together: of many, the sensors that were to come
 // first were late, or are those of another time.
 func (f *firsts) charge(e *hypotheses, signs []*sign, ev []solver.Evidence) {
-	var untimely map[node]int
+	by, some := e.leads[:0], false
 	for _, s := range signs {
-		if f.untimely(e, s) > 0 {
-			if untimely == nil {
-				untimely = map[node]int{}
-			}
+		d := f.untimely(e, s)
+		by, some = append(by, d), some || d > 0
+	}
+	if e.leads = by; !some {
+		return
+	}
+	untimely := map[node]int{}
+	for i, s := range signs {
+		if by[i] > 0 {
 			untimely[e.holder(e.g.server(s.node))]++
 		}
 	}
-	if untimely == nil {
-		return
-	}
 	for i, s := range signs {
-		if d := f.untimely(e, s); d > 0 {
-			ev[i].Gain -= solver.Lead(d) / float64(untimely[e.holder(e.g.server(s.node))])
+		if by[i] > 0 {
+			ev[i].Gain -= solver.Lead(by[i]) / float64(untimely[e.holder(e.g.server(s.node))])
 		}
 	}
 }

@@ -721,6 +721,9 @@ func (e *intake) trackContact(ways propagation.Contact, n node, obs time.Time, s
 		dev = n
 	}
 	e.contact.note(dev, ways, obs, e.now, state == cleared)
+	if e.g.kindOf(dev) == schemas.KindSwitch {
+		e.contact.hubs = e.contact.version
+	}
 }
 
 // outages returns the last ones of a device.

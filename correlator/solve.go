@@ -19,7 +19,7 @@ func (e *ledger) solve() {
 	e.dirty = nil
 	for _, s := range dirty {
 		for _, l := range s.links {
-			l.to.weighed = 0
+			l.to.unweigh()
 		}
 	}
 	for _, s := range dirty {

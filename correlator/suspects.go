@@ -30,8 +30,9 @@ type hypotheses struct {
 	windows   windows
 	unfed     map[node]*suspect // suppliers that are blamed
 	unfedAll  []*suspect        // the same, in no order
-	roots     []node            // scratch
-	kindMet   []uint32          // scratch of others: the round in which a kind was met
+	unfedSum  unfedSum
+	roots     []node   // scratch
+	kindMet   []uint32 // scratch of others: the round in which a kind was met
 	kindRound uint32
 	showing   map[string][]int // signs by which a part shows that it is in a state
 	silences  []bool           // by fault: it takes its own device out of contact
@@ -53,6 +54,10 @@ type hypotheses struct {
 	asked    question // scratch, and of its slices
 	round    uint32
 	ranAt    []ran // scratch
+	// scratch of what was shown when, by device and by what holds the devices
+	shownFrom, heldFrom times
+	leads               []time.Duration // scratch of [firsts.charge]
+	walked              []node          // scratch of lossy
 }
 
 // suspect is a fault that a resource may have.
@@ -79,7 +84,7 @@ type suspect struct {
 	lift    float64       // what speaks for it only because it explains the folded
 	calm    *calm         // once its parts are counted
 	mutes   uint64        // version of contact that mute was counted in
-	mutedAt time.Duration // when
+	mutedTo time.Duration // how long that holds, if nothing changes
 
 	node     node
 	mark     uint32 // scratch of the solver: met
@@ -98,6 +103,7 @@ type suspect struct {
 	accepted bool
 	hired    bool // its workloads are known
 	muted    bool // some could be
+	restated bool // its signs are others than when mute was counted, or say other things
 	dark     bool // some parts are silent only if they have no power
 	conducts bool // could be blamed, or was
 }
@@ -141,14 +147,14 @@ type calm struct {
 	known       bool
 	lost        int // of how many changes of the fits it is
 	onset       time.Time
-	from, until time.Time // while no more becomes due
-	live        []int     // classes with signs, or with parts that may have no power
-	silent      []float64 // by class: the log-likelihood that nothing is heard, 0 where that says nothing
-	lags        [][]lag   // by class and sign, of large classes
-	of          uint64    // the inventory in which these are the devices on which its signs could be heard
-	devices     []node
-	far         bool            // they are many
+	from, until time.Time       // while no more becomes due
+	live        []int           // classes with signs, or with parts that may have no power
+	silent      []float64       // by class: the log-likelihood that nothing is heard, 0 where that says nothing
+	lags        [][]lag         // by class and sign, of large classes
+	of          uint64          // the inventory in which these are the devices on which its signs could be heard
+	devices     []node          // sorted
 	darks       [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
+	unfed       uint64          // the suppliers that were blamed when it was weighed, where that matters
 }
 
 // still returns what is calm of a suspect, known or not.
@@ -159,8 +165,12 @@ func (h *suspect) still() *calm {
 	return h.calm
 }
 
+// unweigh notes that what is known of a suspect is other than when it was weighed.
+func (h *suspect) unweigh() { h.weighed, h.restated = 0, true }
+
 // stir notes that what was calm of a suspect has changed.
 func (h *suspect) stir() {
+	h.restated = true
 	if h.calm != nil {
 		h.calm.known = false
 	}

@@ -401,7 +401,7 @@ func (e *hypotheses) unlink(h *suspect, class int, s *sign) {
 	r := &h.classes[class]
 	r.signs = slices.DeleteFunc(r.signs, func(o *sign) bool { return o == s })
 	s.links = slices.DeleteFunc(s.links, func(l link) bool { return l.to == h })
-	h.weighed = 0
+	h.unweigh()
 }
 
 // restoreWindows ends the windows that were over when the state was stored that is read back.

@@ -1,6 +1,7 @@
 package correlator
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -56,12 +57,16 @@ func (e *hypotheses) without(n node, g *suspect) bool {
 type contact struct {
 	dev  node
 	ways [2]outage
+	turn uint64 // version of its last change
 	open bool   // in contacts.open
 	gone bool   // forgotten
 	mark uint32 // scratch of contacts.since
 }
 
 type outage struct{ from, to time.Time }
+
+// contactTurns is of how many changes it is remembered whose they were.
+const contactTurns = 256
 
 // contacts are the devices that are lost or were, so that those that matter at a
 // time are found without the others.
@@ -70,7 +75,10 @@ type contacts struct {
 	all     []*contact
 	open    []*contact // one way is lost, or was when this was last looked through
 	back    []comeback
-	version uint64 // changes with each change
+	version uint64             // changes with each change
+	last    [contactTurns]node // whose the last changes were, by version
+	whole   uint64             // version in which more than one device changed
+	hubs    uint64             // version of the last change of a switch, which cuts others off
 	round   uint32
 	list    []node // scratch
 }
@@ -101,6 +109,7 @@ func (c *contacts) note(dev node, ways propagation.Contact, obs, now time.Time, 
 		c.all = append(c.all, d)
 	}
 	c.version++
+	d.turn, c.last[c.version%contactTurns] = c.version, dev
 	for i := range d.ways {
 		switch o := &d.ways[i]; {
 		case ways&(1<<i) == 0:
@@ -168,13 +177,19 @@ func (d *contact) lost() bool {
 
 // forget drops the devices that are heard again since before t.
 func (c *contacts) forget(t time.Time) {
+	some := false
 	c.all = slices.DeleteFunc(c.all, func(d *contact) bool {
 		d.gone = !slices.ContainsFunc(d.ways[:], func(o outage) bool { return !o.from.IsZero() && (o.to.IsZero() || !o.to.Before(t)) })
 		if d.gone {
 			c.at[d.dev] = nil
+			some = true
 		}
 		return d.gone
 	})
+	if some {
+		c.version++
+		c.whole = c.version
+	}
 	c.back = slices.DeleteFunc(c.back, func(b comeback) bool { return b.gone })
 }
 
@@ -235,13 +250,10 @@ func (e *hypotheses) cutOff(dev node, due time.Time) bool {
 // witness counts for each class of a suspect the parts that say nothing and
 // could not have said anything: their silence is no evidence.
 func (e *hypotheses) witness(h *suspect) {
-	if len(e.contact.all) == 0 && h.mutes == 0 {
+	if len(e.contact.all) == 0 && h.mutes == 0 || !e.unheard(h) {
 		return
 	}
-	if h.mutes == e.contact.version && (len(e.contact.all) == 0 || e.span(e.now)-h.mutedAt < backAgain) {
-		return
-	}
-	h.mutes, h.mutedAt = e.contact.version, e.span(e.now)
+	h.mutes, h.mutedTo, h.restated = e.contact.version, math.MaxInt64, false
 	was := h.muted
 	if h.muted = e.lossy(h); !h.muted && !was {
 		return
@@ -276,6 +288,11 @@ func (e *hypotheses) witness(h *suspect) {
 			d := e.contact.of(dev)
 			if d == nil || !d.since(onset, e.now) {
 				return
+			}
+			for i := range d.ways { // what is just back is so for a while
+				if to := d.ways[i].to; !to.IsZero() && e.now.Sub(to) < backAgain {
+					h.mutedTo = min(h.mutedTo, e.span(to.Add(backAgain)))
+				}
 			}
 			if e.closed(dev, m.By, due) {
 				r.mute += int32(n) //nolint:gosec // a number of parts
@@ -326,34 +343,66 @@ func (e *hypotheses) witness(h *suspect) {
 			}
 		}
 	}
+	h.restated = false
 }
 
-// lossy says whether one of the devices on which a suspect's signs could be heard was lost: of
-// one that has few, it is known which.
+// unheard says whether other parts of a suspect may be silent witnesses than when they were counted: its signs
+// have changed, or the contact to a device on which they could be heard, or the time is over.
+func (e *hypotheses) unheard(h *suspect) bool {
+	c := &e.contact
+	switch {
+	case h.restated || h.mutes < c.whole || e.span(e.now) >= h.mutedTo:
+		return true
+	case h.mutes == c.version:
+		return false
+	case h.calm == nil || h.calm.of != e.inventory || h.muted && h.mutes < c.hubs:
+		return true
+	case c.version-h.mutes < min(contactTurns, uint64(len(h.calm.devices))):
+		for v := h.mutes + 1; v <= c.version; v++ {
+			if contains(h.calm.devices, c.last[v%contactTurns]) {
+				return true
+			}
+		}
+	case slices.ContainsFunc(h.calm.devices, func(dev node) bool { d := c.of(dev); return d != nil && d.turn > h.mutes }):
+		return true
+	}
+	h.mutes = c.version
+	return false
+}
+
+// lossy says whether one of the devices on which a suspect's signs could be heard was lost. Which these are is known
+// of a suspect.
 func (e *hypotheses) lossy(h *suspect) bool {
 	q := h.still()
 	if q.of != e.inventory {
-		q.of, q.devices, q.far = e.inventory, q.devices[:0], false
+		q.of, q.devices = e.inventory, nil
+		all := e.walked[:0]
 		for c := range h.classes {
 			cl := &h.fault.Classes[c]
-			if cl.Jobs || cl.Derived {
+			if cl.Jobs || cl.Derived || e.model.Signs[cl.Sign].Contact != 0 {
 				continue
 			}
 			to := e.walk.reach(e.g, h.node, cl)
-			if q.far = len(to.nodes) > few; q.far {
-				break
+			if len(to.nodes) > few {
+				to.lay(e.g)
+				all = append(all, to.devices...)
+				continue
 			}
 			for _, n := range to.nodes {
-				if dev := e.g.server(n); dev != none && !slices.Contains(q.devices, dev) {
-					q.devices = append(q.devices, dev)
+				if dev := e.g.server(n); len(all) == 0 || all[len(all)-1] != dev {
+					all = append(all, dev)
 				}
 			}
-			if q.far = len(q.devices) > few; q.far {
-				break
-			}
 		}
+		e.walked = all
+		slices.Sort(all)
+		all = slices.Compact(all)
+		if len(all) > 0 && all[0] == none {
+			all = all[1:]
+		}
+		q.devices = slices.Clone(all)
 	}
-	return q.far || slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
+	return slices.ContainsFunc(q.devices, func(dev node) bool { return e.contact.of(dev) != nil })
 }
 
 // onset is when a suspect's fault began, as well as can be told. What follows a fault slowly

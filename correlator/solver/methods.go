@@ -5,6 +5,9 @@ import "fmt"
 // Certainty is how sure a cause may be at most: the rest is left to causes that the model does not have.
 const Certainty = certainty
 
+// StealGain is what a cause that is not blamed must gain, in nats, to take signs from one that is.
+const StealGain = stealGain
+
 // Methods are the names of the methods, the default first.
 func Methods() []string { return []string{"cover", "sampled", "walk"} }
 
