@@ -116,7 +116,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 			spots: map[suspectKey]*spot{}, byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 			windows: windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)},
 		},
-		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{},
+		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{}, wordings: wordings{},
 	}}
 	most := widest{}
 	e.kindMet = make([]uint32, len(model.Signs))

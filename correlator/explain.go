@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -79,7 +80,7 @@ func (e *ledger) describe(inc *incident) schemas.Incident {
 	} else {
 		out.Recommendation = &schemas.Recommendation{Action: "ticket", Target: e.g.name[root]}
 	}
-	explain(e.model, v, &out)
+	explain(e.model, v, e.wordings, &out)
 	out.Lanes = e.laneView(inc, v)
 	out.Graph = e.graphView(inc, v)
 	return out
@@ -557,6 +558,7 @@ func (v *view) group(m *propagation.Model, sign string) *group {
 type composer struct {
 	m     *propagation.Model
 	v     *view
+	said  wordings
 	told  map[int]bool    // signs
 	lanes map[string]bool // that a sentence speaks of
 	out   []ranked
@@ -564,8 +566,8 @@ type composer struct {
 }
 
 // explain puts an incident into sentences, each with the lanes that prove it.
-func explain(m *propagation.Model, v *view, out *schemas.Incident) {
-	p := composer{m: m, v: v, told: map[int]bool{}, lanes: map[string]bool{}}
+func explain(m *propagation.Model, v *view, said wordings, out *schemas.Incident) {
+	p := composer{m: m, v: v, said: said, told: map[int]bool{}, lanes: map[string]bool{}, out: make([]ranked, 0, len(v.groups)+len(m.Last))}
 	rec := m.Record(v.fault)
 	for i := range rec.Summary {
 		if s := &rec.Summary[i]; p.holds(s, nil) {
@@ -604,7 +606,9 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 		p.choose(c)
 	}
 	slices.SortStableFunc(p.out, func(a, b ranked) int { return a.rank - b.rank })
-	short := []schemas.Sentence{*out.Summary}
+	var room [8]schemas.Sentence // most have fewer
+	short := append(room[:0], *out.Summary)
+	out.Sentences = make([]schemas.Sentence, 0, len(p.out))
 	for i, s := range p.out {
 		out.Sentences = append(out.Sentences, s.Sentence)
 		if i < maxShort && s.rank < rankLast || s.rank == rankWork {
@@ -614,8 +618,9 @@ func explain(m *propagation.Model, v *view, out *schemas.Incident) {
 	p.doubts(out)
 	short = append(short, out.Against[:min(len(out.Against), 1)]...)
 	out.Explanations = map[string]string{}
+	words := make([]string, 0, len(room))
 	for _, language := range sentence.Languages {
-		var words []string
+		words = words[:0]
 		for _, s := range short {
 			words = append(words, s.Text[language])
 		}
@@ -739,8 +744,51 @@ func (p *composer) add(s *propagation.Said, g *group) {
 }
 
 func (p *composer) render(id string, s *propagation.Said, g *group) schemas.Sentence {
-	args := s.Template.Args(func(name string) any { return p.v.fact(p.m, g, name) })
-	return schemas.Sentence{ID: id, Args: args, Text: s.Template.Text(args), Lanes: []string{}}
+	w := p.said.of(s, func(name string) any { return p.v.fact(p.m, g, name) })
+	return schemas.Sentence{ID: id, Args: w.args, Text: w.text, Lanes: []string{}}
+}
+
+// wordings are what each sentence said last: an incident that is published again says most
+// with the same facts. A wording is a function of its template and its facts and of nothing
+// else, and all its facts are compared, so none goes stale; those of states that are
+// published share it, so nobody may change it.
+type wordings map[*propagation.Said]wording
+
+type wording struct {
+	args map[string]any
+	text sentence.Text
+}
+
+// of returns a sentence with the facts of a view.
+func (ws wordings) of(s *propagation.Said, view sentence.View) wording {
+	if w, ok := ws[s]; ok && w.still(s.Template.Names(), view) {
+		return w
+	}
+	args := s.Template.Args(view)
+	w := wording{args, s.Template.Text(args)}
+	ws[s] = w
+	return w
+}
+
+// still says whether a view has the facts that a wording shows.
+func (w wording) still(names []string, view sentence.View) bool {
+	for _, n := range names {
+		if !sameFact(w.args[n], view(n)) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameFact(a, b any) bool {
+	switch a := a.(type) {
+	case sentence.Text: // maps are not compared by ==
+		b, ok := b.(sentence.Text)
+		return ok && maps.Equal(a, b)
+	case string, int, float64, bool, nil:
+		return a == b
+	}
+	return false
 }
 
 func (e *ledger) jobSign(s *sign) bool {
@@ -946,7 +994,7 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 		f := folds[kind]
 		if f == nil {
 			f = &fold{via: via, edge: edge}
-			folds[kind] = f
+			folds[kind], f.lags = f, make([]float64, 0, min(len(inc.signs), maxMembers))
 			order = append(order, kind)
 		}
 		if e.g.kindOf(n) == kind && met.add(n) || e.g.kindOf(n) != kind && others.add(n) {
@@ -1003,11 +1051,9 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 		if n.Label = n.ID; len(f.members) > 1 || n.Count > 1 {
 			n.Label = itoa(n.Count) + " " + kind
 		}
-		for i, m := range f.members {
-			if i == maxMembers {
-				break
-			}
-			n.Members = append(n.Members, e.g.name[m])
+		n.Members = make([]string, min(len(f.members), maxMembers))
+		for i := range n.Members {
+			n.Members[i] = e.g.name[f.members[i]]
 		}
 		out.Nodes = append(out.Nodes, n)
 		from := cause.ID

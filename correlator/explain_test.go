@@ -50,7 +50,7 @@ func TestEveryFactHasAValue(t *testing.T) {
 func TestEverySentenceHasWords(t *testing.T) {
 	m := propagation.Default()
 	v := &view{index: 1}
-	p := composer{m: m, v: v}
+	p := composer{m: m, v: v, said: wordings{}}
 	for name, r := range m.Records {
 		for i := range r.Summary {
 			for _, language := range sentence.Languages {

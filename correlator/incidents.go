@@ -62,9 +62,11 @@ func (e *Engine) sweep() {
 		return
 	}
 	e.swept = e.now
-	for _, inc := range slices.Clone(e.open) {
-		if e.over(inc) {
-			e.close(inc)
+	for i := 0; i < len(e.open); {
+		if inc := e.open[i]; e.over(inc) {
+			e.close(inc) // which takes it out of the list
+		} else {
+			i++
 		}
 	}
 	e.aftermaths = slices.DeleteFunc(e.aftermaths, func(a aftermath) bool { return e.now.Sub(a.to) > lateRead })
@@ -136,6 +138,7 @@ type ledger struct {
 	heardOf    nodeSet              // scratch
 	hostsOf    nodeSet              // scratch
 	met        [3]nodeSet           // scratch of one description
+	wordings   wordings             // of all that was told
 	open       []*incident
 	alike      map[string]*peers // by fault
 	crowds     uint64            // times that peers were gone over

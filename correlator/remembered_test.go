@@ -18,6 +18,7 @@ func TestWhatIsRememberedChangesNoLine(t *testing.T) {
 		for _, inc := range e.open {
 			inc.lasts = time.Time{}
 		}
+		clear(e.wordings)
 	}
 	for _, name := range []string{"tiny", "unfed"} {
 		for _, o := range []stormgen.Options{
