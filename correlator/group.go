@@ -365,7 +365,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 			e.witness(h)
 			x = e.layout(h, index)
 		}
-		if effects && h.causes && (h.tied == e.epoch || e.judging) {
+		if effects && h.causes && (h.tied == e.epoch || e.judging && h.inc != nil && len(states) > 0) { // of those that stand alone it is asked how sure they are
 			x.Effects = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || h.dark
@@ -560,7 +560,8 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 	if e.method == e.cover {
 		suspects = e.rivals(root, signs, suspects)
 	}
-	g := e.question(signs, suspects, func(*suspect) bool { return true }, true)
+	states := func(h *suspect) bool { return h != root && h.fault.Is != "" }
+	g := e.question(signs, suspects, func(*suspect) bool { return true }, e.method != e.cover || slices.ContainsFunc(suspects, states))
 	g.owner = append(g.owner, make([]int32, len(signs))...)
 	index := func(h *suspect) int32 {
 		for i, o := range g.suspects {
