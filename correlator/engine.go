@@ -79,6 +79,7 @@ type Engine struct {
 	ledger
 
 	started   bool
+	glances   bool // by what the cover would decide
 	swept     time.Time
 	forgot    time.Time
 	strangers int // names from which on those that nobody uses are forgotten
@@ -130,7 +131,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	}
 	e.longest = most.within + most.before
 	e.cover = solver.NewCover(model, e.fits)
-	e.method = e.cover
+	e.method, e.glances = e.cover, true
 	for f := range model.Faults {
 		e.silences = append(e.silences, silences(&model.Faults[f], e.showing))
 		for c := range model.Faults[f].Classes {
@@ -161,6 +162,7 @@ func (e *Engine) SetCloseAfter(w CloseAfter) { e.wait = w }
 // SetMethod replaces the method by which causes are found by one of [solver.Methods].
 func (e *Engine) SetMethod(name string) (err error) {
 	e.method, err = solver.Named(name, e.cover)
+	e.glances = e.method == e.cover
 	return err
 }
 

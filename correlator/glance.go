@@ -19,7 +19,7 @@ const (
 // glance decides on a sign that is new to a large group, where it is sure what a decision would say of it. It
 // reports whether it did.
 func (e *Engine) glance(s *sign) bool {
-	if s.owner != nil || s.inc != nil || !s.said || s.kind >= len(e.model.Signs) || len(s.links) == 0 || len(e.windows.at) > 0 || e.method != e.cover {
+	if s.owner != nil || s.inc != nil || !s.said || s.kind >= len(e.model.Signs) || len(s.links) == 0 || len(e.windows.at) > 0 || !e.glances {
 		return false
 	}
 	if size := slices.MaxFunc(s.links, func(a, b link) int { return int(a.to.group - b.to.group) }).to.group; size < glanceFrom {
