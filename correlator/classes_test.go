@@ -671,6 +671,33 @@ func TestALeafThatDiesBesideItsFeedIsSure(t *testing.T) {
 	}
 }
 
+// What a system said before it went down says nothing of it after it was started anew: a server that was hot, and
+// goes once more when the air has been cool for long, has not gone down hot.
+func TestAServerThatWasHotBeforeItsStartIsNot(t *testing.T) {
+	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {
+		t.Run(w.Name, func(t *testing.T) {
+			it := &scenery{w, &scene{}}
+			it.hotAir(w, 0, 0, true)
+			hot := slices.Clone(it.events)
+			it.at(500, "dcgm", w.ID("s0.1/gpu0"), "gpu.thermal/HW_THERMAL", failed, up)
+			it.at(600, "ipmi", w.ID("s0.1"), "bmc.sel/07/01", critical, up)
+			down1 := len(it.events)
+			it.dark(w, 601, 0, 1, false)
+			for _, ev := range slices.Clone(it.events[down1:]) {
+				it.at(2000, ev.Source, ev.Resource, ev.Type, schemas.SeverityInfo, down)
+			}
+			for i := range hot {
+				it.at(1500+0.1*float64(i), hot[i].Source, hot[i].Resource, hot[i].Type, schemas.SeverityInfo, down)
+			}
+			it.dark(w, 4500, 0, 1, false)
+			got := final(w.Topology, it.sorted(), 20*time.Minute)
+			if !sameSet(causes(got), []string{w.ID("air0") + " cooling.air_supply", w.ID("s0.1") + " host.crash"}) {
+				t.Fatal(verdict(got))
+			}
+		})
+	}
+}
+
 // A server that is down for the second time is so for what it has now: it had come back from what took it down first.
 func TestAServerThatCameBackIsDownAnew(t *testing.T) {
 	for _, w := range []*site{small.Build(), demo.Build(), hall.Build(), four.Build(), lean.Build(), unfed.Build()} {

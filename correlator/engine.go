@@ -37,8 +37,9 @@ const (
 	rejudge     = 10 * time.Second // a confidence is weighed again after, whatever has changed around the incident
 	unknownHold = time.Minute      // a critical sign that nothing explains is shown after
 	againWithin = 30 * time.Minute
-	againApart  = time.Minute // reports of one type that are nearer say the same
-	lossTold    = time.Minute // a device is told to be out of contact so long after it was lost, at most
+	againApart  = time.Minute     // reports of one type that are nearer say the same
+	lossTold    = time.Minute     // a device is told to be out of contact so long after it was lost, at most
+	bootSpan    = 2 * time.Minute // a server is out of contact for so long, at least, while it starts
 	backAgain   = 2 * time.Minute
 	clockOff    = 5 * time.Minute  // by which the clock of a board controller may be off
 	drained     = 10 * time.Minute // after it is back, what a device wrote while it was lost has been read

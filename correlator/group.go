@@ -366,7 +366,7 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 			x = e.layout(h, index)
 		}
 		if effects && h.causes && (h.tied == e.epoch || e.judging && h.inc != nil && len(states) > 0) { // of those that stand alone it is asked how sure they are
-			x.Effects = e.effects(h, states, powered)
+			x.Effects, x.Over = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || h.dark
 		g.Causes = append(g.Causes, x)
@@ -402,9 +402,10 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 	return g
 }
 
-// effects returns the parts that h may bring into the states that are in a group.
-func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
-	out := e.partsOf.take(len(h.fault.Effects))
+// effects returns the parts that h may bring into the states that are in a group, and when what comes
+// before that was over.
+func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) (out [][]solver.Part, over []time.Duration) {
+	out = e.partsOf.take(len(h.fault.Effects))
 	clear(out)
 	for i := range h.fault.Effects {
 		f := &h.fault.Effects[i]
@@ -418,6 +419,10 @@ func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [
 		if e.before(h, f.After, false, &e.shownFrom); !e.shownFrom.some {
 			continue
 		}
+		if over == nil {
+			over = make([]time.Duration, len(out))
+		}
+		over[i] = e.shownFrom.over()
 		out[i] = slices.Clone(out[i])
 		for k := range out[i] {
 			if w, ok := e.shownFrom.of(out[i][k].Device); ok {
@@ -425,7 +430,7 @@ func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [
 			}
 		}
 	}
-	return out
+	return out, over
 }
 
 // parts returns the parts that an effect of h may bring into its state. They are the same
@@ -742,6 +747,8 @@ type times struct {
 	at    []moments // by node, after that of none
 	round uint32
 	some  bool
+	ends  []time.Duration // of what is over
+	on    int             // is not
 }
 
 type moments struct {
@@ -754,13 +761,22 @@ func (t *times) clear(nodes int) {
 		t.at = append(t.at, make([]moments, more)...)
 	}
 	t.round++
-	t.some = false
+	t.some, t.ends, t.on = false, t.ends[:0], 0
 }
 
 // of returns the times of a node, if there are any.
 func (t *times) of(n node) (w moments, ok bool) {
 	w = t.at[n+1]
 	return w, w.round == t.round
+}
+
+// over is when most of it was over, or 0 where it is not.
+func (t *times) over() time.Duration {
+	if len(t.ends) <= t.on {
+		return 0
+	}
+	slices.Sort(t.ends)
+	return t.ends[len(t.ends)/2]
 }
 
 // add widens the times of a node.
@@ -788,7 +804,7 @@ func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
 			}
 			until := now
 			switch {
-			case s.up:
+			case s.up && !s.unsaid():
 			case s.stateful:
 				until = e.span(s.clearedAt) + readyFor
 			default:
@@ -798,7 +814,11 @@ func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
 			if held {
 				dev = e.holder(dev)
 			}
-			out.add(dev, e.span(s.at), until)
+			if out.add(dev, e.span(s.at), until); until == now {
+				out.on++
+			} else {
+				out.ends = append(out.ends, until)
+			}
 		}
 	}
 }

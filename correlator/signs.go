@@ -720,9 +720,33 @@ func (e *intake) trackContact(ways propagation.Contact, n node, obs time.Time, s
 	if dev == none {
 		dev = n
 	}
+	lost := e.outages(dev)[0].from
 	e.contact.note(dev, ways, obs, e.now, state == cleared)
+	if state == cleared && ways&propagation.Host != 0 && !lost.IsZero() && obs.Sub(lost) >= bootSpan {
+		e.unsay(dev, lost)
+	}
 	if e.g.kindOf(dev) == schemas.KindSwitch {
 		e.contact.hubs = e.contact.version
+	}
+}
+
+// unsaid says whether a condition that nothing has ended was not told again since its system was lost, at
+// clearedAt, and started anew.
+func (s *sign) unsaid() bool { return s.up && !s.clearedAt.Before(s.heard) }
+
+// unsay notes what a system said before it was lost at t, and has to say again.
+func (e *intake) unsay(part node, t time.Time) {
+	if int(part) < len(e.signs.of) {
+		for s := e.signs.of[part]; s != nil; s = s.next {
+			if s.up && !s.unsaid() && s.kind < len(e.model.Signs) && e.model.Signs[s.kind].Starts && s.heard.Sub(t) < lossTold {
+				if s.clearedAt = t; t.Before(s.heard) {
+					s.clearedAt = s.heard
+				}
+			}
+		}
+	}
+	for _, p := range e.g.children[part] {
+		e.unsay(p, t)
 	}
 }
 

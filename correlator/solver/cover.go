@@ -835,7 +835,7 @@ func (s *cover) anticipate(accepted []int32) (states []int32) {
 			y := &s.Causes[g]
 			for i := range y.Effects {
 				f := &y.Fault.Effects[i]
-				if f.State != x.Fault.Is || !y.before(x, f) {
+				if f.State != x.Fault.Is || !y.before(x, i) {
 					continue
 				}
 				if p := find(y.Effects[i], x.Node); p != nil && p.ready(f, x) && !s.again(g, x, accepted) {
@@ -994,7 +994,7 @@ func (s *cover) reaches(g int32, states []int32) bool {
 		}
 		for _, h := range states {
 			y := &s.Causes[h]
-			if y.Timed && x.before(y, f) && h != g && y.Fault.Is == f.State && find(x.Effects[i], y.Node) != nil {
+			if y.Timed && x.before(y, i) && h != g && y.Fault.Is == f.State && find(x.Effects[i], y.Node) != nil {
 				return true
 			}
 		}
@@ -1017,7 +1017,7 @@ func (s *cover) foldable(g int32, states, could []int32) (folds []int32, gain fl
 		var list []int32
 		for _, h := range states {
 			y := &s.Causes[h]
-			if !y.Timed || !x.before(y, f) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
+			if !y.Timed || !x.before(y, i) || h == g || y.Fault.Is != f.State || !s.state[h].accepted {
 				continue
 			}
 			if slices.Contains(folds, h) || s.again(g, y, could) || s.nearer(h, g, f) {

@@ -104,7 +104,13 @@ func (s *cover) likely(f *propagation.Effect, in []Part, alone bool) float64 {
 }
 
 // before says whether one of the effects of h could bring about a state when it began.
-func (h *Cause) before(state *Cause, f *propagation.Effect) bool {
+func (h *Cause) before(state *Cause, effect int) bool {
+	f := &h.Fault.Effects[effect]
+	if effect < len(h.Over) && h.Over[effect] != 0 && state.Onset > h.Over[effect] {
+		if p := find(h.Effects[effect], state.Node); p == nil || !p.ready(f, state) {
+			return false
+		}
+	}
 	from, to := h.Onset, h.Latest
 	if at := h.began(state); at != h.Onset && len(f.After) == 0 {
 		from, to = at, at

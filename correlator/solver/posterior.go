@@ -212,7 +212,7 @@ func (s *cover) given(h, y int32) (gain float64, ok bool) {
 	}
 	for i := range x.Fault.Effects {
 		f := &x.Fault.Effects[i]
-		if f.State != state.Fault.Is || !state.Timed || !x.before(state, f) {
+		if f.State != state.Fault.Is || !state.Timed || !x.before(state, i) {
 			continue
 		}
 		part := find(x.Effects[i], state.Node)

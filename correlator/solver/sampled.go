@@ -138,7 +138,7 @@ func (s *chain) link(by int32) {
 				continue
 			}
 			part := find(x.Effects[i], y.Node)
-			if part == nil || !x.before(y, f) {
+			if part == nil || !x.before(y, i) {
 				continue
 			}
 			if slices.Contains(s.takers[h], by) {

@@ -76,6 +76,9 @@ type Cause struct {
 	Live    []int
 	Silent  []float64
 	Effects [][]Part // by effect of the fault, by node; nil where it could bring none about
+	// Over is when most of what comes before an effect was over, with some time after: from then
+	// on it brings about no more, but where a part shows it still. 0: it is not over.
+	Over []time.Duration
 }
 
 // Class is what speaks for one class of a cause's signs.

@@ -53,6 +53,7 @@ type fileSign struct {
 	Job      bool          `yaml:"job"`
 	Info     bool          `yaml:"info"`
 	Crash    bool          `yaml:"crash"`
+	Starts   bool          `yaml:"starts"`
 	Replaces bool          `yaml:"replaces"`
 }
 
@@ -472,7 +473,8 @@ func (l *loader) compileSigns(signs []signEntry) {
 		}
 		sign := Sign{
 			Name: s.name, Title: v.Title, Leak: v.Leak, Young: v.Young, Rare: v.Rare, Again: v.Again, Hold: v.Hold, Long: v.Long,
-			By: contacts[v.By], Contact: contacts[v.Lost], Job: v.Job, Info: v.Info, Twin: v.Twin, Crash: v.Crash, Bounce: -1,
+			By: contacts[v.By], Contact: contacts[v.Lost], Job: v.Job, Info: v.Info, Twin: v.Twin, Crash: v.Crash,
+			Starts: v.Starts || contacts[v.By] == Host, Bounce: -1,
 		}
 		l.words(s.line, key+".title", v.Title)
 		for name, way := range map[string]string{"by": v.By, "lost": v.Lost} {

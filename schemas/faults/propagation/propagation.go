@@ -60,6 +60,7 @@ type Sign struct {
 	Info   bool // speaks although its severity is info
 	Each   bool // a sentence tells of each part
 	Crash  bool // a server that shows it crashed by itself
+	Starts bool // a server that has started has left it behind, whoever told of it
 	// Learned says that the site gave the sign: where nothing explains it, it is told as
 	// what no record knows.
 	Learned bool
