@@ -119,9 +119,10 @@ type partsKey struct {
 // parts are these parts, by node, as the solver has them.
 type parts struct {
 	list  []solver.Part
-	told  uint64 // how often signs of the state had changed when Shows was set
-	fresh bool   // Shows was set
-	fed   bool   // what feeds them is noted
+	told  uint64    // how often signs of the state had changed when Shows was set
+	since time.Time // from when on what it shows counts, although it is over
+	fresh bool      // Shows was set
+	fed   bool      // what feeds them is noted
 }
 
 // step is a step of a way, with the number that its kind has here.

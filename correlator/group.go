@@ -457,10 +457,10 @@ func (e *hypotheses) parts(h *suspect, effect int, powered bool) []solver.Part {
 	for _, kind := range e.showing[f.State] {
 		told += e.signs.turns[kind]
 	}
-	if !p.fresh || p.told != told {
-		p.fresh, p.told = true, told
+	if since := e.onset(h); !p.fresh || p.told != told || !p.since.Equal(since) {
+		p.fresh, p.told, p.since = true, told, since
 		for i := range p.list {
-			p.list[i].Shows = e.shows(p.list[i].Node, f.State)
+			p.list[i].Shows = e.shows(p.list[i].Node, f, p.since)
 		}
 	}
 	if powered && !p.fed {
@@ -806,7 +806,7 @@ func (e *hypotheses) before(h *suspect, kinds []int, held bool, out *times) {
 			switch {
 			case s.up && !s.unsaid():
 			case s.stateful:
-				until = e.span(s.clearedAt) + readyFor
+				until = e.span(later(s.clearedAt, s.heard)) + readyFor // one that was raised anew has ended unheard
 			default:
 				until = e.span(s.heard) + readyFor
 			}
@@ -882,10 +882,14 @@ func (f *firsts) charge(e *hypotheses, signs []*sign, ev []solver.Evidence) {
 	}
 }
 
-// shows says whether a part shows one of the signs of a state.
-func (e *hypotheses) shows(n node, state string) bool {
-	for _, kind := range e.showing[state] {
-		if s := e.signs.get(n, kind); s != nil && s.said && s.up {
+// shows says whether a part shows one of the signs of a state, or has as an effect of what began then.
+func (e *hypotheses) shows(n node, f *propagation.Effect, since time.Time) bool {
+	for _, kind := range e.showing[f.State] {
+		s := e.signs.get(n, kind)
+		if s == nil || !s.said {
+			continue
+		}
+		if lag := s.at.Sub(since); s.up || f.SharedShows == 0 && s.stateful && lag >= 0 && lag <= f.Delay+effectSoon {
 			return true
 		}
 	}
