@@ -158,7 +158,7 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.fault.Is != "" || h.fault.Together > 0 {
 		x.Back, x.Out = e.back(h)
 	}
-	if clear(x.Classes); e.method == e.cover {
+	if e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
 	}
@@ -601,6 +601,9 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 	}
 	out := suspects[:0]
 	for _, h := range suspects {
+		if !first(h) && h.inc == nil && h.fault.Window == propagation.NoWindow && e.most(h) < least {
+			continue
+		}
 		e.count(h)
 		e.witness(h)
 		if first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
@@ -611,6 +614,17 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 		s.at0 = 0
 	}
 	return out
+}
+
+// most is what the bound of a suspect can be at most, whenever its signs came.
+func (e *hypotheses) most(h *suspect) float64 {
+	total := h.prior + solver.KeepBonus + 1e-6 // for rounding
+	for c := range h.classes {
+		if cl := &h.fault.Classes[c]; !cl.Derived {
+			total += e.fits.Most(cl, 0, 0) + float64(len(h.classes[c].signs))*slices.Max(e.weights[cl.Sign][:])
+		}
+	}
+	return total
 }
 
 // least lays out a root with its states alone and returns below which bound another suspect

@@ -90,7 +90,8 @@ func (e *hypotheses) component(from *sign) ([]*sign, []*suspect) {
 				}
 			}
 		}
-		if inc := signs[i].inc; inc != nil && inc.outbreak == nil {
+		if inc := signs[i].inc; inc != nil && inc.outbreak == nil && inc.met != e.pass {
+			inc.met = e.pass
 			for _, s := range inc.signs {
 				add(s)
 			}

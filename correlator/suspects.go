@@ -62,50 +62,50 @@ type hypotheses struct {
 
 // suspect is a fault that a resource may have.
 type suspect struct {
-	seq     int
-	key     suspectKey
-	fault   *propagation.Fault
-	prior   float64
-	lo, hi  time.Time // when the fault may have begun, given its signs
-	onset   time.Time
-	since   stamp // its first sign, of those that tell no more than that it is there by then
-	again   stamp // when a sign of its own was last raised again
-	jobsAt  stamp // when its workloads were looked up
-	classes []reach
-	inc     *incident
-	within  *incident // of which it is a piece
-
-	base    float64       // score over all signs
-	weighed stamp         // when; zero: a sign has changed since
-	laid    time.Duration // when it was last weighed against others, as [hypotheses.span] has it
-	group   int32         // how much they were
-	fresh   int32         // signs since then
-	folded  []*suspect
-	lift    float64       // what speaks for it only because it explains the folded
-	calm    *calm         // once its parts are counted
-	mutes   uint64        // version of contact that mute was counted in
-	mutedTo time.Duration // how long that holds, if nothing changes
-
-	node     node
+	// What every decision asks of a suspect lies together.
+	seq      int
 	mark     uint32 // scratch of the solver: met
 	whole    uint32 // with all its signs
 	tied     uint32 // with the states that it could stand behind
-	round    uint32 // met by around
 	askedIn  uint32 // pass in which it was asked whether it conducts
-	at       int32  // in a group, from 1
-	laidOut  int32  // in Engine.laid, from 1
-	shown    bool   // by a sign of its own, which gave the onset
-	vague    bool   // by one that comes late by nature
+	conducts bool   // could be blamed, or was
 	dead     bool
 	causes   bool // a state, beside the one that it is
 	needed   bool // as a whole
 	counted  bool // the parts of the classes
 	accepted bool
-	hired    bool // its workloads are known
-	muted    bool // some could be
-	restated bool // its signs are others than when mute was counted, or say other things
-	dark     bool // some parts are silent only if they have no power
-	conducts bool // could be blamed, or was
+	restated bool  // its signs are others than when mute was counted, or say other things
+	muted    bool  // some could be
+	at       int32 // in a group, from 1
+	laidOut  int32 // in Engine.laid, from 1
+	fault    *propagation.Fault
+	base     float64 // score over all signs
+	weighed  stamp   // when; zero: a sign has changed since
+	classes  []reach
+	calm     *calm         // once its parts are counted
+	mutes    uint64        // version of contact that mute was counted in
+	mutedTo  time.Duration // how long that holds, if nothing changes
+	inc      *incident
+	onset    time.Time
+	node     node
+	round    uint32        // met by around
+	laid     time.Duration // when it was last weighed against others, as [hypotheses.span] has it
+	group    int32         // how much they were
+	fresh    int32         // signs since then
+	folded   []*suspect
+	lift     float64 // what speaks for it only because it explains the folded
+	prior    float64
+
+	key    suspectKey
+	lo, hi time.Time // when the fault may have begun, given its signs
+	since  stamp     // its first sign, of those that tell no more than that it is there by then
+	again  stamp     // when a sign of its own was last raised again
+	jobsAt stamp     // when its workloads were looked up
+	within *incident // of which it is a piece
+	shown  bool      // by a sign of its own, which gave the onset
+	vague  bool      // by one that comes late by nature
+	hired  bool      // its workloads are known
+	dark   bool      // some parts are silent only if they have no power
 }
 
 // stamp is a time in eight bytes: nanoseconds since 1970; 0 is none.

@@ -2,7 +2,6 @@ package solver
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ type Cover struct {
 	hangs []hangs
 	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
 	order []int32
+	ranks ranking
 	slots []slot
 	heirs []Ref
 	list  []int32
@@ -46,12 +46,14 @@ func (m *Cover) blank(g *Group, tallied func(h int) bool) []state {
 		}
 	}
 	m.tally = slices.Grow(m.tally[:0], need)[:need]
-	clear(m.tally)
 	all := m.tally
 	for h := range g.Causes {
-		if tallied(h) {
-			k := len(g.Causes[h].Classes)
+		if x := &g.Causes[h]; tallied(h) {
+			k := len(x.Classes)
 			m.state[h].classes, all = all[:k:k], all[k:]
+			for _, c := range x.Asked() { // nobody asks after the others
+				m.state[h].classes[c] = tally{}
+			}
 		}
 	}
 	return m.state
@@ -192,7 +194,7 @@ func (s *cover) explain() []int32 {
 			contenders = append(contenders, int32(h)) //nolint:gosec // an index
 		}
 	}
-	accepted := s.pick(slices.Clone(contenders), func(h int32) { s.blame(h, true) })
+	accepted := s.pick(contenders, func(h int32) { s.blame(h, true) })
 	if len(accepted) == 0 {
 		return nil
 	}
@@ -282,20 +284,30 @@ func (s *cover) taking(h, from int32) (gain float64, all bool) {
 // pick takes the best of causes, again and again, as long as one explains more than
 // it costs of what nobody owns.
 func (s *cover) pick(causes []int32, take func(h int32)) (taken []int32) {
-	q := &ranking{causes, s}
-	heap.Init(q)
-	for len(q.list) > 0 {
-		h := heap.Pop(q).(int32)
-		if s.state[h].Score = s.score(h, s.unowned); s.state[h].Score <= 0 {
-			continue
+	q := s.ranks[:0]
+	for _, h := range causes {
+		q = append(q, rank{s.state[h].Score, h})
+	}
+	s.ranks = q
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.sink(i)
+	}
+	for len(q) > 0 {
+		h := q[0].h
+		score := s.score(h, s.unowned)
+		s.state[h].Score, q[0].score = score, score
+		if score > 0 {
+			if len(q) > 1 && q[1].score > score || len(q) > 2 && q[2].score > score {
+				q.sink(0)
+				continue
+			}
+			take(h)
+			taken = append(taken, h)
+			s.claim(h, s.unowned)
 		}
-		if len(q.list) > 0 && s.state[q.list[0]].Score > s.state[h].Score {
-			heap.Push(q, h)
-			continue
-		}
-		take(h)
-		taken = append(taken, h)
-		s.claim(h, s.unowned)
+		last := len(q) - 1
+		q[0], q = q[last], q[:last]
+		q.sink(0)
 	}
 	return taken
 }
@@ -307,25 +319,30 @@ func (m *Cover) Score(g *Group, h int32) float64 {
 	return s.score(h, nil)
 }
 
-type ranking struct {
-	list []int32
-	s    *cover
+// ranking is a heap of causes, the best first; of equals the one that came to mind first.
+type ranking []rank
+
+type rank struct {
+	score float64
+	h     int32
 }
 
-func (r *ranking) Len() int { return len(r.list) }
-func (r *ranking) Less(i, j int) bool {
-	a, b := r.list[i], r.list[j]
-	if x, y := r.s.state[a].Score, r.s.state[b].Score; x != y {
-		return x > y
+// sink brings the cause at a place to where it belongs below that.
+func (q ranking) sink(i int) {
+	before := func(a, b rank) bool { return a.score > b.score || a.score == b.score && a.h < b.h }
+	for {
+		next := 2*i + 1
+		if next >= len(q) {
+			return
+		}
+		if next+1 < len(q) && before(q[next+1], q[next]) {
+			next++
+		}
+		if !before(q[next], q[i]) {
+			return
+		}
+		q[i], q[next], i = q[next], q[i], next
 	}
-	return a < b
-}
-func (r *ranking) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
-func (r *ranking) Push(x any)    { r.list = append(r.list, x.(int32)) }
-func (r *ranking) Pop() any {
-	x := r.list[len(r.list)-1]
-	r.list = r.list[:len(r.list)-1]
-	return x
 }
 
 func (s *cover) unowned(ev *Evidence) bool {
@@ -930,20 +947,24 @@ func (s *cover) fold(accepted []int32) []int32 {
 		return accepted
 	}
 	// Who could bring a state about is linked with what the state shows.
-	var could []int32
+	met, most := make([]bool, len(s.Causes)), 0
 	for _, h := range states {
 		for _, c := range s.Causes[h].Asked() {
 			for _, ev := range s.Causes[h].Classes[c].Evidence {
 				for _, l := range s.Signs[ev.Sign].Of {
-					if s.Causes[l.Cause].Effects != nil {
-						could = append(could, l.Cause)
+					if !met[l.Cause] && s.Causes[l.Cause].Effects != nil {
+						met[l.Cause], most = true, most+1
 					}
 				}
 			}
 		}
 	}
-	slices.Sort(could)
-	could = slices.Compact(could)
+	could := make([]int32, 0, most)
+	for h := range met {
+		if met[h] {
+			could = append(could, int32(h)) //nolint:gosec // an index
+		}
+	}
 	gone := func(h int32) bool { return !s.state[h].accepted }
 	for {
 		states = slices.DeleteFunc(states, gone)
