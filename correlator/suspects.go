@@ -21,7 +21,7 @@ type hypotheses struct {
 
 	rules     [][]rule // by sign
 	walk      walker
-	spots     map[suspectKey]*spot
+	spots     spotTable
 	held      int                // suspects in spots
 	widest    []widest           // by fault and sign
 	byJob     map[node][]jobLink // in the order in which they were found
@@ -166,7 +166,7 @@ func (h *suspect) still() *calm {
 }
 
 // unweigh notes that what is known of a suspect is other than when it was weighed.
-func (h *suspect) unweigh() { h.weighed, h.restated = 0, true }
+func (h *suspect) unweigh() { h.weighed = 0 }
 
 // stir notes that what was calm of a suspect has changed.
 func (h *suspect) stir() {
@@ -261,16 +261,43 @@ func (h *suspect) decided() bool {
 // spot is a fault that a part may have: the suspect, if one is held, and what was heard of the fault, whether or
 // not the suspect is tied to it. Most of what is heard stays alone, and then nothing else is gone over.
 type spot struct {
+	fault   int32
 	suspect *suspect
 	signs   []*sign // in no order; some may be forgotten
 }
 
+// spotTable holds spots by node, of which each has few.
+type spotTable struct {
+	at [][]*spot
+	n  int
+}
+
+func (t *spotTable) get(key suspectKey) *spot {
+	if int(key.node) < len(t.at) {
+		for _, p := range t.at[key.node] {
+			if p.fault == key.fault {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+func (t *spotTable) add(key suspectKey) *spot {
+	if more := int(key.node) + 1 - len(t.at); more > 0 {
+		t.at = append(t.at, make([][]*spot, more)...)
+	}
+	p := &spot{fault: key.fault}
+	t.at[key.node] = append(t.at[key.node], p)
+	t.n++
+	return p
+}
+
 // enter notes a sign where a fault could show it.
 func (e *hypotheses) enter(key suspectKey, s *sign) *spot {
-	p := e.spots[key]
+	p := e.spots.get(key)
 	if p == nil {
-		p = &spot{}
-		e.spots[key] = p
+		p = e.spots.add(key)
 	}
 	if n := len(p.signs); n > 0 && p.signs[n-1] == s || s.entered && slices.Contains(p.signs, s) {
 		return p // by another class
@@ -308,7 +335,7 @@ func (e *hypotheses) enterAt(n node) {
 
 // suspectOf returns the fault of a part that is held possible, or nil.
 func (e *hypotheses) suspectOf(key suspectKey) *suspect {
-	if p := e.spots[key]; p != nil {
+	if p := e.spots.get(key); p != nil {
 		return p.suspect
 	}
 	return nil
@@ -326,10 +353,13 @@ func (e *hypotheses) occupy(p *spot, h *suspect) {
 
 // clearSpots forgets spots of which nothing is heard any more.
 func (e *hypotheses) clearSpots() {
-	for key, p := range e.spots {
-		p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
-		if len(p.signs) == 0 && p.suspect == nil {
-			delete(e.spots, key)
+	for n, list := range e.spots.at {
+		e.spots.at[n] = slices.DeleteFunc(list, func(p *spot) bool {
+			p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
+			return len(p.signs) == 0 && p.suspect == nil
+		})
+		if e.spots.n -= len(list) - len(e.spots.at[n]); len(e.spots.at[n]) == 0 {
+			e.spots.at[n] = nil
 		}
 	}
 	e.signs.removed = 0
@@ -627,7 +657,7 @@ func (e *hypotheses) count(h *suspect) {
 func (e *hypotheses) bury(h *suspect) {
 	h.dead = true
 	e.blame(h, false)
-	if p := e.spots[h.key]; p != nil && p.suspect == h {
+	if p := e.spots.get(h.key); p != nil && p.suspect == h {
 		e.occupy(p, nil)
 	}
 	for c := range h.classes {
