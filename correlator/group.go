@@ -88,30 +88,20 @@ func alone(h *suspect) node {
 	return none
 }
 
-// lag is what the lag of the sign with number i of a class costs; in large classes, logarithms
-// are remembered.
+// lag is what the lag of the sign with number i of a class costs; logarithms are remembered.
 func (e *hypotheses) lag(h *suspect, c, i int) float64 {
-	r := &h.classes[c]
-	d := r.signs[i].at.Sub(h.onset)
+	d := h.classes[c].signs[i].at.Sub(h.onset)
 	if d < 0 && h.fault.Classes[c].Jobs && !h.vague {
 		return solver.Lead(-d)
 	}
-	if h.calm == nil || len(r.signs) <= few {
-		return solver.Lag(d)
+	p := &e.lags[uint64(d)*0x9e3779b97f4a7c15>>(64-lagBits)] //nolint:gosec // a hash
+	if p.of != d {
+		*p = lag{d, solver.Lag(d)}
 	}
-	if h.calm.lags == nil {
-		h.calm.lags = make([][]lag, len(h.classes))
-	}
-	lags := h.calm.lags[c]
-	if i >= len(lags) {
-		lags = append(lags, make([]lag, len(r.signs)-len(lags))...)
-		h.calm.lags[c] = lags
-	}
-	if lags[i].of != d {
-		lags[i] = lag{d, solver.Lag(d)}
-	}
-	return lags[i].costs
+	return p.costs
 }
+
+const lagBits = 11
 
 // calm brings what stays of a suspect up to date, whose parts are counted.
 func (e *hypotheses) calm(h *suspect) *calm {

@@ -51,6 +51,7 @@ type hypotheses struct {
 	partsOf  arena[[]solver.Part]
 	laid     []solver.Cause // a root with its states, for the next question
 	one      [1]solver.Cause
+	lags     [1 << lagBits]lag // each lag has a place, which it may lose to another; none costs nothing
 	asked    question // scratch, and of its slices
 	round    uint32
 	ranAt    []ran // scratch
@@ -58,6 +59,7 @@ type hypotheses struct {
 	shownFrom, heldFrom times
 	leads               []time.Duration // scratch of [firsts.charge]
 	walked              []node          // scratch of lossy
+	heardIn             []int32         // scratch of witness
 }
 
 // suspect is a fault that a resource may have.
@@ -150,7 +152,6 @@ type calm struct {
 	from, until time.Time       // while no more becomes due
 	live        []int           // classes with signs, or with parts that may have no power
 	silent      []float64       // by class: the log-likelihood that nothing is heard, 0 where that says nothing
-	lags        [][]lag         // by class and sign, of large classes
 	of          uint64          // the inventory in which these are the devices on which its signs could be heard
 	devices     []node          // sorted
 	darks       [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none

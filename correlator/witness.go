@@ -258,7 +258,7 @@ func (e *hypotheses) witness(h *suspect) {
 	if h.muted = e.lossy(h); !h.muted && !was {
 		return
 	}
-	h.stir()
+	e.heardIn = h.witnesses(e.heardIn[:0])
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
@@ -343,7 +343,24 @@ func (e *hypotheses) witness(h *suspect) {
 			}
 		}
 	}
-	h.restated = false
+	n := len(h.classes)
+	if e.heardIn = h.witnesses(e.heardIn); !slices.Equal(e.heardIn[:n], e.heardIn[n:]) {
+		h.stir()
+		h.restated = false
+	}
+}
+
+// witnesses appends how many parts of each class are mute, and whether others are without power: what of
+// the witnesses is calm.
+func (h *suspect) witnesses(to []int32) []int32 {
+	for c := range h.classes {
+		k := h.classes[c].mute << 1
+		if len(h.darkIn(c)) > 0 {
+			k++
+		}
+		to = append(to, k)
+	}
+	return to
 }
 
 // unheard says whether other parts of a suspect may be silent witnesses than when they were counted: its signs

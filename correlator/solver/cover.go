@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -24,7 +23,7 @@ type Cover struct {
 	out   []int32 // by supplier: its place in lost, from 1
 	hangs []hangs
 	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
-	order []int32
+	order []int64 // of causes, by part
 	ranks ranking
 	slots []slot
 	heirs []Ref
@@ -899,17 +898,18 @@ func (s *cover) twins() {
 	s.paired = true
 	s.twin = slices.Grow(s.twin[:0], len(s.Causes))[:len(s.Causes)]
 	s.order = s.order[:0]
-	for h := range int32(len(s.Causes)) { //nolint:gosec // an index
-		if s.twin[h] = h; len(s.Causes[h].Fault.Effects) > 0 {
-			s.order = append(s.order, h)
+	for h := range s.Causes {
+		if s.twin[h] = int32(h); len(s.Causes[h].Fault.Effects) > 0 { //nolint:gosec // an index
+			s.order = append(s.order, int64(s.Causes[h].Node)<<32|int64(h))
 		}
 	}
-	slices.SortFunc(s.order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.Causes[a].Node, s.Causes[b].Node), strings.Compare(s.Causes[a].Fault.Name, s.Causes[b].Fault.Name))
-	})
-	for i := 1; i < len(s.order); i++ {
-		if a, b := s.order[i-1], s.order[i]; s.Causes[a].Node == s.Causes[b].Node && s.Causes[a].Fault == s.Causes[b].Fault {
-			s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+	slices.Sort(s.order)
+	for i, x := range s.order {
+		for k := i - 1; k >= 0 && s.order[k]>>32 == x>>32; k-- {
+			if a, b := int32(s.order[k]), int32(x); s.Causes[a].Fault == s.Causes[b].Fault { //nolint:gosec // an index
+				s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+				break
+			}
 		}
 	}
 }
