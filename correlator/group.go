@@ -244,7 +244,11 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 	}
 	if h.weighed == 0 || h.base > 0 && e.now.Sub(h.weighed.time()) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
-		if h.base = e.bound(h); h.base > 0 {
+		credible := h.base > 0 // then it is so still, most likely, and the bound would say no more
+		if !credible {
+			h.base = e.bound(h)
+		}
+		if h.base > 0 {
 			e.count(h)
 			e.witness(h)
 			e.classes.reset()
@@ -256,6 +260,11 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 			}
 			h.base = e.cover.Score(&g, 0)
 			h.still().unfed = e.power()
+		}
+		if credible && h.base <= 0 {
+			if b := e.bound(h); b <= 0 {
+				h.base = b
+			}
 		}
 		h.weighed = stampOf(e.now)
 	}
@@ -282,7 +291,7 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && e.unheard(h) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
+	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
 }
 
 // unfedSum tells apart sets of suppliers that are blamed, while a component is gathered.

@@ -248,15 +248,16 @@ func (e *hypotheses) cutOff(dev node, due time.Time) bool {
 }
 
 // witness counts for each class of a suspect the parts that say nothing and
-// could not have said anything: their silence is no evidence.
-func (e *hypotheses) witness(h *suspect) {
+// could not have said anything: their silence is no evidence. It reports whether
+// these are others than before.
+func (e *hypotheses) witness(h *suspect) (others bool) {
 	if len(e.contact.all) == 0 && h.mutes == 0 || !e.unheard(h) {
-		return
+		return false
 	}
 	h.mutes, h.mutedTo, h.restated = e.contact.version, math.MaxInt64, false
 	was := h.muted
 	if h.muted = e.lossy(h); !h.muted && !was {
-		return
+		return false
 	}
 	e.heardIn = h.witnesses(e.heardIn[:0])
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
@@ -343,22 +344,23 @@ func (e *hypotheses) witness(h *suspect) {
 			}
 		}
 	}
-	n := len(h.classes)
-	if e.heardIn = h.witnesses(e.heardIn); !slices.Equal(e.heardIn[:n], e.heardIn[n:]) {
+	n := len(e.heardIn)
+	e.heardIn = h.witnesses(e.heardIn)
+	if others = !slices.Equal(e.heardIn[:n], e.heardIn[n:]); others {
 		h.stir()
 		h.restated = false
 	}
+	return others
 }
 
-// witnesses appends how many parts of each class are mute, and whether others are without power: what of
-// the witnesses is calm.
+// witnesses appends how many parts of each class are mute, and the devices without power.
 func (h *suspect) witnesses(to []int32) []int32 {
 	for c := range h.classes {
-		k := h.classes[c].mute << 1
-		if len(h.darkIn(c)) > 0 {
-			k++
+		darks := h.darkIn(c)
+		to = append(to, h.classes[c].mute, int32(len(darks))) //nolint:gosec // a number of devices
+		for _, d := range darks {
+			to = append(to, d.Device, int32(d.Parts)) //nolint:gosec // a number of parts
 		}
-		to = append(to, k)
 	}
 	return to
 }
