@@ -130,8 +130,8 @@ func (e *hypotheses) calm(h *suspect) *calm {
 
 // layout lays a suspect out for the solver, whose parts are counted. Signs are named by their index, where index
 // knows one. Only the cover is content with the classes that are live.
-func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
-	x := solver.Cause{
+func (e *hypotheses) layout(x *solver.Cause, h *suspect, index func(*sign) int32) {
+	*x = solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
 	}
@@ -155,13 +155,14 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	var first firsts
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
-		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: int(r.mute), Dark: h.darkIn(c)}
+		cl := &x.Classes[c]
+		cl.Places, cl.Mute, cl.Dark, cl.Evidence = e.places(h, c), int(r.mute), h.darkIn(c), nil
 		if len(r.signs) == 0 {
 			continue
 		}
 		ev := e.evidence.take(len(r.signs))
 		if h.fault.Window == propagation.During { // what it explains elsewhere says nothing here
-			x.Classes[c].Evidence = e.within(r.signs, ev[:0], index)
+			cl.Evidence = e.within(r.signs, ev[:0], index)
 			continue
 		}
 		for i, s := range r.signs {
@@ -175,9 +176,8 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 			first.find(e, h, after)
 			first.charge(e, r.signs, ev)
 		}
-		x.Classes[c].Evidence = ev
+		cl.Evidence = ev
 	}
-	return x
 }
 
 // outside names no sign.
@@ -253,7 +253,7 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 			e.witness(h)
 			e.classes.reset()
 			e.evidence.reset()
-			e.one[0] = e.layout(h, outside)
+			e.layout(&e.one[0], h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
 			if h.dark {
 				g.Lost = e.blamed(h)
@@ -343,32 +343,33 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 		s.at0 = int32(i + 1) //nolint:gosec // an index
 	}
 	powered := len(e.unfed) > 0
-	states := map[string]bool{}
+	states := e.inGroup[:0]
 	for _, h := range suspects {
 		if say(h) {
 			g.suspects = append(g.suspects, h)
 			h.at = int32(len(g.suspects)) //nolint:gosec // an index
 			powered = powered || h.fault.Together > 0
-			if h.fault.Is != "" && (h.whole == e.epoch || e.judging) {
-				states[h.fault.Is] = true
+			if h.fault.Is != "" && (h.whole == e.epoch || e.judging) && !slices.Contains(states, h.fault.Is) {
+				states = append(states, h.fault.Is)
 			}
 		}
 	}
+	e.inGroup = states
 	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
 	for _, h := range g.suspects {
-		var x solver.Cause
+		g.Causes = append(g.Causes, solver.Cause{})
+		x := &g.Causes[len(g.Causes)-1]
 		if h.laidOut > 0 {
-			x, h.laidOut = e.laid[h.laidOut-1], 0
+			*x, h.laidOut = e.laid[h.laidOut-1], 0
 		} else {
 			e.count(h)
 			e.witness(h)
-			x = e.layout(h, index)
+			e.layout(x, h, index)
 		}
 		if effects && h.causes && (h.tied == e.epoch || e.judging && h.inc != nil && len(states) > 0) { // of those that stand alone it is asked how sure they are
 			x.Effects = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || h.dark
-		g.Causes = append(g.Causes, x)
 	}
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
@@ -402,12 +403,12 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 }
 
 // effects returns the parts that h may bring into the states that are in a group.
-func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) [][]solver.Part {
+func (e *hypotheses) effects(h *suspect, states []string, powered bool) [][]solver.Part {
 	out := e.partsOf.take(len(h.fault.Effects))
 	clear(out)
 	for i := range h.fault.Effects {
 		f := &h.fault.Effects[i]
-		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
+		if f.SharedShows == 0 && !slices.Contains(states, f.State) || f.State == h.fault.Is {
 			continue
 		}
 		out[i] = e.parts(h, i, powered)
@@ -655,7 +656,8 @@ func (e *hypotheses) least(root *suspect, signs []*sign, suspects []*suspect, st
 			of.Folded = append(of.Folded, i)
 		}
 		lost = lost || h.dark
-		g.Causes = append(g.Causes, e.layout(h, index))
+		g.Causes = append(g.Causes, solver.Cause{})
+		e.layout(&g.Causes[i], h, index)
 		h.laidOut = i + 1
 	}
 	for i, s := range signs {
