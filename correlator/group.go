@@ -556,7 +556,7 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 			meet(l.to)
 		}
 	}
-	bySeq(suspects)
+	e.suspectOrder.sort(suspects, func(h *suspect) int { return h.seq })
 	if e.method == e.cover {
 		suspects = e.rivals(root, signs, suspects)
 	}

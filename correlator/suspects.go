@@ -40,22 +40,24 @@ type hypotheses struct {
 		signs    []*sign
 		suspects []*suspect
 	}
-	epoch    uint32
-	pass     uint32 // over a component
-	cover    *solver.Cover
-	method   solver.Method // the cover, unless another was set
-	supply   solver.Supply
-	classes  arena[solver.Class]
-	evidence arena[solver.Evidence]
-	refs     arena[solver.Ref]
-	partsOf  arena[[]solver.Part]
-	inGroup  []string       // states of the faults of a question
-	laid     []solver.Cause // a root with its states, for the next question
-	one      [1]solver.Cause
-	lags     [1 << lagBits]lag // each lag has a place, which it may lose to another; none costs nothing
-	asked    question          // scratch, and of its slices
-	round    uint32
-	ranAt    []ran // scratch
+	signOrder    order[*sign]
+	suspectOrder order[*suspect]
+	epoch        uint32
+	pass         uint32 // over a component
+	cover        *solver.Cover
+	method       solver.Method // the cover, unless another was set
+	supply       solver.Supply
+	classes      arena[solver.Class]
+	evidence     arena[solver.Evidence]
+	refs         arena[solver.Ref]
+	partsOf      arena[[]solver.Part]
+	inGroup      []string       // states of the faults of a question
+	laid         []solver.Cause // a root with its states, for the next question
+	one          [1]solver.Cause
+	lags         [1 << lagBits]lag // each lag has a place, which it may lose to another; none costs nothing
+	asked        question          // scratch, and of its slices
+	round        uint32
+	ranAt        []ran // scratch
 	// scratch of what was shown when, by device and by what holds the devices
 	shownFrom, heldFrom times
 	leads               []time.Duration // scratch of [firsts.charge]
