@@ -200,7 +200,7 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.moment++
 	e.inventory++
 	e.clearSpots()
-	for _, list := range e.spots.at {
+	for _, list := range e.spots.lists {
 		for _, p := range list {
 			clear(p.signs)
 			p.signs = p.signs[:0]

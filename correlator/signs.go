@@ -841,8 +841,8 @@ func (e *Engine) forgetNames() {
 			used[inc.root.node] = true
 		}
 	}
-	for n, list := range e.spots.at {
-		if slices.ContainsFunc(list, func(p *spot) bool { return p.suspect != nil }) {
+	for n, i := range e.spots.at {
+		if i != 0 && slices.ContainsFunc(e.spots.lists[i-1], func(p spotOf) bool { return p.suspect != nil }) {
 			used[node(n)] = true //nolint:gosec // a node
 		}
 	}

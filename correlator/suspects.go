@@ -265,22 +265,27 @@ func (h *suspect) decided() bool {
 // spot is a fault that a part may have: the suspect, if one is held, and what was heard of the fault, whether or
 // not the suspect is tied to it. Most of what is heard stays alone, and then nothing else is gone over.
 type spot struct {
-	fault   int32
 	suspect *suspect
 	signs   []*sign // in no order; some may be forgotten
 }
 
-// spotTable holds spots by node, of which each has few.
+// spotTable holds spots by node, of which each has few, and most none.
 type spotTable struct {
-	at [][]*spot
-	n  int
+	at    []int32 // by node: where its list is, from 1
+	lists [][]spotOf
+	n     int
+}
+
+type spotOf struct {
+	fault int32
+	*spot
 }
 
 func (t *spotTable) get(key suspectKey) *spot {
-	if int(key.node) < len(t.at) {
-		for _, p := range t.at[key.node] {
+	if int(key.node) < len(t.at) && t.at[key.node] != 0 {
+		for _, p := range t.lists[t.at[key.node]-1] {
 			if p.fault == key.fault {
-				return p
+				return p.spot
 			}
 		}
 	}
@@ -289,12 +294,16 @@ func (t *spotTable) get(key suspectKey) *spot {
 
 func (t *spotTable) add(key suspectKey) *spot {
 	if more := int(key.node) + 1 - len(t.at); more > 0 {
-		t.at = append(t.at, make([][]*spot, more)...)
+		t.at = append(t.at, make([]int32, more)...)
 	}
-	p := &spot{fault: key.fault}
-	t.at[key.node] = append(t.at[key.node], p)
+	if t.at[key.node] == 0 {
+		t.lists = append(t.lists, nil)
+		t.at[key.node] = int32(len(t.lists)) //nolint:gosec // a number of nodes
+	}
+	list := &t.lists[t.at[key.node]-1]
+	*list = append(*list, spotOf{key.fault, &spot{}})
 	t.n++
-	return p
+	return (*list)[len(*list)-1].spot
 }
 
 // enter notes a sign where a fault could show it.
@@ -357,14 +366,15 @@ func (e *hypotheses) occupy(p *spot, h *suspect) {
 
 // clearSpots forgets spots of which nothing is heard any more.
 func (e *hypotheses) clearSpots() {
-	for n, list := range e.spots.at {
-		e.spots.at[n] = slices.DeleteFunc(list, func(p *spot) bool {
+	for i, list := range e.spots.lists {
+		left := slices.DeleteFunc(list, func(p spotOf) bool {
 			p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
 			return len(p.signs) == 0 && p.suspect == nil
 		})
-		if e.spots.n -= len(list) - len(e.spots.at[n]); len(e.spots.at[n]) == 0 {
-			e.spots.at[n] = nil
+		if e.spots.n -= len(list) - len(left); len(left) == 0 {
+			left = nil
 		}
+		e.spots.lists[i] = left
 	}
 	e.signs.removed = 0
 }
