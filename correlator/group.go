@@ -313,8 +313,9 @@ func (e *hypotheses) power() uint64 {
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
-// that is decided, or but for one suspect.
-func (e *hypotheses) blamed(but *suspect) (out []solver.Supplier) {
+// that is decided, or but for one suspect. The result is valid until the next call.
+func (e *hypotheses) blamed(but *suspect) []solver.Supplier {
+	out := e.lostNow[:0]
 	for _, h := range e.unfedAll {
 		if h == but || but == nil && h.at != 0 {
 			continue
@@ -323,6 +324,7 @@ func (e *hypotheses) blamed(but *suspect) (out []solver.Supplier) {
 			Node: h.node, Parent: e.g.parent[h.node], Fault: h.fault, Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(),
 		})
 	}
+	e.lostNow = out
 	return out // the order does not matter: it is a set
 }
 
@@ -540,7 +542,7 @@ func (e *hypotheses) weigh(signs []*sign, suspects []*suspect) (accepted []*susp
 // around lays out what an incident's root explains, with all that could explain it too.
 func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 	e.round++
-	suspects := []*suspect{root}
+	suspects := append(e.rivalling[:0], root)
 	root.round = e.round
 	meet := func(h *suspect) {
 		if h.round != e.round && !h.dead {
@@ -557,6 +559,7 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 		}
 	}
 	e.suspectOrder.sort(suspects, func(h *suspect) int { return h.seq })
+	e.rivalling = suspects
 	if e.method == e.cover {
 		suspects = e.rivals(root, signs, suspects)
 	}
@@ -729,7 +732,7 @@ func (e *hypotheses) missed(h *suspect) (out time.Duration) {
 // back is when most of what a suspect shows had ended, of a supplier what it shows itself, or 0; and whether
 // nothing of it has.
 func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
-	n, ends := len(h.classes), []time.Time(nil)
+	n, ends := len(h.classes), e.endedAt[:0]
 	if h.fault.Together > 0 {
 		n = h.fault.Own()
 	}
@@ -745,7 +748,7 @@ func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
 			}
 		}
 	}
-	if len(ends) <= on {
+	if e.endedAt = ends; len(ends) <= on {
 		return 0, on > 0 && len(ends) == 0
 	}
 	slices.SortFunc(ends, time.Time.Compare)

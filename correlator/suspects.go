@@ -60,9 +60,12 @@ type hypotheses struct {
 	ranAt        []ran // scratch
 	// scratch of what was shown when, by device and by what holds the devices
 	shownFrom, heldFrom times
-	leads               []time.Duration // scratch of [firsts.charge]
-	walked              []node          // scratch of lossy
-	heardIn             []int32         // scratch of witness
+	leads               []time.Duration   // scratch of [firsts.charge]
+	walked              []node            // scratch of lossy
+	heardIn             []int32           // scratch of witness
+	lostNow             []solver.Supplier // scratch of blamed
+	rivalling           []*suspect        // scratch of around
+	endedAt             []time.Time       // scratch of back
 }
 
 // suspect is a fault that a resource may have.

@@ -16,20 +16,22 @@ type Cover struct {
 	showing map[string][]int // signs by which a part shows that it is in a state
 
 	// buffers of one run
-	worth []float64
-	state []state
-	tally []tally
-	lost  []supplier
-	out   []int32 // by supplier: its place in lost, from 1
-	hangs []hangs
-	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
-	order []int64 // of causes, by part
-	ranks ranking
-	slots []slot
-	heirs []Ref
-	list  []int32
-	open  []bool  // by sign: that it is of an owner, and not explained yet
-	begun []int32 // in fold: causes that are blamed and no states, and are known to have begun
+	worth    []float64
+	state    []state
+	tally    []tally
+	lost     []supplier
+	out      []int32 // by supplier: its place in lost, from 1
+	hangs    []hangs
+	twin     []int32 // by cause: the next of the same fault of the same part; itself where there is none
+	order    []int64 // of causes, by part
+	ranks    ranking
+	slots    []slot
+	heirs    []Ref
+	list     []int32
+	most     []float64
+	credible []int32 // causes of which the group has all signs, and that their signs make likely
+	open     []bool  // by sign: that it is of an owner, and not explained yet
+	begun    []int32 // in fold: causes that are blamed and no states, and are known to have begun
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -186,13 +188,14 @@ func (s *cover) explanation(accepted []int32) Explanation {
 }
 
 func (s *cover) explain() []int32 {
-	var contenders []int32
+	contenders := s.credible[:0]
 	for h := range s.Causes {
 		if c := &s.Causes[h]; c.Whole && c.Base > 0 {
 			s.state[h].Score = c.Base
 			contenders = append(contenders, int32(h)) //nolint:gosec // an index
 		}
 	}
+	s.credible = contenders
 	accepted := s.pick(contenders, func(h int32) { s.blame(h, true) })
 	if len(accepted) == 0 {
 		return nil
@@ -472,7 +475,9 @@ func (s *cover) owned(h int32, visit func(sign int32)) {
 // split replaces a cause that fits badly by several that fit better together: three
 // servers that crashed are no switch of which thirteen ports are still up.
 func (s *cover) split(accepted, contenders []int32) []int32 {
-	most := make([]float64, len(s.Causes)) // what others could make of its signs at most
+	s.most = slices.Grow(s.most[:0], len(s.Causes))[:len(s.Causes)]
+	most := s.most // what others could make of its signs at most
+	clear(most)
 	for _, o := range contenders {
 		if s.state[o].accepted {
 			continue
