@@ -294,16 +294,16 @@ func (e *hypotheses) otherwise(h *suspect) bool {
 	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
 }
 
-// unfedSum tells apart sets of suppliers that are blamed, while a component is gathered.
+// unfedSum tells apart sets of suppliers that are blamed.
 type unfedSum struct {
-	pass uint32
-	sum  uint64
+	known bool
+	sum   uint64
 }
 
 // power tells apart which suppliers are blamed, and since when.
 func (e *hypotheses) power() uint64 {
-	if e.unfedSum.pass != e.pass {
-		e.unfedSum = unfedSum{pass: e.pass}
+	if !e.unfedSum.known {
+		e.unfedSum = unfedSum{known: true}
 		for _, h := range e.unfedAll {
 			x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
 			e.unfedSum.sum += x ^ x>>29

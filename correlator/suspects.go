@@ -608,6 +608,9 @@ func (e *hypotheses) link(h *suspect, class int, s *sign) bool {
 	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since == 0 || stampOf(s.at) < h.since) {
 		h.since = stampOf(s.at)
 	}
+	if h.accepted {
+		e.unfedSum.known = false // it may be a supplier that began at another time
+	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})

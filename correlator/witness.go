@@ -17,7 +17,11 @@ func (e *hypotheses) blame(h *suspect, yes bool) {
 	if h.fault.Together == 0 {
 		return
 	}
-	switch was := e.unfed[h.node]; {
+	was := e.unfed[h.node]
+	if yes || was == h {
+		e.unfedSum.known = false
+	}
+	switch {
 	case yes && was == nil:
 		e.unfed[h.node], e.unfedAll = h, append(e.unfedAll, h)
 	case yes:
