@@ -259,7 +259,7 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
-			h.still().unfed = e.power()
+			h.still().unfed = e.unfedSum
 		}
 		if credible && h.base <= 0 {
 			if b := e.bound(h); b <= 0 {
@@ -291,25 +291,7 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
-}
-
-// unfedSum tells apart sets of suppliers that are blamed.
-type unfedSum struct {
-	known bool
-	sum   uint64
-}
-
-// power tells apart which suppliers are blamed, and since when.
-func (e *hypotheses) power() uint64 {
-	if !e.unfedSum.known {
-		e.unfedSum = unfedSum{known: true}
-		for _, h := range e.unfedAll {
-			x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
-			e.unfedSum.sum += x ^ x>>29
-		}
-	}
-	return e.unfedSum.sum
+	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum || e.dueSince(h, h.weighed.time())
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group

@@ -30,9 +30,9 @@ type hypotheses struct {
 	windows   windows
 	unfed     map[node]*suspect // suppliers that are blamed
 	unfedAll  []*suspect        // the same, in no order
-	unfedSum  unfedSum
-	roots     []node   // scratch
-	kindMet   []uint32 // scratch of others: the round in which a kind was met
+	unfedSum  uint64            // tells apart which these are, and since when
+	roots     []node            // scratch
+	kindMet   []uint32          // scratch of others: the round in which a kind was met
 	kindRound uint32
 	showing   map[string][]int // signs by which a part shows that it is in a state
 	silences  []bool           // by fault: it takes its own device out of contact
@@ -103,6 +103,7 @@ type suspect struct {
 	folded   []*suspect
 	lift     float64 // what speaks for it only because it explains the folded
 	prior    float64
+	mixed    uint64 // of a supplier that is blamed: its part of unfedSum
 
 	key    suspectKey
 	lo, hi time.Time // when the fault may have begun, given its signs
@@ -608,8 +609,9 @@ func (e *hypotheses) link(h *suspect, class int, s *sign) bool {
 	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since == 0 || stampOf(s.at) < h.since) {
 		h.since = stampOf(s.at)
 	}
-	if h.accepted {
-		e.unfedSum.known = false // it may be a supplier that began at another time
+	if h.accepted && e.unfed[h.node] == h {
+		e.unfedSum -= h.mixed
+		e.mix(h)
 	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)

@@ -17,20 +17,27 @@ func (e *hypotheses) blame(h *suspect, yes bool) {
 	if h.fault.Together == 0 {
 		return
 	}
-	was := e.unfed[h.node]
-	if yes || was == h {
-		e.unfedSum.known = false
-	}
-	switch {
+	switch was := e.unfed[h.node]; {
 	case yes && was == nil:
 		e.unfed[h.node], e.unfedAll = h, append(e.unfedAll, h)
+		e.mix(h)
 	case yes:
 		e.unfed[h.node], e.unfedAll[slices.Index(e.unfedAll, was)] = h, h
+		e.unfedSum -= was.mixed
+		e.mix(h)
 	case was == h:
+		e.unfedSum -= h.mixed
 		delete(e.unfed, h.node)
 		at, last := slices.Index(e.unfedAll, h), len(e.unfedAll)-1
 		e.unfedAll[at], e.unfedAll[last], e.unfedAll = e.unfedAll[last], nil, e.unfedAll[:last]
 	}
+}
+
+// mix adds a supplier to the sum that tells apart which are blamed, and since when.
+func (e *hypotheses) mix(h *suspect) {
+	x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
+	h.mixed = x ^ x>>29
+	e.unfedSum += h.mixed
 }
 
 // powerless says whether a device has no power left once also is lost beside
