@@ -184,7 +184,7 @@ func TestWhatIsRememberedOfNoiseIsBounded(t *testing.T) {
 		}
 		e.Add(&ev)
 		e.Drain()
-		most = max(most, len(e.signs.all)+len(e.spots))
+		most = max(most, len(e.signs.all)+e.spots.n)
 		names = max(names, len(e.g.name))
 	}
 	known := len(fleet(4).Resources)

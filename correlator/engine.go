@@ -114,7 +114,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 				seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
 				signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 			},
-			spots: map[suspectKey]*spot{}, byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
+			byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 			windows: windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)},
 		},
 		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{}, wordings: wordings{},
@@ -201,9 +201,11 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.moment++
 	e.inventory++
 	e.clearSpots()
-	for _, p := range e.spots {
-		clear(p.signs)
-		p.signs = p.signs[:0]
+	for _, list := range e.spots.lists {
+		for _, p := range list {
+			clear(p.signs)
+			p.signs = p.signs[:0]
+		}
 	}
 	for _, s := range e.signs.all {
 		e.enterAll(s)

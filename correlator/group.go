@@ -88,30 +88,20 @@ func alone(h *suspect) node {
 	return none
 }
 
-// lag is what the lag of the sign with number i of a class costs; in large classes, logarithms
-// are remembered.
+// lag is what the lag of the sign with number i of a class costs; logarithms are remembered.
 func (e *hypotheses) lag(h *suspect, c, i int) float64 {
-	r := &h.classes[c]
-	d := r.signs[i].at.Sub(h.onset)
+	d := h.classes[c].signs[i].at.Sub(h.onset)
 	if d < 0 && h.fault.Classes[c].Jobs && !h.vague {
 		return solver.Lead(-d)
 	}
-	if h.calm == nil || len(r.signs) <= few {
-		return solver.Lag(d)
+	p := &e.lags[uint64(d)*0x9e3779b97f4a7c15>>(64-lagBits)] //nolint:gosec // a hash
+	if p.of != d {
+		*p = lag{d, solver.Lag(d)}
 	}
-	if h.calm.lags == nil {
-		h.calm.lags = make([][]lag, len(h.classes))
-	}
-	lags := h.calm.lags[c]
-	if i >= len(lags) {
-		lags = append(lags, make([]lag, len(r.signs)-len(lags))...)
-		h.calm.lags[c] = lags
-	}
-	if lags[i].of != d {
-		lags[i] = lag{d, solver.Lag(d)}
-	}
-	return lags[i].costs
+	return p.costs
 }
+
+const lagBits = 11
 
 // calm brings what stays of a suspect up to date, whose parts are counted.
 func (e *hypotheses) calm(h *suspect) *calm {
@@ -140,8 +130,8 @@ func (e *hypotheses) calm(h *suspect) *calm {
 
 // layout lays a suspect out for the solver, whose parts are counted. Signs are named by their index, where index
 // knows one. Only the cover is content with the classes that are live.
-func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
-	x := solver.Cause{
+func (e *hypotheses) layout(x *solver.Cause, h *suspect, index func(*sign) int32) {
+	*x = solver.Cause{
 		Fault: h.fault, Node: h.node, Device: e.g.server(h.node), Parent: e.g.parent[h.node], Prior: h.prior,
 		Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(), Base: h.base, Whole: h.whole == e.epoch, Classes: e.classes.take(len(h.classes)),
 	}
@@ -158,20 +148,21 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 	if h.fault.Is != "" || h.fault.Together > 0 {
 		x.Back, x.Out = e.back(h)
 	}
-	if clear(x.Classes); e.method == e.cover {
+	if e.method == e.cover {
 		calm := e.calm(h)
 		x.Live, x.Silent = calm.live, calm.silent
 	}
 	var first firsts
 	for _, c := range x.Asked() {
 		r := &h.classes[c]
-		x.Classes[c] = solver.Class{Places: e.places(h, c), Mute: int(r.mute), Dark: h.darkIn(c)}
+		cl := &x.Classes[c]
+		cl.Places, cl.Mute, cl.Dark, cl.Evidence = e.places(h, c), int(r.mute), h.darkIn(c), nil
 		if len(r.signs) == 0 {
 			continue
 		}
 		ev := e.evidence.take(len(r.signs))
 		if h.fault.Window == propagation.During { // what it explains elsewhere says nothing here
-			x.Classes[c].Evidence = e.within(r.signs, ev[:0], index)
+			cl.Evidence = e.within(r.signs, ev[:0], index)
 			continue
 		}
 		for i, s := range r.signs {
@@ -185,9 +176,8 @@ func (e *hypotheses) layout(h *suspect, index func(*sign) int32) solver.Cause {
 			first.find(e, h, after)
 			first.charge(e, r.signs, ev)
 		}
-		x.Classes[c].Evidence = ev
+		cl.Evidence = ev
 	}
-	return x
 }
 
 // outside names no sign.
@@ -254,18 +244,27 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 	}
 	if h.weighed == 0 || h.base > 0 && e.now.Sub(h.weighed.time()) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
-		if h.base = e.bound(h); h.base > 0 {
+		credible := h.base > 0 // then it is so still, most likely, and the bound would say no more
+		if !credible {
+			h.base = e.bound(h)
+		}
+		if h.base > 0 {
 			e.count(h)
 			e.witness(h)
 			e.classes.reset()
 			e.evidence.reset()
-			e.one[0] = e.layout(h, outside)
+			e.layout(&e.one[0], h, outside)
 			g := solver.Group{Now: e.span(e.now), Causes: e.one[:], Supply: e.supply}
 			if h.dark {
 				g.Lost = e.blamed(h)
 			}
 			h.base = e.cover.Score(&g, 0)
-			h.still().unfed = e.power()
+			h.still().unfed = e.unfedSum
+		}
+		if credible && h.base <= 0 {
+			if b := e.bound(h); b <= 0 {
+				h.base = b
+			}
 		}
 		h.weighed = stampOf(e.now)
 	}
@@ -292,30 +291,14 @@ func (e *hypotheses) expected(h *suspect) bool {
 
 // otherwise says whether a suspect whose signs are the same may weigh otherwise than it did.
 func (e *hypotheses) otherwise(h *suspect) bool {
-	return len(e.contact.all) > 0 && e.unheard(h) || h.dark && h.still().unfed != e.power() || e.dueSince(h, h.weighed.time())
-}
-
-// unfedSum tells apart sets of suppliers that are blamed, while a component is gathered.
-type unfedSum struct {
-	pass uint32
-	sum  uint64
-}
-
-// power tells apart which suppliers are blamed, and since when.
-func (e *hypotheses) power() uint64 {
-	if e.unfedSum.pass != e.pass {
-		e.unfedSum = unfedSum{pass: e.pass}
-		for _, h := range e.unfedAll {
-			x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
-			e.unfedSum.sum += x ^ x>>29
-		}
-	}
-	return e.unfedSum.sum
+	return len(e.contact.all) > 0 && (h.restated || e.witness(h)) || h.dark && h.still().unfed != e.unfedSum ||
+		h.calm != nil && h.calm.known && h.calm.lost != e.losses || e.dueSince(h, h.weighed.time())
 }
 
 // blamed returns the suppliers that are blamed, but for those that stand in the group
-// that is decided, or but for one suspect.
-func (e *hypotheses) blamed(but *suspect) (out []solver.Supplier) {
+// that is decided, or but for one suspect. The result is valid until the next call.
+func (e *hypotheses) blamed(but *suspect) []solver.Supplier {
+	out := e.lostNow[:0]
 	for _, h := range e.unfedAll {
 		if h == but || but == nil && h.at != 0 {
 			continue
@@ -324,6 +307,7 @@ func (e *hypotheses) blamed(but *suspect) (out []solver.Supplier) {
 			Node: h.node, Parent: e.g.parent[h.node], Fault: h.fault, Onset: e.span(e.onset(h)), Timed: !h.onset.IsZero(),
 		})
 	}
+	e.lostNow = out
 	return out // the order does not matter: it is a set
 }
 
@@ -344,32 +328,33 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 		s.at0 = int32(i + 1) //nolint:gosec // an index
 	}
 	powered := len(e.unfed) > 0
-	states := map[string]bool{}
+	states := e.inGroup[:0]
 	for _, h := range suspects {
 		if say(h) {
 			g.suspects = append(g.suspects, h)
 			h.at = int32(len(g.suspects)) //nolint:gosec // an index
 			powered = powered || h.fault.Together > 0
-			if h.fault.Is != "" && (h.whole == e.epoch || e.judging) {
-				states[h.fault.Is] = true
+			if h.fault.Is != "" && (h.whole == e.epoch || e.judging) && !slices.Contains(states, h.fault.Is) {
+				states = append(states, h.fault.Is)
 			}
 		}
 	}
+	e.inGroup = states
 	lost := false // it matters which suppliers are blamed elsewhere: a fleet has many
 	for _, h := range g.suspects {
-		var x solver.Cause
+		g.Causes = append(g.Causes, solver.Cause{})
+		x := &g.Causes[len(g.Causes)-1]
 		if h.laidOut > 0 {
-			x, h.laidOut = e.laid[h.laidOut-1], 0
+			*x, h.laidOut = e.laid[h.laidOut-1], 0
 		} else {
 			e.count(h)
 			e.witness(h)
-			x = e.layout(h, index)
+			e.layout(x, h, index)
 		}
 		if effects && h.causes && (h.tied == e.epoch || e.judging && h.inc != nil && len(states) > 0) { // of those that stand alone it is asked how sure they are
 			x.Effects, x.Over = e.effects(h, states, powered)
 		}
 		lost = lost || x.Effects != nil || h.dark
-		g.Causes = append(g.Causes, x)
 	}
 	for _, s := range signs {
 		x := solver.Sign{Node: s.node, Device: e.g.server(s.node), Heard: e.span(s.heard), Said: s.said}
@@ -404,25 +389,31 @@ func (e *hypotheses) question(signs []*sign, suspects []*suspect, say func(*susp
 
 // effects returns the parts that h may bring into the states that are in a group, and when what comes
 // before that was over.
-func (e *hypotheses) effects(h *suspect, states map[string]bool, powered bool) (out [][]solver.Part, over []time.Duration) {
+func (e *hypotheses) effects(h *suspect, states []string, powered bool) (out [][]solver.Part, over []time.Duration) {
 	out = e.partsOf.take(len(h.fault.Effects))
 	clear(out)
+	var after []int // what comes before the last of them, and when most of that was over
+	var ended time.Duration
 	for i := range h.fault.Effects {
 		f := &h.fault.Effects[i]
-		if !states[f.State] && f.SharedShows == 0 || f.State == h.fault.Is {
+		if f.SharedShows == 0 && !slices.Contains(states, f.State) || f.State == h.fault.Is {
 			continue
 		}
 		out[i] = e.parts(h, i, powered)
 		if len(f.After) == 0 {
 			continue
 		}
-		if e.before(h, f.After, false, &e.shownFrom); !e.shownFrom.some {
+		if !slices.Equal(after, f.After) { // they come one after the other
+			e.before(h, f.After, false, &e.shownFrom)
+			after, ended = f.After, e.shownFrom.over()
+		}
+		if !e.shownFrom.some {
 			continue
 		}
 		if over == nil {
 			over = make([]time.Duration, len(out))
 		}
-		over[i] = e.shownFrom.over()
+		over[i] = ended
 		out[i] = slices.Clone(out[i])
 		for k := range out[i] {
 			if w, ok := e.shownFrom.of(out[i][k].Device); ok {
@@ -545,7 +536,7 @@ func (e *hypotheses) weigh(signs []*sign, suspects []*suspect) (accepted []*susp
 // around lays out what an incident's root explains, with all that could explain it too.
 func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 	e.round++
-	suspects := []*suspect{root}
+	suspects := append(e.rivalling[:0], root)
 	root.round = e.round
 	meet := func(h *suspect) {
 		if h.round != e.round && !h.dead {
@@ -561,7 +552,8 @@ func (e *hypotheses) around(root *suspect, signs []*sign) *question {
 			meet(l.to)
 		}
 	}
-	bySeq(suspects)
+	e.suspectOrder.sort(suspects, func(h *suspect) int { return h.seq })
+	e.rivalling = suspects
 	if e.method == e.cover {
 		suspects = e.rivals(root, signs, suspects)
 	}
@@ -606,6 +598,9 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 	}
 	out := suspects[:0]
 	for _, h := range suspects {
+		if !first(h) && h.inc == nil && h.fault.Window == propagation.NoWindow && e.most(h) < least {
+			continue
+		}
 		e.count(h)
 		e.witness(h)
 		if first(h) || h.inc != nil || h.fault.Window != propagation.NoWindow || e.boundOf(h, func(s *sign) bool { return s.at0 != 0 }) >= least {
@@ -616,6 +611,17 @@ func (e *hypotheses) rivals(root *suspect, signs []*sign, suspects []*suspect) [
 		s.at0 = 0
 	}
 	return out
+}
+
+// most is what the bound of a suspect can be at most, whenever its signs came.
+func (e *hypotheses) most(h *suspect) float64 {
+	total := h.prior + solver.KeepBonus + 1e-6 // for rounding
+	for c := range h.classes {
+		if cl := &h.fault.Classes[c]; !cl.Derived {
+			total += e.fits.Most(cl, 0, 0) + float64(len(h.classes[c].signs))*slices.Max(e.weights[cl.Sign][:])
+		}
+	}
+	return total
 }
 
 // least lays out a root with its states alone and returns below which bound another suspect
@@ -647,7 +653,8 @@ func (e *hypotheses) least(root *suspect, signs []*sign, suspects []*suspect, st
 			of.Folded = append(of.Folded, i)
 		}
 		lost = lost || h.dark
-		g.Causes = append(g.Causes, e.layout(h, index))
+		g.Causes = append(g.Causes, solver.Cause{})
+		e.layout(&g.Causes[i], h, index)
 		h.laidOut = i + 1
 	}
 	for i, s := range signs {
@@ -719,7 +726,7 @@ func (e *hypotheses) missed(h *suspect) (out time.Duration) {
 // back is when most of what a suspect shows had ended, of a supplier what it shows itself, or 0; and whether
 // nothing of it has.
 func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
-	n, ends := len(h.classes), []time.Time(nil)
+	n, ends := len(h.classes), e.endedAt[:0]
 	if h.fault.Together > 0 {
 		n = h.fault.Own()
 	}
@@ -735,7 +742,7 @@ func (e *hypotheses) back(h *suspect) (at time.Duration, out bool) {
 			}
 		}
 	}
-	if len(ends) <= on {
+	if e.endedAt = ends; len(ends) <= on {
 		return 0, on > 0 && len(ends) == 0
 	}
 	slices.SortFunc(ends, time.Time.Compare)

@@ -185,7 +185,8 @@ type incident struct {
 	pieces       map[string]bool // faults of which others were taken for parts of this one
 	crowd        int             // others of the same fault that began near it, when it was judged
 	gone         bool
-	claim        int // scratch
+	claim        int    // scratch
+	met          uint32 // pass over a component in which its signs were met
 
 	peers   *peers // among which it is, of its fault
 	nth     int    // its place there, from 1; in the order in which they came

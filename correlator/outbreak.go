@@ -144,8 +144,9 @@ func (e *ledger) excessive(key strayKey, o *stray) bool {
 // they are hardly faults of their own, and says whether it did: a part of the incident
 // whose cause could show what they show, if there is one, or an outbreak.
 func (e *ledger) pieces(inc *incident, list []*incident) bool {
+	site := e.site(inc)
 	for _, o := range slices.Backward(e.gathered()) { // the nearest in time
-		if o == inc || e.siteOf(o) != e.site(inc) {
+		if o == inc || e.siteOf(o) != site {
 			continue
 		}
 		same := o.pieces[inc.root.fault.Name] && (o.root == nil || could(o, inc)) && inc.opened.Sub(o.news()).Abs() <= crowdSpan

@@ -454,6 +454,11 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 	if s.said != spoke || s.up != stood {
 		e.signs.turns[kind]++
 	}
+	if fresh {
+		for _, l := range s.links {
+			l.to.restated = true
+		}
+	}
 	if kind == e.windows.sign {
 		e.openWindow(s, ev.ID)
 	} else if isNew || fresh {
@@ -860,9 +865,9 @@ func (e *Engine) forgetNames() {
 			used[inc.root.node] = true
 		}
 	}
-	for k, p := range e.spots {
-		if p.suspect != nil {
-			used[k.node] = true
+	for n, i := range e.spots.at {
+		if i != 0 && slices.ContainsFunc(e.spots.lists[i-1], func(p spotOf) bool { return p.suspect != nil }) {
+			used[node(n)] = true //nolint:gosec // a node
 		}
 	}
 	for n := range e.byJob {
@@ -936,7 +941,7 @@ func (e *Engine) forgetOld() {
 		}
 	}
 	e.unhired = slices.DeleteFunc(e.unhired, func(u unhired) bool { return u.of.dead || u.of.hired })
-	if e.signs.removed > max(maxUnknown/4, len(e.signs.all), len(e.spots)/4) {
+	if e.signs.removed > max(maxUnknown/4, len(e.signs.all), e.spots.n/4) {
 		e.clearSpots()
 	}
 	e.contact.forget(e.now.Add(-contactKept))

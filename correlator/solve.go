@@ -90,14 +90,15 @@ func (e *hypotheses) component(from *sign) ([]*sign, []*suspect) {
 				}
 			}
 		}
-		if inc := signs[i].inc; inc != nil && inc.outbreak == nil {
+		if inc := signs[i].inc; inc != nil && inc.outbreak == nil && inc.met != e.pass {
+			inc.met = e.pass
 			for _, s := range inc.signs {
 				add(s)
 			}
 		}
 	}
-	slices.SortFunc(signs, func(a, b *sign) int { return a.seq - b.seq })
-	bySeq(suspects)
+	e.signOrder.sort(signs, func(s *sign) int { return s.seq })
+	e.suspectOrder.sort(suspects, func(h *suspect) int { return h.seq })
 	// What a larger group has left behind the end is not kept alive.
 	clear(e.hanging.signs[min(len(signs), len(e.hanging.signs)):])
 	clear(e.hanging.suspects[min(len(suspects), len(e.hanging.suspects)):])
@@ -105,7 +106,30 @@ func (e *hypotheses) component(from *sign) ([]*sign, []*suspect) {
 	return signs, suspects
 }
 
-func bySeq(list []*suspect) { slices.SortFunc(list, func(a, b *suspect) int { return a.seq - b.seq }) }
+// order sorts by numbers that what is sorted has: of many, the numbers with their places.
+type order[T any] struct {
+	keys []int
+	was  []T
+}
+
+const orderBits = 20
+
+func (o *order[T]) sort(list []T, seq func(T) int) {
+	if len(list) <= few || len(list) >= 1<<orderBits {
+		slices.SortFunc(list, func(a, b T) int { return seq(a) - seq(b) })
+		return
+	}
+	o.keys = o.keys[:0]
+	for i, x := range list {
+		o.keys = append(o.keys, seq(x)<<orderBits|i)
+	}
+	slices.Sort(o.keys)
+	o.was = append(o.was[:0], list...)
+	for i, k := range o.keys {
+		list[i] = o.was[k&(1<<orderBits-1)]
+	}
+	clear(o.was) // what is forgotten is not kept alive
+}
 
 // states visits the signs of g's effects that belong to states which could be blamed, but
 // for those that were met.

@@ -21,7 +21,7 @@ type hypotheses struct {
 
 	rules     [][]rule // by sign
 	walk      walker
-	spots     map[suspectKey]*spot
+	spots     spotTable
 	held      int                // suspects in spots
 	widest    []widest           // by fault and sign
 	byJob     map[node][]jobLink // in the order in which they were found
@@ -30,9 +30,9 @@ type hypotheses struct {
 	windows   windows
 	unfed     map[node]*suspect // suppliers that are blamed
 	unfedAll  []*suspect        // the same, in no order
-	unfedSum  unfedSum
-	roots     []node   // scratch
-	kindMet   []uint32 // scratch of others: the round in which a kind was met
+	unfedSum  uint64            // tells apart which these are, and since when
+	roots     []node            // scratch
+	kindMet   []uint32          // scratch of others: the round in which a kind was met
 	kindRound uint32
 	showing   map[string][]int // signs by which a part shows that it is in a state
 	silences  []bool           // by fault: it takes its own device out of contact
@@ -40,72 +40,81 @@ type hypotheses struct {
 		signs    []*sign
 		suspects []*suspect
 	}
-	epoch    uint32
-	pass     uint32 // over a component
-	cover    *solver.Cover
-	method   solver.Method // the cover, unless another was set
-	supply   solver.Supply
-	classes  arena[solver.Class]
-	evidence arena[solver.Evidence]
-	refs     arena[solver.Ref]
-	partsOf  arena[[]solver.Part]
-	laid     []solver.Cause // a root with its states, for the next question
-	one      [1]solver.Cause
-	asked    question // scratch, and of its slices
-	round    uint32
-	ranAt    []ran // scratch
+	signOrder    order[*sign]
+	suspectOrder order[*suspect]
+	epoch        uint32
+	pass         uint32 // over a component
+	cover        *solver.Cover
+	method       solver.Method // the cover, unless another was set
+	supply       solver.Supply
+	classes      arena[solver.Class]
+	evidence     arena[solver.Evidence]
+	refs         arena[solver.Ref]
+	partsOf      arena[[]solver.Part]
+	inGroup      []string       // states of the faults of a question
+	laid         []solver.Cause // a root with its states, for the next question
+	one          [1]solver.Cause
+	lags         [1 << lagBits]lag // each lag has a place, which it may lose to another; none costs nothing
+	asked        question          // scratch, and of its slices
+	round        uint32
+	ranAt        []ran // scratch
 	// scratch of what was shown when, by device and by what holds the devices
 	shownFrom, heldFrom times
-	leads               []time.Duration // scratch of [firsts.charge]
-	walked              []node          // scratch of lossy
+	leads               []time.Duration   // scratch of [firsts.charge]
+	walked              []node            // scratch of lossy
+	heardIn             []int32           // scratch of witness
+	lostNow             []solver.Supplier // scratch of blamed
+	rivalling           []*suspect        // scratch of around
+	endedAt             []time.Time       // scratch of back
 }
 
 // suspect is a fault that a resource may have.
 type suspect struct {
-	seq     int
-	key     suspectKey
-	fault   *propagation.Fault
-	prior   float64
-	lo, hi  time.Time // when the fault may have begun, given its signs
-	onset   time.Time
-	since   stamp // its first sign, of those that tell no more than that it is there by then
-	again   stamp // when a sign of its own was last raised again
-	jobsAt  stamp // when its workloads were looked up
-	classes []reach
-	inc     *incident
-	within  *incident // of which it is a piece
-
-	base    float64       // score over all signs
-	weighed stamp         // when; zero: a sign has changed since
-	laid    time.Duration // when it was last weighed against others, as [hypotheses.span] has it
-	group   int32         // how much they were
-	fresh   int32         // signs since then
-	folded  []*suspect
-	lift    float64       // what speaks for it only because it explains the folded
-	calm    *calm         // once its parts are counted
-	mutes   uint64        // version of contact that mute was counted in
-	mutedTo time.Duration // how long that holds, if nothing changes
-
-	node     node
+	// What every decision asks of a suspect lies together.
+	seq      int
 	mark     uint32 // scratch of the solver: met
 	whole    uint32 // with all its signs
 	tied     uint32 // with the states that it could stand behind
-	round    uint32 // met by around
 	askedIn  uint32 // pass in which it was asked whether it conducts
-	at       int32  // in a group, from 1
-	laidOut  int32  // in Engine.laid, from 1
-	shown    bool   // by a sign of its own, which gave the onset
-	vague    bool   // by one that comes late by nature
+	conducts bool   // could be blamed, or was
 	dead     bool
 	causes   bool // a state, beside the one that it is
 	needed   bool // as a whole
 	counted  bool // the parts of the classes
 	accepted bool
-	hired    bool // its workloads are known
-	muted    bool // some could be
-	restated bool // its signs are others than when mute was counted, or say other things
-	dark     bool // some parts are silent only if they have no power
-	conducts bool // could be blamed, or was
+	restated bool  // its signs are others than when mute was counted, or say other things
+	muted    bool  // some could be
+	at       int32 // in a group, from 1
+	laidOut  int32 // in Engine.laid, from 1
+	fault    *propagation.Fault
+	base     float64 // score over all signs
+	weighed  stamp   // when; zero: a sign has changed since
+	classes  []reach
+	calm     *calm         // once its parts are counted
+	mutes    uint64        // version of contact that mute was counted in
+	mutedTo  time.Duration // how long that holds, if nothing changes
+	inc      *incident
+	onset    time.Time
+	node     node
+	round    uint32        // met by around
+	laid     time.Duration // when it was last weighed against others, as [hypotheses.span] has it
+	group    int32         // how much they were
+	fresh    int32         // signs since then
+	folded   []*suspect
+	lift     float64 // what speaks for it only because it explains the folded
+	prior    float64
+	mixed    uint64 // of a supplier that is blamed: its part of unfedSum
+
+	key    suspectKey
+	lo, hi time.Time // when the fault may have begun, given its signs
+	since  stamp     // its first sign, of those that tell no more than that it is there by then
+	again  stamp     // when a sign of its own was last raised again
+	jobsAt stamp     // when its workloads were looked up
+	within *incident // of which it is a piece
+	shown  bool      // by a sign of its own, which gave the onset
+	vague  bool      // by one that comes late by nature
+	hired  bool      // its workloads are known
+	dark   bool      // some parts are silent only if they have no power
 }
 
 // stamp is a time in eight bytes: nanoseconds since 1970; 0 is none.
@@ -150,7 +159,6 @@ type calm struct {
 	from, until time.Time       // while no more becomes due
 	live        []int           // classes with signs, or with parts that may have no power
 	silent      []float64       // by class: the log-likelihood that nothing is heard, 0 where that says nothing
-	lags        [][]lag         // by class and sign, of large classes
 	of          uint64          // the inventory in which these are the devices on which its signs could be heard
 	devices     []node          // sorted
 	darks       [][]solver.Dark // by class, of parts that could not speak without power; nil: there were none
@@ -166,7 +174,7 @@ func (h *suspect) still() *calm {
 }
 
 // unweigh notes that what is known of a suspect is other than when it was weighed.
-func (h *suspect) unweigh() { h.weighed, h.restated = 0, true }
+func (h *suspect) unweigh() { h.weighed = 0 }
 
 // stir notes that what was calm of a suspect has changed.
 func (h *suspect) stir() {
@@ -265,12 +273,48 @@ type spot struct {
 	signs   []*sign // in no order; some may be forgotten
 }
 
+// spotTable holds spots by node, of which each has few, and most none.
+type spotTable struct {
+	at    []int32 // by node: where its list is, from 1
+	lists [][]spotOf
+	n     int
+}
+
+type spotOf struct {
+	fault int32
+	*spot
+}
+
+func (t *spotTable) get(key suspectKey) *spot {
+	if int(key.node) < len(t.at) && t.at[key.node] != 0 {
+		for _, p := range t.lists[t.at[key.node]-1] {
+			if p.fault == key.fault {
+				return p.spot
+			}
+		}
+	}
+	return nil
+}
+
+func (t *spotTable) add(key suspectKey) *spot {
+	if more := int(key.node) + 1 - len(t.at); more > 0 {
+		t.at = append(t.at, make([]int32, more)...)
+	}
+	if t.at[key.node] == 0 {
+		t.lists = append(t.lists, nil)
+		t.at[key.node] = int32(len(t.lists)) //nolint:gosec // a number of nodes
+	}
+	list := &t.lists[t.at[key.node]-1]
+	*list = append(*list, spotOf{key.fault, &spot{}})
+	t.n++
+	return (*list)[len(*list)-1].spot
+}
+
 // enter notes a sign where a fault could show it.
 func (e *hypotheses) enter(key suspectKey, s *sign) *spot {
-	p := e.spots[key]
+	p := e.spots.get(key)
 	if p == nil {
-		p = &spot{}
-		e.spots[key] = p
+		p = e.spots.add(key)
 	}
 	if n := len(p.signs); n > 0 && p.signs[n-1] == s || s.entered && slices.Contains(p.signs, s) {
 		return p // by another class
@@ -308,7 +352,7 @@ func (e *hypotheses) enterAt(n node) {
 
 // suspectOf returns the fault of a part that is held possible, or nil.
 func (e *hypotheses) suspectOf(key suspectKey) *suspect {
-	if p := e.spots[key]; p != nil {
+	if p := e.spots.get(key); p != nil {
 		return p.suspect
 	}
 	return nil
@@ -326,11 +370,15 @@ func (e *hypotheses) occupy(p *spot, h *suspect) {
 
 // clearSpots forgets spots of which nothing is heard any more.
 func (e *hypotheses) clearSpots() {
-	for key, p := range e.spots {
-		p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
-		if len(p.signs) == 0 && p.suspect == nil {
-			delete(e.spots, key)
+	for i, list := range e.spots.lists {
+		left := slices.DeleteFunc(list, func(p spotOf) bool {
+			p.signs = slices.DeleteFunc(p.signs, func(s *sign) bool { return s.off })
+			return len(p.signs) == 0 && p.suspect == nil
+		})
+		if e.spots.n -= len(list) - len(left); len(left) == 0 {
+			left = nil
 		}
+		e.spots.lists[i] = left
 	}
 	e.signs.removed = 0
 }
@@ -561,6 +609,10 @@ func (e *hypotheses) link(h *suspect, class int, s *sign) bool {
 	if s.said && !cl.Later && cl.Before <= cl.Soon && (h.since == 0 || stampOf(s.at) < h.since) {
 		h.since = stampOf(s.at)
 	}
+	if h.accepted && e.unfed[h.node] == h {
+		e.unfedSum -= h.mixed
+		e.mix(h)
+	}
 	h.stir()
 	h.classes[class].signs = append(h.classes[class].signs, s)
 	s.links = append(s.links, link{h, class})
@@ -627,7 +679,7 @@ func (e *hypotheses) count(h *suspect) {
 func (e *hypotheses) bury(h *suspect) {
 	h.dead = true
 	e.blame(h, false)
-	if p := e.spots[h.key]; p != nil && p.suspect == h {
+	if p := e.spots.get(h.key); p != nil && p.suspect == h {
 		e.occupy(p, nil)
 	}
 	for c := range h.classes {

@@ -20,13 +20,24 @@ func (e *hypotheses) blame(h *suspect, yes bool) {
 	switch was := e.unfed[h.node]; {
 	case yes && was == nil:
 		e.unfed[h.node], e.unfedAll = h, append(e.unfedAll, h)
+		e.mix(h)
 	case yes:
 		e.unfed[h.node], e.unfedAll[slices.Index(e.unfedAll, was)] = h, h
+		e.unfedSum -= was.mixed
+		e.mix(h)
 	case was == h:
+		e.unfedSum -= h.mixed
 		delete(e.unfed, h.node)
 		at, last := slices.Index(e.unfedAll, h), len(e.unfedAll)-1
 		e.unfedAll[at], e.unfedAll[last], e.unfedAll = e.unfedAll[last], nil, e.unfedAll[:last]
 	}
+}
+
+// mix adds a supplier to the sum that tells apart which are blamed, and since when.
+func (e *hypotheses) mix(h *suspect) {
+	x := (uint64(h.seq)<<32 ^ uint64(stampOf(e.onset(h)))) * 0x9e3779b97f4a7c15 //nolint:gosec // a hash
+	h.mixed = x ^ x>>29
+	e.unfedSum += h.mixed
 }
 
 // powerless says whether a device has no power left once also is lost beside
@@ -248,17 +259,18 @@ func (e *hypotheses) cutOff(dev node, due time.Time) bool {
 }
 
 // witness counts for each class of a suspect the parts that say nothing and
-// could not have said anything: their silence is no evidence.
-func (e *hypotheses) witness(h *suspect) {
+// could not have said anything: their silence is no evidence. It reports whether
+// these are others than before.
+func (e *hypotheses) witness(h *suspect) (others bool) {
 	if len(e.contact.all) == 0 && h.mutes == 0 || !e.unheard(h) {
-		return
+		return false
 	}
 	h.mutes, h.mutedTo, h.restated = e.contact.version, math.MaxInt64, false
 	was := h.muted
 	if h.muted = e.lossy(h); !h.muted && !was {
-		return
+		return false
 	}
-	h.stir()
+	e.heardIn = h.witnesses(e.heardIn[:0])
 	own := none // a device that the fault itself puts to silence: its probabilities hold that
 	if e.silences[h.key.fault] {
 		own = e.g.server(h.node)
@@ -343,7 +355,25 @@ func (e *hypotheses) witness(h *suspect) {
 			}
 		}
 	}
-	h.restated = false
+	n := len(e.heardIn)
+	e.heardIn = h.witnesses(e.heardIn)
+	if others = !slices.Equal(e.heardIn[:n], e.heardIn[n:]); others {
+		h.stir()
+		h.restated = false
+	}
+	return others
+}
+
+// witnesses appends how many parts of each class are mute, and the devices without power.
+func (h *suspect) witnesses(to []int32) []int32 {
+	for c := range h.classes {
+		darks := h.darkIn(c)
+		to = append(to, h.classes[c].mute, int32(len(darks))) //nolint:gosec // a number of devices
+		for _, d := range darks {
+			to = append(to, d.Device, int32(d.Parts)) //nolint:gosec // a number of parts
+		}
+	}
+	return to
 }
 
 // unheard says whether other parts of a suspect may be silent witnesses than when they were counted: its signs

@@ -2,10 +2,8 @@ package solver
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"slices"
-	"strings"
 
 	"auspex/schemas/faults/propagation"
 )
@@ -18,19 +16,22 @@ type Cover struct {
 	showing map[string][]int // signs by which a part shows that it is in a state
 
 	// buffers of one run
-	worth []float64
-	state []state
-	tally []tally
-	lost  []supplier
-	out   []int32 // by supplier: its place in lost, from 1
-	hangs []hangs
-	twin  []int32 // by cause: the next of the same fault of the same part; itself where there is none
-	order []int32
-	slots []slot
-	heirs []Ref
-	list  []int32
-	open  []bool  // by sign: that it is of an owner, and not explained yet
-	begun []int32 // in fold: causes that are blamed and no states, and are known to have begun
+	worth    []float64
+	state    []state
+	tally    []tally
+	lost     []supplier
+	out      []int32 // by supplier: its place in lost, from 1
+	hangs    []hangs
+	twin     []int32 // by cause: the next of the same fault of the same part; itself where there is none
+	order    []int64 // of causes, by part
+	ranks    ranking
+	slots    []slot
+	heirs    []Ref
+	list     []int32
+	most     []float64
+	credible []int32 // causes of which the group has all signs, and that their signs make likely
+	open     []bool  // by sign: that it is of an owner, and not explained yet
+	begun    []int32 // in fold: causes that are blamed and no states, and are known to have begun
 }
 
 // blank returns the states of the causes of a group; only those of which tallied is
@@ -46,12 +47,14 @@ func (m *Cover) blank(g *Group, tallied func(h int) bool) []state {
 		}
 	}
 	m.tally = slices.Grow(m.tally[:0], need)[:need]
-	clear(m.tally)
 	all := m.tally
 	for h := range g.Causes {
-		if tallied(h) {
-			k := len(g.Causes[h].Classes)
+		if x := &g.Causes[h]; tallied(h) {
+			k := len(x.Classes)
 			m.state[h].classes, all = all[:k:k], all[k:]
+			for _, c := range x.Asked() { // nobody asks after the others
+				m.state[h].classes[c] = tally{}
+			}
 		}
 	}
 	return m.state
@@ -185,14 +188,15 @@ func (s *cover) explanation(accepted []int32) Explanation {
 }
 
 func (s *cover) explain() []int32 {
-	var contenders []int32
+	contenders := s.credible[:0]
 	for h := range s.Causes {
 		if c := &s.Causes[h]; c.Whole && c.Base > 0 {
 			s.state[h].Score = c.Base
 			contenders = append(contenders, int32(h)) //nolint:gosec // an index
 		}
 	}
-	accepted := s.pick(slices.Clone(contenders), func(h int32) { s.blame(h, true) })
+	s.credible = contenders
+	accepted := s.pick(contenders, func(h int32) { s.blame(h, true) })
 	if len(accepted) == 0 {
 		return nil
 	}
@@ -282,20 +286,30 @@ func (s *cover) taking(h, from int32) (gain float64, all bool) {
 // pick takes the best of causes, again and again, as long as one explains more than
 // it costs of what nobody owns.
 func (s *cover) pick(causes []int32, take func(h int32)) (taken []int32) {
-	q := &ranking{causes, s}
-	heap.Init(q)
-	for len(q.list) > 0 {
-		h := heap.Pop(q).(int32)
-		if s.state[h].Score = s.score(h, s.unowned); s.state[h].Score <= 0 {
-			continue
+	q := s.ranks[:0]
+	for _, h := range causes {
+		q = append(q, rank{s.state[h].Score, h})
+	}
+	s.ranks = q
+	for i := len(q)/2 - 1; i >= 0; i-- {
+		q.sink(i)
+	}
+	for len(q) > 0 {
+		h := q[0].h
+		score := s.score(h, s.unowned)
+		s.state[h].Score, q[0].score = score, score
+		if score > 0 {
+			if len(q) > 1 && q[1].score > score || len(q) > 2 && q[2].score > score {
+				q.sink(0)
+				continue
+			}
+			take(h)
+			taken = append(taken, h)
+			s.claim(h, s.unowned)
 		}
-		if len(q.list) > 0 && s.state[q.list[0]].Score > s.state[h].Score {
-			heap.Push(q, h)
-			continue
-		}
-		take(h)
-		taken = append(taken, h)
-		s.claim(h, s.unowned)
+		last := len(q) - 1
+		q[0], q = q[last], q[:last]
+		q.sink(0)
 	}
 	return taken
 }
@@ -307,25 +321,30 @@ func (m *Cover) Score(g *Group, h int32) float64 {
 	return s.score(h, nil)
 }
 
-type ranking struct {
-	list []int32
-	s    *cover
+// ranking is a heap of causes, the best first; of equals the one that came to mind first.
+type ranking []rank
+
+type rank struct {
+	score float64
+	h     int32
 }
 
-func (r *ranking) Len() int { return len(r.list) }
-func (r *ranking) Less(i, j int) bool {
-	a, b := r.list[i], r.list[j]
-	if x, y := r.s.state[a].Score, r.s.state[b].Score; x != y {
-		return x > y
+// sink brings the cause at a place to where it belongs below that.
+func (q ranking) sink(i int) {
+	before := func(a, b rank) bool { return a.score > b.score || a.score == b.score && a.h < b.h }
+	for {
+		next := 2*i + 1
+		if next >= len(q) {
+			return
+		}
+		if next+1 < len(q) && before(q[next+1], q[next]) {
+			next++
+		}
+		if !before(q[next], q[i]) {
+			return
+		}
+		q[i], q[next], i = q[next], q[i], next
 	}
-	return a < b
-}
-func (r *ranking) Swap(i, j int) { r.list[i], r.list[j] = r.list[j], r.list[i] }
-func (r *ranking) Push(x any)    { r.list = append(r.list, x.(int32)) }
-func (r *ranking) Pop() any {
-	x := r.list[len(r.list)-1]
-	r.list = r.list[:len(r.list)-1]
-	return x
 }
 
 func (s *cover) unowned(ev *Evidence) bool {
@@ -456,7 +475,9 @@ func (s *cover) owned(h int32, visit func(sign int32)) {
 // split replaces a cause that fits badly by several that fit better together: three
 // servers that crashed are no switch of which thirteen ports are still up.
 func (s *cover) split(accepted, contenders []int32) []int32 {
-	most := make([]float64, len(s.Causes)) // what others could make of its signs at most
+	s.most = slices.Grow(s.most[:0], len(s.Causes))[:len(s.Causes)]
+	most := s.most // what others could make of its signs at most
+	clear(most)
 	for _, o := range contenders {
 		if s.state[o].accepted {
 			continue
@@ -882,17 +903,18 @@ func (s *cover) twins() {
 	s.paired = true
 	s.twin = slices.Grow(s.twin[:0], len(s.Causes))[:len(s.Causes)]
 	s.order = s.order[:0]
-	for h := range int32(len(s.Causes)) { //nolint:gosec // an index
-		if s.twin[h] = h; len(s.Causes[h].Fault.Effects) > 0 {
-			s.order = append(s.order, h)
+	for h := range s.Causes {
+		if s.twin[h] = int32(h); len(s.Causes[h].Fault.Effects) > 0 { //nolint:gosec // an index
+			s.order = append(s.order, int64(s.Causes[h].Node)<<32|int64(h))
 		}
 	}
-	slices.SortFunc(s.order, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(s.Causes[a].Node, s.Causes[b].Node), strings.Compare(s.Causes[a].Fault.Name, s.Causes[b].Fault.Name))
-	})
-	for i := 1; i < len(s.order); i++ {
-		if a, b := s.order[i-1], s.order[i]; s.Causes[a].Node == s.Causes[b].Node && s.Causes[a].Fault == s.Causes[b].Fault {
-			s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+	slices.Sort(s.order)
+	for i, x := range s.order {
+		for k := i - 1; k >= 0 && s.order[k]>>32 == x>>32; k-- {
+			if a, b := int32(s.order[k]), int32(x); s.Causes[a].Fault == s.Causes[b].Fault { //nolint:gosec // an index
+				s.twin[a], s.twin[b] = s.twin[b], s.twin[a]
+				break
+			}
 		}
 	}
 }
@@ -930,20 +952,24 @@ func (s *cover) fold(accepted []int32) []int32 {
 		return accepted
 	}
 	// Who could bring a state about is linked with what the state shows.
-	var could []int32
+	met, most := make([]bool, len(s.Causes)), 0
 	for _, h := range states {
 		for _, c := range s.Causes[h].Asked() {
 			for _, ev := range s.Causes[h].Classes[c].Evidence {
 				for _, l := range s.Signs[ev.Sign].Of {
-					if s.Causes[l.Cause].Effects != nil {
-						could = append(could, l.Cause)
+					if !met[l.Cause] && s.Causes[l.Cause].Effects != nil {
+						met[l.Cause], most = true, most+1
 					}
 				}
 			}
 		}
 	}
-	slices.Sort(could)
-	could = slices.Compact(could)
+	could := make([]int32, 0, most)
+	for h := range met {
+		if met[h] {
+			could = append(could, int32(h)) //nolint:gosec // an index
+		}
+	}
 	gone := func(h int32) bool { return !s.state[h].accepted }
 	for {
 		states = slices.DeleteFunc(states, gone)

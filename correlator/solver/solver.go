@@ -19,7 +19,6 @@ package solver
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"auspex/schemas/faults/propagation"
@@ -307,8 +306,13 @@ func Late(since, soon time.Duration) uint8 {
 	if due >= dueBy[LateSteps-1] {
 		return LateSteps
 	}
-	k, _ := slices.BinarySearch(dueBy[:], due)
-	return uint8(k) //nolint:gosec // up to LateSteps
+	k := uint8(0)
+	for half := uint8(LateSteps / 2); half > 0; half /= 2 { // the first that begins no sooner
+		if dueBy[k+half-1] < due {
+			k += half
+		}
+	}
+	return k
 }
 
 // LateUntil returns the time after the onset before which Late stays what it is some time
