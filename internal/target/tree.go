@@ -21,7 +21,9 @@ type Tree struct {
 	index  map[string]Ref
 	free   []Ref
 	turn   uint64 // of the newest write; each group of leaves has one
+	shape  uint64 // grows when a leaf is added or dropped
 	gone   []departure
+	forgot uint64        // turn of the last departure that is no longer remembered
 	news   chan struct{} // closed and made anew when a write ends
 }
 
@@ -60,6 +62,7 @@ type leaf struct {
 type departure struct {
 	path *gpb.Path
 	turn uint64
+	at   int64
 }
 
 // departures bounds how many are remembered; a subscriber that is further behind is
@@ -94,6 +97,7 @@ func (t *Tree) Leaf(path string) Ref {
 		t.leaves = append(t.leaves, l)
 	}
 	t.index[path] = ref
+	t.shape++
 	return ref
 }
 
@@ -119,10 +123,12 @@ func (t *Tree) Drop(path string) {
 		return
 	}
 	t.turn++
+	t.shape++
 	if len(t.gone) == departures {
+		t.forgot = t.gone[departures/2-1].turn
 		t.gone = append(t.gone[:0], t.gone[departures/2:]...)
 	}
-	t.gone = append(t.gone, departure{path: parsed, turn: t.turn})
+	t.gone = append(t.gone, departure{path: parsed, turn: t.turn, at: time.Now().UnixNano()})
 	t.wake()
 }
 
