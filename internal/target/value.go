@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 )
@@ -20,7 +21,7 @@ func (v value) encode(e gpb.Encoding) *gpb.TypedValue {
 	case gpb.Encoding_JSON_IETF:
 		return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: v.json(true)}}
 	case gpb.Encoding_ASCII:
-		return &gpb.TypedValue{Value: &gpb.TypedValue_AsciiVal{AsciiVal: v.String()}}
+		return &gpb.TypedValue{Value: &gpb.TypedValue_AsciiVal{AsciiVal: strings.ToValidUTF8(v.String(), "\uFFFD")}}
 	}
 	switch v.kind {
 	case unsigned:
@@ -32,7 +33,8 @@ func (v value) encode(e gpb.Encoding) *gpb.TypedValue {
 	case boolean:
 		return &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{BoolVal: v.bits != 0}}
 	}
-	return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: v.text}}
+	// A string of the wire is UTF-8; what a machine says may be anything.
+	return &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: strings.ToValidUTF8(v.text, "\uFFFD")}}
 }
 
 func (v value) json(ietf bool) []byte {
