@@ -27,6 +27,7 @@ import (
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/internal/target"
+	"auspex/schemas/yang"
 )
 
 const (
@@ -51,12 +52,15 @@ type Agent struct {
 	journal *journal.Journal
 	readers []Reader
 	server  *grpc.Server
+	status  *journalStatus
 }
 
-// models are those of schemas/yang.
-var models = []*gpb.ModelData{
-	{Name: "auspex-host", Organization: "Auspex", Version: "2026-11-01"},
-	{Name: "auspex-journal", Organization: "Auspex", Version: "2026-11-01"},
+// models are those of schemas/yang that have nodes.
+func models() (out []*gpb.ModelData) {
+	for _, m := range yang.Modules {
+		out = append(out, &gpb.ModelData{Name: m[0], Organization: "Auspex", Version: m[1]})
+	}
+	return out
 }
 
 // New opens what the configuration names. The caller calls [Agent.Run], which closes it.
@@ -77,7 +81,7 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	t := cfg.target()
-	t.Models, t.Access, t.Log, t.Set = models, access, a.journal, a.set
+	t.Models, t.Access, t.Log, t.Set = models(), access, a.journal, a.set
 	s, err := target.NewServer(a.tree, t)
 	if err != nil {
 		return nil, errors.Join(err, a.journal.Close())
@@ -93,6 +97,8 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	}
 	a.server = grpc.NewServer(options...)
 	gpb.RegisterGNMIServer(a.server, s)
+	a.status = newStatus(a.tree, a.journal)
+	a.status.tell()
 	if !cfg.Kernel.Disabled {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
 		a.Add(Reader{Name: "kernel log", Run: k.Run})
@@ -226,34 +232,53 @@ func number(v *gpb.TypedValue) (uint64, error) {
 
 // settle brings the journal to the disk and tells how it stands.
 func (a *Agent) settle(ctx context.Context) {
-	leaf := func(name string) target.Ref { return a.tree.Leaf("/journal/state/" + name) }
-	id, first, last, acked, dropped, size := leaf("id"), leaf("first"), leaf("last"), leaf("acknowledged"), leaf("dropped"), leaf("bytes")
-	set := a.tree.Leaf(acknowledged)
 	tick := time.NewTicker(settle)
 	defer tick.Stop()
-	var told journal.Status
 	for {
-		if s := a.journal.Status(); s != told {
-			told = s
-			w := a.tree.Write(time.Now())
-			w.Text(id, s.ID)
-			w.Uint(first, s.First)
-			w.Uint(last, s.Last)
-			w.Uint(acked, s.Acknowledged)
-			w.Uint(set, s.Acknowledged)
-			w.Uint(dropped, s.Dropped)
-			w.Uint(size, uint64(max(0, s.Bytes)))
-			w.Close()
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		a.status.tell()
 		if err := a.journal.Sync(); err != nil {
 			a.log.Error("journal is not on the disk", "error", err)
 		}
 	}
+}
+
+// journalStatus writes how the journal stands.
+type journalStatus struct {
+	tree    *target.Tree
+	journal *journal.Journal
+	told    journal.Status
+
+	id, first, last, acked, dropped, size, set target.Ref
+}
+
+func newStatus(t *target.Tree, j *journal.Journal) *journalStatus {
+	leaf := func(name string) target.Ref { return t.Leaf("/journal/state/" + name) }
+	return &journalStatus{
+		tree: t, journal: j, id: leaf("id"), first: leaf("first"), last: leaf("last"), acked: leaf("acknowledged"),
+		dropped: leaf("dropped"), size: leaf("bytes"), set: t.Leaf(acknowledged),
+	}
+}
+
+func (j *journalStatus) tell() {
+	s := j.journal.Status()
+	if s == j.told {
+		return
+	}
+	j.told = s
+	w := j.tree.Write(time.Now())
+	defer w.Close()
+	w.Text(j.id, s.ID)
+	w.Uint(j.first, s.First)
+	w.Uint(j.last, s.Last)
+	w.Uint(j.acked, s.Acknowledged)
+	w.Uint(j.set, s.Acknowledged)
+	w.Uint(j.dropped, s.Dropped)
+	w.Uint(j.size, uint64(max(0, s.Bytes)))
 }
 
 // limited is a listener with at most so many connections; more wait to be taken.
