@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -193,9 +194,7 @@ func (j *Journal) measure(s *segment, last bool) error {
 		begin := s.size
 		s.size = r.offset
 		if rec.marks != nil {
-			for k, m := range rec.marks {
-				j.marks[k] = m
-			}
+			maps.Copy(j.marks, rec.marks)
 			continue
 		}
 		s.add(begin, r.offset)

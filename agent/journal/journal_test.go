@@ -27,7 +27,7 @@ func add(t *testing.T, j *Journal, n int) {
 	t.Helper()
 	for range n {
 		next := j.Newest() + 1
-		r := target.Record{Time: int64(next), Kind: KindKernel, Boot: "b", Data: strings.Repeat("x", 100) + fmt.Sprint(next)}
+		r := target.Record{Time: int64(next), Kind: KindKernel, Boot: "b", Data: strings.Repeat("x", 100) + strconv.FormatUint(next, 10)}
 		if got, err := j.Append(r, "kernel", Mark{"b", next}); err != nil || got != next {
 			t.Fatalf("append: %d, %v, want %d", got, err, next)
 		}
@@ -51,7 +51,7 @@ func all(t *testing.T, j *Journal) (first, last uint64) {
 			} else if r.Sequence != last+1 {
 				t.Fatalf("record %d follows %d", r.Sequence, last)
 			}
-			if last = r.Sequence; !strings.HasSuffix(r.Data, fmt.Sprint(last)) {
+			if last = r.Sequence; !strings.HasSuffix(r.Data, strconv.FormatUint(last, 10)) {
 				t.Fatalf("record %d holds %s", last, r.Data)
 			}
 		}

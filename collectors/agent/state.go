@@ -41,9 +41,9 @@ type state struct {
 	batch *collectors.Batch
 	host  kernlog.Follower
 
-	journal      string // id
-	done         uint64 // the newest record whose events are durable
-	read         uint64 // the newest record
+	journal      string           // id
+	done         uint64           // the newest record whose events are durable
+	read         uint64           // the newest record
 	position     kernlog.Position // of the kernel's log at done
 	acknowledged uint64
 	dropped      uint64
