@@ -8,7 +8,7 @@ FLAGS ?=
 DATA ?= .auspex
 export CGO_ENABLED ?= 0
 
-.PHONY: help build run test race invariants lint generate bench e2e ui clean
+.PHONY: help build agent run test race invariants lint generate bench e2e ui clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,11 @@ need-go:
 
 build: need-go ## build bin/auspex
 	@$(GO) build -trimpath -o $(BIN)/auspex ./cmd/auspex
+
+agent: need-go ## build bin/auspex-agent, with NVML where gcc is there
+	@if command -v gcc >/dev/null; then export CGO_ENABLED=1; else export CGO_ENABLED=0; \
+		echo "auspex-agent: gcc is missing; it is built without NVML and reads no GPUs"; fi; \
+	$(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
 
 run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)

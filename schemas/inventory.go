@@ -50,6 +50,7 @@ const (
 	AttrGNMIAddress  = "gnmi_address"
 	AttrExporterURL  = "exporter_url"
 	AttrKmsgPath     = "kmsg_path"
+	AttrAgentAddress = "agent_address" // host:port of the node agent
 	AttrCredential   = "credential" // the name of a secret, never the secret
 	AttrSerial       = "serial"
 	AttrUUID         = "uuid"

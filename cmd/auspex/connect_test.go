@@ -157,7 +157,7 @@ func TestCheckNamesTheBlindSpotsOfEachServer(t *testing.T) {
 	}
 	for _, want := range []string{
 		"2 servers (s1, s2): half blind to XID: only the exporter's gauge of the last XID is read",
-		"2 servers (s1, s2): blind to kernel log: collectors.kmsg is not configured",
+		"2 servers (s1, s2): blind to kernel log: collectors.agent is not configured; collectors.kmsg is not configured",
 		"1 server (s2): blind to SEL: collectors.ipmi is not configured; no attribute redfish_url for collectors.redfish",
 		"1 server (s2): blind to sensors: ",
 		"2 servers (s1, s2): blind to jobs: collectors.slurm is not configured",

@@ -3,6 +3,7 @@
 package all
 
 import (
+	_ "auspex/collectors/agent"        // registers
 	_ "auspex/collectors/dcgmexporter" // registers
 	_ "auspex/collectors/gnmi"         // registers
 	_ "auspex/collectors/ipmi"         // registers

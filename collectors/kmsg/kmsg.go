@@ -95,7 +95,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		s.Now = time.Now
 	}
 	return &follower{
-		cfg: *c, device: target.ID, path: path, bootPath: boot, settings: s, metrics: newMetrics(s.Metrics),
+		cfg: *c, device: target.ID, host: kernlog.Follower{Device: target.ID}, path: path, bootPath: boot, settings: s, metrics: newMetrics(s.Metrics),
 		log: s.Log,
 	}, nil
 }
@@ -115,47 +115,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// position is where reading goes on: the next sequence number of a boot.
-type position struct {
-	bootID   string
-	next     uint64
-	boot     time.Time // estimate of the boot's time
-	shutdown bool      // the host said that it goes down
-	// last is the boot clock of the newest record, and renumbered how often the
-	// numbers began anew within the boot, in a file that somebody has replaced.
-	last       time.Duration
-	renumbered int
-}
-
-func (p position) String() string {
-	return fmt.Sprintf("%s %d %d %t %d %d", p.bootID, p.next, p.boot.UnixNano(), p.shutdown, p.last, p.renumbered)
-}
-
-// epoch names what the sequence numbers count in.
-func (p position) epoch() string {
-	if p.renumbered == 0 {
-		return p.bootID
-	}
-	return p.bootID + "#" + strconv.Itoa(p.renumbered)
-}
-
-func parsePosition(s string) (p position, ok bool) {
-	f := strings.Fields(s)
-	if len(f) < 4 {
-		return p, false
-	}
-	next, err := strconv.ParseUint(f[1], 10, 64)
-	ns, err2 := strconv.ParseInt(f[2], 10, 64)
-	p = position{bootID: f[0], next: next, boot: time.Unix(0, ns), shutdown: f[3] == "true"}
-	if err = errors.Join(err, err2); err == nil && len(f) > 5 {
-		var last int64
-		last, err = strconv.ParseInt(f[4], 10, 64)
-		p.renumbered, err2 = strconv.Atoi(f[5])
-		p.last, err = time.Duration(last), errors.Join(err, err2)
-	}
-	return p, err == nil
-}
-
 type follower struct {
 	cfg      Config
 	device   string
@@ -165,9 +124,8 @@ type follower struct {
 	metrics  *metrics
 	log      *slog.Logger
 
-	pos    position
+	host   kernlog.Follower
 	loaded bool
-	parser kernlog.Parser
 }
 
 // Run implements [collectors.Collector]. A log that is not there is a host that is
@@ -202,8 +160,8 @@ func (f *follower) load(ctx context.Context) error {
 		f.loaded = false
 		return fmt.Errorf("read cursor of %s: %w", f.device, err)
 	}
-	if p, ok := parsePosition(s); ok {
-		f.pos = p
+	if p, ok := kernlog.ParsePosition(s); ok {
+		f.host.Position = p
 	} else if s != "" {
 		f.log.Warn("malformed cursor; reading from the start", "cursor", s)
 	}
@@ -214,7 +172,7 @@ func (f *follower) save(ctx context.Context) error {
 	if f.settings.Cursors == nil {
 		return nil
 	}
-	if err := f.settings.Cursors.SetCursor(ctx, Name, f.device, f.pos.String()); err != nil {
+	if err := f.settings.Cursors.SetCursor(ctx, Name, f.device, f.host.Position.String()); err != nil {
 		return fmt.Errorf("store cursor of %s: %w", f.device, err)
 	}
 	return nil
@@ -259,17 +217,9 @@ func (f *follower) follow(ctx context.Context, out collectors.Emitter) (again bo
 	} else if !os.SameFile(now, opened) {
 		return true, nil // replaced meanwhile: the boot id may be the next one's
 	}
-	first := f.pos.bootID == ""
-	rebooted := !first && id != f.pos.bootID
-	if first || rebooted {
-		f.pos = position{bootID: id, shutdown: rebooted && f.pos.shutdown}
-		if rebooted {
-			f.metrics.reboots.Inc()
-			f.parser.Observed()
-			if f.pos.shutdown && !f.parser.ShuttingDown() { // this process has not read it
-				f.parser.Message("", "reboot: Restarting system")
-			}
-		}
+	first, rebooted := f.host.Opened(id)
+	if rebooted {
+		f.metrics.reboots.Inc()
 	}
 	f.estimateBoot(opened)
 	collectors.Contact(out)
@@ -320,8 +270,8 @@ func (f *follower) estimateBoot(info fs.FileInfo) {
 	if f.path == device {
 		if b, err := os.ReadFile("/proc/uptime"); err == nil {
 			if up, err := strconv.ParseFloat(strings.Fields(string(b) + " x")[0], 64); err == nil {
-				if est := f.settings.Now().Add(-time.Duration(up * float64(time.Second))); f.pos.boot.IsZero() || f.pos.boot.UnixNano() == zero {
-					f.pos.boot = est
+				if est := f.settings.Now().Add(-time.Duration(up * float64(time.Second))); !f.host.Booted() {
+					f.host.Boot = est
 				}
 			}
 		}
@@ -331,16 +281,7 @@ func (f *follower) estimateBoot(info fs.FileInfo) {
 	if !ok {
 		return
 	}
-	f.tighten(info.ModTime().Add(-since))
-}
-
-var zero = time.Time{}.UnixNano()
-
-// tighten takes an upper bound of the boot's time.
-func (f *follower) tighten(bound time.Time) {
-	if f.pos.boot.IsZero() || f.pos.boot.UnixNano() == zero || bound.Before(f.pos.boot) {
-		f.pos.boot = bound
-	}
+	f.host.Tighten(info.ModTime().Add(-since))
 }
 
 // lastRecord returns the boot clock of the last whole record of a file.
@@ -373,7 +314,6 @@ type reader struct {
 	buf      []byte
 	have     int // bytes of an unfinished line
 	offset   int64
-	seen     bool
 	first    bool // pass over what is there
 	isDevice bool
 	batch    *collectors.Batch
@@ -449,44 +389,25 @@ func (r *reader) line(s string) {
 	f.metrics.records.Inc()
 	now := f.settings.Now()
 	if f.path != device {
-		f.tighten(now.Add(-rec.SinceBoot))
+		f.host.Tighten(now.Add(-rec.SinceBoot))
 	}
-	if rec.Sequence < f.pos.next && f.pos.last > 0 && rec.SinceBoot > f.pos.last {
-		// A record that is newer than all that was read cannot have an older number:
-		// the file holds another log.
+	got := f.host.Record(rec, now)
+	if got.Renumbered {
 		f.metrics.renumbered.Inc()
-		f.log.Warn("kernel log restarted within one boot", "file", f.path, "sequence", rec.Sequence, "expected", f.pos.next)
-		f.pos.next, r.seen = rec.Sequence, false
-		f.pos.renumbered++
+		f.log.Warn("kernel log restarted within one boot", "file", f.path, "sequence", rec.Sequence, "expected", got.Expected)
 	}
-	if rec.Sequence < f.pos.next {
-		f.parser.Message(rec.Unit, rec.Text) // known already; the parser learns from it
+	if got.Known {
 		return
 	}
-	if gap := rec.Sequence - f.pos.next; gap > 0 && (r.seen || f.pos.next > 0) {
-		f.metrics.lost.Add(float64(gap))
-		f.log.Warn("kernel log records were lost", "count", gap, "next", rec.Sequence)
+	if got.Lost > 0 {
+		f.metrics.lost.Add(float64(got.Lost))
+		f.log.Warn("kernel log records were lost", "count", got.Lost, "next", rec.Sequence)
 	}
-	r.seen, r.dirty = true, true
-	f.pos.next, f.pos.last = rec.Sequence+1, max(f.pos.last, rec.SinceBoot)
-	events := f.parser.Message(rec.Unit, rec.Text)
-	f.pos.shutdown = f.parser.ShuttingDown()
+	r.dirty = true
 	if r.first {
 		return
 	}
-	seq := strconv.FormatUint(rec.Sequence, 10)
-	at := f.pos.boot.Add(rec.SinceBoot).UTC()
-	if at.After(now) {
-		at = now.UTC()
-	}
-	for i, ev := range events {
-		ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text)
-		if i > 0 { // a record of several lines that mean something
-			ev.ID = schemas.EventID(f.device, f.pos.epoch(), seq, rec.Text, strconv.Itoa(i))
-		}
-		ev.Time, ev.Observed, ev.Resource = at, now.UTC(), f.device
-		ev.SetAttr("boot_id", f.pos.bootID)
-		ev.SetAttr("sequence", seq)
+	for _, ev := range got.Events {
 		r.batch.Event(ev)
 	}
 }
@@ -502,7 +423,7 @@ func (r *reader) flush(ctx context.Context, out collectors.Emitter) error {
 		if err := r.batch.Emit(ctx, out, time.Time{}); err != nil {
 			return fmt.Errorf("emit events of %s: %w", r.f.device, err)
 		}
-	} else if time.Since(r.marked) < time.Minute && !r.f.pos.shutdown {
+	} else if time.Since(r.marked) < time.Minute && !r.f.host.Shutdown {
 		return nil
 	}
 	r.marked, r.dirty = time.Now(), false

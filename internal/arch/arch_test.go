@@ -20,7 +20,7 @@ const module = "auspex/"
 // floors are the storeys of the house: an import leads down, or stays in its folder.
 var floors = map[string]int{
 	"cmd":        3, // the command line, and the wiring of the stages
-	"collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "api": 2,
+	"agent": 2, "collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "api": 2,
 	"bench": 2, "ui": 2,
 	"internal": 1, // foundations
 	// Leaves: what all share, and rule files with what makes dashboards of them.
@@ -117,7 +117,7 @@ func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
 		".UnmarshalVT(": {"internal/bus/wire/", "bench/"},
 		// The correlator begins anew from its store when a subscription breaks off, and
 		// who follows a repair forgets what it heard.
-		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/"},
+		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/", "collectors/agent/"},
 	}
 	sources(t, func(path, text string) {
 		for call, where := range only {

@@ -15,6 +15,7 @@ const (
 	Switch    Peer = "switch"
 	Exporter  Peer = "exporter"
 	Scheduler Peer = "scheduler"
+	Agent     Peer = "agent"
 )
 
 // Peers is what is trusted of each kind of peer, once for all who reach it.
@@ -23,6 +24,7 @@ type Peers struct {
 	Switch    TLS `yaml:"switch"`    // gNMI
 	Exporter  TLS `yaml:"exporter"`  // dcgm-exporter
 	Scheduler TLS `yaml:"scheduler"` // slurmrestd, for the collector and for control
+	Agent     TLS `yaml:"agent"`     // node agents
 }
 
 func (p *Peers) of(peer Peer) *TLS {
@@ -35,6 +37,8 @@ func (p *Peers) of(peer Peer) *TLS {
 		return &p.Exporter
 	case Scheduler:
 		return &p.Scheduler
+	case Agent:
+		return &p.Agent
 	}
 	return &TLS{}
 }
@@ -56,7 +60,7 @@ type Use struct {
 // section, else those that the clients of the same peer agree upon. Only the
 // section lets the others go unverified too.
 func (p *Peers) Share(uses []Use) {
-	for _, peer := range []Peer{BMC, Switch, Exporter, Scheduler} {
+	for _, peer := range []Peer{BMC, Switch, Exporter, Scheduler, Agent} {
 		shared := *p.of(peer)
 		if shared == (TLS{}) {
 			agreed := true
@@ -81,7 +85,7 @@ func (p *Peers) Share(uses []Use) {
 // Differences says which clients of the same peer do not trust the same: what one
 // of them reads another cannot reach.
 func (p *Peers) Differences(uses []Use) (out []string) {
-	for _, peer := range []Peer{BMC, Switch, Exporter, Scheduler} {
+	for _, peer := range []Peer{BMC, Switch, Exporter, Scheduler, Agent} {
 		first, settings := "", TLS{}
 		if *p.of(peer) != (TLS{}) {
 			first, settings = "trust."+string(peer), *p.of(peer)

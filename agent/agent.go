@@ -1,0 +1,326 @@
+// Package agent is the process that runs on a server and says how it is: readers of the
+// kernel's log and of the host write a tree and a journal, and a gNMI target tells of
+// both. What it cannot read it says once, and reads the rest.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	"auspex/agent/journal"
+	"auspex/agent/kernel"
+	"auspex/internal/target"
+	"auspex/schemas/yang"
+)
+
+const (
+	// grace bounds the end of all readers together; a call that never returns is left.
+	grace = 1500 * time.Millisecond
+	// settle is how often the journal is brought to the disk and its state told.
+	settle     = time.Second
+	maxRequest = 256 << 10
+)
+
+// Reader reads one thing of the machine until ctx is done.
+type Reader struct {
+	Name string
+	Run  func(ctx context.Context)
+}
+
+// Agent is the process. New is inert but for the journal's folder and the certificates.
+type Agent struct {
+	cfg     *Config
+	log     *slog.Logger
+	tree    *target.Tree
+	journal *journal.Journal
+	readers []Reader
+	server  *grpc.Server
+	status  *journalStatus
+}
+
+// models are those of schemas/yang that have nodes.
+func models() (out []*gpb.ModelData) {
+	for _, m := range yang.Modules {
+		out = append(out, &gpb.ModelData{Name: m[0], Organization: "Auspex", Version: m[1]})
+	}
+	return out
+}
+
+// New opens what the configuration names. The caller calls [Agent.Run], which closes it.
+func New(cfg *Config, log *slog.Logger) (*Agent, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	access, err := cfg.access()
+	if err != nil {
+		return nil, err
+	}
+	tc, err := cfg.TLS.server(access.User != "")
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, log: log, tree: target.NewTree()}
+	if a.journal, err = journal.Open(filepath.Join(cfg.Data, "journal"), cfg.Journal.MaxBytes); err != nil {
+		return nil, err
+	}
+	t := cfg.target()
+	t.Models, t.Access, t.Log, t.Set = models(), access, a.journal, a.set
+	s, err := target.NewServer(a.tree, t)
+	if err != nil {
+		return nil, errors.Join(err, a.journal.Close())
+	}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(uint32(min(cfg.Target.Subscribers, math.MaxInt32))),
+		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second), grpc.WaitForHandlers(false),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+	}
+	if tc != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(tc)))
+	}
+	a.server = grpc.NewServer(options...)
+	gpb.RegisterGNMIServer(a.server, s)
+	a.status = newStatus(a.tree, a.journal)
+	a.status.tell()
+	if !cfg.Kernel.Disabled {
+		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
+		a.Add(Reader{Name: "kernel log", Run: k.Run})
+	}
+	a.Add(Reader{Name: "journal", Run: a.settle})
+	return a, nil
+}
+
+// Add adds a reader; it is started by [Agent.Run].
+func (a *Agent) Add(r Reader) { a.readers = append(a.readers, r) }
+
+// Tree is what readers write.
+func (a *Agent) Tree() *target.Tree { return a.tree }
+
+// Close closes an agent that was never run.
+func (a *Agent) Close() error {
+	a.server.Stop()
+	return a.journal.Close()
+}
+
+// Run serves until ctx is done. It calls ready with the address on which it listens.
+// Whatever a reader does, it returns within two seconds of the end.
+func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
+	defer func() { _ = a.journal.Close() }()
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	l = limit(l, a.cfg.Target.Connections)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- a.server.Serve(l) }()
+
+	done := make(chan string, len(a.readers))
+	running := map[string]bool{}
+	for _, r := range a.readers {
+		running[r.Name] = true
+		go func() {
+			defer func() {
+				if p := recover(); p != nil { // it harms itself alone
+					a.log.Error("a reader ended", "reader", r.Name, "panic", p, "stack", string(debug.Stack()))
+				}
+				done <- r.Name
+			}()
+			r.Run(ctx)
+		}()
+	}
+	if ready != nil {
+		ready(l.Addr().String())
+	}
+	for ending := false; !ending; {
+		select {
+		case <-ctx.Done():
+			ending = true
+		case err = <-served:
+			served, ending = nil, true
+			err = fmt.Errorf("serve: %w", err)
+		case name := <-done:
+			delete(running, name)
+		}
+	}
+	cancel()
+	a.server.Stop()
+	if served != nil {
+		<-served
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for len(running) > 0 {
+		select {
+		case name := <-done:
+			delete(running, name)
+		case <-timer.C:
+			for name := range running {
+				a.log.Warn("a reader did not end in time", "reader", name)
+			}
+			return err
+		}
+	}
+	return err
+}
+
+const acknowledged = "/journal/config/acknowledged"
+
+// set takes the acknowledgement of records, and nothing else.
+func (a *Agent) set(_ context.Context, _ target.Peer, values []target.Value) error {
+	for _, v := range values {
+		if v.Path != acknowledged {
+			return status.Errorf(codes.PermissionDenied, "path %s cannot be set: only %s can", v.Path, acknowledged)
+		}
+	}
+	for _, v := range values {
+		n, err := number(v.Value)
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "%s: %v", v.Path, err)
+		}
+		if err := a.journal.Acknowledge(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// number reads a number of any encoding.
+func number(v *gpb.TypedValue) (uint64, error) {
+	var s string
+	switch x := v.GetValue().(type) {
+	case *gpb.TypedValue_UintVal:
+		return x.UintVal, nil
+	case *gpb.TypedValue_IntVal:
+		if x.IntVal >= 0 {
+			return uint64(x.IntVal), nil
+		}
+		return 0, fmt.Errorf("%d is less than nothing", x.IntVal)
+	case *gpb.TypedValue_JsonVal:
+		s = string(x.JsonVal)
+	case *gpb.TypedValue_JsonIetfVal:
+		s = string(x.JsonIetfVal)
+	case *gpb.TypedValue_AsciiVal:
+		s = x.AsciiVal
+	default:
+		return 0, errors.New("a number is wanted")
+	}
+	n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(s), `"`), 10, 64)
+	if err != nil {
+		return 0, errors.New("a number is wanted")
+	}
+	return n, nil
+}
+
+// settle brings the journal to the disk and tells how it stands.
+func (a *Agent) settle(ctx context.Context) {
+	tick := time.NewTicker(settle)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		a.status.tell()
+		if err := a.journal.Sync(); err != nil {
+			a.log.Error("journal is not on the disk", "error", err)
+		}
+	}
+}
+
+// journalStatus writes how the journal stands.
+type journalStatus struct {
+	tree    *target.Tree
+	journal *journal.Journal
+	told    journal.Status
+
+	id, first, last, acked, dropped, size, set target.Ref
+}
+
+func newStatus(t *target.Tree, j *journal.Journal) *journalStatus {
+	leaf := func(name string) target.Ref { return t.Leaf("/journal/state/" + name) }
+	return &journalStatus{
+		tree: t, journal: j, id: leaf("id"), first: leaf("first"), last: leaf("last"), acked: leaf("acknowledged"),
+		dropped: leaf("dropped"), size: leaf("bytes"), set: t.Leaf(acknowledged),
+	}
+}
+
+func (j *journalStatus) tell() {
+	s := j.journal.Status()
+	if s == j.told {
+		return
+	}
+	j.told = s
+	w := j.tree.Write(time.Now())
+	defer w.Close()
+	w.Text(j.id, s.ID)
+	w.Uint(j.first, s.First)
+	w.Uint(j.last, s.Last)
+	w.Uint(j.acked, s.Acknowledged)
+	w.Uint(j.set, s.Acknowledged)
+	w.Uint(j.dropped, s.Dropped)
+	w.Uint(j.size, uint64(max(0, s.Bytes)))
+}
+
+// limited is a listener with at most so many connections; more wait to be taken.
+type limited struct {
+	net.Listener
+	slots chan struct{}
+	ended chan struct{}
+	once  sync.Once
+}
+
+func limit(l net.Listener, n int) net.Listener {
+	return &limited{Listener: l, slots: make(chan struct{}, n), ended: make(chan struct{})}
+}
+
+// Accept implements [net.Listener].
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.ended:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &conn{Conn: c, leave: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close implements [net.Listener].
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.ended) })
+	return l.Listener.Close()
+}
+
+type conn struct {
+	net.Conn
+	leave func()
+}
+
+// Close implements [net.Conn].
+func (c *conn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"auspex/collectors"
+	"auspex/collectors/agent"
+	"auspex/collectors/collectortest"
+	"auspex/internal/certtest"
+	"auspex/internal/waittest"
+	"auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server is a machine with an agent of the real binary: its kernel log is a file.
+type server struct {
+	t      *testing.T
+	binary string
+	dir    string
+	auth   *certtest.Authority
+	cert   certtest.Leaf
+	addr   string
+	cmd    *exec.Cmd
+	seq    int
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{t: t, dir: t.TempDir(), auth: certtest.New(t), binary: filepath.Join(t.TempDir(), "auspex-agent")}
+	if out, err := exec.Command("go", "build", "-o", s.binary, ".").CombinedOutput(); err != nil { //nolint:gosec // its own path
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.cert = s.auth.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")
+	s.write("kmsg", "")
+	s.write("boot", "3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n")
+	s.write("agent.yaml", fmt.Sprintf(`
+data: %[1]s/data
+listen: 127.0.0.1:0
+tls: {cert_file: %[2]s, key_file: %[3]s, client_ca_file: %[4]s}
+kernel: {path: %[1]s/kmsg, boot_id_file: %[1]s/boot, poll_interval: 5ms}
+target: {min_sample: 100ms}
+`, s.dir, s.cert.CertFile, s.cert.KeyFile, s.auth.File))
+	t.Cleanup(s.kill)
+	return s
+}
+
+func (s *server) write(name, text string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// start starts the agent, at the address that it had before.
+func (s *server) start() {
+	s.t.Helper()
+	args := []string{"--config", filepath.Join(s.dir, "agent.yaml")}
+	if s.addr != "" {
+		args = append(args, "--listen", s.addr)
+	}
+	s.cmd = exec.Command(s.binary, args...) //nolint:gosec // its own path
+	s.cmd.Stderr = os.Stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	addr, ok := strings.CutPrefix(strings.TrimSpace(line), "ready ")
+	if err != nil || !ok {
+		s.t.Fatalf("agent said %q: %v", line, err)
+	}
+	s.addr = addr
+}
+
+func (s *server) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd = nil
+	}
+}
+
+const fallen = "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+// log writes lines as the kernel does.
+func (s *server) log(n int) {
+	s.t.Helper()
+	f, err := os.OpenFile(filepath.Join(s.dir, "kmsg"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for range n {
+		if _, err := fmt.Fprintf(f, "3,%d,%d,-;%s\n", s.seq, s.seq*1000, fallen); err != nil {
+			s.t.Fatal(err)
+		}
+		s.seq++
+	}
+}
+
+// collect runs the collector until the returned function is called.
+func (s *server) collect(settings collectors.Settings, rec *collectortest.Recorder) (stop func()) {
+	s.t.Helper()
+	cfg := agent.Default()
+	cfg.SampleInterval = 100 * time.Millisecond
+	cfg.TLS.CAFile, cfg.TLS.CertFile, cfg.TLS.KeyFile = s.auth.File, s.cert.CertFile, s.cert.KeyFile
+	c, err := cfg.New(schemas.Resource{
+		ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: s.addr},
+	}, settings)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := c.Run(ctx, rec); err != nil {
+				select {
+				case <-ctx.Done():
+				case <-time.After(10 * time.Millisecond):
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func numbers(rec *collectortest.Recorder) map[string]int {
+	out := map[string]int{}
+	for _, ev := range rec.Events() {
+		out[ev.Attr("sequence")+" "+ev.ID]++
+	}
+	return out
+}
+
+func TestALineOfTheKernelBecomesAnEvent(t *testing.T) {
+	s := newServer(t)
+	s.start()
+	rec, settings := collectortest.NewRecorder(), collectortest.Settings()
+	settings.Now = time.Now
+	stop := s.collect(settings, rec)
+	defer stop()
+	s.log(1)
+	waittest.For(t, "no event", func() bool { return len(rec.Events()) == 1 })
+	ev := rec.Events()[0]
+	if ev.Type != schemas.EventGPUXID || ev.Code != "79" || ev.Resource != "gpu-r01-01" || ev.Source != schemas.SourceKmsg {
+		t.Errorf("event %+v", ev)
+	}
+	if want := schemas.EventID("gpu-r01-01", "3f0c1a52-6f1e-4a1a-9d2b-0123456789ab", "0", fallen); ev.ID != want {
+		t.Errorf("id %s is not that of the same line read without an agent, %s", ev.ID, want)
+	}
+	// The end is clean, and in time, with a client connected.
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	if took := time.Since(began); took > 10*time.Second { // 2 s on a machine with nothing else to do
+		t.Errorf("it took %s to end", took)
+	}
+	s.cmd = nil
+}
+
+func TestEveryLineComesOnceOverAKill(t *testing.T) {
+	const lines = 1000
+	s := newServer(t)
+	s.start()
+	rec, settings := collectortest.NewRecorder(), collectortest.Settings()
+	settings.Now = time.Now
+	stop := s.collect(settings, rec)
+	defer stop()
+	for s.seq < lines {
+		s.log(10)
+		if s.seq == 300 || s.seq == 700 {
+			s.kill()
+			s.log(50)
+			s.start()
+		}
+	}
+	waittest.Until(t, func() error {
+		if n := len(numbers(rec)); n < lines {
+			return fmt.Errorf("%d of %d lines", n, lines)
+		}
+		return nil
+	})
+	stop()
+	seen := map[string]bool{}
+	for key, n := range numbers(rec) {
+		number, _, _ := strings.Cut(key, " ")
+		if n != 1 || seen[number] {
+			t.Errorf("line %s came more than once", number)
+		}
+		seen[number] = true
+	}
+	if len(seen) != lines {
+		t.Errorf("%d lines, want %d", len(seen), lines)
+	}
+}
+
+func TestTheCommandSaysWhatIsWrong(t *testing.T) {
+	dir := t.TempDir()
+	file := func(text string) string {
+		name := filepath.Join(dir, "c.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"--check"}, 0, "ok"},
+		{[]string{"--check", "--config", file("")}, 0, "ok"},
+		{[]string{"--check", "--config", file("lisen: x")}, 2, "listen"},
+		{[]string{"--check", "--listen", "0.0.0.0:1"}, 2, "tls.cert_file"},
+		{[]string{"--check", "--config", file("credential: {user: a, password_file: /nowhere}")}, 2, "credential.password_file"},
+		{[]string{"--config", "/nowhere.yaml"}, 2, "nowhere"},
+		{[]string{"--nonsense"}, 2, "nonsense"},
+		{[]string{"more"}, 2, "more"},
+	} {
+		// A case's file is read before the next is written over it.
+		if c.args[len(c.args)-1] == filepath.Join(dir, "c.yaml") {
+			text := map[string]string{"ok": "", "listen": "lisen: x", "credential.password_file": "credential: {user: a, password_file: /nowhere}"}[c.says]
+			file(text)
+		}
+		var out bytes.Buffer
+		if code := command(t.Context(), c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%v: %d %s", c.args, code, out.String())
+		}
+	}
+}
+
+// TestTheAgentIsSmall: it runs on machines that have other things to do, and must not
+// bring along what only the centre needs.
+func TestTheAgentIsSmall(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unwanted := regexp.MustCompile(`^(auspex/(internal/(store|bus)|api|ui|pipeline|correlator|control|collectors)(/|$)|.*/(sqlite|clickhouse-go|ch-go|nats-server|nats\.go|fiber|fasthttp|ygot|cobra|prometheus)(/|$))`)
+	for line := range strings.Lines(string(out)) {
+		if p := strings.TrimSpace(line); unwanted.MatchString(p) {
+			t.Errorf("it links %s", p)
+		}
+	}
+}

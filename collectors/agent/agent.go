@@ -1,0 +1,367 @@
+// Package agent reads node agents over gNMI: samples of what the agent reads of its
+// server, and the agent's journal with the kernel's lines and the agent's events. A
+// record is acknowledged when its events are durable; which metric a reading is, the
+// YANG modules say.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"auspex/collectors"
+	"auspex/internal/target"
+	"auspex/internal/trust"
+	"auspex/schemas"
+)
+
+// Name is the collector's key in the configuration.
+const Name = "agent"
+
+func init() {
+	collectors.Register(
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg, schemas.SourceAgent}},
+		func() collectors.Config { return Default() },
+	)
+}
+
+// TLS says whom to trust. Disabled speaks plain text, for agents on loopback.
+type TLS struct {
+	trust.TLS `yaml:",inline"`
+	Disabled  bool `yaml:"disabled"`
+}
+
+// Config is the collector's configuration. Its targets are the servers with the
+// attribute agent_address.
+type Config struct {
+	// SampleInterval is the period of readings.
+	SampleInterval time.Duration `yaml:"sample_interval"`
+	// Timeout bounds dialling and each answer.
+	Timeout time.Duration `yaml:"timeout"`
+	// MaxMessage bounds a message in bytes.
+	MaxMessage int `yaml:"max_message"`
+	// Credential names the secret that agents want, where a certificate is not enough.
+	Credential string `yaml:"credential"`
+	TLS        TLS    `yaml:"tls"`
+}
+
+// Default returns the defaults.
+func Default() *Config {
+	return &Config{SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, MaxMessage: 4 << 20}
+}
+
+// Validate names the first value that makes no sense.
+func (c *Config) Validate() error {
+	switch {
+	case c.SampleInterval < 100*time.Millisecond:
+		return errors.New("sample_interval must be at least 100ms")
+	case c.Timeout <= 0:
+		return errors.New("timeout must be positive")
+	case c.MaxMessage < 64<<10:
+		return errors.New("max_message must be at least 65536")
+	}
+	return nil
+}
+
+// Targets implements [collectors.Config].
+func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
+	return collectors.With(resources, schemas.KindServer, schemas.AttrAgentAddress)
+}
+
+// LossType implements [collectors.LossTyper]: a server whose agent is silent may be well.
+func (*Config) LossType() string { return schemas.EventAgentUnreachable }
+
+// Evidence implements [collectors.Witness]. Lines of a kernel log that is read here
+// are left to who reads it.
+func (*Config) Evidence() collectors.Evidence {
+	return collectors.Evidence{
+		Signs: []collectors.Sign{collectors.SignXID, collectors.SignKernel}, Attr: schemas.AttrAgentAddress,
+		Yields: []collectors.Sign{collectors.SignKernel},
+	}
+}
+
+// Trusts implements [trust.Client].
+func (c *Config) Trusts() (peer trust.Peer, key string, settings *trust.TLS) {
+	return trust.Agent, "tls", &c.TLS.TLS
+}
+
+// New implements [collectors.Config].
+func (c *Config) New(resource schemas.Resource, s collectors.Settings) (collectors.Collector, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	addr := resource.Attrs[schemas.AttrAgentAddress]
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return nil, fmt.Errorf("%s of %s: %w", schemas.AttrAgentAddress, resource.ID, err)
+	}
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	return &subscriber{
+		cfg: *c, device: resource.ID, addr: addr, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
+		kernel: !slices.Contains(s.Taken, collectors.SignKernel),
+	}, nil
+}
+
+type metrics struct{ records, malformed, lost, dropped, boots, unmatched prometheus.Counter }
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	c := func(name, help string) prometheus.Counter {
+		return collectors.RegisterOrGet(reg, prometheus.NewCounter(prometheus.CounterOpts{Name: "auspex_collectors_agent_" + name, Help: help}))
+	}
+	return &metrics{
+		records:   c("records_total", "Records read from journals of agents."),
+		malformed: c("malformed_total", "Records of journals and values of readings that could not be read."),
+		lost:      c("lost_total", "Lines of kernel logs that nobody had read before they were overwritten or dropped."),
+		dropped:   c("dropped_total", "Records that agents dropped for space before they were acknowledged."),
+		boots:     c("boots_total", "Changes of the boot id."),
+		unmatched: c("unmatched_total", "Updates of paths that the modules do not know."),
+	}
+}
+
+type subscriber struct {
+	cfg      Config
+	device   string
+	addr     string
+	settings collectors.Settings
+	log      *slog.Logger
+	metrics  *metrics
+	kernel   bool // tell what the kernel's lines mean
+	refused  bool // that records cannot be acknowledged was said
+	state    *state
+}
+
+// Run implements [collectors.Collector]: one stream, until it breaks.
+func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
+	if s.state == nil {
+		st, err := newState(ctx, s)
+		if err != nil {
+			return err
+		}
+		s.state = st
+	}
+	err := s.stream(ctx, out)
+	if ctx.Err() != nil {
+		return nil
+	}
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Errorf("%w: agent of %s: %w", collectors.ErrAuth, s.device, err)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("agent of %s: %w: %w", s.device, context.DeadlineExceeded, err)
+	case codes.Internal, codes.ResourceExhausted, codes.DataLoss, codes.InvalidArgument, codes.Unimplemented, codes.NotFound:
+		return fmt.Errorf("%w: agent of %s: %w", collectors.ErrProtocol, s.device, err)
+	case codes.Unavailable:
+		return fmt.Errorf("agent of %s: %w: %w", s.device, syscall.ECONNRESET, err)
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("agent of %s ended the stream: %w", s.device, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("agent of %s: %w", s.device, err)
+}
+
+func (s *subscriber) dial() (*grpc.ClientConn, error) {
+	creds := insecure.NewCredentials()
+	if !s.cfg.TLS.Disabled {
+		tc, err := s.cfg.TLS.Client()
+		if err != nil {
+			return nil, err
+		}
+		creds = credentials.NewTLS(tc)
+	}
+	return grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: s.cfg.Timeout}))
+}
+
+// backlog is how many messages wait between the stream and the batch.
+const backlog = 256
+
+func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if s.cfg.Credential != "" && s.settings.Secrets != nil {
+		user, password, err := s.settings.Secrets.Secret(ctx, s.cfg.Credential)
+		if err != nil {
+			return fmt.Errorf("credential %s: %w", s.cfg.Credential, err)
+		}
+		ctx = metadata.AppendToOutgoingContext(ctx, "username", user, "password", password)
+	}
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	client := gpb.NewGNMIClient(conn)
+	id, err := s.journal(ctx, client)
+	if err != nil {
+		return err
+	}
+	st := s.state
+	st.begin(id)
+	stream, err := client.Subscribe(ctx)
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	if err := stream.Send(s.request()); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	type result struct {
+		res *gpb.SubscribeResponse
+		err error
+	}
+	results := make(chan result, backlog) // full, it slows the agent down
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for {
+			res, err := stream.Recv()
+			select {
+			case results <- result{res, err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer func() { cancel(); <-received }()
+
+	// The agent has Timeout for its first message, and then three intervals.
+	patience := max(3*s.cfg.SampleInterval, s.cfg.Timeout)
+	quiet := time.NewTimer(s.cfg.Timeout)
+	defer quiet.Stop()
+	settle := time.NewTicker(time.Second)
+	defer settle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-quiet.C:
+			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
+		case <-settle.C:
+			if err := s.acknowledge(ctx, client); err != nil {
+				return err
+			}
+		case r := <-results:
+			for more := true; more; {
+				if r.err != nil {
+					// What came before the end is still good.
+					return errors.Join(st.flush(ctx, out), r.err)
+				}
+				switch x := r.res.GetResponse().(type) {
+				case *gpb.SubscribeResponse_Update:
+					st.notification(x.Update)
+				case *gpb.SubscribeResponse_SyncResponse:
+					collectors.Contact(out)
+				}
+				if more = !st.full(); more {
+					select {
+					case r = <-results:
+					default:
+						more = false
+					}
+				}
+			}
+			if err := st.flush(ctx, out); err != nil {
+				return err
+			}
+			quiet.Reset(patience) // the bus may have kept us waiting
+		}
+	}
+}
+
+// journal asks which journal the agent has.
+func (s *subscriber) journal(ctx context.Context, client gpb.GNMIClient) (string, error) {
+	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer done()
+	path, err := target.ParsePath("/journal/state/id")
+	if err != nil {
+		return "", err
+	}
+	res, err := client.Get(ctx, &gpb.GetRequest{Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO})
+	if err != nil {
+		return "", fmt.Errorf("get: %w", err)
+	}
+	for _, n := range res.GetNotification() {
+		for _, u := range n.GetUpdate() {
+			if id := u.GetVal().GetStringVal(); id != "" && !strings.ContainsAny(id, " \n") && len(id) <= 64 {
+				return id, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%w: the agent does not name its journal", collectors.ErrProtocol)
+}
+
+// acknowledge tells the agent what it need not keep any longer.
+func (s *subscriber) acknowledge(ctx context.Context, client gpb.GNMIClient) error {
+	st := s.state
+	if s.refused || st.done <= st.acknowledged {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer done()
+	path, err := target.ParsePath("/journal/config/acknowledged")
+	if err != nil {
+		return err
+	}
+	_, err = client.Set(ctx, &gpb.SetRequest{Update: []*gpb.Update{{
+		Path: path, Val: &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: st.done}},
+	}}})
+	switch status.Code(err) {
+	case codes.OK:
+		st.acknowledged = st.done
+		return nil
+	case codes.PermissionDenied, codes.Unimplemented, codes.Unauthenticated:
+		// Reading goes on; the agent keeps what it has room for.
+		s.refused = true
+		s.log.Warn("agent refuses to have its journal acknowledged; it needs a client certificate or a credential", "error", err)
+		return nil
+	case codes.FailedPrecondition: // a full disk of the agent, say
+		s.log.Warn("agent could not take an acknowledgement", "error", err)
+		return nil
+	}
+	return fmt.Errorf("acknowledge: %w", err)
+}
+
+// request asks for readings each interval, and for the journal as it grows.
+func (s *subscriber) request() *gpb.SubscribeRequest {
+	at := func(names ...string) *gpb.Path {
+		p := &gpb.Path{}
+		for _, n := range names {
+			p.Elem = append(p.Elem, &gpb.PathElem{Name: n})
+		}
+		return p
+	}
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_STREAM, Encoding: gpb.Encoding_PROTO}
+	for _, p := range []*gpb.Path{at("journal", "state", "dropped"), at("journal", "record")} {
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p, Mode: gpb.SubscriptionMode_ON_CHANGE})
+	}
+	for _, tree := range trees() {
+		list.Subscription = append(list.Subscription, &gpb.Subscription{
+			Path: at(tree), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(s.cfg.SampleInterval),
+		})
+	}
+	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
+}

@@ -1,0 +1,63 @@
+package target
+
+import (
+	"context"
+	"crypto/subtle"
+	"net"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// Access says who may ask. A peer is known by a certificate that its transport has
+// verified, or by the metadata "username" and "password" (gNMI authentication
+// specification).
+type Access struct {
+	User, Password string // none where User is empty
+	// Anonymous lets others read: for a target that listens on loopback alone.
+	Anonymous bool
+}
+
+// Peer is who asks.
+type Peer struct {
+	Name  string // a certificate's subject, a user, or an address
+	Known bool   // it has shown who it is
+}
+
+// admit finds who asks, and refuses who may not.
+func (a Access) admit(ctx context.Context) (Peer, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	first := func(key string) string {
+		if v := md.Get(key); len(v) > 0 {
+			return v[0]
+		}
+		return ""
+	}
+	p, _ := peer.FromContext(ctx)
+	if a.User != "" && first("username") != "" {
+		user := subtle.ConstantTimeCompare([]byte(a.User), []byte(first("username")))
+		if user&subtle.ConstantTimeCompare([]byte(a.Password), []byte(first("password"))) != 1 {
+			return Peer{}, status.Error(codes.Unauthenticated, "unknown user or wrong password")
+		}
+		return Peer{Name: "user " + a.User, Known: true}, nil
+	}
+	if p != nil {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
+			return Peer{Name: "certificate " + info.State.VerifiedChains[0][0].Subject.String(), Known: true}, nil
+		}
+	}
+	if !a.Anonymous {
+		return Peer{}, status.Error(codes.Unauthenticated, "a client certificate, or metadata username and password, is required")
+	}
+	name := "nobody"
+	if p != nil && p.Addr != nil {
+		name = p.Addr.String()
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+	}
+	return Peer{Name: name}, nil
+}
