@@ -19,10 +19,8 @@ need-go:
 build: need-go ## build bin/auspex
 	@$(GO) build -trimpath -o $(BIN)/auspex ./cmd/auspex
 
-agent: need-go ## build bin/auspex-agent, with NVML where gcc is there
-	@if command -v gcc >/dev/null; then export CGO_ENABLED=1; else export CGO_ENABLED=0; \
-		echo "auspex-agent: gcc is missing; it is built without NVML and reads no GPUs"; fi; \
-	$(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
+agent: need-go ## build bin/auspex-agent, the process for GPU servers
+	@$(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
 
 run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)

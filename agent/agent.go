@@ -1,6 +1,6 @@
-// Package agent is the process that runs on a server and says how it is: readers of the
-// kernel's log and of the host write a tree and a journal, and a gNMI target tells of
-// both. What it cannot read it says once, and reads the rest.
+// Package agent is the process that runs on a server and says how it is: readers, as that
+// of the kernel's log, write a tree and a journal, and a gNMI target tells of both. What
+// it cannot read it says once, and reads the rest.
 package agent
 
 import (

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,7 +23,6 @@ type Config struct {
 	Credential Credential `yaml:"credential"`
 	Journal    Journal    `yaml:"journal"`
 	Kernel     Kernel     `yaml:"kernel"`
-	Host       Host       `yaml:"host"`
 	Target     Target     `yaml:"target"`
 }
 
@@ -54,14 +52,6 @@ type Kernel struct {
 	PollInterval time.Duration `yaml:"poll_interval"` // of a file; the device tells by itself
 }
 
-// Host says what is read of the machine, and how often.
-type Host struct {
-	Disabled bool          `yaml:"disabled"`
-	Root     string        `yaml:"root"` // what is mounted there: / but in a container
-	Interval time.Duration `yaml:"interval"`
-	Services []string      `yaml:"services"` // systemd units that are watched
-}
-
 // Target bounds what clients may ask.
 type Target struct {
 	MinSample     time.Duration `yaml:"min_sample"`
@@ -76,10 +66,6 @@ func Default() *Config {
 	return &Config{
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
-		Host: Host{
-			Root: "/", Interval: 10 * time.Second,
-			Services: []string{"nvidia-fabricmanager", "nvidia-persistenced", "slurmd", "kubelet"},
-		},
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
 }
@@ -106,8 +92,6 @@ func (c *Config) Validate() error {
 		return errors.New("journal.max_bytes: must be at least 64 KiB")
 	case !c.Kernel.Disabled && (c.Kernel.Path == "" || c.Kernel.PollInterval < time.Millisecond):
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
-	case !c.Host.Disabled && (!filepath.IsAbs(c.Host.Root) || c.Host.Interval < 100*time.Millisecond):
-		return errors.New("host: root must be absolute and interval at least 100ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
 	}

@@ -38,8 +38,11 @@ func TestWhatIsRememberedChangesNoLine(t *testing.T) {
 	}
 	for _, name := range []string{"tiny", "unfed", "rails"} {
 		for _, o := range []stormgen.Options{
-			{Seed: 1, Profile: stormgen.Big, Faults: 5}, {Seed: 2, Profile: stormgen.Dirty, Faults: 5, Noise: 40}, {Seed: 3, Profile: stormgen.Quiet, Noise: 100},
-			{Seed: 4, Profile: stormgen.Overlap, Faults: 5, Noise: 40}, {Seed: 5, Profile: stormgen.Chain, Faults: 4, Noise: 40},
+			{Seed: 1, Profile: stormgen.Big, Faults: 5},
+			{Seed: 2, Profile: stormgen.Dirty, Faults: 5, Noise: 40},
+			{Seed: 3, Profile: stormgen.Quiet, Noise: 100},
+			{Seed: 4, Profile: stormgen.Overlap, Faults: 5, Noise: 40},
+			{Seed: 5, Profile: stormgen.Chain, Faults: 4, Noise: 40},
 		} {
 			t.Run(name+" "+string(o.Profile), func(t *testing.T) {
 				t.Parallel()

@@ -51,7 +51,7 @@ const (
 	AttrExporterURL  = "exporter_url"
 	AttrKmsgPath     = "kmsg_path"
 	AttrAgentAddress = "agent_address" // host:port of the node agent
-	AttrCredential   = "credential" // the name of a secret, never the secret
+	AttrCredential   = "credential"    // the name of a secret, never the secret
 	AttrSerial       = "serial"
 	AttrUUID         = "uuid"
 	AttrPCI          = "pci"

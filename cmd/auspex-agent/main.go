@@ -1,5 +1,5 @@
-// Command auspex-agent runs on a server and says how it is: it reads the kernel's log
-// and the host, and serves both as a gNMI target (docs/how-to/node-agent.md).
+// Command auspex-agent runs on a server, keeps the lines of its kernel's log until they
+// are acknowledged, and serves them as a gNMI target (docs/how-to/node-agent.md).
 package main
 
 import (

@@ -119,7 +119,7 @@ func structs(dir string, files []string) error {
 		ParseOptions:          ygen.ParseOpts{YANGParseOptions: yang.Options{}},
 		TransformationOptions: ygen.TransformationOpts{GenerateFakeRoot: true, FakeRootName: "device"},
 	}
-	cg := gogen.New("tools/yang", opts, gogen.GoOpts{PackageName: "agentmodel", GenerateJSONSchema: false})
+	cg := gogen.New("tools/yang", opts, gogen.GoOpts{PackageName: "agentmodel", GenerateJSONSchema: true, GenerateGetters: true})
 	code, errs := cg.Generate(files, []string{dir})
 	if len(errs) > 0 {
 		return errs[0]
@@ -132,6 +132,8 @@ func structs(dir string, files []string) error {
 		out.WriteString(e)
 	}
 	out.WriteString(code.EnumMap)
+	out.WriteString(code.JSONSchemaCode)
+	out.WriteString(code.EnumTypeMap)
 	// The header imports what the schema would use that is left out.
 	header := code.CommonHeader + code.OneOffHeader
 	for _, p := range []string{"encoding/json", "fmt", "reflect"} {

@@ -1,0 +1,217 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"auspex/collectors"
+	"auspex/collectors/collectortest"
+	"auspex/internal/target"
+	"auspex/internal/waittest"
+	"auspex/schemas"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// node is a server's agent: the target that the real one serves, on a journal in memory.
+type node struct {
+	tree *target.Tree
+
+	mu      sync.Mutex
+	records []target.Record
+	news    chan struct{}
+	acked   []uint64
+}
+
+func (n *node) Read(after uint64, most int) (out []target.Record, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, r := range n.records {
+		if r.Sequence > after && len(out) < most {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+func (n *node) Changed() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.news
+}
+
+func (n *node) Newest() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.records) == 0 {
+		return 0
+	}
+	return n.records[len(n.records)-1].Sequence
+}
+
+func (n *node) add(r target.Record) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.records = append(n.records, r)
+	close(n.news)
+	n.news = make(chan struct{})
+}
+
+func (n *node) set(_ context.Context, _ target.Peer, values []target.Value) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, v := range values {
+		n.acked = append(n.acked, v.Value.GetUintVal())
+	}
+	return nil
+}
+
+func (n *node) acknowledged() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.acked) == 0 {
+		return 0
+	}
+	return slices.Max(n.acked)
+}
+
+func newNode(t testing.TB, leaves map[string]any) *node {
+	t.Helper()
+	n := &node{tree: target.NewTree(), news: make(chan struct{})}
+	refs := map[string]target.Ref{}
+	for path := range leaves {
+		refs[path] = n.tree.Leaf(path)
+	}
+	w := n.tree.Write(collectortest.Now)
+	defer w.Close()
+	for path, v := range leaves {
+		switch v := v.(type) {
+		case float64:
+			w.Uint(refs[path], uint64(v))
+		case string:
+			w.Text(refs[path], v)
+		default:
+			t.Fatalf("%s: %v", path, v)
+		}
+	}
+	return n
+}
+
+func (n *node) serve(t testing.TB) schemas.Resource {
+	t.Helper()
+	cfg := target.DefaultConfig()
+	cfg.MinSample, cfg.Log, cfg.Set = 100*time.Millisecond, n, n.set
+	cfg.Access = target.Access{User: "admin", Password: "secret"}
+	s, err := target.NewServer(n.tree, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	gpb.RegisterGNMIServer(srv, s)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = srv.Serve(l) }()
+	t.Cleanup(func() { srv.Stop(); <-done })
+	return at(l.Addr().String())
+}
+
+func at(addr string) schemas.Resource {
+	return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: addr}}
+}
+
+func load(t testing.TB, dir string) *node {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(dir, "leaves.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leaves map[string]any
+	if err := json.Unmarshal(raw, &leaves); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, leaves)
+	in, err := os.Open(filepath.Join(dir, "journal.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	for sc := bufio.NewScanner(in); sc.Scan(); {
+		var r target.Record
+		if err := json.Unmarshal(sc.Bytes(), &r); err != nil {
+			t.Fatal(err)
+		}
+		n.add(r)
+	}
+	return n
+}
+
+func TestCollector(t *testing.T) {
+	collectortest.Run(t, collectortest.Harness{
+		Name:  Name,
+		Serve: func(t testing.TB, input string) schemas.Resource { return load(t, input).serve(t) },
+		Garbage: func(t testing.TB) schemas.Resource {
+			n := newNode(t, map[string]any{"/journal/state/id": "a b", "/host/state/none": "x"})
+			n.add(target.Record{Sequence: 1, Kind: "kernel", Data: "\x00\xff"})
+			return n.serve(t)
+		},
+		Dead: at("127.0.0.1:1"),
+		At:   at,
+		Prepare: func(_ testing.TB, cfg collectors.Config) {
+			cfg.(*Config).Timeout = time.Second
+		},
+	})
+}
+
+// What is durable is acknowledged, and a journal that began anew is read from its start.
+func TestTheJournalIsAcknowledged(t *testing.T) {
+	const line = "3,2,3500000000,-;NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+	record := func(n uint64) target.Record {
+		return target.Record{Sequence: n, Kind: "kernel", Boot: "b1", BootTime: collectortest.Now.Add(-time.Hour).UnixNano(), Data: line}
+	}
+	cfg := Default()
+	cfg.TLS.Disabled, cfg.Credential, cfg.SampleInterval = true, "agents", 100*time.Millisecond
+	settings, rec := collectortest.Settings(), collectortest.NewRecorder()
+	run := func(r schemas.Resource) (stop func()) {
+		c, err := cfg.New(r, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = c.Run(ctx, rec) }()
+		return func() { cancel(); <-done }
+	}
+	n := newNode(t, map[string]any{"/journal/state/id": "first"})
+	n.add(record(1))
+	stop := run(n.serve(t))
+	waittest.For(t, "not acknowledged", func() bool { return n.acknowledged() == 1 })
+	stop()
+	if got := len(rec.Events()); got != 1 {
+		t.Fatalf("%d events", got)
+	}
+	anew := newNode(t, map[string]any{"/journal/state/id": "second"})
+	anew.add(target.Record{
+		Sequence: 1, Kind: "kernel", Boot: "b2", BootTime: collectortest.Now.Add(-time.Minute).UnixNano(), Data: "3,0,3500000,-;NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus.",
+	})
+	stop = run(anew.serve(t))
+	waittest.For(t, "not acknowledged", func() bool { return anew.acknowledged() == 1 })
+	stop()
+	if got := len(rec.Events()); got < 2 {
+		t.Errorf("%d events: the new journal was not read", got)
+	}
+}
