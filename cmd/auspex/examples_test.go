@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"auspex/agent"
 	"auspex/control/policy"
 	"auspex/internal/config"
 )
@@ -44,8 +45,12 @@ func TestExamplesOfTheDocumentationAreRead(t *testing.T) {
 			if filepath.Base(page) == "add-a-fault.md" {
 				continue // TestAddAFaultDoesWhatItSays does all that it says
 			}
-			cfg := DefaultConfig()
-			if err := config.Load(config.Source{Files: []string{file}}, &cfg); err != nil {
+			cfg := any(agent.Default())
+			if keys["listen"] == nil { // which is the node agent's
+				c := DefaultConfig()
+				cfg = &c
+			}
+			if err := config.Load(config.Source{Files: []string{file}}, cfg); err != nil {
 				t.Errorf("%s: %v", page, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -56,7 +57,7 @@ mc_enable 0x20
 const lan = `name "sim"
 set_working_mc 0x20
   startlan 1
-    addr 127.0.0.1 %s
+    addr %s %s
     priv_limit admin
     allowed_auths_callback none md2 md5 straight
     allowed_auths_user none md2 md5 straight
@@ -96,7 +97,10 @@ func StartSim(t testing.TB, b Board) *Sim {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	s := &Sim{t: t, dir: dir}
-	free, err := net.ListenPacket("udp", "127.0.0.1:0")
+	// Between finding a free port and taking it, a test beside this one may have taken it and
+	// answer in its place: an address of its own has all ports free.
+	host := net.IPv4(127, byte(1+rand.IntN(254)), byte(rand.IntN(256)), byte(1+rand.IntN(254))).String() //nolint:gosec // below 256
+	free, err := net.ListenPacket("udp", host+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +113,7 @@ func StartSim(t testing.TB, b Board) *Sim {
 		control = ""
 	}
 	for name, content := range map[string]string{
-		"power": "1\n", "asked": "", "sim.emu": emulator, "lan.conf": fmt.Sprintf(lan, port, control), "chassis.sh": chassis,
+		"power": "1\n", "asked": "", "sim.emu": emulator, "lan.conf": fmt.Sprintf(lan, host, port, control), "chassis.sh": chassis,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // one is a program
 			t.Fatal(err)
