@@ -38,10 +38,10 @@ const (
 	maxRequest = 256 << 10
 )
 
-// Reader reads one thing of the machine until ctx is done.
-type Reader struct {
-	Name string
-	Run  func(ctx context.Context)
+// reader reads one thing of the machine until ctx is done.
+type reader struct {
+	name string
+	run  func(ctx context.Context)
 }
 
 // Agent is the process. New is inert but for the journal's folder and the certificates.
@@ -50,7 +50,7 @@ type Agent struct {
 	log     *slog.Logger
 	tree    *target.Tree
 	journal *journal.Journal
-	readers []Reader
+	readers []reader
 	server  *grpc.Server
 	status  *journalStatus
 }
@@ -77,7 +77,7 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{cfg: cfg, log: log, tree: target.NewTree()}
-	if a.journal, err = journal.Open(filepath.Join(cfg.Data, "journal"), cfg.Journal.MaxBytes); err != nil {
+	if a.journal, err = journal.Open(filepath.Join(cfg.Data, "journal"), cfg.Journal.MaxBytes, kernel.BootID(cfg.Kernel.BootIDFile)); err != nil {
 		return nil, err
 	}
 	t := cfg.target()
@@ -101,22 +101,10 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	a.status.tell()
 	if !cfg.Kernel.Disabled {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
-		a.Add(Reader{Name: "kernel log", Run: k.Run})
+		a.readers = append(a.readers, reader{"kernel log", k.Run})
 	}
-	a.Add(Reader{Name: "journal", Run: a.settle})
+	a.readers = append(a.readers, reader{"journal", a.settle})
 	return a, nil
-}
-
-// Add adds a reader; it is started by [Agent.Run].
-func (a *Agent) Add(r Reader) { a.readers = append(a.readers, r) }
-
-// Tree is what readers write.
-func (a *Agent) Tree() *target.Tree { return a.tree }
-
-// Close closes an agent that was never run.
-func (a *Agent) Close() error {
-	a.server.Stop()
-	return a.journal.Close()
 }
 
 // Run serves until ctx is done. It calls ready with the address on which it listens.
@@ -136,15 +124,15 @@ func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 	done := make(chan string, len(a.readers))
 	running := map[string]bool{}
 	for _, r := range a.readers {
-		running[r.Name] = true
+		running[r.name] = true
 		go func() {
 			defer func() {
 				if p := recover(); p != nil { // it harms itself alone
-					a.log.Error("a reader ended", "reader", r.Name, "panic", p, "stack", string(debug.Stack()))
+					a.log.Error("a reader ended", "reader", r.name, "panic", p, "stack", string(debug.Stack()))
 				}
-				done <- r.Name
+				done <- r.name
 			}()
-			r.Run(ctx)
+			r.run(ctx)
 		}()
 	}
 	if ready != nil {

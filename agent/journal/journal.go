@@ -63,10 +63,12 @@ type Journal struct {
 
 // state is what the segments do not say.
 type state struct {
-	ID           string `json:"id"` // of this journal, as long as its folder lives
+	ID           string `json:"id"` // of this journal, as long as its numbers are not used again
 	Acknowledged uint64 `json:"acknowledged"`
 	Dropped      uint64 `json:"dropped"` // records that went for space, unacknowledged
 	Last         uint64 `json:"last"`    // at least so far the numbers have gone
+	Boot         string `json:"boot"`    // of the machine, in which it was opened
+	Open         bool   `json:"open"`    // it was not closed
 }
 
 // segment is a file of records; its name is the number of the first.
@@ -104,8 +106,11 @@ type Status struct {
 	Bytes                              int64
 }
 
-// Open opens or makes the journal of a folder, with at most so many bytes.
-func Open(dir string, maxBytes int64) (*Journal, error) {
+// Open opens or makes the journal of a folder, with at most so many bytes, on a machine
+// with a boot id. Where the machine went down beneath it, records may be lost that were
+// told already and their numbers given again: it is another journal then, of which a
+// reader begins anew.
+func Open(dir string, maxBytes int64, boot string) (*Journal, error) {
 	if maxBytes < 64<<10 {
 		return nil, errors.New("a journal has at least 64 KiB")
 	}
@@ -117,33 +122,31 @@ func Open(dir string, maxBytes int64) (*Journal, error) {
 	if j.lock, err = lock(filepath.Join(dir, "lock")); err != nil {
 		return nil, err
 	}
-	if err := j.load(); err != nil {
+	if err := j.load(boot); err != nil {
 		_ = j.lock.Close()
 		return nil, fmt.Errorf("open journal %s: %w", dir, err)
 	}
 	return j, nil
 }
 
-func (j *Journal) load() error {
+func (j *Journal) load(boot string) error {
 	b, err := os.ReadFile(filepath.Join(j.dir, stateFile))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
-	default:
-		if err := json.Unmarshal(b, &j.state); err != nil {
-			return fmt.Errorf("%s: %w", stateFile, err)
-		}
 	}
-	if j.state.ID == "" {
+	if err := json.Unmarshal(b, &j.state); err != nil { // none, or one that went down half written
+		j.state = state{}
+	}
+	if j.state.ID == "" || j.state.Open && j.state.Boot != boot {
 		var id [8]byte
 		if _, err := rand.Read(id[:]); err != nil {
 			return err
 		}
 		j.state.ID = hex.EncodeToString(id[:])
-		if err := j.save(); err != nil {
-			return err
-		}
+	}
+	j.state.Boot, j.state.Open = boot, true
+	if err := j.save(); err != nil {
+		return err
 	}
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -167,7 +170,7 @@ func (j *Journal) load() error {
 			return err
 		}
 	}
-	if len(j.segs) == 0 {
+	if n := len(j.segs); n == 0 || j.segs[n-1].first+j.segs[n-1].count != j.last+1 { // numbers in a segment have no gaps
 		return j.begin()
 	}
 	j.file, err = os.OpenFile(j.name(j.segs[len(j.segs)-1]), os.O_RDWR|os.O_APPEND, 0o600)
@@ -243,7 +246,7 @@ func (j *Journal) begin() error {
 	return nil
 }
 
-// save writes the state anew, whole.
+// save writes the state anew, whole, to the disk.
 func (j *Journal) save() error {
 	j.state.Last = max(j.state.Last, j.last)
 	b, err := json.Marshal(j.state)
@@ -251,7 +254,12 @@ func (j *Journal) save() error {
 		return err
 	}
 	name := filepath.Join(j.dir, stateFile)
-	if err := os.WriteFile(name+".new", b, 0o600); err != nil {
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // a rename may come to the disk before what it names
 		return err
 	}
 	return os.Rename(name+".new", name)
@@ -450,7 +458,10 @@ func (j *Journal) Close() error {
 	if j.file == nil {
 		return nil
 	}
-	err := errors.Join(j.file.Sync(), j.file.Close(), j.lock.Close())
-	j.file = nil
-	return err
+	err := errors.Join(j.file.Sync(), j.file.Close())
+	if j.file = nil; err == nil {
+		j.state.Open = false
+		err = j.save()
+	}
+	return errors.Join(err, j.lock.Close())
 }

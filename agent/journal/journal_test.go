@@ -15,12 +15,21 @@ import (
 
 func open(t *testing.T, dir string, size int64) *Journal {
 	t.Helper()
-	j, err := Open(dir, size)
+	j, err := Open(dir, size, "boot-1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
 	return j
+}
+
+// kill ends a journal as the end of its process does.
+func kill(t *testing.T, j *Journal) {
+	t.Helper()
+	if err := errors.Join(j.file.Close(), j.lock.Close()); err != nil {
+		t.Fatal(err)
+	}
+	j.file = nil
 }
 
 func add(t *testing.T, j *Journal, n int) {
@@ -117,9 +126,7 @@ func TestATornRecordIsCutOff(t *testing.T) {
 		j := open(t, dir, 64<<10)
 		add(t, j, 10)
 		name := j.name(j.segs[0])
-		if err := j.Close(); err != nil {
-			t.Fatal(err)
-		}
+		kill(t, j)
 		info, err := os.Stat(name)
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +148,7 @@ func TestATornRecordIsCutOff(t *testing.T) {
 func TestOneProcessHasAJournal(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, 64<<10)
-	if j, err := Open(dir, 64<<10); err == nil {
+	if j, err := Open(dir, 64<<10, "boot-1"); err == nil {
 		_ = j.Close()
 		t.Error("a second process opened the journal")
 	}
@@ -197,5 +204,69 @@ func TestKilledWriterLosesNothing(t *testing.T) {
 		if err := j.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Numbers are given again where the machine went down before they were on the disk, and
+// only there: who reads by the number must know.
+func TestAJournalThatMayHaveLostRecordsIsAnother(t *testing.T) {
+	dir := t.TempDir()
+	next := func(boot string, closed bool) (id string) {
+		t.Helper()
+		j, err := Open(dir, 64<<10, boot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(t, j, 3)
+		if closed {
+			_ = j.Close()
+		} else {
+			kill(t, j)
+		}
+		return j.state.ID
+	}
+	first := next("boot-1", false)
+	if next("boot-1", false) != first {
+		t.Error("a kill made another journal of it, though nothing is lost")
+	}
+	after := next("boot-2", true)
+	if after == first {
+		t.Error("the machine went down, and it is the same journal")
+	}
+	if next("boot-3", false) != after {
+		t.Error("it was closed before the machine went down, and is another")
+	}
+	if err := os.WriteFile(dir+"/"+stateFile, []byte("{\"id\":\"0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if torn := next("boot-3", false); torn == after || len(torn) != 16 {
+		t.Errorf("with a torn state it is %q", torn)
+	}
+}
+
+// What was acknowledged is remembered on the disk before what was appended: numbers go on
+// behind it, and records behind the gap are found.
+func TestNumbersGoOnBehindWhatIsLost(t *testing.T) {
+	dir := t.TempDir()
+	const size = 1 << 20 // of which all of it stands in one segment
+	j := open(t, dir, size)
+	add(t, j, 200)
+	if err := j.Acknowledge(50); err != nil {
+		t.Fatal(err)
+	}
+	tail := j.segs[len(j.segs)-1]
+	kill(t, j)
+	if err := os.Truncate(j.name(tail), tail.size/2); err != nil { // what the power took
+		t.Fatal(err)
+	}
+	again := open(t, dir, size)
+	add(t, again, 200)
+	for after, want := range map[uint64]int{210: 190, 250: 150, 399: 1} {
+		if list, err := again.Read(after, 300); err != nil || len(list) != want || list[0].Sequence != after+1 {
+			t.Errorf("after %d: %d records, error %v", after, len(list), err)
+		}
+	}
+	if s := again.Status(); s.Dropped != 0 || s.Last != 400 {
+		t.Errorf("status %+v", s)
 	}
 }

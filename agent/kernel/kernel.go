@@ -59,8 +59,9 @@ type Reader struct {
 	told     string // the error that was logged last
 	read     uint64
 	missed   uint64
+	garbled  uint64
 
-	records, lost, boot, trouble target.Ref
+	records, lost, malformed, boot, trouble target.Ref
 }
 
 // New returns a reader; it performs no I/O.
@@ -68,7 +69,8 @@ func New(cfg Config, j Journal, tree *target.Tree, log *slog.Logger) *Reader {
 	return &Reader{
 		cfg: cfg, journal: j, tree: tree, log: log,
 		records: tree.Leaf("/host/kernel-log/state/records"), lost: tree.Leaf("/host/kernel-log/state/lost"),
-		boot: tree.Leaf("/host/kernel-log/state/boot-id"), trouble: tree.Leaf("/host/kernel-log/state/error"),
+		malformed: tree.Leaf("/host/kernel-log/state/malformed"),
+		boot:      tree.Leaf("/host/kernel-log/state/boot-id"), trouble: tree.Leaf("/host/kernel-log/state/error"),
 	}
 }
 
@@ -99,6 +101,7 @@ func (r *Reader) tell(err error) {
 	defer w.Close()
 	w.Uint(r.records, r.read)
 	w.Uint(r.lost, r.missed)
+	w.Uint(r.malformed, r.garbled)
 	if r.bootID != "" {
 		w.Text(r.boot, r.bootID)
 	}
@@ -126,13 +129,7 @@ func (r *Reader) follow(ctx context.Context) error {
 		return fmt.Errorf("open kernel log: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	id, err := os.ReadFile(r.cfg.Boot)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read boot id: %w", err)
-	}
-	if r.bootID = strings.Join(strings.Fields(string(id)), "-"); r.bootID == "" {
-		r.bootID = "unknown"
-	}
+	r.bootID = BootID(r.cfg.Boot)
 	opened, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("stat kernel log: %w", err)
@@ -156,6 +153,15 @@ func (r *Reader) follow(ctx context.Context) error {
 		return r.file(ctx, f, opened)
 	}
 	return fmt.Errorf("kernel log %s is neither a file nor a device", r.cfg.Path)
+}
+
+// BootID returns the id of the boot that a file tells, and "unknown" where it cannot be read.
+func BootID(file string) string {
+	b, err := os.ReadFile(file)
+	if id := strings.Join(strings.Fields(string(b)), "-"); err == nil && id != "" {
+		return id
+	}
+	return "unknown"
 }
 
 // booted finds when this machine began to run.
@@ -223,6 +229,7 @@ func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error
 			}
 			if len(buf) > maxRecord {
 				buf = nil // the rest of the line is no record either
+				r.garbled++
 			}
 			if errors.Is(err, io.EOF) || n == 0 && err == nil {
 				return true, nil
@@ -233,11 +240,11 @@ func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error
 		}
 	}
 	for {
-		before := r.read
+		read, garbled := r.read, r.garbled
 		if ok, err := drain(); !ok {
 			return err
 		}
-		if r.read != before {
+		if r.read != read || r.garbled != garbled {
 			r.tell(nil)
 		}
 		now, err := os.Stat(r.cfg.Path)
@@ -260,7 +267,11 @@ func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error
 // kernel has it as long as its ring is. False is the end.
 func (r *Reader) line(ctx context.Context, text string) bool {
 	rec, err := kernlog.ParseKmsg(text)
-	if err != nil || rec.Sequence < r.mark.Next {
+	if err != nil {
+		r.garbled++
+		return true
+	}
+	if rec.Sequence < r.mark.Next {
 		return true
 	}
 	if gap := rec.Sequence - r.mark.Next; gap > 0 && r.mark.Next > 0 {
@@ -276,7 +287,11 @@ func (r *Reader) line(ctx context.Context, text string) bool {
 	mark := journal.Mark{Epoch: r.bootID, Next: rec.Sequence + 1}
 	for {
 		_, err := r.journal.Append(entry, source, mark)
-		if err == nil || errors.Is(err, journal.ErrTooLong) {
+		if errors.Is(err, journal.ErrTooLong) {
+			r.garbled++
+			return true
+		}
+		if err == nil {
 			break
 		}
 		r.tell(err)
