@@ -8,6 +8,9 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Errors that tell the runner what kind of failure to count. A collector wraps
@@ -23,6 +26,25 @@ var (
 	// device and no loss of contact with it.
 	errState = errors.New("cannot read or store positions")
 )
+
+// StatusError tells what a gRPC call or stream came to as the runner tells failures apart;
+// what names the service and its device.
+func StatusError(what string, err error) error {
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: target ended the stream: %w", what, io.ErrUnexpectedEOF)
+	}
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return fmt.Errorf("%w: %s: %w", ErrAuth, what, err)
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("%s: %w: %w", what, context.DeadlineExceeded, err)
+	case codes.Internal, codes.ResourceExhausted, codes.DataLoss:
+		return fmt.Errorf("%w: %s: %w", ErrProtocol, what, err)
+	case codes.Unavailable:
+		return fmt.Errorf("%s: %w: %w", what, syscall.ECONNRESET, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
 
 // errorKind names an error in a metric label, out of a small closed set.
 func errorKind(err error) string {

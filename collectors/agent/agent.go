@@ -6,27 +6,23 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"auspex/collectors"
+	"auspex/internal/gnmiclient"
 	"auspex/internal/target"
 	"auspex/internal/trust"
 	"auspex/schemas"
@@ -164,48 +160,27 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	switch status.Code(err) {
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return fmt.Errorf("%w: agent of %s: %w", collectors.ErrAuth, s.device, err)
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("agent of %s: %w: %w", s.device, context.DeadlineExceeded, err)
-	case codes.Internal, codes.ResourceExhausted, codes.DataLoss, codes.InvalidArgument, codes.Unimplemented, codes.NotFound:
-		return fmt.Errorf("%w: agent of %s: %w", collectors.ErrProtocol, s.device, err)
-	case codes.Unavailable:
-		return fmt.Errorf("agent of %s: %w: %w", s.device, syscall.ECONNRESET, err)
-	}
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("agent of %s ended the stream: %w", s.device, io.ErrUnexpectedEOF)
-	}
-	return fmt.Errorf("agent of %s: %w", s.device, err)
+	return collectors.StatusError("agent of "+s.device, err)
 }
 
 func (s *subscriber) dial() (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
+	var tc *tls.Config
 	if !s.cfg.TLS.Disabled {
-		tc, err := s.cfg.TLS.Client()
-		if err != nil {
+		var err error
+		if tc, err = s.cfg.TLS.Client(); err != nil {
 			return nil, err
 		}
-		creds = credentials.NewTLS(tc)
 	}
-	return grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: s.cfg.Timeout}))
+	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout)
 }
 
 // backlog is how many messages wait between the stream and the batch.
 const backlog = 256
 
 func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.cfg.Credential != "" && s.settings.Secrets != nil {
-		user, password, err := s.settings.Secrets.Secret(ctx, s.cfg.Credential)
-		if err != nil {
-			return fmt.Errorf("credential %s: %w", s.cfg.Credential, err)
-		}
-		ctx = metadata.AppendToOutgoingContext(ctx, "username", user, "password", password)
+	ctx, err := gnmiclient.As(ctx, s.cfg.Credential, s.settings.Secrets)
+	if err != nil {
+		return err
 	}
 	conn, err := s.dial()
 	if err != nil {
@@ -219,34 +194,11 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	}
 	st := s.state
 	st.begin(id)
-	stream, err := client.Subscribe(ctx)
+	messages, end, err := gnmiclient.Stream(ctx, client, s.request(), backlog)
 	if err != nil {
-		return fmt.Errorf("subscribe: %w", err)
+		return err
 	}
-	if err := stream.Send(s.request()); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("subscribe: %w", err)
-	}
-	type result struct {
-		res *gpb.SubscribeResponse
-		err error
-	}
-	results := make(chan result, backlog) // full, it slows the agent down
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		for {
-			res, err := stream.Recv()
-			select {
-			case results <- result{res, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	defer func() { cancel(); <-received }()
+	defer end()
 
 	// The agent has Timeout for its first message, and then three intervals.
 	patience := max(3*s.cfg.SampleInterval, s.cfg.Timeout)
@@ -264,13 +216,13 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 			if err := s.acknowledge(ctx, client); err != nil {
 				return err
 			}
-		case r := <-results:
+		case m := <-messages:
 			for more := true; more; {
-				if r.err != nil {
+				if m.Err != nil {
 					// What came before the end is still good.
-					return errors.Join(st.flush(ctx, out), r.err)
+					return errors.Join(st.flush(ctx, out), m.Err)
 				}
-				switch x := r.res.GetResponse().(type) {
+				switch x := m.GetResponse().(type) {
 				case *gpb.SubscribeResponse_Update:
 					st.notification(x.Update)
 				case *gpb.SubscribeResponse_SyncResponse:
@@ -278,7 +230,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 				}
 				if more = !st.full(); more {
 					select {
-					case r = <-results:
+					case m = <-messages:
 					default:
 						more = false
 					}

@@ -5,27 +5,23 @@ package gnmi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"auspex/collectors"
+	"auspex/internal/gnmiclient"
 	"auspex/internal/trust"
 	"auspex/schemas"
 )
@@ -157,52 +153,30 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 		return nil
 	}
 	switch status.Code(err) {
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrAuth, s.device, err)
 	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		if s.optional {
 			s.log.Info("target rejects optional paths; skipping them", "error", err)
 			s.optional = false
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("gNMI of %s: target ended the stream: %w", s.device, io.ErrUnexpectedEOF)
-	}
-	switch status.Code(err) {
-	case codes.DeadlineExceeded:
-		return fmt.Errorf("gNMI of %s: %w: %w", s.device, context.DeadlineExceeded, err)
-	case codes.Internal, codes.ResourceExhausted, codes.DataLoss:
-		return fmt.Errorf("%w: gNMI of %s: %w", collectors.ErrProtocol, s.device, err)
-	case codes.Unavailable:
-		return fmt.Errorf("gNMI of %s: %w: %w", s.device, syscall.ECONNRESET, err)
-	}
-	return fmt.Errorf("gNMI of %s: %w", s.device, err)
+	return collectors.StatusError("gNMI of "+s.device, err)
 }
 
 func (s *subscriber) dial() (*grpc.ClientConn, error) {
-	creds := insecure.NewCredentials()
+	var tc *tls.Config
 	if !s.cfg.TLS.Disabled {
-		tc, err := s.cfg.TLS.Client()
-		if err != nil {
+		var err error
+		if tc, err = s.cfg.TLS.Client(); err != nil {
 			return nil, err
 		}
-		creds = credentials.NewTLS(tc)
 	}
-	return grpc.NewClient("passthrough:///"+s.addr, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
-		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(s.cfg.MaxMessage)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: s.cfg.Timeout}))
+	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout, grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(1<<20))
 }
 
 func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.credential != "" && s.settings.Secrets != nil {
-		user, password, err := s.settings.Secrets.Secret(ctx, s.credential)
-		if err != nil {
-			return fmt.Errorf("credential %s: %w", s.credential, err)
-		}
-		ctx = metadata.AppendToOutgoingContext(ctx, "username", user, "password", password)
+	ctx, err := gnmiclient.As(ctx, s.credential, s.settings.Secrets)
+	if err != nil {
+		return err
 	}
 	conn, err := s.dial()
 	if err != nil {
@@ -217,34 +191,11 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	if err != nil && status.Code(err) != codes.Unimplemented {
 		return fmt.Errorf("capabilities: %w", err)
 	}
-	stream, err := client.Subscribe(ctx)
+	messages, end, err := gnmiclient.Stream(ctx, client, s.request(caps), 0) // a slow bus slows the target down
 	if err != nil {
-		return fmt.Errorf("subscribe: %w", err)
+		return err
 	}
-	if err := stream.Send(s.request(caps)); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("subscribe: %w", err)
-	}
-	type result struct {
-		res *gpb.SubscribeResponse
-		err error
-	}
-	results := make(chan result) // unbuffered: a slow bus slows the target down
-	received := make(chan struct{})
-	go func() {
-		defer close(received)
-		for {
-			res, err := stream.Recv()
-			select {
-			case results <- result{res, err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	defer func() { cancel(); <-received }()
+	defer end()
 
 	// The target has Timeout for its first message, and then three intervals between
 	// messages. One that does not say when it has sent everything counts as having
@@ -281,12 +232,12 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 			if err := send(); err != nil {
 				return err
 			}
-		case r := <-results:
-			if r.err != nil {
-				return r.err
+		case m := <-messages:
+			if m.Err != nil {
+				return m.Err
 			}
 			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
-			switch x := r.res.GetResponse().(type) {
+			switch x := m.GetResponse().(type) {
 			case *gpb.SubscribeResponse_Update:
 				st.notification(x.Update)
 			case *gpb.SubscribeResponse_SyncResponse:

@@ -117,7 +117,7 @@ func TestReadersOfTheBusShareTheirDecoderAndTheirLoop(t *testing.T) {
 		".UnmarshalVT(": {"internal/bus/wire/", "bench/"},
 		// The correlator begins anew from its store when a subscription breaks off, and
 		// who follows a repair forgets what it heard.
-		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "collectors/gnmi/", "collectors/agent/"},
+		".Subscribe(": {"internal/bus/", "bench/", "correlator/correlator.go", "control/life/", "internal/gnmiclient/"},
 	}
 	sources(t, func(path, text string) {
 		for call, where := range only {
