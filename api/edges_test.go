@@ -166,3 +166,25 @@ func TestAViewerSeesProposalsAndDecidesNone(t *testing.T) {
 	p.visit(w.base + "incidents")
 	p.wait("buttons that are off", `(() => { const b = [...document.querySelectorAll('section[aria-labelledby=edges-title] button')]; return b.length === 5 && b.every((x) => x.disabled); })()`)
 }
+
+func TestADialogThatGoesLeavesTheNextOneOpen(t *testing.T) {
+	browser := browsertest.Chromium(t)
+	w := proposed(t)
+	p := open(browser, t, w, access.RoleOperator, view{1280, 800, "light", "en"})
+	p.visit(w.base + "incidents")
+	p.wait("buttons", `document.querySelector('.edge .decide button')`)
+	got := p.eval(`(async () => { // between two frames
+		const ask = () => document.querySelector('.edge .decide button').click();
+		const until = async (there) => { for (let i = 0; i < 100 && Boolean(document.querySelector('dialog')) !== there; i++) await Promise.resolve(); };
+		const frame = () => new Promise((r) => requestAnimationFrame(r));
+		ask(); await until(true);
+		await frame();
+		document.querySelector('dialog.ask footer button').click(); await until(false);
+		ask(); await until(true);
+		for (let i = 0; i < 4; i++) await frame();
+		return document.querySelector('dialog[open]') ? 'open' : 'gone';
+	})()`)
+	if got != "open" {
+		t.Errorf("the second dialog is %s", got)
+	}
+}

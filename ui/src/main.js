@@ -53,10 +53,10 @@ function LostBar() {
 }
 
 function KeysHelp({ onClose }) {
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   useKeys({ modal: true, Escape: onClose, '?': onClose });
   const rows = [['/', 'keys.find'], ['j k', 'keys.move'], ['Enter', 'keys.open'], ['u', 'keys.back'], ['n p', 'keys.problem'], ['+ − 0', 'keys.zoom'], ['a', 'keys.approve'], ['d', 'keys.dry'], ['e', 'keys.evidence'], ['?', 'keys.this'], ...PAGES.map(([name, key]) => [`g ${key}`, `nav.${name}`])];
-  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="keys-title"><h2 id="keys-title">${t('keys.title')}</h2><dl class="keys">${rows.map(([keys, text]) => html`<dt>${keys.split(' ').map((k) => html`<kbd>${k}</kbd>`)}</dt><dd>${t(text)}</dd>`)}</dl><footer><button class="btn" onClick=${onClose} autofocus>${t('close')}</button></footer></dialog>`;
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="keys-title"><h2 id="keys-title">${t('keys.title')}</h2><dl class="keys">${rows.map(([keys, text]) => html`<dt>${keys.split(' ').map((k) => html`<kbd>${k}</kbd>`)}</dt><dd>${t(text)}</dd>`)}</dl><footer><button class="btn" onClick=${onClose} autofocus>${t('close')}</button></footer></dialog>`;
 }
 
 function App() {

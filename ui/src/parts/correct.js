@@ -27,7 +27,7 @@ function useNames(text) {
 }
 
 function Form({ incident, verdict: first, onClose }) {
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   const before = incident.correction?.verdict ? incident.correction : null;
   const other = incident.alternatives[0];
   const start = before?.verdict === 'cause' ? before : other;
@@ -48,7 +48,7 @@ function Form({ incident, verdict: first, onClose }) {
     post(`incidents/${encodeURIComponent(incident.id)}/corrections`, { verdict, note, ...(verdict === 'cause' ? { resource, fault } : {}) }).then(onClose, (failure) => { setBusy(false); setError(failure); });
   };
   const listed = [...new Set([...incident.alternatives.map((a) => a.resource), ...names])];
-  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="correct-title"><form onSubmit=${send}>
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="correct-title"><form onSubmit=${send}>
     <h2 id="correct-title">${t('cor.ask')}</h2>
     <p class="text-2">${t('cor.said', { resource: incident.root_cause.resource, fault: titleOf(incident.root_cause), p: fmt.prob(incident.root_cause.confidence) })}</p>
     <div class="form">

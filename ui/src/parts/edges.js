@@ -20,7 +20,7 @@ const times = (lift) => (lift > MUCH ? `> ${fmt.num(MUCH)}` : fmt.num(lift));
 const chosen = (p) => (p.decision?.fault && p.causes.find((c) => c.fault === p.decision.fault && (c.way ?? '') === (p.decision.way ?? ''))) || p.causes[0];
 
 function Ask({ proposal: p, decision, onClose, onDone }) {
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   const [fault, setFault] = useState(chosen(p)?.fault ?? '');
   const [reason, setReason] = useState('');
   const [error, setError] = useState(null);
@@ -34,7 +34,7 @@ function Ask({ proposal: p, decision, onClose, onDone }) {
     setBusy(true);
     post(`learning/edges/${encodeURIComponent(p.id)}/decisions`, { decision, reason, ...(accept ? { fault } : {}) }).then(onDone, (failure) => { setBusy(false); setError(failure); });
   };
-  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="edge-title"><form onSubmit=${send}>
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="edge-title"><form onSubmit=${send}>
     <h2 id="edge-title">${t(`edge.ask.${decision}`)}</h2>
     <p class="mono">${p.cause} → ${p.effect}</p>
     <p class="text-2">${t(`edge.means.${decision}`)}</p>

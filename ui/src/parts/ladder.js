@@ -54,7 +54,7 @@ export function useMay(right) {
 
 /** The dialog names the effect in its button, shows what was checked, and needs a second, deliberate press. */
 function Ask({ action, onClose, onDone }) {
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   useKeys({ modal: true, Escape: onClose });
@@ -66,7 +66,7 @@ function Ask({ action, onClose, onDone }) {
     post(`actions/${encodeURIComponent(action.id)}/approve`, {}, sent.current).then(() => onDone(t('act.sent')), (failure) => { sent.current = null; setBusy(false); setError(failure); });
   };
   const destructive = DESTRUCTIVE.has(action.kind);
-  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="ask-title">
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="ask-title">
     <h2 id="ask-title">${actionText(action)}</h2>
     <p>${whyOf(action)}</p>
     ${detailOf(action) && html`<p class="text-2">${detailOf(action)}</p>`}

@@ -29,7 +29,7 @@ function useNames(text) {
 }
 
 function Form({ resource, onClose }) {
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   const [resources, setResources] = useState(resource ?? '');
   const [from, setFrom] = useState('');
   const [lasts, setLasts] = useState(7200);
@@ -43,7 +43,7 @@ function Form({ resource, onClose }) {
     setBusy(true);
     post('maintenance', { resources: split(resources), duration_seconds: lasts, reason, ...(from ? { from: `${from}:00Z` } : {}) }).then(onClose, (failure) => { setBusy(false); setError(failure); });
   };
-  return html`<dialog class="ask" ref=${dialog} onClose=${onClose} aria-labelledby="mnt-form-title"><form onSubmit=${send}>
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="mnt-form-title"><form onSubmit=${send}>
     <h2 id="mnt-form-title">${t('mnt.declare')}</h2>
     <p class="text-2">${t('mnt.means')}</p>
     <div class="form">

@@ -30,7 +30,7 @@ export function match(query, text) {
 
 export function Palette({ onClose, commands }) {
   const input = useRef();
-  const dialog = useModal();
+  const dialog = useModal(onClose);
   const [query, setQuery] = useState('');
   const [at, setAt] = useState(0);
   const [named, setNamed] = useState([]);
@@ -69,7 +69,7 @@ export function Palette({ onClose, commands }) {
     const actions = { ArrowDown: () => move(1), ArrowUp: () => move(-1), Enter: () => run(found[at]) };
     if (actions[event.key] && !event.isComposing) { event.preventDefault(); actions[event.key](); }
   };
-  return html`<dialog class="palette" ref=${dialog} onClose=${onClose} onClick=${(e) => e.target === dialog.current && onClose()} aria-label=${t('shell.find')}>
+  return html`<dialog class="palette" ref=${dialog} onClick=${(e) => e.target === dialog.current && onClose()} aria-label=${t('shell.find')}>
     <input ref=${input} value=${query} placeholder=${t('pal.placeholder')} aria-label=${t('pal.placeholder')} role="combobox" aria-expanded="true" aria-controls="pal-list" aria-activedescendant=${found.length ? `pal-${at}` : undefined} onInput=${(e) => { setQuery(e.target.value); setAt(0); }} onKeyDown=${onKey} />
     <ul id="pal-list" role="listbox" aria-label=${t('shell.find')}>
       ${found.map((item, i) => html`<li id=${`pal-${i}`} role="option" aria-selected=${i === at ? 'true' : 'false'} class=${cls(i === at && 'on')} onMouseMove=${() => setAt(i)} onClick=${() => run(item)}><span>${item.text}</span><small>${item.keys ? html`<kbd>${item.keys}</kbd>` : t(item.group)}</small></li>`)}
