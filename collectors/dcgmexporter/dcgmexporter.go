@@ -6,25 +6,22 @@ package dcgmexporter
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/collectors"
+	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/trust"
 	"auspex/schemas"
-	"auspex/schemas/faults"
 )
 
 // Name is the collector's key in the configuration.
@@ -138,7 +135,11 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	x := &scraper{
 		cfg: *c, device: target.ID, url: u.String(), expect: min(max(expect, 0), 1024), settings: s,
 		log: s.Log, metrics: newMetrics(s.Metrics),
-		xids: c.xidMode() == xidOn || c.xidMode() == xidAuto && !slices.Contains(s.Taken, collectors.SignXID),
+	}
+	x.watch = gpuwatch.Watch{
+		Device: target.ID, Source: schemas.SourceDCGM, After: c.MissingAfter, Stale: "STALE",
+		XIDs:   c.xidMode() == xidOn || c.xidMode() == xidAuto && !slices.Contains(s.Taken, collectors.SignXID),
+		Unread: "no values in %d scrapes while the exporter answers", Emit: func(ev schemas.Event) { x.table.batch.Event(ev) },
 	}
 	x.table = newTable(func() *collectors.Batch { return collectors.NewBatch(target.ID, Name) })
 	return &collector{x: x, loop: collectors.Scrape(c.Interval, 0.05, x.scrape)}, nil
@@ -173,39 +174,19 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 }
 
-// memory is what must outlive a restart so that what was raised is cleared.
-type memory struct {
-	GPUs map[uint32]*known `json:"gpus"`
-}
-
-type known struct {
-	UUID   string            `json:"uuid,omitempty"`
-	PCI    string            `json:"pci,omitempty"`
-	Raised map[string]string `json:"raised,omitempty"` // condition → its name in event ids
-	// DBE and XID are the last values; nil where there was none. The first is what
-	// was there before anybody looked, and no event of now.
-	DBE     *float64 `json:"dbe,omitempty"`
-	XID     *float64 `json:"xid,omitempty"`
-	XIDs    int      `json:"xids,omitempty"` // events made, names them
-	misses  int
-	present bool
-}
-
 type scraper struct {
 	cfg      Config
 	device   string
 	url      string
 	expect   int
-	xids     bool // the XID gauge makes events
 	settings collectors.Settings
 	log      *slog.Logger
 	metrics  *metrics
 	client   *http.Client
 	body     bytes.Buffer
 	table    *table
-	mem      memory
+	watch    gpuwatch.Watch
 	loaded   bool
-	changed  bool
 	garbled  bool
 }
 
@@ -304,59 +285,34 @@ func (x *scraper) load(ctx context.Context) error {
 	if x.loaded {
 		return nil
 	}
-	x.mem.GPUs = map[uint32]*known{}
+	text := ""
 	if x.settings.Cursors != nil {
-		s, err := x.settings.Cursors.Cursor(ctx, Name, x.device)
-		if err != nil {
+		var err error
+		if text, err = x.settings.Cursors.Cursor(ctx, Name, x.device); err != nil {
 			return fmt.Errorf("read cursor of %s: %w", x.device, err)
 		}
-		if s != "" {
-			if err := json.Unmarshal([]byte(s), &x.mem); err != nil || x.mem.GPUs == nil {
-				x.log.Warn("malformed cursor; starting over", "error", err)
-				x.mem.GPUs = map[uint32]*known{}
-			}
-		}
 	}
-	for i := range x.expect {
-		if x.mem.GPUs[uint32(i)] == nil {
-			x.mem.GPUs[uint32(i)] = &known{}
-		}
+	if err := x.watch.UnmarshalText([]byte(text)); err != nil {
+		x.log.Warn("malformed cursor; starting over", "error", err)
 	}
-	for i, k := range x.mem.GPUs {
-		if k == nil {
-			x.mem.GPUs[i] = &known{}
-		}
-	}
+	x.watch.Expect(x.expect)
 	x.loaded = true
 	return nil
 }
 
 func (x *scraper) save(ctx context.Context) error {
-	if !x.changed || x.settings.Cursors == nil {
-		x.changed = false
+	if !x.watch.Changed() || x.settings.Cursors == nil {
 		return nil
 	}
-	b, err := json.Marshal(x.mem)
+	b, err := x.watch.MarshalText()
 	if err != nil {
 		return fmt.Errorf("store cursor of %s: %w", x.device, err)
 	}
 	if err := x.settings.Cursors.SetCursor(ctx, Name, x.device, string(b)); err != nil {
 		return fmt.Errorf("store cursor of %s: %w", x.device, err)
 	}
-	x.changed = false
+	x.watch.Kept()
 	return nil
-}
-
-// reason is a bit of DCGM_FI_DEV_CLOCKS_EVENT_REASONS (dcgm_fields.h) that says
-// that hardware, not policy, holds the clocks down.
-type reason struct {
-	bit  uint64
-	name string
-}
-
-var reasons = []reason{
-	{0x40, "HW_THERMAL_SLOWDOWN"},
-	{0x80, "HW_POWER_BRAKE"},
 }
 
 var (
@@ -369,126 +325,26 @@ var (
 func (x *scraper) compare(now time.Time) {
 	t := x.table
 	gauges := slices.ContainsFunc(t.gpus, func(g gpu) bool { return g.reads })
+	there := map[uint32]bool{}
 	for i := range t.gpus {
 		g := &t.gpus[i]
-		k := x.mem.GPUs[g.index]
-		if k == nil {
-			k = &known{}
-			x.mem.GPUs[g.index] = k
-			x.changed = true
-		}
-		if k.UUID != g.uuid || k.PCI != g.pci {
-			if k.UUID != "" && g.uuid != "" && k.UUID != g.uuid { // another board is in its place
-				k.DBE, k.XID = nil, nil
-			}
-			k.UUID, k.PCI, x.changed = g.uuid, g.pci, true
-		}
-		k.present = g.reads || g.seen && !gauges // an exporter may be asked for counters alone
+		x.watch.Name(g.index, g.uuid, g.pci)
+		there[g.index] = g.reads || g.seen && !gauges // an exporter may be asked for counters alone
 	}
-	for index, k := range x.mem.GPUs {
-		if k.present {
-			k.misses = 0
-			x.condition(now, index, k, schemas.EventGPUMissing, "STALE", schemas.SeverityError, false, "GPU answers again", faults.ActionIgnore)
-			continue
+	x.watch.Indexes(func(index uint32, _ string) {
+		if there[index] {
+			x.watch.Answers(now, index)
+		} else {
+			x.watch.Misses(now, index)
 		}
-		if k.misses++; k.misses >= x.cfg.MissingAfter {
-			x.condition(now, index, k, schemas.EventGPUMissing, "STALE", schemas.SeverityError, true,
-				"no values in "+strconv.Itoa(k.misses)+" scrapes while the exporter answers", faults.ActionResetGPU)
-		}
-	}
+	})
 	for i := range t.gpus {
 		if g := &t.gpus[i]; g.seen {
-			x.gauges(now, i, g, x.mem.GPUs[g.index])
-			x.mem.GPUs[g.index].present = false
+			x.watch.Reads(now, g.index, gpuwatch.Reading{
+				Reasons: t.value(columnReasons, i), Pending: g.pending, DBE: t.value(columnDBE, i), XID: t.value(columnXID, i),
+			})
 		}
 	}
-}
-
-func (x *scraper) gauges(now time.Time, row int, g *gpu, k *known) {
-	value := func(column int) float64 {
-		if !x.table.used[column] {
-			return math.NaN()
-		}
-		return x.table.values[column][row]
-	}
-	if v := value(columnReasons); v >= 0 && v < 1<<53 {
-		for _, r := range reasons {
-			on := uint64(v)&r.bit != 0
-			x.condition(now, g.index, k, schemas.EventGPUClocksThrottled, r.name, schemas.SeverityWarning, on,
-				fmt.Sprintf("clocks event reasons %#016x: %s", uint64(v), r.name), faults.ActionCheckMechanicals)
-		}
-	}
-	if !math.IsNaN(g.pending) {
-		x.condition(
-			now, g.index, k, schemas.EventGPURowRemap, "pending", schemas.SeverityWarning, g.pending > 0, "row remapping waits for a reset",
-			faults.ActionResetGPU,
-		)
-	}
-	if v := value(columnDBE); !math.IsNaN(v) && (k.DBE == nil || v != *k.DBE) {
-		if k.DBE != nil && v > *k.DBE {
-			ev := x.event(now, g.index, k, schemas.EventGPUECCUE, "DRAM", schemas.SeverityCritical, faults.ActionResetGPU)
-			ev.Message = fmt.Sprintf("volatile uncorrected errors: %g to %g", *k.DBE, v)
-			ev.ID = schemas.EventID(x.device, k.UUID, "dbe", strconv.FormatFloat(v, 'g', -1, 64), now.UTC().Format("2006-01-02T15"))
-			x.table.batch.Event(ev)
-		}
-		k.DBE, x.changed = &v, true
-	}
-	if v := value(columnXID); !math.IsNaN(v) && (k.XID == nil || v != *k.XID) {
-		if code := int(v); x.xids && k.XID != nil && code > 0 && code < 100000 {
-			k.XIDs++
-			e := faults.XID(code)
-			ev := x.event(now, g.index, k, schemas.EventGPUXID, strconv.Itoa(code), e.Severity, e.Action)
-			ev.Message = fmt.Sprintf("the last XID is now %d, was %g (DCGM_FI_DEV_XID_ERRORS)", code, *k.XID)
-			ev.ID = schemas.EventID(x.device, k.UUID, "xid", strconv.Itoa(code), strconv.Itoa(k.XIDs))
-			x.table.batch.Event(ev)
-		}
-		k.XID, x.changed = &v, true
-	}
-}
-
-func (x *scraper) event(now time.Time, index uint32, k *known, typ, code string, s schemas.Severity, action string) schemas.Event {
-	ev := schemas.Event{
-		Time: now.UTC(), Observed: now.UTC(), Source: schemas.SourceDCGM, Resource: x.device, Type: typ, Code: code, Severity: s,
-	}
-	ev.SetAttr("gpu", strconv.FormatUint(uint64(index), 10))
-	ev.SetAttr("part", "gpu"+strconv.FormatUint(uint64(index), 10))
-	if k.UUID != "" {
-		ev.SetAttr("uuid", k.UUID)
-	}
-	if k.PCI != "" {
-		ev.SetAttr("pci", k.PCI)
-	}
-	ev.SetAttr("action", action)
-	return ev
-}
-
-// condition tells the edges of something that begins and ends.
-func (x *scraper) condition(now time.Time, index uint32, k *known, typ, code string, s schemas.Severity, on bool, message, action string) {
-	key := typ + "/" + code
-	since, was := k.Raised[key]
-	if on == was {
-		return
-	}
-	ev := x.event(now, index, k, typ, code, s, action)
-	ev.Message, ev.State = message, schemas.StateRaised
-	if on {
-		if k.Raised == nil {
-			k.Raised = map[string]string{}
-		}
-		since = strconv.FormatInt(now.UnixNano(), 10)
-		k.Raised[key] = since
-	} else {
-		delete(k.Raised, key)
-		ev.Severity, ev.State = schemas.SeverityInfo, schemas.StateCleared
-		ev.SetAttr("action", faults.ActionIgnore)
-		ev.Message = strings.TrimSuffix(message, "; ended") + "; ended"
-		if typ == schemas.EventGPUMissing {
-			ev.Message = message
-		}
-	}
-	ev.ID = schemas.EventID(x.device, since, "gpu"+strconv.FormatUint(uint64(index), 10), key, ev.State)
-	x.table.batch.Event(ev)
-	x.changed = true
 }
 
 // Trusts implements [trust.Client].

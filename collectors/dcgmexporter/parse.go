@@ -187,6 +187,14 @@ func blank(v float64) bool {
 	return v >= int32Blank && v <= int32Blank+3 || v >= fp64Blank && v <= fp64Blank+3 || v == int64Blank
 }
 
+// value is what a GPU told of a column in this scrape, NaN where it did not.
+func (t *table) value(column, row int) float64 {
+	if !t.used[column] {
+		return math.NaN()
+	}
+	return t.values[column][row]
+}
+
 // keyEnd returns where name and labels end; quoted values may hold anything.
 func keyEnd(line []byte) int {
 	open := bytes.IndexByte(line, '{')
