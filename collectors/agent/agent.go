@@ -33,7 +33,7 @@ const Name = "agent"
 
 func init() {
 	collectors.Register(
-		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg, schemas.SourceAgent}},
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg, schemas.SourceAgent, schemas.SourceNVML}},
 		func() collectors.Config { return Default() },
 	)
 }
@@ -85,11 +85,11 @@ func (c *Config) Targets(resources []schemas.Resource) []schemas.Resource {
 func (*Config) LossType() string { return schemas.EventAgentUnreachable }
 
 // Evidence implements [collectors.Witness]. Lines of a kernel log that is read here
-// are left to who reads it.
+// are left to who reads it, and readings of GPUs to an exporter.
 func (*Config) Evidence() collectors.Evidence {
 	return collectors.Evidence{
-		Signs: []collectors.Sign{collectors.SignXID, collectors.SignKernel}, Attr: schemas.AttrAgentAddress,
-		Yields: []collectors.Sign{collectors.SignKernel},
+		Signs: []collectors.Sign{collectors.SignXID, collectors.SignKernel, collectors.SignGPU}, Attr: schemas.AttrAgentAddress,
+		Yields: []collectors.Sign{collectors.SignKernel, collectors.SignGPU},
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *Config) New(resource schemas.Resource, s collectors.Settings) (collecto
 	}
 	return &subscriber{
 		cfg: *c, device: resource.ID, addr: addr, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
-		kernel: !slices.Contains(s.Taken, collectors.SignKernel),
+		kernel: !slices.Contains(s.Taken, collectors.SignKernel), gpus: !slices.Contains(s.Taken, collectors.SignGPU),
 	}, nil
 }
 
@@ -142,7 +142,8 @@ type subscriber struct {
 	settings collectors.Settings
 	log      *slog.Logger
 	metrics  *metrics
-	kernel   bool // tell what the kernel's lines mean
+	kernel   bool // tell what the kernel's lines mean, and the XIDs that NVML told the agent
+	gpus     bool // tell the readings of GPUs that others tell as well
 	refused  bool // that records cannot be acknowledged was said
 	state    *state
 }

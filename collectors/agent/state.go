@@ -33,6 +33,7 @@ func trees() (out []string) {
 const (
 	maxPaths  = 1 << 16 // of one agent; paths that change all the time end there
 	maxEvents = 256     // in a batch
+	maxRows   = 1 << 10 // of GPUs
 )
 
 // state is what is known of one agent over its streams.
@@ -50,15 +51,41 @@ type state struct {
 	known        bool // dropped was told in this stream
 	marked       time.Time
 
-	refs map[string]collectors.Ref // by path; noSeries is no metric
-	key  []byte
+	leaves map[string]leaf // by path
+	key    []byte
+	gpus   collectors.GPUs
+	boards map[uint32]*board
+	unread string // why there are no GPUs, as it was logged last
 }
 
-const noSeries = collectors.Refused - 1
+// leaf is what a path of the agent stands for.
+type leaf struct {
+	what   what
+	ref    collectors.Ref
+	column int    // of the packed columns
+	gpu    uint32 // whose row or board it is
+	metric string // whose bound it is
+	part   string
+	bound  schemas.Bound
+}
+
+type what uint8
+
+const (
+	nothing   what = iota
+	sample         // of a series
+	packed         // in a column of the GPUs
+	threshold      // of readings of the GPUs
+	uuid           // of a GPU
+	pci
+)
+
+// board is which GPU it is that has a number.
+type board struct{ uuid, pci string }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
-		s: s, batch: collectors.NewBatch(s.device, Name), host: kernlog.Follower{Device: s.device}, refs: map[string]collectors.Ref{},
+		s: s, batch: collectors.NewBatch(s.device, Name), host: kernlog.Follower{Device: s.device}, leaves: map[string]leaf{}, boards: map[uint32]*board{},
 	}
 	if s.settings.Cursors == nil {
 		return st, nil
@@ -94,17 +121,22 @@ func (st *state) begin(id string) {
 
 func (st *state) full() bool {
 	samples, events := st.batch.Len()
-	return events >= maxEvents || samples >= 1<<14
+	return events >= maxEvents || samples >= 1<<14 || st.gpus.Len() >= maxRows
 }
 
 // flush emits what waits, and then keeps the position. Without events it is kept once a
 // minute: reading chatter again costs little, and gives the same ids.
 func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 	samples, events := st.batch.Len()
-	if samples > 0 || events > 0 {
-		if err := st.batch.Emit(ctx, out, st.s.settings.Now()); err != nil {
+	now := st.s.settings.Now()
+	if st.gpus.Fill(st.batch, now) > 0 || samples > 0 || events > 0 {
+		if err := st.batch.Emit(ctx, out, now); err != nil {
 			return fmt.Errorf("emit: %w", err)
 		}
+		if st.gpus.Len() >= maxRows {
+			st.gpus = collectors.GPUs{}
+		}
+		st.gpus.Reset()
 	}
 	if st.read == st.done {
 		return nil
@@ -136,21 +168,46 @@ func (st *state) notification(n *gpb.Notification) {
 	}
 	at := time.Unix(0, n.GetTimestamp())
 	for _, u := range n.GetUpdate() {
-		ref, ok := st.series(n.GetPrefix().GetElem(), u.GetPath().GetElem())
-		if !ok {
-			st.leaf(u)
+		l := st.leafAt(n.GetPrefix().GetElem(), u.GetPath().GetElem())
+		switch l.what {
+		case nothing:
+			st.word(u)
+			continue
+		case uuid:
+			st.board(l.gpu).uuid = u.GetVal().GetStringVal()
+			continue
+		case pci:
+			st.board(l.gpu).pci = u.GetVal().GetStringVal()
 			continue
 		}
-		if v, ok := number(u.GetVal()); ok {
-			st.batch.Sample(ref, at, v)
-		} else {
+		v, ok := number(u.GetVal())
+		switch {
+		case !ok:
 			st.s.metrics.malformed.Inc()
+		case l.what == packed:
+			row := st.gpus.Row(l.gpu, at)
+			st.gpus.Set(row, l.column, at, v)
+			b := st.board(l.gpu)
+			st.gpus.At(row).UUID, st.gpus.At(row).PCI = b.uuid, b.pci
+		case l.what == threshold:
+			st.batch.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
+		default:
+			st.batch.Sample(l.ref, at, v)
 		}
 	}
 }
 
-// series finds the series of a path; it allocates for a new one alone.
-func (st *state) series(prefix, path []*gpb.PathElem) (collectors.Ref, bool) {
+func (st *state) board(gpu uint32) *board {
+	b := st.boards[gpu]
+	if b == nil {
+		b = &board{}
+		st.boards[gpu] = b
+	}
+	return b
+}
+
+// leafAt finds what a path stands for; it allocates for a new one alone.
+func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	st.key = st.key[:0]
 	for _, elems := range [2][]*gpb.PathElem{prefix, path} {
 		for _, e := range elems {
@@ -160,45 +217,92 @@ func (st *state) series(prefix, path []*gpb.PathElem) (collectors.Ref, bool) {
 			}
 		}
 	}
-	ref, ok := st.refs[string(st.key)]
-	if ok || len(st.refs) >= maxPaths {
-		return ref, ok && ref != noSeries
+	l, ok := st.leaves[string(st.key)]
+	if ok || len(st.leaves) >= maxPaths {
+		return l
 	}
 	var name strings.Builder
-	part := ""
+	var keys []string
 	for _, e := range slices.Concat(prefix, path) {
 		name.WriteString("/" + e.GetName())
 		for _, v := range e.GetKey() {
-			part = v
+			keys = append(keys, v)
 		}
 	}
-	ref = noSeries
-	leaf, known := yang.Leaves[name.String()]
-	switch {
-	case !known:
-		st.s.metrics.unmatched.Inc()
-	case leaf.Metric == "":
-	case leaf.Part == "":
-		ref = st.batch.Series(leaf.Metric, "", "")
-	default:
-		ref = st.batch.Series(leaf.Metric, leaf.Part, part)
-	}
-	st.refs[string(st.key)] = ref
-	return ref, ref != noSeries
+	l = st.learn(name.String(), keys)
+	st.leaves[string(st.key)] = l
+	return l
 }
 
-// leaf reads what is no metric and yet of use.
-func (st *state) leaf(u *gpb.Update) {
+// learn finds what a path of the modules stands for, with the keys of its lists.
+func (st *state) learn(path string, keys []string) leaf {
+	l, known := yang.Leaves[path]
+	if !known {
+		st.s.metrics.unmatched.Inc()
+		return leaf{}
+	}
+	gpu, isGPU := gpuNumber(keys)
+	switch {
+	case isGPU && path == "/gpus/gpu/state/uuid":
+		return leaf{what: uuid, gpu: gpu}
+	case isGPU && path == "/gpus/gpu/state/pci":
+		return leaf{what: pci, gpu: gpu}
+	case l.Metric == "" || len(keys) != len(l.Keys):
+		return leaf{}
+	}
+	kind, part, labels := "", "", slices.Clone(l.Fixed)
+	for i, k := range l.Keys {
+		if k.Part != "" {
+			kind, part = k.Part, keys[i]
+		} else if k.Label != "" {
+			labels = append(labels, k.Label, keys[i])
+		}
+	}
+	column, has := collectors.GPUColumn(l.Metric)
+	switch {
+	case has && !st.s.gpus:
+		return leaf{}
+	case has && !isGPU:
+		st.s.metrics.malformed.Inc()
+		return leaf{}
+	case l.Bound != "":
+		return leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound)}
+	case has:
+		return leaf{what: packed, column: column, gpu: gpu}
+	}
+	return leaf{what: sample, ref: st.batch.Series(l.Metric, kind, part, labels...)}
+}
+
+// gpuNumber reads the key of a GPU, as gpu3.
+func gpuNumber(keys []string) (uint32, bool) {
+	if len(keys) == 0 {
+		return 0, false
+	}
+	text, ok := strings.CutPrefix(keys[0], "gpu")
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint32(n), ok && err == nil && n < collectors.MaxGPUs
+}
+
+// word reads what is no metric and yet of use.
+func (st *state) word(u *gpb.Update) {
 	e := u.GetPath().GetElem()
-	if len(e) != 3 || e[0].GetName() != "journal" || e[2].GetName() != "dropped" {
+	if len(e) != 3 || e[1].GetName() != "state" {
 		return
 	}
-	n := u.GetVal().GetUintVal()
-	if n > st.dropped && st.known {
-		st.s.metrics.dropped.Add(float64(n - st.dropped))
-		st.s.log.Warn("agent dropped records for space before they were read", "count", n-st.dropped)
+	switch e[0].GetName() + "/" + e[2].GetName() {
+	case "gpus/error":
+		if text := u.GetVal().GetStringVal(); text != st.unread {
+			st.unread = text
+			st.s.log.Warn("agent reads no GPUs", "error", text)
+		}
+	case "journal/dropped":
+		n := u.GetVal().GetUintVal()
+		if n > st.dropped && st.known {
+			st.s.metrics.dropped.Add(float64(n - st.dropped))
+			st.s.log.Warn("agent dropped records for space before they were read", "count", n-st.dropped)
+		}
+		st.dropped, st.known = n, true
 	}
-	st.dropped, st.known = n, true
 }
 
 func number(v *gpb.TypedValue) (float64, bool) {
@@ -290,19 +394,25 @@ func (st *state) line(bootID string, boot uint64, data string) {
 	}
 }
 
-// event reads what the agent itself tells. It speaks for its own server alone, and in
-// its own name.
+// event reads what the agent itself tells. It speaks for its own server alone, and for
+// what it reads there. The kernel's word for an XID is told where there is one.
 func (st *state) event(seq uint64, data string) {
 	var ev schemas.Event
 	if err := json.Unmarshal([]byte(data), &ev); err != nil || ev.Type == "" || ev.Severity.Rank() < 0 {
 		st.s.metrics.malformed.Inc()
 		return
 	}
+	if ev.Source != schemas.SourceNVML {
+		ev.Source = schemas.SourceAgent
+	}
+	if ev.Type == schemas.EventGPUXID && !st.s.kernel {
+		return
+	}
 	now := st.s.settings.Now().UTC()
 	if ev.ID == "" {
 		ev.ID = schemas.EventID(st.s.device, st.journal, strconv.FormatUint(seq, 10), data)
 	}
-	ev.Resource, ev.Source, ev.Observed = st.s.device, schemas.SourceAgent, now
+	ev.Resource, ev.Observed = st.s.device, now
 	if ev.Time.IsZero() || ev.Time.After(now) {
 		ev.Time = now
 	}

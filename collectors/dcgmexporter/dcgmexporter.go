@@ -238,7 +238,7 @@ func (x *scraper) scrape(ctx context.Context, out collectors.Emitter) error {
 		}
 		return fmt.Errorf("%w: scrape %s: no metrics", collectors.ErrProtocol, x.url)
 	}
-	x.table.fill(now)
+	x.table.gpus.Fill(x.table.batch, now)
 	x.compare(now)
 	if err := x.table.batch.Emit(ctx, out, now); err != nil {
 		x.loaded = false // what was not taken is to be told again
@@ -316,20 +316,20 @@ func (x *scraper) save(ctx context.Context) error {
 }
 
 var (
-	columnReasons = metricIndex["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"]
-	columnDBE     = metricIndex["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"]
-	columnXID     = metricIndex["DCGM_FI_DEV_XID_ERRORS"]
+	columnReasons = mustColumn("DCGM_FI_DEV_CLOCKS_EVENT_REASONS")
+	columnDBE     = mustColumn("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL")
+	columnXID     = mustColumn("DCGM_FI_DEV_XID_ERRORS")
 )
 
 // compare makes events of what is different from the scrape before.
 func (x *scraper) compare(now time.Time) {
 	t := x.table
-	gauges := slices.ContainsFunc(t.gpus, func(g gpu) bool { return g.reads })
+	gauges := slices.ContainsFunc(t.told, func(g told) bool { return g.reads })
 	there := map[uint32]bool{}
-	for i := range t.gpus {
-		g := &t.gpus[i]
-		x.watch.Name(g.index, g.uuid, g.pci)
-		there[g.index] = g.reads || g.seen && !gauges // an exporter may be asked for counters alone
+	for i := range t.told {
+		g := t.gpus.At(i)
+		x.watch.Name(g.Index, g.UUID, g.PCI)
+		there[g.Index] = t.told[i].reads || !g.At.IsZero() && !gauges // an exporter may be asked for counters alone
 	}
 	x.watch.Indexes(func(index uint32, _ string) {
 		if there[index] {
@@ -338,10 +338,10 @@ func (x *scraper) compare(now time.Time) {
 			x.watch.Misses(now, index)
 		}
 	})
-	for i := range t.gpus {
-		if g := &t.gpus[i]; g.seen {
-			x.watch.Reads(now, g.index, gpuwatch.Reading{
-				Reasons: t.value(columnReasons, i), Pending: g.pending, DBE: t.value(columnDBE, i), XID: t.value(columnXID, i),
+	for i := range t.told {
+		if g := t.gpus.At(i); !g.At.IsZero() {
+			x.watch.Reads(now, g.Index, gpuwatch.Reading{
+				Reasons: t.gpus.Value(i, columnReasons), Pending: t.told[i].pending, DBE: t.gpus.Value(i, columnDBE), XID: t.gpus.Value(i, columnXID),
 			})
 		}
 	}

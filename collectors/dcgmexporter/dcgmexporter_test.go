@@ -188,7 +188,7 @@ func TestTimesOfLinesAreKept(t *testing.T) {
 		if _, bad, err := tab.parse([]byte(line), now); bad != 0 {
 			t.Fatal(err)
 		}
-		tab.fill(now)
+		tab.gpus.Fill(tab.batch, now)
 		g := tab.batch.Gpus()
 		if got := now.Sub(time.Unix(0, g.BaseTime+g.Delta[0])); got.Round(time.Second) != age {
 			t.Errorf("%s old, want %s", got, age)
@@ -237,14 +237,14 @@ func TestParsingKnownSeriesAllocatesNothing(t *testing.T) {
 	body, now := exposition(8), time.Now()
 	tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 	tab.parse(body, now)
-	tab.fill(now)
+	tab.gpus.Fill(tab.batch, now)
 	n := math.Inf(1)
 	for range 5 { // what else runs in the process allocates too, now and then
 		n = min(n, testing.AllocsPerRun(20, func() {
 			if samples, bad, _ := tab.parse(body, now); bad != 0 || samples != 8*len(schemas.GPUMetrics) {
 				t.Fatalf("%d samples, %d bad", samples, bad)
 			}
-			tab.fill(now)
+			tab.gpus.Fill(tab.batch, now)
 		}))
 	}
 	if n > 0 {
@@ -259,7 +259,7 @@ func BenchmarkParse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		tab.parse(body, now)
-		tab.fill(now)
+		tab.gpus.Fill(tab.batch, now)
 	}
 }
 
@@ -269,7 +269,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		tab := newTable(func() *collectors.Batch { return collectors.NewBatch("h", Name) })
 		tab.parse(body, time.Unix(0, 0))
-		rows := tab.fill(time.Unix(0, 0))
+		rows := tab.gpus.Fill(tab.batch, time.Unix(0, 0))
 		g := tab.batch.Gpus()
 		for _, m := range schemas.GPUMetrics {
 			if n := len(*m.Get(g)); n != 0 && n != rows {
@@ -320,8 +320,8 @@ func TestAHostWithThousandsOfGPUsIsNotBelieved(t *testing.T) {
 		fmt.Fprintf(&page, "DCGM_FI_DEV_GPU_TEMP{gpu=\"%d\"} 40\n", i)
 	}
 	samples, bad, err := tab.parse(page.Bytes(), collectortest.Now)
-	if samples != maxGPUs || bad != 1000-maxGPUs || err == nil {
-		t.Errorf("%d samples, %d malformed lines (%v), want %d and %d", samples, bad, err, maxGPUs, 1000-maxGPUs)
+	if samples != collectors.MaxGPUs || bad != 1000-collectors.MaxGPUs || err == nil {
+		t.Errorf("%d samples, %d malformed lines (%v), want %d and %d", samples, bad, err, collectors.MaxGPUs, 1000-collectors.MaxGPUs)
 	}
 }
 

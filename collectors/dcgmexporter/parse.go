@@ -20,46 +20,46 @@ const (
 	// learnt anew after relearn.
 	maxSeries = 1 << 14
 	relearn   = time.Hour
-	// maxGPUs bounds the GPUs of a host.
-	maxGPUs = 256
 )
 
-// metricIndex finds the packed column of a metric by its name.
-var metricIndex = func() map[string]int {
-	m := make(map[string]int, len(schemas.GPUMetrics))
-	for i := range schemas.GPUMetrics {
-		m[schemas.GPUMetrics[i].Name] = i
+// columnOf finds the packed column of a metric by its name.
+func columnOf(metric string) (int, bool) {
+	if metric == "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" { // before DCGM 3.3
+		metric = "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
 	}
-	m["DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"] = m["DCGM_FI_DEV_CLOCKS_EVENT_REASONS"] // before DCGM 3.3
-	return m
-}()
+	return collectors.GPUColumn(metric)
+}
+
+func mustColumn(metric string) int {
+	c, ok := columnOf(metric)
+	if !ok {
+		panic(metric + " has no column")
+	}
+	return c
+}
 
 // series is what a line's name and labels stand for.
 type series struct {
 	column int // index into schemas.GPUMetrics, or -1
-	gpu    int // index into table.gpus, or -1
+	gpu    int // row of table.gpus, or -1
 	ref    collectors.Ref
 	remap  bool // DCGM_FI_DEV_ROW_REMAP_PENDING
 	// bounds is set where the line is a threshold of another metric.
 	bounds *threshold
 }
 
-type gpu struct {
-	index     uint32
-	uuid, pci string
-	seen      bool      // it has a value in this scrape
-	reads     bool      // and one that is no counter: the driver remembers those of a GPU that is gone
-	at        time.Time // of its newest value
-	pending   float64
+// told is what a GPU told beside its columns in this scrape.
+type told struct {
+	reads   bool // something that is no counter: the driver remembers those of a GPU that is gone
+	pending float64
 }
 
 // table holds one host's scrape. It is filled again for each scrape; the names
 // of known series are found without allocation.
 type table struct {
 	known  map[string]series
-	gpus   []gpu
-	values [][]float64 // column, then GPU; NaN is not read
-	used   []bool      // columns with a value in this scrape
+	gpus   collectors.GPUs
+	told   []told // by row
 	batch  *collectors.Batch
 	fresh  func() *collectors.Batch
 	since  time.Time // of the first series
@@ -69,22 +69,13 @@ type table struct {
 type label struct{ name, value string }
 
 func newTable(fresh func() *collectors.Batch) *table {
-	return &table{
-		known: make(map[string]series), batch: fresh(), fresh: fresh,
-		values: make([][]float64, len(schemas.GPUMetrics)), used: make([]bool, len(schemas.GPUMetrics)),
-	}
+	return &table{known: make(map[string]series), batch: fresh(), fresh: fresh}
 }
 
 func (t *table) reset(now time.Time) {
-	for i := range t.gpus {
-		g := &t.gpus[i]
-		g.seen, g.reads, g.at, g.pending = false, false, time.Time{}, math.NaN()
-	}
-	for i := range t.values {
-		t.used[i] = false
-		for j := range t.values[i] {
-			t.values[i][j] = math.NaN()
-		}
+	t.gpus.Reset()
+	for i := range t.told {
+		t.told[i] = told{pending: math.NaN()}
 	}
 	if len(t.known) == 0 {
 		t.since = now
@@ -154,30 +145,26 @@ func (t *table) line(line []byte, now time.Time) error {
 		return nil
 	}
 	if s.gpu >= 0 {
-		g := &t.gpus[s.gpu]
-		g.seen = true
-		g.reads = g.reads || s.column >= 0 && !schemas.GPUMetrics[s.column].Counter && !remembered[s.column]
-		if g.at.IsZero() || at.After(g.at) {
-			g.at = at
-		}
+		t.gpus.Seen(s.gpu, at)
+		t.told[s.gpu].reads = t.told[s.gpu].reads || s.column >= 0 && !schemas.GPUMetrics[s.column].Counter && !remembered[s.column]
 	}
 	if s.column >= 0 {
-		t.values[s.column][s.gpu], t.used[s.column] = v, true
+		t.gpus.Set(s.gpu, s.column, at, v)
 		return nil
 	}
 	if s.remap {
-		t.gpus[s.gpu].pending = v
+		t.told[s.gpu].pending = v
 	}
 	t.batch.Sample(s.ref, at, v)
 	if s.bounds != nil && v > 0 && v < s.bounds.below {
-		gpu := "gpu" + strconv.FormatUint(uint64(t.gpus[s.gpu].index), 10)
+		gpu := "gpu" + strconv.FormatUint(uint64(t.gpus.At(s.gpu).Index), 10)
 		t.batch.ThresholdsOf(s.bounds.metric, schemas.KindGPU, gpu, at, collectors.Threshold{Bound: s.bounds.bound, Value: v})
 	}
 	return nil
 }
 
 // remembered are the gauges that the driver knows of a GPU that is gone.
-var remembered = map[int]bool{columnXID: true, metricIndex["DCGM_FI_DEV_ROW_REMAP_FAILURE"]: true}
+var remembered = map[int]bool{columnXID: true, mustColumn("DCGM_FI_DEV_ROW_REMAP_FAILURE"): true}
 
 // blank reports whether a number is one of those that stand for no value: not
 // known, not found, not supported, not permitted (dcgm_structs.h, DCGM_INT32_BLANK,
@@ -185,14 +172,6 @@ var remembered = map[int]bool{columnXID: true, metricIndex["DCGM_FI_DEV_ROW_REMA
 func blank(v float64) bool {
 	const int32Blank, fp64Blank, int64Blank = 0x7ffffff0, 1 << 47, 0x7ffffffffffffff0
 	return v >= int32Blank && v <= int32Blank+3 || v >= fp64Blank && v <= fp64Blank+3 || v == int64Blank
-}
-
-// value is what a GPU told of a column in this scrape, NaN where it did not.
-func (t *table) value(column, row int) float64 {
-	if !t.used[column] {
-		return math.NaN()
-	}
-	return t.values[column][row]
 }
 
 // keyEnd returns where name and labels end; quoted values may hold anything.
@@ -233,12 +212,12 @@ func (t *table) learn(key string) (series, error) {
 	s := series{column: -1, gpu: -1}
 	index, err := strconv.ParseUint(t.label("gpu"), 10, 16)
 	if err == nil {
-		if index >= maxGPUs {
-			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, maxGPUs)
+		if index >= collectors.MaxGPUs {
+			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, collectors.MaxGPUs)
 		}
 		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), shortPCI(t.label("pci_bus_id")))
 	}
-	if c, ok := metricIndex[name]; ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
+	if c, ok := columnOf(name); ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
 		s.column = c
 		t.known[key] = s
 		return s, nil
@@ -312,22 +291,18 @@ func (t *table) parseLabels(s string) error {
 }
 
 func (t *table) gpuAt(index uint32, uuid, pci string) int {
-	for i := range t.gpus {
-		if g := &t.gpus[i]; g.index == index {
-			if uuid != "" {
-				g.uuid = uuid
-			}
-			if pci != "" {
-				g.pci = pci
-			}
-			return i
-		}
+	row := t.gpus.Row(index, time.Time{})
+	if row == len(t.told) {
+		t.told = append(t.told, told{pending: math.NaN()})
 	}
-	t.gpus = append(t.gpus, gpu{index: index, uuid: uuid, pci: pci, pending: math.NaN()})
-	for i := range t.values {
-		t.values[i] = append(t.values[i], math.NaN())
+	g := t.gpus.At(row)
+	if uuid != "" {
+		g.UUID = uuid
 	}
-	return len(t.gpus) - 1
+	if pci != "" {
+		g.PCI = pci
+	}
+	return row
 }
 
 // shortPCI cuts the domain of a PCI address to four digits, as the kernel writes it.
@@ -337,31 +312,4 @@ func shortPCI(s string) string {
 		return d[4:] + ":" + rest
 	}
 	return s
-}
-
-// fill moves the scrape into the batch's GPU columns: a row for each GPU that was
-// seen, a column for each metric that has a value.
-func (t *table) fill(now time.Time) (rows int) {
-	g := t.batch.Gpus()
-	g.Gpu, g.Delta, g.Uuid, g.Pci = g.Gpu[:0], g.Delta[:0], g.Uuid[:0], g.Pci[:0]
-	g.BaseTime = now.UnixNano()
-	for i := range t.gpus {
-		if x := &t.gpus[i]; x.seen {
-			g.Gpu, g.Delta = append(g.Gpu, x.index), append(g.Delta, int64(x.at.Sub(now)))
-			g.Uuid, g.Pci = append(g.Uuid, x.uuid), append(g.Pci, x.pci)
-		}
-	}
-	for c := range schemas.GPUMetrics {
-		col := schemas.GPUMetrics[c].Get(g)
-		*col = (*col)[:0]
-		if !t.used[c] {
-			continue
-		}
-		for i := range t.gpus {
-			if t.gpus[i].seen {
-				*col = append(*col, t.values[c][i])
-			}
-		}
-	}
-	return len(g.Gpu)
 }

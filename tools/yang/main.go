@@ -35,7 +35,13 @@ func generate(dir string) error {
 	return structs(dir, files)
 }
 
-type leaf struct{ path, typ, metric, part string }
+type leaf struct {
+	path, typ, metric, bound string
+	keys                     []key
+}
+
+// key is what a list's key stands for: a part or a label.
+type key struct{ part, label string }
 
 func table(dir string, files []string) error {
 	ms := yang.NewModules()
@@ -61,7 +67,7 @@ func table(dir string, files []string) error {
 			fmt.Fprintf(&models, "\t{%q, %q},\n", name, ms.Modules[name].Current())
 		}
 		for _, child := range e.Dir {
-			walk(child, "", "", &leaves)
+			walk(child, "", nil, &leaves)
 		}
 	}
 	slices.SortFunc(leaves, func(a, b leaf) int { return strings.Compare(a.path, b.path) })
@@ -72,10 +78,25 @@ func table(dir string, files []string) error {
 	out.WriteString("}\n\n// Leaves are the leaves of the modules by their paths, without keys.\nvar Leaves = map[string]Leaf{\n")
 	for _, l := range leaves {
 		fmt.Fprintf(&out, "\t%q: {Type: %q", l.path, l.typ)
-		if l.metric != "" {
-			fmt.Fprintf(&out, ", Metric: %q", l.metric)
-			if l.part != "" {
-				fmt.Fprintf(&out, ", Part: %q", l.part)
+		if metric, labels, _ := strings.Cut(l.metric, " "); metric != "" {
+			fmt.Fprintf(&out, ", Metric: %q", metric)
+			if fields := strings.FieldsFunc(labels, func(r rune) bool { return r == ' ' || r == '=' }); len(fields) > 0 {
+				fmt.Fprintf(&out, ", Fixed: %#v", fields)
+			}
+			if l.bound != "" {
+				fmt.Fprintf(&out, ", Bound: %q", l.bound)
+			}
+			if len(l.keys) > 0 {
+				out.WriteString(", Keys: []Key{")
+				for _, k := range l.keys {
+					switch {
+					case k.part != "":
+						fmt.Fprintf(&out, "{Part: %q}, ", k.part)
+					default:
+						fmt.Fprintf(&out, "{Label: %q}, ", k.label)
+					}
+				}
+				out.WriteString("}")
 			}
 		}
 		out.WriteString("},\n")
@@ -88,19 +109,19 @@ func table(dir string, files []string) error {
 	return os.WriteFile(filepath.Join(dir, "table.go"), src, 0o644)
 }
 
-func walk(e *yang.Entry, path, part string, out *[]leaf) {
+func walk(e *yang.Entry, path string, keys []key, out *[]leaf) {
 	path += "/" + e.Name
-	if p := extension(e, "part"); p != "" {
-		part = p
+	if e.IsList() {
+		keys = append(slices.Clone(keys), key{extension(e, "part"), extension(e, "label")})
 	}
 	if e.IsLeaf() {
 		if e.Type.Kind != yang.Yleafref {
-			*out = append(*out, leaf{path, e.Type.Kind.String(), extension(e, "metric"), part})
+			*out = append(*out, leaf{path, e.Type.Kind.String(), extension(e, "metric"), extension(e, "bound"), keys})
 		}
 		return
 	}
 	for _, child := range e.Dir {
-		walk(child, path, part, out)
+		walk(child, path, keys, out)
 	}
 }
 
