@@ -26,6 +26,7 @@ import (
 
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
+	"auspex/agent/nvml"
 	"auspex/internal/target"
 	"auspex/schemas/yang"
 )
@@ -99,9 +100,16 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	gpb.RegisterGNMIServer(a.server, s)
 	a.status = newStatus(a.tree, a.journal)
 	a.status.tell()
+	boot, reads := kernel.BootID(cfg.Kernel.BootIDFile), func() bool { return false }
 	if !cfg.Kernel.Disabled {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
-		a.readers = append(a.readers, reader{"kernel log", k.Run})
+		a.readers, reads = append(a.readers, reader{"kernel log", k.Run}), k.Reads
+	}
+	if !cfg.NVML.Disabled {
+		n := nvml.New(cfg.NVML, nvml.Needs{
+			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
+		})
+		a.readers = append(a.readers, reader{"GPUs", n.Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	return a, nil

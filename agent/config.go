@@ -11,19 +11,21 @@ import (
 	"time"
 
 	"auspex/agent/kernel"
+	"auspex/agent/nvml"
 	"auspex/internal/target"
 )
 
 // Config is the agent's configuration file. What it names need not be there: a reader
 // says what it cannot read.
 type Config struct {
-	Data       string     `yaml:"data"`   // folder of the journal
-	Listen     string     `yaml:"listen"` // address of the gNMI target; other than loopback needs tls
-	TLS        TLS        `yaml:"tls"`
-	Credential Credential `yaml:"credential"`
-	Journal    Journal    `yaml:"journal"`
-	Kernel     Kernel     `yaml:"kernel"`
-	Target     Target     `yaml:"target"`
+	Data       string      `yaml:"data"`   // folder of the journal
+	Listen     string      `yaml:"listen"` // address of the gNMI target; other than loopback needs tls
+	TLS        TLS         `yaml:"tls"`
+	Credential Credential  `yaml:"credential"`
+	Journal    Journal     `yaml:"journal"`
+	Kernel     Kernel      `yaml:"kernel"`
+	NVML       nvml.Config `yaml:"nvml"`
+	Target     Target      `yaml:"target"`
 }
 
 // TLS is the target's certificate, and whose clients' certificates it takes.
@@ -66,6 +68,7 @@ func Default() *Config {
 	return &Config{
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
+		NVML:   nvml.Default(),
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
 }
@@ -94,6 +97,9 @@ func (c *Config) Validate() error {
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
+	}
+	if err := c.NVML.Validate(); err != nil {
+		return fmt.Errorf("nvml: %w", err)
 	}
 	t := c.target()
 	if err := t.Validate(); err != nil {

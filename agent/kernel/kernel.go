@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,6 +63,8 @@ type Reader struct {
 	garbled  uint64
 
 	records, lost, malformed, boot, trouble target.Ref
+
+	reads atomic.Bool
 }
 
 // New returns a reader; it performs no I/O.
@@ -73,6 +76,9 @@ func New(cfg Config, j Journal, tree *target.Tree, log *slog.Logger) *Reader {
 		boot:      tree.Leaf("/host/kernel-log/state/boot-id"), trouble: tree.Leaf("/host/kernel-log/state/error"),
 	}
 }
+
+// Reads reports whether the log can be read.
+func (r *Reader) Reads() bool { return r.reads.Load() }
 
 // Run reads until ctx is done. What it cannot read it says once, and tries again.
 func (r *Reader) Run(ctx context.Context) {
@@ -97,6 +103,7 @@ func (r *Reader) Run(ctx context.Context) {
 
 // tell publishes the state of reading; each error is logged once while it lasts.
 func (r *Reader) tell(err error) {
+	r.reads.Store(err == nil)
 	w := r.tree.Write(time.Now())
 	defer w.Close()
 	w.Uint(r.records, r.read)

@@ -331,13 +331,13 @@ func (x *scraper) compare(now time.Time) {
 		x.watch.Name(g.Index, g.UUID, g.PCI)
 		there[g.Index] = t.told[i].reads || !g.At.IsZero() && !gauges // an exporter may be asked for counters alone
 	}
-	x.watch.Indexes(func(index uint32, _ string) {
+	for index := range x.watch.Boards() {
 		if there[index] {
 			x.watch.Answers(now, index)
 		} else {
 			x.watch.Misses(now, index)
 		}
-	})
+	}
 	for i := range t.told {
 		if g := t.gpus.At(i); !g.At.IsZero() {
 			x.watch.Reads(now, g.Index, gpuwatch.Reading{

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"auspex/collectors"
+	"auspex/internal/decode/gpuwatch"
 	"auspex/schemas"
 )
 
@@ -215,7 +216,7 @@ func (t *table) learn(key string) (series, error) {
 		if index >= collectors.MaxGPUs {
 			return series{}, fmt.Errorf("GPU %d: a host has at most %d", index, collectors.MaxGPUs)
 		}
-		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), shortPCI(t.label("pci_bus_id")))
+		s.gpu = t.gpuAt(uint32(index), t.label("UUID"), gpuwatch.PCI(t.label("pci_bus_id")))
 	}
 	if c, ok := columnOf(name); ok && s.gpu >= 0 && t.label("GPU_I_ID") == "" {
 		s.column = c
@@ -303,13 +304,4 @@ func (t *table) gpuAt(index uint32, uuid, pci string) int {
 		g.PCI = pci
 	}
 	return row
-}
-
-// shortPCI cuts the domain of a PCI address to four digits, as the kernel writes it.
-func shortPCI(s string) string {
-	s = strings.ToLower(s)
-	if d, rest, ok := strings.Cut(s, ":"); ok && len(d) == 8 && strings.HasPrefix(d, "0000") {
-		return d[4:] + ":" + rest
-	}
-	return s
 }

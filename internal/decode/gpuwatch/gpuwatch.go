@@ -28,6 +28,7 @@ type Watch struct {
 	Emit          func(schemas.Event) // takes the events
 
 	gpus    map[uint32]*known
+	server  known // what befell all of them
 	changed bool
 }
 
@@ -45,16 +46,17 @@ type known struct {
 }
 
 type memory struct {
-	GPUs map[uint32]*known `json:"gpus"`
+	GPUs   map[uint32]*known `json:"gpus"`
+	Server known             `json:"server,omitzero"`
 }
 
 // MarshalText writes what must outlive a restart.
-func (w *Watch) MarshalText() ([]byte, error) { return json.Marshal(memory{w.gpus}) }
+func (w *Watch) MarshalText() ([]byte, error) { return json.Marshal(memory{w.gpus, w.server}) }
 
 // UnmarshalText reads what MarshalText wrote, and forgets what was known. Nothing is a
 // watch that has seen nothing; after an error it is that too.
 func (w *Watch) UnmarshalText(text []byte) error {
-	w.gpus, w.changed = map[uint32]*known{}, false
+	w.gpus, w.server, w.changed = map[uint32]*known{}, known{}, false
 	if len(text) == 0 {
 		return nil
 	}
@@ -62,6 +64,7 @@ func (w *Watch) UnmarshalText(text []byte) error {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return fmt.Errorf("read what is known of GPUs: %w", err)
 	}
+	w.server = m.Server
 	for index, k := range m.GPUs {
 		if k == nil {
 			k = &known{}
@@ -96,12 +99,26 @@ func (w *Watch) at(index uint32) *known {
 	return k
 }
 
-// Indexes calls fn for each GPU that is known or expected, with its PCI address where
-// that is known.
-func (w *Watch) Indexes(fn func(index uint32, pci string)) {
+// Board is which GPU has an index; empty is not known.
+type Board struct{ UUID, PCI string }
+
+// Boards returns the GPUs that are known or expected, by their index.
+func (w *Watch) Boards() map[uint32]Board {
+	out := make(map[uint32]Board, len(w.gpus))
 	for i, k := range w.gpus {
-		fn(i, k.PCI)
+		out[i] = Board{k.UUID, k.PCI}
 	}
+	return out
+}
+
+// PCI writes an address on the PCI bus as the kernel does: NVIDIA's has a domain of eight
+// digits, and capitals.
+func PCI(s string) string {
+	s = strings.ToLower(s)
+	if d, rest, ok := strings.Cut(s, ":"); ok && len(d) == 8 && strings.HasPrefix(d, "0000") {
+		return d[4:] + ":" + rest
+	}
+	return s
 }
 
 // Name says which board has an index. Empty is not known, and forgets what was.
@@ -134,6 +151,11 @@ func (w *Watch) Misses(now time.Time, index uint32) {
 // Stalled says whether a call of the driver has not returned.
 func (w *Watch) Stalled(now time.Time, index uint32, on bool, message string) {
 	w.condition(now, index, w.at(index), schemas.EventGPUStalled, "CALL", schemas.SeverityError, on, message, faults.ActionResetGPU)
+}
+
+// Driver says whether the driver as a whole does not answer.
+func (w *Watch) Driver(now time.Time, on bool, message string) {
+	w.condition(now, 0, &w.server, schemas.EventServiceFailed, "nvidia-driver", schemas.SeverityError, on, message, faults.ActionRestartHost)
 }
 
 // reason is a bit of NVML's clocks event reasons (nvml.h; DCGM_FI_DEV_CLOCKS_EVENT_REASONS
@@ -204,8 +226,10 @@ func (w *Watch) event(now time.Time, index uint32, k *known, typ, code string, s
 	ev := schemas.Event{
 		Time: now.UTC(), Observed: now.UTC(), Source: w.Source, Resource: w.Device, Type: typ, Code: code, Severity: s,
 	}
-	ev.SetAttr("gpu", strconv.FormatUint(uint64(index), 10))
-	ev.SetAttr("part", "gpu"+strconv.FormatUint(uint64(index), 10))
+	if k != &w.server {
+		ev.SetAttr("gpu", strconv.FormatUint(uint64(index), 10))
+		ev.SetAttr("part", "gpu"+strconv.FormatUint(uint64(index), 10))
+	}
 	if k.UUID != "" {
 		ev.SetAttr("uuid", k.UUID)
 	}
@@ -235,11 +259,15 @@ func (w *Watch) condition(now time.Time, index uint32, k *known, typ, code strin
 		delete(k.Raised, key)
 		ev.Severity, ev.State = schemas.SeverityInfo, schemas.StateCleared
 		ev.SetAttr("action", faults.ActionIgnore)
-		if typ != schemas.EventGPUMissing && typ != schemas.EventGPUStalled {
+		if typ == schemas.EventGPUClocksThrottled || typ == schemas.EventGPURowRemap {
 			ev.Message = strings.TrimSuffix(message, "; ended") + "; ended"
 		}
 	}
-	ev.ID = schemas.EventID(w.Device, since, "gpu"+strconv.FormatUint(uint64(index), 10), key, ev.State)
+	name := "server"
+	if k != &w.server {
+		name = "gpu" + strconv.FormatUint(uint64(index), 10)
+	}
+	ev.ID = schemas.EventID(w.Device, since, name, key, ev.State)
 	w.Emit(ev)
 	w.changed = true
 }

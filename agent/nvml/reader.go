@@ -1,0 +1,537 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"auspex/agent/journal"
+	"auspex/internal/decode/gpuwatch"
+	"auspex/internal/run"
+	"auspex/internal/target"
+	"auspex/schemas"
+)
+
+const (
+	slowly     = time.Minute      // between readings of what moves slowly
+	again      = 30 * time.Second // until GPUs are looked for anew when some are missing
+	grace      = time.Second      // for calls that are under way at the end
+	maxPending = 1000             // events that wait for the journal
+	absentFor  = 2                // readings without a GPU until it is missing, and tries without a driver
+)
+
+// Reader reads the GPUs. New returns one; it performs no I/O before Run.
+type Reader struct {
+	cfg    Config
+	needs  Needs
+	watch  gpuwatch.Watch
+	id     string // of the state, in ids of events
+	owners *owners
+
+	places  map[uint32]*place
+	pending []schemas.Event // for the journal
+	refused string          // why the journal took none, as it was logged last
+	unread  string          // why there are no GPUs, as it was logged last
+	without int             // tries without a driver
+
+	failures, stalls                uint64
+	errorRef, failedRef, stalledRef target.Ref
+	driverRef, versionRef           target.Ref
+}
+
+// New returns a reader.
+func New(cfg Config, n Needs) *Reader {
+	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
+	r := &Reader{
+		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{},
+		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
+	}
+	r.watch = gpuwatch.Watch{
+		Source: schemas.SourceNVML, After: absentFor, Stale: "LOST", Unread: "not read in %d tries while the driver answers", Emit: r.emit,
+	}
+	return r
+}
+
+// kept is the state's file.
+type kept struct {
+	ID   string          `json:"id"`
+	GPUs json.RawMessage `json:"gpus"`
+}
+
+// load reads what an earlier run knew; what cannot be read is forgotten.
+func (r *Reader) load() {
+	b, err := os.ReadFile(r.needs.State)
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err == nil {
+		err = r.watch.UnmarshalText(k.GPUs)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.needs.Log.Warn("what was known of GPUs is forgotten", "file", r.needs.State, "error", err)
+	}
+	if r.id = k.ID; r.id == "" {
+		r.id = strconv.FormatUint(rand.Uint64(), 36)
+	}
+	r.watch.Device = r.id
+	r.watch.Expect(r.cfg.GPUs)
+}
+
+func (r *Reader) save() error {
+	if !r.watch.Changed() {
+		return nil
+	}
+	gpus, err := r.watch.MarshalText()
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(kept{r.id, gpus})
+	if err != nil {
+		return err
+	}
+	next := r.needs.State + ".next"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, r.needs.State); err != nil {
+		return err
+	}
+	r.watch.Kept()
+	return nil
+}
+
+// emit takes an event. It belongs to the server, whose name the agent does not know.
+func (r *Reader) emit(ev schemas.Event) {
+	ev.Resource = ""
+	if len(r.pending) >= maxPending {
+		r.needs.Log.Error("an event of a GPU is dropped: the journal takes none", "type", ev.Type, "gpu", ev.Attr("gpu"))
+		return
+	}
+	r.pending = append(r.pending, ev)
+}
+
+// settled brings what happened to the journal, and then keeps what is known: an event may be
+// told twice when the process is killed in between, with the same meaning, and never not.
+func (r *Reader) settled() {
+	err := r.flush()
+	if err == nil {
+		err = r.save()
+	}
+	switch {
+	case err == nil:
+		r.refused = ""
+	case err.Error() != r.refused:
+		r.refused = err.Error()
+		r.needs.Log.Error("events of GPUs wait: they cannot be kept", "error", err)
+	}
+}
+
+func (r *Reader) flush() error {
+	for len(r.pending) > 0 {
+		ev := r.pending[0]
+		b, err := json.Marshal(ev)
+		if err != nil {
+			return err
+		}
+		rec := target.Record{Time: ev.Time.UnixNano(), Kind: journal.KindEvent, Boot: r.needs.Boot, Data: string(b)}
+		if _, err := r.needs.Journal.Append(rec, "", journal.Mark{}); err != nil {
+			return err
+		}
+		r.pending = slices.Delete(r.pending, 0, 1)
+	}
+	return nil
+}
+
+// Run reads until ctx is done. What it cannot read it says once, and tries again.
+func (r *Reader) Run(ctx context.Context) {
+	r.load()
+	defer r.settled()
+	go r.owners.follow(ctx)
+	for ctx.Err() == nil {
+		err := r.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := time.Duration(0)
+		if err != nil {
+			r.silent(err)
+			wait = r.cfg.Interval
+		}
+		_ = run.Sleep(ctx, wait)
+	}
+}
+
+// silent tells that no GPU is read. Where GPUs were, their driver should be.
+func (r *Reader) silent(err error) {
+	now := time.Now()
+	if r.without++; r.without >= absentFor && len(r.watch.Boards()) > 0 {
+		r.watch.Driver(now, true, err.Error())
+	}
+	w := r.needs.Tree.Write(now)
+	w.Text(r.errorRef, err.Error())
+	for _, p := range r.places {
+		p.none(&w)
+	}
+	w.Close()
+	if err.Error() != r.unread {
+		r.unread = err.Error()
+		r.needs.Log.Warn("GPUs are not read", "error", err)
+	}
+	r.settled()
+}
+
+// session is the time between loading the library and the driver's end, or until GPUs that
+// are missing are looked for anew: a session sees those that were there at its begin.
+type session struct {
+	*Reader
+	driver  *driver
+	workers []*worker
+	answer  chan *worker
+	ended   chan struct{}
+	begun   time.Time
+	number  map[*worker]uint32     // nil until all have answered or are late
+	ready   []*worker              // that have answered before
+	late    map[*worker]string     // the call that has not returned in time
+	devices map[lib.Device]*worker // of those that have said who they are
+	events  *listener
+	asked   int
+	gone    error
+}
+
+func (r *Reader) session(ctx context.Context) error {
+	d := &driver{lib: lib.New(lib.WithLibraryPath(r.cfg.Library))}
+	s := &session{Reader: r, driver: d, answer: make(chan *worker), ended: make(chan struct{}), begun: time.Now()}
+	s.late, s.devices = map[*worker]string{}, map[lib.Device]*worker{}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	s.events = s.listen(ctx)
+	defer s.close()
+	tick := time.NewTicker(r.cfg.Interval)
+	defer tick.Stop()
+	check := time.NewTicker(max(r.cfg.Deadline/4, time.Millisecond))
+	defer check.Stop()
+	s.askAll()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case w := <-s.answer:
+			w.busy = false
+			s.take(w)
+		case seen := <-s.events.seen:
+			s.xid(seen)
+		case <-check.C:
+			s.stalled()
+		case <-tick.C:
+			if done, err := s.over(); done {
+				return err
+			}
+			s.askAll()
+		}
+		s.settled()
+	}
+}
+
+// over says whether the session has served: the driver is gone, or it is time to look for
+// those that are missing. It ends only while nobody has a call under way.
+func (s *session) over() (bool, error) {
+	absent := false
+	for _, w := range s.workers {
+		if w.busy {
+			return false, nil
+		}
+		absent = absent || w.outcome == lost
+	}
+	if s.events.late(s.cfg.Deadline) != "" {
+		return false, nil
+	}
+	if s.gone != nil {
+		return true, s.gone
+	}
+	absent = absent || s.number != nil && len(s.watch.Boards()) > len(s.workers)
+	return absent && time.Since(s.begun) > max(again, s.cfg.Interval), nil
+}
+
+func (s *session) askAll() {
+	all := time.Duration(s.asked)*s.cfg.Interval >= slowly || s.asked == 0
+	if all {
+		s.asked = 0
+	}
+	s.asked++
+	for _, w := range s.workers {
+		if !w.busy {
+			w.busy = true
+			w.ask <- all || !w.known
+		}
+	}
+	if s.number != nil {
+		s.absent()
+	}
+}
+
+// absent counts those that should be there and that no worker reads.
+func (s *session) absent() {
+	now := time.Now()
+	for _, n := range s.numbers() {
+		if !s.read(n) {
+			s.watch.Misses(now, n)
+			s.place(n).miss(now)
+		}
+	}
+}
+
+// numbers are those of all GPUs that are known, in order.
+func (s *session) numbers() []uint32 {
+	var out []uint32
+	for n := range s.watch.Boards() {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *session) read(n uint32) bool {
+	for _, have := range s.number {
+		if have == n {
+			return true
+		}
+	}
+	return false
+}
+
+// take takes what a worker has read. GPUs have numbers when all have said who they are,
+// or are late.
+func (s *session) take(w *worker) {
+	if s.late[w] != "" {
+		delete(s.late, w)
+		if n, ok := s.number[w]; ok {
+			s.watch.Stalled(time.Now(), n, false, "the call has returned")
+		}
+	}
+	if w.known {
+		s.devices[w.device] = w
+	}
+	if s.number == nil {
+		s.ready = append(s.ready, w)
+		s.assemble()
+		return
+	}
+	s.tell(w)
+}
+
+// assemble gives numbers once nobody is awaited.
+func (s *session) assemble() {
+	for _, w := range s.workers {
+		if w.busy && s.late[w] == "" {
+			return
+		}
+	}
+	found := make([]gpuwatch.Board, len(s.workers))
+	for i, w := range s.workers {
+		if !w.busy { // what a call is under way for is not ours to read
+			found[i] = gpuwatch.Board{UUID: w.uuid, PCI: w.pci}
+		}
+	}
+	numbers, names := settle(s.watch.Boards(), found, onBus(s.cfg.Sys))
+	s.number = make(map[*worker]uint32, len(s.workers))
+	for i, w := range s.workers {
+		s.number[w] = numbers[i]
+	}
+	for n, pci := range names {
+		s.watch.Name(n, "", pci)
+	}
+	for _, w := range s.ready {
+		s.tell(w)
+	}
+	s.ready = nil
+	s.absent()
+	now := time.Now()
+	for _, w := range s.workers {
+		if s.late[w] != "" {
+			s.stall(now, w)
+		}
+	}
+}
+
+// stalled looks for calls that have not returned in time.
+func (s *session) stalled() {
+	now := time.Now()
+	for _, w := range s.workers {
+		call := w.under.late(s.cfg.Deadline)
+		if s.late[w] != "" || !w.busy || call == "" {
+			continue
+		}
+		s.late[w] = call
+		s.stalls++
+		if s.number == nil {
+			s.assemble()
+		} else {
+			s.stall(now, w)
+		}
+	}
+}
+
+func (s *session) stall(now time.Time, w *worker) {
+	n, call := s.number[w], s.late[w]
+	s.watch.Stalled(now, n, true, fmt.Sprintf("%s has not returned for %s", call, s.cfg.Deadline))
+	s.needs.Log.Warn("a call of NVML does not return", "gpu", n, "call", call)
+	p := s.place(n)
+	t := s.needs.Tree.Write(now)
+	p.none(&t)
+	t.Text(p.stalled, call)
+	t.Uint(s.stalledRef, s.stalls)
+	t.Close()
+}
+
+// tell publishes what a worker has read, and compares it with what was before.
+func (s *session) tell(w *worker) {
+	now := time.Now()
+	n := s.number[w]
+	p := s.place(n)
+	s.failures += uint64(w.failures)
+	if w.failures > 0 && w.trouble != p.trouble {
+		s.needs.Log.Warn("a call of NVML failed", "gpu", n, "error", w.trouble)
+	}
+	p.trouble = w.trouble
+	switch w.outcome {
+	case gone:
+		s.gone = errors.New(w.trouble)
+	case lost:
+		s.watch.Misses(now, n)
+		p.miss(now)
+	case told:
+		s.watch.Name(n, w.uuid, w.pci)
+		s.watch.Answers(now, n)
+		s.watch.Reads(now, n, gpuwatch.Reading{
+			Reasons: w.value("state/clocks-event-reasons"), Pending: w.value("state/remap-pending"), DBE: w.value("state/ecc-uncorrected"), XID: math.NaN(),
+		})
+		p.tell(now, w)
+	}
+	t := s.needs.Tree.Write(now)
+	t.Uint(s.failedRef, s.failures)
+	t.Uint(s.stalledRef, s.stalls)
+	t.Close()
+}
+
+// open loads the library and makes a worker for each GPU.
+func (s *session) open(ctx context.Context) error {
+	var count int
+	var version, driver string
+	err := s.guarded(ctx, "nvmlInit", func() error {
+		if ret := s.driver.lib.Init(); ret == lib.ERROR_LIBRARY_NOT_FOUND {
+			return fmt.Errorf("%s is not there: no NVIDIA driver is installed", s.cfg.Library)
+		} else if ret != lib.SUCCESS {
+			return fmt.Errorf("nvmlInit: %s", text(ret))
+		}
+		var ret lib.Return
+		if count, ret = s.driver.lib.DeviceGetCount(); ret != lib.SUCCESS {
+			s.driver.lib.Shutdown()
+			return fmt.Errorf("nvmlDeviceGetCount: %s", text(ret))
+		}
+		version, _ = s.driver.lib.SystemGetNVMLVersion()
+		driver, _ = s.driver.lib.SystemGetDriverVersion()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.driver.has = func(symbol string) bool { return s.driver.lib.Extensions().LookupSymbol(symbol) == nil }
+	for _, r := range readings {
+		s.driver.call = append(s.driver.call, s.driver.has(r.symbol) && (r.unless == "" || !s.driver.has(r.unless)))
+	}
+	for _, w := range words {
+		s.driver.word = append(s.driver.word, s.driver.has(w.symbol))
+	}
+	for i := range count {
+		w := newWorker(s.driver, i, s.owners)
+		s.workers = append(s.workers, w)
+		go w.run(s.answer, s.ended)
+	}
+	now := time.Now()
+	s.watch.Driver(now, false, "the driver answers again")
+	s.without, s.unread = 0, ""
+	t := s.needs.Tree.Write(now)
+	t.None(s.errorRef)
+	t.Text(s.driverRef, driver)
+	t.Text(s.versionRef, version)
+	t.Uint(s.failedRef, s.failures)
+	t.Uint(s.stalledRef, s.stalls)
+	t.Close()
+	if count == 0 {
+		s.assemble()
+	}
+	return nil
+}
+
+// guarded calls the library where no GPU is to blame; as long as that takes, nothing else can
+// be read.
+func (s *session) guarded(ctx context.Context, name string, call func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	late := time.NewTimer(s.cfg.Deadline)
+	defer late.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
+			s.stalls++
+			s.without = absentFor
+			s.silent(fmt.Errorf("%s has not returned for %s", name, s.cfg.Deadline))
+		}
+	}
+}
+
+// close ends the session. A library in which a call is under way is left as it is.
+func (s *session) close() {
+	for _, w := range s.workers {
+		close(w.ask)
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	idle := s.events.close(timer.C)
+	for _, w := range s.workers {
+		for idle && w.busy {
+			select {
+			case other := <-s.answer:
+				other.busy = false
+			case <-timer.C:
+				idle = false
+			}
+		}
+	}
+	close(s.ended)
+	if idle {
+		s.driver.lib.Shutdown()
+	}
+}
+
+// place returns where a GPU is told.
+func (s *session) place(n uint32) *place {
+	p := s.places[n]
+	if p == nil {
+		p = newPlace(s.needs.Tree, "/gpus/gpu[name=gpu"+strconv.FormatUint(uint64(n), 10)+"]")
+		s.places[n] = p
+	}
+	return p
+}
