@@ -19,8 +19,9 @@ need-go:
 build: need-go ## build bin/auspex
 	@$(GO) build -trimpath -o $(BIN)/auspex ./cmd/auspex
 
-agent: need-go ## build bin/auspex-agent, the process for GPU servers
-	@$(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
+agent: need-go ## build bin/auspex-agent, the process for GPU servers (reads GPUs if there is gcc)
+	@if command -v $${CC:-gcc} >/dev/null; then cgo=1; else cgo=0; echo "auspex-agent: without gcc it is built to read no GPUs (NVML needs cgo)"; fi; \
+	CGO_ENABLED=$$cgo $(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
 
 run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)

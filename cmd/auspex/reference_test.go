@@ -31,6 +31,7 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 		"config.md":  src.ConfigPage("cmd/auspex", "Config", config.Keys(&cfg)),
 		"api.md":     api,
 		"metrics.md": src.MetricsPage(),
+		"agent.md":   docs.AgentPage(),
 	}
 	for name, page := range pages {
 		same, err := docs.Same("../../docs/reference/"+name, page)

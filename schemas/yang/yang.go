@@ -12,6 +12,8 @@ type Leaf struct {
 	Fixed  []string // labels that it has always, names and values by turns
 	Bound  string   // of the metric's readings, which the leaf is instead of a reading
 	Keys   []Key    // what the keys of the lists above it are, from the top
+	Unit   string   // as the module says it
+	About  string   // a sentence
 }
 
 // Key says what the key of a list stands for.

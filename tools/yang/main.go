@@ -36,8 +36,8 @@ func generate(dir string) error {
 }
 
 type leaf struct {
-	path, typ, metric, bound string
-	keys                     []key
+	path, typ, metric, bound, unit, about string
+	keys                                  []key
 }
 
 // key is what a list's key stands for: a part or a label.
@@ -99,7 +99,10 @@ func table(dir string, files []string) error {
 				out.WriteString("}")
 			}
 		}
-		out.WriteString("},\n")
+		if l.unit != "" {
+			fmt.Fprintf(&out, ", Unit: %q", l.unit)
+		}
+		fmt.Fprintf(&out, ", About: %q},\n", l.about)
 	}
 	out.WriteString("}\n")
 	src, err := format.Source(out.Bytes())
@@ -116,7 +119,10 @@ func walk(e *yang.Entry, path string, keys []key, out *[]leaf) {
 	}
 	if e.IsLeaf() {
 		if e.Type.Kind != yang.Yleafref {
-			*out = append(*out, leaf{path, e.Type.Kind.String(), extension(e, "metric"), extension(e, "bound"), keys})
+			*out = append(*out, leaf{
+				path: path, typ: e.Type.Kind.String(), metric: extension(e, "metric"), bound: extension(e, "bound"), unit: e.Units,
+				about: strings.Join(strings.Fields(e.Description), " "), keys: keys,
+			})
 		}
 		return
 	}
