@@ -21,8 +21,7 @@ type place struct {
 	trouble string // the failure that was logged last
 
 	name, uuid, pci, missing, stalled, count target.Ref
-	words                                    []target.Ref
-	leaves                                   []spot
+	words, leaves                            []spot
 	open                                     map[uint32]bool // processes that are told
 }
 
@@ -35,11 +34,8 @@ type spot struct {
 func newPlace(t *target.Tree, path string) *place {
 	leaf := func(name string) target.Ref { return t.Leaf(path + "/state/" + name) }
 	p := &place{
-		tree: t, path: path, leaves: make([]spot, len(leaves)), open: map[uint32]bool{},
+		tree: t, path: path, words: make([]spot, len(words)), leaves: make([]spot, len(leaves)), open: map[uint32]bool{},
 		name: leaf("name"), uuid: leaf("uuid"), pci: leaf("pci"), missing: leaf("missing"), stalled: leaf("stalled"), count: leaf("processes"),
-	}
-	for _, w := range words {
-		p.words = append(p.words, t.Leaf(path+"/"+w.leaf))
 	}
 	_, key, _ := strings.Cut(strings.TrimSuffix(path, "]"), "=")
 	w := t.Write(time.Now())
@@ -100,7 +96,7 @@ func (w *worker) add() {
 // tell writes what a worker has read.
 func (p *place) tell(at time.Time, w *worker) {
 	w.add()
-	p.make(w.values)
+	p.make(w)
 	p.enter(at, w.processes)
 	t := p.tree.Write(at)
 	defer t.Close()
@@ -108,7 +104,7 @@ func (p *place) tell(at time.Time, w *worker) {
 	t.Text(p.pci, w.pci)
 	for i, word := range w.words {
 		if word != "" {
-			t.Text(p.words[i], word)
+			t.Text(p.words[i].ref, word)
 		}
 	}
 	t.Bool(p.missing, false)
@@ -131,11 +127,19 @@ func (p *place) tell(at time.Time, w *worker) {
 }
 
 // make makes the leaves of values that come for the first time, and the keys of their lists.
-func (p *place) make(values []float64) {
+func (p *place) make(w *worker) {
+	add := func(s *spot, leaf string) {
+		*s = spot{p.tree.Leaf(p.path + "/" + leaf), true}
+		p.key(leaf)
+	}
 	for i, leaf := range leaves {
-		if !p.leaves[i].made && !math.IsNaN(values[i]) {
-			p.leaves[i] = spot{p.tree.Leaf(p.path + "/" + leaf), true}
-			p.key(leaf)
+		if !p.leaves[i].made && !math.IsNaN(w.values[i]) {
+			add(&p.leaves[i], leaf)
+		}
+	}
+	for i, word := range w.words {
+		if !p.words[i].made && word != "" {
+			add(&p.words[i], words[i].leaf)
 		}
 	}
 }

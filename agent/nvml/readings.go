@@ -8,6 +8,8 @@ import (
 	"math"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"auspex/internal/decode/gpuwatch"
 )
 
 // pace is how often something is read.
@@ -302,13 +304,24 @@ func fieldValue(f lib.FieldValue) float64 {
 	return math.NaN()
 }
 
-// words are texts that a GPU has for as long as it is there.
-var words = []struct {
+// word is a text that a GPU has for as long as it is there.
+type word struct {
 	symbol, leaf string
 	read         func(lib.Device) (string, lib.Return)
-}{
-	{"nvmlDeviceGetName", "state/product", lib.Device.GetName},
-	{"nvmlDeviceGetSerial", "state/serial", lib.Device.GetSerial},
-	{"nvmlDeviceGetVbiosVersion", "state/vbios-version", lib.Device.GetVbiosVersion},
-	{"nvmlDeviceGetInforomImageVersion", "state/inforom-version", lib.Device.GetInforomImageVersion},
 }
+
+var words = func() []word {
+	out := []word{
+		{"nvmlDeviceGetName", "state/product", lib.Device.GetName},
+		{"nvmlDeviceGetSerial", "state/serial", lib.Device.GetSerial},
+		{"nvmlDeviceGetVbiosVersion", "state/vbios-version", lib.Device.GetVbiosVersion},
+		{"nvmlDeviceGetInforomImageVersion", "state/inforom-version", lib.Device.GetInforomImageVersion},
+	}
+	for link := range lib.NVLINK_MAX_LINKS {
+		out = append(out, word{"nvmlDeviceGetNvLinkRemotePciInfo", fmt.Sprintf("nvlink[link=%d]/state/remote", link), func(d lib.Device) (string, lib.Return) {
+			info, ret := d.GetNvLinkRemotePciInfo(link)
+			return gpuwatch.PCI(chars(info.BusId[:])), ret
+		}})
+	}
+	return out
+}()

@@ -120,7 +120,7 @@ func walk(e *yang.Entry, path string, keys []key, out *[]leaf) {
 	if e.IsLeaf() {
 		if e.Type.Kind != yang.Yleafref {
 			*out = append(*out, leaf{
-				path: path, typ: e.Type.Kind.String(), metric: extension(e, "metric"), bound: extension(e, "bound"), unit: e.Units,
+				path: path, typ: e.Type.Kind.String(), metric: extension(e, "metric"), bound: extension(e, "bound"), unit: units(e),
 				about: strings.Join(strings.Fields(e.Description), " "), keys: keys,
 			})
 		}
@@ -129,6 +129,14 @@ func walk(e *yang.Entry, path string, keys []key, out *[]leaf) {
 	for _, child := range e.Dir {
 		walk(child, path, keys, out)
 	}
+}
+
+// units returns what a leaf's values are in.
+func units(e *yang.Entry) string {
+	if l, ok := e.Node.(*yang.Leaf); ok && l.Units != nil {
+		return l.Units.Name
+	}
+	return ""
 }
 
 // extension returns the argument of one of our extensions at a node.
