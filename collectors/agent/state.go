@@ -129,6 +129,11 @@ func (st *state) full() bool {
 func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 	samples, events := st.batch.Len()
 	now := st.s.settings.Now()
+	for i := range st.gpus.Len() {
+		row := st.gpus.At(i)
+		b := st.board(row.Index)
+		row.UUID, row.PCI = b.uuid, b.pci
+	}
 	if st.gpus.Fill(st.batch, now) > 0 || samples > 0 || events > 0 {
 		if err := st.batch.Emit(ctx, out, now); err != nil {
 			return fmt.Errorf("emit: %w", err)
@@ -185,10 +190,7 @@ func (st *state) notification(n *gpb.Notification) {
 		case !ok:
 			st.s.metrics.malformed.Inc()
 		case l.what == packed:
-			row := st.gpus.Row(l.gpu, at)
-			st.gpus.Set(row, l.column, at, v)
-			b := st.board(l.gpu)
-			st.gpus.At(row).UUID, st.gpus.At(row).PCI = b.uuid, b.pci
+			st.gpus.Set(st.gpus.Row(l.gpu, at), l.column, at, v)
 		case l.what == threshold:
 			st.batch.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
 		default:
