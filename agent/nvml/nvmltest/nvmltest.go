@@ -1,0 +1,119 @@
+// Package nvmltest is a library in NVML's place, for tests and measurements: C that is compiled
+// when it is wanted, over a machine that the test describes. The comment of library/nvml.c says how.
+package nvmltest
+
+import (
+	_ "embed" // the library's source
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+//go:embed library/nvml.c
+var source []byte
+
+// Env names the file that describes the machine to the library.
+const Env = "AUSPEX_NVML_STUB"
+
+// Compile writes the library to a folder and returns its path. Old is one of 2018.
+func Compile(dir string, old bool) (string, error) {
+	src, out := filepath.Join(dir, "nvml.c"), filepath.Join(dir, "libnvidia-ml.so.1")
+	if err := os.WriteFile(src, source, 0o600); err != nil {
+		return "", err
+	}
+	args := []string{"-std=gnu11", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", out, src, "-lpthread"}
+	if old {
+		args = append(args, "-DOLD")
+	}
+	if msg, err := exec.Command("gcc", args...).CombinedOutput(); err != nil { //nolint:gosec // our own file
+		return "", fmt.Errorf("gcc: %w: %s", err, msg)
+	}
+	return out, nil
+}
+
+// NeedsGCC skips a test where there is no gcc.
+func NeedsGCC(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("gcc is missing, which compiles a library in NVML's place")
+	}
+}
+
+// Machine is what the library says there is.
+type Machine struct {
+	path string
+
+	mu    sync.Mutex
+	lines []string
+	xids  int
+}
+
+// New describes a machine to the libraries of this process that are loaded later.
+func New(t testing.TB, gpus int) *Machine {
+	t.Helper()
+	m := At(filepath.Join(t.TempDir(), "machine"), gpus)
+	switch t := t.(type) {
+	case *testing.T:
+		t.Setenv(Env, m.path)
+	case *testing.B:
+		t.Setenv(Env, m.path)
+	}
+	return m
+}
+
+// At describes a machine in a file.
+func At(path string, gpus int) *Machine {
+	m := &Machine{path: path}
+	m.Say("gpus %d", gpus)
+	return m
+}
+
+// Path is the file.
+func (m *Machine) Path() string { return m.path }
+
+// Say adds a line of the description.
+func (m *Machine) Say(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lines = append(m.lines, fmt.Sprintf(format, args...))
+	m.write()
+}
+
+// Unsay takes a line away.
+func (m *Machine) Unsay(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	line := fmt.Sprintf(format, args...)
+	kept := m.lines[:0]
+	for _, l := range m.lines {
+		if l != line {
+			kept = append(kept, l)
+		}
+	}
+	m.lines = kept
+	m.write()
+}
+
+// XID has a GPU tell of an XID.
+func (m *Machine) XID(gpu, code int) {
+	m.mu.Lock()
+	m.xids++
+	n := m.xids
+	m.mu.Unlock()
+	m.Say("xid %d %d %d", n, gpu, code)
+}
+
+// write replaces the file at once: the library never sees half of it.
+func (m *Machine) write() {
+	next := m.path + ".next"
+	if err := os.WriteFile(next, []byte(strings.Join(m.lines, "\n")+"\n"), 0o600); err != nil {
+		panic(err)
+	}
+	if err := os.Rename(next, m.path); err != nil {
+		panic(err)
+	}
+}
