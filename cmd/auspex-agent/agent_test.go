@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"auspex/agent/nvml/nvmltest"
 	"auspex/collectors"
 	"auspex/collectors/agent"
 	"auspex/collectors/collectortest"
@@ -41,9 +43,7 @@ type server struct {
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{t: t, dir: t.TempDir(), auth: certtest.New(t), binary: filepath.Join(t.TempDir(), "auspex-agent")}
-	if out, err := exec.Command("go", "build", "-o", s.binary, ".").CombinedOutput(); err != nil { //nolint:gosec // its own path
-		t.Fatalf("%v: %s", err, out)
-	}
+	s.build()
 	s.cert = s.auth.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")
 	s.write("kmsg", "")
 	s.write("boot", "3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n")
@@ -56,6 +56,33 @@ target: {min_sample: 100ms}
 `, s.dir, s.cert.CertFile, s.cert.KeyFile, s.auth.File))
 	t.Cleanup(s.kill)
 	return s
+}
+
+// build builds the binary, with settings of the environment.
+func (s *server) build(env ...string) {
+	s.t.Helper()
+	cmd := exec.Command("go", "build", "-o", s.binary, ".") //nolint:gosec // its own path
+	cmd.Env = append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// gpus gives the server GPUs, and a driver of now or of 2018.
+func (s *server) gpus(n int, old bool) *nvmltest.Machine {
+	s.t.Helper()
+	nvmltest.NeedsGCC(s.t)
+	s.build("CGO_ENABLED=1")
+	library, err := nvmltest.Compile(s.dir, old)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("agent.yaml", string(b)+fmt.Sprintf("nvml: {library: %s, interval: 100ms, deadline: 500ms}\n", library))
+	return nvmltest.New(s.t, n)
 }
 
 func (s *server) write(name, text string) {
@@ -214,6 +241,48 @@ func TestEveryLineComesOnceOverAKill(t *testing.T) {
 	}
 	if len(seen) != lines {
 		t.Errorf("%d lines, want %d", len(seen), lines)
+	}
+}
+
+func TestGPUsComeThroughTheAgent(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		old  bool
+	}{{"a driver of now", false}, {"a driver of 2018", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			machine := s.gpus(8, c.old)
+			machine.Say("gpu 5 set temperature-0 77")
+			s.start()
+			rec, settings := collectortest.NewRecorder(), collectortest.Settings()
+			settings.Now = time.Now
+			stop := s.collect(settings, rec)
+			defer stop()
+			has := func(words ...string) func() bool {
+				return func() bool {
+					return slices.ContainsFunc(rec.Lines(), func(line string) bool {
+						return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) })
+					})
+				}
+			}
+			waittest.For(t, "no temperature", has(`"gpu_temp_celsius"`, `"part":"5"`, `"GPU-5f1c6d1e-0000-4a3b-8c11-000000000005"`, `"value":77`))
+			waittest.For(t, "no ECC counter", has(`"ecc_dbe_volatile_total"`, `"part":"7"`, `"value":0`))
+			waittest.For(t, "no free memory", has(`"fb_free_mib"`, `"part":"0"`))
+			if got := has(`"total_energy_millijoules"`)(); got == c.old {
+				t.Errorf("energy: %t", got)
+			}
+			machine.Say("gpu 3 gone")
+			machine.Say("gpu 6 hang nvmlDeviceGetPowerUsage")
+			waittest.For(t, "no missing GPU", has(`"gpu.missing"`, `"resource":"gpu-r01-01"`, `"source":"nvml"`, `"part":"gpu3"`, `"pci":"0000:4e:00.0"`))
+			waittest.For(t, "no stalled GPU", has(`"gpu.stalled"`, `"part":"gpu6"`))
+			if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil { // with a call under way
+				t.Fatal(err)
+			}
+			if err := s.cmd.Wait(); err != nil {
+				t.Errorf("after SIGTERM: %v", err)
+			}
+			s.cmd = nil
+		})
 	}
 }
 

@@ -373,7 +373,7 @@ int nvmlDeviceRegisterEvents(gpu *d, u64 types, event_set *set) {
 	return SUCCESS;
 }
 int nvmlEventSetWait_v2(event_set *set, event_data *out, u32 ms) {
-	for (u32 waited = 0;; waited += 2) {
+	for (u32 waited = 0;; waited += 100) {
 		ENTER(0);
 		pthread_mutex_lock(&lock);
 		long long n;
@@ -386,7 +386,7 @@ int nvmlEventSetWait_v2(event_set *set, event_data *out, u32 ms) {
 		}
 		pthread_mutex_unlock(&lock);
 		if (waited >= ms) return TIMEOUT;
-		usleep(2000);
+		usleep(100000);
 	}
 }
 int nvmlEventSetWait(event_set *set, event_data *out, u32 ms) { return nvmlEventSetWait_v2(set, out, ms); }
