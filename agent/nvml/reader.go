@@ -58,7 +58,7 @@ func New(cfg Config, n Needs) *Reader {
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
 	}
 	r.watch = gpuwatch.Watch{
-		Source: schemas.SourceNVML, After: absentFor, Stale: "LOST", Unread: "not read in %d tries while the driver answers", Emit: r.emit,
+		Source: schemas.SourceNVML, After: absentFor, Unread: "not read in %d tries while the driver answers", Emit: r.emit,
 	}
 	return r
 }
@@ -171,15 +171,15 @@ func (r *Reader) Run(ctx context.Context) {
 		}
 		wait := time.Duration(0)
 		if err != nil {
-			r.silent(err)
+			r.unreadable(err)
 			wait = r.cfg.Interval
 		}
 		_ = run.Sleep(ctx, wait)
 	}
 }
 
-// silent tells that no GPU is read. Where GPUs were, their driver should be.
-func (r *Reader) silent(err error) {
+// unreadable tells that no GPU is read. Where GPUs were, their driver should be.
+func (r *Reader) unreadable(err error) {
 	now := time.Now()
 	if r.without++; r.without >= absentFor && len(r.watch.Boards()) > 0 {
 		r.watch.Driver(now, true, err.Error())
@@ -258,7 +258,7 @@ func (s *session) over() (bool, error) {
 		if w.busy {
 			return false, nil
 		}
-		absent = absent || w.outcome == lost
+		absent = absent || w.outcome != told
 	}
 	if s.events.late(s.cfg.Deadline) != "" {
 		return false, nil
@@ -292,7 +292,7 @@ func (s *session) absent() {
 	now := time.Now()
 	for _, n := range s.numbers() {
 		if !s.read(n) {
-			s.watch.Misses(now, n)
+			s.watch.Misses(now, n, gpuwatch.Lost)
 			s.place(n).miss(now)
 		}
 	}
@@ -414,8 +414,12 @@ func (s *session) tell(w *worker) {
 	switch w.outcome {
 	case gone:
 		s.gone = errors.New(w.trouble)
-	case lost:
-		s.watch.Misses(now, n)
+	case silent, lost:
+		code := gpuwatch.Stale
+		if w.outcome == lost {
+			code = gpuwatch.Lost
+		}
+		s.watch.Misses(now, n, code)
 		p.miss(now)
 	case told:
 		s.watch.Name(n, w.uuid, w.pci)
@@ -497,7 +501,7 @@ func (s *session) guarded(ctx context.Context, name string, call func() error) e
 		case <-late.C:
 			s.stalls++
 			s.without = absentFor
-			s.silent(fmt.Errorf("%s has not returned for %s", name, s.cfg.Deadline))
+			s.unreadable(fmt.Errorf("%s has not returned for %s", name, s.cfg.Deadline))
 		}
 	}
 }

@@ -264,7 +264,7 @@ func TestAGPUThatIsLostIsMissingAndKeepsItsNumber(t *testing.T) {
 	stop := s.run()
 	s.shows("/gpus/gpu[gpu3]/state/temperature", uint64(36))
 	s.machine.Say("gpu 1 gone")
-	s.tells("gpu.missing LOST raised gpu1")
+	s.tells("gpu.missing GPU_IS_LOST raised gpu1")
 	s.shows("/gpus/gpu[gpu1]/state/missing", true)
 	s.shows("/gpus/gpu[gpu1]/state/power", nil)
 	s.shows("/gpus/gpu[gpu1]/state/serial", "1650223000001")
@@ -278,10 +278,10 @@ func TestAGPUThatIsLostIsMissingAndKeepsItsNumber(t *testing.T) {
 	stop()
 	s.machine.Unsay("gpu 1 gone")
 	stop = s.run()
-	s.tells("gpu.missing LOST cleared gpu1")
+	s.tells("gpu.missing GPU_IS_LOST cleared gpu1")
 	s.shows("/gpus/gpu[gpu1]/state/missing", false)
 	stop()
-	if got := s.told(); !slices.Equal(got, []string{"gpu.missing LOST raised gpu1", "gpu.missing LOST cleared gpu1"}) {
+	if got := s.told(); !slices.Equal(got, []string{"gpu.missing GPU_IS_LOST raised gpu1", "gpu.missing GPU_IS_LOST cleared gpu1"}) {
 		t.Error(got)
 	}
 }
@@ -292,9 +292,9 @@ func TestAGPUWhoseEveryCallFailsIsMissing(t *testing.T) {
 	defer stop()
 	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
 	s.machine.Say("gpu 1 return * 999")
-	s.tells("gpu.missing LOST raised gpu1")
+	s.tells("gpu.missing STALE raised gpu1")
 	s.machine.Unsay("gpu 1 return * 999")
-	s.tells("gpu.missing LOST cleared gpu1")
+	s.tells("gpu.missing STALE cleared gpu1")
 }
 
 func TestADriverThatGoesAndComes(t *testing.T) {
@@ -377,7 +377,7 @@ func TestEventsWaitForAJournalThatIsFull(t *testing.T) {
 	s.cfg.GPUs = 2
 	stop = s.run()
 	defer stop()
-	s.tells("gpu.missing LOST raised gpu1")
+	s.tells("gpu.missing GPU_IS_LOST raised gpu1")
 }
 
 func TestProcessesComeAndGo(t *testing.T) {

@@ -18,9 +18,10 @@ import (
 type outcome uint8
 
 const (
-	told outcome = iota // it was read
-	lost                // it does not answer
-	gone                // the driver does not
+	told   outcome = iota // it was read
+	silent                // no call gave a value
+	lost                  // the driver says that it is gone
+	gone                  // the driver is
 )
 
 // meaning sorts what a call returned: nothing to say of the GPU's health (a board or a
@@ -170,7 +171,7 @@ func (w *worker) identify() bool {
 	w.end()
 	if ret != lib.SUCCESS {
 		w.failed(callHandle, ret)
-		w.outcome = max(w.outcome, lost)
+		w.outcome = max(w.outcome, silent)
 		return false
 	}
 	w.device = d
@@ -232,7 +233,7 @@ func (w *worker) read(all bool) {
 		}
 	}
 	if !answered && w.failures > 0 {
-		w.outcome = max(w.outcome, lost)
+		w.outcome = max(w.outcome, silent)
 		return
 	}
 	w.open()

@@ -137,7 +137,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 		log: s.Log, metrics: newMetrics(s.Metrics),
 	}
 	x.watch = gpuwatch.Watch{
-		Device: target.ID, Source: schemas.SourceDCGM, After: c.MissingAfter, Stale: "STALE",
+		Device: target.ID, Source: schemas.SourceDCGM, After: c.MissingAfter,
 		XIDs:   c.xidMode() == xidOn || c.xidMode() == xidAuto && !slices.Contains(s.Taken, collectors.SignXID),
 		Unread: "no values in %d scrapes while the exporter answers", Emit: func(ev schemas.Event) { x.table.batch.Event(ev) },
 	}
@@ -335,7 +335,7 @@ func (x *scraper) compare(now time.Time) {
 		if there[index] {
 			x.watch.Answers(now, index)
 		} else {
-			x.watch.Misses(now, index)
+			x.watch.Misses(now, index, gpuwatch.Stale)
 		}
 	}
 	for i := range t.told {

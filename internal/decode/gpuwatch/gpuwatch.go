@@ -21,11 +21,9 @@ type Watch struct {
 	Device string // the server; ids of events are made with it
 	Source string // of the events, as [schemas.SourceDCGM]
 	After  int    // readings in a row without a GPU until it is missing
-	// Stale is the code of a GPU that is missing, and Unread what is said of it, with one
-	// %d for the readings.
-	Stale, Unread string
-	XIDs          bool                // the gauge of the last XID makes events
-	Emit          func(schemas.Event) // takes the events
+	Unread string // what is said of a GPU that is missing, with one %d for the readings
+	XIDs   bool   // the gauge of the last XID makes events
+	Emit   func(schemas.Event)
 
 	gpus    map[uint32]*known
 	server  known // what befell all of them
@@ -133,18 +131,26 @@ func (w *Watch) Name(index uint32, uuid, pci string) {
 	k.UUID, k.PCI, w.changed = uuid, pci, true
 }
 
+// The codes of a GPU that is missing: it is silent, or its driver says that it is gone.
+const (
+	Stale = "STALE"
+	Lost  = "GPU_IS_LOST"
+)
+
 // Answers says that a GPU was read.
 func (w *Watch) Answers(now time.Time, index uint32) {
 	k := w.at(index)
 	k.misses = 0
-	w.condition(now, index, k, schemas.EventGPUMissing, w.Stale, schemas.SeverityError, false, "GPU answers again", faults.ActionIgnore)
+	for _, code := range []string{Stale, Lost} {
+		w.condition(now, index, k, schemas.EventGPUMissing, code, schemas.SeverityError, false, "GPU answers again", faults.ActionIgnore)
+	}
 }
 
 // Misses says that a GPU was not read though it was asked.
-func (w *Watch) Misses(now time.Time, index uint32) {
+func (w *Watch) Misses(now time.Time, index uint32, code string) {
 	k := w.at(index)
 	if k.misses++; k.misses >= w.After {
-		w.condition(now, index, k, schemas.EventGPUMissing, w.Stale, schemas.SeverityError, true, fmt.Sprintf(w.Unread, k.misses), faults.ActionResetGPU)
+		w.condition(now, index, k, schemas.EventGPUMissing, code, schemas.SeverityError, true, fmt.Sprintf(w.Unread, k.misses), faults.ActionResetGPU)
 	}
 }
 

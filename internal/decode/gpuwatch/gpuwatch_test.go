@@ -19,7 +19,7 @@ type story struct {
 func newStory(t *testing.T) *story {
 	t.Helper()
 	s := &story{ids: map[string]bool{}}
-	s.watch = Watch{Device: "d", Source: schemas.SourceNVML, After: 2, Stale: "LOST", Unread: "not read in %d tries", Emit: func(ev schemas.Event) {
+	s.watch = Watch{Device: "d", Source: schemas.SourceNVML, After: 2, Unread: "not read in %d tries", Emit: func(ev schemas.Event) {
 		if ev.ID == "" || s.ids[ev.ID] {
 			t.Errorf("id %q of %s is not its own", ev.ID, ev.Type)
 		}
@@ -50,11 +50,11 @@ func TestWhatWasRaisedIsClearedByTheNextRun(t *testing.T) {
 	s.watch.Name(3, "GPU-a", "0000:4e:00.0")
 	s.watch.Stalled(now, 3, true, "a call has not returned")
 	s.watch.Stalled(now, 3, true, "a call has not returned")
-	s.watch.Misses(now, 3)
-	s.watch.Misses(now, 3)
-	s.watch.Misses(now, 3)
+	s.watch.Misses(now, 3, Lost)
+	s.watch.Misses(now, 3, Lost)
+	s.watch.Misses(now, 3, Lost)
 	s.watch.Driver(now, true, "the driver is not loaded")
-	want := []string{"gpu.stalled CALL raised gpu3", "gpu.missing LOST raised gpu3", "service.failed nvidia-driver raised "}
+	want := []string{"gpu.stalled CALL raised gpu3", "gpu.missing GPU_IS_LOST raised gpu3", "service.failed nvidia-driver raised "}
 	if !slices.Equal(s.told, want) {
 		t.Errorf("%q, want %q", s.told, want)
 	}
@@ -65,7 +65,7 @@ func TestWhatWasRaisedIsClearedByTheNextRun(t *testing.T) {
 	next.watch.Driver(now, false, "it answers")
 	next.watch.Stalled(now, 3, false, "it has returned")
 	next.watch.Answers(now, 3)
-	want = []string{"service.failed nvidia-driver cleared ", "gpu.stalled CALL cleared gpu3", "gpu.missing LOST cleared gpu3"}
+	want = []string{"service.failed nvidia-driver cleared ", "gpu.stalled CALL cleared gpu3", "gpu.missing GPU_IS_LOST cleared gpu3"}
 	if !slices.Equal(next.told, want) {
 		t.Errorf("%q, want %q", next.told, want)
 	}
