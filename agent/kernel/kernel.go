@@ -29,8 +29,8 @@ const Device = "/dev/kmsg"
 
 const (
 	source    = "kernel"
-	maxRecord = 64 << 10 // the kernel's own limit is 8 KiB
-	patience  = time.Second
+	maxRecord = 64 << 10         // the kernel's own limit is 8 KiB
+	patience  = 10 * time.Second // without a line, until the state is told
 	again     = 10 * time.Second // after an error
 )
 

@@ -223,13 +223,15 @@ func (r *Reader) session(ctx context.Context) error {
 		return err
 	}
 	s.events = s.listen(ctx)
-	defer s.close()
+	defer func() { s.close(ctx.Err() != nil) }()
 	tick := time.NewTicker(r.cfg.Interval)
 	defer tick.Stop()
-	check := time.NewTicker(max(r.cfg.Deadline/4, time.Millisecond))
-	defer check.Stop()
+	check, every := (<-chan time.Time)(nil), max(r.cfg.Deadline/4, time.Millisecond)
 	s.askAll()
 	for {
+		if check == nil && s.awaits() {
+			check = time.After(every)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -238,7 +240,8 @@ func (r *Reader) session(ctx context.Context) error {
 			s.take(w)
 		case seen := <-s.events.seen:
 			s.xid(seen)
-		case <-check.C:
+		case <-check:
+			check = nil
 			s.stalled()
 		case <-tick.C:
 			if done, err := s.over(); done {
@@ -369,6 +372,11 @@ func (s *session) assemble() {
 			s.stall(now, w)
 		}
 	}
+}
+
+// awaits says whether somebody has a call under way that is not late yet.
+func (s *session) awaits() bool {
+	return slices.ContainsFunc(s.workers, func(w *worker) bool { return w.busy && s.late[w] == "" })
 }
 
 // stalled looks for calls that have not returned in time.
@@ -506,12 +514,17 @@ func (s *session) guarded(ctx context.Context, name string, call func() error) e
 	}
 }
 
-// close ends the session. A library in which a call is under way is left as it is.
-func (s *session) close() {
+// close ends the session. A library in which a call is under way is left as it is; it would
+// show the next session what it showed this one.
+func (s *session) close(atOnce bool) {
 	for _, w := range s.workers {
 		close(w.ask)
 	}
-	timer := time.NewTimer(grace)
+	patience := grace
+	if !atOnce {
+		patience += wait
+	}
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	idle := s.events.close(timer.C)
 	for _, w := range s.workers {

@@ -27,7 +27,7 @@ type listener struct {
 	stop context.CancelFunc
 }
 
-// wait is how long one call waits for an event.
+// wait is how long one call waits for an event; it cannot be ended before.
 const wait = 500 * time.Millisecond
 
 var (

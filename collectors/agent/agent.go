@@ -175,6 +175,10 @@ func (s *subscriber) dial() (*grpc.ClientConn, error) {
 	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout)
 }
 
+// heartbeat is how often a reading is told that stays the same: often enough that the look-back
+// of PromQL, 5 minutes, sees it when one is lost.
+const heartbeat = 2 * time.Minute
+
 // backlog is how many messages wait between the stream and the batch.
 const backlog = 256
 
@@ -311,10 +315,14 @@ func (s *subscriber) request() *gpb.SubscribeRequest {
 	for _, p := range []*gpb.Path{at("journal", "state", "dropped"), at("journal", "record")} {
 		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p, Mode: gpb.SubscriptionMode_ON_CHANGE})
 	}
-	for _, tree := range trees() {
-		list.Subscription = append(list.Subscription, &gpb.Subscription{
-			Path: at(tree), Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(s.cfg.SampleInterval),
-		})
+	sample := func(path *gpb.Path) *gpb.Subscription {
+		return &gpb.Subscription{Path: path, Mode: gpb.SubscriptionMode_SAMPLE, SampleInterval: uint64(s.cfg.SampleInterval)}
+	}
+	list.Subscription = append(list.Subscription, sample(at("journal", "state", "last"))) // it says that the agent lives
+	for _, tree := range trees() {                                                        // most of what a server tells is what it told before
+		sub := sample(at(tree))
+		sub.SuppressRedundant, sub.HeartbeatInterval = true, uint64(max(heartbeat, s.cfg.SampleInterval))
+		list.Subscription = append(list.Subscription, sub)
 	}
 	return &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
 }

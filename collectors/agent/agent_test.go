@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -21,6 +23,7 @@ import (
 	"auspex/internal/target"
 	"auspex/internal/waittest"
 	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -214,4 +217,73 @@ func TestTheJournalIsAcknowledged(t *testing.T) {
 	if got := len(rec.Events()); got < 2 {
 		t.Errorf("%d events: the new journal was not read", got)
 	}
+}
+
+// rows are the rows of GPUs that a collector emits.
+type rows struct {
+	mu  sync.Mutex
+	all []string
+}
+
+// Emit implements [collectors.Emitter].
+func (r *rows) Emit(_ context.Context, b *auspexv1.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := b.GetGpus()
+	cell := func(column []float64, row int) string {
+		if len(column) == 0 || math.IsNaN(column[row]) {
+			return "-"
+		}
+		return fmt.Sprint(column[row])
+	}
+	for i := range g.GetGpu() {
+		r.all = append(r.all, fmt.Sprintf("%d %s %s %s", g.GetGpu()[i], g.GetUuid()[i], cell(g.GetGpuTempCelsius(), i), cell(g.GetPowerUsageWatts(), i)))
+	}
+	return nil
+}
+
+func (r *rows) has(row string) func() bool {
+	return func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.Contains(r.all, row)
+	}
+}
+
+// A value that stays is not told, and yet in the row of each time; one that is gone is not.
+func TestARowOfAGPUHasWhatStayed(t *testing.T) {
+	n := newNode(t, map[string]any{"/journal/state/id": "j", "/journal/state/last": 0.0})
+	temperature, power := n.tree.Leaf("/gpus/gpu[name=gpu2]/state/temperature"), n.tree.Leaf("/gpus/gpu[name=gpu2]/state/power")
+	uuid := n.tree.Leaf("/gpus/gpu[name=gpu2]/state/uuid")
+	write := func(fn func(w *target.Writer)) {
+		w := n.tree.Write(time.Now())
+		defer w.Close()
+		fn(&w)
+	}
+	write(func(w *target.Writer) { w.Text(uuid, "GPU-x"); w.Uint(temperature, 40); w.Float(power, 400.5) })
+	cfg := Default()
+	cfg.TLS.Disabled, cfg.Credential, cfg.SampleInterval = true, "agents", 100*time.Millisecond
+	c, err := cfg.New(n.serve(t), collectortest.Settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &rows{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.Run(ctx, out) }()
+	defer func() { cancel(); <-done }()
+	waittest.For(t, "no first row", out.has("2 GPU-x 40 400.5"))
+	write(func(w *target.Writer) { w.Uint(temperature, 41); w.Float(power, 400.5) })
+	waittest.For(t, "no second row", out.has("2 GPU-x 41 400.5"))
+	process := n.tree.Leaf("/gpus/gpu[name=gpu2]/process[pid=7]/state/pid")
+	write(func(w *target.Writer) { w.Uint(process, 7) })
+	n.tree.Drop("/gpus/gpu[name=gpu2]/process[pid=7]")
+	write(func(w *target.Writer) { w.Uint(temperature, 42) })
+	waittest.For(t, "a process took the row with it", out.has("2 GPU-x 42 400.5"))
+	write(func(w *target.Writer) { w.Uint(temperature, 43); w.None(power) })
+	waittest.For(t, "no row without power", out.has("2 GPU-x 43 -"))
+	n.tree.Drop("/gpus/gpu[name=gpu2]")
+	again := n.tree.Leaf("/gpus/gpu[name=gpu2]/state/power")
+	write(func(w *target.Writer) { w.Float(again, 90) })
+	waittest.For(t, "no row of what came back", out.has("2 GPU-x - 90"))
 }

@@ -69,6 +69,12 @@ type leaf struct {
 	bound  schemas.Bound
 }
 
+func (b *board) nothing() {
+	for i := range b.last {
+		b.last[i] = math.NaN()
+	}
+}
+
 type what uint8
 
 const (
@@ -80,8 +86,11 @@ const (
 	pci
 )
 
-// board is which GPU it is that has a number.
-type board struct{ uuid, pci string }
+// board is which GPU it is that has a number, and what it told last.
+type board struct {
+	uuid, pci string
+	last      []float64 // by column; NaN is nothing
+}
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
@@ -117,6 +126,8 @@ func (st *state) begin(id string) {
 	// What was read and not made durable is read again.
 	st.read, st.known, st.host.Position = st.done, false, st.position
 	st.batch.Discard()
+	st.gpus.Reset()
+	clear(st.boards)
 }
 
 func (st *state) full() bool {
@@ -172,6 +183,9 @@ func (st *state) notification(n *gpb.Notification) {
 		}
 	}
 	at := time.Unix(0, n.GetTimestamp())
+	for _, path := range n.GetDelete() {
+		st.forget(n.GetPrefix().GetElem(), path.GetElem())
+	}
 	for _, u := range n.GetUpdate() {
 		l := st.leafAt(n.GetPrefix().GetElem(), u.GetPath().GetElem())
 		switch l.what {
@@ -190,7 +204,7 @@ func (st *state) notification(n *gpb.Notification) {
 		case !ok:
 			st.s.metrics.malformed.Inc()
 		case l.what == packed:
-			st.gpus.Set(st.gpus.Row(l.gpu, at), l.column, at, v)
+			st.packed(l, at, v)
 		case l.what == threshold:
 			st.batch.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
 		default:
@@ -199,10 +213,41 @@ func (st *state) notification(n *gpb.Notification) {
 	}
 }
 
+// packed takes a value of a column. What is not told is as it was: the row of a time begins
+// with the values of the time before.
+func (st *state) packed(l leaf, at time.Time, v float64) {
+	b := st.board(l.gpu)
+	row := st.gpus.Row(l.gpu, at)
+	if st.gpus.At(row).At.IsZero() {
+		for c, last := range b.last {
+			if !math.IsNaN(last) {
+				st.gpus.Set(row, c, at, last)
+			}
+		}
+	}
+	st.gpus.Set(row, l.column, at, v)
+	b.last[l.column] = v
+}
+
+// forget takes note that a leaf or a branch has no value any more.
+func (st *state) forget(prefix, path []*gpb.PathElem) {
+	e := slices.Concat(prefix, path)
+	if len(e) == 0 || e[0].GetName() == "gpus" && len(e) <= 2 {
+		for _, b := range st.boards {
+			b.nothing()
+		}
+		return
+	}
+	if l := st.leafAt(prefix, path); l.what == packed {
+		st.board(l.gpu).last[l.column] = math.NaN()
+	}
+}
+
 func (st *state) board(gpu uint32) *board {
 	b := st.boards[gpu]
 	if b == nil {
-		b = &board{}
+		b = &board{last: make([]float64, len(schemas.GPUMetrics))}
+		b.nothing()
 		st.boards[gpu] = b
 	}
 	return b

@@ -52,16 +52,17 @@ func (t *Tree) look(v *view, changed bool, out []reading) []reading {
 			}
 		}
 	}
+	if v.begun { // what is no more comes first (section 2.1)
+		for _, ref := range v.refs {
+			if l := &t.leaves[ref]; l.value.kind == none && l.changed > v.seen {
+				out = append(out, reading{path: l.path, at: l.at})
+			}
+		}
+	}
 	for _, ref := range v.refs {
 		l := &t.leaves[ref]
-		switch {
-		case changed && l.changed <= v.seen:
-		case l.value.kind != none:
-			if v.want == nil || v.want(l.value) {
-				out = append(out, reading{path: l.path, at: l.at, value: l.value})
-			}
-		case v.begun && l.changed > v.seen:
-			out = append(out, reading{path: l.path, at: l.at})
+		if l.value.kind != none && (!changed || l.changed > v.seen) && (v.want == nil || v.want(l.value)) {
+			out = append(out, reading{path: l.path, at: l.at, value: l.value})
 		}
 	}
 	v.seen, v.begun = t.turn, true

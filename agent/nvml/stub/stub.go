@@ -1,6 +1,6 @@
-// Package nvmltest is a library in NVML's place, for tests and measurements: C that is compiled
-// when it is wanted, over a machine that the test describes. The comment of library/nvml.c says how.
-package nvmltest
+// Package stub is a library in NVML's place, for tests and measurements: C that is compiled
+// when it is wanted, over a machine that its user describes. The comment of library/nvml.c says how.
+package stub
 
 import (
 	_ "embed" // the library's source
@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 )
 
 //go:embed library/nvml.c
@@ -19,7 +18,7 @@ var source []byte
 // Env names the file that describes the machine to the library.
 const Env = "AUSPEX_NVML_STUB"
 
-// Compile writes the library to a folder and returns its path. Old is one of 2018.
+// Compile writes the library to a folder and returns its path. Old is one of 2018. It needs gcc.
 func Compile(dir string, old bool) (string, error) {
 	src, out := filepath.Join(dir, "nvml.c"), filepath.Join(dir, "libnvidia-ml.so.1")
 	if err := os.WriteFile(src, source, 0o600); err != nil {
@@ -35,14 +34,6 @@ func Compile(dir string, old bool) (string, error) {
 	return out, nil
 }
 
-// NeedsGCC skips a test where there is no gcc.
-func NeedsGCC(t testing.TB) {
-	t.Helper()
-	if _, err := exec.LookPath("gcc"); err != nil {
-		t.Skip("gcc is missing, which compiles a library in NVML's place")
-	}
-}
-
 // Machine is what the library says there is.
 type Machine struct {
 	path string
@@ -52,21 +43,8 @@ type Machine struct {
 	xids  int
 }
 
-// New describes a machine to the libraries of this process that are loaded later.
-func New(t testing.TB, gpus int) *Machine {
-	t.Helper()
-	m := At(filepath.Join(t.TempDir(), "machine"), gpus)
-	switch t := t.(type) {
-	case *testing.T:
-		t.Setenv(Env, m.path)
-	case *testing.B:
-		t.Setenv(Env, m.path)
-	}
-	return m
-}
-
-// At describes a machine in a file.
-func At(path string, gpus int) *Machine {
+// New describes a machine with GPUs in a file, which [Env] is to name to the library.
+func New(path string, gpus int) *Machine {
 	m := &Machine{path: path}
 	m.Say("gpus %d", gpus)
 	return m
