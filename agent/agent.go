@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/internal/target"
@@ -102,6 +103,9 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	if !cfg.Kernel.Disabled {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
 		a.readers = append(a.readers, reader{"kernel log", k.Run})
+	}
+	if !cfg.Host.Disabled {
+		a.readers = append(a.readers, reader{"host", host.New(cfg.Host.config(), a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	return a, nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"auspex/agent/host"
 	"auspex/agent/kernel"
 	"auspex/internal/target"
 )
@@ -23,6 +24,7 @@ type Config struct {
 	Credential Credential `yaml:"credential"`
 	Journal    Journal    `yaml:"journal"`
 	Kernel     Kernel     `yaml:"kernel"`
+	Host       Host       `yaml:"host"`
 	Target     Target     `yaml:"target"`
 }
 
@@ -52,6 +54,22 @@ type Kernel struct {
 	PollInterval time.Duration `yaml:"poll_interval"` // of a file; the device tells by itself
 }
 
+// Host says what of the server's own system is read, and below which folders, which in a
+// container are its host's.
+type Host struct {
+	Disabled bool          `yaml:"disabled"`
+	Interval time.Duration `yaml:"interval"` // disks and services are read less often
+	Sys      string        `yaml:"sys"`
+	Proc     string        `yaml:"proc"`
+	Run      string        `yaml:"run"` // with the socket of the system bus
+	Dev      string        `yaml:"dev"`
+	Services []string      `yaml:"services"` // units of systemd
+}
+
+func (h *Host) config() host.Config {
+	return host.Config{Interval: h.Interval, Sys: h.Sys, Proc: h.Proc, Run: h.Run, Dev: h.Dev, Services: h.Services}
+}
+
 // Target bounds what clients may ask.
 type Target struct {
 	MinSample     time.Duration `yaml:"min_sample"`
@@ -62,17 +80,18 @@ type Target struct {
 
 // Default returns the defaults: a target on loopback that whoever is there may read.
 func Default() *Config {
-	d := target.DefaultConfig()
+	d, h := target.DefaultConfig(), host.Default()
 	return &Config{
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
+		Host:   Host{Interval: h.Interval, Sys: h.Sys, Proc: h.Proc, Run: h.Run, Dev: h.Dev, Services: h.Services},
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
 }
 
 // Validate names the first value that makes no sense. It reads no file.
 func (c *Config) Validate() error {
-	host, _, err := net.SplitHostPort(c.Listen)
+	name, _, err := net.SplitHostPort(c.Listen)
 	switch {
 	case c.Data == "":
 		return errors.New("data: set the folder of the journal")
@@ -84,9 +103,9 @@ func (c *Config) Validate() error {
 		return errors.New("tls: client_ca_file needs cert_file and key_file")
 	case (c.Credential.User == "") != (c.Credential.PasswordFile == ""):
 		return errors.New("credential: set both user and password_file, or neither")
-	case !loopback(host) && c.TLS.CertFile == "":
+	case !loopback(name) && c.TLS.CertFile == "":
 		return fmt.Errorf("listen: %s is not loopback: set tls.cert_file and tls.key_file", c.Listen)
-	case !loopback(host) && c.TLS.ClientCAFile == "" && c.Credential.User == "":
+	case !loopback(name) && c.TLS.ClientCAFile == "" && c.Credential.User == "":
 		return fmt.Errorf("listen: %s is not loopback: set tls.client_ca_file or credential", c.Listen)
 	case c.Journal.MaxBytes < 64<<10:
 		return errors.New("journal.max_bytes: must be at least 64 KiB")
@@ -94,6 +113,11 @@ func (c *Config) Validate() error {
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
+	}
+	if h := c.Host.config(); !c.Host.Disabled {
+		if err := h.Validate(); err != nil {
+			return fmt.Errorf("host: %w", err)
+		}
 	}
 	t := c.target()
 	if err := t.Validate(); err != nil {
@@ -110,15 +134,15 @@ func (c *Config) target() target.Config {
 }
 
 // loopback reports whether nobody but this machine reaches an address.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+func loopback(name string) bool {
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // access reads who may ask.
 func (c *Config) access() (target.Access, error) {
-	host, _, _ := net.SplitHostPort(c.Listen)
-	a := target.Access{User: c.Credential.User, Anonymous: loopback(host) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
+	name, _, _ := net.SplitHostPort(c.Listen)
+	a := target.Access{User: c.Credential.User, Anonymous: loopback(name) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
 	if a.User == "" {
 		return a, nil
 	}
