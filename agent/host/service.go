@@ -16,11 +16,7 @@ import (
 	"auspex/internal/target"
 )
 
-const (
-	maxServices = 256
-	// answer bounds what systemd takes to tell of all services.
-	answer = 5 * time.Second
-)
+const maxServices = 256
 
 // services asks systemd how units are, over the system bus
 // (org.freedesktop.systemd1(5)).
@@ -29,6 +25,7 @@ type services struct {
 	units  []string
 	list   map[string]*service
 	failed target.Ref
+	answer time.Duration // bounds what systemd takes to tell of all
 	ask    func(ctx context.Context, units []string) ([]unit, error)
 }
 
@@ -49,7 +46,7 @@ type unit struct {
 }
 
 func newServices(m *machine) source {
-	s := &services{m: m, list: map[string]*service{}, failed: m.tree.Leaf("/host/services/state/failed")}
+	s := &services{m: m, answer: 5 * time.Second, list: map[string]*service{}, failed: m.tree.Leaf("/host/services/state/failed")}
 	for _, name := range m.cfg.Services {
 		if !strings.Contains(name, ".") {
 			name += ".service"
@@ -66,7 +63,7 @@ func (s *services) read(at time.Time) {
 	if len(s.units) == 0 {
 		return
 	}
-	ctx, done := context.WithTimeout(s.m.ctx, answer)
+	ctx, done := context.WithTimeout(s.m.ctx, s.answer)
 	defer done()
 	units, err := s.ask(ctx, s.units)
 	if err != nil {
