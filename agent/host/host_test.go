@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -155,11 +156,11 @@ func (s *server) told() map[string]string {
 func plainValue(v *gpb.TypedValue) string {
 	switch x := v.GetValue().(type) {
 	case *gpb.TypedValue_UintVal:
-		return fmt.Sprint(x.UintVal)
+		return strconv.FormatUint(x.UintVal, 10)
 	case *gpb.TypedValue_DoubleVal:
 		return fmt.Sprint(x.DoubleVal)
 	case *gpb.TypedValue_BoolVal:
-		return fmt.Sprint(x.BoolVal)
+		return strconv.FormatBool(x.BoolVal)
 	case *gpb.TypedValue_StringVal:
 		return x.StringVal
 	}
@@ -201,7 +202,7 @@ func TestPressureAndSystemAreTold(t *testing.T) {
 	})
 	s.read()
 	want := map[string]string{
-		"pressure/cpu/state/some": "0.015", "pressure/cpu/state/full": "0",
+		"pressure/cpu/state/some": "0.015",
 		"pressure/memory/state/some": "0.1234", "pressure/memory/state/full": "0.03",
 		"pressure/io/state/some": "1", "pressure/io/state/full": "0.9998999999999999",
 		"state/boot-id": "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11", "state/kernel-version": "5.15.0-1053-nvidia",

@@ -20,6 +20,7 @@ type pressure struct {
 type stall struct {
 	file       file
 	some, full value
+	idle       bool // nothing is told of all tasks: of a processor the kernel says 0
 	refs       [2]target.Ref
 }
 
@@ -27,9 +28,11 @@ func newPressure(m *machine) source {
 	p := &pressure{m: m}
 	for _, name := range []string{"cpu", "memory", "io"} {
 		path := "/host/pressure/" + name + "/state/"
-		p.files = append(p.files, stall{
-			file: newFile(m.proc("pressure", name)), refs: [2]target.Ref{m.tree.Leaf(path + "some"), m.tree.Leaf(path + "full")},
-		})
+		f := stall{file: newFile(m.proc("pressure", name)), idle: name == "cpu", refs: [2]target.Ref{m.tree.Leaf(path + "some")}}
+		if !f.idle {
+			f.refs[1] = m.tree.Leaf(path + "full")
+		}
+		p.files = append(p.files, f)
 	}
 	return p
 }
@@ -56,7 +59,9 @@ func (p *pressure) read(at time.Time) {
 	for i := range p.files {
 		f := &p.files[i]
 		f.some.write(&w, f.refs[0])
-		f.full.write(&w, f.refs[1])
+		if !f.idle {
+			f.full.write(&w, f.refs[1])
+		}
 	}
 }
 

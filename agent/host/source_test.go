@@ -352,8 +352,17 @@ func TestValuesThatMeanUnknownAreNone(t *testing.T) {
 		scan func(*value, []byte) error
 		text string
 	}{
-		{megabits, "-1"}, {megabits, "4294967295"}, {megabits, "0"}, {lanes, "0"}, {lanes, "63"}, {lanes, "255"}, {lanes, "Unknown"},
-		{transfers, "Unknown"}, {transfers, "Unknown speed"}, {isUp, "unknown"}, {text, "   "},
+		{megabits, "-1"},
+		{megabits, "4294967295"},
+		{megabits, "0"},
+		{lanes, "0"},
+		{lanes, "63"},
+		{lanes, "255"},
+		{lanes, "Unknown"},
+		{transfers, "Unknown"},
+		{transfers, "Unknown speed"},
+		{isUp, "unknown"},
+		{text, "   "},
 	} {
 		var v value
 		if err := c.scan(&v, []byte(c.text)); err != nil || v.kind != nothing {

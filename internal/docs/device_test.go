@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"auspex/schemas"
+	"auspex/schemas/yang"
 )
 
 var deviceMetric = regexp.MustCompile(`^auspex_(server|switch|port|fan|psu|gpu|cpu|dimm|nic|disk|nvswitch)_[a-z_]*[a-z]$`)
@@ -40,6 +41,18 @@ func TestDeviceMetricsOfTheCollectorsAreDocumented(t *testing.T) {
 				}
 				return true
 			})
+		}
+	}
+}
+
+func TestDeviceMetricsOfTheHostAreDocumented(t *testing.T) {
+	b, err := os.ReadFile("../../docs/reference/device-metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, l := range yang.Leaves {
+		if strings.HasPrefix(path, "/host/") && l.Metric != "" && !strings.Contains(string(b), "`"+l.Metric+"`") {
+			t.Errorf("%s of %s is not in device-metrics.md", l.Metric, path)
 		}
 	}
 }

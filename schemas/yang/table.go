@@ -82,7 +82,6 @@ var Leaves = map[string]Leaf{
 	"/host/nic/state/pcie-width-max":                  {Type: "uint64", Metric: "auspex_nic_pcie_link_width_max_lanes", Part: "nic"},
 	"/host/nic/state/speed":                           {Type: "uint64", Metric: "auspex_nic_speed_bits_per_second", Part: "nic"},
 	"/host/nic/state/up":                              {Type: "boolean", Metric: "auspex_nic_up", Part: "nic"},
-	"/host/pressure/cpu/state/full":                   {Type: "decimal64", Metric: "auspex_server_cpu_stall_ratio"},
 	"/host/pressure/cpu/state/some":                   {Type: "decimal64", Metric: "auspex_server_cpu_pressure_ratio"},
 	"/host/pressure/io/state/full":                    {Type: "decimal64", Metric: "auspex_server_io_stall_ratio"},
 	"/host/pressure/io/state/some":                    {Type: "decimal64", Metric: "auspex_server_io_pressure_ratio"},
