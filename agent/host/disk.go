@@ -66,8 +66,9 @@ func (d *disks) read(at time.Time) {
 	}
 	for _, name := range d.m.names(d.m.sys("block")) {
 		folder := d.m.sys("block", name)
-		// A namespace of NVMe is its controller's; what has no device is none.
-		if numberedNVMe(name) || link(filepath.Join(folder, "device")) == "" {
+		// A namespace of NVMe is its controller's; what has no device is none, as a loop,
+		// and sr is a drive of CDs, mostly the BMC's virtual one.
+		if numberedNVMe(name) || numbered(name, "sr") || link(filepath.Join(folder, "device")) == "" {
 			continue
 		}
 		d.disk(name, folder, driveAttrs, "", filepath.Join(folder, "device"))
@@ -97,7 +98,13 @@ func (d *disks) disk(name, folder string, attrs []attr, device string, hwmon ...
 	}
 	d.m.read(it)
 	e := d.extl[it]
-	d.m.scan(&e.temperature, &e.celsius, milli)
+	if d.m.scan(&e.temperature, &e.celsius, milli); e.celsius.kind == nothing {
+		// A disk that was replaced in its slot has another hwmon.
+		if path := d.m.hwmon(hwmon); path != e.temperature.path {
+			d.m.shut(&e.temperature)
+			e.temperature.path = path
+		}
+	}
 	if device == "" {
 		return
 	}

@@ -202,7 +202,7 @@ func TestPressureAndSystemAreTold(t *testing.T) {
 	})
 	s.read()
 	want := map[string]string{
-		"pressure/cpu/state/some": "0.015",
+		"pressure/cpu/state/some":    "0.015",
 		"pressure/memory/state/some": "0.1234", "pressure/memory/state/full": "0.03",
 		"pressure/io/state/some": "1", "pressure/io/state/full": "0.9998999999999999",
 		"state/boot-id": "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11", "state/kernel-version": "5.15.0-1053-nvidia",

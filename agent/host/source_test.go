@@ -121,7 +121,7 @@ func (s *server) fleetServer() {
 	s.put(map[string]string{
 		"sys/class/net/lo":                   "-> ../../devices/virtual/net/lo",
 		"sys/devices/virtual/net/lo/mtu":     "65536\n",
-		"sys/class/infiniband/mlx5_0/device": "-> ../../../0000:1b:00.0", "sys/block/loop0/size": "0\n", "sys/block/dm-0/size": "8\n",
+		"sys/class/infiniband/mlx5_0/device": "-> ../../../0000:1b:00.0", "sys/block/loop0/size": "0\n", "sys/block/dm-0/size": "8\n", "sys/block/sr0/device": "-> ../../devices/scsi-sda",
 		"sys/devices/system/edac/mc/power/control": "auto\n",
 	})
 	s.source("disks").(*disks).log = recordedLog
@@ -235,7 +235,7 @@ func TestDisksAreTold(t *testing.T) {
 	if diff := cmp.Diff(want, below(told, "/host/disk[name=sda]/state/")); diff != "" {
 		t.Error(diff)
 	}
-	for _, name := range []string{"loop0", "dm-0", "nvme0n1"} {
+	for _, name := range []string{"loop0", "dm-0", "sr0", "nvme0n1"} {
 		if n := len(below(told, "/host/disk[name="+name+"]")); n > 0 {
 			t.Errorf("%s is told as a disk", name)
 		}
@@ -315,6 +315,25 @@ func TestWhatVanishesIsDropped(t *testing.T) {
 	s.read()
 	if up := s.told()["/host/disk[name=nvme0]/state/up"]; up != "true" {
 		t.Error("what comes back is not told")
+	}
+}
+
+// A disk that is replaced has its name, and another hwmon.
+func TestTheTemperatureOfADiskIsFoundAgain(t *testing.T) {
+	s := newServer(t)
+	s.calm()
+	s.put(nvme("nvme0"))
+	s.source("disks").(*disks).log = recordedLog
+	s.read()
+	for _, r := range s.host.runners {
+		r.machine.close() // the kernel ends what reads of a device that goes
+	}
+	s.remove("sys/class/nvme/nvme0/hwmon3")
+	s.put(map[string]string{"sys/class/nvme/nvme0/hwmon9/temp1_input": "-1500\n"})
+	s.read()
+	s.read()
+	if got := s.told()["/host/disk[name=nvme0]/state/temperature"]; got != "-1.5" {
+		t.Errorf("temperature %q", got)
 	}
 }
 
