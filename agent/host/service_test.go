@@ -99,9 +99,8 @@ func (s *server) readServices() {
 }
 
 func (s *server) services() map[string]string {
-	out := below(s.told(), "/host/service")
-	for name, v := range out {
-		delete(out, name)
+	out := map[string]string{}
+	for name, v := range below(s.told(), "/host/service") {
 		out["service"+name] = v
 	}
 	return out
