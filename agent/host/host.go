@@ -1,7 +1,7 @@
 // Package host reads what a server's own system tells of it: pressure, network
-// interfaces, memory modules, disks, services. Each source is a file of this package and
-// a line of [sources]; it reads on its own, so that one that is stuck or cannot be read
-// costs the others nothing.
+// interfaces and their neighbours, memory modules, disks, services. Each source is a
+// file of this package and a line of its list of sources; it reads on its own, so that
+// one that is stuck or cannot be read costs the others nothing.
 package host
 
 import (
@@ -74,6 +74,7 @@ var sources = []struct {
 	{"memory modules", 1, newMemory},
 	{"disks", 6, newDisks},
 	{"services", 3, newServices},
+	{"lldp neighbors", 6, newLLDP},
 }
 
 // stuck is after how many of its intervals a reading that does not return is told.

@@ -382,7 +382,7 @@ func TestEveryLeafOfTheModuleIsWritten(t *testing.T) {
 	s.calm()
 	s.fleetServer()
 	s.put(map[string]string{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar\n"})
-	s.source("disks").(*disks).log = recordedLog
+	s.lldpd("cat " + recordedLLDP(t) + "\n")
 	s.source("services").(*services).ask = func(context.Context, []string) ([]unit, error) {
 		return []unit{{Name: "slurmd.service", Active: "active", Sub: "running", Result: "success", known: true}}, nil
 	}
