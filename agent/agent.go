@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
@@ -110,6 +111,9 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
 		})
 		a.readers = append(a.readers, reader{"GPUs", n.Run})
+	}
+	if !cfg.Host.Disabled {
+		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	return a, nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"auspex/agent/host"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
 	"auspex/internal/target"
@@ -25,6 +26,7 @@ type Config struct {
 	Journal    Journal     `yaml:"journal"`
 	Kernel     Kernel      `yaml:"kernel"`
 	NVML       nvml.Config `yaml:"nvml"`
+	Host       host.Config `yaml:"host"`
 	Target     Target      `yaml:"target"`
 }
 
@@ -69,13 +71,14 @@ func Default() *Config {
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
 		NVML:   nvml.Default(),
+		Host:   host.Default(),
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
 }
 
 // Validate names the first value that makes no sense. It reads no file.
 func (c *Config) Validate() error {
-	host, _, err := net.SplitHostPort(c.Listen)
+	name, _, err := net.SplitHostPort(c.Listen)
 	switch {
 	case c.Data == "":
 		return errors.New("data: set the folder of the journal")
@@ -87,9 +90,9 @@ func (c *Config) Validate() error {
 		return errors.New("tls: client_ca_file needs cert_file and key_file")
 	case (c.Credential.User == "") != (c.Credential.PasswordFile == ""):
 		return errors.New("credential: set both user and password_file, or neither")
-	case !loopback(host) && c.TLS.CertFile == "":
+	case !loopback(name) && c.TLS.CertFile == "":
 		return fmt.Errorf("listen: %s is not loopback: set tls.cert_file and tls.key_file", c.Listen)
-	case !loopback(host) && c.TLS.ClientCAFile == "" && c.Credential.User == "":
+	case !loopback(name) && c.TLS.ClientCAFile == "" && c.Credential.User == "":
 		return fmt.Errorf("listen: %s is not loopback: set tls.client_ca_file or credential", c.Listen)
 	case c.Journal.MaxBytes < 64<<10:
 		return errors.New("journal.max_bytes: must be at least 64 KiB")
@@ -100,6 +103,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.NVML.Validate(); err != nil {
 		return fmt.Errorf("nvml: %w", err)
+	}
+	if err := c.Host.Validate(); err != nil {
+		return fmt.Errorf("host: %w", err)
 	}
 	t := c.target()
 	if err := t.Validate(); err != nil {
@@ -116,15 +122,15 @@ func (c *Config) target() target.Config {
 }
 
 // loopback reports whether nobody but this machine reaches an address.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+func loopback(name string) bool {
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // access reads who may ask.
 func (c *Config) access() (target.Access, error) {
-	host, _, _ := net.SplitHostPort(c.Listen)
-	a := target.Access{User: c.Credential.User, Anonymous: loopback(host) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
+	name, _, _ := net.SplitHostPort(c.Listen)
+	a := target.Access{User: c.Credential.User, Anonymous: loopback(name) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
 	if a.User == "" {
 		return a, nil
 	}

@@ -353,14 +353,17 @@ func TestXIDsOfTheLibraryAreToldWhereTheKernelsLogIsNot(t *testing.T) {
 		s.cfg.XIDEvents, s.kernel = c.mode, c.kernel
 		stop := s.run()
 		s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
-		time.Sleep(50 * time.Millisecond) // the listener begins beside the readings
 		s.machine.XID(1, 79)
 		if len(c.want) > 0 {
-			s.tells(c.want[0])
+			waittest.For(t, "no XID", func() bool {
+				s.machine.XID(1, 79) // the listener begins beside the readings, and is told what happens from then on
+				return len(s.told()) > 0
+			})
+		} else {
+			time.Sleep(200 * time.Millisecond) // what is not to come has time to come
 		}
-		time.Sleep(50 * time.Millisecond)
 		stop()
-		if got := s.told(); !slices.Equal(got, c.want) {
+		if got := slices.Compact(s.told()); !slices.Equal(got, c.want) {
 			t.Errorf("%s, kernel's log read %t: %q, want %q", c.mode, c.kernel, got, c.want)
 		}
 	}
@@ -373,7 +376,7 @@ func TestEventsWaitForAJournalThatIsFull(t *testing.T) {
 	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
 	s.machine.Say("gpu 1 gone")
 	s.shows("/gpus/gpu[gpu1]/state/missing", true)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // what it must not keep has time to be kept
 	stop()
 	// Killed before it was kept: the next run finds it anew.
 	s.mu.Lock()
