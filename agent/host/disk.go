@@ -37,9 +37,9 @@ var driveAttrs = []attr{
 
 // disks reads NVMe controllers and the disks that are none.
 type disks struct {
-	m    *machine
-	list *list
-	extl map[*item]*extra
+	m      *machine
+	list   *list
+	extras map[*item]*extra
 
 	log func(device string, page *logPage) error
 }
@@ -55,7 +55,7 @@ type extra struct {
 }
 
 func newDisks(m *machine) source {
-	return &disks{m: m, list: newList(m, "/host/disk"), extl: map[*item]*extra{}, log: smartLog}
+	return &disks{m: m, list: newList(m, "/host/disk"), extras: map[*item]*extra{}, log: smartLog}
 }
 
 func (d *disks) read(at time.Time) {
@@ -74,10 +74,10 @@ func (d *disks) read(at time.Time) {
 		d.disk(name, folder, driveAttrs, "", filepath.Join(folder, "device"))
 	}
 	d.list.end()
-	for it := range d.extl {
+	for it := range d.extras {
 		if !it.seen {
-			d.m.shut(&d.extl[it].temperature)
-			delete(d.extl, it)
+			d.m.shut(&d.extras[it].temperature)
+			delete(d.extras, it)
 		}
 	}
 	d.write(at)
@@ -94,10 +94,10 @@ func (d *disks) disk(name, folder string, attrs []attr, device string, hwmon ...
 		if device != "" {
 			e.health.leaves(d.m.tree, it.path+"/state/")
 		}
-		d.extl[it] = e
+		d.extras[it] = e
 	}
 	d.m.read(it)
-	e := d.extl[it]
+	e := d.extras[it]
 	if d.m.scan(&e.temperature, &e.celsius, milli); e.celsius.kind == nothing {
 		// A disk that was replaced in its slot has another hwmon.
 		if path := d.m.hwmon(hwmon); path != e.temperature.path {
@@ -124,7 +124,7 @@ func (d *disks) disk(name, folder string, attrs []attr, device string, hwmon ...
 func (d *disks) write(at time.Time) {
 	w := d.m.tree.Write(at)
 	defer w.Close()
-	for it, e := range d.extl {
+	for it, e := range d.extras {
 		it.write(&w)
 		e.celsius.write(&w, e.temperatureRef)
 		if e.device != "" {
@@ -143,7 +143,7 @@ func (m *machine) hwmon(folders []string) string {
 			}
 		}
 	}
-	return filepath.Join(folders[0], "hwmon")
+	return filepath.Join(folders[0], "temp1_input")
 }
 
 // numberedNVMe reports whether a block device is a namespace, as nvme0n1 or nvme0c0n1.

@@ -123,6 +123,8 @@ func (s *server) fleetServer() {
 		"sys/devices/virtual/net/lo/mtu":     "65536\n",
 		"sys/class/infiniband/mlx5_0/device": "-> ../../../0000:1b:00.0", "sys/block/loop0/size": "0\n", "sys/block/dm-0/size": "8\n", "sys/block/sr0/device": "-> ../../devices/scsi-sda",
 		"sys/devices/system/edac/mc/power/control": "auto\n",
+		"sys/block/vda/size":                       "2097152\n", "sys/block/vda/device": "-> ../../devices/virtio1",
+		"sys/devices/virtio1/hwmon/none": "", "sys/devices/virtio1/vendor": "0x1af4\n",
 	})
 	s.source("disks").(*disks).log = recordedLog
 }
@@ -299,7 +301,7 @@ func TestWhatVanishesIsDropped(t *testing.T) {
 	s.read()
 	told := s.told()
 	for _, gone := range []string{
-		"/host/nic[name=ens1f1np1]", "/host/infiniband-port[name=mlx5_1:1]", "/host/dimm[name=CPU_SrcID#1_MC#0_Chan#0_DIMM#0]", "/host/disk[",
+		"/host/nic[name=ens1f1np1]", "/host/infiniband-port[name=mlx5_1:1]", "/host/dimm[name=CPU_SrcID#1_MC#0_Chan#0_DIMM#0]", "/host/disk[name=nvme0]", "/host/disk[name=sda]",
 	} {
 		if left := below(told, gone); len(left) > 0 {
 			t.Errorf("%s: %v", gone, left)
