@@ -45,6 +45,7 @@ $(BIN)/oapi-codegen: tools/gen/go.mod
 
 lint: $(BIN)/golangci-lint ## check style and the rules of .golangci.yml
 	@$(BIN)/golangci-lint run
+	@if command -v $${CC:-gcc} >/dev/null; then CGO_ENABLED=1 $(BIN)/golangci-lint run ./agent/nvml/...; fi
 
 generate: $(BIN)/buf $(BIN)/oapi-codegen ## write the generated code anew
 	@cd schemas && ../$(BIN)/buf generate

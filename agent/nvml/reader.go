@@ -455,7 +455,7 @@ func (s *session) open(ctx context.Context) error {
 		}
 		var ret lib.Return
 		if count, ret = s.driver.lib.DeviceGetCount(); ret != lib.SUCCESS {
-			s.driver.lib.Shutdown()
+			_ = s.driver.lib.Shutdown()
 			return fmt.Errorf("nvmlDeviceGetCount: %s", text(ret))
 		}
 		version, _ = s.driver.lib.SystemGetNVMLVersion()
@@ -539,7 +539,7 @@ func (s *session) close(atOnce bool) {
 	}
 	close(s.ended)
 	if idle {
-		s.driver.lib.Shutdown()
+		_ = s.driver.lib.Shutdown()
 	}
 }
 

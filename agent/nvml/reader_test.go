@@ -151,13 +151,14 @@ func (s *server) leaves() map[string]any {
 	out := map[string]any{}
 	for _, n := range res.GetNotification() {
 		for _, u := range n.GetUpdate() {
-			path := ""
+			var at strings.Builder
 			for _, e := range u.GetPath().GetElem() {
-				path += "/" + e.GetName()
+				at.WriteString("/" + e.GetName())
 				for _, v := range e.GetKey() {
-					path += "[" + v + "]"
+					at.WriteString("[" + v + "]")
 				}
 			}
+			path := at.String()
 			switch v := u.GetVal().GetValue().(type) {
 			case *gpb.TypedValue_UintVal:
 				out[path] = v.UintVal

@@ -53,7 +53,7 @@ func (x *listener) run(ctx context.Context, library lib.Interface, gpus int) {
 	if ret != lib.SUCCESS {
 		return
 	}
-	defer set.Free()
+	defer func() { _ = set.Free() }()
 	listening := false
 	for i := range gpus {
 		x.begin(&callRegister)
