@@ -25,7 +25,8 @@ import (
 
 const (
 	slowly     = time.Minute      // between readings of what moves slowly
-	again      = 30 * time.Second // until GPUs are looked for anew when some are missing
+	again      = 30 * time.Second // until GPUs are looked for anew when some are missing, and then twice as long each time
+	seldomest  = 16 * time.Minute // at most: without persistence mode it starts the GPUs anew
 	grace      = time.Second      // for calls that are under way at the end
 	maxPending = 1000             // events that wait for the journal
 	absentFor  = 2                // readings without a GPU until it is missing, and tries without a driver
@@ -44,6 +45,7 @@ type Reader struct {
 	refused string          // why the journal took none, as it was logged last
 	unread  string          // why there are no GPUs, as it was logged last
 	without int             // tries without a driver
+	anew    time.Duration   // until missing GPUs are looked for again
 
 	failures, stalls                uint64
 	errorRef, failedRef, stalledRef target.Ref
@@ -54,7 +56,7 @@ type Reader struct {
 func New(cfg Config, n Needs) *Reader {
 	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
 	r := &Reader{
-		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{},
+		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again,
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
 	}
 	r.watch = gpuwatch.Watch{
@@ -270,7 +272,14 @@ func (s *session) over() (bool, error) {
 		return true, s.gone
 	}
 	absent = absent || s.number != nil && len(s.watch.Boards()) > len(s.workers)
-	return absent && time.Since(s.begun) > max(again, s.cfg.Interval), nil
+	switch {
+	case !absent:
+		s.anew = again
+	case time.Since(s.begun) > s.anew:
+		s.anew = min(2*s.anew, seldomest)
+		return true, nil
+	}
+	return false, nil
 }
 
 func (s *session) askAll() {

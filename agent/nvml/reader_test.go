@@ -119,6 +119,7 @@ func (s *server) run() (stop func()) {
 	r := New(s.cfg, Needs{
 		Journal: s, Tree: s.tree, Log: slog.New(slog.DiscardHandler), State: s.state, Boot: "boot", Kernel: func() bool { return s.kernel },
 	})
+	r.anew = 50 * time.Millisecond
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
@@ -281,9 +282,7 @@ func TestAGPUThatIsLostIsMissingAndKeepsItsNumber(t *testing.T) {
 	stop = s.run()
 	s.shows("/gpus/gpu[gpu2]/state/temperature", uint64(52))
 	s.shows("/gpus/gpu[gpu3]/state/temperature", uint64(53))
-	stop()
-	s.machine.Unsay("gpu 1 gone")
-	stop = s.run()
+	s.machine.Unsay("gpu 1 gone") // it is looked for anew
 	s.tells("gpu.missing GPU_IS_LOST cleared gpu1")
 	s.shows("/gpus/gpu[gpu1]/state/missing", false)
 	stop()

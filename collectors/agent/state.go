@@ -277,7 +277,9 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 		}
 	}
 	l = st.learn(name.String(), keys)
-	st.leaves[string(st.key)] = l
+	if l.what != nothing || len(keys) < 2 { // a process comes and goes, and is not remembered
+		st.leaves[string(st.key)] = l
+	}
 	return l
 }
 
