@@ -12,17 +12,13 @@ import (
 	"net"
 	"path/filepath"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 
 	"auspex/agent/host"
 	"auspex/agent/journal"
@@ -55,6 +51,7 @@ type Agent struct {
 	readers []reader
 	server  *grpc.Server
 	status  *journalStatus
+	gpus    *nvml.Reader // nil where GPUs are not read
 }
 
 // models are those of schemas/yang that have nodes.
@@ -110,7 +107,7 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		n := nvml.New(cfg.NVML, nvml.Needs{
 			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
 		})
-		a.readers = append(a.readers, reader{"GPUs", n.Run})
+		a.gpus, a.readers = n, append(a.readers, reader{"GPUs", n.Run})
 	}
 	if !cfg.Host.Disabled {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
@@ -180,54 +177,6 @@ func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 		}
 	}
 	return err
-}
-
-const acknowledged = "/journal/config/acknowledged"
-
-// set takes the acknowledgement of records, and nothing else.
-func (a *Agent) set(_ context.Context, _ target.Peer, values []target.Value) error {
-	for _, v := range values {
-		if v.Path != acknowledged {
-			return status.Errorf(codes.PermissionDenied, "path %s cannot be set: only %s can", v.Path, acknowledged)
-		}
-	}
-	for _, v := range values {
-		n, err := number(v.Value)
-		if err != nil {
-			return status.Errorf(codes.InvalidArgument, "%s: %v", v.Path, err)
-		}
-		if err := a.journal.Acknowledge(n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// number reads a number of any encoding.
-func number(v *gpb.TypedValue) (uint64, error) {
-	var s string
-	switch x := v.GetValue().(type) {
-	case *gpb.TypedValue_UintVal:
-		return x.UintVal, nil
-	case *gpb.TypedValue_IntVal:
-		if x.IntVal >= 0 {
-			return uint64(x.IntVal), nil
-		}
-		return 0, fmt.Errorf("%d is less than nothing", x.IntVal)
-	case *gpb.TypedValue_JsonVal:
-		s = string(x.JsonVal)
-	case *gpb.TypedValue_JsonIetfVal:
-		s = string(x.JsonIetfVal)
-	case *gpb.TypedValue_AsciiVal:
-		s = x.AsciiVal
-	default:
-		return 0, errors.New("a number is wanted")
-	}
-	n, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(s), `"`), 10, 64)
-	if err != nil {
-		return 0, errors.New("a number is wanted")
-	}
-	return n, nil
 }
 
 // settle brings the journal to the disk and tells how it stands.

@@ -28,6 +28,13 @@ type Config struct {
 	NVML       nvml.Config `yaml:"nvml"`
 	Host       host.Config `yaml:"host"`
 	Target     Target      `yaml:"target"`
+	Allow      Allow       `yaml:"allow"`
+}
+
+// Allow says who may change what. Peers are written as the agent's log and its refusals
+// name them: "certificate CN=auspex" or "user auspex". Nobody is the default.
+type Allow struct {
+	Settings []string `yaml:"settings"` // of GPUs
 }
 
 // TLS is the target's certificate, and whose clients' certificates it takes.

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -13,9 +14,13 @@ type Reader struct{ needs Needs }
 // New returns a reader that reads nothing.
 func New(_ Config, n Needs) *Reader { return &Reader{needs: n} }
 
+const text = "this agent was built without cgo and reads no GPUs"
+
+// Set refuses.
+func (r *Reader) Set(context.Context, string, []Wish) error { return errors.New(text) }
+
 // Run says so in the tree.
 func (r *Reader) Run(ctx context.Context) {
-	const text = "this agent was built without cgo and reads no GPUs"
 	ref := r.needs.Tree.Leaf("/gpus/state/error")
 	w := r.needs.Tree.Write(time.Now())
 	w.Text(ref, text)

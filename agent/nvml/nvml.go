@@ -76,3 +76,13 @@ type Needs struct {
 	Boot    string      // id of the machine's boot
 	Kernel  func() bool // whether the kernel's log is read
 }
+
+// Wish is how a GPU should be.
+type Wish struct {
+	GPU   uint32
+	Leaf  string // of auspex-gpu's config, such as power-limit
+	Value string // as YANG writes it
+}
+
+// ErrConflict is a wish against what somebody else has set.
+var ErrConflict = errors.New("set by another")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ type place struct {
 	trouble string // the failure that was logged last
 
 	name, uuid, pci, missing, stalled, count target.Ref
+	named, unset                             target.Ref
+	unsetWhy                                 string
+	wanted                                   map[string]target.Ref
 	words, leaves                            []spot
 	open                                     map[uint32]bool // processes that are told
 }
@@ -35,11 +39,12 @@ func newPlace(t *target.Tree, path string) *place {
 	leaf := func(name string) target.Ref { return t.Leaf(path + "/state/" + name) }
 	p := &place{
 		tree: t, path: path, words: make([]spot, len(words)), leaves: make([]spot, len(leaves)), open: map[uint32]bool{},
-		name: leaf("name"), uuid: leaf("uuid"), pci: leaf("pci"), missing: leaf("missing"), stalled: leaf("stalled"), count: leaf("processes"),
+		name: leaf("name"), uuid: leaf("uuid"), pci: leaf("pci"), missing: leaf("missing"), unset: leaf("unset"), named: t.Leaf(path + "/config/name"), wanted: map[string]target.Ref{}, stalled: leaf("stalled"), count: leaf("processes"),
 	}
 	_, key, _ := strings.Cut(strings.TrimSuffix(path, "]"), "=")
 	w := t.Write(time.Now())
 	w.Text(p.name, key)
+	w.Text(p.named, key)
 	w.Close()
 	return p
 }
@@ -214,5 +219,33 @@ func (p *place) enter(at time.Time, now []process) {
 			t.Text(pod, x.pod)
 		}
 		t.Close()
+	}
+}
+
+// should tells how the GPU should be.
+func (p *place) should(at time.Time, of map[string]held) {
+	for leaf := range of {
+		if _, made := p.wanted[leaf]; !made {
+			p.wanted[leaf] = p.tree.Leaf(p.path + "/config/" + leaf)
+		}
+	}
+	if len(p.wanted) == 0 {
+		return
+	}
+	t := p.tree.Write(at)
+	defer t.Close()
+	for leaf, ref := range p.wanted {
+		h, ok := of[leaf]
+		watts, err := strconv.ParseFloat(h.Value, 64)
+		switch {
+		case !ok:
+			t.None(ref)
+		case typ("config/"+leaf) == "boolean":
+			t.Bool(ref, h.Value == "true")
+		case typ("config/"+leaf) == "decimal64" && err == nil:
+			t.Float(ref, watts)
+		default:
+			t.Text(ref, h.Value)
+		}
 	}
 }

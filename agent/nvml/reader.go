@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	slowly     = time.Minute      // between readings of what moves slowly
+	minute     = time.Minute      // between readings of what moves slowly
 	again      = 30 * time.Second // until GPUs are looked for anew when some are missing, and then twice as long each time
 	seldomest  = 16 * time.Minute // at most: without persistence mode it starts the GPUs anew
 	grace      = time.Second      // for calls that are under way at the end
@@ -46,6 +46,11 @@ type Reader struct {
 	unread  string          // why there are no GPUs, as it was logged last
 	without int             // tries without a driver
 	anew    time.Duration   // until missing GPUs are looked for again
+	slowly  time.Duration   // between readings of what moves slowly
+
+	requests chan request
+	wanted   map[uint32]map[string]held // settings, by GPU and leaf
+	changed  bool                       // what is wanted is to be kept
 
 	failures, stalls                uint64
 	errorRef, failedRef, stalledRef target.Ref
@@ -56,7 +61,8 @@ type Reader struct {
 func New(cfg Config, n Needs) *Reader {
 	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
 	r := &Reader{
-		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again,
+		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again, slowly: minute,
+		requests: make(chan request),
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
 	}
 	r.watch = gpuwatch.Watch{
@@ -67,8 +73,9 @@ func New(cfg Config, n Needs) *Reader {
 
 // kept is the state's file.
 type kept struct {
-	ID   string          `json:"id"`
-	GPUs json.RawMessage `json:"gpus"`
+	ID     string                     `json:"id"`
+	GPUs   json.RawMessage            `json:"gpus"`
+	Wanted map[uint32]map[string]held `json:"wanted,omitempty"`
 }
 
 // load reads what an earlier run knew; what cannot be read is forgotten.
@@ -87,19 +94,19 @@ func (r *Reader) load() {
 	if r.id = k.ID; r.id == "" {
 		r.id = strconv.FormatUint(rand.Uint64(), 36)
 	}
-	r.watch.Device = r.id
+	r.watch.Device, r.wanted = r.id, k.Wanted
 	r.watch.Expect(r.cfg.GPUs)
 }
 
 func (r *Reader) save() error {
-	if !r.watch.Changed() {
+	if !r.watch.Changed() && !r.changed {
 		return nil
 	}
 	gpus, err := r.watch.MarshalText()
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(kept{r.id, gpus})
+	b, err := json.Marshal(kept{r.id, gpus, r.wanted})
 	if err != nil {
 		return err
 	}
@@ -116,6 +123,7 @@ func (r *Reader) save() error {
 		return err
 	}
 	r.watch.Kept()
+	r.changed = false
 	return nil
 }
 
@@ -215,6 +223,7 @@ type session struct {
 	events  *listener
 	asked   int
 	gone    error
+	deal    *deal // the request that is at work
 }
 
 func (r *Reader) session(ctx context.Context) error {
@@ -225,7 +234,12 @@ func (r *Reader) session(ctx context.Context) error {
 		return err
 	}
 	s.events = s.listen(ctx)
-	defer func() { s.close(ctx.Err() != nil) }()
+	defer func() {
+		if s.deal != nil {
+			s.deal.answer <- errors.New("the driver went, or the agent ends: what was set may be so")
+		}
+		s.close(ctx.Err() != nil)
+	}()
 	tick := time.NewTicker(r.cfg.Interval)
 	defer tick.Stop()
 	check, every := (<-chan time.Time)(nil), max(r.cfg.Deadline/4, time.Millisecond)
@@ -234,17 +248,25 @@ func (r *Reader) session(ctx context.Context) error {
 		if check == nil && s.awaits() {
 			check = time.After(every)
 		}
+		var requests chan request
+		if s.deal == nil && s.number != nil {
+			requests = r.requests
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case q := <-requests:
+			s.begin(q)
 		case w := <-s.answer:
 			w.busy = false
 			s.take(w)
+			s.proceed()
 		case seen := <-s.events.seen:
 			s.xid(seen)
 		case <-check:
 			check = nil
 			s.stalled()
+			s.proceed()
 		case <-tick.C:
 			if done, err := s.over(); done {
 				return err
@@ -283,7 +305,7 @@ func (s *session) over() (bool, error) {
 }
 
 func (s *session) askAll() {
-	all := time.Duration(s.asked)*s.cfg.Interval >= slowly || s.asked == 0
+	all := time.Duration(s.asked)*s.cfg.Interval >= s.slowly || s.asked == 0
 	if all {
 		s.asked = 0
 	}
@@ -291,7 +313,8 @@ func (s *session) askAll() {
 	for _, w := range s.workers {
 		if !w.busy {
 			w.busy = true
-			w.ask <- all || !w.known
+			w.ask <- question{all: all || !w.known || w.stale}
+			w.stale = false
 		}
 	}
 	if s.number != nil {
@@ -340,6 +363,10 @@ func (s *session) take(w *worker) {
 	}
 	if w.known {
 		s.devices[w.device] = w
+	}
+	if w.order != nil {
+		s.obeyed(w)
+		return
 	}
 	if s.number == nil {
 		s.ready = append(s.ready, w)
@@ -445,6 +472,10 @@ func (s *session) tell(w *worker) {
 			Reasons: w.value("state/clocks-event-reasons"), Pending: w.value("state/remap-pending"), DBE: w.value("state/ecc-uncorrected"), XID: math.NaN(),
 		})
 		p.tell(now, w)
+		p.should(now, s.wanted[n])
+		if w.all {
+			s.enforce(w)
+		}
 	}
 	t := s.needs.Tree.Write(now)
 	t.Uint(s.failedRef, s.failures)

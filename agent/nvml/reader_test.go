@@ -116,10 +116,16 @@ func (s *server) tells(event string) {
 // run runs a reader until the returned function is called.
 func (s *server) run() (stop func()) {
 	s.t.Helper()
-	r := New(s.cfg, Needs{
+	_, stop = s.start()
+	return stop
+}
+
+func (s *server) start() (r *Reader, stop func()) {
+	s.t.Helper()
+	r = New(s.cfg, Needs{
 		Journal: s, Tree: s.tree, Log: slog.New(slog.DiscardHandler), State: s.state, Boot: "boot", Kernel: func() bool { return s.kernel },
 	})
-	r.anew = 50 * time.Millisecond
+	r.anew, r.slowly = 50*time.Millisecond, 3*s.cfg.Interval
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()
@@ -133,7 +139,7 @@ func (s *server) run() (stop func()) {
 		}
 	})
 	s.t.Cleanup(stop) // before the machine is no more
-	return stop
+	return r, stop
 }
 
 // leaves are what the tree tells.

@@ -77,8 +77,9 @@ type worker struct {
 	under
 	driver *driver
 	number int // in the library's order
-	ask    chan bool
+	ask    chan question
 	busy   bool // it was asked and has not answered
+	stale  bool // what moves slowly is not any more as it was read
 	owners *owners
 
 	device    lib.Device
@@ -90,6 +91,8 @@ type worker struct {
 	mute      []bool    // readings that this GPU does not give
 	processes []process
 
+	order    *order // that was carried out; nil is a reading
+	all      bool   // the reading was of everything
 	outcome  outcome
 	failures int
 	trouble  string // the first failure
@@ -117,7 +120,7 @@ var slots, leaves = func() (slots [][]int, leaves []string) {
 const maxLeaves = 8
 
 func newWorker(d *driver, number int, o *owners) *worker {
-	w := &worker{driver: d, number: number, ask: make(chan bool, 1), owners: o, mute: make([]bool, len(readings)), words: make([]string, len(words))}
+	w := &worker{driver: d, number: number, ask: make(chan question, 1), owners: o, mute: make([]bool, len(readings)), words: make([]string, len(words))}
 	w.values, w.summed = make([]float64, len(leaves)), make([]bool, len(leaves))
 	for i := range w.values {
 		w.values[i] = math.NaN()
@@ -125,13 +128,23 @@ func newWorker(d *driver, number int, o *owners) *worker {
 	return w
 }
 
-// run answers questions until there are no more. A question is whether what moves slowly
-// is wanted as well.
+// question is what a worker is asked: to read, with all that moves slowly or without, or to
+// carry out an order.
+type question struct {
+	all   bool
+	order *order
+}
+
+// run answers questions until there are no more.
 func (w *worker) run(answer chan<- *worker, ended <-chan struct{}) {
-	for all := range w.ask {
-		w.outcome, w.failures, w.trouble = told, 0, ""
-		if w.identify() {
-			w.read(all)
+	for q := range w.ask {
+		if w.order = q.order; q.order != nil {
+			w.obey(q.order)
+		} else {
+			w.all, w.outcome, w.failures, w.trouble = q.all, told, 0, ""
+			if w.identify() {
+				w.read(q.all)
+			}
 		}
 		select {
 		case answer <- w:

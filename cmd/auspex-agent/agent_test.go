@@ -15,7 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/openconfig/gnmic/pkg/api"
+	gnmic "github.com/openconfig/gnmic/pkg/api/target"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"auspex/agent/nvml/stub"
 	"auspex/collectors"
@@ -287,6 +291,83 @@ func TestGPUsComeThroughTheAgent(t *testing.T) {
 			s.cmd = nil
 		})
 	}
+}
+
+// gnmic is gnmic's client, with the certificate.
+func (s *server) gnmic() *gnmic.Target {
+	s.t.Helper()
+	c, err := api.NewTarget(api.Name("node"), api.Address(s.addr), api.TLSCA(s.auth.File), api.TLSCert(s.cert.CertFile), api.TLSKey(s.cert.KeyFile))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := c.CreateGNMIClient(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// A peer that is named may change settings; they outlive a kill and a driver.
+func TestSettingsThroughTheAgent(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.start()
+	limit := "/gpus/gpu[name=gpu1]/config/power-limit"
+	set := func(c *gnmic.Target, opts ...api.GNMIOption) error {
+		req, err := api.NewSetRequest(opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Set(t.Context(), req)
+		return err
+	}
+	shows := func(c *gnmic.Target, path, want string) {
+		t.Helper()
+		req, err := api.NewGetRequest(api.Path(path), api.EncodingASCII())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, func() error {
+			res, err := c.Get(t.Context(), req)
+			if err != nil {
+				return err
+			}
+			if got := res.GetNotification()[0].GetUpdate()[0].GetVal().GetAsciiVal(); got != want {
+				return fmt.Errorf("%s is %s, want %s", path, got, want)
+			}
+			return nil
+		})
+	}
+	c := s.gnmic()
+	shows(c, "/gpus/gpu[name=gpu1]/state/power-limit-set", "700")
+	err := set(c, api.Update(api.Path(limit), api.Value(500, "json_ietf")))
+	if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "certificate CN=test may not change settings") {
+		t.Fatal(err)
+	}
+	s.kill()
+	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("agent.yaml", string(b)+"allow: {settings: [certificate CN=test]}\n")
+	s.start()
+	c = s.gnmic()
+	shows(c, "/gpus/gpu[name=gpu1]/state/power-limit-set", "700")
+	for value, want := range map[int]string{900: "900 W is outside of 200 to 700 W", 100: "100 W is outside"} {
+		if err := set(c, api.Update(api.Path(limit), api.Value(value, "json_ietf"))); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %s", value, err, want)
+		}
+	}
+	if err := set(c, api.Update(api.Path(limit), api.Value(500, "json_ietf")), api.Update(api.Path("/gpus/gpu[name=gpu0]/config/persistence"), api.Value(false, "json"))); err != nil {
+		t.Fatal(err)
+	}
+	s.kill()
+	machine.Say("reload 1")
+	s.start()
+	c = s.gnmic()
+	shows(c, limit, "500")
+	shows(c, "/gpus/gpu[name=gpu1]/state/power-limit-set", "500")
+	shows(c, "/gpus/gpu[name=gpu0]/state/persistence", "false")
 }
 
 func TestTheCommandSaysWhatIsWrong(t *testing.T) {

@@ -11,6 +11,12 @@ var Modules = [][2]string{
 
 // Leaves are the leaves of the modules by their paths, without keys.
 var Leaves = map[string]Leaf{
+	"/gpus/gpu/config/application-clocks":              {Type: "string", Unit: "MHz", About: "Clocks of memory and of streaming multiprocessors that applications get, as nvidia-smi -ac takes them."},
+	"/gpus/gpu/config/ecc-enabled":                     {Type: "boolean", About: "Errors of memory are corrected, from the next reset on."},
+	"/gpus/gpu/config/mig-enabled":                     {Type: "boolean", About: "It is divided into instances; some boards need a reset for it."},
+	"/gpus/gpu/config/name":                            {Type: "string", About: "The GPU's name on its server: gpu and its number."},
+	"/gpus/gpu/config/persistence":                     {Type: "boolean", About: "The driver keeps it ready without users."},
+	"/gpus/gpu/config/power-limit":                     {Type: "decimal64", Unit: "watts", About: "Limit of its power, within the limits of the board."},
 	"/gpus/gpu/ecc/state/corrected":                    {Type: "uint64", Metric: "auspex_gpu_ecc_errors_total", Fixed: []string{"error", "corrected", "since", "load"}, Keys: []Key{{Part: "gpu"}, {Label: "location"}}, About: "Corrected errors since the driver was loaded."},
 	"/gpus/gpu/ecc/state/corrected-lifetime":           {Type: "uint64", Metric: "auspex_gpu_ecc_errors_total", Fixed: []string{"error", "corrected", "since", "made"}, Keys: []Key{{Part: "gpu"}, {Label: "location"}}, About: "Corrected errors in the life of the board."},
 	"/gpus/gpu/ecc/state/location":                     {Type: "string", About: "Where: l1, l2, device, register, texture, shared, cbu or sram."},
@@ -95,6 +101,7 @@ var Leaves = map[string]Leaf{
 	"/gpus/gpu/state/temperature-shutdown":             {Type: "uint64", Metric: "DCGM_FI_DEV_GPU_TEMP", Bound: "upper_fatal", Keys: []Key{{Part: "gpu"}}, Unit: "Celsius", About: "Above it the GPU switches itself off."},
 	"/gpus/gpu/state/temperature-slowdown":             {Type: "uint64", Metric: "DCGM_FI_DEV_GPU_TEMP", Bound: "upper_critical", Keys: []Key{{Part: "gpu"}}, Unit: "Celsius", About: "Above it the hardware lowers the clocks."},
 	"/gpus/gpu/state/thermal-violation":                {Type: "uint64", Metric: "DCGM_FI_DEV_THERMAL_VIOLATION", Keys: []Key{{Part: "gpu"}}, Unit: "microseconds", About: "Time below the clocks for heat, since the driver was loaded."},
+	"/gpus/gpu/state/unset":                            {Type: "string", About: "What of its settings cannot be set again, and why."},
 	"/gpus/gpu/state/utilization":                      {Type: "uint64", Metric: "DCGM_FI_DEV_GPU_UTIL", Keys: []Key{{Part: "gpu"}}, Unit: "percent", About: "Share of time in which a kernel ran."},
 	"/gpus/gpu/state/uuid":                             {Type: "string", About: "The board's UUID."},
 	"/gpus/gpu/state/vbios-version":                    {Type: "string", About: "Version of the VBIOS."},

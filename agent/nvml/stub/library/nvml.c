@@ -10,6 +10,8 @@
 //	gpu N gone                  the GPU is lost, and not there after the next nvmlInit
 //	gpu N process PID MIB       a process that has the GPU open
 //	gpu N set KEY VALUE         a value, below
+//	gpu N stuck KEY             a value that setting does not change
+//	reload N                    with another N the driver was loaded anew: what was set is gone
 //	xid SERIAL N CODE           GPU N has an XID; each serial number is told once, to whoever listened before
 //
 // Types and codes are those of the NVML API reference. With OLD it has what a driver of 2018 has.
@@ -44,6 +46,10 @@ static ino_t inode;
 static gpu boards[GPUS], *listed[GPUS];
 static int inits, known;
 
+// What was set since the driver was loaded.
+static struct { int gpu; char key[64]; u64 value; } given[256];
+static int gifts, loaded;
+
 static void fail(const char *line) {
 	fprintf(stderr, "nvml stub: cannot read the line %s\n", line);
 	abort();
@@ -54,6 +60,8 @@ static void load(void) {
 	const char *path = getenv("AUSPEX_NVML_STUB");
 	struct stat st;
 	if (!path || stat(path, &st)) fail("AUSPEX_NVML_STUB names no file");
+	static char current[512]; // another machine has nothing of what was set on the one before
+	if (strcmp(current, path)) snprintf(current, sizeof current, "%s", path), gifts = loaded = 0;
 	if (st.st_ino == inode && st.st_mtim.tv_sec == changed.tv_sec && st.st_mtim.tv_nsec == changed.tv_nsec) return;
 	FILE *f = fopen(path, "r");
 	if (!f) fail(path);
@@ -62,7 +70,7 @@ static void load(void) {
 		char *line = lines[count].text;
 		line[strcspn(line, "\n")] = 0;
 		if (!*line) continue;
-		if (strncmp(line, "gpus ", 5) && strncmp(line, "return ", 7) && strncmp(line, "hang ", 5) && strncmp(line, "gpu ", 4) && strncmp(line, "xid ", 4)) fail(line);
+		if (strncmp(line, "gpus ", 5) && strncmp(line, "return ", 7) && strncmp(line, "hang ", 5) && strncmp(line, "gpu ", 4) && strncmp(line, "xid ", 4) && strncmp(line, "reload ", 7)) fail(line);
 		count++;
 	}
 	fclose(f);
@@ -111,15 +119,33 @@ static int enter(gpu *d, const char *call) {
 	return ret;
 }
 
-// number is a value of a GPU.
+// number is a value of a GPU: as it was set, as the file says, or otherwise.
 static u64 number(gpu *d, const char *key, u64 otherwise) {
-	char name[64];
+	char name[96];
 	snprintf(name, sizeof name, "set %s", key);
 	pthread_mutex_lock(&lock);
-	const char *v = of(d->number, name);
+	const char *v = of(d->number, name), *load = find("reload");
 	u64 n = v ? strtoull(v, 0, 10) : otherwise;
+	if (load && atoi(load) != loaded) loaded = atoi(load), gifts = 0;
+	for (int i = 0; i < gifts; i++)
+		if (given[i].gpu == d->number && !strcmp(given[i].key, key)) n = given[i].value;
 	pthread_mutex_unlock(&lock);
 	return n;
+}
+
+static void give(gpu *d, const char *key, u64 value) {
+	char name[96];
+	snprintf(name, sizeof name, "stuck %s", key);
+	pthread_mutex_lock(&lock);
+	if (!of(d->number, name)) {
+		int i = 0;
+		while (i < gifts && (given[i].gpu != d->number || strcmp(given[i].key, key))) i++;
+		if (i == 256) fail("more than 256 values were set");
+		given[i].gpu = d->number, given[i].value = value;
+		snprintf(given[i].key, sizeof given[i].key, "%s", key);
+		if (i == gifts) gifts++;
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 static void word(gpu *d, const char *key, char *out, u32 size, const char *otherwise) {
@@ -292,6 +318,18 @@ int nvmlDeviceGetFieldValues(gpu *d, int n, field_value *v) {
 	}
 	return SUCCESS;
 }
+
+int nvmlDeviceSetPowerManagementLimit(gpu *d, u32 mw) { ENTER(d); give(d, "power-limit-set", mw); give(d, "power-limit", mw); return SUCCESS; }
+int nvmlDeviceSetApplicationsClocks(gpu *d, u32 memory, u32 sm) {
+	ENTER(d);
+	give(d, "application-clock-2", memory), give(d, "application-clock-1", sm);
+	return SUCCESS;
+}
+int nvmlDeviceSetPersistenceMode(gpu *d, u32 mode) { ENTER(d); give(d, "persistence", mode); return SUCCESS; }
+int nvmlDeviceSetEccMode(gpu *d, u32 mode) { ENTER(d); give(d, "ecc-next", mode); return SUCCESS; }
+#ifndef OLD
+int nvmlDeviceSetMigMode(gpu *d, u32 mode, int *activation) { ENTER(d); give(d, "mig-next", mode); *activation = SUCCESS; return SUCCESS; }
+#endif
 
 // processes lists those of a GPU.
 static int processes(gpu *d, u32 *n, process_info *out) {
