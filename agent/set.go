@@ -47,9 +47,12 @@ func (a *Agent) set(ctx context.Context, peer target.Peer, values []target.Value
 	}
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	err := a.gpus.Set(ctx, peer.Name, wishes)
-	a.log.Info("settings of GPUs", "peer", peer.Name, "wishes", len(wishes), "error", err)
-	return err
+	if err := a.gpus.Set(ctx, peer.Name, wishes); err != nil {
+		a.log.Warn("settings of GPUs are as they were", "peer", peer.Name, "error", err)
+		return err
+	}
+	a.log.Info("settings of GPUs were changed", "peer", peer.Name, "settings", len(wishes))
+	return nil
 }
 
 func (a *Agent) acknowledge(values []target.Value) error {
