@@ -16,10 +16,12 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	system "github.com/openconfig/gnoi/system"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"auspex/agent/acts"
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
@@ -113,7 +115,26 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
+	if err := a.hand(access, boot); err != nil {
+		return nil, errors.Join(err, a.journal.Close())
+	}
 	return a, nil
+}
+
+// hand serves what control asks for.
+func (a *Agent) hand(access target.Access, boot string) error {
+	ledger, err := acts.OpenLedger(filepath.Join(a.cfg.Data, "acts.json"), boot)
+	if err != nil {
+		return err
+	}
+	var gpus acts.GPUs
+	if a.gpus != nil {
+		gpus = a.gpus
+	}
+	system.RegisterSystemServer(a.server, &acts.Service{
+		Hand: acts.New(a.cfg.Acts, ledger, gpus, boot, a.log), Admit: access.Admit, Resets: a.cfg.Allow.Reset, Reboots: a.cfg.Allow.Reboot,
+	})
+	return nil
 }
 
 // Run serves until ctx is done. It calls ready with the address on which it listens.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"auspex/agent/acts"
 	"auspex/agent/host"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
@@ -29,12 +30,15 @@ type Config struct {
 	Host       host.Config `yaml:"host"`
 	Target     Target      `yaml:"target"`
 	Allow      Allow       `yaml:"allow"`
+	Acts       acts.Config `yaml:"acts"`
 }
 
 // Allow says who may change what. Peers are written as the agent's log and its refusals
 // name them: "certificate CN=auspex" or "user auspex". Nobody is the default.
 type Allow struct {
 	Settings []string `yaml:"settings"` // of GPUs
+	Reset    []string `yaml:"reset"`    // GPUs
+	Reboot   []string `yaml:"reboot"`   // the server
 }
 
 // TLS is the target's certificate, and whose clients' certificates it takes.
@@ -79,6 +83,7 @@ func Default() *Config {
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
 		NVML:   nvml.Default(),
 		Host:   host.Default(),
+		Acts:   acts.Default(),
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
 	}
 }
@@ -113,6 +118,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Host.Validate(); err != nil {
 		return fmt.Errorf("host: %w", err)
+	}
+	if err := c.Acts.Validate(); err != nil {
+		return fmt.Errorf("acts: %w", err)
 	}
 	t := c.target()
 	if err := t.Validate(); err != nil {

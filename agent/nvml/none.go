@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"auspex/agent/acts"
 )
 
 // Reader says that this build reads no GPUs.
@@ -18,6 +20,12 @@ const text = "this agent was built without cgo and reads no GPUs"
 
 // Set refuses.
 func (r *Reader) Set(context.Context, string, []Wish) error { return errors.New(text) }
+
+// Group implements [acts.GPUs].
+func (r *Reader) Group(context.Context, []uint32) ([]acts.GPU, error) { return nil, errors.New(text) }
+
+// Release implements [acts.GPUs].
+func (r *Reader) Release(context.Context) (resume func(), err error) { return nil, errors.New(text) }
 
 // Run says so in the tree.
 func (r *Reader) Run(ctx context.Context) {

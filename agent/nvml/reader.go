@@ -49,6 +49,8 @@ type Reader struct {
 	slowly  time.Duration   // between readings of what moves slowly
 
 	requests chan request
+	calls    chan func(*session)        // to be made by a session that has its GPUs
+	left     *leave                     // who has the GPUs out of our hand
 	wanted   map[uint32]map[string]held // settings, by GPU and leaf
 	changed  bool                       // what is wanted is to be kept
 
@@ -62,7 +64,7 @@ func New(cfg Config, n Needs) *Reader {
 	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
 	r := &Reader{
 		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again, slowly: minute,
-		requests: make(chan request),
+		requests: make(chan request), calls: make(chan func(*session)),
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
 	}
 	r.watch = gpuwatch.Watch{
@@ -180,7 +182,11 @@ func (r *Reader) Run(ctx context.Context) {
 			return
 		}
 		wait := time.Duration(0)
-		if err != nil {
+		switch {
+		case r.left != nil:
+			r.left.wait(ctx)
+			r.left = nil
+		case err != nil:
 			r.unreadable(err)
 			wait = r.cfg.Interval
 		}
@@ -248,15 +254,20 @@ func (r *Reader) session(ctx context.Context) error {
 		if check == nil && s.awaits() {
 			check = time.After(every)
 		}
-		var requests chan request
-		if s.deal == nil && s.number != nil {
-			requests = r.requests
+		if r.left != nil && !s.busy() {
+			return nil
+		}
+		requests, calls := r.requests, r.calls
+		if s.deal != nil || s.number == nil || r.left != nil {
+			requests, calls = nil, nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case q := <-requests:
 			s.begin(q)
+		case call := <-calls:
+			call(s)
 		case w := <-s.answer:
 			w.busy = false
 			s.take(w)
@@ -268,6 +279,9 @@ func (r *Reader) session(ctx context.Context) error {
 			s.stalled()
 			s.proceed()
 		case <-tick.C:
+			if r.left != nil {
+				continue
+			}
 			if done, err := s.over(); done {
 				return err
 			}
@@ -580,6 +594,9 @@ func (s *session) close(atOnce bool) {
 	close(s.ended)
 	if idle {
 		_ = s.driver.lib.Shutdown()
+	}
+	if s.left != nil && !idle {
+		s.left.err = errors.New("a call of the driver has not returned")
 	}
 }
 

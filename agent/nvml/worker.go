@@ -84,6 +84,8 @@ type worker struct {
 
 	device    lib.Device
 	known     bool
+	linked    bool // by NVLinks to switches
+	old       bool // of before Hopper
 	uuid, pci string
 	words     []string
 	values    []float64 // by slot; NaN is not known
@@ -201,6 +203,7 @@ func (w *worker) identify() bool {
 		return false
 	}
 	w.uuid, w.pci, w.known = uuid, gpuwatch.PCI(chars(info.BusId[:])), true
+	w.group()
 	for i := range words {
 		if w.driver.word[i] {
 			w.begin(&words[i].symbol)
@@ -215,6 +218,31 @@ func (w *worker) identify() bool {
 		}
 	}
 	return true
+}
+
+var (
+	callArchitecture = "nvmlDeviceGetArchitecture"
+	callRemote       = "nvmlDeviceGetNvLinkRemoteDeviceType"
+)
+
+// group finds what a reset has to know of the GPU's neighbours.
+func (w *worker) group() {
+	if !w.driver.has(callArchitecture) || !w.driver.has(callRemote) {
+		return
+	}
+	w.begin(&callArchitecture)
+	arch, ret := w.device.GetArchitecture()
+	w.end()
+	w.old = ret == lib.SUCCESS && arch < hopper
+	for link := range lib.NVLINK_MAX_LINKS {
+		w.begin(&callRemote)
+		kind, ret := w.device.GetNvLinkRemoteDeviceType(link)
+		w.end()
+		if ret == lib.SUCCESS && kind == lib.NVLINK_DEVICE_TYPE_SWITCH {
+			w.linked = true
+			return
+		}
+	}
 }
 
 // read reads the GPU. One that answers no call with a value is lost.

@@ -17,8 +17,12 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 	gnmic "github.com/openconfig/gnmic/pkg/api/target"
+	system "github.com/openconfig/gnoi/system"
+	"github.com/openconfig/gnoi/types"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"auspex/agent/nvml/stub"
@@ -26,6 +30,7 @@ import (
 	"auspex/collectors/agent"
 	"auspex/collectors/collectortest"
 	"auspex/internal/certtest"
+	"auspex/internal/trust"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
@@ -368,6 +373,87 @@ func TestSettingsThroughTheAgent(t *testing.T) {
 	shows(c, limit, "500")
 	shows(c, "/gpus/gpu[name=gpu1]/state/power-limit-set", "500")
 	shows(c, "/gpus/gpu[name=gpu0]/state/persistence", "false")
+}
+
+// A reset is done once, whatever happens to the agent; while it runs nobody has the GPUs open.
+func TestAResetIsDoneOnce(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(4, false)
+	machine.Say("gpu 3 process 1 100")
+	log := filepath.Join(s.dir, "resets")
+	s.write("nvidia-smi", fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.open ] && { echo GPU is in use by another client; exit 3; }\necho \"$@\" >>%[2]s\n[ -e %[1]s.fails ] && { echo Unable to reset; exit 1; }\nwhile [ -e %[1]s.slow ]; do sleep .01; done\necho All done.\n", machine.Path(), log))
+	if err := os.Chmod(filepath.Join(s.dir, "nvidia-smi"), 0o700); err != nil { //nolint:gosec // to be run
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("agent.yaml", string(b)+fmt.Sprintf("allow: {reset: [certificate CN=test]}\nacts: {nvidia_smi: %s/nvidia-smi}\n", s.dir))
+	s.start()
+	reset := func(id string, gpus ...int) error {
+		t.Helper()
+		files := trust.TLS{CAFile: s.auth.File, CertFile: s.cert.CertFile, KeyFile: s.cert.KeyFile}
+		tc, err := files.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(credentials.NewTLS(tc)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		req := &system.RebootRequest{Method: system.RebootMethod_COLD, Message: id}
+		for _, n := range gpus {
+			req.Subcomponents = append(req.Subcomponents, &types.Path{Elem: []*types.PathElem{{Name: "gpus"}, {Name: "gpu", Key: map[string]string{"name": fmt.Sprintf("gpu%d", n)}}}})
+		}
+		_, err = system.NewSystemClient(conn).Reboot(t.Context(), req)
+		return err
+	}
+	resets := func() string {
+		b, _ := os.ReadFile(log)
+		return string(b)
+	}
+	waittest.For(t, "no GPU is read", func() bool {
+		return status.Code(reset("a", 3)) == codes.FailedPrecondition && strings.Contains(fmt.Sprint(reset("a", 3)), "gpu3 is in use by")
+	})
+	for want, err := range map[string]error{"may not do that": reset("b"), "needs an id": reset("", 1), "gpu9 is not there": reset("c", 9)} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := reset("d", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := reset("d", 1); err != nil { // again
+		t.Fatal(err)
+	}
+	if err := reset("d", 2); status.Code(err) != codes.AlreadyExists {
+		t.Error(err)
+	}
+	if got := resets(); got != "--gpu-reset -i 0000:2c:00.0\n" {
+		t.Fatalf("resets: %q", got)
+	}
+	s.write("machine.slow", "")
+	go func() { _ = reset("e", 0, 2) }()
+	waittest.For(t, "no second reset", func() bool { return strings.Count(resets(), "\n") == 2 })
+	s.kill()
+	if err := os.Remove(machine.Path() + ".slow"); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Remove(machine.Path() + ".open")
+	s.start()
+	if err := reset("e", 0, 2); status.Code(err) != codes.Unknown || strings.Count(resets(), "\n") != 2 {
+		t.Errorf("%v; resets: %q", err, resets())
+	}
+	waittest.For(t, "no third reset", func() bool { return reset("f", 0, 2) == nil })
+	s.write("machine.fails", "")
+	if err := reset("g", 1); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "Unable to reset") {
+		t.Error(err)
+	}
+	if got := strings.Count(resets(), "\n"); got != 4 {
+		t.Errorf("resets: %q", resets())
+	}
 }
 
 func TestTheCommandSaysWhatIsWrong(t *testing.T) {

@@ -27,8 +27,8 @@ type Peer struct {
 	Known bool   // it has shown who it is
 }
 
-// admit finds who asks, and refuses who may not.
-func (a Access) admit(ctx context.Context) (Peer, error) {
+// Admit finds who asks, and refuses who may not.
+func (a Access) Admit(ctx context.Context) (Peer, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	first := func(key string) string {
 		if v := md.Get(key); len(v) > 0 {

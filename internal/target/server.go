@@ -101,7 +101,7 @@ func (s *Server) enter(p Peer) (leave func(), err error) {
 
 // Capabilities tells the models and encodings.
 func (s *Server) Capabilities(ctx context.Context, _ *gpb.CapabilityRequest) (*gpb.CapabilityResponse, error) {
-	if _, err := s.cfg.Access.admit(ctx); err != nil {
+	if _, err := s.cfg.Access.Admit(ctx); err != nil {
 		return nil, err
 	}
 	return &gpb.CapabilityResponse{SupportedModels: s.cfg.Models, SupportedEncodings: encodings, GNMIVersion: Version}, nil
@@ -125,7 +125,7 @@ const maxGet = 256
 
 // Get reads the leaves at and below each path. A path that names nothing is NotFound.
 func (s *Server) Get(ctx context.Context, req *gpb.GetRequest) (*gpb.GetResponse, error) {
-	if _, err := s.cfg.Access.admit(ctx); err != nil {
+	if _, err := s.cfg.Access.Admit(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.asked(req.GetEncoding(), req.GetUseModels()); err != nil {
@@ -192,7 +192,7 @@ const maxValues = 64
 // Set hands the values of updates and replaces to who applies them. Nothing can be
 // deleted. Who has not shown who it is sets nothing.
 func (s *Server) Set(ctx context.Context, req *gpb.SetRequest) (*gpb.SetResponse, error) {
-	who, err := s.cfg.Access.admit(ctx)
+	who, err := s.cfg.Access.Admit(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ const (
 // Subscribe serves ONCE, POLL and STREAM (gNMI specification, section 3.5). Nothing
 // waits in memory for a slow reader: it is told what holds when it can be told again.
 func (s *Server) Subscribe(stream gpb.GNMI_SubscribeServer) error {
-	who, err := s.cfg.Access.admit(stream.Context())
+	who, err := s.cfg.Access.Admit(stream.Context())
 	if err != nil {
 		return err
 	}

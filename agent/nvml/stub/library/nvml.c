@@ -14,6 +14,7 @@
 //	reload N                    with another N the driver was loaded anew: what was set is gone
 //	xid SERIAL N CODE           GPU N has an XID; each serial number is told once, to whoever listened before
 //
+// While the library is initialised there is a file with .open behind the name of the description.
 // Types and codes are those of the NVML API reference. With OLD it has what a driver of 2018 has.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -49,6 +50,15 @@ static int inits, known;
 // What was set since the driver was loaded.
 static struct { int gpu; char key[64]; u64 value; } given[256];
 static int gifts, loaded;
+
+// mark has a file beside the description say whether the library is in use.
+static void mark(int used) {
+	char name[600];
+	snprintf(name, sizeof name, "%s.open", getenv("AUSPEX_NVML_STUB"));
+	if (!used) { unlink(name); return; }
+	FILE *f = fopen(name, "w");
+	if (f) fclose(f);
+}
 
 static void fail(const char *line) {
 	fprintf(stderr, "nvml stub: cannot read the line %s\n", line);
@@ -176,6 +186,7 @@ int nvmlInit_v2(void) {
 	ENTER(0);
 	pthread_mutex_lock(&lock);
 	if (!inits++) {
+		mark(1);
 		const char *v = find("gpus");
 		int all = v ? atoi(v) : 8;
 		known = 0;
@@ -191,7 +202,7 @@ int nvmlInit(void) { return nvmlInit_v2(); }
 int nvmlShutdown(void) {
 	ENTER(0);
 	pthread_mutex_lock(&lock);
-	if (inits) inits--;
+	if (inits && !--inits) mark(0);
 	pthread_mutex_unlock(&lock);
 	return SUCCESS;
 }
@@ -251,6 +262,8 @@ NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, u32, "pcie-generation", 5)
 NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, u32, "pcie-generation-max", 5)
 NUMBER(nvmlDeviceGetCurrPcieLinkWidth, u32, "pcie-width", 16)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, u32, "pcie-width-max", 16)
+NUMBER(nvmlDeviceGetArchitecture, u32, "architecture", 9)
+CHOSEN(nvmlDeviceGetNvLinkRemoteDeviceType, u32, "remote-type", 2)
 NUMBER(nvmlDeviceGetPersistenceMode, u32, "persistence", 1)
 NUMBER(nvmlDeviceGetRetiredPagesPendingStatus, u32, "retired-pending", 0)
 PAIR(nvmlDeviceGetEccMode, "ecc", 1, "ecc-next", 1)
