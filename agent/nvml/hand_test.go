@@ -1,0 +1,93 @@
+//go:build cgo
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"auspex/internal/waittest"
+)
+
+func TestGPUsAreGivenOutOfHand(t *testing.T) {
+	s := newServer(t, 2)
+	r, stop := s.start()
+	defer stop()
+	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
+	used := func() bool {
+		_, err := os.Stat(s.machine.Path() + ".open")
+		return err == nil
+	}
+	resume, err := r.Release(t.Context())
+	if err != nil || used() {
+		t.Fatalf("released: %v, in use %t", err, used())
+	}
+	s.machine.Say("gpu 1 set temperature-0 50")
+	resume()
+	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(50))
+	if !used() {
+		t.Error("it is read and not in use")
+	}
+	s.machine.Say("gpu 0 hang nvmlDeviceGetPowerUsage")
+	s.tells("gpu.stalled CALL raised gpu0")
+	if _, err := r.Release(t.Context()); err == nil || !strings.Contains(err.Error(), "nvmlDeviceGetPowerUsage has not returned") {
+		t.Error(err)
+	}
+	s.machine.Unsay("gpu 0 hang nvmlDeviceGetPowerUsage")
+	waittest.For(t, "not released", func() bool {
+		resume, err := r.Release(t.Context())
+		if err == nil {
+			resume()
+		}
+		return err == nil
+	})
+	if got := s.told(); len(got) != 2 {
+		t.Errorf("events %q", got)
+	}
+}
+
+func TestWhichGPUsAreResetTogether(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  string
+	}{
+		{"Hopper, behind switches", nil, "[1]"},
+		{"Ampere, behind switches", []string{"set architecture 7"}, "[0 1 2]"},
+		{"Ampere, joined to each other", []string{"set architecture 7", "set remote-type-%d 1"}, "[1]"},
+	} {
+		s := newServer(t, 3)
+		for gpu := range 3 {
+			for _, l := range c.lines {
+				if strings.Contains(l, "%d") {
+					for link := range 18 {
+						s.machine.Say("gpu %d "+l, gpu, link)
+					}
+					continue
+				}
+				s.machine.Say("gpu %d "+l, gpu)
+			}
+		}
+		s.machine.Say("gpu 1 process 1 10")
+		r, stop := s.start()
+		s.shows("/gpus/gpu[gpu1]/process[1]/state/pid", uint64(1))
+		got, err := r.Group(t.Context(), []uint32{1})
+		var numbers []uint32
+		for _, g := range got {
+			numbers = append(numbers, g.Number)
+			if (g.Number == 1) != (len(g.Processes) == 1) || g.PCI == "" {
+				t.Errorf("%s: %+v", c.name, g)
+			}
+		}
+		if fmt.Sprint(numbers) != c.want || err != nil {
+			t.Errorf("%s: %v %v, want %s", c.name, numbers, err, c.want)
+		}
+		if _, err := r.Group(t.Context(), []uint32{1, 7}); err == nil || errors.Is(err, ErrConflict) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		stop()
+	}
+}
