@@ -8,7 +8,7 @@ FLAGS ?=
 DATA ?= .auspex
 export CGO_ENABLED ?= 0
 
-.PHONY: help build agent run test race invariants lint generate bench e2e ui clean
+.PHONY: help build agent agent-package run test race invariants lint generate bench e2e ui clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ build: need-go ## build bin/auspex
 agent: need-go ## build bin/auspex-agent, the process for GPU servers (reads GPUs if there is gcc)
 	@if command -v $${CC:-gcc} >/dev/null; then cgo=1; else cgo=0; echo "auspex-agent: without gcc it is built to read no GPUs (NVML needs cgo)"; fi; \
 	CGO_ENABLED=$$cgo $(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
+
+agent-package: agent ## make a Debian package of it in dist/
+	@deploy/agent/package.sh $(BIN)/auspex-agent "$$(git describe --tags --always --dirty 2>/dev/null | sed 's/^[^0-9]*//' | grep -E '^[0-9]+\.' || echo 0.0.0)" dist
 
 run: build ## show the whole thing at work on a simulated fleet
 	@$(BIN)/auspex run --demo --data $(DATA) $(FLAGS)
