@@ -351,7 +351,11 @@ func (s *session) conclude() {
 		before := s.wanted
 		s.wanted = merge(s.wanted, d.wishes, d.by)
 		s.changed = true
-		if err := s.save(); err != nil {
+		err := s.flush() // what is known is kept behind what happened
+		if err == nil {
+			err = s.save()
+		}
+		if err != nil {
 			s.wanted, d.err = before, fmt.Errorf("it is set, and could not be kept for after a restart: %w", err)
 		}
 		now := time.Now()

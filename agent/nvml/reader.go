@@ -254,8 +254,15 @@ func (r *Reader) session(ctx context.Context) error {
 		if check == nil && s.awaits() {
 			check = time.After(every)
 		}
-		if r.left != nil && !s.busy() {
-			return nil
+		if r.left != nil {
+			select {
+			case <-r.left.resume: // nobody wants the GPUs any more
+				r.left = nil
+			default:
+				if !s.busy() {
+					return nil
+				}
+			}
 		}
 		requests, calls := r.requests, r.calls
 		if s.deal != nil || s.number == nil || r.left != nil {
