@@ -8,10 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
+
+	"auspex/internal/datafile"
 )
 
 // Outcome is what became of an act.
@@ -90,23 +91,7 @@ func (l *Ledger) save() error {
 	if err != nil {
 		return err
 	}
-	next := l.path + ".next"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(next, l.path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(l.path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return datafile.Replace(l.path, b)
 }
 
 var (

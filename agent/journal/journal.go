@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 
+	"auspex/internal/datafile"
 	"auspex/internal/target"
 )
 
@@ -253,16 +254,7 @@ func (j *Journal) save() error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(j.dir, stateFile)
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // a rename may come to the disk before what it names
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return datafile.Replace(filepath.Join(j.dir, stateFile), b)
 }
 
 // Append adds a record and gives it its number; with a source, it moves that source's

@@ -17,6 +17,7 @@ import (
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"auspex/agent/journal"
+	"auspex/internal/datafile"
 	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/run"
 	"auspex/internal/target"
@@ -112,16 +113,7 @@ func (r *Reader) save() error {
 	if err != nil {
 		return err
 	}
-	next := r.needs.State + ".next"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(next, r.needs.State); err != nil {
+	if err := datafile.Replace(r.needs.State, b); err != nil {
 		return err
 	}
 	r.watch.Kept()

@@ -83,3 +83,25 @@ func narrow(path string) error {
 	}
 	return os.Chmod(path, info.Mode().Perm()&0o700)
 }
+
+// Replace writes a file anew, whole, to the disk: after a crash at any moment it holds what
+// it held before or what it was given.
+func Replace(file string, content []byte) error {
+	next := file + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil { // a rename may come to the disk before what it names
+		return err
+	}
+	if err := os.Rename(next, file); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -94,3 +94,24 @@ func TestReserveMakesAndNarrows(t *testing.T) {
 		}
 	}
 }
+
+func TestReplaceIsWholeOrNotAtAll(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state")
+	for _, content := range []string{"one", "two"} {
+		if err := datafile.Replace(file, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != content || mode(t, file) != 0o600 {
+			t.Errorf("%q %v", b, err)
+		}
+	}
+	if err := os.Mkdir(file+".new", 0o700); err != nil { // it cannot be written
+		t.Fatal(err)
+	}
+	if err := datafile.Replace(file, []byte("three")); err == nil {
+		t.Error("no error")
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "two" {
+		t.Errorf("%q %v", b, err)
+	}
+}
