@@ -118,6 +118,8 @@ func (h *Hand) free(ctx context.Context, numbers []uint32) ([]GPU, error) {
 	case len(numbers) == 0:
 		return nil, errors.New("no GPU is named")
 	}
+	ctx, done := context.WithTimeout(ctx, patience)
+	defer done()
 	group, err := h.gpus.Group(ctx, numbers)
 	if err != nil {
 		return nil, err
@@ -157,6 +159,9 @@ func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) (Outcome, stri
 	}
 	return Done, text
 }
+
+// patience bounds what it takes to look at the GPUs.
+const patience = 30 * time.Second
 
 // maxOutput bounds what is kept of what a program says, in bytes.
 const maxOutput = 2000

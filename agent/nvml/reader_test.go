@@ -47,7 +47,7 @@ func newServer(t *testing.T, gpus int) *server {
 	t.Setenv(stub.Env, machine.Path())
 	s := &server{t: t, machine: machine, tree: target.NewTree(), state: filepath.Join(t.TempDir(), "gpus.json"), kernel: true}
 	s.cfg = Default()
-	s.cfg.Library, s.cfg.Interval, s.cfg.Deadline = library(t), 20*time.Millisecond, 100*time.Millisecond
+	s.cfg.Library, s.cfg.Interval, s.cfg.Deadline = library(t), 20*time.Millisecond, time.Second // a busy machine stands still for less
 	s.cfg.Sys, s.cfg.Kubelet = t.TempDir(), filepath.Join(t.TempDir(), "none")
 	return s
 }
@@ -256,7 +256,7 @@ func TestACallThatDoesNotReturnHarmsItsGPUAlone(t *testing.T) {
 	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(66))
 	begun := time.Now()
 	stop() // while it hangs
-	if took := time.Since(begun); took > 1500*time.Millisecond {
+	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("it ended after %s", took)
 	}
 	stop = s.run() // and whoever comes next has one that does not even say who it is
@@ -337,7 +337,7 @@ func TestALibraryThatDoesNotReturn(t *testing.T) {
 	s := newServer(t, 2)
 	s.machine.Say("hang nvmlInit_v2")
 	stop := s.run()
-	s.shows("/gpus/state/error", "nvmlInit has not returned for 100ms")
+	s.shows("/gpus/state/error", "nvmlInit has not returned for 1s")
 	s.machine.Unsay("hang nvmlInit_v2")
 	s.shows("/gpus/state/error", nil)
 	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))

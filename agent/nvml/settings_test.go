@@ -42,14 +42,18 @@ func TestSettingsAreSetReadBackAndSetAgain(t *testing.T) {
 	} {
 		s.shows(path, want)
 	}
-	// The driver is loaded anew, under the agent and before it starts.
+	// The driver is loaded anew, under the agent and before it starts. So that it is seen, setting fails for a while.
+	s.machine.Say("gpu 1 return nvmlDeviceSetPowerManagementLimit 4")
 	s.machine.Say("reload 1")
 	s.shows("/gpus/gpu[gpu1]/state/power-limit-set", 700.0)
+	s.machine.Unsay("gpu 1 return nvmlDeviceSetPowerManagementLimit 4")
 	s.shows("/gpus/gpu[gpu1]/state/power-limit-set", 500.0)
 	stop()
+	s.machine.Say("gpu 2 return nvmlDeviceSetPersistenceMode 4")
 	s.machine.Say("reload 2")
 	_, stop = s.start()
 	s.shows("/gpus/gpu[gpu2]/state/persistence", true)
+	s.machine.Unsay("gpu 2 return nvmlDeviceSetPersistenceMode 4")
 	s.shows("/gpus/gpu[gpu2]/state/persistence", false)
 	s.shows("/gpus/gpu[gpu1]/config/application-clocks", "1980,1500")
 	stop()
