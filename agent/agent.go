@@ -115,17 +115,17 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
-	if err := a.hand(access, boot); err != nil {
-		return nil, errors.Join(err, a.journal.Close())
-	}
+	a.hand(access, boot)
 	return a, nil
 }
 
-// hand serves what control asks for.
-func (a *Agent) hand(access target.Access, boot string) error {
+// hand serves what control asks for. Where nobody knows what was done before, nothing is
+// done: readings go on.
+func (a *Agent) hand(access target.Access, boot string) {
 	ledger, err := acts.OpenLedger(filepath.Join(a.cfg.Data, "acts.json"), boot)
 	if err != nil {
-		return err
+		a.log.Error("resets and reboots are not done", "error", err)
+		return
 	}
 	var gpus acts.GPUs
 	if a.gpus != nil {
@@ -134,7 +134,6 @@ func (a *Agent) hand(access target.Access, boot string) error {
 	system.RegisterSystemServer(a.server, &acts.Service{
 		Hand: acts.New(a.cfg.Acts, ledger, gpus, boot, a.log), Admit: access.Admit, Resets: a.cfg.Allow.Reset, Reboots: a.cfg.Allow.Reboot,
 	})
-	return nil
 }
 
 // Run serves until ctx is done. It calls ready with the address on which it listens.

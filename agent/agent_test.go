@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -60,6 +61,25 @@ func held(t *testing.T, a *Agent) *agentmodel.Device {
 		t.Error(err)
 	}
 	return root
+}
+
+func TestALedgerThatCannotBeReadStopsActsAlone(t *testing.T) {
+	cfg := Default()
+	cfg.Data, cfg.Listen = t.TempDir(), "127.0.0.1:0"
+	if err := os.WriteFile(filepath.Join(cfg.Data, "acts.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = a.journal.Close() }()
+	if _, acts := a.server.GetServiceInfo()["gnoi.system.System"]; acts {
+		t.Error("it would do what it may have done before")
+	}
+	if _, tells := a.server.GetServiceInfo()["gnmi.gNMI"]; !tells {
+		t.Error("it tells nothing")
+	}
 }
 
 func TestWhatIsToldIsInTheModules(t *testing.T) {

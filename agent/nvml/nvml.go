@@ -83,6 +83,3 @@ type Wish struct {
 	Leaf  string // of auspex-gpu's config, such as power-limit
 	Value string // as YANG writes it
 }
-
-// ErrConflict is a wish against what somebody else has set.
-var ErrConflict = errors.New("set by another")

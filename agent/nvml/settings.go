@@ -53,7 +53,7 @@ func refuse(wishes []Wish, by string, wanted map[uint32]map[string]held) error {
 		}
 		seen[same] = true
 		if had, ok := wanted[w.GPU][w.Leaf]; ok && had.By != by && had.Value != w.Value {
-			return fmt.Errorf("%w: %s of gpu%d was set to %s by %s, who alone may change it", ErrConflict, w.Leaf, w.GPU, had.Value, had.By)
+			return fmt.Errorf("%s of gpu%d was set to %s by %s, who alone may change it", w.Leaf, w.GPU, had.Value, had.By)
 		}
 	}
 	return nil
