@@ -149,6 +149,21 @@ func TestAnIDIsUsedOnce(t *testing.T) {
 	}
 }
 
+// Two requests at one time: the ledger alone can say which was first.
+func TestTheLedgerGivesAnIDOnce(t *testing.T) {
+	l, err := OpenLedger(filepath.Join(t.TempDir(), "acts.json"), "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := Act{ID: "act-1", Kind: KindReset, GPUs: []uint32{1}}
+	if _, again, err := l.Begin(a); again || err != nil {
+		t.Fatal(again, err)
+	}
+	if had, again, err := l.Begin(a); !again || err != nil || had.Outcome != Running {
+		t.Error(had, again, err)
+	}
+}
+
 func TestARebootIsDoneWhenTheServerHasStartedAnew(t *testing.T) {
 	dir := t.TempDir()
 	s := service(t, dir, "b1", nil)

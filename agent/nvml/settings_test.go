@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,17 @@ func (s *server) sets(r *Reader, by string, lines ...string) error {
 	ctx, done := context.WithTimeout(s.t.Context(), time.Minute)
 	defer done()
 	return r.Set(ctx, by, wishes(s.t, lines...))
+}
+
+// fresh waits until all of the GPUs was read again: what stayed as it was shows nothing else.
+func (s *server) fresh(lanes uint64, gpus ...int) {
+	s.t.Helper()
+	for _, n := range gpus {
+		s.machine.Say("gpu %d set pcie-width %d", n, lanes)
+	}
+	for _, n := range gpus {
+		s.shows(fmt.Sprintf("/gpus/gpu[gpu%d]/state/pcie-width", n), lanes)
+	}
 }
 
 func TestSettingsAreSetReadBackAndSetAgain(t *testing.T) {
@@ -95,6 +107,7 @@ func TestWhatCannotBeSetChangesNothing(t *testing.T) {
 	if err := s.sets(r, "b", "0 power-limit 450"); err != nil { // what it is already
 		t.Error(err)
 	}
+	s.fresh(8, 0, 1, 2, 3)
 	for path, want := range map[string]any{
 		"/gpus/gpu[gpu0]/state/power-limit-set": 450.0, "/gpus/gpu[gpu1]/state/power-limit-set": 700.0, "/gpus/gpu[gpu2]/state/persistence": true,
 		"/gpus/gpu[gpu1]/config/power-limit": nil, "/gpus/gpu[gpu3]/config/power-limit": nil,
@@ -114,9 +127,12 @@ func TestASettingThatHangsIsGivenUpAndTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.tells("gpu.stalled CALL raised gpu1")
+	s.fresh(8, 0, 2)
 	s.shows("/gpus/gpu[gpu0]/state/power-limit-set", 700.0)
+	s.shows("/gpus/gpu[gpu2]/state/power-limit-set", 700.0)
 	s.machine.Unsay("gpu 1 hang nvmlDeviceSetPowerManagementLimit")
 	s.tells("gpu.stalled CALL cleared gpu1")
+	s.fresh(4, 1)
 	s.shows("/gpus/gpu[gpu1]/state/power-limit-set", 700.0)
 	if err := s.sets(r, "a", "1 power-limit 400"); err != nil {
 		t.Error(err)
