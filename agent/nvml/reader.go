@@ -557,8 +557,13 @@ func (s *session) guarded(ctx context.Context, name string, call func() error) e
 		select {
 		case err := <-done:
 			return err
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-ctx.Done(): // what is opened is also closed
+			select {
+			case err := <-done:
+				return err
+			case <-time.After(grace):
+				return ctx.Err()
+			}
 		case <-late.C:
 			s.stalls++
 			s.without = absentFor
