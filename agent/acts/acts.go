@@ -110,8 +110,8 @@ func (h *Hand) Do(ctx context.Context, a Act) (Act, error) {
 	return began, h.ledger.End(a.ID, outcome, message)
 }
 
-// free returns the GPUs that are reset together, and refuses while a process has one open.
-func (h *Hand) free(ctx context.Context, numbers []uint32) ([]GPU, error) {
+// group returns the GPUs that are reset together.
+func (h *Hand) group(ctx context.Context, numbers []uint32) ([]GPU, error) {
 	switch {
 	case h.gpus == nil:
 		return nil, errors.New("this agent reads no GPUs, and resets none")
@@ -120,19 +120,29 @@ func (h *Hand) free(ctx context.Context, numbers []uint32) ([]GPU, error) {
 	}
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	group, err := h.gpus.Group(ctx, numbers)
-	if err != nil {
-		return nil, err
-	}
+	return h.gpus.Group(ctx, numbers)
+}
+
+// free returns them, and refuses while something stands against their reset.
+func (h *Hand) free(ctx context.Context, numbers []uint32) ([]GPU, error) {
+	group, err := h.group(ctx, numbers)
 	for _, g := range group {
-		if len(g.Processes) > 0 {
-			return nil, fmt.Errorf("gpu%d is in use by %s", g.Number, strings.Join(g.Processes, ", "))
-		}
-		if g.PCI == "" {
-			return nil, fmt.Errorf("gpu%d has no known address", g.Number)
+		if why := g.held(); why != "" {
+			return nil, errors.New(why)
 		}
 	}
-	return group, nil
+	return group, err
+}
+
+// held says what stands against a reset now, or "".
+func (g *GPU) held() string {
+	switch {
+	case len(g.Processes) > 0:
+		return fmt.Sprintf("gpu%d is in use by %s", g.Number, strings.Join(g.Processes, ", "))
+	case g.PCI == "":
+		return fmt.Sprintf("gpu%d has no known address", g.Number)
+	}
+	return ""
 }
 
 func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) (Outcome, string) {

@@ -118,7 +118,7 @@ func TestAnIDIsUsedOnce(t *testing.T) {
 	dir := t.TempDir()
 	b := &bay{partner: map[uint32]uint32{5: 6}}
 	s := service(t, dir, "b1", b)
-	with := metadata.NewIncomingContext(t.Context(), metadata.Pairs(MetaID, "act-1"))
+	with := metadata.NewIncomingContext(t.Context(), metadata.Pairs(target.MetaAction, "act-1"))
 	reset := &system.RebootRequest{Method: system.RebootMethod_COLD, Message: "for a person", Subcomponents: []*types.Path{gpu(5), gpu(5)}}
 	for range 3 {
 		if _, err := s.Reboot(with, reset); err != nil {

@@ -1,6 +1,7 @@
 package acts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,12 +18,9 @@ import (
 	"auspex/internal/target"
 )
 
-// MetaID is the metadata of a call that holds the id of its act.
-const MetaID = "auspex-action"
-
 // Service is gNOI's System (openconfig/gnoi, system.proto): Reboot of the server, and of
 // subcomponents that are GPUs, which is a reset of them. The id of an act is the metadata
-// [MetaID], else the request's message. Reboot answers when a reset is over.
+// [target.MetaAction], else the request's message. Reboot answers when a reset is over.
 type Service struct {
 	system.UnimplementedSystemServer
 
@@ -42,16 +40,13 @@ func (s *Service) Reboot(ctx context.Context, req *system.RebootRequest) (*syste
 	if err != nil {
 		return nil, err
 	}
-	a := Act{ID: id(ctx, req.GetMessage()), Kind: KindReboot, GPUs: gpus, By: who.Name}
-	allowed, right := s.Reboots, "reboot"
-	if len(gpus) > 0 {
-		a.Kind, allowed, right = KindReset, s.Resets, "reset"
+	a := Act{ID: cmp.Or(meta(ctx, target.MetaAction), strings.TrimSpace(req.GetMessage())), Kind: kindOf(gpus), GPUs: gpus, By: who.Name}
+	if err := s.allows(who, a.Kind); err != nil {
+		return nil, err
 	}
 	switch {
-	case !who.Known || !slices.Contains(allowed, who.Name):
-		return nil, status.Errorf(codes.PermissionDenied, "%s may not do that: allow.%s of the agent does not name it", who.Name, right)
 	case a.ID == "":
-		return nil, status.Errorf(codes.InvalidArgument, "an act needs an id: metadata %s, or a message", MetaID)
+		return nil, status.Errorf(codes.InvalidArgument, "an act needs an id: metadata %s, or a message", target.MetaAction)
 	case req.GetDelay() > 0:
 		return nil, status.Error(codes.Unimplemented, "a delay is not supported: ask when it is to be done")
 	case a.Kind == KindReboot && req.GetMethod() != system.RebootMethod_COLD && req.GetMethod() != system.RebootMethod_WARM,
@@ -72,21 +67,46 @@ func (s *Service) Reboot(ctx context.Context, req *system.RebootRequest) (*syste
 	return &system.RebootResponse{}, nil
 }
 
-// RebootStatus tells of the act that began last, of the server or of the GPUs that are named.
+// kindOf is a reset where GPUs are named.
+func kindOf(gpus []uint32) string {
+	if len(gpus) > 0 {
+		return KindReset
+	}
+	return KindReboot
+}
+
+// allows refuses who may not do a kind of act.
+func (s *Service) allows(who target.Peer, kind string) error {
+	allowed := s.Reboots
+	if kind == KindReset {
+		allowed = s.Resets
+	}
+	if !who.Known || !slices.Contains(allowed, who.Name) {
+		return status.Errorf(codes.PermissionDenied, "%s may not do that: allow.%s of the agent does not name it", who.Name, kind)
+	}
+	return nil
+}
+
+// RebootStatus tells of the act whose id is the metadata [target.MetaAction], else of the one that began
+// last, of the server or of the GPUs that are named; or, with [target.MetaWould], of one that could be.
 func (s *Service) RebootStatus(ctx context.Context, req *system.RebootStatusRequest) (*system.RebootStatusResponse, error) {
-	if _, err := s.Admit(ctx); err != nil {
+	who, err := s.Admit(ctx)
+	if err != nil {
 		return nil, err
 	}
 	gpus, err := numbers(req.GetSubcomponents())
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(gpus)
-	kind := KindReboot
-	if len(gpus) > 0 {
-		kind = KindReset
+	if meta(ctx, target.MetaWould) != "" {
+		return s.would(ctx, who, gpus)
 	}
+	slices.Sort(gpus)
+	id, kind := meta(ctx, target.MetaAction), kindOf(gpus)
 	a, ok := s.Hand.ledger.Last(func(a *Act) bool {
+		if id != "" {
+			return a.ID == id
+		}
 		return a.Kind == kind && !slices.ContainsFunc(gpus, func(n uint32) bool { return !slices.Contains(a.GPUs, n) })
 	})
 	if !ok {
@@ -105,13 +125,39 @@ func (s *Service) RebootStatus(ctx context.Context, req *system.RebootStatusRequ
 	return out, nil
 }
 
-func id(ctx context.Context, message string) string {
+// would tells what an act would do.
+func (s *Service) would(ctx context.Context, who target.Peer, gpus []uint32) (*system.RebootStatusResponse, error) {
+	kind := kindOf(gpus)
+	if err := s.allows(who, kind); err != nil {
+		return nil, err
+	}
+	out := &system.RebootStatusResponse{Status: &system.RebootStatus{}}
+	if kind == KindReboot {
+		return out, nil
+	}
+	group, err := s.Hand.group(ctx, gpus)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	var names, against []string
+	for _, g := range group {
+		names = append(names, fmt.Sprintf("gpu%d", g.Number))
+		if why := g.held(); why != "" {
+			against = append(against, why)
+		}
+	}
+	out.Reason, out.Status.Message = strings.Join(names, ", "), strings.Join(against, "; ")
+	return out, nil
+}
+
+// meta returns the first value of a key of a call's metadata, or "".
+func meta(ctx context.Context, key string) string {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		if v := md.Get(MetaID); len(v) > 0 && v[0] != "" {
+		if v := md.Get(key); len(v) > 0 {
 			return v[0]
 		}
 	}
-	return strings.TrimSpace(message)
+	return ""
 }
 
 // numbers reads paths of GPUs, as /gpus/gpu[name=gpu3].

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -35,7 +36,34 @@ import (
 	"auspex/schemas"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// folder holds the binaries.
+var folder string
+
+func TestMain(m *testing.M) {
+	var err error
+	if folder, err = os.MkdirTemp("", "auspex-agent"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(folder)
+		os.Exit(code)
+	}))
+}
+
+// plain and full are the binary without cgo, and with it.
+var plain, full = sync.OnceValues(built("0")), sync.OnceValues(built("1"))
+
+func built(cgo string) func() (string, error) {
+	return func() (string, error) {
+		out := filepath.Join(folder, "auspex-agent-"+cgo)
+		cmd := exec.Command("go", "build", "-o", out, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		if msg, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, msg)
+		}
+		return out, nil
+	}
+}
 
 // server is a machine with an agent of the real binary: its kernel log is a file.
 type server struct {
@@ -51,8 +79,8 @@ type server struct {
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s := &server{t: t, dir: t.TempDir(), auth: certtest.New(t), binary: filepath.Join(t.TempDir(), "auspex-agent")}
-	s.build()
+	s := &server{t: t, dir: t.TempDir(), auth: certtest.New(t)}
+	s.use(plain)
 	s.cert = s.auth.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")
 	s.write("kmsg", "")
 	s.write("boot", "3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n")
@@ -67,13 +95,30 @@ target: {min_sample: 100ms}
 	return s
 }
 
-// build builds the binary, with settings of the environment.
-func (s *server) build(env ...string) {
+func (s *server) use(build func() (string, error)) {
 	s.t.Helper()
-	cmd := exec.Command("go", "build", "-o", s.binary, ".") //nolint:gosec // its own path
-	cmd.Env = append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		s.t.Fatalf("%v: %s", err, out)
+	var err error
+	if s.binary, err = build(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// configure adds to the agent's configuration.
+func (s *server) configure(format string, args ...any) {
+	s.t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("agent.yaml", string(b)+fmt.Sprintf(format, args...))
+}
+
+// script writes a program.
+func (s *server) script(name, text string) {
+	s.t.Helper()
+	s.write(name, "#!/bin/sh\n"+text)
+	if err := os.Chmod(filepath.Join(s.dir, name), 0o700); err != nil { //nolint:gosec // to be run
+		s.t.Fatal(err)
 	}
 }
 
@@ -83,16 +128,12 @@ func (s *server) gpus(n int, old bool) *stub.Machine {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		s.t.Skip("gcc is missing, which compiles a library in NVML's place")
 	}
-	s.build("CGO_ENABLED=1")
+	s.use(full)
 	library, err := stub.Compile(s.dir, old)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.write("agent.yaml", string(b)+fmt.Sprintf("nvml: {library: %s, interval: 100ms, deadline: 500ms}\n", library))
+	s.configure("nvml: {library: %s, interval: 100ms, deadline: 500ms}\n", library)
 	s.t.Setenv(stub.Env, filepath.Join(s.dir, "machine"))
 	return stub.New(filepath.Join(s.dir, "machine"), n)
 }
@@ -350,11 +391,7 @@ func TestSettingsThroughTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.kill()
-	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.write("agent.yaml", string(b)+"allow: {settings: [certificate CN=test]}\n")
+	s.configure("allow: {settings: [certificate CN=test]}\n")
 	s.start()
 	c = s.gnmic()
 	shows(c, "/gpus/gpu[name=gpu1]/state/power-limit-set", "700")
@@ -381,15 +418,8 @@ func TestAResetIsDoneOnce(t *testing.T) {
 	machine := s.gpus(4, false)
 	machine.Say("gpu 3 process 1 100")
 	log := filepath.Join(s.dir, "resets")
-	s.write("nvidia-smi", fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.open ] && { echo GPU is in use by another client; exit 3; }\necho \"$@\" >>%[2]s\n[ -e %[1]s.fails ] && { echo Unable to reset; exit 1; }\nwhile [ -e %[1]s.slow ]; do sleep .01; done\necho All done.\n", machine.Path(), log))
-	if err := os.Chmod(filepath.Join(s.dir, "nvidia-smi"), 0o700); err != nil { //nolint:gosec // to be run
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(filepath.Join(s.dir, "agent.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.write("agent.yaml", string(b)+fmt.Sprintf("allow: {reset: [certificate CN=test]}\nacts: {nvidia_smi: %s/nvidia-smi}\n", s.dir))
+	s.script("nvidia-smi", fmt.Sprintf("[ -e %[1]s.open ] && { echo GPU is in use by another client; exit 3; }\necho \"$@\" >>%[2]s\n[ -e %[1]s.fails ] && { echo Unable to reset; exit 1; }\nwhile [ -e %[1]s.slow ]; do sleep .01; done\necho All done.\n", machine.Path(), log))
+	s.configure("allow: {reset: [certificate CN=test]}\nacts: {nvidia_smi: %s/nvidia-smi}\n", s.dir)
 	s.start()
 	reset := func(id string, gpus ...int) error {
 		t.Helper()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,7 @@ func (s *stack) connect(ctx context.Context, t schemas.Topology, out, errw io.Wr
 		probes = append(probes, s.targets(t.Resources)...)
 	}
 	if s.cfg.has(RoleControl) {
-		some, err := s.levers(t.Resources)
+		some, err := s.acting(t.Resources)
 		if err != nil {
 			return err
 		}
@@ -104,8 +103,8 @@ func (s *stack) targets(resources []schemas.Resource) (out []probe.Probe) {
 	return out
 }
 
-// levers are what control acts through, for each server.
-func (s *stack) levers(resources []schemas.Resource) (out []probe.Probe, err error) {
+// acting are what control acts through, for each server.
+func (s *stack) acting(resources []schemas.Resource) (out []probe.Probe, err error) {
 	byID := make(map[string]schemas.Resource, len(resources))
 	for _, r := range resources {
 		byID[r.ID] = r
@@ -116,19 +115,19 @@ func (s *stack) levers(resources []schemas.Resource) (out []probe.Probe, err err
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range []string{"drain", "power_cycle"} {
-		r := remediators[kind]
-		if r == nil {
+	for _, l := range levers {
+		r := remediators[l.kind]
+		if r == nil || !l.always && s.cfg.Control.Mode == schemas.ModeObserve {
 			continue
 		}
 		for _, server := range resources {
-			if server.Kind != schemas.KindServer || kind == "power_cycle" &&
-				cmp.Or(server.Attrs[schemas.AttrRedfishURL], server.Attrs[schemas.AttrIPMIIP]) == "" {
+			if server.Kind != schemas.KindServer || len(l.attrs) > 0 && !slices.ContainsFunc(l.attrs, func(a string) bool { return server.Attrs[a] != "" }) {
 				continue
 			}
+			step := control.Step{ID: "config-check", Kind: l.kind, Server: server.ID, Target: server.ID + l.part}
 			// To plan a step is to look at what it would change.
-			out = append(out, probe.Probe{Group: "control " + kind, Target: server.ID, Own: addresses(server), Try: func(ctx context.Context) error {
-				_, err := r.Plan(ctx, control.Step{ID: "config-check", Kind: kind, Server: server.ID, Target: server.ID})
+			out = append(out, probe.Probe{Group: "control " + l.kind, Target: server.ID, Own: addresses(server), Try: func(ctx context.Context) error {
+				_, err := r.Plan(ctx, step)
 				return err
 			}})
 		}
@@ -136,12 +135,26 @@ func (s *stack) levers(resources []schemas.Resource) (out []probe.Probe, err err
 	return out, nil
 }
 
+// levers are the rungs that are tried: for servers with one of the attributes, on a part of
+// them. Node agents refuse what they are not configured for, so they are asked only where
+// control is to act.
+var levers = []struct {
+	kind   string
+	attrs  []string
+	part   string
+	always bool
+}{
+	{kind: "drain", always: true},
+	{kind: "power_cycle", attrs: []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP}, always: true},
+	{kind: "reset_gpu", attrs: []string{schemas.AttrAgentAddress}, part: "/gpu0"},
+}
+
 // addresses are the words that errors about a resource may hold and those about
 // others do not.
 func addresses(r schemas.Resource) (out []string) {
 	for _, key := range []string{
 		schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrManagementIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL,
-		schemas.AttrKmsgPath,
+		schemas.AttrKmsgPath, schemas.AttrAgentAddress,
 	} {
 		v := r.Attrs[key]
 		if v == "" {

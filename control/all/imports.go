@@ -3,6 +3,7 @@
 package all
 
 import (
+	_ "auspex/control/agent" // registers
 	_ "auspex/control/bmc"   // registers
 	_ "auspex/control/slurm" // registers
 )

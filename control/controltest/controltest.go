@@ -5,6 +5,7 @@
 package controltest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -37,6 +38,7 @@ type World struct {
 	Driver   control.Driver
 	Settings control.Settings
 	Server   string // one that the peer knows
+	Target   string // the part that is to blame; empty is the server
 	// Asked counts the requests that would change something.
 	Asked func() int
 	// Effects lets what was asked take place, step by step: Verify is called after
@@ -96,7 +98,7 @@ func (w World) remediator(t *testing.T, kind string) control.Remediator {
 }
 
 func (w World) step(kind string) control.Step {
-	return control.Step{ID: "act-" + kind, Kind: kind, Server: w.Server, Target: w.Server, Reason: "a test", Since: time.Now()}
+	return control.Step{ID: "act-" + kind, Kind: kind, Server: w.Server, Target: cmp.Or(w.Target, w.Server), Reason: "a test", Since: time.Now()}
 }
 
 func known(t *testing.T, s schemas.Sentence) {

@@ -47,12 +47,23 @@ const (
 	WouldReturn  = "step.would_return"
 	SchedulerHas = "step.scheduler_says"
 
-	WouldCycleOn   = "step.would_cycle_on"
-	WouldCycleOff  = "step.would_cycle_off"
-	PowerOff       = "step.power_off"
-	NoReset        = "step.no_reset"
-	PowerBack      = "step.power_back"
-	ResetAt        = "step.reset_at"
+	WouldCycleOn  = "step.would_cycle_on"
+	WouldCycleOff = "step.would_cycle_off"
+	PowerOff      = "step.power_off"
+	NoReset       = "step.no_reset"
+	PowerBack     = "step.power_back"
+	ResetAt       = "step.reset_at"
+
+	WouldReset     = "step.would_reset"
+	WouldResetHeld = "step.would_reset_held"
+	WouldReboot    = "step.would_reboot"
+	AgentUnaware   = "step.agent_unaware"
+	AgentAtIt      = "step.agent_at_it"
+	AgentSays      = "step.agent_says"
+	ResetUnread    = "step.reset_unread"
+	ResetRead      = "step.reset_read"
+	Rebooted       = "step.rebooted"
+
 	Both           = "step.both"
 	EffectSeen     = "step.effect_seen"
 	NotCured       = "step.not_cured"
@@ -123,12 +134,23 @@ var templates = map[string]string{
 	WouldReturn:  "would return {server} to the pool once the repair is verified",
 	SchedulerHas: "the scheduler reports {states}",
 
-	WouldCycleOn:   "would power-cycle {server} through its BMC; power is on now",
-	WouldCycleOff:  "would power-cycle {server} through its BMC; power is off now",
-	PowerOff:       "power is off",
-	NoReset:        "power is on and no reset was observed since",
-	PowerBack:      "power went off and came back",
-	ResetAt:        "the BMC reports a reset at {time}",
+	WouldCycleOn:  "would power-cycle {server} through its BMC; power is on now",
+	WouldCycleOff: "would power-cycle {server} through its BMC; power is off now",
+	PowerOff:      "power is off",
+	NoReset:       "power is on and no reset was observed since",
+	PowerBack:     "power went off and came back",
+	ResetAt:       "the BMC reports a reset at {time}",
+
+	WouldReset:     "would reset {gpus} of {server} through its agent; no process has them open now",
+	WouldResetHeld: "would reset {gpus} of {server} through its agent; now {held}, and that must end before",
+	WouldReboot:    "would reboot {server} through its agent",
+	AgentUnaware:   "the agent of {server} knows nothing of this step",
+	AgentAtIt:      "the agent of {server} is at it",
+	AgentSays:      "the agent of {server} says: {words}",
+	ResetUnread:    "{gpu} of {server} was reset; the agent has not read it since",
+	ResetRead:      "{gpu} of {server} was reset, and the agent reads it again",
+	Rebooted:       "{server} has started anew",
+
 	Both:           "{first}; {second}",
 	EffectSeen:     "{saw}; {part} must now be read for {age} without a sign of the fault",
 	NotCured:       "the fault is still there: {saw}",

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/openconfig/gnmic/pkg/api"
+
+	"auspex/control"
+	driver "auspex/control/agent"
+	"auspex/control/controltest"
+	"auspex/control/messages"
+	"auspex/internal/waittest"
+	"auspex/schemas"
+)
+
+// Control acts through the real agent; its GPUs are those of a library in NVML's place,
+// nvidia-smi and the reboot are programs that write down that they were called.
+func TestControlThroughTheAgent(t *testing.T) {
+	controltest.Run(t, controltest.Harness{Kinds: []string{"reset_gpu", "reboot"}, World: world})
+}
+
+const part = "gpu-r01-01/gpu1"
+
+func world(t *testing.T, m controltest.Manner) controltest.World {
+	t.Helper()
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	// Nobody reads the GPUs after a reset until the test lets them.
+	s.script("nvidia-smi", fmt.Sprintf("echo \"$@\" >>%[1]s/did\necho hang nvmlInit_v2 >>%[2]s\n%[3]s", s.dir, machine.Path(), lost(s.dir, m)))
+	s.script("reboot", fmt.Sprintf("echo reboot >>%[1]s/did\n%[2]s", s.dir, lost(s.dir, m)))
+	if m != controltest.Refusing {
+		s.configure("allow: {reset: [certificate CN=test], reboot: [certificate CN=test]}\n")
+	}
+	s.configure("acts: {nvidia_smi: %[1]s/nvidia-smi, reboot: [%[1]s/reboot]}\n", s.dir)
+	s.start()
+	s.reads()
+	addr := s.addr
+	switch m {
+	case controltest.Gone:
+		s.kill()
+	case controltest.Mute:
+		pause(t, s)
+	case controltest.Lossy:
+		addr = s.lossy()
+	}
+	back := map[string][]func(){
+		"reset_gpu": {func() { machine.Unsay("nothing"); s.reads() }},
+		"reboot": {func() {
+			s.kill()
+			s.write("boot", "b2d1c8a4-1111-4a1a-9d2b-0123456789ab\n")
+			s.start()
+		}},
+	}
+	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back}
+}
+
+func (s *server) driver() control.Driver {
+	cfg := driver.Default()
+	cfg.TLS.CAFile, cfg.TLS.CertFile, cfg.TLS.KeyFile = s.auth.File, s.cert.CertFile, s.cert.KeyFile
+	return cfg
+}
+
+// settings know one server.
+func settings(addr string) control.Settings {
+	return control.Settings{Resource: func(id string) (schemas.Resource, bool) {
+		return schemas.Resource{ID: "gpu-r01-01", Kind: schemas.KindServer, Attrs: map[string]string{schemas.AttrAgentAddress: addr}}, id == "gpu-r01-01"
+	}}
+}
+
+// asked counts what was done.
+func (s *server) asked() int {
+	b, _ := os.ReadFile(filepath.Join(s.dir, "did"))
+	return strings.Count(string(b), "\n")
+}
+
+// reads waits until the GPU is read that was not read before.
+func (s *server) reads() {
+	s.t.Helper()
+	c := s.gnmic()
+	req, err := api.NewGetRequest(api.Path("/gpus/gpu[name=gpu1]/state/missing"), api.EncodingPROTO())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	begun := time.Now().UnixNano()
+	waittest.Until(s.t, func() error {
+		res, err := c.Get(s.t.Context(), req)
+		if err == nil && res.GetNotification()[0].GetTimestamp() < begun {
+			err = fmt.Errorf("the GPU is not read")
+		}
+		return err
+	})
+}
+
+// pause stops the agent's process as it stands.
+func pause(t *testing.T, s *server) {
+	t.Helper()
+	p := s.cmd.Process
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
+}
+
+// lost makes a program wait until its answer will be lost.
+func lost(dir string, m controltest.Manner) string {
+	if m != controltest.Lossy {
+		return ""
+	}
+	return "while [ ! -e " + dir + "/lost ]; do sleep .01; done\n"
+}
+
+// lossy is an address of the agent whose connections break off as soon as something is done.
+func (s *server) lossy() string {
+	s.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	s.t.Cleanup(func() { _ = l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", s.addr)
+			if err != nil {
+				_ = c.Close()
+				return
+			}
+			end := sync.OnceFunc(func() { _, _ = c.Close(), to.Close() })
+			for _, pipe := range [][2]net.Conn{{c, to}, {to, c}} {
+				all.Go(func() { defer end(); _, _ = io.Copy(pipe[0], pipe[1]) })
+			}
+			all.Go(func() {
+				for i := 0; s.asked() == 0 && i < 3000; i++ {
+					time.Sleep(10 * time.Millisecond) // between looks
+				}
+				end()
+				s.write("lost", "")
+			})
+		}
+	})
+	return l.Addr().String()
+}
+
+// What control says of resets: what it would do and who stands against it, what failed, and
+// what a server without an agent cannot.
+func TestWhatControlSaysOfResets(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.script("nvidia-smi", "echo "+`"$@" >>`+s.dir+"/did; echo Unable to reset; exit 1\n")
+	s.configure("allow: {reset: [certificate CN=test]}\nacts: {nvidia_smi: %s/nvidia-smi}\n", s.dir)
+	s.start()
+	s.reads()
+	r, err := s.driver().Remediators(settings(s.addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := control.Step{ID: "act-1", Kind: "reset_gpu", Server: "gpu-r01-01", Target: part + "/nvlink3"}
+	plans := func(kind, want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			sentence, err := r[kind].Plan(t.Context(), step)
+			if got := fmt.Sprint(messages.Text(sentence), err); !strings.Contains(got, want) {
+				return fmt.Errorf("%s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	plans("reset_gpu", "would reset gpu1 of gpu-r01-01 through its agent; no process")
+	plans("reboot", "allow.reboot of the agent does not name it")
+	machine.Say("gpu 1 process 1 100")
+	plans("reset_gpu", "now gpu1 is in use by")
+	machine.Unsay("gpu 1 process 1 100")
+	plans("reset_gpu", "no process")
+	if err := r["reset_gpu"].Apply(t.Context(), step); err != nil {
+		t.Errorf("it was asked: %v", err)
+	}
+	v, said, err := r["reset_gpu"].Verify(t.Context(), step)
+	if v != control.Failed || err != nil || !strings.Contains(messages.Text(said), "Unable to reset") {
+		t.Errorf("%v %s %v", v, messages.Text(said), err)
+	}
+	if s.asked() != 1 {
+		t.Errorf("asked %d times", s.asked())
+	}
+	for target, want := range map[string]string{"gpu-r01-01/psu1": "is no GPU of", "gpu-r01-01": "is no GPU of", "gpu-r01-011/gpu1": "is no GPU of"} {
+		step.Target = target
+		plans("reset_gpu", want)
+	}
+	if r, err = s.driver().Remediators(settings("")); err != nil {
+		t.Fatal(err)
+	}
+	step.Target = part
+	plans("reset_gpu", "cannot: gpu-r01-01 has no node agent: set its attribute agent_address")
+}
