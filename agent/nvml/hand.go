@@ -89,12 +89,12 @@ func (r *Reader) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, e
 				err = fmt.Errorf("gpu%d is not there", n)
 				return
 			}
-			together = together || w.linked && w.old
+			together = together || w.last.linked && w.last.old
 		}
 		for w, n := range s.number {
-			if slices.Contains(numbers, n) || together && w.linked {
-				g := acts.GPU{Number: n, PCI: w.pci}
-				for _, p := range w.processes {
+			if slices.Contains(numbers, n) || together && w.last.linked {
+				g := acts.GPU{Number: n, PCI: w.last.pci}
+				for _, p := range w.last.processes {
 					g.Processes = append(g.Processes, fmt.Sprintf("%s (%d)", p.name, p.pid))
 				}
 				out = append(out, g)

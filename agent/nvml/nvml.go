@@ -65,6 +65,7 @@ func (c *Config) Validate() error {
 // Journal keeps events; see [journal.Journal].
 type Journal interface {
 	Append(r target.Record, source string, mark journal.Mark) (uint64, error)
+	Mark(source string) journal.Mark
 }
 
 // Needs are what a reader works with.

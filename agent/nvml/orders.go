@@ -252,7 +252,7 @@ func (s *session) begin(q request) {
 	for _, v := range []verb{check, grant} {
 		for n, values := range byGPU {
 			w := s.workerOf(n)
-			if w == nil || w.outcome != told || s.late[w] != "" {
+			if w == nil || w.last.outcome != told || s.late[w] != "" {
 				q.answer <- fmt.Errorf("gpu%d is not read now", n)
 				return
 			}
@@ -351,11 +351,7 @@ func (s *session) conclude() {
 		before := s.wanted
 		s.wanted = merge(s.wanted, d.wishes, d.by)
 		s.changed = true
-		err := s.flush() // what is known is kept behind what happened
-		if err == nil {
-			err = s.save()
-		}
-		if err != nil {
+		if err := s.save(); err != nil {
 			s.wanted, d.err = before, fmt.Errorf("it is set, and could not be kept for after a restart: %w", err)
 		}
 		now := time.Now()

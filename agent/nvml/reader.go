@@ -43,6 +43,7 @@ type Reader struct {
 
 	places  map[uint32]*place
 	pending []schemas.Event // for the journal
+	told    uint64          // events that it has, and the number of the first that is pending
 	refused string          // why the journal took none, as it was logged last
 	unread  string          // why there are no GPUs, as it was logged last
 	without int             // tries without a driver
@@ -79,7 +80,14 @@ type kept struct {
 	ID     string                     `json:"id"`
 	GPUs   json.RawMessage            `json:"gpus"`
 	Wanted map[uint32]map[string]held `json:"wanted,omitempty"`
+	// What is known is kept with what is to be told of it, before that is told; how much of it
+	// the journal has, its mark says.
+	Told    uint64          `json:"told,omitempty"`
+	Pending []schemas.Event `json:"pending,omitempty"`
 }
+
+// source names the reader's mark in the journal.
+const source = "gpus"
 
 // load reads what an earlier run knew; what cannot be read is forgotten.
 func (r *Reader) load() {
@@ -97,7 +105,11 @@ func (r *Reader) load() {
 	if r.id = k.ID; r.id == "" {
 		r.id = strconv.FormatUint(rand.Uint64(), 36)
 	}
-	r.watch.Device, r.wanted = r.id, k.Wanted
+	r.watch.Device, r.wanted, r.told, r.pending = r.id, k.Wanted, k.Told, k.Pending
+	if m := r.needs.Journal.Mark(source); m.Epoch == r.id && m.Next > r.told {
+		r.pending = r.pending[min(m.Next-r.told, uint64(len(r.pending))):]
+		r.told = m.Next
+	}
 	r.watch.Expect(r.cfg.GPUs)
 }
 
@@ -109,7 +121,7 @@ func (r *Reader) save() error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(kept{r.id, gpus, r.wanted})
+	b, err := json.Marshal(kept{r.id, gpus, r.wanted, r.told, r.pending})
 	if err != nil {
 		return err
 	}
@@ -128,15 +140,15 @@ func (r *Reader) emit(ev schemas.Event) {
 		r.needs.Log.Error("an event of a GPU is dropped: the journal takes none", "type", ev.Type, "gpu", ev.Attr("gpu"))
 		return
 	}
-	r.pending = append(r.pending, ev)
+	r.pending, r.changed = append(r.pending, ev), true
 }
 
-// settled brings what happened to the journal, and then keeps what is known: an event may be
-// told twice when the process is killed in between, with the same meaning, and never not.
+// settled keeps what is known, and brings what happened to the journal: once, wherever the
+// process is killed.
 func (r *Reader) settled() {
-	err := r.flush()
+	err := r.save()
 	if err == nil {
-		err = r.save()
+		err = r.flush()
 	}
 	switch {
 	case err == nil:
@@ -155,10 +167,10 @@ func (r *Reader) flush() error {
 			return err
 		}
 		rec := target.Record{Time: ev.Time.UnixNano(), Kind: journal.KindEvent, Boot: r.needs.Boot, Data: string(b)}
-		if _, err := r.needs.Journal.Append(rec, "", journal.Mark{}); err != nil {
+		if _, err := r.needs.Journal.Append(rec, source, journal.Mark{Epoch: r.id, Next: r.told + 1}); err != nil {
 			return err
 		}
-		r.pending = slices.Delete(r.pending, 0, 1)
+		r.pending, r.told = slices.Delete(r.pending, 0, 1), r.told+1
 	}
 	return nil
 }
@@ -368,6 +380,7 @@ func (s *session) read(n uint32) bool {
 // take takes what a worker has read. GPUs have numbers when all have said who they are,
 // or are late.
 func (s *session) take(w *worker) {
+	w.last = answer{w.outcome, w.pci, w.linked, w.old, w.processes}
 	if s.late[w] != "" {
 		delete(s.late, w)
 		if n, ok := s.number[w]; ok {

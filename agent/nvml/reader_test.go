@@ -39,6 +39,7 @@ type server struct {
 	mu     sync.Mutex
 	events []schemas.Event
 	full   bool // the journal takes nothing
+	mark   journal.Mark
 }
 
 func newServer(t *testing.T, gpus int) *server {
@@ -84,18 +85,25 @@ func library(t *testing.T) string {
 }
 
 // Append implements [Journal].
-func (s *server) Append(r target.Record, _ string, _ journal.Mark) (uint64, error) {
+func (s *server) Append(r target.Record, from string, mark journal.Mark) (uint64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.full {
 		return 0, fmt.Errorf("no space left on device")
 	}
 	var ev schemas.Event
-	if err := json.Unmarshal([]byte(r.Data), &ev); err != nil || r.Kind != journal.KindEvent || r.Boot != "boot" {
+	if err := json.Unmarshal([]byte(r.Data), &ev); err != nil || r.Kind != journal.KindEvent || r.Boot != "boot" || from != source {
 		s.t.Errorf("record %+v: %v", r, err)
 	}
-	s.events = append(s.events, ev)
+	s.events, s.mark = append(s.events, ev), mark
 	return uint64(len(s.events)), nil
+}
+
+// Mark implements [Journal].
+func (s *server) Mark(string) journal.Mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mark
 }
 
 // told are the events so far, in short.
@@ -375,23 +383,46 @@ func TestXIDsOfTheLibraryAreToldWhereTheKernelsLogIsNot(t *testing.T) {
 	}
 }
 
+// What waits for the journal outlives the process, and is told once wherever that is killed.
 func TestEventsWaitForAJournalThatIsFull(t *testing.T) {
+	const lost = "gpu.missing GPU_IS_LOST raised gpu1"
 	s := newServer(t, 2)
 	s.full = true
 	stop := s.run()
 	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
 	s.machine.Say("gpu 1 gone")
-	s.shows("/gpus/gpu[gpu1]/state/missing", true)
-	time.Sleep(100 * time.Millisecond) // what it must not keep has time to be kept
+	var killed []byte
+	waittest.For(t, "it is not kept that it is to be told", func() (kept bool) {
+		killed, _ = os.ReadFile(s.state)
+		return strings.Contains(string(killed), schemas.EventGPUMissing+`"`)
+	})
 	stop()
-	// Killed before it was kept: the next run finds it anew.
 	s.mu.Lock()
 	s.full = false
 	s.mu.Unlock()
-	s.cfg.GPUs = 2
+	for range 3 {
+		stop = s.run()
+		s.tells(lost)
+		s.machine.Say("gpu 0 set temperature-0 55")
+		s.shows("/gpus/gpu[gpu0]/state/temperature", uint64(55))
+		stop()
+		s.machine.Unsay("gpu 0 set temperature-0 55")
+		if got := s.told(); len(got) != 1 {
+			t.Fatalf("told: %q", got)
+		}
+		// Killed before the journal's answer was kept.
+		if err := os.WriteFile(s.state, killed, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.tree = target.NewTree()
+	}
+	if err := os.Remove(s.state); err != nil {
+		t.Fatal(err)
+	}
+	s.cfg.GPUs = 2 // nothing is known but that they should be there
 	stop = s.run()
 	defer stop()
-	s.tells("gpu.missing GPU_IS_LOST raised gpu1")
+	waittest.For(t, "it is not told anew", func() bool { return len(s.told()) == 2 })
 }
 
 func TestProcessesComeAndGo(t *testing.T) {

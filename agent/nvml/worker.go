@@ -98,6 +98,17 @@ type worker struct {
 	outcome  outcome
 	failures int
 	trouble  string // the first failure
+
+	last answer // is the reader's always
+}
+
+// answer is what stays of a worker's last answer while it is asked anew.
+type answer struct {
+	outcome   outcome
+	pci       string
+	linked    bool
+	old       bool
+	processes []process
 }
 
 // slots says where the values of each reading stand among those of a GPU, and leaves what

@@ -70,8 +70,8 @@ static void load(void) {
 	const char *path = getenv("AUSPEX_NVML_STUB");
 	struct stat st;
 	if (!path || stat(path, &st)) fail("AUSPEX_NVML_STUB names no file");
-	static char current[512]; // another machine has nothing of what was set on the one before
-	if (strcmp(current, path)) snprintf(current, sizeof current, "%s", path), gifts = loaded = 0;
+	static char current[512]; // another machine has nothing of what was set on the one before, and nobody who uses it yet
+	if (strcmp(current, path)) snprintf(current, sizeof current, "%s", path), gifts = loaded = inits = 0;
 	if (st.st_ino == inode && st.st_mtim.tv_sec == changed.tv_sec && st.st_mtim.tv_nsec == changed.tv_nsec) return;
 	FILE *f = fopen(path, "r");
 	if (!f) fail(path);
