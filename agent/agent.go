@@ -54,7 +54,11 @@ type Agent struct {
 	server  *grpc.Server
 	status  *journalStatus
 	gpus    *nvml.Reader // nil where GPUs are not read
+	renew   chan struct{}
 }
+
+// ErrRenew is the end of an agent that whoever started it has to start anew.
+var ErrRenew = errors.New("another driver was loaded: the agent ends, to be started anew with its library")
 
 // models are those of schemas/yang that have nodes.
 func models() (out []*gpb.ModelData) {
@@ -77,7 +81,7 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, log: log, tree: target.NewTree()}
+	a := &Agent{cfg: cfg, log: log, tree: target.NewTree(), renew: make(chan struct{}, 1)}
 	if a.journal, err = journal.Open(filepath.Join(cfg.Data, "journal"), cfg.Journal.MaxBytes, kernel.BootID(cfg.Kernel.BootIDFile)); err != nil {
 		return nil, err
 	}
@@ -108,6 +112,12 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 	if !cfg.NVML.Disabled {
 		n := nvml.New(cfg.NVML, nvml.Needs{
 			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
+			Renew: func() {
+				select {
+				case a.renew <- struct{}{}:
+				default:
+				}
+			},
 		})
 		a.gpus, a.readers = n, append(a.readers, reader{"GPUs", n.Run})
 	}
@@ -136,7 +146,7 @@ func (a *Agent) hand(access target.Access, boot string) {
 	})
 }
 
-// Run serves until ctx is done. It calls ready with the address on which it listens.
+// Run serves until ctx is done, or returns [ErrRenew]. It calls ready with the address on which it listens.
 // Whatever a reader does, it returns within two seconds of the end.
 func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 	defer func() { _ = a.journal.Close() }()
@@ -174,6 +184,8 @@ func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 		case err = <-served:
 			served, ending = nil, true
 			err = fmt.Errorf("serve: %w", err)
+		case <-a.renew:
+			ending, err = true, ErrRenew
 		case name := <-done:
 			delete(running, name)
 		}

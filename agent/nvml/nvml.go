@@ -76,6 +76,9 @@ type Needs struct {
 	State   string      // the file that keeps what must outlive a restart
 	Boot    string      // id of the machine's boot
 	Kernel  func() bool // whether the kernel's log is read
+	// Renew is called when another driver was loaded than the one whose library this process
+	// has bound: it reads no GPU any more.
+	Renew func()
 }
 
 // Wish is how a GPU should be.

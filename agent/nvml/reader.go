@@ -47,6 +47,7 @@ type Reader struct {
 	refused string          // why the journal took none, as it was logged last
 	unread  string          // why there are no GPUs, as it was logged last
 	without int             // tries without a driver
+	bound   bool            // the library has served a session, and cannot be exchanged any more
 	anew    time.Duration   // until missing GPUs are looked for again
 	slowly  time.Duration   // between readings of what moves slowly
 
@@ -193,6 +194,9 @@ func (r *Reader) Run(ctx context.Context) {
 		case err != nil:
 			r.unreadable(err)
 			wait = r.cfg.Interval
+			if r.bound && errors.Is(err, errOther) && r.needs.Renew != nil {
+				r.needs.Renew()
+			}
 		}
 		_ = run.Sleep(ctx, wait)
 	}
@@ -509,6 +513,8 @@ func (s *session) tell(w *worker) {
 	t.Close()
 }
 
+var errOther = errors.New("library and driver are of different versions")
+
 // open loads the library and makes a worker for each GPU.
 func (s *session) open(ctx context.Context) error {
 	var count int
@@ -516,6 +522,8 @@ func (s *session) open(ctx context.Context) error {
 	err := s.guarded(ctx, "nvmlInit", func() error {
 		if ret := s.driver.lib.Init(); ret == lib.ERROR_LIBRARY_NOT_FOUND {
 			return fmt.Errorf("%s is not there: no NVIDIA driver is installed", s.cfg.Library)
+		} else if ret == lib.ERROR_LIB_RM_VERSION_MISMATCH {
+			return fmt.Errorf("nvmlInit: %w", errOther)
 		} else if ret != lib.SUCCESS {
 			return fmt.Errorf("nvmlInit: %s", text(ret))
 		}
@@ -545,7 +553,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	now := time.Now()
 	s.watch.Driver(now, false, "the driver answers again")
-	s.without, s.unread = 0, ""
+	s.without, s.unread, s.bound = 0, "", true
 	t := s.needs.Tree.Write(now)
 	t.None(s.errorRef)
 	t.Text(s.driverRef, driver)

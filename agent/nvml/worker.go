@@ -311,7 +311,7 @@ func text(ret lib.Return) string {
 	case lib.ERROR_LIBRARY_NOT_FOUND:
 		return "the library is not there"
 	case lib.ERROR_LIB_RM_VERSION_MISMATCH:
-		return "library and driver are of different versions: restart the agent after the driver"
+		return errOther.Error()
 	case lib.ERROR_NO_PERMISSION:
 		return "no permission"
 	case lib.ERROR_UNINITIALIZED:

@@ -486,6 +486,47 @@ func TestAResetIsDoneOnce(t *testing.T) {
 	}
 }
 
+// An agent under which another driver was loaded ends, for its unit to start it anew; one that
+// was started with a library that does not fit tells so, and reads the rest.
+func TestAnotherDriverWasLoaded(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.start()
+	s.reads()
+	machine.Say("return nvmlInit_v2 18")
+	for gpu := range 2 {
+		machine.Say("gpu %d return * 18", gpu)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		s.cmd = nil
+		if err == nil {
+			t.Error("it ended as if all were well")
+		}
+	case <-time.After(waittest.Patience):
+		t.Fatal("it does not end")
+	}
+	s.start()
+	c := s.gnmic()
+	req, err := api.NewGetRequest(api.Path("/gpus/state/error"), api.EncodingASCII())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		res, err := c.Get(t.Context(), req)
+		if err == nil && !strings.Contains(res.String(), "different versions") {
+			err = fmt.Errorf("error is %s", res)
+		}
+		return err
+	})
+	time.Sleep(500 * time.Millisecond) // five tries more
+	if err := s.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("it has ended: %v", err)
+	}
+}
+
 func TestTheCommandSaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	file := func(text string) string {
