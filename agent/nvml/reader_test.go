@@ -208,6 +208,8 @@ func TestWhatAGPUTellsIsInTheTree(t *testing.T) {
 	s.machine.Say("gpu 1 set ecc-1-1-7 2")
 	s.machine.Say("gpu 1 set nvlink-3-0 5")
 	s.machine.Say("gpu 1 set nvlink-4-0 7")
+	s.machine.Say("gpu 1 set field-214-2 1")
+	s.machine.Say("gpu 1 set field-221-2 9")
 	s.machine.Say("gpu 1 set retired-1 3")
 	s.machine.Say("gpu 0 set nvlinks 0")
 	s.machine.Say("gpu 0 return nvmlDeviceGetEncoderUtilization 3")
@@ -225,6 +227,8 @@ func TestWhatAGPUTellsIsInTheTree(t *testing.T) {
 		"/gpus/gpu[gpu1]/ecc[sram]/state/uncorrected-lifetime": uint64(2), "/gpus/gpu[gpu1]/ecc[sram]/state/location": "sram",
 		"/gpus/gpu[gpu1]/nvlink[3]/state/replay-errors": uint64(5), "/gpus/gpu[gpu1]/nvlink[3]/state/link": uint64(3), "/gpus/gpu[gpu1]/nvlink[17]/state/active": true,
 		"/gpus/gpu[gpu1]/nvlink[5]/state/remote": "0000:06:00.0", "/gpus/gpu[gpu1]/state/nvlink-replay-errors": uint64(12),
+		"/gpus/gpu[gpu1]/nvlink[2]/state/recoveries-failed": uint64(1), "/gpus/gpu[gpu1]/nvlink[2]/state/symbol-errors": uint64(9),
+		"/gpus/gpu[gpu1]/nvlink[2]/state/effective-errors": nil, "/gpus/gpu[gpu1]/nvlink[1]/state/symbol-errors": nil,
 		"/gpus/gpu[gpu1]/state/retired-pages-uncorrected": uint64(3), "/gpus/gpu[gpu1]/state/memory-free": uint64(80<<10 - 1<<10 - 600), "/gpus/gpu[gpu1]/state/remap-banks-max": uint64(640),
 		"/gpus/gpu[gpu1]/state/processes": uint64(1), "/gpus/gpu[gpu1]/process[1]/state/memory": uint64(2048), "/gpus/gpu[gpu1]/process[1]/state/user": uint64(0),
 		"/gpus/gpu[gpu0]/state/encoder-utilization": nil, "/gpus/gpu[gpu0]/nvlink[0]/state/active": true, "/gpus/gpu[gpu0]/nvlink[0]/state/replay-errors": nil, "/gpus/gpu[gpu0]/ecc[l1]/state/corrected": nil,

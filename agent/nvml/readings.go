@@ -250,6 +250,20 @@ func links() (out []reading) {
 			r.adds = e.adds
 			out = append(out, r)
 		}
+		// NVLink 5, from Blackwell on, counts otherwise.
+		var of []field
+		for _, f := range []struct {
+			id   uint32
+			leaf string
+		}{
+			{lib.FI_DEV_NVLINK_COUNT_RCV_ERRORS, "receive-errors"}, {lib.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "integrity-errors"},
+			{lib.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit-discards"}, {lib.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, "recoveries"},
+			{lib.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, "recoveries-failed"},
+			{lib.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "effective-errors"}, {lib.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, "symbol-errors"},
+		} {
+			of = append(of, field{f.id, uint32(link), at(f.leaf), 1})
+		}
+		out = append(out, fields("nvmlDeviceGetFieldValues", seldom, of))
 	}
 	return out
 }
@@ -261,7 +275,7 @@ type field struct {
 	factor    float64
 }
 
-// fields are several values of one call.
+// fields are several values of one call; it is not made again for a GPU that knows none of them.
 func fields(symbol string, p pace, all []field) reading {
 	out := reading{symbol: symbol, pace: p}
 	for _, f := range all {
@@ -273,11 +287,17 @@ func fields(symbol string, p pace, all []field) reading {
 			values[i].FieldId, values[i].ScopeId = f.id, f.scope
 		}
 		ret := d.GetFieldValues(values)
+		known := false
 		for i, f := range all {
 			v[i] = math.NaN()
-			if ret == lib.SUCCESS && lib.Return(values[i].NvmlReturn) == lib.SUCCESS {
+			own := lib.Return(values[i].NvmlReturn)
+			known = known || own != lib.ERROR_NOT_SUPPORTED && own != lib.ERROR_INVALID_ARGUMENT
+			if ret == lib.SUCCESS && own == lib.SUCCESS {
 				v[i] = fieldValue(values[i]) * f.factor
 			}
+		}
+		if ret == lib.SUCCESS && !known {
+			return lib.ERROR_NOT_SUPPORTED
 		}
 		return ret
 	}

@@ -325,7 +325,8 @@ int nvmlDeviceGetFieldValues(gpu *d, int n, field_value *v) {
 	ENTER(d);
 	for (int i = 0; i < n; i++) {
 		char key[64];
-		snprintf(key, sizeof key, "field-%u", v[i].field);
+		if (v[i].field > 200 && v[i].field < 223) snprintf(key, sizeof key, "field-%u-%u", v[i].field, v[i].scope); // of a link
+		else snprintf(key, sizeof key, "field-%u", v[i].field);
 		u64 none = ~0ull, x = number(d, key, v[i].field == 82 ? 40 : none);
 		v[i].ret = x == none ? UNSUPPORTED : SUCCESS, v[i].type = v[i].field == 82 ? 1 : 3, v[i].value = x;
 	}
