@@ -256,10 +256,13 @@ func links() (out []reading) {
 			id   uint32
 			leaf string
 		}{
-			{lib.FI_DEV_NVLINK_COUNT_RCV_ERRORS, "receive-errors"}, {lib.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "integrity-errors"},
-			{lib.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit-discards"}, {lib.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, "recoveries"},
+			{lib.FI_DEV_NVLINK_COUNT_RCV_ERRORS, "receive-errors"},
+			{lib.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "integrity-errors"},
+			{lib.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit-discards"},
+			{lib.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS, "recoveries"},
 			{lib.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, "recoveries-failed"},
-			{lib.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "effective-errors"}, {lib.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, "symbol-errors"},
+			{lib.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "effective-errors"},
+			{lib.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, "symbol-errors"},
 		} {
 			of = append(of, field{f.id, uint32(link), at(f.leaf), 1})
 		}
