@@ -44,6 +44,21 @@ type reader struct {
 	run  func(ctx context.Context)
 }
 
+// GPUs reads, sets and resets the GPUs of a machine; see [nvml.Reader].
+type GPUs interface {
+	acts.GPUs
+	// Run reads until ctx is done.
+	Run(ctx context.Context)
+	// Set grants what a peer wishes, all or nothing.
+	Set(ctx context.Context, by string, wishes []nvml.Wish) error
+}
+
+// Machine is what an agent runs on where that is not this machine.
+type Machine struct {
+	GPUs  func(nvml.Needs) GPUs // nil is NVML
+	Tools acts.Tools            // nil are the programs of the configuration
+}
+
 // Agent is the process. New is inert but for the journal's folder and the certificates.
 type Agent struct {
 	cfg     *Config
@@ -53,7 +68,7 @@ type Agent struct {
 	readers []reader
 	server  *grpc.Server
 	status  *journalStatus
-	gpus    *nvml.Reader // nil where GPUs are not read
+	gpus    GPUs // nil where GPUs are not read
 	renew   chan struct{}
 }
 
@@ -69,7 +84,13 @@ func models() (out []*gpb.ModelData) {
 }
 
 // New opens what the configuration names. The caller calls [Agent.Run], which closes it.
-func New(cfg *Config, log *slog.Logger) (*Agent, error) {
+func New(cfg *Config, log *slog.Logger) (*Agent, error) { return NewOn(Machine{}, cfg, log) }
+
+// NewOn is New on another machine.
+func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
+	if m.GPUs == nil {
+		m.GPUs = func(n nvml.Needs) GPUs { return nvml.New(cfg.NVML, n) }
+	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -110,7 +131,7 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers, reads = append(a.readers, reader{"kernel log", k.Run}), k.Reads
 	}
 	if !cfg.NVML.Disabled {
-		n := nvml.New(cfg.NVML, nvml.Needs{
+		a.gpus = m.GPUs(nvml.Needs{
 			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
 			Renew: func() {
 				select {
@@ -119,19 +140,19 @@ func New(cfg *Config, log *slog.Logger) (*Agent, error) {
 				}
 			},
 		})
-		a.gpus, a.readers = n, append(a.readers, reader{"GPUs", n.Run})
+		a.readers = append(a.readers, reader{"GPUs", a.gpus.Run})
 	}
 	if !cfg.Host.Disabled {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
-	a.hand(access, boot)
+	a.hand(m.Tools, access, boot)
 	return a, nil
 }
 
 // hand serves what control asks for. Where nobody knows what was done before, nothing is
 // done: readings go on.
-func (a *Agent) hand(access target.Access, boot string) {
+func (a *Agent) hand(tools acts.Tools, access target.Access, boot string) {
 	ledger, err := acts.OpenLedger(filepath.Join(a.cfg.Data, "acts.json"), boot)
 	if err != nil {
 		a.log.Error("resets and reboots are not done", "error", err)
@@ -142,18 +163,23 @@ func (a *Agent) hand(access target.Access, boot string) {
 		gpus = a.gpus
 	}
 	system.RegisterSystemServer(a.server, &acts.Service{
-		Hand: acts.New(a.cfg.Acts, ledger, gpus, boot, a.log), Admit: access.Admit, Resets: a.cfg.Allow.Reset, Reboots: a.cfg.Allow.Reboot,
+		Hand: acts.New(a.cfg.Acts, tools, ledger, gpus, boot, a.log), Admit: access.Admit, Resets: a.cfg.Allow.Reset, Reboots: a.cfg.Allow.Reboot,
 	})
 }
 
 // Run serves until ctx is done, or returns [ErrRenew]. It calls ready with the address on which it listens.
 // Whatever a reader does, it returns within two seconds of the end.
 func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
-	defer func() { _ = a.journal.Close() }()
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return errors.Join(fmt.Errorf("listen: %w", err), a.journal.Close())
 	}
+	return a.Serve(ctx, l, ready)
+}
+
+// Serve is Run on a listener, which it closes.
+func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr string)) (err error) {
+	defer func() { _ = a.journal.Close() }()
 	l = limit(l, a.cfg.Target.Connections)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

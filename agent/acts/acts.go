@@ -59,18 +59,30 @@ type GPUs interface {
 	Release(ctx context.Context) (resume func(), err error)
 }
 
-// Hand does acts, one at a time.
-type Hand struct {
-	cfg    Config
-	ledger *Ledger
-	gpus   GPUs // nil has none
-	log    *slog.Logger
-	boot   string
+// Tools are what acts are done with. They return what they say.
+type Tools interface {
+	// Reset resets GPUs together.
+	Reset(ctx context.Context, group []GPU) (said string, err error)
+	// Reboot begins to reboot the server.
+	Reboot(ctx context.Context) (said string, err error)
 }
 
-// New returns a hand.
-func New(cfg Config, ledger *Ledger, gpus GPUs, boot string, log *slog.Logger) *Hand {
-	return &Hand{cfg: cfg, ledger: ledger, gpus: gpus, boot: boot, log: log}
+// Hand does acts, one at a time.
+type Hand struct {
+	timeout time.Duration
+	tools   Tools
+	ledger  *Ledger
+	gpus    GPUs // nil has none
+	log     *slog.Logger
+	boot    string
+}
+
+// New returns a hand; without tools it runs the programs of the configuration.
+func New(cfg Config, tools Tools, ledger *Ledger, gpus GPUs, boot string, log *slog.Logger) *Hand {
+	if tools == nil {
+		tools = &programs{cfg}
+	}
+	return &Hand{timeout: cfg.Timeout, tools: tools, ledger: ledger, gpus: gpus, boot: boot, log: log}
 }
 
 // Do does an act that has an id, once, and returns what became of it. What stands against it
@@ -146,10 +158,10 @@ func (g *GPU) held() string {
 }
 
 func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) (Outcome, string) {
-	ctx, done := context.WithTimeout(ctx, h.cfg.Timeout)
+	ctx, done := context.WithTimeout(ctx, h.timeout)
 	defer done()
 	if a.Kind == KindReboot {
-		if text, err := command(ctx, h.cfg.Reboot...); err != nil {
+		if text, err := h.tools.Reboot(ctx); err != nil {
 			return Failed, text
 		}
 		return Running, ""
@@ -159,16 +171,27 @@ func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) (Outcome, stri
 		return Failed, err.Error()
 	}
 	defer resume()
-	var at []string
-	for _, g := range group {
-		at = append(at, g.PCI)
-	}
-	text, err := command(ctx, h.cfg.NVIDIASMI, "--gpu-reset", "-i", strings.Join(at, ","))
+	text, err := h.tools.Reset(ctx, group)
 	if err != nil {
 		return Failed, text
 	}
 	return Done, text
 }
+
+// programs are those of the system and of the driver.
+type programs struct{ cfg Config }
+
+// Reset implements [Tools].
+func (p *programs) Reset(ctx context.Context, group []GPU) (string, error) {
+	var at []string
+	for _, g := range group {
+		at = append(at, g.PCI)
+	}
+	return command(ctx, p.cfg.NVIDIASMI, "--gpu-reset", "-i", strings.Join(at, ","))
+}
+
+// Reboot implements [Tools].
+func (p *programs) Reboot(ctx context.Context) (string, error) { return command(ctx, p.cfg.Reboot...) }
 
 // patience bounds what it takes to look at the GPUs.
 const patience = 30 * time.Second

@@ -65,7 +65,7 @@ func service(t *testing.T, dir, boot string, b GPUs) *Service {
 	cfg.NVIDIASMI = program(t, dir, "nvidia-smi", `echo "$@" >>`+dir+`/did; echo reset`)
 	cfg.Reboot = []string{program(t, dir, "reboot", `echo reboot >>`+dir+`/did`)}
 	return &Service{
-		Hand:   New(cfg, ledger, b, boot, slog.New(slog.DiscardHandler)),
+		Hand:   New(cfg, nil, ledger, b, boot, slog.New(slog.DiscardHandler)),
 		Admit:  func(context.Context) (target.Peer, error) { return target.Peer{Name: "p", Known: true}, nil },
 		Resets: []string{"p"}, Reboots: []string{"p"},
 	}

@@ -156,7 +156,7 @@ type order struct {
 // obey carries out an order.
 func (w *worker) obey(o *order) {
 	o.before = map[string]string{}
-	for _, leaf := range settingNames {
+	for _, leaf := range Settings {
 		value, ok := o.values[leaf]
 		if !ok || o.err != nil {
 			continue
@@ -237,7 +237,7 @@ type step struct {
 
 // begin looks at a request, and plans what its GPUs are asked.
 func (s *session) begin(q request) {
-	if err := refuse(q.wishes, q.by, s.wanted); err != nil {
+	if err := s.Refuse(q.wishes, q.by); err != nil {
 		q.answer <- err
 		return
 	}
@@ -348,12 +348,7 @@ func (s *session) conclude() {
 	d := s.deal
 	s.deal = nil
 	if d.err == nil {
-		before := s.wanted
-		s.wanted = merge(s.wanted, d.wishes, d.by)
-		s.changed = true
-		if err := s.save(); err != nil {
-			s.wanted, d.err = before, fmt.Errorf("it is set, and could not be kept for after a restart: %w", err)
-		}
+		d.err = s.Grant(d.wishes, d.by)
 		now := time.Now()
 		for n := range s.wanted {
 			s.place(n).should(now, s.wanted[n])

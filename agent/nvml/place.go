@@ -223,7 +223,7 @@ func (p *place) enter(at time.Time, now []process) {
 }
 
 // should tells how the GPU should be.
-func (p *place) should(at time.Time, of map[string]held) {
+func (p *place) should(at time.Time, of map[string]Held) {
 	for leaf := range of {
 		if _, made := p.wanted[leaf]; !made {
 			p.wanted[leaf] = p.tree.Leaf(p.path + "/config/" + leaf)

@@ -4,24 +4,18 @@ package nvml
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"time"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"auspex/agent/journal"
-	"auspex/internal/datafile"
 	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/run"
 	"auspex/internal/target"
-	"auspex/schemas"
 )
 
 const (
@@ -29,22 +23,16 @@ const (
 	again      = 30 * time.Second // until GPUs are looked for anew when some are missing, and then twice as long each time
 	seldomest  = 16 * time.Minute // at most: without persistence mode it starts the GPUs anew
 	grace      = time.Second      // for calls that are under way at the end
-	maxPending = 1000             // events that wait for the journal
-	absentFor  = 2                // readings without a GPU until it is missing, and tries without a driver
 )
 
 // Reader reads the GPUs. New returns one; it performs no I/O before Run.
 type Reader struct {
+	*Memory
+
 	cfg    Config
-	needs  Needs
-	watch  gpuwatch.Watch
-	id     string // of the state, in ids of events
 	owners *owners
 
 	places  map[uint32]*place
-	pending []schemas.Event // for the journal
-	told    uint64          // events that it has, and the number of the first that is pending
-	refused string          // why the journal took none, as it was logged last
 	unread  string          // why there are no GPUs, as it was logged last
 	without int             // tries without a driver
 	bound   bool            // the library has served a session, and cannot be exchanged any more
@@ -54,8 +42,6 @@ type Reader struct {
 	requests chan request
 	calls    chan func(*session)        // to be made by a session that has its GPUs
 	left     *leave                     // who has the GPUs out of our hand
-	wanted   map[uint32]map[string]held // settings, by GPU and leaf
-	changed  bool                       // what is wanted is to be kept
 
 	failures, stalls                uint64
 	errorRef, failedRef, stalledRef target.Ref
@@ -66,120 +52,17 @@ type Reader struct {
 func New(cfg Config, n Needs) *Reader {
 	leaf := func(name string) target.Ref { return n.Tree.Leaf("/gpus/state/" + name) }
 	r := &Reader{
-		cfg: cfg, needs: n, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again, slowly: minute,
+		Memory: NewMemory(n), cfg: cfg, owners: &owners{proc: cfg.Proc, kubelet: cfg.Kubelet}, places: map[uint32]*place{}, anew: again, slowly: minute,
 		requests: make(chan request), calls: make(chan func(*session)),
 		errorRef: leaf("error"), failedRef: leaf("failures"), stalledRef: leaf("stalls"), driverRef: leaf("driver-version"), versionRef: leaf("nvml-version"),
-	}
-	r.watch = gpuwatch.Watch{
-		Source: schemas.SourceNVML, After: absentFor, Unread: "not read in %d tries while the driver answers", Emit: r.emit,
 	}
 	return r
 }
 
-// kept is the state's file.
-type kept struct {
-	ID     string                     `json:"id"`
-	GPUs   json.RawMessage            `json:"gpus"`
-	Wanted map[uint32]map[string]held `json:"wanted,omitempty"`
-	// What is known is kept with what is to be told of it, before that is told; how much of it
-	// the journal has, its mark says.
-	Told    uint64          `json:"told,omitempty"`
-	Pending []schemas.Event `json:"pending,omitempty"`
-}
-
-// source names the reader's mark in the journal.
-const source = "gpus"
-
-// load reads what an earlier run knew; what cannot be read is forgotten.
-func (r *Reader) load() {
-	b, err := os.ReadFile(r.needs.State)
-	var k kept
-	if err == nil {
-		err = json.Unmarshal(b, &k)
-	}
-	if err == nil {
-		err = r.watch.UnmarshalText(k.GPUs)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.needs.Log.Warn("what was known of GPUs is forgotten", "file", r.needs.State, "error", err)
-	}
-	if r.id = k.ID; r.id == "" {
-		r.id = strconv.FormatUint(rand.Uint64(), 36)
-	}
-	r.watch.Device, r.wanted, r.told, r.pending = r.id, k.Wanted, k.Told, k.Pending
-	if m := r.needs.Journal.Mark(source); m.Epoch == r.id && m.Next > r.told {
-		r.pending = r.pending[min(m.Next-r.told, uint64(len(r.pending))):]
-		r.told = m.Next
-	}
-	r.watch.Expect(r.cfg.GPUs)
-}
-
-func (r *Reader) save() error {
-	if !r.watch.Changed() && !r.changed {
-		return nil
-	}
-	gpus, err := r.watch.MarshalText()
-	if err != nil {
-		return err
-	}
-	b, err := json.Marshal(kept{r.id, gpus, r.wanted, r.told, r.pending})
-	if err != nil {
-		return err
-	}
-	if err := datafile.Replace(r.needs.State, b); err != nil {
-		return err
-	}
-	r.watch.Kept()
-	r.changed = false
-	return nil
-}
-
-// emit takes an event. It belongs to the server, whose name the agent does not know.
-func (r *Reader) emit(ev schemas.Event) {
-	ev.Resource = ""
-	if len(r.pending) >= maxPending {
-		r.needs.Log.Error("an event of a GPU is dropped: the journal takes none", "type", ev.Type, "gpu", ev.Attr("gpu"))
-		return
-	}
-	r.pending, r.changed = append(r.pending, ev), true
-}
-
-// settled keeps what is known, and brings what happened to the journal: once, wherever the
-// process is killed.
-func (r *Reader) settled() {
-	err := r.save()
-	if err == nil {
-		err = r.flush()
-	}
-	switch {
-	case err == nil:
-		r.refused = ""
-	case err.Error() != r.refused:
-		r.refused = err.Error()
-		r.needs.Log.Error("events of GPUs wait: they cannot be kept", "error", err)
-	}
-}
-
-func (r *Reader) flush() error {
-	for len(r.pending) > 0 {
-		ev := r.pending[0]
-		b, err := json.Marshal(ev)
-		if err != nil {
-			return err
-		}
-		rec := target.Record{Time: ev.Time.UnixNano(), Kind: journal.KindEvent, Boot: r.needs.Boot, Data: string(b)}
-		if _, err := r.needs.Journal.Append(rec, source, journal.Mark{Epoch: r.id, Next: r.told + 1}); err != nil {
-			return err
-		}
-		r.pending, r.told = slices.Delete(r.pending, 0, 1), r.told+1
-	}
-	return nil
-}
-
 // Run reads until ctx is done. What it cannot read it says once, and tries again.
 func (r *Reader) Run(ctx context.Context) {
-	r.load()
-	defer r.settled()
+	r.Load(r.cfg.GPUs)
+	defer r.Settled()
 	go r.owners.follow(ctx)
 	for ctx.Err() == nil {
 		err := r.session(ctx)
@@ -218,7 +101,7 @@ func (r *Reader) unreadable(err error) {
 		r.unread = err.Error()
 		r.needs.Log.Warn("GPUs are not read", "error", err)
 	}
-	r.settled()
+	r.Settled()
 }
 
 // session is the time between loading the library and the driver's end, or until GPUs that
@@ -302,7 +185,7 @@ func (r *Reader) session(ctx context.Context) error {
 			}
 			s.askAll()
 		}
-		s.settled()
+		s.Settled()
 	}
 }
 
