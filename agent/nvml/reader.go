@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	minute     = time.Minute      // between readings of what moves slowly
-	again      = 30 * time.Second // until GPUs are looked for anew when some are missing, and then twice as long each time
-	seldomest  = 16 * time.Minute // at most: without persistence mode it starts the GPUs anew
-	grace      = time.Second      // for calls that are under way at the end
+	minute    = time.Minute      // between readings of what moves slowly
+	again     = 30 * time.Second // until GPUs are looked for anew when some are missing, and then twice as long each time
+	seldomest = 16 * time.Minute // at most: without persistence mode it starts the GPUs anew
+	grace     = time.Second      // for calls that are under way at the end
 )
 
 // Reader reads the GPUs. New returns one; it performs no I/O before Run.
@@ -33,15 +33,15 @@ type Reader struct {
 	owners *owners
 
 	places  map[uint32]*place
-	unread  string          // why there are no GPUs, as it was logged last
-	without int             // tries without a driver
-	bound   bool            // the library has served a session, and cannot be exchanged any more
-	anew    time.Duration   // until missing GPUs are looked for again
-	slowly  time.Duration   // between readings of what moves slowly
+	unread  string        // why there are no GPUs, as it was logged last
+	without int           // tries without a driver
+	bound   bool          // the library has served a session, and cannot be exchanged any more
+	anew    time.Duration // until missing GPUs are looked for again
+	slowly  time.Duration // between readings of what moves slowly
 
 	requests chan request
-	calls    chan func(*session)        // to be made by a session that has its GPUs
-	left     *leave                     // who has the GPUs out of our hand
+	calls    chan func(*session) // to be made by a session that has its GPUs
+	left     *leave              // who has the GPUs out of our hand
 
 	failures, stalls                uint64
 	errorRef, failedRef, stalledRef target.Ref

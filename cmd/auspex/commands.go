@@ -44,6 +44,7 @@ type configFlags struct {
 	roles                      []string
 	demo                       bool
 	seed                       uint64
+	agents                     bool
 	stdin                      []byte // kept for a reload, once it was read
 }
 
@@ -96,7 +97,7 @@ names again, and applies what can change while the process runs.`,
 				return usageError{err}
 			}
 			o := RunOptions{
-				Demo: f.demo, Script: f.script, Seed: f.seed, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Demo: f.demo, Script: f.script, Seed: f.seed, Agents: f.agents, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 				Load: func() (Config, error) { return f.load(std) },
 			}
 			if std.Hangup != nil {
@@ -109,6 +110,7 @@ names again, and applies what can change while the process runs.`,
 	c.Flags().BoolVar(&f.demo, "demo", false, "start a simulated fleet and play a script of faults")
 	c.Flags().StringVar(&f.script, "script", "", "script of faults for the demo (`file`; default: built-in)")
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the simulated fleet")
+	c.Flags().BoolVar(&f.agents, "agents-alone", false, "in the demo, "+agentsAloneHelp)
 	c.Flags().StringVar(&f.mode, "mode", "", "mode of control: observe, dry-run, approve or enforce")
 	c.Flags().StringVar(&f.listen, "listen", "", "`address` of the API and the web UI (default 127.0.0.1:8080)")
 	c.Flags().StringSliceVar(&f.roles, "role", nil, "roles of this process: "+strings.Join(Roles(), ", "))
@@ -304,10 +306,12 @@ func backtestCommand(std IO) *cobra.Command {
 	return parent
 }
 
+const agentsAloneHelp = "node agents alone tell of what runs on servers: no exporters, and no kernel logs on a shared disk"
+
 func simulateCommand() *cobra.Command {
 	o := SimulateOptions{}
 	c := &cobra.Command{
-		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
+		Use: "simulate", Short: "Run the simulated fleet: gNMI, Redfish, IPMI, node agents, dcgm-exporter, kernel logs and Slurm on loopback", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			datafile.Umask()
 			return Simulate(cmd.Context(), o, cmd.OutOrStdout())
@@ -316,6 +320,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Dir, "dir", ".auspex/sim", "`folder` for topology, secrets, kernel logs and ledger")
 	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: that of the demo; none: no faults)")
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
+	c.Flags().BoolVar(&o.Agents, "agents-alone", false, agentsAloneHelp)
 	c.Flags().IntVar(&o.Racks, "racks", 0, "number of racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers per rack (default 8)")
 	c.Flags().StringVar(

@@ -29,7 +29,8 @@ func DemoConfig(c *Config, data string) error {
 	return config.Load(config.Source{Set: []string{
 		"site=dc1", "api.name=Demo",
 		"inventory.file=" + filepath.Join(dir, sim.TopologyFile), "secrets=" + filepath.Join(dir, sim.SecretsFile),
-		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca,
+		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca, "trust.agent.ca_file=" + ca,
+		"collectors.agent={sample_interval: 5s, credential: " + sim.Credential + "}", "control.agent.credential=" + sim.Credential,
 		"collectors.kmsg={}", "collectors.dcgmexporter.interval=5s",
 		"collectors.ipmi={interval: 5s, sensor_interval: 30s}",
 		"collectors.redfish={interval: 5s, sensor_interval: 10s}",
@@ -119,7 +120,7 @@ func (s *stack) runFile(url string) runFile {
 	if f.Data, err = filepath.Abs(s.cfg.Data); err != nil {
 		f.Data = s.cfg.Data
 	}
-	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath}
+	endpoints := []string{schemas.AttrRedfishURL, schemas.AttrIPMIIP, schemas.AttrGNMIAddress, schemas.AttrExporterURL, schemas.AttrKmsgPath, schemas.AttrAgentAddress}
 	for _, r := range s.inv.Snapshot().Resources() {
 		at := map[string]string{}
 		for _, k := range endpoints {

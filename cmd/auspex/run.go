@@ -29,6 +29,7 @@ type RunOptions struct {
 	Demo     bool
 	Script   string
 	Seed     uint64
+	Agents   bool // the simulated fleet's node agents alone tell of what runs on servers
 	Out, Err io.Writer
 
 	// Load reads the configuration anew, from the same sources.

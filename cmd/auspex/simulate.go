@@ -20,6 +20,7 @@ type SimulateOptions struct {
 	Seed    uint64
 	Racks   int    // 0 is the demo's
 	Servers int    // a rack
+	Agents  bool   // node agents alone tell of what runs on servers
 	Listen  string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
 }
 
@@ -27,7 +28,7 @@ type SimulateOptions struct {
 func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	cfg := sim.DefaultConfig()
 	cfg.Dir, cfg.Seed = o.Dir, o.Seed
-	cfg.Log = newLog(os.Stderr)
+	cfg.Log, cfg.AgentsAlone = newLog(os.Stderr), o.Agents
 	if o.Racks > 0 {
 		cfg.Fleet.Racks = o.Racks
 	}
@@ -66,6 +67,9 @@ func simulateArgs(o RunOptions) []string {
 	args := []string{"--seed", strconv.FormatUint(o.Seed, 10)}
 	if o.Script != "" {
 		args = append(args, "--script", o.Script)
+	}
+	if o.Agents {
+		args = append(args, "--agents-alone")
 	}
 	return args
 }

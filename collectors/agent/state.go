@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -283,11 +284,25 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	return l
 }
 
+// branches are the paths above the leaves of the modules.
+var branches = sync.OnceValue(func() (out []string) {
+	for path := range yang.Leaves {
+		for i := strings.LastIndexByte(path, '/'); i > 0; i = strings.LastIndexByte(path[:i], '/') {
+			if !slices.Contains(out, path[:i]) {
+				out = append(out, path[:i])
+			}
+		}
+	}
+	return out
+})
+
 // learn finds what a path of the modules stands for, with the keys of its lists.
 func (st *state) learn(path string, keys []string) leaf {
 	l, known := yang.Leaves[path]
 	if !known {
-		st.s.metrics.unmatched.Inc()
+		if !slices.ContainsFunc(branches(), func(b string) bool { return b == path }) { // an entry of a list that is no more
+			st.s.metrics.unmatched.Inc()
+		}
 		return leaf{}
 	}
 	gpu, isGPU := gpuNumber(keys)

@@ -1,6 +1,6 @@
 // Package sim runs the simulated fleet: real Redfish, IPMI, gNMI, dcgm-exporter
-// and Slurm endpoints on loopback, and kernel logs in files, all over one
-// physical model, with faults from a script.
+// and Slurm endpoints on loopback, a node agent for each server, and kernel logs in
+// files, all over one physical model, with faults from a script.
 //
 // It is a process of its own and shares nothing with the product but its files:
 //
@@ -35,6 +35,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"auspex/internal/sim/agent"
 	"auspex/internal/sim/exporter"
 	"auspex/internal/sim/fault"
 	"auspex/internal/sim/fleet"
@@ -60,7 +61,11 @@ const (
 	stateFile    = "state.json"
 	lockFile     = "lock"
 	kmsgDir      = "kmsg"
+	agentDir     = "agents"
 )
+
+// agentInterval is how often agents read their GPUs.
+const agentInterval = 5 * time.Second
 
 // maxWait bounds how late the model does what a request has planned.
 const maxWait = 100 * time.Millisecond
@@ -80,15 +85,18 @@ var DemoScript = fault.Demo
 
 // Config says what is simulated, and where its files go.
 type Config struct {
-	Dir     string
-	Script  []byte // YAML; empty plays nothing
-	Seed    uint64
-	Listen  string // the address, without a port, of all endpoints; beyond loopback the fleet's password is drawn
-	Port    int    // of the first endpoint, the others follow one by one; 0 takes free ones, and the same again the next time
-	Fleet   fleet.Config
-	Log     *slog.Logger
-	OnEntry func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
-	Ready   func(Endpoints)    // if not nil, called when every endpoint answers
+	Dir    string
+	Script []byte // YAML; empty plays nothing
+	Seed   uint64
+	Listen string // the address, without a port, of all endpoints; beyond loopback the fleet's password is drawn
+	Port   int    // of the first endpoint, the others follow one by one; 0 takes free ones, and the same again the next time
+	Fleet  fleet.Config
+	// AgentsAlone leaves node agents as the only ones that tell of what runs on a server: there
+	// are no exporters, and nobody else reads kernel logs.
+	AgentsAlone bool
+	Log         *slog.Logger
+	OnEntry     func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
+	Ready       func(Endpoints)    // if not nil, called when every endpoint answers
 }
 
 // DefaultConfig returns the demo's fleet and script, without a directory.
@@ -382,10 +390,34 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 	if l, err = s.tcp(r.ID + "/exporter"); err != nil {
 		return err
 	}
-	s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
-	r.Attrs[schemas.AttrExporterURL] = "http://" + l.Addr().String() + "/metrics"
-	r.Attrs[schemas.AttrKmsgPath] = filepath.Join(s.path(kmsgDir), r.ID+".kmsg")
+	log := filepath.Join(s.path(kmsgDir), r.ID+".kmsg")
+	if s.cfg.AgentsAlone {
+		_ = l.Close()
+	} else {
+		s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
+		r.Attrs[schemas.AttrExporterURL] = "http://" + l.Addr().String() + "/metrics"
+		r.Attrs[schemas.AttrKmsgPath] = log
+	}
 	r.Attrs[schemas.AttrCredential] = Credential
+	return s.listenAgent(ctx, r, log)
+}
+
+func (s *simulator) listenAgent(ctx context.Context, r *schemas.Resource, log string) error {
+	l, err := s.tcp(r.ID + "/agent")
+	if err != nil {
+		return err
+	}
+	r.Attrs[schemas.AttrAgentAddress] = l.Addr().String()
+	cfg := agent.Config{
+		Fleet: s.fleet, Server: r.ID, Dir: filepath.Join(s.path(agentDir), r.ID), Log: log, Password: s.fleet.Password(),
+		Interval: agentInterval, Events: s.cfg.Log,
+	}
+	cfg.TLS.CertFile, cfg.TLS.KeyFile = s.path(certFile), s.path(keyFile)
+	s.wg.Go(func() {
+		if err := agent.Run(ctx, cfg, l); err != nil {
+			s.fail(err)
+		}
+	})
 	return nil
 }
 

@@ -52,7 +52,7 @@ var families = []family{
 	},
 	{
 		"DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Current power limit for the GPU (in W).",
-		func(*fleet.HostGPU) float64 { return fleet.PowerLimitW },
+		func(g *fleet.HostGPU) float64 { return g.Set.PowerLimit },
 	},
 	{"DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", func(g *fleet.HostGPU) float64 { return round(g.Watts, 3) }},
 	{
@@ -215,7 +215,7 @@ func (s *scratch) render() {
 		b = append(b, '\n')
 		for n := range s.host.GPUs {
 			g := &s.host.GPUs[n]
-			if !g.Present {
+			if !g.Present || g.Hung {
 				continue
 			}
 			b = append(b, fm.name...)

@@ -160,6 +160,10 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 		return f.GrowECC(id, pick(p.Rate))
 	case "nvlink_errors":
 		return f.BreakNVLink(id, pick(p.Rate))
+	case "reset_fails":
+		return f.SetStubborn(id, begin)
+	case "setting_slips":
+		return f.SetSlipping(id, begin)
 	case "optics_degraded":
 		return f.DegradeOptics(id, pick(p.Rate))
 	case "link_failure":
@@ -187,6 +191,8 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 	switch p.Kind {
 	case "gpu_fallen_off":
 		return f.LoseGPU(id, p.Dead)
+	case "gpu_hang":
+		return f.HangGPU(id)
 	case "ecc_ue":
 		return f.LoseMemory(id, p.Contained)
 	case "xid", "xid_unknown":

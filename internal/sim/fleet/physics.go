@@ -169,15 +169,15 @@ func (f *Fleet) stepGPU(s *server, g *gpu, dt float64, on bool, flow float64) {
 		util = min(1, max(0, util+f.noise(0.01)))
 	}
 	g.util = util
-	limit := tdpWatts
+	limit := g.set.PowerLimit
 	g.reasons = 0
 	if s.brake {
 		limit = brakeWatts
 		g.reasons |= ReasonHWSlowdown | ReasonPowerBrake
 	}
-	ratio := 1.0
+	ratio := g.set.SMClock / maxClock
 	if g.temp > SlowdownC {
-		ratio = max(0.3, 1-(g.temp-SlowdownC)*0.08)
+		ratio = min(ratio, max(0.3, 1-(g.temp-SlowdownC)*0.08))
 		g.reasons |= ReasonSWThermal
 		g.thermalUS += dt * 1e6
 	}

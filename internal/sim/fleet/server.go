@@ -123,6 +123,12 @@ type gpu struct {
 	powerUS    float64
 	pcieReplay float64
 	nvErrRate  float64
+
+	set      GPUSettings
+	eccNow   bool
+	hung     bool // calls of its driver do not return
+	stubborn bool // cannot be reset
+	slips    bool // does not take settings
 }
 
 type psu struct {
@@ -192,6 +198,11 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 			serial: fmt.Sprintf("165%010d", f.rng.Int64N(1e10)), temp: rk.inlet + 10, watts: idleWatts, clock: idleClock,
 			energy: float64(f.rng.IntN(4e9)), replays: float64(f.rng.IntN(3)), sbeAgg: float64(f.rng.IntN(4)),
 		})
+	}
+	for i := range s.gpus {
+		g := &s.gpus[i]
+		g.set.ECC, g.eccNow = true, true
+		g.defaultSettings()
 	}
 	for i := range s.psus {
 		s.psus[i] = psu{input: true, volts: 230}
@@ -325,12 +336,17 @@ func (f *Fleet) powerOn(s *server) {
 func (g *gpu) clearVolatile() {
 	g.sbe, g.dbe, g.xid, g.replays, g.crc, g.nvReplays, g.nvErrRate = 0, 0, 0, 0, 0, 0, 0
 	g.nvBytes, g.txBytes, g.rxBytes, g.energy, g.thermalUS, g.powerUS = 0, 0, 0, 0, 0, 0
-	g.pending = false
+	g.pending, g.hung = false, false
 }
 
 // startHost runs the firmware and boots the operating system.
 func (f *Fleet) startHost(s *server) {
 	s.host = hostFirmware
+	for i := range s.gpus {
+		g := &s.gpus[i]
+		g.defaultSettings()
+		g.eccNow = g.set.ECC
+	}
 	if s.boot.Enabled == "Once" {
 		defer func() { s.boot = device.Boot{Enabled: "Disabled", Target: "None", Mode: s.boot.Mode} }()
 	}

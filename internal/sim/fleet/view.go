@@ -33,6 +33,11 @@ type HostGPU struct {
 	PCIeReplays, CRCErrors, NVLinkReplays      float64
 	NVLinkBytes, TxBytes, RxBytes              float64
 	ThermalMicroseconds, PowerMicroseconds     float64
+
+	Set  GPUSettings
+	ECC  bool // in force
+	Hung bool // calls of its driver do not return
+	Load Load
 }
 
 // Host reads the state of a server into h, whose memory is used again. It
@@ -58,7 +63,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 			SBE: g.sbe, DBE: g.dbe, SBEAggregate: g.sbeAgg, DBEAggregate: g.dbeAgg,
 			RemappedCorrectable: g.remapCE, RemappedUncorrectable: g.remapUE, RemapPending: g.pending,
 			PCIeReplays: g.pcieReplay, CRCErrors: g.crc, NVLinkReplays: g.nvReplays, NVLinkBytes: g.nvBytes, TxBytes: g.txBytes, RxBytes: g.rxBytes,
-			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS,
+			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS, Set: g.set, ECC: g.eccNow, Hung: g.hung, Load: g.load,
 		})
 	}
 	return true

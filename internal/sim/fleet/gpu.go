@@ -1,0 +1,143 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"auspex/internal/sim/device"
+	"auspex/internal/sim/kmsg"
+)
+
+// GPUSettings are how a driver was told to run a GPU.
+type GPUSettings struct {
+	PowerLimit  float64 // watts
+	MemClock    float64 // MHz, of applications
+	SMClock     float64 // MHz, of applications
+	Persistence bool
+	ECC         bool // from the next reset on
+	MIG         bool
+}
+
+// The bounds of settings.
+const (
+	PowerLimitMinW = 200.0
+	MaxMemClock    = memClock
+	MaxSMClock     = maxClock
+)
+
+// defaultSettings are those of a driver that was just loaded. ECC and MIG are kept on the board.
+func (g *gpu) defaultSettings() {
+	g.set = GPUSettings{PowerLimit: PowerLimitW, MemClock: memClock, SMClock: maxClock, Persistence: true, ECC: g.set.ECC, MIG: g.set.MIG}
+}
+
+// SetGPU tells the driver of a server how to run a GPU. Some do not obey: what became of it
+// is read back ([HostGPU]).
+func (f *Fleet) SetGPU(name string, index int, to GPUSettings) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, g, err := f.present(name, index)
+	if err == nil && !g.slips {
+		g.set = to
+	}
+	return err
+}
+
+// present finds a GPU that the driver of a running server has.
+func (f *Fleet) present(name string, index int) (*server, *gpu, error) {
+	s, err := f.server(name)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !s.up():
+		return nil, nil, fmt.Errorf("%s is down", name)
+	case index < 0 || index >= len(s.gpus):
+		return nil, nil, fmt.Errorf("gpu %d of %q: %w", index, name, ErrUnknown)
+	case s.gpus[index].lost:
+		return nil, nil, fmt.Errorf("gpu%d has fallen off the bus", index)
+	}
+	return s, &s.gpus[index], nil
+}
+
+// ErrInUse says that a process has a GPU open.
+var ErrInUse = errors.New("GPU is in use by another client")
+
+// ResetGPUs resets GPUs together, as nvidia-smi --gpu-reset does: what the driver counts
+// begins anew, rows are remapped, settings of the board come into force. None is reset
+// where one cannot be.
+func (f *Fleet) ResetGPUs(name string, indexes []int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range indexes {
+		switch _, g, err := f.present(name, i); {
+		case err != nil:
+			return err
+		case g.load.PID != 0:
+			return fmt.Errorf("gpu%d: %w", i, ErrInUse)
+		case g.stubborn || g.hung:
+			return fmt.Errorf("gpu%d: unable to reset this GPU: unknown error", i)
+		}
+	}
+	for _, i := range indexes {
+		s, g, _ := f.present(name, i)
+		sick, energy := g.pending, g.energy
+		g.clearVolatile()
+		g.energy, g.ecc, g.eccNow = energy, 0, g.set.ECC
+		f.print(s, kmsg.Info, "NVRM: GPU at PCI:"+strings.TrimSuffix(g.pci, ".0")+": was reset")
+		if sick {
+			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
+		}
+	}
+	return nil
+}
+
+// RebootHost reboots a server in order, as its administrator would.
+func (f *Fleet) RebootHost(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, err := f.server(name)
+	if err == nil && !s.up() {
+		err = fmt.Errorf("%s is down", name)
+	}
+	if err == nil {
+		f.reset(s, device.ResetGracefulRestart)
+	}
+	return err
+}
+
+// HangGPU lets the firmware of a GPU stop answering: calls of its driver do not return, until
+// the server restarts.
+func (f *Fleet) HangGPU(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, g, err := f.gpu(id)
+	if err != nil || g.hung || g.lost {
+		return err
+	}
+	g.hung = true
+	f.xid(s, g, 119, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf(
+		"Timeout after 6s of waiting for RPC response from GPU%d GSP! Expected function 76 (GSP_RM_CONTROL) (0x2080a0d0 0x4).", g.index))
+	return nil
+}
+
+// SetStubborn lets resets of a GPU fail, or succeed.
+func (f *Fleet) SetStubborn(id string, on bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, g, err := f.gpu(id)
+	if err == nil {
+		g.stubborn = on
+	}
+	return err
+}
+
+// SetSlipping lets settings of a GPU not stick, or stick.
+func (f *Fleet) SetSlipping(id string, on bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, g, err := f.gpu(id)
+	if err == nil {
+		g.slips = on
+	}
+	return err
+}
