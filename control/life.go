@@ -317,6 +317,21 @@ func (v *vigil) fresh(r *reading) time.Time {
 	return r.moved
 }
 
+// still reports that a collector's numbers do not show that it reads.
+func (v *vigil) still(r *reading) bool { return r.last.Sub(v.fresh(r)) > v.quiet/2 }
+
+// doubt is how little a collector shows of the part, beside others that read it as well: one
+// that tells nothing but what never changes says less than one whose numbers move.
+func (v *vigil) doubt(now time.Time, r *reading) int {
+	switch {
+	case now.Sub(r.last) > v.quiet:
+		return 2
+	case v.still(r):
+		return 1
+	}
+	return 0
+}
+
 // recorded says why the readings of a collector cannot be of now, or are not known to be.
 func (v *vigil) recorded(by string, r *reading) (id string, yes bool) {
 	counted := false
@@ -366,8 +381,8 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		if v.views.of(name) != v.from {
 			continue
 		}
-		gone, bestGone := now.Sub(r.last) > v.quiet, now.Sub(best.last) > v.quiet
-		if !r.first.IsZero() && (by == "" || bestGone && !gone || bestGone == gone && r.first.Before(best.first)) {
+		worse := v.doubt(now, r) - v.doubt(now, &best)
+		if !r.first.IsZero() && (by == "" || worse < 0 || worse == 0 && r.first.Before(best.first)) {
 			best, by = *r, name
 		}
 		if r.peers.After(peers) {
@@ -428,7 +443,7 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		f.observed = messages.New(messages.StillRaised, messages.Args{"part": raised.Resource, "type": raised.Type})
 	case now.Sub(best.last) > v.quiet:
 		f.observed = messages.New(messages.SilentAgain, args)
-	case best.last.Sub(v.fresh(&best)) > v.quiet/2:
+	case v.still(&best):
 		f.observed = messages.New(messages.StandsStill, args)
 	case recorded: // it says nothing of the part, neither that it works nor that it does not
 		f.quiet, f.sick = 0, !signed.IsZero()

@@ -106,6 +106,14 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 40) },
 			nil, 41, true, true, messages.Lives,
 		},
+		"one whose numbers move counts, beside one that was heard before and tells what never changes": {
+			gpu(),
+			func(w ward) {
+				w.steady("kmsg", part, "gpu")
+				w.reads("dcgmexporter", part, "gpu", 10, 80)
+			},
+			nil, 81, true, true, messages.Lives,
+		},
 		"and not yet for long enough": {
 			gpu(),
 			func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 25) },
