@@ -69,14 +69,14 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 			}
 			err = errors.Join(err, fleet.Stop(max(within, 500*time.Millisecond)))
 		}()
-		if err := useFleet(fleet, &s.cfg); err != nil {
+		if err := useFleet(fleet, &s.cfg, o.Agents); err != nil {
 			return err
 		}
 	}
 	s.reload = reload.New(s.cfg, func() (Config, error) {
 		again, err := o.Load()
 		if err == nil && fleet != nil {
-			err = useFleet(fleet, &again)
+			err = useFleet(fleet, &again, o.Agents)
 		}
 		return again, err
 	}, s.log, s.reg)
