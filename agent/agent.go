@@ -72,8 +72,8 @@ type Agent struct {
 	renew   chan struct{}
 }
 
-// ErrRenew is the end of an agent that whoever started it has to start anew.
-var ErrRenew = errors.New("another driver was loaded: the agent ends, to be started anew with its library")
+// errRenew is the end of an agent that whoever started it has to start anew.
+var errRenew = errors.New("another driver was loaded: the agent ends, to be started anew with its library")
 
 // models are those of schemas/yang that have nodes.
 func models() (out []*gpb.ModelData) {
@@ -167,7 +167,7 @@ func (a *Agent) hand(tools acts.Tools, access target.Access, boot string) {
 	})
 }
 
-// Run serves until ctx is done, or returns [ErrRenew]. It calls ready with the address on which it listens.
+// Run serves until ctx is done, or with an error until whoever started it starts it anew. It calls ready with the address on which it listens.
 // Whatever a reader does, it returns within two seconds of the end.
 func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
@@ -211,7 +211,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr strin
 			served, ending = nil, true
 			err = fmt.Errorf("serve: %w", err)
 		case <-a.renew:
-			ending, err = true, ErrRenew
+			ending, err = true, errRenew
 		case name := <-done:
 			delete(running, name)
 		}

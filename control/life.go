@@ -381,8 +381,8 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		if v.views.of(name) != v.from {
 			continue
 		}
-		worse := v.doubt(now, r) - v.doubt(now, &best)
-		if !r.first.IsZero() && (by == "" || worse < 0 || worse == 0 && r.first.Before(best.first)) {
+		more := v.doubt(now, r) - v.doubt(now, &best)
+		if !r.first.IsZero() && (by == "" || more < 0 || more == 0 && r.first.Before(best.first)) {
 			best, by = *r, name
 		}
 		if r.peers.After(peers) {

@@ -222,3 +222,16 @@ func TestWhatCannotBeWrittenDownIsNotDone(t *testing.T) {
 		t.Error("a ledger that cannot be read is taken for none")
 	}
 }
+
+// A reset that was done is no refusal, though its end cannot be written down any more.
+func TestWhatWasDoneIsNotRefused(t *testing.T) {
+	dir := t.TempDir()
+	s := service(t, dir, "b1", &bay{})
+	s.Hand.tools = &programs{Config{NVIDIASMI: program(t, dir, "takes-the-disk-away", "rm "+dir+"/acts.json && mkdir "+dir+"/acts.json && touch "+dir+"/acts.json/x")}}
+	req := &system.RebootRequest{Method: system.RebootMethod_COLD, Message: "act-1", Subcomponents: []*types.Path{gpu(1)}}
+	for range 2 {
+		if _, err := s.Reboot(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -50,7 +50,7 @@ func rack(t *testing.T) (dir string, ca *certtest.Authority) {
 		"secrets.yaml": "bmc: {user: admin, password: secret}\n",
 		"topology.json": fmt.Sprintf(`{"version": 1, "resources": [{"id": "dc1", "kind": "site"},
 			{"id": "s1", "kind": "server", "parent": "dc1", "attrs": {"exporter_url": %q, "redfish_url": %q, "credential": "bmc"}},
-			{"id": "s2", "kind": "server", "parent": "dc1", "attrs": {"exporter_url": "http://127.0.0.1:1"}}]}`, exporter.URL, bmc.URL),
+			{"id": "s2", "kind": "server", "parent": "dc1", "attrs": {"exporter_url": "http://127.0.0.1:1", "agent_address": "127.0.0.1:1"}}]}`, exporter.URL, bmc.URL),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -105,8 +105,12 @@ func TestCheckTriesEveryPeerAndDeviceOnce(t *testing.T) {
 			},
 		},
 		{
+			name: "an agent is asked where control is to act", set: []string{"trust.bmc.ca_file=" + ca.File, "control.mode=dry-run"},
+			reports: []string{"control power_cycle: 1 of 1 answer", "control reset_gpu: 0 of 1 answer"}, errs: []string{"control reset_gpu: s2: "},
+		},
+		{
 			name: "control alone", set: []string{"roles=[control]", "trust.bmc.ca_file=" + ca.File},
-			reports: []string{"control power_cycle: 1 of 1 answer"}, silent: []string{"collector redfish: 1 of 1", "blind"},
+			reports: []string{"control power_cycle: 1 of 1 answer"}, silent: []string{"collector redfish: 1 of 1", "blind", "reset_gpu"},
 		},
 		{
 			name: "peers", set: []string{

@@ -30,7 +30,7 @@ func DemoConfig(c *Config, data string) error {
 		"site=dc1", "api.name=Demo",
 		"inventory.file=" + filepath.Join(dir, sim.TopologyFile), "secrets=" + filepath.Join(dir, sim.SecretsFile),
 		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca, "trust.agent.ca_file=" + ca,
-		"control.agent.credential=" + sim.Credential,
+		"collectors.agent={sample_interval: 5s, credential: " + sim.Credential + "}", "control.agent.credential=" + sim.Credential,
 		"collectors.kmsg={}", "collectors.dcgmexporter.interval=5s",
 		"collectors.ipmi={interval: 5s, sensor_interval: 30s}",
 		"collectors.redfish={interval: 5s, sensor_interval: 10s}",
@@ -41,7 +41,7 @@ func DemoConfig(c *Config, data string) error {
 }
 
 // useFleet takes the addresses of a simulated fleet that runs.
-func useFleet(f *child.Fleet, cfg *Config, agents bool) error {
+func useFleet(f *child.Fleet, cfg *Config) error {
 	var at struct {
 		URL       string `json:"url"`
 		TokenFile string `json:"token_file"`
@@ -54,9 +54,6 @@ func useFleet(f *child.Fleet, cfg *Config, agents bool) error {
 		return fmt.Errorf("read the simulator's endpoints: %w", err)
 	}
 	var set []string
-	if agents {
-		set = append(set, "collectors.agent={sample_interval: 5s, credential: "+sim.Credential+"}")
-	}
 	for _, who := range []string{"control.slurm", "collectors.slurm"} {
 		set = append(set, who+".url="+at.URL, who+".token_file="+at.TokenFile)
 	}

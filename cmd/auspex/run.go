@@ -29,7 +29,7 @@ type RunOptions struct {
 	Demo     bool
 	Script   string
 	Seed     uint64
-	Agents   bool // the simulated fleet's node agents alone tell of what runs on servers
+	Agents   bool // the simulated fleet's node agents alone tell of what runs on its servers
 	Out, Err io.Writer
 
 	// Load reads the configuration anew, from the same sources.
@@ -69,14 +69,14 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 			}
 			err = errors.Join(err, fleet.Stop(max(within, 500*time.Millisecond)))
 		}()
-		if err := useFleet(fleet, &s.cfg, o.Agents); err != nil {
+		if err := useFleet(fleet, &s.cfg); err != nil {
 			return err
 		}
 	}
 	s.reload = reload.New(s.cfg, func() (Config, error) {
 		again, err := o.Load()
 		if err == nil && fleet != nil {
-			err = useFleet(fleet, &again, o.Agents)
+			err = useFleet(fleet, &again)
 		}
 		return again, err
 	}, s.log, s.reg)

@@ -300,7 +300,7 @@ var branches = sync.OnceValue(func() (out []string) {
 func (st *state) learn(path string, keys []string) leaf {
 	l, known := yang.Leaves[path]
 	if !known {
-		if !slices.ContainsFunc(branches(), func(b string) bool { return b == path }) { // an entry of a list that is no more
+		if !slices.Contains(branches(), path) { // an entry of a list that is no more
 			st.s.metrics.unmatched.Inc()
 		}
 		return leaf{}

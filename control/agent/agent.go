@@ -182,22 +182,25 @@ func told(err error) error {
 	return fmt.Errorf("agent: %s", st.Message())
 }
 
-// became says what became of a step that the agent was asked for; over says that it did it.
-func (c call) became(s control.Step, gpus ...*types.Path) (began time.Time, over bool, v control.Verdict, observed schemas.Sentence, err error) {
+// became says what became of a step that the agent was asked for, and when it began there.
+// Verified is what the agent says that it did; the sentence is then the caller's.
+func (c call) became(s control.Step, gpus ...*types.Path) (began time.Time, v control.Verdict, observed schemas.Sentence, err error) {
 	st, err := c.status(gpus)
 	if err != nil {
-		return began, false, control.Pending, observed, err
+		return began, control.Pending, observed, err
 	}
 	began = time.Unix(0, int64(min(st.GetWhen(), math.MaxInt64)))
+	args := messages.Args{"server": s.Server}
 	switch {
 	case st.GetReason() != s.ID:
-		return began, false, control.Pending, messages.New(messages.AgentUnaware, messages.Args{"server": s.Server}), nil
+		return began, control.Pending, messages.New(messages.AgentUnaware, args), nil
 	case st.GetActive():
-		return began, false, control.Pending, messages.New(messages.AgentAtIt, messages.Args{"server": s.Server}), nil
+		return began, control.Pending, messages.New(messages.AgentAtIt, args), nil
 	case st.GetStatus().GetStatus() == system.RebootStatus_STATUS_SUCCESS:
-		return began, true, control.Pending, observed, nil
+		return began, control.Verified, observed, nil
 	case st.GetStatus().GetStatus() == system.RebootStatus_STATUS_FAILURE:
 		v = control.Failed
 	}
-	return began, false, v, messages.New(messages.AgentSays, messages.Args{"server": s.Server, "words": st.GetStatus().GetMessage()}), nil
+	args["words"] = st.GetStatus().GetMessage()
+	return began, v, messages.New(messages.AgentSays, args), nil
 }

@@ -69,8 +69,8 @@ func (r reset) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 		return control.Pending, schemas.Sentence{}, err
 	}
 	defer c.end()
-	began, over, v, observed, err := c.became(s, path)
-	if err != nil || !over {
+	began, v, observed, err := c.became(s, path)
+	if err != nil || v != control.Verified {
 		return v, observed, err
 	}
 	// The agent reads no GPU while it is reset, and takes both times from one clock.
@@ -126,8 +126,8 @@ func (r reboot) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 		return control.Pending, schemas.Sentence{}, err
 	}
 	defer c.end()
-	_, over, v, observed, err := c.became(s)
-	if err != nil || !over {
+	_, v, observed, err := c.became(s)
+	if err != nil || v != control.Verified {
 		return v, observed, err
 	}
 	return control.Verified, messages.New(messages.Rebooted, messages.Args{"server": s.Server}), nil

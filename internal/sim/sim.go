@@ -387,13 +387,11 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 	s.stops = append(s.stops, func() { _ = pc.Close() })
 	r.Attrs[schemas.AttrIPMIIP] = pc.LocalAddr().String()
 
-	if l, err = s.tcp(r.ID + "/exporter"); err != nil {
-		return err
-	}
 	log := filepath.Join(s.path(kmsgDir), r.ID+".kmsg")
-	if s.cfg.AgentsAlone {
-		_ = l.Close()
-	} else {
+	if !s.cfg.AgentsAlone {
+		if l, err = s.tcp(r.ID + "/exporter"); err != nil {
+			return err
+		}
 		s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
 		r.Attrs[schemas.AttrExporterURL] = "http://" + l.Addr().String() + "/metrics"
 		r.Attrs[schemas.AttrKmsgPath] = log

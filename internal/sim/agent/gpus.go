@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"auspex/agent/acts"
@@ -30,7 +31,7 @@ type gpus struct {
 	tree     *tree
 	host     fleet.Host
 	calls    chan func()
-	released bool // somebody resets them
+	released atomic.Bool // somebody resets them
 }
 
 func newGPUs(cfg *Config, n nvml.Needs) *gpus {
@@ -71,7 +72,7 @@ func (g *gpus) in(ctx context.Context, call func()) error {
 
 // read reads all GPUs once.
 func (g *gpus) read() {
-	if g.released || !g.fleet.Host(g.server, &g.host) || !g.host.Up {
+	if g.released.Load() || !g.fleet.Host(g.server, &g.host) || !g.host.Up {
 		return
 	}
 	now, watch := time.Now(), g.Watch()
@@ -224,12 +225,10 @@ func (g *gpus) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, err
 
 // Release implements [acts.GPUs].
 func (g *gpus) Release(ctx context.Context) (resume func(), err error) {
-	if err := g.in(ctx, func() { g.released = true }); err != nil {
+	if err := g.in(ctx, func() { g.released.Store(true) }); err != nil {
 		return nil, err
 	}
-	return func() {
-		_ = g.in(context.WithoutCancel(ctx), func() { g.released = false; g.read() })
-	}, nil
+	return func() { g.released.Store(false) }, nil
 }
 
 // tools are nvidia-smi and systemctl of a server of the model.

@@ -122,22 +122,20 @@ func (f *Fleet) HangGPU(id string) error {
 
 // SetStubborn lets resets of a GPU fail, or succeed.
 func (f *Fleet) SetStubborn(id string, on bool) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_, g, err := f.gpu(id)
-	if err == nil {
-		g.stubborn = on
-	}
-	return err
+	return f.quirk(id, func(g *gpu) { g.stubborn = on })
 }
 
 // SetSlipping lets settings of a GPU not stick, or stick.
 func (f *Fleet) SetSlipping(id string, on bool) error {
+	return f.quirk(id, func(g *gpu) { g.slips = on })
+}
+
+func (f *Fleet) quirk(id string, set func(*gpu)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, g, err := f.gpu(id)
 	if err == nil {
-		g.slips = on
+		set(g)
 	}
 	return err
 }
