@@ -133,7 +133,10 @@ func (g *gpus) enforce(n uint32, h *fleet.HostGPU) (unset string) {
 
 // Set implements [agent.GPUs].
 func (g *gpus) Set(ctx context.Context, by string, wishes []nvml.Wish) (err error) {
-	return errors.Join(g.in(ctx, func() { err = g.set(by, wishes) }), err)
+	if away := g.in(ctx, func() { err = g.set(by, wishes) }); away != nil {
+		return away
+	}
+	return err
 }
 
 func (g *gpus) set(by string, wishes []nvml.Wish) error {
@@ -207,20 +210,25 @@ func change(to *fleet.GPUSettings, leaf, value string) error {
 
 // Group implements [acts.GPUs]: each is reset alone, as from Hopper on.
 func (g *gpus) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, err error) {
-	return out, errors.Join(g.in(ctx, func() {
-		for _, n := range numbers {
-			h, gone := g.at(n)
-			if gone != nil {
-				err = gone
-				return
-			}
-			one := acts.GPU{Number: n, PCI: h.PCI}
-			if h.Load.PID != 0 {
-				one.Processes = append(one.Processes, fmt.Sprintf("%s (%d)", h.Load.Name, h.Load.PID))
-			}
-			out = append(out, one)
+	if away := g.in(ctx, func() { out, err = g.group(numbers) }); away != nil {
+		return nil, away
+	}
+	return out, err
+}
+
+func (g *gpus) group(numbers []uint32) (out []acts.GPU, err error) {
+	for _, n := range numbers {
+		h, err := g.at(n)
+		if err != nil {
+			return nil, err
 		}
-	}), err)
+		one := acts.GPU{Number: n, PCI: h.PCI}
+		if h.Load.PID != 0 {
+			one.Processes = append(one.Processes, fmt.Sprintf("%s (%d)", h.Load.Name, h.Load.PID))
+		}
+		out = append(out, one)
+	}
+	return out, nil
 }
 
 // Release implements [acts.GPUs].
