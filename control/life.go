@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,9 +37,12 @@ type Observation struct {
 
 // Value is one number that a part was read with.
 type Value struct {
-	Series string // its name, unique for the part and collector
+	Series string // its metric, and what tells it from others of the part behind [SeriesLabels]
 	Number float64
 }
+
+// SeriesLabels parts the name of a metric from the labels of a series.
+const SeriesLabels = "\x00"
 
 // views tells the view of a collector, or of a source of events; nil knows nobody.
 type views func(name string) schemas.View
@@ -127,6 +131,7 @@ type reading struct {
 	peers       time.Time // of them, the last of the part's kind
 	overtook    int       // how often its stamps overtook our clock
 	values      map[valueKey]float64
+	grown       map[valueKey]time.Time // the last time with more than before
 	meters      map[string]*meter // by part
 }
 
@@ -138,9 +143,27 @@ func (r *reading) moves(h Observation) (moved bool) {
 		k := valueKey{h.Resource, x.Series}
 		old, ok := r.values[k]
 		moved = moved || ok && old != x.Number
+		if ok && x.Number > old {
+			r.grown[k] = h.Observed
+		}
 		r.values[k] = x.Number
 	}
 	return moved
+}
+
+// growth is when a metric of a part was last read with more than before, zero where it has
+// not been, and whether it is read at all.
+func (r *reading) growth(resource, metric string) (last time.Time, read bool) {
+	for k := range r.values {
+		if name, _, _ := strings.Cut(k.series, SeriesLabels); k.resource != resource || name != metric {
+			continue
+		}
+		read = true
+		if at := r.grown[k]; at.After(last) {
+			last = at
+		}
+	}
+	return last, read
 }
 
 type signKey struct {
@@ -268,7 +291,7 @@ func (v *vigil) observe(h Observation) {
 	}
 	r := v.runs[h.Collector]
 	if r == nil {
-		r = &reading{values: map[valueKey]float64{}, meters: map[string]*meter{}}
+		r = &reading{values: map[valueKey]float64{}, grown: map[valueKey]time.Time{}, meters: map[string]*meter{}}
 		v.runs[h.Collector] = r
 	}
 	// A clock may be set once, by a restart; one that overtakes ours again is a
@@ -369,6 +392,24 @@ func (v *vigil) isSign(typ string, s schemas.Severity) bool {
 	return v.types[typ] || s.Rank() >= schemas.SeverityError.Rank()
 }
 
+// growth is when one of the counters of an alert was last seen to grow since the effect, zero
+// where none was, and whether one is read: see [schemas.AttrGrew].
+func (v *vigil) growth(a *schemas.Alert) (last time.Time, read bool) {
+	for metric := range strings.FieldsSeq(a.Attrs[schemas.AttrGrew]) {
+		for name, r := range v.runs {
+			if v.views.of(name) != v.from {
+				continue
+			}
+			at, ok := r.growth(a.Resource, metric)
+			read = read || ok
+			if at.After(last) {
+				last = at
+			}
+		}
+	}
+	return last, read
+}
+
 // judge weighs what was heard since the effect, beside the alerts that fire on the
 // server now.
 func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string) bool) finding {
@@ -414,7 +455,16 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		}
 		// Many board controllers never write that a condition has ended: what one told
 		// before the repair is not held against what the host reads.
-		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !a.Observed.After(v.since)
+		before := !a.Observed.After(v.since)
+		old := before && v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost
+		// A rule on what grew within a window fires until that has passed. Who reads the
+		// part since knows whether it grows still.
+		if grown, read := v.growth(a); before && read {
+			old = own || grown.IsZero()
+			if own {
+				note(signKey{a.Type, a.Code, a.Severity}, grown)
+			}
+		}
 		if a.State == schemas.StateRaised && !old {
 			raised = a
 		}

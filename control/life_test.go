@@ -31,6 +31,13 @@ func alert(id, resource, typ, source, state string, sev schemas.Severity, when t
 	}
 }
 
+// grew is the alert of a rule on a counter that grew within an hour.
+func grew(id, resource string, when time.Time) schemas.Alert {
+	a := alert(id, resource, "gpu.row_remap", schemas.SourceRule, schemas.StateRaised, schemas.SeverityError, when)
+	a.Attrs = map[string]string{schemas.AttrGrew: "failures rows"}
+	return a
+}
+
 // ward is a vigil with what it heard, second by second.
 type ward struct{ *vigil }
 
@@ -64,6 +71,14 @@ func (w ward) repeats(resource string, power func(s float64) float64) {
 		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: []Value{
 			{Series: "temperature", Number: 40}, {Series: "power", Number: power(s)},
 		}})
+	}
+}
+
+// counts lets the exporter read a counter of a GPU every ten seconds, beside its power.
+func (w ward) counts(resource string, rows func(s float64) float64) {
+	for s := 5.0; s <= 85; s += 10 {
+		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: append(power(at(s)),
+			Value{Series: "rows" + SeriesLabels + "uncorrectable", Number: rows(s)})})
 	}
 }
 
@@ -233,6 +248,40 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			newWard(server+"/psu0", schemas.KindPSU, schemas.ViewBoard), func(w ward) { w.reads("ipmi", server+"/psu0", "psu", 5, 50) },
 			[]schemas.Alert{alert("incident", server+"/psu0", "psu.failure", "ipmi", schemas.StateRaised, schemas.SeverityCritical, at(-35))},
 			56, false, true, messages.StillRaised,
+		},
+		"a rule on what grew within an hour, and grows no more": {
+			gpu(), func(w ward) { w.counts(part, func(float64) float64 { return 2 }) },
+			[]schemas.Alert{grew("incident", part, at(-35))}, 86, true, true, messages.Lives,
+		},
+		"and grew again": {
+			gpu(), func(w ward) { w.counts(part, func(s float64) float64 { return 2 + math.Floor(s/65) }) },
+			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.SignSince,
+		},
+		"and began anew with the driver": {
+			gpu(), func(w ward) { w.counts(part, func(s float64) float64 { return 2 - math.Floor(s/65) }) },
+			[]schemas.Alert{grew("incident", part, at(-35))}, 86, true, true, messages.Lives,
+		},
+		"and is not read": {
+			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 85) },
+			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.StillRaised,
+		},
+		"and is read of others alone": {
+			gpu(), func(w ward) {
+				w.reads("dcgmexporter", part, "gpu", 5, 85)
+				w.counts(server+"/gpu3", func(float64) float64 { return 2 })
+			},
+			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.StillRaised,
+		},
+		"and was raised since": {
+			gpu(), func(w ward) { w.counts(part, func(float64) float64 { return 2 }) },
+			[]schemas.Alert{grew("incident", part, at(3))}, 86, false, true, messages.StillRaised,
+		},
+		"and grows on a neighbour that belongs to the fault": {
+			gpu(), func(w ward) {
+				w.reads("dcgmexporter", part, "gpu", 5, 85)
+				w.counts(server+"/gpu3", func(s float64) float64 { return math.Floor(s / 20) })
+			},
+			[]schemas.Alert{grew("incident", server+"/gpu3", at(-35))}, 86, false, true, messages.StillRaised,
 		},
 		"it answers and falls silent": {
 			gpu(),

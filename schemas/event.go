@@ -79,6 +79,10 @@ const (
 // says of a part, none of our own collectors has seen it.
 const AttrExternal = "external"
 
+// AttrGrew names, separated by blanks, the metrics of which a rule says no more than that one
+// has grown within its window: it fires until the window has passed, whatever is true by then.
+const AttrGrew = "grew"
+
 // External reports whether an event was posted by a caller.
 func (e *Event) External() bool { return e.Source == SourceAPI || e.Attrs[AttrExternal] != "" }
 

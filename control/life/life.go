@@ -137,7 +137,7 @@ func (b Bus) samples(w *auspexv1.Batch, note note) {
 				at.Placement = b.Placer.Part(w.GetDevice(), symbol[x.GetPartKind()], symbol[x.GetPart()])
 			}
 			for _, l := range x.GetLabels() {
-				at.name += "\x00" + symbol[l]
+				at.name += control.SeriesLabels + symbol[l]
 			}
 			all[ref] = at
 		}

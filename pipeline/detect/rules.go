@@ -421,7 +421,7 @@ func cleared(ev schemas.Event, at, now time.Time) schemas.Event {
 const attrSeries = "series"
 
 // notify gets every alert that is active or ended of late, at each evaluation.
-func (r *Rules) notify(ctx context.Context, _ string, alerts ...*promrules.Alert) {
+func (r *Rules) notify(ctx context.Context, expr string, alerts ...*promrules.Alert) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.now().UTC()
@@ -443,7 +443,7 @@ func (r *Rules) notify(ctx context.Context, _ string, alerts ...*promrules.Alert
 		case !fires:
 			ev, again := r.earlier[h]
 			if !again {
-				ev = r.event(a, h, now)
+				ev = event(a, h, expr, now)
 				events = append(events, ev)
 			}
 			commit = append(commit, func() { r.firing[h] = ev; delete(r.earlier, h) })
@@ -460,7 +460,7 @@ func (r *Rules) notify(ctx context.Context, _ string, alerts ...*promrules.Alert
 }
 
 // event tells a rule's verdict as an event.
-func (r *Rules) event(a *promrules.Alert, h uint64, now time.Time) schemas.Event {
+func event(a *promrules.Alert, h uint64, expr string, now time.Time) schemas.Event {
 	l := a.Labels.Map()
 	name := l[labels.AlertName]
 	ev := schemas.Event{
@@ -483,6 +483,11 @@ func (r *Rules) event(a *promrules.Alert, h uint64, now time.Time) schemas.Event
 	}
 	if v := a.Value; !math.IsNaN(v) && !math.IsInf(v, 0) {
 		ev.Attrs["value"] = strconv.FormatFloat(v, 'g', 6, 64)
+	}
+	if e, err := newLoader().Parse(expr); err == nil {
+		if names := grew(e); names != nil {
+			ev.Attrs[schemas.AttrGrew] = strings.Join(names, " ")
+		}
 	}
 	for _, k := range []string{"gpu", "port", "sensor", "collector"} {
 		if l[k] != "" {
