@@ -447,25 +447,22 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 			continue // it is no sign of the part, and keeps no repair from counting
 		}
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
+		observed, still := a.Observed, a.State == schemas.StateRaised
+		// A rule on what grew within a window fires until that has passed, and may begin to
+		// when all is well again. Who reads the counters since knows whether they grow.
+		if grown, read := v.growth(a); read {
+			observed, still = grown, still && !own && !grown.IsZero()
+		}
 		if own {
-			note(signKey{a.Type, a.Code, a.Severity}, a.Observed)
+			note(signKey{a.Type, a.Code, a.Severity}, observed)
 		}
 		if !own && !ours(a.ID) {
 			continue
 		}
 		// Many board controllers never write that a condition has ended: what one told
 		// before the repair is not held against what the host reads.
-		before := !a.Observed.After(v.since)
-		old := before && v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost
-		// A rule on what grew within a window fires until that has passed. Who reads the
-		// part since knows whether it grows still.
-		if grown, read := v.growth(a); before && read {
-			old = own || grown.IsZero()
-			if own {
-				note(signKey{a.Type, a.Code, a.Severity}, grown)
-			}
-		}
-		if a.State == schemas.StateRaised && !old {
+		old := v.views.ofAlert(a) == schemas.ViewBoard && v.from == schemas.ViewHost && !a.Observed.After(v.since)
+		if still && !old {
 			raised = a
 		}
 	}

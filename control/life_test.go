@@ -272,9 +272,13 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			},
 			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.StillRaised,
 		},
-		"and was raised since": {
+		"and is told late": {
 			gpu(), func(w ward) { w.counts(part, func(float64) float64 { return 2 }) },
-			[]schemas.Alert{grew("incident", part, at(3))}, 86, false, true, messages.StillRaised,
+			[]schemas.Alert{grew("incident", part, at(70))}, 86, true, true, messages.Lives,
+		},
+		"and is told late, and is not read": {
+			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 85) },
+			[]schemas.Alert{grew("incident", part, at(70))}, 86, false, true, messages.StillRaised,
 		},
 		"and grows on a neighbour that belongs to the fault": {
 			gpu(), func(w ward) {
