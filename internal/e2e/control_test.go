@@ -32,16 +32,16 @@ func (p *product) actionsOn(server string) (map[string]schemas.Action, error) {
 	return last, nil
 }
 
-// repaired waits until a server was drained, power-cycled and returned, each step
-// done and verified.
-func (p *product) repaired(server string) {
+// repaired waits until a server was drained, treated and returned, each step done and
+// verified.
+func (p *product) repaired(server, treatment string) {
 	p.t.Helper()
 	p.awaitFor(2*patience, server+" is repaired", func() error {
 		acts, err := p.actionsOn(server)
 		if err != nil {
 			return err
 		}
-		for _, kind := range []string{"drain", "power_cycle", "uncordon"} {
+		for _, kind := range []string{"drain", treatment, "uncordon"} {
 			a, ok := acts[kind]
 			if !ok {
 				return errors.New("no action " + kind)
@@ -105,7 +105,7 @@ func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
 			dir := dataDir(t)
 			p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/lost-gpu.yaml", "--seed", "3",
 				"--set", "store.clickhouse=off", "--set", "control.bmc.protocol="+protocol)
-			p.repaired(server)
+			p.repaired(server, "power_cycle")
 			if s := nodeStates(t, dir, server); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
 				t.Errorf("%s is %v and not back in the pool", server, s)
 			}
@@ -133,6 +133,43 @@ func TestEnforceDrainsPowerCyclesAndReturnsTheServer(t *testing.T) {
 			for kind, a := range acts {
 				t.Logf("%s: %s", kind, a.VerifiedBy)
 			}
+			p.interrupt()
+		})
+	}
+}
+
+func TestEnforceResetsAGPUThroughTheAgentAndReturnsTheServer(t *testing.T) {
+	beside(t)
+	const server = "gpu-r03-04"
+	for _, profile := range [][]string{nil, {"--agents-alone"}} {
+		t.Run(strings.Join(append(profile, "demo"), " "), func(t *testing.T) {
+			dir := dataDir(t)
+			p := startDemo(t, dir, append(profile, "--mode", "enforce", "--script", "testdata/scripts/lost-memory.yaml", "--seed", "3",
+				"--set", "store.clickhouse=off", "--set", "control.policies=testdata/policy.yaml")...)
+			p.repaired(server, "reset_gpu")
+			if s := nodeStates(t, dir, server); slices.Contains(s, "DRAIN") || slices.Contains(s, "DOWN") {
+				t.Errorf("%s is %v and not back in the pool", server, s)
+			}
+			acts, err := p.actionsOn(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a, rebooted := acts["reboot"]; rebooted {
+				t.Errorf("a GPU that was reset was followed by a reboot: %s", a.State)
+			}
+			// The rule on remapped rows looks back an hour, and is what a reset is not to be held against.
+			p.await("the rule fires still", func() error {
+				firing, err := list[schemas.Alert](p, "alerts")
+				if err != nil {
+					return err
+				}
+				for _, a := range firing {
+					if a.Status == schemas.AlertFiring && a.Resource == server+"/gpu2" && a.Attrs[schemas.AttrGrew] != "" {
+						return nil
+					}
+				}
+				return fmt.Errorf("it is not among %d alerts", len(firing))
+			})
 			p.interrupt()
 		})
 	}

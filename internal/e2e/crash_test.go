@@ -83,7 +83,7 @@ func TestAResetIsSentOnceOverKills(t *testing.T) {
 		p.kill()
 	}
 	p := startDemo(t, dir, args[1:]...)
-	p.repaired(server)
+	p.repaired(server, "power_cycle")
 	p.interrupt()
 	resets := map[string]int{}
 	for _, e := range output(t, dir) {

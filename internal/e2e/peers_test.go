@@ -346,7 +346,7 @@ func TestALostGPUIsDrainedOnRealSlurmAndCycledByARealBMC(t *testing.T) {
 	time.Sleep(5 * time.Second) // in which a server boots, and nothing on it answers
 	lost.Store(false)           // the driver finds it then
 	boots.Store(false)
-	p.repaired("gpu1")
+	p.repaired("gpu1", "power_cycle")
 	p.await("the node is back in the pool", func() error {
 		if s := node(); strings.Contains(s, "DRAIN") {
 			return errors.New(s)

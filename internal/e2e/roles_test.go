@@ -31,7 +31,7 @@ const (
 // the other was given to a person, still out of the pool.
 func (p *product) onlyTheCurableComesBack(dir string) {
 	p.t.Helper()
-	p.repaired(curable)
+	p.repaired(curable, "power_cycle")
 	acts, err := p.actionsOn(curable)
 	if err != nil {
 		p.t.Fatal(err)
