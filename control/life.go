@@ -132,7 +132,7 @@ type reading struct {
 	overtook    int       // how often its stamps overtook our clock
 	values      map[valueKey]float64
 	grown       map[valueKey]time.Time // the last time with more than before
-	meters      map[string]*meter // by part
+	meters      map[string]*meter      // by part
 }
 
 type valueKey struct{ resource, series string }

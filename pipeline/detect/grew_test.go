@@ -15,7 +15,7 @@ import (
 func TestARuleTellsWhichCountersHaveGrownWhereItSaysNothingElse(t *testing.T) {
 	l := newLoader()
 	for expr, want := range map[string][]string{
-		`increase(a[1h]) > 0`:                                       {"a"},
+		`increase(a[1h]) > 0`: {"a"},
 		`max by (resource) (rate(a{site="x"}[5m] offset 1m)) != 0`:  {"a"},
 		`max by (resource) (increase(a[10m]) and a > 0) > 0`:        {"a"},
 		`sum(increase(b[1h])) + sum(increase(a[1h])) > 0`:           {"a", "b"},
