@@ -251,41 +251,49 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		},
 		"a rule on what grew within an hour, and grows no more": {
 			gpu(), func(w ward) { w.counts(part, func(float64) float64 { return 2 }) },
-			[]schemas.Alert{grew("incident", part, at(-35))}, 86, true, true, messages.Lives,
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, true, true, messages.Lives,
 		},
 		"and grew again": {
 			gpu(), func(w ward) { w.counts(part, func(s float64) float64 { return 2 + math.Floor(s/65) }) },
-			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.SignSince,
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.SignSince,
 		},
 		"and began anew with the driver": {
 			gpu(), func(w ward) { w.counts(part, func(s float64) float64 { return 2 - math.Floor(s/65) }) },
-			[]schemas.Alert{grew("incident", part, at(-35))}, 86, true, true, messages.Lives,
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, true, true, messages.Lives,
 		},
 		"and is not read": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 85) },
-			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.StillRaised,
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.StillRaised,
 		},
 		"and is read of others alone": {
 			gpu(), func(w ward) {
 				w.reads("dcgmexporter", part, "gpu", 5, 85)
 				w.counts(server+"/gpu3", func(float64) float64 { return 2 })
 			},
-			[]schemas.Alert{grew("incident", part, at(-35))}, 86, false, true, messages.StillRaised,
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.StillRaised,
 		},
 		"and is told late": {
 			gpu(), func(w ward) { w.counts(part, func(float64) float64 { return 2 }) },
-			[]schemas.Alert{grew("incident", part, at(70))}, 86, true, true, messages.Lives,
+			[]schemas.Alert{grew("incident", part, at(70))},
+			86, true, true, messages.Lives,
 		},
 		"and is told late, and is not read": {
 			gpu(), func(w ward) { w.reads("dcgmexporter", part, "gpu", 5, 85) },
-			[]schemas.Alert{grew("incident", part, at(70))}, 86, false, true, messages.StillRaised,
+			[]schemas.Alert{grew("incident", part, at(70))},
+			86, false, true, messages.StillRaised,
 		},
 		"and grows on a neighbour that belongs to the fault": {
 			gpu(), func(w ward) {
 				w.reads("dcgmexporter", part, "gpu", 5, 85)
 				w.counts(server+"/gpu3", func(s float64) float64 { return math.Floor(s / 20) })
 			},
-			[]schemas.Alert{grew("incident", server+"/gpu3", at(-35))}, 86, false, true, messages.StillRaised,
+			[]schemas.Alert{grew("incident", server+"/gpu3", at(-35))},
+			86, false, true, messages.StillRaised,
 		},
 		"it answers and falls silent": {
 			gpu(),
