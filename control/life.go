@@ -130,40 +130,50 @@ type reading struct {
 	others      time.Time // the last of any other part with one
 	peers       time.Time // of them, the last of the part's kind
 	overtook    int       // how often its stamps overtook our clock
-	values      map[valueKey]float64
-	grown       map[valueKey]time.Time // the last time with more than before
-	meters      map[string]*meter      // by part
+	values      map[valueKey]*number
+	meters      map[string]*meter // by part
 }
 
 type valueKey struct{ resource, series string }
+
+// number is what a series was read with since the effect.
+type number struct {
+	value       float64
+	first, last time.Time
+	grown       time.Time // the last time that it was more than before
+}
 
 // moves keeps the numbers, and reports whether one differs from the one before.
 func (r *reading) moves(h Observation) (moved bool) {
 	for _, x := range h.Values {
 		k := valueKey{h.Resource, x.Series}
-		old, ok := r.values[k]
-		moved = moved || ok && old != x.Number
-		if ok && x.Number > old {
-			r.grown[k] = h.Observed
+		n := r.values[k]
+		if n == nil {
+			n = &number{value: x.Number, first: h.Observed}
+			r.values[k] = n
 		}
-		r.values[k] = x.Number
+		moved = moved || n.value != x.Number
+		if x.Number > n.value {
+			n.grown = h.Observed
+		}
+		n.value, n.last = x.Number, h.Observed
 	}
 	return moved
 }
 
 // growth is when a metric of a part was last read with more than before, zero where it has
-// not been, and whether it is read at all.
-func (r *reading) growth(resource, metric string) (last time.Time, read bool) {
-	for k := range r.values {
+// not been, and for how long it has been read.
+func (r *reading) growth(resource, metric string) (last time.Time, watched time.Duration) {
+	for k, n := range r.values {
 		if name, _, _ := strings.Cut(k.series, SeriesLabels); k.resource != resource || name != metric {
 			continue
 		}
-		read = true
-		if at := r.grown[k]; at.After(last) {
-			last = at
+		watched = max(watched, n.last.Sub(n.first))
+		if n.grown.After(last) {
+			last = n.grown
 		}
 	}
-	return last, read
+	return last, watched
 }
 
 type signKey struct {
@@ -291,7 +301,7 @@ func (v *vigil) observe(h Observation) {
 	}
 	r := v.runs[h.Collector]
 	if r == nil {
-		r = &reading{values: map[valueKey]float64{}, grown: map[valueKey]time.Time{}, meters: map[string]*meter{}}
+		r = &reading{values: map[valueKey]*number{}, meters: map[string]*meter{}}
 		v.runs[h.Collector] = r
 	}
 	// A clock may be set once, by a restart; one that overtakes ours again is a
@@ -393,21 +403,26 @@ func (v *vigil) isSign(typ string, s schemas.Severity) bool {
 }
 
 // growth is when one of the counters of an alert was last seen to grow since the effect, zero
-// where none was, and whether one is read: see [schemas.AttrGrew].
-func (v *vigil) growth(a *schemas.Alert) (last time.Time, read bool) {
+// where none was, and whether each was read for the quiet time: see [schemas.AttrGrew].
+func (v *vigil) growth(a *schemas.Alert) (last time.Time, watched bool) {
 	for metric := range strings.FieldsSeq(a.Attrs[schemas.AttrGrew]) {
+		var longest time.Duration
 		for name, r := range v.runs {
 			if v.views.of(name) != v.from {
 				continue
 			}
-			at, ok := r.growth(a.Resource, metric)
-			read = read || ok
+			at, d := r.growth(a.Resource, metric)
+			longest = max(longest, d)
 			if at.After(last) {
 				last = at
 			}
 		}
+		if longest < v.quiet {
+			return time.Time{}, false
+		}
+		watched = true
 	}
-	return last, read
+	return last, watched
 }
 
 // judge weighs what was heard since the effect, beside the alerts that fire on the
@@ -449,8 +464,8 @@ func (v *vigil) judge(now time.Time, firing []schemas.Alert, ours func(id string
 		own := a.Resource == v.target && v.isSign(a.Type, a.Severity)
 		observed, still := a.Observed, a.State == schemas.StateRaised
 		// A rule on what grew within a window fires until that has passed, and may begin to
-		// when all is well again. Who reads the counters since knows whether they grow.
-		if grown, read := v.growth(a); read {
+		// when all is well again. Who has read the counters since knows whether they grow.
+		if grown, watched := v.growth(a); watched {
 			observed, still = grown, still && !own && !grown.IsZero()
 		}
 		if own {

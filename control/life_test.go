@@ -74,11 +74,17 @@ func (w ward) repeats(resource string, power func(s float64) float64) {
 	}
 }
 
-// counts lets the exporter read a counter of a GPU every ten seconds, beside its power.
+// counts lets the exporter read two counters of a GPU every ten seconds, beside its power.
 func (w ward) counts(resource string, rows func(s float64) float64) {
+	w.countsBy("dcgmexporter", resource, rows)
+}
+
+func (w ward) countsBy(collector, resource string, rows func(s float64) float64) {
 	for s := 5.0; s <= 85; s += 10 {
-		w.observe(Observation{Resource: resource, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s), Values: append(power(at(s)),
-			Value{Series: "rows" + SeriesLabels + "uncorrectable", Number: rows(s)})})
+		w.observe(Observation{
+			Resource: resource, Kind: schemas.KindGPU, Collector: collector, Time: at(s), Observed: at(s),
+			Values: append(power(at(s)), Value{Series: "failures"}, Value{Series: "rows" + SeriesLabels + "uncorrectable", Number: rows(s)}),
+		})
 	}
 }
 
@@ -273,6 +279,39 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 			gpu(), func(w ward) {
 				w.reads("dcgmexporter", part, "gpu", 5, 85)
 				w.counts(server+"/gpu3", func(float64) float64 { return 2 })
+			},
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.StillRaised,
+		},
+		"and was read for less than the quiet time": {
+			gpu(), func(w ward) {
+				w.reads("dcgmexporter", part, "gpu", 5, 85)
+				for _, s := range []float64{5, 15, 25} {
+					w.observe(Observation{
+						Resource: part, Kind: schemas.KindGPU, Collector: "dcgmexporter", Time: at(s), Observed: at(s),
+						Values: []Value{{Series: "failures", Number: 0}, {Series: "rows", Number: 2}},
+					})
+				}
+			},
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.StillRaised,
+		},
+		"and one of its two counters is not read": {
+			gpu(), func(w ward) {
+				w.counts(part, func(float64) float64 { return 2 })
+				for k := range w.runs["dcgmexporter"].values {
+					if k.series == "failures" {
+						delete(w.runs["dcgmexporter"].values, k)
+					}
+				}
+			},
+			[]schemas.Alert{grew("incident", part, at(-35))},
+			86, false, true, messages.StillRaised,
+		},
+		"and is read by one with other eyes alone": {
+			gpu(), func(w ward) {
+				w.reads("dcgmexporter", part, "gpu", 5, 85)
+				w.countsBy("redfish", part, func(float64) float64 { return 2 })
 			},
 			[]schemas.Alert{grew("incident", part, at(-35))},
 			86, false, true, messages.StillRaised,

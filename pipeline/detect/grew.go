@@ -7,81 +7,55 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// grew names the counters of which a rule says that one has grown within its window, as
-// `max by (resource) (increase(rows[1h])) > 0` does; none where a rule says more than that.
-// Such a rule goes on firing when all is well again, until its window has passed; whoever
-// reads the counters knows earlier.
+// grew names the counters of which a rule says no more than that one has grown within its
+// window, as `max by (resource) (increase(rows[1h])) > 0` does; none for other rules. Such a
+// rule goes on firing when all is well again, until its window has passed; whoever reads the
+// counters knows earlier.
 func grew(e parser.Expr) []string {
-	names := holds(e)
+	names := growth(e, false)
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// holds are the counters of which none has to have grown for the condition not to hold.
-func holds(e parser.Expr) []string {
-	switch e := e.(type) {
-	case *parser.ParenExpr:
-		return holds(e.Expr)
-	case *parser.AggregateExpr:
-		return aggregated(e, holds)
-	case *parser.BinaryExpr:
-		switch e.Op {
-		case parser.GTR, parser.NEQ:
-			if n, ok := e.RHS.(*parser.NumberLiteral); ok && n.Val == 0 && !e.ReturnBool {
-				return counted(e.LHS)
-			}
-		case parser.LAND:
-			if l := holds(e.LHS); l != nil {
-				return l
-			}
-			return holds(e.RHS)
-		case parser.LUNLESS:
-			return holds(e.LHS)
-		case parser.LOR:
-			return both(holds(e.LHS), holds(e.RHS))
-		}
+// grewIn is grew as [schemas.AttrGrew] has it, of an expression as it is written.
+func grewIn(expr string) string {
+	e, err := newLoader().Parse(expr)
+	if err != nil {
+		return "" // it was parsed when its rule was loaded
 	}
-	return nil
+	return strings.Join(grew(e), " ")
 }
 
-// counted are the counters of whose growth an expression is a measure.
-func counted(e parser.Expr) []string {
+// growth names the counters whose growth an expression measures, or, where it is a condition,
+// finds to be above zero.
+func growth(e parser.Expr, measure bool) []string {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
-		return counted(e.Expr)
-	case *parser.AggregateExpr:
-		return aggregated(e, counted)
+		return growth(e.Expr, measure)
+	case *parser.AggregateExpr: // a count or a deviation of growth is no growth
+		if slices.Contains([]parser.ItemType{parser.MAX, parser.SUM, parser.AVG, parser.MIN}, e.Op) {
+			return growth(e.Expr, measure)
+		}
+	case *parser.BinaryExpr:
+		switch {
+		case e.Op == parser.LOR, e.Op == parser.ADD && measure:
+			if l, r := growth(e.LHS, measure), growth(e.RHS, measure); l != nil && r != nil {
+				return slices.Concat(l, r)
+			}
+		case (e.Op == parser.GTR || e.Op == parser.NEQ) && !e.ReturnBool && !measure:
+			if n, ok := e.RHS.(*parser.NumberLiteral); ok && n.Val == 0 {
+				return growth(e.LHS, true)
+			}
+		}
 	case *parser.Call:
-		if e.Func.Name != "increase" && e.Func.Name != "rate" && e.Func.Name != "irate" {
+		if !measure || !slices.Contains([]string{"increase", "rate", "irate"}, e.Func.Name) {
 			return nil
 		}
 		if m, ok := e.Args[0].(*parser.MatrixSelector); ok {
-			if v, ok := m.VectorSelector.(*parser.VectorSelector); ok && v.Name != "" && !strings.ContainsRune(v.Name, ' ') {
+			if v, ok := m.VectorSelector.(*parser.VectorSelector); ok && v.Name != "" && !strings.Contains(v.Name, " ") {
 				return []string{v.Name}
 			}
 		}
-	case *parser.BinaryExpr:
-		switch e.Op {
-		case parser.LAND, parser.LUNLESS:
-			return counted(e.LHS)
-		case parser.LOR, parser.ADD:
-			return both(counted(e.LHS), counted(e.RHS))
-		}
 	}
 	return nil
-}
-
-// aggregated leaves out what makes another number of growth than growth: a count, a deviation.
-func aggregated(e *parser.AggregateExpr, of func(parser.Expr) []string) []string {
-	if slices.Contains([]parser.ItemType{parser.MAX, parser.SUM, parser.AVG, parser.MIN}, e.Op) {
-		return of(e.Expr)
-	}
-	return nil
-}
-
-func both(a, b []string) []string {
-	if a == nil || b == nil {
-		return nil
-	}
-	return slices.Concat(a, b)
 }

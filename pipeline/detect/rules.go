@@ -427,6 +427,7 @@ func (r *Rules) notify(ctx context.Context, expr string, alerts ...*promrules.Al
 	now := r.now().UTC()
 	var events []schemas.Event
 	var commit []func()
+	grown := sync.OnceValue(func() string { return grewIn(expr) })
 	for _, a := range alerts {
 		h := a.Labels.Hash()
 		old, fires := r.firing[h]
@@ -443,7 +444,7 @@ func (r *Rules) notify(ctx context.Context, expr string, alerts ...*promrules.Al
 		case !fires:
 			ev, again := r.earlier[h]
 			if !again {
-				ev = event(a, h, expr, now)
+				ev = event(a, h, grown(), now)
 				events = append(events, ev)
 			}
 			commit = append(commit, func() { r.firing[h] = ev; delete(r.earlier, h) })
@@ -460,7 +461,7 @@ func (r *Rules) notify(ctx context.Context, expr string, alerts ...*promrules.Al
 }
 
 // event tells a rule's verdict as an event.
-func event(a *promrules.Alert, h uint64, expr string, now time.Time) schemas.Event {
+func event(a *promrules.Alert, h uint64, grew string, now time.Time) schemas.Event {
 	l := a.Labels.Map()
 	name := l[labels.AlertName]
 	ev := schemas.Event{
@@ -484,10 +485,8 @@ func event(a *promrules.Alert, h uint64, expr string, now time.Time) schemas.Eve
 	if v := a.Value; !math.IsNaN(v) && !math.IsInf(v, 0) {
 		ev.Attrs["value"] = strconv.FormatFloat(v, 'g', 6, 64)
 	}
-	if e, err := newLoader().Parse(expr); err == nil {
-		if names := grew(e); names != nil {
-			ev.Attrs[schemas.AttrGrew] = strings.Join(names, " ")
-		}
+	if grew != "" {
+		ev.Attrs[schemas.AttrGrew] = grew
 	}
 	for _, k := range []string{"gpu", "port", "sensor", "collector"} {
 		if l[k] != "" {
