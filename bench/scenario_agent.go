@@ -30,6 +30,12 @@ import (
 const (
 	agentServer = "gpu-1"
 	agentLines  = 100
+	// agentServers have an agent each, in a process of its own, where lines are followed
+	// through the whole product.
+	agentServers = 25
+	// agentPoll is how often an agent looks at a file that plays the kernel's log, which
+	// would tell by itself.
+	agentPoll = 5 * time.Millisecond
 )
 
 // agentCost starts the node agent on a server with eight GPUs, whose library is a stub, and
@@ -85,8 +91,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 	if err := errors.Join(os.WriteFile(log, nil, 0o600), os.WriteFile(boot, []byte("b1\n"), 0o600)); err != nil {
 		return err
 	}
-	const poll = 5 * time.Millisecond // a file is looked at; the kernel tells by itself
-	a, err := b.startAgent(ctx, machine, "busy", fmt.Sprintf("nvml: {library: %s}\nkernel: {path: %s, boot_id_file: %s, poll_interval: %s}\n", library, log, boot, poll))
+	a, err := b.startAgent(ctx, machine, "busy", fmt.Sprintf("nvml: {library: %s}\nkernel: {path: %s, boot_id_file: %s, poll_interval: %s}\n", library, log, boot, agentPoll))
 	if err != nil {
 		return err
 	}
@@ -110,7 +115,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 		}
 	}
 	for end := time.Now().Add(patience); seen.len() < agentLines; {
-		if err := run.Sleep(ctx, poll); err != nil {
+		if err := run.Sleep(ctx, agentPoll); err != nil {
 			return err
 		}
 		if time.Now().After(end) {
@@ -121,7 +126,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 	for n, at := range seen.at {
 		took = append(took, at.Sub(written[n]))
 	}
-	r.Latencies(fmt.Sprintf("a line of a file that is looked at every %s to its event in the collector", poll), took)
+	r.Latencies(fmt.Sprintf("a line of a file that is looked at every %s to its event in the collector", agentPoll), took)
 	return nil
 }
 
@@ -132,7 +137,8 @@ type agent struct {
 	began time.Time
 }
 
-// startAgent starts the binary that stands beside ours, or in the path.
+// startAgent starts the binary that stands beside ours, or in the path, on a machine of the
+// stub where there is one.
 func (b *bencher) startAgent(ctx context.Context, machine *stub.Machine, name, config string) (*agent, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -149,7 +155,9 @@ func (b *bencher) startAgent(ctx context.Context, machine *stub.Machine, name, c
 		return nil, err
 	}
 	a := &agent{cmd: exec.CommandContext(ctx, binary, "--config", file), began: time.Now()}
-	a.cmd.Env, a.cmd.Stderr = append(os.Environ(), stub.Env+"="+machine.Path()), b.err
+	if a.cmd.Env, a.cmd.Stderr = os.Environ(), b.err; machine != nil {
+		a.cmd.Env = append(a.cmd.Env, stub.Env+"="+machine.Path())
+	}
 	out, err := a.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

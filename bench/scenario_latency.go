@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -18,12 +19,14 @@ import (
 // enough apart that one does not wait for another, as in a fleet on a bad day.
 const spacing = 40 * time.Millisecond
 
-// hosts is a product that follows kernel logs, and the peer that writes them.
+// hosts is a product that follows kernel logs, by itself or through node agents, and the
+// peer that writes them.
 type hosts struct {
 	*live
 	s       *Product
 	peer    *Peer
 	servers int
+	agents  []*agent
 
 	mu       sync.Mutex
 	written  map[string]time.Time
@@ -33,32 +36,46 @@ type hosts struct {
 
 func together(t schemas.Topology) schemas.Topology { return t }
 
-// follow starts everything from the kernel log to the Alertmanager.
-func (b *bencher) follow(ctx context.Context, servers int, of func(schemas.Topology) schemas.Topology) (*hosts, error) {
+// follow starts everything from the kernel log to the Alertmanager; with throughAgents, a node
+// agent a server reads its log.
+func (b *bencher) follow(
+	ctx context.Context, servers int, of func(schemas.Topology) schemas.Topology, throughAgents bool,
+) (_ *hosts, err error) {
 	h := &hosts{servers: servers, written: map[string]time.Time{}, notified: map[string]time.Time{}, received: make(chan struct{})}
 	logs := b.path("kmsg")
-	file, err := b.inventory(of(Topology(servers, logs)))
-	if err != nil {
-		return nil, err
-	}
 	if h.peer, err = StartPeer(ctx, PeerKernel, KernelOptions{Dir: logs, Servers: servers}, b.err); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil && h.live == nil {
+			err = errors.Join(err, h.peer.Close(), h.stopAgents())
+		}
+	}()
 	var report KernelReport
 	if err = h.peer.Receive(&report); err != nil {
-		return nil, errors.Join(err, h.peer.Close())
+		return nil, err
 	}
-	h.s, err = b.product("inventory.file="+file, "collectors.kmsg={}", "notify.alertmanagers=[{url: "+report.URL+"}]")
+	t, collector, settings := of(Topology(servers, logs)), "kmsg", []string{"collectors.kmsg={}"}
+	if throughAgents {
+		collector = "agent"
+		if settings, err = h.startAgents(ctx, b, &t); err != nil {
+			return nil, err
+		}
+	}
+	file, err := b.inventory(t)
 	if err != nil {
-		return nil, errors.Join(err, h.peer.Close())
+		return nil, err
+	}
+	if h.s, err = b.product(append(settings, "inventory.file="+file, "notify.alertmanagers=[{url: "+report.URL+"}]")...); err != nil {
+		return nil, err
 	}
 	s := h.s
 	if h.live, err = b.start(ctx, s, s.Components("state", "bus", "process", "correlate", "predict", "control", "collect")...); err != nil {
-		return nil, errors.Join(err, h.peer.Close())
+		return nil, err
 	}
 	go h.receive()
 	err = h.await(ctx, 30*time.Second, "the first line of each kernel log", func() bool {
-		return total(s.Metrics, "auspex_collectors_kmsg_records_total", "", "") >= float64(servers)
+		return total(s.Metrics, "auspex_collectors_"+collector+"_records_total", "", "") >= float64(servers)
 	})
 	if err != nil {
 		return nil, errors.Join(err, h.close())
@@ -85,8 +102,51 @@ func (h *hosts) receive() {
 	}
 }
 
+// startAgents starts a node agent for each server that has a kernel log, and lets it read
+// that in the place of whoever reads the inventory. It returns the settings of its collector.
+func (h *hosts) startAgents(ctx context.Context, b *bencher, t *schemas.Topology) ([]string, error) {
+	password, secrets := b.path("password"), b.path("secrets.yaml")
+	if err := errors.Join(
+		os.WriteFile(password, []byte("bench\n"), 0o600), os.WriteFile(secrets, []byte("agents: {user: bench, password: bench}\n"), 0o600),
+	); err != nil {
+		return nil, err
+	}
+	for _, r := range t.Resources {
+		log := r.Attrs[schemas.AttrKmsgPath]
+		if log == "" {
+			continue
+		}
+		a, err := b.startAgent(ctx, nil, "agent-"+r.ID, fmt.Sprintf(
+			"nvml: {disabled: true}\ncredential: {user: bench, password_file: %s}\nkernel: {path: %s, boot_id_file: %s.boot_id, poll_interval: %s}\n",
+			password, log, log, agentPoll,
+		))
+		if err != nil {
+			return nil, err
+		}
+		h.agents = append(h.agents, a)
+		delete(r.Attrs, schemas.AttrKmsgPath)
+		r.Attrs[schemas.AttrAgentAddress] = a.addr
+	}
+	return []string{"secrets=" + secrets, "collectors.agent={credential: agents, tls: {disabled: true}}"}, nil
+}
+
+func (h *hosts) stopAgents() (err error) {
+	for _, a := range h.agents {
+		err = errors.Join(err, a.stop())
+	}
+	return err
+}
+
+// agentTime is the processor time of all agents.
+func (h *hosts) agentTime() (sum time.Duration) {
+	for _, a := range h.agents {
+		sum += threads(a.pid())
+	}
+	return sum
+}
+
 func (h *hosts) close() error {
-	err := errors.Join(h.peer.Close(), h.stop())
+	err := errors.Join(h.peer.Close(), h.stop(), h.stopAgents())
 	<-h.received
 	return err
 }
@@ -188,8 +248,19 @@ func (a *arrivals) watch(ctx context.Context, q bus.Subscriber, topic string, ke
 }
 
 // alertLatency: a kernel line is written; its event is on the topic alerts.
-func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, benchServers, Alone)
+func (b *bencher) alertLatency(ctx context.Context) (Result, error) { return b.lineToAlert(ctx, false) }
+
+// agentAlertLatency is alertLatency where node agents read the kernel logs.
+func (b *bencher) agentAlertLatency(ctx context.Context) (Result, error) {
+	return b.lineToAlert(ctx, true)
+}
+
+func (b *bencher) lineToAlert(ctx context.Context, throughAgents bool) (res Result, err error) {
+	servers := benchServers
+	if throughAgents {
+		servers = agentServers
+	}
+	h, err := b.follow(ctx, servers, Alone, throughAgents)
 	if err != nil {
 		return res, err
 	}
@@ -208,11 +279,13 @@ func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
 		observed[a.Resource] = a.Observed
 		return []string{a.Resource}
 	})
-	meter := StartMeter()
+	meter, agents := StartMeter(), h.agentTime()
 	if err = h.give(ctx, orders, spacing); err == nil {
 		err = h.await(ctx, 30*time.Second, "alerts", func() bool { return seen.count() >= len(orders) })
 	}
 	res = meter.Stop(b.name, "kernel lines", int64(len(orders)))
+	res.CPUSeconds = round(res.CPUSeconds + (h.agentTime() - agents).Seconds())
+	res.PerCPUSecond = round(float64(len(orders)) / max(res.CPUSeconds, 1e-9))
 	if err = errors.Join(err, stop()); err != nil {
 		return res, err
 	}
@@ -225,12 +298,15 @@ func (b *bencher) alertLatency(ctx context.Context) (res Result, err error) {
 	res.Detail = map[string]any{
 		"max_ms": millis(Quantile(ds, 1)), "line_read_p50_ms": millis(Quantile(reading, .5)), "line_read_p99_ms": millis(Quantile(reading, .99)),
 	}
+	if throughAgents {
+		res.Detail["file_poll_ms"] = millis(agentPoll) // the kernel's device would tell by itself
+	}
 	return res, nil
 }
 
 // notifyLatency: a kernel line is written; Alertmanager has answered the POST.
 func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, benchServers, Alone)
+	h, err := b.follow(ctx, benchServers, Alone, false)
 	if err != nil {
 		return res, err
 	}
@@ -272,7 +348,7 @@ func (b *bencher) notifyLatency(ctx context.Context) (res Result, err error) {
 // burst: a GPU falls off the bus on each of n servers at once, in as many racks
 // as that takes; each is decided, by itself or with the others.
 func (b *bencher) burst(ctx context.Context) (res Result, err error) {
-	h, err := b.follow(ctx, b.n, together)
+	h, err := b.follow(ctx, b.n, together, false)
 	if err != nil {
 		return res, err
 	}

@@ -51,6 +51,7 @@ func scenarios() []scenario {
 		{"alert-latency", 200, (*bencher).alertLatency},
 		{"notify-latency", 200, (*bencher).notifyLatency},
 		{"burst", 64, (*bencher).burst},
+		{"agent-alert-latency", 200, (*bencher).agentAlertLatency},
 		{"agent", 60, (*bencher).agentCost},
 	}
 }

@@ -12,7 +12,7 @@ import (
 func TestBenchKnowsEveryScenarioOfTheContract(t *testing.T) {
 	for _, want := range []string{
 		"gnmi-ingest", "ipmi-poll", "redfish-poll", "bus-produce", "bus-consume", "pipeline", "correlate", "predict", "alert-latency",
-		"notify-latency", "burst",
+		"notify-latency", "burst", "agent", "agent-alert-latency",
 	} {
 		if !slices.Contains(Scenarios(), want) {
 			t.Errorf("there is no scenario %s", want)
