@@ -41,7 +41,11 @@ chown root:auspex-agent /etc/auspex-agent # keys of certificates are read by it 
 chmod 750 /etc/auspex-agent
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-  systemctl enable --now auspex-agent.service || true
+  if [ -n "$2" ]; then # over an older version: whoever has stopped it meant it
+    systemctl try-restart auspex-agent.service || true
+  else
+    systemctl enable --now auspex-agent.service || true
+  fi
 fi
 EOF
 cat >"$root/DEBIAN/prerm" <<'EOF'
