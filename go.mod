@@ -21,6 +21,7 @@ require (
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/openconfig/gnmi v0.14.1
 	github.com/openconfig/gnmic/pkg/api v0.1.9
+	github.com/openconfig/grpctunnel v0.2.0
 	github.com/openconfig/ygot v0.36.0
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10
 	github.com/pressly/goose/v3 v3.27.0
@@ -144,7 +145,6 @@ require (
 	github.com/olekukonko/tablewriter v1.0.9 // indirect
 	github.com/openconfig/gnoi v0.8.0 // indirect
 	github.com/openconfig/goyang v1.6.3 // indirect
-	github.com/openconfig/grpctunnel v0.1.0 // indirect
 	github.com/paulmach/orb v0.13.0 // indirect
 	github.com/pierrec/lz4/v4 v4.1.27 // indirect
 	github.com/pkg/browser v0.0.0-20240102092130-5ac0b6a4141c // indirect
