@@ -47,7 +47,7 @@ func (s *Server) register(reg prometheus.Registerer) {
 		pending:  gauge("connections_pending", "Connections that have not shown who they are.", func() float64 { return float64(s.gate.pending()) }),
 		connections: vec("connections_total", "Connections of machines, by how they began or ended.", resultAdmitted, resultReplaced, resultHandshake,
 			resultMute, resultFlood, resultFull, resultRefused, resultStore, resultTwin, resultCut),
-		dials: vec("dials_total", "Connections that were wanted through tunnels.", resultOpened, resultAway, resultUnanswered, resultDeclined),
+		dials:   vec("dials_total", "Connections that were wanted through tunnels.", resultOpened, resultAway, resultUnanswered, resultDeclined),
 		unasked: counter("unasked_total", "Messages of machines that nobody had asked for."),
 		unread:  counter("admissions_unread_total", "How often it could not be read who may be connected; those who are stay."),
 	}

@@ -206,7 +206,9 @@ func (s *Server) enter(l *link, m Machine, a Admission) error {
 	case old == nil && len(s.links) >= s.cfg.Machines:
 		s.mu.Unlock()
 		s.counted(resultFull)
-		s.told.once("full", func() { s.log.Error("machines are refused: as many are dialled in as tunnel.machines allows", "machines", s.cfg.Machines) })
+		s.told.once("full", func() {
+			s.log.Error("machines are refused: as many are dialled in as tunnel.machines allows", "machines", s.cfg.Machines)
+		})
 		return status.Errorf(codes.ResourceExhausted, "%d machines are dialled in, which is all that there may be", s.cfg.Machines)
 	}
 	if other := s.servers[a.Server]; a.Server != "" && other != nil && other.key != l.key {

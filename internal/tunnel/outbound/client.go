@@ -404,7 +404,9 @@ type Sessions struct {
 }
 
 // NewSessions returns a listener.
-func NewSessions() *Sessions { return &Sessions{conns: make(chan net.Conn), ended: make(chan struct{})} }
+func NewSessions() *Sessions {
+	return &Sessions{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
 
 func (s *Sessions) hand(ctx context.Context, c net.Conn) bool {
 	select {
