@@ -22,6 +22,7 @@ import (
 	"auspex/internal/store/hot"
 	"auspex/internal/telemetry"
 	"auspex/internal/trust"
+	"auspex/internal/tunnel"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/sink"
 	"auspex/predictor"
@@ -59,6 +60,10 @@ type Config struct {
 	Inventory InventoryConfig       `yaml:"inventory"`
 	Bus       BusConfig             `yaml:"bus"`
 	Store     StoreConfig           `yaml:"store"`
+
+	// Tunnel is where node agents dial in that nobody may reach, for the roles collect and
+	// control: servers whose agent_address is tunnel.
+	Tunnel tunnel.Config `yaml:"tunnel"`
 
 	Collect    CollectConfig     `yaml:"collect"`
 	Collectors Collectors        `yaml:"collectors"`
@@ -142,6 +147,7 @@ func DefaultConfig() Config {
 			ClickHouse: clickHouseEmbedded, Fetch: true, Engine: embedded.DefaultConfig(), History: clickhouse.DefaultConfig(),
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
+		Tunnel:     tunnel.DefaultConfig(),
 		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),

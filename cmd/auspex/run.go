@@ -86,6 +86,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.process()...)
 	comps = append(comps, s.correlate()...)
 	comps = append(comps, s.predict()...)
+	comps = append(comps, s.tunnels()...)
 	comps = append(comps, s.control()...)
 	comps = append(comps, s.serve(fleet)...)
 	comps = append(comps, s.collect()...)
