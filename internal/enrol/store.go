@@ -177,7 +177,6 @@ func (s *Store) decide(ctx context.Context, tx *sql.Tx, p *Proposal, state, verb
 	})
 }
 
-// WhyError says what is wrong with a reason.
 var errWhy = fmt.Errorf("a reason has at most %d characters", maxWhy)
 
 // Decline keeps a proposal, and whatever says the same, out of the inventory.
@@ -249,4 +248,16 @@ func (s *Store) Accept(ctx context.Context, inv *cmdb.Inventory, machines *join.
 		return p, fmt.Errorf("accept proposal %s: %w", id, err)
 	}
 	return p, nil
+}
+
+// Desk is where people decide.
+type Desk struct {
+	*Store
+	Inventory *cmdb.Inventory
+	Machines  *join.Store
+}
+
+// Accept imports a proposal for a person who has seen it; see [Store.Accept].
+func (d *Desk) Accept(ctx context.Context, id, by, why string) (Proposal, error) {
+	return d.Store.Accept(ctx, d.Inventory, d.Machines, id, Decision{By: by, Why: why, Told: true, Bounds: cmdb.NoBounds()})
 }
