@@ -17,6 +17,7 @@ import (
 	"auspex/internal/bus/kafka"
 	"auspex/internal/bus/spool"
 	"auspex/internal/cmdb"
+	"auspex/internal/enrol"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/hot"
@@ -118,6 +119,8 @@ type CollectConfig struct {
 	collectors.RunnerConfig `yaml:",inline"`
 	// Spool keeps events on the disk while the bus is away.
 	Spool spool.Config `yaml:"spool"`
+	// Enrol is how often what node agents say of their machines is held against the inventory.
+	Enrol enrol.Config `yaml:"enrol"`
 }
 
 // Validate names the key at fault. It hides the embedded method, which would
@@ -125,6 +128,9 @@ type CollectConfig struct {
 func (c *CollectConfig) Validate() error {
 	if err := c.RunnerConfig.Validate(); err != nil {
 		return err
+	}
+	if err := c.Enrol.Validate(); err != nil {
+		return fmt.Errorf("enrol: %w", err)
 	}
 	return c.Spool.Validate()
 }
@@ -148,7 +154,7 @@ func DefaultConfig() Config {
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
 		Tunnel:     tunnel.DefaultConfig(),
-		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig(), Enrol: enrol.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Learn:      learn.DefaultConfig(),

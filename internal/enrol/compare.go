@@ -101,7 +101,7 @@ func (c *comparison) server(who Who, d *Description) {
 	c.identify(r, known, schemas.AttrUUID, d.UUID)
 	c.fill(r, known, schemas.AttrModel, d.Product)
 	if who.Machine != "" {
-		c.fill(r, known, schemas.AttrAgentAddress, ThroughTunnel)
+		c.fill(r, known, schemas.AttrAgentAddress, schemas.AgentDialsIn)
 	}
 }
 

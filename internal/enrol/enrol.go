@@ -15,9 +15,6 @@ import (
 // Source is as whom accepted proposals are imported.
 const Source = "agent"
 
-// ThroughTunnel is the address of an agent that dials in.
-const ThroughTunnel = "tunnel"
-
 // Verbs of differences.
 const (
 	Added    = "added"    // the inventory does not have it

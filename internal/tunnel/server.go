@@ -320,6 +320,11 @@ func (s *Server) Dial(ctx context.Context, server string) (net.Conn, error) {
 	ctx, done := context.WithTimeout(ctx, dialWithin)
 	defer done()
 	conn, err := s.dial(ctx, server)
+	return s.dialled(conn, err, "the agent of "+server)
+}
+
+// dialled counts what became of a wish to dial.
+func (s *Server) dialled(conn net.Conn, err error, what string) (net.Conn, error) {
 	result := resultOpened
 	switch {
 	case errors.Is(err, ErrAway):
@@ -331,7 +336,7 @@ func (s *Server) Dial(ctx context.Context, server string) (net.Conn, error) {
 	}
 	s.metrics.dials.WithLabelValues(result).Inc()
 	if err != nil {
-		return nil, fmt.Errorf("the agent of %s: %w", server, err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return conn, nil
 }

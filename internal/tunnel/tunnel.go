@@ -112,3 +112,18 @@ func (s *Server) Machines() []Connected {
 	})
 	return out
 }
+
+// DialMachine is [Server.Dial] to a machine that is dialled in, by its key: it may stand nowhere.
+func (s *Server) DialMachine(ctx context.Context, key string) (net.Conn, error) {
+	ctx, done := context.WithTimeout(ctx, dialWithin)
+	defer done()
+	s.mu.Lock()
+	l := s.links[key]
+	s.mu.Unlock()
+	var conn net.Conn
+	err := error(ErrAway)
+	if l != nil {
+		conn, err = l.session(ctx)
+	}
+	return s.dialled(conn, err, "machine "+key)
+}
