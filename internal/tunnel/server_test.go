@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	tpb "github.com/openconfig/grpctunnel/proto/tunnel"
+	foreign "github.com/openconfig/grpctunnel/tunnel"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -363,6 +364,7 @@ func target(op tpb.Target_TargetOp, name string) *tpb.RegisterOp {
 }
 
 func TestAMachineThatMisbehavesHarmsItselfAlone(t *testing.T) {
+	t.Parallel()
 	tokens := map[string]string{"good": "gpu-good"}
 	for i := range 10 {
 		tokens[fmt.Sprint("t", i)] = fmt.Sprint("gpu-", i)
@@ -512,6 +514,7 @@ func TestAnAddressThatFloodsLeavesRoomForOthers(t *testing.T) {
 
 // A network that forwards no more is noticed at both ends.
 func TestACutOfTheNetworkIsNoticedAtBothEnds(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it takes half a minute")
 	}
@@ -620,8 +623,41 @@ func (p *proxy) mend() {
 	p.gone = make(chan struct{})
 }
 
+// Another implementation of a machine is openconfig's client.
+func TestOpenconfigsClientIsReached(t *testing.T) {
+	s := tunneltest.Start(t, tunneltest.NewTokens(map[string]string{"one": "gpu-1"}), slog.New(slog.DiscardHandler))
+	at := foreign.Target{ID: "node", Type: outbound.TargetType}
+	client, err := foreign.NewClient(raw(t, s, "one"), foreign.ClientConfig{
+		RegisterHandler: func(foreign.Target) error { return nil },
+		Handler: func(_ foreign.Target, c io.ReadWriteCloser) error {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+			return nil // an error would end its tunnel as a whole
+		},
+	}, map[foreign.Target]struct{}{at: {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- client.Run(ctx) }()
+	for range 3 {
+		waittest.Until(t, func() error {
+			select {
+			case err := <-done:
+				t.Fatalf("it has ended: %v", err)
+			default:
+			}
+			return echo(t.Context(), s, "gpu-1")
+		})
+	}
+	cancel()
+	<-done
+}
+
 // When a server starts again, those that were connected come back, and not all at once.
 func TestAfterARestartOfTheServerAllComeBackWithoutAStampede(t *testing.T) {
+	t.Parallel()
 	const machines, retry = 500, 5 * time.Second
 	servers := map[string]string{}
 	for i := range machines {

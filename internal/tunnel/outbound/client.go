@@ -34,6 +34,9 @@ const (
 	// A server that has refused is asked again when the token has changed, else after slow and
 	// up to twice that.
 	slow      = 5 * time.Minute
+	pingEvery = 20 * time.Second // where nothing comes
+	pingIn    = 10 * time.Second
+	maxPing   = 10 * time.Minute
 	lookEvery = 5 * time.Second // at the token
 	maxToken  = 4096
 )
@@ -138,6 +141,7 @@ type Client struct {
 	log   *slog.Logger
 	out   *Sessions
 	slots chan struct{}
+	ping  time.Duration // longer where a server takes it amiss
 }
 
 // New is inert. What the server opens comes out of sessions.
@@ -145,7 +149,7 @@ func New(cfg Config, own tls.Certificate, about About, sessions *Sessions, log *
 	if cfg.Retry == 0 {
 		cfg.Retry = 10 * time.Second
 	}
-	return &Client{cfg: cfg, own: own, about: about, out: sessions, log: log.With("server", cfg.Address), slots: make(chan struct{}, maxSessions)}
+	return &Client{cfg: cfg, own: own, about: about, ping: pingEvery, out: sessions, log: log.With("server", cfg.Address), slots: make(chan struct{}, maxSessions)}
 }
 
 // Run dials until ctx is done, and returns when nothing of it runs any more.
@@ -159,6 +163,9 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		if stood && time.Since(began) > steady {
 			attempt = 0
+		}
+		if strings.Contains(fmt.Sprint(err), "too_many_pings") { // gRPC's servers allow one in five minutes, where nobody says otherwise
+			c.ping = min(2*c.ping, maxPing)
 		}
 		refused := status.Code(err) == codes.PermissionDenied || status.Code(err) == codes.Unauthenticated
 		if text := sentence(err); text != told {
@@ -248,13 +255,15 @@ func (c *Client) once(ctx context.Context, taken func()) (token string, stood bo
 	}
 	conn, err := grpc.NewClient("passthrough:///"+c.cfg.Address, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: connectIn / 2}).DialContext(ctx, "tcp", addr)
+			return (&net.Dialer{Timeout: connectIn / 2, KeepAliveConfig: net.KeepAliveConfig{
+				Enable: true, Idle: pingEvery, Interval: pingIn / 2, Count: 2,
+			}}).DialContext(ctx, "tcp", addr)
 		}),
 		// The windows do not grow and the buffers are shared: memory is what the agent has least of.
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
 		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(32<<10), grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithMaxHeaderListSize(16<<10),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: pingIn, PermitWithoutStream: true}),
 	)
 	if err != nil {
 		return token, false, err
