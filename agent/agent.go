@@ -12,6 +12,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
 	"auspex/internal/target"
+	"auspex/internal/tunnel/outbound"
 	"auspex/schemas/yang"
 )
 
@@ -57,6 +59,7 @@ type GPUs interface {
 type Machine struct {
 	GPUs  func(nvml.Needs) GPUs // nil is NVML
 	Tools acts.Tools            // nil are the programs of the configuration
+	About *outbound.About       // nil is what this machine says of itself to whom it dials
 }
 
 // Agent is the process. New is inert but for the journal's folder and the certificates.
@@ -70,6 +73,8 @@ type Agent struct {
 	status  *journalStatus
 	gpus    GPUs // nil where GPUs are not read
 	renew   chan struct{}
+
+	sessions *outbound.Sessions // nil where nobody is dialled
 }
 
 // errRenew is the end of an agent that whoever started it has to start anew.
@@ -118,10 +123,11 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
+	var listener credentials.TransportCredentials
 	if tc != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(tc)))
+		listener = credentials.NewTLS(tc)
 	}
-	a.server = grpc.NewServer(options...)
+	a.server = grpc.NewServer(append(options, grpc.Creds(newDoors(listener)))...)
 	gpb.RegisterGNMIServer(a.server, s)
 	a.status = newStatus(a.tree, a.journal)
 	a.status.tell()
@@ -146,6 +152,7 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
+	a.dials(m.About)
 	a.hand(m.Tools, access, boot)
 	return a, nil
 }
@@ -167,9 +174,12 @@ func (a *Agent) hand(tools acts.Tools, access target.Access, boot string) {
 	})
 }
 
-// Run serves until ctx is done, or with an error until whoever started it starts it anew. It calls ready with the address on which it listens.
-// Whatever a reader does, it returns within two seconds of the end.
+// Run serves until ctx is done, or with an error until whoever started it starts it anew. It calls ready with the address on which it listens,
+// or with those that it dials. Whatever a reader does, it returns within two seconds of the end.
 func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
+	if a.cfg.Listen == "" {
+		return a.Serve(ctx, nil, ready)
+	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Listen)
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen: %w", err), a.journal.Close())
@@ -177,14 +187,30 @@ func (a *Agent) Run(ctx context.Context, ready func(addr string)) error {
 	return a.Serve(ctx, l, ready)
 }
 
-// Serve is Run on a listener, which it closes.
+// Serve is Run on a listener, which it closes; nil is none.
 func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr string)) (err error) {
 	defer func() { _ = a.journal.Close() }()
-	l = limit(l, a.cfg.Target.Connections)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	served := make(chan error, 1)
-	go func() { served <- a.server.Serve(l) }()
+	served, serving := make(chan error, 2), 0
+	serve := func(l net.Listener) {
+		serving++
+		go func() { served <- a.server.Serve(l) }()
+	}
+	addr := ""
+	if l != nil {
+		addr = l.Addr().String()
+		serve(limit(l, a.cfg.Target.Connections))
+	}
+	if a.sessions != nil {
+		serve(a.sessions)
+	}
+	if l == nil {
+		for _, d := range a.cfg.Dial {
+			addr += " dial " + d.Address
+		}
+		addr = strings.TrimSpace(addr)
+	}
 
 	done := make(chan string, len(a.readers))
 	running := map[string]bool{}
@@ -201,14 +227,14 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr strin
 		}()
 	}
 	if ready != nil {
-		ready(l.Addr().String())
+		ready(addr)
 	}
 	for ending := false; !ending; {
 		select {
 		case <-ctx.Done():
 			ending = true
 		case err = <-served:
-			served, ending = nil, true
+			serving, ending = serving-1, true
 			err = fmt.Errorf("serve: %w", err)
 		case <-a.renew:
 			ending, err = true, errRenew
@@ -218,7 +244,7 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr strin
 	}
 	cancel()
 	a.server.Stop()
-	if served != nil {
+	for range serving {
 		<-served
 	}
 	timer := time.NewTimer(grace)

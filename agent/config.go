@@ -15,26 +15,29 @@ import (
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
 	"auspex/internal/target"
+	"auspex/internal/tunnel/outbound"
 )
 
 // Config is the agent's configuration file. What it names need not be there: a reader
 // says what it cannot read.
 type Config struct {
-	Data       string      `yaml:"data"`   // folder of the journal
-	Listen     string      `yaml:"listen"` // address of the gNMI target; other than loopback needs tls
-	TLS        TLS         `yaml:"tls"`
-	Credential Credential  `yaml:"credential"`
-	Journal    Journal     `yaml:"journal"`
-	Kernel     Kernel      `yaml:"kernel"`
-	NVML       nvml.Config `yaml:"nvml"`
-	Host       host.Config `yaml:"host"`
-	Target     Target      `yaml:"target"`
-	Allow      Allow       `yaml:"allow"`
-	Acts       acts.Config `yaml:"acts"`
+	Data   string `yaml:"data"`   // folder of the journal
+	Listen string `yaml:"listen"` // address of the gNMI target; other than loopback needs tls; "" is none
+	// Dial are servers to which it keeps a connection, through which they reach the target.
+	Dial       []outbound.Config `yaml:"dial"`
+	TLS        TLS               `yaml:"tls"`
+	Credential Credential        `yaml:"credential"`
+	Journal    Journal           `yaml:"journal"`
+	Kernel     Kernel            `yaml:"kernel"`
+	NVML       nvml.Config       `yaml:"nvml"`
+	Host       host.Config       `yaml:"host"`
+	Target     Target            `yaml:"target"`
+	Allow      Allow             `yaml:"allow"`
+	Acts       acts.Config       `yaml:"acts"`
 }
 
 // Allow says who may change what. Peers are written as the agent's log and its refusals
-// name them: "certificate CN=auspex" or "user auspex". Nobody is the default.
+// name them: "certificate CN=auspex", "user auspex" or "dialled collector.example". Nobody is the default.
 type Allow struct {
 	Settings []string `yaml:"settings"` // of GPUs
 	Reset    []string `yaml:"reset"`    // GPUs
@@ -90,12 +93,19 @@ func Default() *Config {
 
 // Validate names the first value that makes no sense. It reads no file.
 func (c *Config) Validate() error {
-	name, _, err := net.SplitHostPort(c.Listen)
+	name, err := "localhost", error(nil) // who is not listened to comes from nowhere
+	if c.Listen != "" {
+		name, _, err = net.SplitHostPort(c.Listen)
+	}
 	switch {
 	case c.Data == "":
 		return errors.New("data: set the folder of the journal")
 	case err != nil:
 		return fmt.Errorf("listen: %w", err)
+	case c.Listen == "" && len(c.Dial) == 0:
+		return errors.New("listen: without an address, and with nobody to dial, nobody can reach the agent")
+	case len(c.Dial) > maxDials:
+		return fmt.Errorf("dial: at most %d servers are dialled", maxDials)
 	case (c.TLS.CertFile == "") != (c.TLS.KeyFile == ""):
 		return errors.New("tls: set both cert_file and key_file, or neither")
 	case c.TLS.ClientCAFile != "" && c.TLS.CertFile == "":
@@ -112,6 +122,11 @@ func (c *Config) Validate() error {
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
+	}
+	for i := range c.Dial {
+		if err := c.Dial[i].Validate(); err != nil {
+			return fmt.Errorf("dial[%d].%w", i, err)
+		}
 	}
 	if err := c.NVML.Validate(); err != nil {
 		return fmt.Errorf("nvml: %w", err)
@@ -136,6 +151,9 @@ func (c *Config) target() target.Config {
 	return t
 }
 
+// maxDials bounds the servers that are dialled: those that collect and those that control.
+const maxDials = 8
+
 // loopback reports whether nobody but this machine reaches an address.
 func loopback(name string) bool {
 	ip := net.ParseIP(name)
@@ -145,7 +163,7 @@ func loopback(name string) bool {
 // access reads who may ask.
 func (c *Config) access() (target.Access, error) {
 	name, _, _ := net.SplitHostPort(c.Listen)
-	a := target.Access{User: c.Credential.User, Anonymous: loopback(name) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
+	a := target.Access{User: c.Credential.User, Anonymous: (c.Listen == "" || loopback(name)) && c.Credential.User == "" && c.TLS.ClientCAFile == ""}
 	if a.User == "" {
 		return a, nil
 	}
@@ -196,6 +214,11 @@ func Check(c *Config) error {
 	access, err := c.access()
 	if err != nil {
 		return err
+	}
+	for i := range c.Dial {
+		if err := c.Dial[i].Check(); err != nil {
+			return fmt.Errorf("dial[%d].%w", i, err)
+		}
 	}
 	_, err = c.TLS.server(access.User != "")
 	return err

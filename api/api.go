@@ -29,8 +29,10 @@ import (
 	"auspex/api/stream"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
+	"auspex/internal/enrol"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/join"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -200,11 +202,14 @@ type Deps struct {
 	Edges Edges
 	// Maintenance is declared and listed where it is there.
 	Maintenance Maintenance
-	Inventory   Inventory
-	Querier     Querier        // hot window; nil when there is none: pages then have no plots
-	History     History        // nil when there is none
-	Publisher   bus.Publisher  // for intents; nil refuses them
-	Subscriber  bus.Subscriber // for the live stream; nil refreshes every few seconds
+	// Join is who may dial in, and Enrol what agents propose; nil shows none.
+	Join       *join.Store
+	Enrol      *enrol.Desk
+	Inventory  Inventory
+	Querier    Querier        // hot window; nil when there is none: pages then have no plots
+	History    History        // nil when there is none
+	Publisher  bus.Publisher  // for intents; nil refuses them
+	Subscriber bus.Subscriber // for the live stream; nil refreshes every few seconds
 
 	Mode        func() string             // of control; nil reads as observe
 	SampleRate  func() float64            // samples per second that arrive; nil is not known

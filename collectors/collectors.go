@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,8 @@ type Settings struct {
 	// Gate keeps collectors and control from speaking to one board controller at
 	// the same time; nil lets everyone through.
 	Gate Gate
+	// Tunnels reaches the agents that dial in; nil where none can.
+	Tunnels Tunnels
 	// Taken are the signs that the collector yields ([Evidence]) and that another
 	// one brings of its target. A collector is made anew when they change.
 	Taken []Sign
@@ -61,6 +64,12 @@ type Settings struct {
 type Gate interface {
 	// Acquire waits for the turn; the caller calls release once.
 	Acquire(ctx context.Context, server string) (release func(), err error)
+}
+
+// Tunnels opens connections to agents that have dialled in.
+type Tunnels interface {
+	// Dial returns a connection to the agent of a server.
+	Dial(ctx context.Context, server string) (net.Conn, error)
 }
 
 // Enter takes the turn of a server's board controller; without a gate it is free.

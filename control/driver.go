@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,14 @@ type Settings struct {
 	// Gate keeps collectors and control from speaking to one board controller at the
 	// same time; nil lets everyone through.
 	Gate *bmc.Gate
+	// Tunnels reaches the agents that dial in; nil where none can.
+	Tunnels Tunnels
+}
+
+// Tunnels opens connections to agents that have dialled in.
+type Tunnels interface {
+	// Dial returns a connection to the agent of a server.
+	Dial(ctx context.Context, server string) (net.Conn, error)
 }
 
 // Secrets resolves a resource's credential reference.

@@ -50,7 +50,7 @@ const (
 	AttrGNMIAddress  = "gnmi_address"
 	AttrExporterURL  = "exporter_url"
 	AttrKmsgPath     = "kmsg_path"
-	AttrAgentAddress = "agent_address" // host:port of the node agent
+	AttrAgentAddress = "agent_address" // host:port of the node agent, or AgentDialsIn
 	AttrCredential   = "credential"    // the name of a secret, never the secret
 	AttrSerial       = "serial"
 	AttrUUID         = "uuid"
@@ -61,6 +61,9 @@ const (
 	AttrRail         = "rail"
 	AttrTier         = "tier"
 )
+
+// AgentDialsIn is the AttrAgentAddress of a server whose node agent is not reached, but dials in.
+const AgentDialsIn = "tunnel"
 
 // Topology is the inventory as a file: what `auspex cmdb export` writes and
 // `auspex cmdb import` reads.

@@ -78,6 +78,7 @@ var sources = []struct {
 	{"disks", 6, newDisks},
 	{"services", 3, newServices},
 	{"lldp neighbors", 6, newLLDP},
+	{"identity", 3, newIdentity},
 }
 
 // stuck is after how many of its intervals a reading that does not return is told.

@@ -26,7 +26,7 @@ import (
 const (
 	RoleViewer   = "viewer"
 	RoleOperator = "operator"
-	RoleEngineer = "engineer" // an operator who may also configure machines, once routes for that exist
+	RoleEngineer = "engineer" // an operator who may also bring machines into the inventory
 	RoleAdmin    = "admin"
 )
 
@@ -41,6 +41,7 @@ const (
 	DryRun  = "dry_run"
 	Correct = "correct" // say what the cause of an incident was
 	Declare = "declare" // declare and end maintenance windows
+	Enrol   = "enrol"   // make and revoke join tokens, and decide what agents bring into the inventory
 	Audit   = "audit"   // read who did what
 	Invite  = "invite"  // make login codes
 	Reload  = "reload"  // make the process read its configuration again
@@ -70,10 +71,12 @@ func (p Principal) Permissions() []string {
 	switch p.Role {
 	case RoleViewer:
 		return []string{Read}
-	case RoleOperator, RoleEngineer:
+	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
+	case RoleEngineer:
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Invite, Reload, Tokens}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Invite, Reload, Tokens}
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"time"
 
+	"auspex/internal/enrol"
 	"auspex/schemas"
 
 	"github.com/gofiber/fiber/v2"
@@ -57,6 +58,24 @@ func (e NewEdgeDecisionDecision) Valid() bool {
 	case NewEdgeDecisionDecisionDeclined:
 		return true
 	case NewEdgeDecisionDecisionWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for NewProposalDecisionDecision.
+const (
+	NewProposalDecisionDecisionAccepted NewProposalDecisionDecision = "accepted"
+	NewProposalDecisionDecisionDeclined NewProposalDecisionDecision = "declined"
+)
+
+// Valid indicates whether the value is a known member of the NewProposalDecisionDecision enum.
+func (e NewProposalDecisionDecision) Valid() bool {
+	switch e {
+	case NewProposalDecisionDecisionAccepted:
+		return true
+	case NewProposalDecisionDecisionDeclined:
 		return true
 	default:
 		return false
@@ -210,6 +229,27 @@ func (e ListPredictionsParamsState) Valid() bool {
 	case ListPredictionsParamsStateExpired:
 		return true
 	case ListPredictionsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListProposalsParamsState.
+const (
+	ListProposalsParamsStateAccepted ListProposalsParamsState = "accepted"
+	ListProposalsParamsStateDeclined ListProposalsParamsState = "declined"
+	ListProposalsParamsStateOpen     ListProposalsParamsState = "open"
+)
+
+// Valid indicates whether the value is a known member of the ListProposalsParamsState enum.
+func (e ListProposalsParamsState) Valid() bool {
+	switch e {
+	case ListProposalsParamsStateAccepted:
+		return true
+	case ListProposalsParamsStateDeclined:
+		return true
+	case ListProposalsParamsStateOpen:
 		return true
 	default:
 		return false
@@ -419,6 +459,9 @@ type Credential struct {
 	// Token A token for scripts
 	Token string `json:"token,omitempty,omitzero"`
 }
+
+// Difference One thing in which an agent and the inventory differ
+type Difference = enrol.Difference
 
 // EdgeCause A fault that could show the effect of a proposal
 type EdgeCause = schemas.EdgeCause
@@ -729,6 +772,45 @@ type IncidentRecord struct {
 	Wrong int `json:"wrong"`
 }
 
+// JoinToken defines model for JoinToken.
+type JoinToken struct {
+	Accept    bool      `json:"accept"`
+	Created   time.Time `json:"created"`
+	CreatedBy string    `json:"created_by"`
+
+	// Expires Until then machines may join
+	Expires time.Time `json:"expires"`
+	Name    string    `json:"name"`
+
+	// Refused How often it was shown in vain
+	Refused int64 `json:"refused,omitempty,omitzero"`
+
+	// RefusedAt When it was last
+	RefusedAt time.Time `json:"refused_at,omitempty,omitzero"`
+
+	// RefusedFrom And from where
+	RefusedFrom string    `json:"refused_from,omitempty,omitzero"`
+	Revoked     time.Time `json:"revoked,omitempty,omitzero"`
+	RevokedBy   string    `json:"revoked_by,omitempty,omitzero"`
+
+	// Server The server that it is for alone
+	Server string `json:"server,omitempty,omitzero"`
+
+	// State open, used (up), expired or revoked
+	State string `json:"state"`
+
+	// Token The secret; shown once, when it is created
+	Token string `json:"token,omitempty,omitzero"`
+	Used  int64  `json:"used"`
+	Uses  int64  `json:"uses"`
+}
+
+// JoinTokenList defines model for JoinTokenList.
+type JoinTokenList struct {
+	Items []JoinToken `json:"items"`
+	Next  string      `json:"next,omitempty,omitzero"`
+}
+
 // Limit defines model for Limit.
 type Limit struct {
 	Above *float64 `json:"above,omitempty"`
@@ -742,6 +824,41 @@ type Limit struct {
 type LoginCode struct {
 	Code    string    `json:"code"`
 	Expires time.Time `json:"expires"`
+}
+
+// Machine defines model for Machine.
+type Machine struct {
+	Address string `json:"address,omitempty,omitzero"`
+
+	// Admitted Neither it nor its token is revoked
+	Admitted bool `json:"admitted"`
+
+	// Doubt Why it stands nowhere, where there is a reason
+	Doubt    string    `json:"doubt,omitempty,omitzero"`
+	Hostname string    `json:"hostname,omitempty,omitzero"`
+	Joined   time.Time `json:"joined"`
+
+	// Key SHA-256 of its public key, hex
+	Key       string    `json:"key"`
+	Revoked   time.Time `json:"revoked,omitempty,omitzero"`
+	RevokedBy string    `json:"revoked_by,omitempty,omitzero"`
+
+	// Seen When it last dialled in
+	Seen   time.Time `json:"seen"`
+	Serial string    `json:"serial,omitempty,omitzero"`
+
+	// Server Which server it is; absent if it stands nowhere yet
+	Server string `json:"server,omitempty,omitzero"`
+
+	// Token With which it joined
+	Token string `json:"token"`
+	UUID  string `json:"uuid,omitempty,omitzero"`
+}
+
+// MachineList defines model for MachineList.
+type MachineList struct {
+	Items []Machine `json:"items"`
+	Next  string    `json:"next,omitempty,omitzero"`
 }
 
 // Maintenance Declared work on some resources, with all that is below them
@@ -809,6 +926,24 @@ type NewEdgeDecision struct {
 // NewEdgeDecisionDecision withdrawn takes an acceptance back
 type NewEdgeDecisionDecision string
 
+// NewJoinToken defines model for NewJoinToken.
+type NewJoinToken struct {
+	// Accept What its machines propose is accepted at once where it contradicts nothing
+	Accept bool `json:"accept,omitempty,omitzero"`
+
+	// ExpiresIn For how many seconds machines may join, 86400 if absent; who has joined stays
+	ExpiresIn int64 `json:"expires_in,omitempty,omitzero"`
+
+	// Name Letters, digits and . _ @ -; not yet taken
+	Name string `json:"name"`
+
+	// Server The server that its machine is; anybody if absent
+	Server string `json:"server,omitempty,omitzero"`
+
+	// Uses Machines that may join with it, 1 if absent; one for a server
+	Uses int `json:"uses,omitempty,omitzero"`
+}
+
 // NewMaintenance defines model for NewMaintenance.
 type NewMaintenance struct {
 	DurationSeconds int64 `json:"duration_seconds,omitempty,omitzero"`
@@ -832,6 +967,17 @@ type NewMaintenance struct {
 	// Work The kind of work, maintenance if absent
 	Work string `json:"work,omitempty,omitzero"`
 }
+
+// NewProposalDecision defines model for NewProposalDecision.
+type NewProposalDecision struct {
+	Decision NewProposalDecisionDecision `json:"decision"`
+
+	// Reason Required to decline, and to accept a conflict
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// NewProposalDecisionDecision defines model for NewProposalDecision.Decision.
+type NewProposalDecisionDecision string
 
 // NewToken defines model for NewToken.
 type NewToken struct {
@@ -977,6 +1123,15 @@ type Problem struct {
 	Status int    `json:"status"`
 	Title  string `json:"title"`
 	Type   string `json:"type"`
+}
+
+// Proposal What a node agent would change of the inventory
+type Proposal = enrol.Proposal
+
+// ProposalList defines model for ProposalList.
+type ProposalList struct {
+	Items []Proposal `json:"items"`
+	Next  string     `json:"next,omitempty,omitzero"`
 }
 
 // Rail defines model for Rail.
@@ -1199,6 +1354,13 @@ type ListIncidentsParams struct {
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
 type ListIncidentsParamsStatus string
 
+// ListJoinTokensParams defines parameters for ListJoinTokens.
+type ListJoinTokensParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -1206,6 +1368,13 @@ type ListEdgeProposalsParams struct {
 
 // ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParamsState string
+
+// ListMachinesParams defines parameters for ListMachines.
+type ListMachinesParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
 
 // ListMaintenanceParams defines parameters for ListMaintenance.
 type ListMaintenanceParams struct {
@@ -1239,6 +1408,18 @@ type ListPredictionsParams struct {
 
 // ListPredictionsParamsState defines parameters for ListPredictions.
 type ListPredictionsParamsState string
+
+// ListProposalsParams defines parameters for ListProposals.
+type ListProposalsParams struct {
+	State ListProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListProposalsParamsState defines parameters for ListProposals.
+type ListProposalsParamsState string
 
 // ListResourcesParams defines parameters for ListResources.
 type ListResourcesParams struct {
@@ -1283,6 +1464,9 @@ type ListTokensParams struct {
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
+// CreateJoinTokenJSONRequestBody defines body for CreateJoinToken for application/json ContentType.
+type CreateJoinTokenJSONRequestBody = NewJoinToken
+
 // DecideEdgeProposalJSONRequestBody defines body for DecideEdgeProposal for application/json ContentType.
 type DecideEdgeProposalJSONRequestBody = NewEdgeDecision
 
@@ -1291,6 +1475,9 @@ type LoginJSONRequestBody = Credential
 
 // DeclareMaintenanceJSONRequestBody defines body for DeclareMaintenance for application/json ContentType.
 type DeclareMaintenanceJSONRequestBody = NewMaintenance
+
+// DecideProposalJSONRequestBody defines body for DecideProposal for application/json ContentType.
+type DecideProposalJSONRequestBody = NewProposalDecision
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
@@ -1342,6 +1529,15 @@ type ServerInterface interface {
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
 	CorrectIncident(c *fiber.Ctx, id QueryID) error
+	// ListJoinTokens List the tokens with which node agents join, by name, without their secrets
+	// (GET /join-tokens)
+	ListJoinTokens(c *fiber.Ctx, params ListJoinTokensParams) error
+	// CreateJoinToken Create a join token; its secret is shown once and stored as a hash
+	// (POST /join-tokens)
+	CreateJoinToken(c *fiber.Ctx) error
+	// RevokeJoinToken Revoke a join token, and cut off the machines that joined with it
+	// (DELETE /join-tokens/{name})
+	RevokeJoinToken(c *fiber.Ctx, name string) error
 	// ListEdgeProposals Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first
 	// (GET /learning/edges)
 	ListEdgeProposals(c *fiber.Ctx, params ListEdgeProposalsParams) error
@@ -1357,6 +1553,12 @@ type ServerInterface interface {
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(c *fiber.Ctx) error
+	// ListMachines List the machines that have joined, by key, and where they stand in the inventory
+	// (GET /machines)
+	ListMachines(c *fiber.Ctx, params ListMachinesParams) error
+	// RevokeMachine Revoke one machine and cut it off; its use of its token stays used
+	// (DELETE /machines/{key})
+	RevokeMachine(c *fiber.Ctx, key string) error
 	// ListMaintenance List maintenance windows, the last declared first
 	// (GET /maintenance)
 	ListMaintenance(c *fiber.Ctx, params ListMaintenanceParams) error
@@ -1378,6 +1580,15 @@ type ServerInterface interface {
 	// GetPredictionRecord How past predictions ended
 	// (GET /predictions/record)
 	GetPredictionRecord(c *fiber.Ctx) error
+	// ListProposals List what node agents propose for the inventory, the newest first
+	// (GET /proposals)
+	ListProposals(c *fiber.Ctx, params ListProposalsParams) error
+	// GetProposal One proposal with its differences
+	// (GET /proposals/{id})
+	GetProposal(c *fiber.Ctx, id QueryID) error
+	// DecideProposal Accept a proposal, or decline it
+	// (POST /proposals/{id}/decisions)
+	DecideProposal(c *fiber.Ctx, id QueryID) error
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(c *fiber.Ctx, params ListResourcesParams) error
@@ -2020,6 +2231,97 @@ func (siw *ServerInterfaceWrapper) CorrectIncident(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListJoinTokens operation middleware
+func (siw *ServerInterfaceWrapper) ListJoinTokens(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListJoinTokensParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListJoinTokens(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateJoinToken operation middleware
+func (siw *ServerInterfaceWrapper) CreateJoinToken(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateJoinToken(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RevokeJoinToken operation middleware
+func (siw *ServerInterfaceWrapper) RevokeJoinToken(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", c.Params("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter name: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RevokeJoinToken(c, name)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListEdgeProposals operation middleware
 func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
 
@@ -2127,6 +2429,79 @@ func (siw *ServerInterfaceWrapper) Logout(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.Logout(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListMachines operation middleware
+func (siw *ServerInterfaceWrapper) ListMachines(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListMachinesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListMachines(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RevokeMachine operation middleware
+func (siw *ServerInterfaceWrapper) RevokeMachine(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key" -------------
+	var key string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", c.Params("key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter key: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RevokeMachine(c, key)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2380,6 +2755,115 @@ func (siw *ServerInterfaceWrapper) GetPredictionRecord(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetPredictionRecord(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListProposals operation middleware
+func (siw *ServerInterfaceWrapper) ListProposals(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListProposalsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListProposals(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetProposal operation middleware
+func (siw *ServerInterfaceWrapper) GetProposal(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetProposal(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DecideProposal operation middleware
+func (siw *ServerInterfaceWrapper) DecideProposal(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DecideProposal(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2738,6 +3222,22 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/tokens", wrapper.CreateToken)
 
 	router.Delete(options.BaseURL+"/tokens/:name", wrapper.RevokeToken)
+
+	router.Get(options.BaseURL+"/join-tokens", wrapper.ListJoinTokens)
+
+	router.Post(options.BaseURL+"/join-tokens", wrapper.CreateJoinToken)
+
+	router.Delete(options.BaseURL+"/join-tokens/:name", wrapper.RevokeJoinToken)
+
+	router.Get(options.BaseURL+"/machines", wrapper.ListMachines)
+
+	router.Delete(options.BaseURL+"/machines/:key", wrapper.RevokeMachine)
+
+	router.Get(options.BaseURL+"/proposals", wrapper.ListProposals)
+
+	router.Get(options.BaseURL+"/proposals/:id", wrapper.GetProposal)
+
+	router.Post(options.BaseURL+"/proposals/:id/decisions", wrapper.DecideProposal)
 
 	router.Get(options.BaseURL+"/fleet", wrapper.GetFleet)
 
@@ -3234,6 +3734,92 @@ func (response CorrectIncidentdefaultApplicationProblemPlusJSONResponse) VisitCo
 	return ctx.JSON(&response.Body)
 }
 
+type ListJoinTokensRequestObject struct {
+	Params ListJoinTokensParams
+}
+
+type ListJoinTokensResponseObject interface {
+	VisitListJoinTokensResponse(ctx *fiber.Ctx) error
+}
+
+type ListJoinTokens200JSONResponse JoinTokenList
+
+func (response ListJoinTokens200JSONResponse) VisitListJoinTokensResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListJoinTokensdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListJoinTokensdefaultApplicationProblemPlusJSONResponse) VisitListJoinTokensResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateJoinTokenRequestObject struct {
+	Body *CreateJoinTokenJSONRequestBody
+}
+
+type CreateJoinTokenResponseObject interface {
+	VisitCreateJoinTokenResponse(ctx *fiber.Ctx) error
+}
+
+type CreateJoinToken201JSONResponse JoinToken
+
+func (response CreateJoinToken201JSONResponse) VisitCreateJoinTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response)
+}
+
+type CreateJoinTokendefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateJoinTokendefaultApplicationProblemPlusJSONResponse) VisitCreateJoinTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RevokeJoinTokenRequestObject struct {
+	Name string `json:"name"`
+}
+
+type RevokeJoinTokenResponseObject interface {
+	VisitRevokeJoinTokenResponse(ctx *fiber.Ctx) error
+}
+
+type RevokeJoinToken204Response struct {
+}
+
+func (response RevokeJoinToken204Response) VisitRevokeJoinTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type RevokeJoinTokendefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RevokeJoinTokendefaultApplicationProblemPlusJSONResponse) VisitRevokeJoinTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListEdgeProposalsRequestObject struct {
 	Params ListEdgeProposalsParams
 }
@@ -3385,6 +3971,63 @@ type LogoutdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response LogoutdefaultApplicationProblemPlusJSONResponse) VisitLogoutResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListMachinesRequestObject struct {
+	Params ListMachinesParams
+}
+
+type ListMachinesResponseObject interface {
+	VisitListMachinesResponse(ctx *fiber.Ctx) error
+}
+
+type ListMachines200JSONResponse MachineList
+
+func (response ListMachines200JSONResponse) VisitListMachinesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListMachinesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListMachinesdefaultApplicationProblemPlusJSONResponse) VisitListMachinesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RevokeMachineRequestObject struct {
+	Key string `json:"key"`
+}
+
+type RevokeMachineResponseObject interface {
+	VisitRevokeMachineResponse(ctx *fiber.Ctx) error
+}
+
+type RevokeMachine204Response struct {
+}
+
+func (response RevokeMachine204Response) VisitRevokeMachineResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type RevokeMachinedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RevokeMachinedefaultApplicationProblemPlusJSONResponse) VisitRevokeMachineResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3587,6 +4230,94 @@ type GetPredictionRecorddefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetPredictionRecorddefaultApplicationProblemPlusJSONResponse) VisitGetPredictionRecordResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListProposalsRequestObject struct {
+	Params ListProposalsParams
+}
+
+type ListProposalsResponseObject interface {
+	VisitListProposalsResponse(ctx *fiber.Ctx) error
+}
+
+type ListProposals200JSONResponse ProposalList
+
+func (response ListProposals200JSONResponse) VisitListProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListProposalsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListProposalsdefaultApplicationProblemPlusJSONResponse) VisitListProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetProposalRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetProposalResponseObject interface {
+	VisitGetProposalResponse(ctx *fiber.Ctx) error
+}
+
+type GetProposal200JSONResponse Proposal
+
+func (response GetProposal200JSONResponse) VisitGetProposalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetProposaldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetProposaldefaultApplicationProblemPlusJSONResponse) VisitGetProposalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DecideProposalRequestObject struct {
+	ID   QueryID `json:"id"`
+	Body *DecideProposalJSONRequestBody
+}
+
+type DecideProposalResponseObject interface {
+	VisitDecideProposalResponse(ctx *fiber.Ctx) error
+}
+
+type DecideProposal200JSONResponse Proposal
+
+func (response DecideProposal200JSONResponse) VisitDecideProposalResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type DecideProposaldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DecideProposaldefaultApplicationProblemPlusJSONResponse) VisitDecideProposalResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -3901,6 +4632,15 @@ type StrictServerInterface interface {
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
 	CorrectIncident(ctx context.Context, request CorrectIncidentRequestObject) (CorrectIncidentResponseObject, error)
+	// ListJoinTokens List the tokens with which node agents join, by name, without their secrets
+	// (GET /join-tokens)
+	ListJoinTokens(ctx context.Context, request ListJoinTokensRequestObject) (ListJoinTokensResponseObject, error)
+	// CreateJoinToken Create a join token; its secret is shown once and stored as a hash
+	// (POST /join-tokens)
+	CreateJoinToken(ctx context.Context, request CreateJoinTokenRequestObject) (CreateJoinTokenResponseObject, error)
+	// RevokeJoinToken Revoke a join token, and cut off the machines that joined with it
+	// (DELETE /join-tokens/{name})
+	RevokeJoinToken(ctx context.Context, request RevokeJoinTokenRequestObject) (RevokeJoinTokenResponseObject, error)
 	// ListEdgeProposals Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first
 	// (GET /learning/edges)
 	ListEdgeProposals(ctx context.Context, request ListEdgeProposalsRequestObject) (ListEdgeProposalsResponseObject, error)
@@ -3916,6 +4656,12 @@ type StrictServerInterface interface {
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(ctx context.Context, request LogoutRequestObject) (LogoutResponseObject, error)
+	// ListMachines List the machines that have joined, by key, and where they stand in the inventory
+	// (GET /machines)
+	ListMachines(ctx context.Context, request ListMachinesRequestObject) (ListMachinesResponseObject, error)
+	// RevokeMachine Revoke one machine and cut it off; its use of its token stays used
+	// (DELETE /machines/{key})
+	RevokeMachine(ctx context.Context, request RevokeMachineRequestObject) (RevokeMachineResponseObject, error)
 	// ListMaintenance List maintenance windows, the last declared first
 	// (GET /maintenance)
 	ListMaintenance(ctx context.Context, request ListMaintenanceRequestObject) (ListMaintenanceResponseObject, error)
@@ -3937,6 +4683,15 @@ type StrictServerInterface interface {
 	// GetPredictionRecord How past predictions ended
 	// (GET /predictions/record)
 	GetPredictionRecord(ctx context.Context, request GetPredictionRecordRequestObject) (GetPredictionRecordResponseObject, error)
+	// ListProposals List what node agents propose for the inventory, the newest first
+	// (GET /proposals)
+	ListProposals(ctx context.Context, request ListProposalsRequestObject) (ListProposalsResponseObject, error)
+	// GetProposal One proposal with its differences
+	// (GET /proposals/{id})
+	GetProposal(ctx context.Context, request GetProposalRequestObject) (GetProposalResponseObject, error)
+	// DecideProposal Accept a proposal, or decline it
+	// (POST /proposals/{id}/decisions)
+	DecideProposal(ctx context.Context, request DecideProposalRequestObject) (DecideProposalResponseObject, error)
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
@@ -4396,6 +5151,99 @@ func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID) error {
 	return nil
 }
 
+// ListJoinTokens operation middleware
+func (sh *strictHandler) ListJoinTokens(ctx *fiber.Ctx, params ListJoinTokensParams) error {
+	var request ListJoinTokensRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListJoinTokens(ctx.UserContext(), request.(ListJoinTokensRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListJoinTokens")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListJoinTokensResponseObject); ok {
+		if err := validResponse.VisitListJoinTokensResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateJoinToken operation middleware
+func (sh *strictHandler) CreateJoinToken(ctx *fiber.Ctx) error {
+	var request CreateJoinTokenRequestObject
+
+	var body CreateJoinTokenJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateJoinToken(ctx.UserContext(), request.(CreateJoinTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateJoinToken")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateJoinTokenResponseObject); ok {
+		if err := validResponse.VisitCreateJoinTokenResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RevokeJoinToken operation middleware
+func (sh *strictHandler) RevokeJoinToken(ctx *fiber.Ctx, name string) error {
+	var request RevokeJoinTokenRequestObject
+
+	request.Name = name
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RevokeJoinToken(ctx.UserContext(), request.(RevokeJoinTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RevokeJoinToken")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RevokeJoinTokenResponseObject); ok {
+		if err := validResponse.VisitRevokeJoinTokenResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListEdgeProposals operation middleware
 func (sh *strictHandler) ListEdgeProposals(ctx *fiber.Ctx, params ListEdgeProposalsParams) error {
 	var request ListEdgeProposalsRequestObject
@@ -4545,6 +5393,60 @@ func (sh *strictHandler) Logout(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(LogoutResponseObject); ok {
 		if err := validResponse.VisitLogoutResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListMachines operation middleware
+func (sh *strictHandler) ListMachines(ctx *fiber.Ctx, params ListMachinesParams) error {
+	var request ListMachinesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListMachines(ctx.UserContext(), request.(ListMachinesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListMachines")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListMachinesResponseObject); ok {
+		if err := validResponse.VisitListMachinesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RevokeMachine operation middleware
+func (sh *strictHandler) RevokeMachine(ctx *fiber.Ctx, key string) error {
+	var request RevokeMachineRequestObject
+
+	request.Key = key
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RevokeMachine(ctx.UserContext(), request.(RevokeMachineRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RevokeMachine")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RevokeMachineResponseObject); ok {
+		if err := validResponse.VisitRevokeMachineResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -4744,6 +5646,101 @@ func (sh *strictHandler) GetPredictionRecord(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(GetPredictionRecordResponseObject); ok {
 		if err := validResponse.VisitGetPredictionRecordResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListProposals operation middleware
+func (sh *strictHandler) ListProposals(ctx *fiber.Ctx, params ListProposalsParams) error {
+	var request ListProposalsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProposals(ctx.UserContext(), request.(ListProposalsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProposals")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListProposalsResponseObject); ok {
+		if err := validResponse.VisitListProposalsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetProposal operation middleware
+func (sh *strictHandler) GetProposal(ctx *fiber.Ctx, id QueryID) error {
+	var request GetProposalRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetProposal(ctx.UserContext(), request.(GetProposalRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetProposal")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetProposalResponseObject); ok {
+		if err := validResponse.VisitGetProposalResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DecideProposal operation middleware
+func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID) error {
+	var request DecideProposalRequestObject
+
+	request.ID = id
+
+	var body DecideProposalJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DecideProposal(ctx.UserContext(), request.(DecideProposalRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DecideProposal")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DecideProposalResponseObject); ok {
+		if err := validResponse.VisitDecideProposalResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

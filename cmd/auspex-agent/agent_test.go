@@ -149,7 +149,7 @@ func (s *server) write(name, text string) {
 func (s *server) start() {
 	s.t.Helper()
 	args := []string{"--config", filepath.Join(s.dir, "agent.yaml")}
-	if s.addr != "" {
+	if s.addr != "" && s.addr != schemas.AgentDialsIn {
 		args = append(args, "--listen", s.addr)
 	}
 	s.cmd = exec.Command(s.binary, args...) //nolint:gosec // its own path
@@ -166,7 +166,9 @@ func (s *server) start() {
 	if err != nil || !ok {
 		s.t.Fatalf("agent said %q: %v", line, err)
 	}
-	s.addr = addr
+	if s.addr != schemas.AgentDialsIn {
+		s.addr = addr
+	}
 }
 
 func (s *server) kill() {

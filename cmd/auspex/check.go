@@ -20,6 +20,7 @@ import (
 	"auspex/internal/config"
 	"auspex/internal/secrets"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/tunnel"
 	"auspex/pipeline/detect"
 	"auspex/schemas"
 )
@@ -53,6 +54,10 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 		note(cfg.Bus.Kafka.CheckFiles())
 	}
 	note(cfg.Notify.CheckFiles())
+	if s.tunnelled() {
+		s.tunnel, err = tunnel.New(cfg.Tunnel, nil, s.log, nil)
+		note(err)
+	}
 	for name, c := range cfg.Collectors.m {
 		note(checkFiles("collectors."+name, c))
 	}
@@ -64,7 +69,7 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	t, err := s.checkInventory(ctx, connect, note)
 	targets := map[string]int{}
 	if err == nil {
-		r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate})
+		r := collectors.NewRunner(cfg.Collect.RunnerConfig, cfg.Collectors.m, nil, collectors.Settings{Secrets: &s.secrets, Gate: s.gate, Tunnels: s.collecting()})
 		note(r.Reconcile(t.Resources))
 		targets = r.Targets()
 		note(s.checkCredentials(ctx, t.Resources))

@@ -35,6 +35,7 @@ func (s *stack) collect() []run.Component {
 		late("collectors", func(context.Context) (run.Component, error) {
 			r := collectors.NewRunner(s.cfg.Collect.RunnerConfig, s.cfg.Collectors.m, events, collectors.Settings{
 				Log: s.log, Now: time.Now, Cursors: cursors.New(s.db), Secrets: &s.secrets, Metrics: s.reg, Gate: s.gate,
+				Tunnels: s.collecting(),
 			})
 			changed := s.inv.Changed()
 			s.reconcile(r, s.inv.Snapshot().Resources())

@@ -17,11 +17,13 @@ import (
 	"auspex/internal/bus/kafka"
 	"auspex/internal/bus/spool"
 	"auspex/internal/cmdb"
+	"auspex/internal/enrol"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded"
 	"auspex/internal/store/hot"
 	"auspex/internal/telemetry"
 	"auspex/internal/trust"
+	"auspex/internal/tunnel"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/sink"
 	"auspex/predictor"
@@ -59,6 +61,10 @@ type Config struct {
 	Inventory InventoryConfig       `yaml:"inventory"`
 	Bus       BusConfig             `yaml:"bus"`
 	Store     StoreConfig           `yaml:"store"`
+
+	// Tunnel is where node agents dial in that nobody may reach, for the roles collect and
+	// control: servers whose agent_address is tunnel.
+	Tunnel tunnel.Config `yaml:"tunnel"`
 
 	Collect    CollectConfig     `yaml:"collect"`
 	Collectors Collectors        `yaml:"collectors"`
@@ -113,6 +119,8 @@ type CollectConfig struct {
 	collectors.RunnerConfig `yaml:",inline"`
 	// Spool keeps events on the disk while the bus is away.
 	Spool spool.Config `yaml:"spool"`
+	// Enrol is how often what node agents say of their machines is held against the inventory.
+	Enrol enrol.Config `yaml:"enrol"`
 }
 
 // Validate names the key at fault. It hides the embedded method, which would
@@ -120,6 +128,9 @@ type CollectConfig struct {
 func (c *CollectConfig) Validate() error {
 	if err := c.RunnerConfig.Validate(); err != nil {
 		return err
+	}
+	if err := c.Enrol.Validate(); err != nil {
+		return fmt.Errorf("enrol: %w", err)
 	}
 	return c.Spool.Validate()
 }
@@ -142,7 +153,8 @@ func DefaultConfig() Config {
 			ClickHouse: clickHouseEmbedded, Fetch: true, Engine: embedded.DefaultConfig(), History: clickhouse.DefaultConfig(),
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
-		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig()},
+		Tunnel:     tunnel.DefaultConfig(),
+		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig(), Enrol: enrol.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),
 		Learn:      learn.DefaultConfig(),

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"auspex/collectors"
+	"auspex/collectors/agent"
 	"auspex/control"
 	"auspex/internal/bus/kafka"
 	"auspex/internal/cmdb"
@@ -35,6 +36,9 @@ func (s *stack) connect(ctx context.Context, t schemas.Topology, out, errw io.Wr
 			return err
 		}
 		probes = append(probes, some...)
+	}
+	if n := dialling(t.Resources); n > 0 {
+		fmt.Fprintf(out, "agents that dial in: %d servers; only the process that runs reaches them\n", n)
 	}
 	bar := textfile.NewProgress(errw, nil)
 	results := probe.Run(ctx, probes, probe.DefaultBounds(), func(done, of int) { bar.Count("tried", done, of) })
@@ -95,6 +99,9 @@ func (s *stack) targets(resources []schemas.Resource) (out []probe.Probe) {
 	for _, name := range s.cfg.Collectors.Keys() {
 		c := s.cfg.Collectors.m[name]
 		for _, t := range c.Targets(resources) {
+			if name == agent.Name && dialsIn(t) {
+				continue
+			}
 			out = append(out, probe.Probe{Group: "collector " + name, Target: t.ID, Own: addresses(t), Try: func(ctx context.Context) error {
 				return collectors.Try(ctx, c, t, settings)
 			}})
@@ -122,6 +129,9 @@ func (s *stack) acting(resources []schemas.Resource) (out []probe.Probe, err err
 		}
 		for _, server := range resources {
 			if server.Kind != schemas.KindServer || len(l.attrs) > 0 && !slices.ContainsFunc(l.attrs, func(a string) bool { return server.Attrs[a] != "" }) {
+				continue
+			}
+			if dialsIn(server) && slices.Contains(l.attrs, schemas.AttrAgentAddress) {
 				continue
 			}
 			step := control.Step{ID: "config-check", Kind: l.kind, Server: server.ID, Target: server.ID + l.part}

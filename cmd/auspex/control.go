@@ -26,7 +26,7 @@ func (s *stack) control() []run.Component {
 	return []run.Component{s.lasting("control", func(reg prometheus.Registerer) (run.Component, error) {
 		remediators, err := s.cfg.Control.Drivers.Remediators(control.Settings{
 			Log: s.log, Now: time.Now, Resource: func(id string) (schemas.Resource, bool) { return s.inv.Snapshot().Resource(id) },
-			Secrets: &s.secrets, Gate: s.gate,
+			Secrets: &s.secrets, Gate: s.gate, Tunnels: s.controlling(),
 		})
 		if err != nil {
 			return nil, err

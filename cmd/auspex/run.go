@@ -86,9 +86,11 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.process()...)
 	comps = append(comps, s.correlate()...)
 	comps = append(comps, s.predict()...)
+	comps = append(comps, s.tunnels()...)
 	comps = append(comps, s.control()...)
 	comps = append(comps, s.serve(fleet)...)
 	comps = append(comps, s.collect()...)
+	comps = append(comps, s.enrol()...)
 	if fleet != nil {
 		comps = append(comps, c.faults(fleet.Path(sim.LedgerFile), fleet.Ledger))
 	}

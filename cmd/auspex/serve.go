@@ -12,6 +12,7 @@ import (
 	"auspex/api"
 	"auspex/api/prometheus"
 	"auspex/correlator/learn"
+	"auspex/internal/enrol"
 	"auspex/internal/run"
 	"auspex/internal/sim/child"
 	"auspex/internal/store/audit"
@@ -35,6 +36,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
+			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",

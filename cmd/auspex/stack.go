@@ -25,9 +25,11 @@ import (
 	"auspex/internal/secrets"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/hot"
+	"auspex/internal/store/join"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/telemetry"
+	"auspex/internal/tunnel"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
 	"auspex/schemas"
@@ -50,6 +52,8 @@ type stack struct {
 	db        *sqldb.DB
 	records   *records.Store
 	inv       *cmdb.Inventory
+	join      *join.Store
+	tunnel    *tunnel.Server // nil where no agent can dial in
 	bus       bus.Bus
 	enrich    *enrich.Enricher
 	hot       *hot.Window
@@ -222,6 +226,7 @@ func (s *stack) state() run.Component {
 		if err := s.inv.Open(ctx); err != nil {
 			return of(err)
 		}
+		s.join = join.New(s.db, s.inv, s.reg)
 		if err := s.startInventory(ctx); err != nil {
 			return err
 		}

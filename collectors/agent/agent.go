@@ -104,8 +104,11 @@ func (c *Config) New(resource schemas.Resource, s collectors.Settings) (collecto
 		return nil, err
 	}
 	addr := resource.Attrs[schemas.AttrAgentAddress]
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	if _, _, err := net.SplitHostPort(addr); err != nil && addr != schemas.AgentDialsIn {
 		return nil, fmt.Errorf("%s of %s: %w", schemas.AttrAgentAddress, resource.ID, err)
+	}
+	if addr == schemas.AgentDialsIn && s.Tunnels == nil {
+		return nil, fmt.Errorf("%s of %s is %s, and agents cannot dial in here: set tunnel.listen", schemas.AttrAgentAddress, resource.ID, addr)
 	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
@@ -165,6 +168,9 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 }
 
 func (s *subscriber) dial() (*grpc.ClientConn, error) {
+	if s.addr == schemas.AgentDialsIn {
+		return gnmiclient.Through(func(ctx context.Context) (net.Conn, error) { return s.settings.Tunnels.Dial(ctx, s.device) }, s.cfg.MaxMessage, s.cfg.Timeout)
+	}
 	var tc *tls.Config
 	if !s.cfg.TLS.Disabled {
 		var err error

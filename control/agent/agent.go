@@ -76,7 +76,12 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	if err != nil {
 		return nil, fmt.Errorf("tls: %w", err)
 	}
-	h := hand{*c, s, func(addr string) (*grpc.ClientConn, error) { return gnmiclient.Dial(addr, tc, maxMessage, c.Timeout) }}
+	h := hand{*c, s, func(server, addr string) (*grpc.ClientConn, error) {
+		if addr == schemas.AgentDialsIn {
+			return gnmiclient.Through(func(ctx context.Context) (net.Conn, error) { return s.Tunnels.Dial(ctx, server) }, maxMessage, c.Timeout)
+		}
+		return gnmiclient.Dial(addr, tc, maxMessage, c.Timeout)
+	}}
 	return map[string]control.Remediator{kindReset: reset{h}, kindReboot: reboot{h}}, nil
 }
 
@@ -87,7 +92,7 @@ const maxMessage = 1 << 20
 type hand struct {
 	cfg      Config
 	settings control.Settings
-	dial     func(addr string) (*grpc.ClientConn, error)
+	dial     func(server, addr string) (*grpc.ClientConn, error)
 }
 
 // call is a connection to the agent of a server, and the context of calls.
@@ -109,14 +114,17 @@ func (h hand) open(ctx context.Context, s control.Step) (call, error) {
 	if addr == "" {
 		return call{}, fmt.Errorf("%w: %s has no node agent: set its attribute %s", control.ErrCannot, s.Server, schemas.AttrAgentAddress)
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
+	if _, _, err := net.SplitHostPort(addr); err != nil && addr != schemas.AgentDialsIn {
 		return call{}, fmt.Errorf("%w: %s of %s: %w", control.ErrCannot, schemas.AttrAgentAddress, s.Server, err)
+	}
+	if addr == schemas.AgentDialsIn && h.settings.Tunnels == nil {
+		return call{}, fmt.Errorf("%w: %s of %s is %s, and agents cannot dial in here: set tunnel.listen", control.ErrCannot, schemas.AttrAgentAddress, s.Server, addr)
 	}
 	ctx, err := gnmiclient.As(ctx, h.cfg.Credential, h.settings.Secrets)
 	if err != nil {
 		return call{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
 	}
-	conn, err := h.dial(addr)
+	conn, err := h.dial(s.Server, addr)
 	if err != nil {
 		return call{}, err
 	}

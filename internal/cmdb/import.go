@@ -74,6 +74,13 @@ type ImportOptions struct {
 	Actor string
 	// DryRun changes nothing; the report says what would change.
 	DryRun bool
+	// Add makes the draft a part of what its source brings: the rest of that stays.
+	// Resources of the same id are joined; a network link takes the place of those of
+	// the source that are at the part of a server at its end.
+	Add bool
+	// With is done in the transaction of the import, before it is in the audit, and
+	// also where nothing is to be changed.
+	With func(ctx context.Context, tx *sql.Tx) error
 }
 
 // Change is one difference that an import makes.
@@ -175,7 +182,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 	if !o.DryRun && err == nil {
 		i.problems.Add(float64(len(report.Problems)))
 	}
-	if err != nil || o.DryRun || diff.same && len(diff.putJobs) == 0 {
+	if err != nil || o.DryRun || diff.same && len(diff.putJobs) == 0 && o.With == nil {
 		return report, err
 	}
 	if i.db != nil {
@@ -183,8 +190,11 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if err := i.bump(ctx, tx, !diff.same, len(diff.putJobs) > 0); err != nil {
 				return err
 			}
-			if err := writeWorkloads(ctx, tx, diff.putJobs); err != nil || diff.same {
+			if err := writeWorkloads(ctx, tx, diff.putJobs); err != nil {
 				return err
+			}
+			if diff.same {
+				return with(ctx, tx, o)
 			}
 			if err := writeResources(ctx, tx, diff.put, diff.remove); err != nil {
 				return err
@@ -193,6 +203,9 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 				return err
 			}
 			if report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions); err != nil {
+				return err
+			}
+			if err := with(ctx, tx, o); err != nil {
 				return err
 			}
 			return audit.Append(ctx, tx, audit.Row{
@@ -214,6 +227,41 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 	}
 	i.publish(newSnapshot(g, diff.jobs, old.Version+1, generation))
 	return report, nil
+}
+
+func with(ctx context.Context, tx *sql.Tx, o ImportOptions) error {
+	if o.With == nil {
+		return nil
+	}
+	return o.With(ctx, tx)
+}
+
+// add joins records to those that their source brought.
+func add(before, more schemas.Topology) schemas.Topology {
+	own := func(id string) bool { // the end of a cable that is a server's
+		return slices.ContainsFunc(more.Resources, func(r schemas.Resource) bool { return r.ID == id })
+	}
+	moved := map[string]bool{}
+	for _, l := range more.Links {
+		for _, id := range []string{l.From, l.To} {
+			if l.Kind == schemas.LinkNetwork && own(id) {
+				moved[id] = true
+			}
+		}
+	}
+	var links []schemas.Link
+	for _, l := range before.Links {
+		if l.Kind != schemas.LinkNetwork || !moved[l.From] && !moved[l.To] {
+			links = append(links, l)
+		}
+	}
+	for _, l := range more.Links {
+		if !slices.Contains(links, l) {
+			links = append(links, l)
+		}
+	}
+	t, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, &graph{})
+	return schemas.Topology{Version: 1, Resources: t.Resources, Links: links, Workloads: more.Workloads}
 }
 
 // compare finds what an import would change, and whether it may.
@@ -247,6 +295,9 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 		for _, r := range s.t.Resources {
 			foreign[r.ID] = true
 		}
+	}
+	if o.Add {
+		d.Topology, d.at = add(before.t, d.Topology), places{}
 	}
 	t, problems := validate(d.Topology, d.at, foreign)
 	report.Problems = append(slices.Clip(d.Problems), problems...)

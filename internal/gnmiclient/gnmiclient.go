@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -31,6 +32,19 @@ func Dial(addr string, tc *tls.Config, maxMessage int, timeout time.Duration, mo
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: timeout}),
 	}, more...)...)
+}
+
+// window is how much of a stream through a tunnel is on the way, in bytes.
+const window = 64 << 10
+
+// Through is Dial over connections that dial opens through a tunnel, which has shown both ends
+// who the other is. There are thousands of them: buffers are small, and windows do not grow.
+func Through(dial func(context.Context) (net.Conn, error), maxMessage int, timeout time.Duration) (*grpc.ClientConn, error) {
+	return Dial("tunnel", nil, maxMessage, timeout,
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
+	)
 }
 
 // Secrets resolves the name of a credential.

@@ -13,8 +13,8 @@ import (
 )
 
 // Access says who may ask. A peer is known by a certificate that its transport has
-// verified, or by the metadata "username" and "password" (gNMI authentication
-// specification).
+// verified, by the metadata "username" and "password" (gNMI authentication
+// specification), or by having been dialled ([Dialled]).
 type Access struct {
 	User, Password string // none where User is empty
 	// Anonymous lets others read: for a target that listens on loopback alone.
@@ -26,6 +26,16 @@ type Peer struct {
 	Name  string // a certificate's subject, a user, or an address
 	Known bool   // it has shown who it is
 }
+
+// Dialled is how a connection is known that this end has asked for, by the name that it has
+// verified when it dialled.
+type Dialled struct {
+	Name     string
+	Verified bool
+}
+
+// AuthType implements [credentials.AuthInfo].
+func (Dialled) AuthType() string { return "dialled" }
 
 // Admit finds who asks, and refuses who may not.
 func (a Access) Admit(ctx context.Context) (Peer, error) {
@@ -45,6 +55,9 @@ func (a Access) Admit(ctx context.Context) (Peer, error) {
 		return Peer{Name: "user " + a.User, Known: true}, nil
 	}
 	if p != nil {
+		if d, ok := p.AuthInfo.(Dialled); ok && d.Verified {
+			return Peer{Name: "dialled " + d.Name, Known: true}, nil
+		}
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok && len(info.State.VerifiedChains) > 0 {
 			return Peer{Name: "certificate " + info.State.VerifiedChains[0][0].Subject.String(), Known: true}, nil
 		}

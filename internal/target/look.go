@@ -69,6 +69,19 @@ func (t *Tree) look(v *view, changed bool, out []reading) []reading {
 	return out
 }
 
+// Texts returns what the leaves that are texts say now, of the paths that want takes.
+func (t *Tree) Texts(want func(path string) bool) map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[string]string{}
+	for path, ref := range t.index {
+		if v := &t.leaves[ref].value; v.kind == text && want(path) {
+			out[path] = v.text
+		}
+	}
+	return out
+}
+
 // newest returns when the newest leaf of a view was read; the caller holds the lock.
 func (t *Tree) newest(v *view) (at int64) {
 	for _, ref := range v.refs {

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"auspex/collectors/agent"
+	"auspex/internal/cmdb"
+	"auspex/internal/enrol"
+	"auspex/internal/gnmiclient"
+	"auspex/internal/run"
+	"auspex/internal/store/join"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// enrol reads what node agents say of their machines, as their collector reaches them.
+func (s *stack) enrol() []run.Component {
+	if !s.cfg.has(RoleCollect) || s.cfg.Collect.Enrol.Disabled {
+		return nil
+	}
+	cfg, ok := s.cfg.Collectors.m[agent.Name].(*agent.Config)
+	if !ok {
+		return nil
+	}
+	return []run.Component{late("enrolment", func(context.Context) (run.Component, error) {
+		r := enrol.NewRunner(s.cfg.Collect.Enrol, &agents{s, *cfg}, s.inv, enrol.New(s.db), s.join, s.cfg.Inventory.Bounds, s.log, s.reg)
+		return run.Func("enrolment", func(ctx context.Context, ready func()) error {
+			ready()
+			r.Run(ctx)
+			return nil
+		}), nil
+	})}
+}
+
+// agents are the node agents that can be reached.
+type agents struct {
+	s   *stack
+	cfg agent.Config
+}
+
+// Agents implements [enrol.Agents]: those that are dialled, and those that have dialled in,
+// wherever they stand.
+func (a *agents) Agents() (out []enrol.Who) {
+	for _, r := range a.cfg.Targets(a.s.inv.Snapshot().Resources()) {
+		if !dialsIn(r) {
+			out = append(out, enrol.Who{Server: r.ID, Address: r.Attrs[schemas.AttrAgentAddress]})
+		}
+	}
+	if a.s.tunnel != nil {
+		for _, m := range a.s.tunnel.Machines() {
+			host, _, _ := net.SplitHostPort(m.Address)
+			out = append(out, enrol.Who{Server: m.Server, Machine: m.Key, Token: m.Token, Address: host})
+		}
+	}
+	return out
+}
+
+// Dial implements [enrol.Agents].
+func (a *agents) Dial(ctx context.Context, who enrol.Who) (context.Context, *grpc.ClientConn, error) {
+	ctx, err := gnmiclient.As(ctx, a.cfg.Credential, &a.s.secrets)
+	if err != nil {
+		return ctx, nil, err
+	}
+	if who.Machine != "" {
+		conn, err := gnmiclient.Through(func(ctx context.Context) (net.Conn, error) {
+			return a.s.tunnel.DialMachine(ctx, who.Machine)
+		}, a.cfg.MaxMessage, a.cfg.Timeout)
+		return ctx, conn, err
+	}
+	var tc *tls.Config
+	if !a.cfg.TLS.Disabled {
+		if tc, err = a.cfg.TLS.Client(); err != nil {
+			return ctx, nil, err
+		}
+	}
+	conn, err := gnmiclient.Dial(who.Address, tc, a.cfg.MaxMessage, a.cfg.Timeout)
+	return ctx, conn, err
+}
+
+// enrolCommand works on the relational store itself: it needs no server, and a running one
+// collects from what was accepted within seconds.
+func enrolCommand(std IO) *cobra.Command {
+	parent := &cobra.Command{
+		Use: "enrol", Short: "List, accept or decline what node agents propose for the inventory", Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Long: `List, accept or decline what node agents propose for the inventory. A proposal is all in which an agent's word of its machine
+differs from the inventory: what is added, what is changed, and conflicts with both sides. What is accepted is imported as source agent;
+what is declined does not come back until it says something else.`,
+		Example: `  auspex enrol list --config auspex.yaml
+  auspex enrol show pr-1f2e3d4c5b6a --config auspex.yaml
+  auspex enrol accept pr-1f2e3d4c5b6a --config auspex.yaml
+  auspex enrol decline pr-1f2e3d4c5b6a --reason "the cable will go back" --config auspex.yaml`,
+	}
+	f := &configFlags{}
+	on := func(cmd *cobra.Command, do func(context.Context, *enrol.Desk) error) error {
+		cfg, err := f.load(std)
+		if err != nil {
+			return usageError{err}
+		}
+		return onStore(cmd.Context(), cfg, func(db *sqldb.DB) error {
+			inv := cmdb.New(cfg.Inventory.Config, db, nil, nil)
+			if err := inv.Open(cmd.Context()); err != nil {
+				return err
+			}
+			return do(cmd.Context(), &enrol.Desk{Store: enrol.New(db), Inventory: inv, Machines: join.New(db, inv, nil)})
+		})
+	}
+	states := []string{enrol.Open, enrol.Accepted, enrol.Declined}
+	var format, state, reason string
+	list := &cobra.Command{
+		Use: "list", Short: "List proposals, the newest first", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "table" && format != "json" {
+				return usagef("--output: want table or json, got %q", format)
+			}
+			if state != "" && !slices.Contains(states, state) {
+				return usagef("--state: want one of %s, got %q", strings.Join(states, ", "), state)
+			}
+			return on(cmd, func(ctx context.Context, d *enrol.Desk) error {
+				return listProposals(ctx, d, state, format, cmd.OutOrStdout())
+			})
+		},
+	}
+	list.Flags().StringVar(&state, "state", enrol.Open, strings.Join(states, ", ")+", or empty for all")
+	list.Flags().StringVarP(&format, "output", "o", "table", "table, or json: one object a line")
+	_ = list.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+	show := &cobra.Command{
+		Use: "show ID", Short: "Show a proposal with its differences", Args: exactArgs(1, "an id"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return on(cmd, func(ctx context.Context, d *enrol.Desk) error {
+				p, err := d.Get(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				showProposal(&p, cmd.OutOrStdout())
+				return nil
+			})
+		},
+	}
+	decide := func(verb, short string, do func(d *enrol.Desk, ctx context.Context, id string) (enrol.Proposal, error)) *cobra.Command {
+		c := &cobra.Command{
+			Use: verb + " ID", Short: short, Args: exactArgs(1, "an id"),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return on(cmd, func(ctx context.Context, d *enrol.Desk) error {
+					p, err := d.Get(ctx, args[0])
+					if err != nil {
+						return err
+					}
+					if strings.TrimSpace(reason) == "" && (verb == "decline" || p.Conflicts > 0) {
+						return usagef("--reason: say why; %s has %d conflicts", p.ID, p.Conflicts)
+					}
+					if p, err = do(d, ctx, args[0]); err == nil {
+						fmt.Fprintf(cmd.ErrOrStderr(), "auspex: %s of %s is %s\n", p.ID, p.Server, p.State)
+					}
+					return err
+				})
+			},
+		}
+		c.Flags().StringVar(&reason, "reason", "", "why, for the audit; required to decline, and to accept a conflict")
+		return c
+	}
+	accept := decide("accept", "Bring a proposal into the inventory", func(d *enrol.Desk, ctx context.Context, id string) (enrol.Proposal, error) {
+		return d.Accept(ctx, id, shellUser(), reason)
+	})
+	decline := decide("decline", "Keep a proposal out of the inventory", func(d *enrol.Desk, ctx context.Context, id string) (enrol.Proposal, error) {
+		return d.Decline(ctx, id, shellUser(), reason)
+	})
+	for _, c := range []*cobra.Command{list, show, accept, decline} {
+		f.add(c)
+	}
+	parent.AddCommand(list, show, accept, decline)
+	return parent
+}
+
+const proposalPage = 200
+
+func listProposals(ctx context.Context, d *enrol.Desk, state, format string, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	lines := json.NewEncoder(out)
+	if format == "table" {
+		fmt.Fprintln(w, "ID\tSTATE\tSERVER\tIN INVENTORY\tDIFFERENCES\tCONFLICTS\tTIME\tDECIDED BY")
+	}
+	for after := ""; ; {
+		page, next, err := d.List(ctx, state, after, proposalPage)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			p := &page[i]
+			if format == "json" {
+				if err := lines.Encode(p); err != nil {
+					return err
+				}
+				continue
+			}
+			known := "no"
+			if p.Known {
+				known = "yes"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", p.ID, p.State, p.Server, known, len(p.Differences), p.Conflicts, moment(p.Time), p.DecidedBy)
+		}
+		if after = next; next == "" {
+			return w.Flush()
+		}
+	}
+}
+
+func showProposal(p *enrol.Proposal, out io.Writer) {
+	fmt.Fprintf(out, "%s  %s  %s, from its agent at %s\n", p.ID, p.State, p.Server, moment(p.Time))
+	if p.Machine != "" {
+		fmt.Fprintf(out, "machine %s, host %s, joined with token %s\n", p.Machine, p.Hostname, p.Token)
+	}
+	for _, d := range p.Differences {
+		what := d.Kind + " " + d.Resource
+		switch {
+		case d.Attr != "":
+			what += ": " + d.Attr
+		case d.Kind == schemas.LinkNetwork:
+			what = "cable of " + d.Resource
+		}
+		fmt.Fprintf(out, "%-8s  %s", d.Verb, what)
+		if d.Inventory != "" || d.Attr != "" {
+			fmt.Fprintf(out, " %q → %q", d.Inventory, d.Agent)
+		} else if d.Agent != "" {
+			fmt.Fprintf(out, " %s", d.Agent)
+		}
+		if d.Why != "" {
+			fmt.Fprintf(out, "  (%s)", d.Why)
+		}
+		fmt.Fprintln(out)
+	}
+	if p.DecidedBy != "" {
+		fmt.Fprintf(out, "%s by %s at %s: %s\n", p.State, p.DecidedBy, moment(p.Decided), p.Why)
+	}
+}

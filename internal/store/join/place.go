@@ -1,0 +1,241 @@
+package join
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/internal/cmdb"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// view is what the tables hold at a version, and where its machines stand by an inventory.
+type view struct {
+	version    int64
+	generation uint64
+	tokens     map[string]*Token // by hash
+	byName     map[string]*Token
+	machines   map[string]*bound // by key
+	admitted   map[string]Admission
+}
+
+// bound is a machine as it is kept.
+type bound struct {
+	Bound
+	revoked bool   // itself
+	kept    string // the doubt that is stored
+}
+
+// says is what a machine says that decides where it stands.
+type says struct{ serial, uuid, hostname, doubt string }
+
+func (b *bound) says() says { return says{b.Serial, b.UUID, b.Hostname, b.kept} }
+
+// merged is what is kept of a machine that is back: what it did not say before is taken
+// over, what it says otherwise is a doubt.
+func (b *bound) merged(m Machine) says {
+	out := says{cmp.Or(b.Serial, m.Serial), cmp.Or(b.UUID, m.UUID), cmp.Or(m.Hostname, b.Hostname), ""}
+	for _, f := range []struct{ name, was, is string }{{"serial number", b.Serial, m.Serial}, {"UUID", b.UUID, m.UUID}} {
+		if f.was != "" && f.is != "" && normal(f.was) != normal(f.is) {
+			out.doubt = fmt.Sprintf("it joined with %s %q and says %q now", f.name, f.was, f.is)
+			break
+		}
+	}
+	return out
+}
+
+// note keeps what a machine says.
+func (s *Store) note(ctx context.Context, key string, is says) (*view, error) {
+	err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+		_, err := tx.ExecContext(ctx, `UPDATE join_machines SET serial=$1, uuid=$2, hostname=$3, doubt=$4 WHERE key=$5`,
+			is.serial, is.uuid, is.hostname, is.doubt, key)
+		return nil, err
+	})
+	if err == nil {
+		return s.current(ctx)
+	}
+	return nil, fmt.Errorf("note what machine %s says: %w", key, err)
+}
+
+// current returns the view of the tables and the inventory as they are now.
+func (s *Store) current(ctx context.Context) (*view, error) {
+	var version int64
+	if err := s.db.QueryRowContext(ctx, `SELECT version FROM join_version WHERE id=1`).Scan(&version); err != nil {
+		return nil, err
+	}
+	var snap *cmdb.Snapshot
+	var generation uint64
+	if s.inv != nil {
+		snap = s.inv.Snapshot()
+		generation = snap.Generation
+	}
+	s.mu.Lock()
+	v := s.view
+	s.mu.Unlock()
+	if v != nil && v.version >= version && v.generation == generation {
+		return v, nil
+	}
+	v = &view{generation: generation, tokens: map[string]*Token{}, byName: map[string]*Token{}, machines: map[string]*bound{}}
+	// The version first: what is written meanwhile is read again at the next call.
+	if err := s.db.QueryRowContext(ctx, `SELECT version FROM join_version WHERE id=1`).Scan(&v.version); err != nil {
+		return nil, err
+	}
+	tokens, err := sqldb.Rows(ctx, s.db, scanToken, selectTokens+` ORDER BY t.name`)
+	if err != nil {
+		return nil, err
+	}
+	for i := range tokens {
+		v.tokens[tokens[i].hash], v.byName[tokens[i].Name] = &tokens[i], &tokens[i]
+	}
+	machines, err := sqldb.Rows(ctx, s.db, scanBound, selectMachines+` ORDER BY joined_ns, key`)
+	if err != nil {
+		return nil, err
+	}
+	v.place(machines, snap)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view == nil || v.version >= s.view.version {
+		s.view = v
+	}
+	return v, nil
+}
+
+// place finds where machines stand, those first that joined first.
+func (v *view) place(machines []Bound, snap *cmdb.Snapshot) {
+	v.admitted = make(map[string]Admission, len(machines))
+	taken := map[string]string{} // server → key
+	for i := range machines {
+		b := &bound{Bound: machines[i], revoked: !machines[i].Revoked.IsZero(), kept: machines[i].Doubt}
+		v.machines[b.Key] = b
+		if t := v.byName[b.Token]; b.revoked || t == nil || !t.Revoked.IsZero() {
+			continue
+		}
+		b.Admitted = true
+		if b.Named != "" {
+			b.Server = b.Named
+			taken[b.Server] = b.Key
+		}
+	}
+	var servers map[string][]string
+	for i := range machines {
+		b := v.machines[machines[i].Key]
+		if !b.Admitted {
+			continue
+		}
+		if b.Named == "" && b.Doubt == "" && snap != nil {
+			if servers == nil {
+				servers = identities(snap)
+			}
+			server, doubt := find(servers, b.Serial, b.UUID)
+			if by := taken[server]; server != "" && by != "" {
+				server, doubt = "", fmt.Sprintf("machine %s is %s already", by[:16], server)
+			}
+			if b.Server, b.Doubt = server, doubt; server != "" {
+				taken[server] = b.Key
+			}
+		}
+		v.admitted[b.Key] = Admission{Token: b.Token, Server: b.Server}
+	}
+}
+
+// identities are the servers of an inventory by serial number and UUID.
+func identities(snap *cmdb.Snapshot) map[string][]string {
+	out := map[string][]string{}
+	for _, r := range snap.Resources() {
+		if r.Kind != schemas.KindServer {
+			continue
+		}
+		for _, k := range []string{schemas.AttrSerial, schemas.AttrUUID} {
+			if id := k + " " + normal(r.Attrs[k]); Identifies(r.Attrs[k]) && !slices.Contains(out[id], r.ID) {
+				out[id] = append(out[id], r.ID)
+			}
+		}
+	}
+	return out
+}
+
+// find returns the one server with a serial number or UUID, or why it is not one.
+func find(servers map[string][]string, serial, uuid string) (server, doubt string) {
+	var all []string
+	for _, f := range []struct{ attr, text string }{{schemas.AttrSerial, serial}, {schemas.AttrUUID, uuid}} {
+		if Identifies(f.text) {
+			all = append(all, servers[f.attr+" "+normal(f.text)]...)
+		}
+	}
+	slices.Sort(all)
+	switch all = slices.Compact(all); len(all) {
+	case 0:
+		return "", ""
+	case 1:
+		return all[0], ""
+	}
+	return "", fmt.Sprintf("its serial number and UUID are those of %d servers: %s", len(all), strings.Join(all[:min(len(all), 5)], ", "))
+}
+
+// normal is a serial number or UUID as it is compared.
+func normal(text string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(text)), "-", "")
+}
+
+// placeholders are what makers leave in the place of a serial number.
+var placeholders = []string{
+	"none", "na", "n/a", "unknown", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "systemserialnumber", "notprovided",
+	"123456789", "0123456789", "chassisserialnumber", "03000200040005000006000700080009",
+}
+
+// Identifies reports whether a serial number or UUID tells a machine from others: makers
+// leave placeholders in many.
+func Identifies(text string) bool {
+	n := strings.ReplaceAll(normal(text), " ", "")
+	return len(n) > 1 && strings.Trim(n, "0") != "" && strings.Trim(n, "f") != "" && strings.Trim(n, "x.") != "" && !slices.Contains(placeholders, n)
+}
+
+// Admitted returns who may be connected now, by key. It is cheap where nothing has changed.
+func (s *Store) Admitted(ctx context.Context) (map[string]Admission, error) {
+	if s.due() {
+		_ = s.flush(ctx) // it waits
+	}
+	v, err := s.current(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read who has joined: %w", err)
+	}
+	return v.admitted, nil
+}
+
+// Place says, within a transaction, that a machine is a server, by the word of by.
+func (s *Store) Place(ctx context.Context, tx *sql.Tx, key, server, by string) error {
+	rows, err := inTurn(ctx, tx, func(tx *sql.Tx) ([]audit.Row, error) {
+		res, err := tx.ExecContext(ctx, `UPDATE join_machines SET server=$1, doubt='' WHERE key=$2 AND revoked_ns=0`, server, key)
+		if err := some(ErrMachine)(res, err); err != nil {
+			return nil, err
+		}
+		rows, err := replace(ctx, tx, server, key, by, s.now())
+		return append(rows, audit.Row{
+			Actor: by, Verb: verbPlace, Subject: server, Kind: kindMachine, State: stateDone, Detail: "machine " + key,
+		}), err
+	})
+	if err != nil {
+		return fmt.Errorf("place machine %s: %w", key, err)
+	}
+	return s.tell(ctx, tx, rows)
+}
+
+// Bound is a machine that has joined.
+type Bound struct {
+	Machine
+	Token     string
+	Named     string // which server it is by the word of a person
+	Server    string // which it is at all
+	Doubt     string // why it stands nowhere, where that has to be told
+	Joined    time.Time
+	Seen      time.Time
+	Revoked   time.Time // itself
+	RevokedBy string
+	Admitted  bool // neither it nor its token is revoked
+}
