@@ -46,7 +46,7 @@ func newWard(target, kind string, from schemas.View) ward {
 	v.from, v.types, v.known = from, map[string]bool{"gpu.xid": true, "gpu.missing": true}, true
 	w := ward{v}
 	w.reads("dcgmexporter", server+"/gpu7", schemas.KindGPU, -45, -25)
-	w.restarts(at(-20))
+	w.restarts(at(-20), true)
 	w.repaired(effect, quiet)
 	return w
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 
+	cuda "auspex/agent/cuda/stub"
 	"auspex/control"
 	driver "auspex/control/agent"
 	"auspex/control/controltest"
@@ -22,10 +23,10 @@ import (
 	"auspex/schemas"
 )
 
-// Control acts through the real agent; its GPUs are those of a library in NVML's place,
-// nvidia-smi and the reboot are programs that write down that they were called.
+// Control acts through the real agent; its GPUs are those of libraries in the places of NVML and
+// CUDA, nvidia-smi and what reboots and loads the driver are programs that write down that they were called.
 func TestControlThroughTheAgent(t *testing.T) {
-	controltest.Run(t, controltest.Harness{Kinds: []string{"reset_gpu", "reboot"}, World: world})
+	controltest.Run(t, controltest.Harness{Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"}, World: world})
 }
 
 const part = "gpu-r01-01/gpu1"
@@ -36,11 +37,14 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 	machine := s.gpus(2, false)
 	// Nobody reads the GPUs after a reset until the test lets them.
 	s.script("nvidia-smi", fmt.Sprintf("echo \"$@\" >>%[1]s/did\necho hang nvmlInit_v2 >>%[2]s\n%[3]s", s.dir, machine.Path(), lost(s.dir, m)))
+	s.driverWith(fmt.Sprintf("echo unloads >>%[1]s/did\necho hang nvmlInit_v2 >>%[2]s\n%[3]s", s.dir, machine.Path(), lost(s.dir, m)))
+	s.computes("hang cuMemGetInfo_v2")
+	machine.Say(unread)
 	s.script("reboot", fmt.Sprintf("echo reboot >>%[1]s/did\n%[2]s", s.dir, lost(s.dir, m)))
 	if m != controltest.Refusing {
-		s.configure("allow: {reset: [certificate CN=test], reboot: [certificate CN=test]}\n")
+		s.configure("allow: {%s}\n", everything)
 	}
-	s.configure("acts: {nvidia_smi: %[1]s/nvidia-smi, reboot: [%[1]s/reboot]}\n", s.dir)
+	s.acts("")
 	s.start()
 	s.reads()
 	addr := s.addr
@@ -50,21 +54,66 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 	case controltest.Mute:
 		pause(t, s)
 	case controltest.Lossy:
+		machine.Say("gpu 1 hang-when-set nvmlDeviceGetPowerManagementLimit") // so that there is time to lose the answer
 		addr = s.lossy()
 	}
+	reads := func() { machine.Unsay("nothing"); s.reads() }
 	back := map[string][]func(){
-		"reset_gpu": {func() { machine.Unsay("nothing"); s.reads() }},
+		"configure_gpu": {func() { machine.Unsay(unread); s.shows("/gpus/gpu[name=gpu1]/state/power-limit-set", "500") }},
+		"reset_gpu":     {reads},
+		"reload_driver": {reads},
+		"validate":      {func() { s.write("manner", ""); s.shows("/gpus/gpu[name=gpu1]/validation/state/id", "act-validate") }},
 		"reboot": {func() {
 			s.kill()
 			s.write("boot", "b2d1c8a4-1111-4a1a-9d2b-0123456789ab\n")
 			s.start()
 		}},
 	}
-	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back}
+	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back, With: map[string]map[string]string{
+		"configure_gpu": {"power_limit": "500"},
+	}}
+}
+
+// unread has the agent not read a GPU any more once it was set.
+const unread = "gpu 1 hang-when-set nvmlDeviceGetPersistenceMode"
+
+const everything = "settings: [certificate CN=test], reset: [certificate CN=test], reload: [certificate CN=test], " +
+	"validate: [certificate CN=test], reboot: [certificate CN=test]"
+
+// acts configures the programs of acts, and more.
+func (s *server) acts(more string) {
+	s.configure(`acts:
+  nvidia_smi: %[1]s/nvidia-smi
+  reboot: [%[1]s/reboot]
+  driver: {systemctl: %[1]s/systemctl, unload: %[1]s/rmmod, load: "true", proc: %[1]s/proc}
+  validation: {cuda: %[1]s/libcuda.so.1, memory: 60s, burst: 100ms}
+%[2]s`, s.dir, more)
+}
+
+// driverWith gives the server a driver of one module, and says what its unloading does.
+func (s *server) driverWith(script string) {
+	s.t.Helper()
+	if err := os.MkdirAll(filepath.Join(s.dir, "proc"), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("proc/modules", "nvidia 1 0 - Live 0x0\n")
+	s.script("rmmod", script)
+	s.script("systemctl", "exit 3\n") // no unit runs
+}
+
+// computes gives the GPUs a library in CUDA's place, which behaves as the lines say.
+func (s *server) computes(lines string) {
+	s.t.Helper()
+	if _, err := cuda.Compile(s.dir); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("manner", lines+"\n")
+	s.t.Setenv(cuda.Env, filepath.Join(s.dir, "manner"))
 }
 
 func (s *server) driver() control.Driver {
 	cfg := driver.Default()
+	cfg.Timeout = 5 * time.Second
 	cfg.TLS.CAFile, cfg.TLS.CertFile, cfg.TLS.KeyFile = s.auth.File, s.cert.CertFile, s.cert.KeyFile
 	return cfg
 }
@@ -78,8 +127,32 @@ func settings(addr string) control.Settings {
 
 // asked counts what was done.
 func (s *server) asked() int {
-	b, _ := os.ReadFile(filepath.Join(s.dir, "did"))
-	return strings.Count(string(b), "\n")
+	n := 0
+	for _, name := range []string{"did", "manner.used", "machine.set"} {
+		b, _ := os.ReadFile(filepath.Join(s.dir, name))
+		n += strings.Count(string(b), "\n")
+	}
+	return n
+}
+
+// shows waits until a leaf of the agent is as wanted.
+func (s *server) shows(path, want string) {
+	s.t.Helper()
+	c := s.gnmic()
+	req, err := api.NewGetRequest(api.Path(path), api.EncodingASCII())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	waittest.Until(s.t, func() error {
+		res, err := c.Get(s.t.Context(), req)
+		if err != nil {
+			return err
+		}
+		if n := res.GetNotification(); len(n) == 0 || len(n[0].GetUpdate()) == 0 || n[0].GetUpdate()[0].GetVal().GetAsciiVal() != want {
+			return fmt.Errorf("%s is %v, want %s", path, n, want)
+		}
+		return nil
+	})
 }
 
 // reads waits until the GPU is read that was not read before.
