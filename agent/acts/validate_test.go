@@ -285,4 +285,3 @@ func TestAReportThatCannotBeKept(t *testing.T) {
 		t.Error(r, err)
 	}
 }
-
