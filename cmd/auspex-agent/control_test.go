@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -276,4 +277,164 @@ func TestWhatControlSaysOfResets(t *testing.T) {
 	}
 	step.Target = part
 	plans("reset_gpu", "cannot: gpu-r01-01 has no node agent: set its attribute agent_address")
+}
+
+// remediators are control's, for a server whose agent is this one.
+func (s *server) remediators() map[string]control.Remediator {
+	s.t.Helper()
+	r, err := s.driver().Remediators(settings(s.addr))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// becomes waits until control sees an end of a step, and holds it against what is wanted.
+func becomes(t *testing.T, r control.Remediator, step control.Step, want control.Verdict, says string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		v, said, err := r.Verify(t.Context(), step)
+		if text := messages.Text(said); err != nil || v != want || !strings.Contains(text, says) {
+			return fmt.Errorf("%d %s %v, want %d %s", v, text, err, want, says)
+		}
+		return nil
+	})
+}
+
+// What control says of validations: what would be tested, what was found, and what nobody knows.
+func TestWhatControlSaysOfValidations(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.computes("miscompute 2")
+	s.configure("allow: {%s}\n", everything)
+	s.acts("")
+	s.start()
+	s.reads()
+	r := s.remediators()["validate"]
+	step := control.Step{ID: "act-1", Kind: "validate", Server: "gpu-r01-01", Target: part}
+	machine.Say("gpu 1 process 1 100")
+	waittest.Until(t, func() error {
+		if _, err := r.Plan(t.Context(), step); err == nil || !strings.Contains(err.Error(), "gpu1 is in use by") {
+			return fmt.Errorf("it would: %v", err)
+		}
+		return nil
+	})
+	said, err := r.Plan(t.Context(), control.Step{Server: "gpu-r01-01", Target: "gpu-r01-01", With: map[string]string{"level": "1"}})
+	if got := messages.Text(said); got != "would test gpu0, gpu1 of gpu-r01-01 at level 1 through its agent" {
+		t.Error(got, err)
+	}
+	machine.Unsay("gpu 1 process 1 100")
+	waittest.Until(t, func() error { return r.Apply(t.Context(), step) })
+	becomes(t, r, step, control.Failed, "the validation of gpu1 of gpu-r01-01 found: gpu1 compute: ")
+	s.write("manner", "")
+	step.ID = "act-2"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "gpu1 of gpu-r01-01 passed")
+	s.write("manner", "hang cuMemGetInfo_v2\n")
+	step.ID = "act-3"
+	if err := r.Apply(t.Context(), step); err != nil { // it takes longer than a call
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Pending, "the agent of gpu-r01-01 is at it")
+	s.kill()
+	_ = os.Remove(machine.Path() + ".open")
+	s.start()
+	becomes(t, r, step, control.Pending, "the agent ended while it ran")
+	if err := r.Apply(t.Context(), step); err == nil || s.asked() != 3 {
+		t.Errorf("it was done again: %v, %d", err, s.asked())
+	}
+}
+
+// What control says of settings: what would change, what the agent refuses, and what does not stick.
+func TestWhatControlSaysOfSettings(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.configure("allow: {settings: [certificate CN=test]}\n")
+	s.start()
+	s.reads()
+	r := s.remediators()["configure_gpu"]
+	step := control.Step{ID: "act-1", Server: "gpu-r01-01", Target: "gpu-r01-01", With: map[string]string{"power_limit": "500", "persistence": "false"}}
+	plans := func(want string) {
+		t.Helper()
+		said, err := r.Plan(t.Context(), step)
+		if got := fmt.Sprint(messages.Text(said), err); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	plans("would set on gpu-r01-01 through its agent: gpu0 persistence true → false, gpu0 power_limit 700 → 500, gpu1 persistence true → false, gpu1 power_limit 700 → 500")
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "reads gpu0, gpu1 as they should be: persistence false, power_limit 500")
+	plans("gpu0, gpu1 of gpu-r01-01 are set so already: persistence false, power_limit 500")
+	step.Target, step.With = part, map[string]string{"power_limit": "900"}
+	if err := r.Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "900 W is outside of 200 to 700 W") {
+		t.Error(err)
+	}
+	machine.Say("gpu 1 stuck power-limit-set")
+	step.With = map[string]string{"power_limit": "600"}
+	if err := r.Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "after it was set to 600") {
+		t.Error(err)
+	}
+	if v, said, err := r.Verify(t.Context(), step); v != control.Pending || err != nil || !strings.Contains(messages.Text(said), "gpu1 power_limit 500 → 600") {
+		t.Error(v, messages.Text(said), err)
+	}
+	step.With = map[string]string{"fan": "100"}
+	plans("fan cannot be set through an agent")
+	step.With = nil
+	plans("the step has no settings")
+	step.With, step.Target = map[string]string{"mig": "true", "ecc": "false", "application_clocks": "1980,1500"}, part
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "gpu1 as they should be: application_clocks 1980,1500, ecc false, mig true")
+}
+
+// What control says of a driver that is loaded anew: who stands against it, why it failed, and that it answers.
+func TestWhatControlSaysOfReloads(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.driverWith("[ -e " + s.dir + "/fails ] && { echo Module nvidia is in use; exit 1; }\nexit 0\n")
+	s.configure("allow: {%s}\n", everything)
+	s.acts("")
+	s.start()
+	s.reads()
+	r := s.remediators()["reload_driver"]
+	step := control.Step{ID: "act-1", Server: "gpu-r01-01", Target: "gpu-r01-01"}
+	plans := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			said, err := r.Plan(t.Context(), step)
+			if got := fmt.Sprint(messages.Text(said), err); !strings.Contains(got, want) {
+				return fmt.Errorf("%s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	plans("would load the driver of gpu-r01-01 anew through its agent; no process has gpu0, gpu1 open now")
+	machine.Say("gpu 0 process 1 100")
+	plans("now gpu0 is in use by")
+	machine.Unsay("gpu 0 process 1 100")
+	plans("no process")
+	s.write("fails", "")
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Errorf("it was asked: %v", err)
+	}
+	becomes(t, r, step, control.Failed, "Module nvidia is in use")
+	if err := os.Remove(filepath.Join(s.dir, "fails")); err != nil {
+		t.Fatal(err)
+	}
+	step.ID = "act-2"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "the driver of gpu-r01-01 was loaded anew, and the agent reads gpu0, gpu1")
+	machine.Say("gpu 1 gone") // one that did not come back keeps the step open
+	step.ID = "act-3"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Pending, "the agent has not read gpu1 since")
 }
