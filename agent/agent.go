@@ -17,12 +17,14 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/openconfig/gnoi/healthz"
 	system "github.com/openconfig/gnoi/system"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
 	"auspex/agent/acts"
+	"auspex/agent/cuda"
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
@@ -57,9 +59,10 @@ type GPUs interface {
 
 // Machine is what an agent runs on where that is not this machine.
 type Machine struct {
-	GPUs  func(nvml.Needs) GPUs // nil is NVML
-	Tools acts.Tools            // nil are the programs of the configuration
-	About *outbound.About       // nil is what this machine says of itself to whom it dials
+	GPUs     func(nvml.Needs) GPUs // nil is NVML
+	Tools    acts.Tools            // nil are the programs of the configuration
+	Computer acts.Computer         // nil is CUDA, in a process of its own
+	About    *outbound.About       // nil is what this machine says of itself to whom it dials
 }
 
 // Agent is the process. New is inert but for the journal's folder and the certificates.
@@ -153,25 +156,38 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	a.dials(m.About)
-	a.hand(m.Tools, access, boot)
+	a.hand(m, access, boot)
 	return a, nil
 }
 
 // hand serves what control asks for. Where nobody knows what was done before, nothing is
 // done: readings go on.
-func (a *Agent) hand(tools acts.Tools, access target.Access, boot string) {
+func (a *Agent) hand(m Machine, access target.Access, boot string) {
 	ledger, err := acts.OpenLedger(filepath.Join(a.cfg.Data, "acts.json"), boot)
 	if err != nil {
-		a.log.Error("resets and reboots are not done", "error", err)
+		a.log.Error("what control asks for is not done", "error", err)
 		return
 	}
 	var gpus acts.GPUs
 	if a.gpus != nil {
 		gpus = a.gpus
 	}
-	system.RegisterSystemServer(a.server, &acts.Service{
-		Hand: acts.New(a.cfg.Acts, tools, ledger, gpus, boot, a.log), Admit: access.Admit, Resets: a.cfg.Allow.Reset, Reboots: a.cfg.Allow.Reboot,
+	if m.Computer == nil && a.gpus != nil {
+		m.Computer = cuda.Process{}
+	}
+	reports, err := acts.OpenReports(filepath.Join(a.cfg.Data, "validations.json"), a.tree)
+	if err != nil {
+		a.log.Warn("validations", "error", err)
+	}
+	hand := acts.New(a.cfg.Acts, acts.Needs{
+		Tools: m.Tools, Ledger: ledger, GPUs: gpus, Reports: reports, Computer: m.Computer, Boot: boot, Log: a.log,
 	})
+	a.readers = append(a.readers, reader{"driver", hand.Run})
+	s := &acts.Service{Hand: hand, Admit: access.Admit, May: map[string][]string{
+		acts.KindReset: a.cfg.Allow.Reset, acts.KindReboot: a.cfg.Allow.Reboot, acts.KindReload: a.cfg.Allow.Reload, acts.KindValidate: a.cfg.Allow.Validate,
+	}}
+	system.RegisterSystemServer(a.server, s)
+	healthz.RegisterHealthzServer(a.server, &acts.Health{Service: s})
 }
 
 // Run serves until ctx is done, or with an error until whoever started it starts it anew. It calls ready with the address on which it listens,

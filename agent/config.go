@@ -42,6 +42,8 @@ type Allow struct {
 	Settings []string `yaml:"settings"` // of GPUs
 	Reset    []string `yaml:"reset"`    // GPUs
 	Reboot   []string `yaml:"reboot"`   // the server
+	Reload   []string `yaml:"reload"`   // the driver of its GPUs
+	Validate []string `yaml:"validate"` // GPUs: have them work, and tested
 }
 
 // TLS is the target's certificate, and whose clients' certificates it takes.

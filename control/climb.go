@@ -51,7 +51,7 @@ func (c *Controller) work(ctx context.Context, k *climb) error {
 					since = a.Time // of an earlier version
 				}
 				v := c.attend(ctx, k)
-				v.restarts(restarted(r, a))
+				v.restarts(restarted(r, a), r.Silences())
 				v.repaired(since, r.Quiet)
 			}
 		case done, c.climbsOn(p, i, a):
@@ -420,7 +420,7 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 		return c.save(ctx, k, a, r, time.Time{}, "unknown")
 	}
 	if r.Repairs() {
-		c.attend(ctx, k).restarts(restarted(&r, *a))
+		c.attend(ctx, k).restarts(restarted(&r, *a), r.Silences())
 	}
 	if !a.EffectAt.IsZero() { // seen before a restart: the quiet time begins anew
 		k.vigil.repaired(a.EffectAt, r.Quiet)
@@ -573,12 +573,12 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 	return schemas.Action{
 		ID: "act-" + schemas.EventID(k.ID, strconv.Itoa(rung), strconv.Itoa(attempt)), Created: c.d.Now().UTC(), Site: k.Site,
 		Server: server, Target: k.Target, Kind: r.Kind, Reason: k.Incident, Incident: k.Incident, Why: k.Why, Sentence: k.Summary,
-		Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt,
+		Mode: k.Mode, Rung: rung, Ladder: p.Kinds(), Attempt: attempt, With: r.With.Values(),
 	}
 }
 
 func step(k *climb, a schemas.Action, since time.Time) Step {
-	return Step{ID: a.ID, Kind: a.Kind, Server: k.Subject, Target: k.Target, Reason: k.Fault + " on " + k.Target, Since: since}
+	return Step{ID: a.ID, Kind: a.Kind, Server: k.Subject, Target: k.Target, Reason: k.Fault + " on " + k.Target, Since: since, With: a.With}
 }
 
 // blockedBy says which check holds a step back.

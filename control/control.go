@@ -49,6 +49,8 @@ type Step struct {
 	Target string // the part that the incident blames
 	Reason string
 	Since  time.Time // when the step was decided
+	// With are the parameters that the policy gives its kind.
+	With map[string]string
 }
 
 // Verdict is what verification saw.

@@ -87,7 +87,8 @@ type vigil struct {
 
 	mu        sync.Mutex
 	since     time.Time // when the effect of the repair was seen; zero before
-	restarted time.Time // when the repair was sent that restarts the server; zero where it does not
+	restarted time.Time // when the repair was sent that restarts the server, or its drivers; zero where it does not
+	silences  bool      // what runs on the server falls silent with it
 	heard     time.Time // the first reading of anything on the server
 	quiet     time.Duration
 	lags      map[string]time.Duration // by collector: how far the device's clock was behind before the repair
@@ -188,9 +189,9 @@ func newVigil(server, target, kind string, v views) *vigil {
 	}
 }
 
-// restarts tells that the server is restarted: a repair that does so was sent at the
-// time, and no driver counts from before.
-func (v *vigil) restarts(at time.Time) {
+// restarts tells that the server is restarted, or its drivers alone: a repair that does so
+// was sent at the time, and no driver counts from before.
+func (v *vigil) restarts(at time.Time, silences bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !at.Equal(v.restarted) {
@@ -198,7 +199,7 @@ func (v *vigil) restarts(at time.Time) {
 			p.silence = 0
 		}
 	}
-	v.restarted = at
+	v.restarted, v.silences = at, silences
 }
 
 // repaired begins the quiet time: only what is later counts.
@@ -380,7 +381,7 @@ func (v *vigil) recorded(by string, r *reading) (id string, yes bool) {
 	switch {
 	case r.overtook > 1:
 		return messages.WrongPace, true
-	case v.restarted.IsZero() || v.from != schemas.ViewHost || v.pulses[by].silent():
+	case v.restarted.IsZero() || !v.silences || v.from != schemas.ViewHost || v.pulses[by].silent():
 		return "", false
 	case v.heard.Before(v.restarted):
 		return messages.NeverSilent, true
@@ -534,7 +535,7 @@ const listenFor = 30 * time.Second
 // listens reports whether a server that is to be restarted is heard, so that its
 // silence will be noticed. One that says nothing for long will not.
 func (c *Controller) listens(ctx context.Context, k *climb, r policy.Rung, since time.Time) bool {
-	return !r.Restarts() || c.d.Life == nil || c.attend(ctx, k).hears() || c.d.Now().Sub(since) > min(listenFor, r.Verify)
+	return !r.Silences() || c.d.Life == nil || c.attend(ctx, k).hears() || c.d.Now().Sub(since) > min(listenFor, r.Verify)
 }
 
 // followAgain is the wait before a device is followed again.

@@ -46,8 +46,15 @@ func newWard(target, kind string, from schemas.View) ward {
 	v.from, v.types, v.known = from, map[string]bool{"gpu.xid": true, "gpu.missing": true}, true
 	w := ward{v}
 	w.reads("dcgmexporter", server+"/gpu7", schemas.KindGPU, -45, -25)
-	w.restarts(at(-20))
+	w.restarts(at(-20), true)
 	w.repaired(effect, quiet)
+	return w
+}
+
+// reloaded is a vigil of a GPU whose driver was loaded anew.
+func reloaded() ward {
+	w := newWard(part, schemas.KindGPU, schemas.ViewHost)
+	w.restarts(at(-20), false)
 	return w
 }
 
@@ -388,6 +395,12 @@ func TestOnlyWhatTheRepairedPartSaysThroughWhoSawTheFaultCountsAsLife(t *testing
 		"it was read all the time while the server restarted": {gpu(), func(w ward) {
 			w.reads("dcgmexporter", part, "gpu", -15, 50)
 		}, nil, 56, false, false, messages.NeverSilent},
+		"a server whose driver alone was loaded anew is read all the time": {reloaded(), func(w ward) {
+			w.meter(part, -15, 90, func(s float64) (j, p float64) { return 90 * (s + 18), 90 + math.Sin(s) })
+		}, nil, 91, true, true, messages.Lives},
+		"but no driver counts on from before": {reloaded(), func(w ward) {
+			w.meter(part, -15, 90, func(s float64) (j, p float64) { return 9e6 + 90*s, 90 + math.Sin(s) })
+		}, nil, 91, false, false, messages.NotRestarted},
 		"a young recording, whose counter restarted too": {gpu(), func(w ward) {
 			w.meter(part, -15, 90, func(s float64) (j, p float64) { return 90 * (s + 18), 90 + math.Sin(s) })
 		}, nil, 91, false, false, messages.NeverSilent},

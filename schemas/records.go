@@ -262,26 +262,30 @@ type Intent struct {
 
 // Action is a step that control proposes, takes or took (formats, section 9).
 type Action struct {
-	ID         string    `json:"id"`
-	Time       time.Time `json:"time"` // of the last change
-	Created    time.Time `json:"created"`
-	Site       string    `json:"site,omitempty"`
-	Server     string    `json:"server"`
-	ServerID   string    `json:"server_id,omitempty"` // a UUID; the API fills it in
-	Target     string    `json:"target,omitempty"`    // the part, where it is not the server
-	Kind       string    `json:"kind"`
-	Reason     string    `json:"reason"`             // id of the incident or prediction
-	Why        string    `json:"why"`                // in a sentence
-	Incident   string    `json:"incident,omitempty"` // id
-	Mode       string    `json:"mode"`
-	Rung       int       `json:"rung"`
-	Ladder     []string  `json:"ladder,omitempty"` // kinds of all rungs, this one among them
-	Attempt    int       `json:"attempt"`
-	State      string    `json:"state"`
-	Rails      []Rail    `json:"rails"`
-	VerifiedBy string    `json:"verified_by,omitempty"`
-	Detail     string    `json:"detail,omitempty"` // the error, or what was seen
-	Actor      string    `json:"actor,omitempty"`
+	ID       string    `json:"id"`
+	Time     time.Time `json:"time"` // of the last change
+	Created  time.Time `json:"created"`
+	Site     string    `json:"site,omitempty"`
+	Server   string    `json:"server"`
+	ServerID string    `json:"server_id,omitempty"` // a UUID; the API fills it in
+	Target   string    `json:"target,omitempty"`    // the part, where it is not the server
+	Kind     string    `json:"kind"`
+	Reason   string    `json:"reason"`             // id of the incident or prediction
+	Why      string    `json:"why"`                // in a sentence
+	Incident string    `json:"incident,omitempty"` // id
+	Mode     string    `json:"mode"`
+	Rung     int       `json:"rung"`
+	Ladder   []string  `json:"ladder,omitempty"` // kinds of all rungs, this one among them
+
+	// With are the parameters that the policy gives the rung, as {power_limit: 500}.
+	With map[string]string `json:"with,omitempty"`
+
+	Attempt    int    `json:"attempt"`
+	State      string `json:"state"`
+	Rails      []Rail `json:"rails"`
+	VerifiedBy string `json:"verified_by,omitempty"`
+	Detail     string `json:"detail,omitempty"` // the error, or what was seen
+	Actor      string `json:"actor,omitempty"`
 
 	// SentAt is when the request had gone out for certain, by our clock; absent while
 	// the step is merely decided. EffectAt is when its effect was first read back.

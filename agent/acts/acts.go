@@ -14,20 +14,32 @@ import (
 
 // The kinds of acts.
 const (
-	KindReset  = "reset"  // of GPUs
-	KindReboot = "reboot" // of the server, orderly
+	KindReset    = "reset"    // of GPUs
+	KindReboot   = "reboot"   // of the server, orderly
+	KindReload   = "reload"   // of the driver of all GPUs
+	KindValidate = "validate" // tests of GPUs
 )
 
 // Config says with which programs acts are done.
 type Config struct {
 	NVIDIASMI string        `yaml:"nvidia_smi"`
 	Reboot    []string      `yaml:"reboot"`
-	Timeout   time.Duration `yaml:"timeout"` // of a reset
+	Timeout   time.Duration `yaml:"timeout"` // of a reset, and of a reload until it brings back what it took away
+	Driver    Driver        `yaml:"driver"`
+	Tests     Validation    `yaml:"validation"`
 }
 
 // Default returns the defaults.
 func Default() Config {
-	return Config{NVIDIASMI: "nvidia-smi", Reboot: []string{"systemctl", "reboot"}, Timeout: 5 * time.Minute}
+	return Config{
+		NVIDIASMI: "nvidia-smi", Reboot: []string{"systemctl", "reboot"}, Timeout: 5 * time.Minute,
+		Driver: Driver{
+			Units:     []string{"nvidia-dcgm", "dcgm", "nvidia-imex", "nvidia-fabricmanager", "nvidia-persistenced"},
+			Modules:   []string{"nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia"},
+			Systemctl: "systemctl", Unload: "rmmod", Load: "modprobe", Proc: "/proc",
+		},
+		Tests: Validation{Memory: 30 * time.Second, Burst: 10 * time.Second, Timeout: 45 * time.Minute, CUDA: "libcuda.so.1"},
+	}
 }
 
 // Validate names the first value that makes no sense.
@@ -40,7 +52,7 @@ func (c *Config) Validate() error {
 	case c.Timeout < time.Second:
 		return errors.New("timeout must be at least 1s")
 	}
-	return nil
+	return errors.Join(c.Driver.validate(), c.Tests.validate())
 }
 
 // GPU is what is known of one that is to be reset.
@@ -52,8 +64,12 @@ type GPU struct {
 
 // GPUs are the GPUs of the server.
 type GPUs interface {
-	// Group returns GPUs and those that must be reset with them.
+	// Known returns the numbers of those that should be there.
+	Known(ctx context.Context) ([]uint32, error)
+	// Group returns GPUs and those that must be reset with them; without numbers, all that are there.
 	Group(ctx context.Context, numbers []uint32) ([]GPU, error)
+	// Read reads one now, by the leaves of its list in auspex-gpu: what moves slowly as well, or without.
+	Read(ctx context.Context, number uint32, all bool) (map[string]float64, error)
 	// Release gives the GPUs out of hand until resume is called: the driver resets none
 	// that somebody has open.
 	Release(ctx context.Context) (resume func(), err error)
@@ -65,25 +81,66 @@ type Tools interface {
 	Reset(ctx context.Context, group []GPU) (said string, err error)
 	// Reboot begins to reboot the server.
 	Reboot(ctx context.Context) (said string, err error)
+	// Reload loads the driver anew. It calls away before it takes anything away, and brings that back
+	// whatever happens; an error that wraps [ErrAway] means that not all of it is back.
+	Reload(ctx context.Context, away func(Away) error) (said string, err error)
+	// Restore brings back what a reload took away.
+	Restore(ctx context.Context, what Away) error
+}
+
+// Needs are what a hand works with. Without tools it runs the programs of the configuration.
+type Needs struct {
+	Tools       Tools
+	Ledger      *Ledger
+	GPUs        GPUs        // nil has none
+	Reports     *Reports    // of validations
+	Computer    Computer    // nil has none
+	Diagnostics Diagnostics // nil has none
+	Boot        string      // id of the server's boot
+	Log         *slog.Logger
 }
 
 // Hand does acts, one at a time.
 type Hand struct {
-	timeout time.Duration
-	tools   Tools
-	ledger  *Ledger
-	gpus    GPUs // nil has none
-	log     *slog.Logger
-	boot    string
+	Needs
+
+	cfg Config
 }
 
-// New returns a hand; without tools it runs the programs of the configuration.
-func New(cfg Config, tools Tools, ledger *Ledger, gpus GPUs, boot string, log *slog.Logger) *Hand {
-	if tools == nil {
-		tools = &programs{cfg}
+// New returns a hand.
+func New(cfg Config, n Needs) *Hand {
+	if n.Tools == nil {
+		n.Tools = &programs{cfg}
 	}
-	return &Hand{timeout: cfg.Timeout, tools: tools, ledger: ledger, gpus: gpus, boot: boot, log: log}
+	return &Hand{n, cfg}
 }
+
+// Run brings back what a reload took away during which the agent ended, and returns.
+func (h *Hand) Run(ctx context.Context) {
+	for {
+		a, ok := h.Ledger.Last(func(a *Act) bool { return a.Away != nil && a.Outcome != Running })
+		if !ok {
+			return
+		}
+		err := h.Tools.Restore(ctx, *a.Away)
+		if err == nil {
+			err = h.Ledger.Restored(a.ID)
+		}
+		if err == nil {
+			h.Log.Warn("what the reload of a driver took away is back", "id", a.ID, "modules", a.Away.Modules, "units", a.Away.Units)
+			continue
+		}
+		h.Log.Error("what the reload of a driver took away is not back", "id", a.ID, "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(again):
+		}
+	}
+}
+
+// again is the wait until what is not back is brought back anew.
+const again = 30 * time.Second
 
 // Do does an act that has an id, once, and returns what became of it. What stands against it
 // from the beginning is an error, and leaves the id free.
@@ -91,94 +148,126 @@ func (h *Hand) Do(ctx context.Context, a Act) (Act, error) {
 	if a.ID == "" {
 		return a, errors.New("an act needs an id")
 	}
-	a.Boot = h.boot
+	a.Boot = h.Boot
 	slices.Sort(a.GPUs)
 	a.GPUs = slices.Compact(a.GPUs)
-	if had, ok := h.ledger.Last(func(b *Act) bool { return b.ID == a.ID }); ok {
+	if had, ok := h.Ledger.Last(func(b *Act) bool { return b.ID == a.ID }); ok {
 		if !had.same(&a) {
 			return had, fmt.Errorf("%w: %s of %v", errOther, had.Kind, had.GPUs)
 		}
 		return had, nil
 	}
-	var group []GPU
-	if a.Kind == KindReset {
-		var err error
-		if group, err = h.free(ctx, a.GPUs); err != nil {
-			return a, err
-		}
+	group, against, err := h.would(ctx, &a)
+	switch {
+	case err != nil:
+		return a, err
+	case against != "":
+		return a, errors.New(against)
 	}
-	began, again, err := h.ledger.Begin(a)
+	began, again, err := h.Ledger.Begin(a)
 	if err != nil || again {
 		return began, err
 	}
-	h.log.Warn("act begins", "id", a.ID, "kind", a.Kind, "gpus", a.GPUs, "peer", a.By)
+	h.Log.Warn("act begins", "id", a.ID, "kind", a.Kind, "gpus", a.GPUs, "peer", a.By)
 	// From here on it is done, whoever waits for it.
-	outcome, message := h.carryOut(context.WithoutCancel(ctx), &began, group)
-	h.log.Warn("act has ended", "id", a.ID, "outcome", outcome, "message", message)
-	if outcome == Running { // a reboot: the next boot will tell
+	r := h.carryOut(context.WithoutCancel(ctx), &began, group)
+	h.Log.Warn("act has ended", "id", a.ID, "outcome", r.outcome, "message", r.message)
+	if r.outcome == Running { // a reboot: the next boot will tell
 		return began, nil
 	}
-	began.Outcome, began.Message = outcome, message
-	if err := h.ledger.End(a.ID, outcome, message); err != nil { // it was done all the same
-		h.log.Error("what became of an act is not on the disk", "id", a.ID, "error", err)
+	began.Outcome, began.Message = r.outcome, r.message
+	if err := h.Ledger.End(a.ID, r.outcome, r.message, r.away); err != nil { // it was done all the same
+		h.Log.Error("what became of an act is not on the disk", "id", a.ID, "error", err)
+	}
+	if r.resume != nil { // last: another driver may end the agent
+		r.resume()
 	}
 	return began, nil
 }
 
-// group returns the GPUs that are reset together.
-func (h *Hand) group(ctx context.Context, numbers []uint32) ([]GPU, error) {
+// would returns the GPUs that an act is on, and what stands against it now.
+func (h *Hand) would(ctx context.Context, a *Act) (group []GPU, against string, err error) {
+	if a.Kind == KindReboot {
+		return nil, "", nil
+	}
 	switch {
-	case h.gpus == nil:
-		return nil, errors.New("this agent reads no GPUs, and resets none")
-	case len(numbers) == 0:
-		return nil, errors.New("no GPU is named")
+	case h.GPUs == nil:
+		return nil, "", errors.New("this agent reads no GPUs, and has no hand on any")
+	case len(a.GPUs) == 0 && a.Kind == KindReset:
+		return nil, "", errors.New("no GPU is named")
 	}
 	ctx, done := context.WithTimeout(ctx, patience)
 	defer done()
-	return h.gpus.Group(ctx, numbers)
-}
-
-// free returns them, and refuses while something stands against their reset.
-func (h *Hand) free(ctx context.Context, numbers []uint32) ([]GPU, error) {
-	group, err := h.group(ctx, numbers)
+	switch a.Kind {
+	case KindValidate:
+		group, err = h.subjects(ctx, a.GPUs)
+	case KindReload:
+		if group, err = h.GPUs.Group(ctx, nil); err != nil { // the driver answers nobody: that is what it is loaded anew for
+			group, err = nil, nil
+		}
+	default:
+		group, err = h.GPUs.Group(ctx, a.GPUs)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	var whys []string
 	for _, g := range group {
-		if why := g.held(); why != "" {
-			return nil, errors.New(why)
+		if why := g.held(a); why != "" {
+			whys = append(whys, why)
 		}
 	}
-	return group, err
+	return group, strings.Join(whys, "; "), nil
 }
 
-// held says what stands against a reset now, or "".
-func (g *GPU) held() string {
+// held says what stands against an act on a GPU now, or "".
+func (g *GPU) held(a *Act) string {
 	switch {
+	case a.Kind == KindValidate && a.Level < levelLoad:
+		return ""
 	case len(g.Processes) > 0:
 		return fmt.Sprintf("gpu%d is in use by %s", g.Number, strings.Join(g.Processes, ", "))
-	case g.PCI == "":
+	case g.PCI == "" && a.Kind == KindReset:
 		return fmt.Sprintf("gpu%d has no known address", g.Number)
 	}
 	return ""
 }
 
-func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) (Outcome, string) {
-	ctx, done := context.WithTimeout(ctx, h.timeout)
+// ending is what became of an act.
+type ending struct {
+	outcome Outcome
+	message string
+	away    bool   // not all is back that it took away
+	resume  func() // to be called when it is written down
+}
+
+func (h *Hand) carryOut(ctx context.Context, a *Act, group []GPU) ending {
+	if a.Kind == KindValidate {
+		return h.validate(ctx, a, group)
+	}
+	ctx, done := context.WithTimeout(ctx, h.cfg.Timeout)
 	defer done()
 	if a.Kind == KindReboot {
-		if text, err := h.tools.Reboot(ctx); err != nil {
-			return Failed, text
+		if text, err := h.Tools.Reboot(ctx); err != nil {
+			return ending{outcome: Failed, message: text}
 		}
-		return Running, ""
+		return ending{outcome: Running}
 	}
-	resume, err := h.gpus.Release(ctx)
+	resume, err := h.GPUs.Release(ctx)
 	if err != nil {
-		return Failed, err.Error()
+		return ending{outcome: Failed, message: err.Error()}
 	}
-	defer resume()
-	text, err := h.tools.Reset(ctx, group)
+	var text string
+	if a.Kind == KindReload {
+		text, err = h.Tools.Reload(ctx, func(what Away) error { return h.Ledger.Takes(a.ID, what) })
+	} else {
+		text, err = h.Tools.Reset(ctx, group)
+	}
+	end := ending{outcome: Done, message: text, resume: resume}
 	if err != nil {
-		return Failed, text
+		end.outcome, end.away = Failed, errors.Is(err, ErrAway)
 	}
-	return Done, text
+	return end
 }
 
 // programs are those of the system and of the driver.

@@ -24,10 +24,15 @@ type bay struct {
 	open     map[uint32][]string
 	partner  map[uint32]uint32
 	stuck    error
+	known    []uint32
+	values   map[uint32]map[string]float64
 	released int
 }
 
 func (b *bay) Group(_ context.Context, numbers []uint32) (out []GPU, err error) {
+	if len(numbers) == 0 {
+		numbers = b.known
+	}
 	for _, n := range numbers {
 		out = append(out, GPU{Number: n, PCI: fmt.Sprintf("0000:%02x:00.0", n+1), Processes: b.open[n]})
 		if p, ok := b.partner[n]; ok {
@@ -35,6 +40,15 @@ func (b *bay) Group(_ context.Context, numbers []uint32) (out []GPU, err error) 
 		}
 	}
 	return out, nil
+}
+
+func (b *bay) Known(context.Context) ([]uint32, error) { return b.known, nil }
+
+func (b *bay) Read(_ context.Context, n uint32, _ bool) (map[string]float64, error) {
+	if b.values[n] == nil {
+		return nil, errors.New("the GPU has fallen off the bus")
+	}
+	return b.values[n], nil
 }
 
 func (b *bay) Release(context.Context) (func(), error) {
@@ -64,10 +78,14 @@ func service(t *testing.T, dir, boot string, b GPUs) *Service {
 	cfg := Default()
 	cfg.NVIDIASMI = program(t, dir, "nvidia-smi", `echo "$@" >>`+dir+`/did; echo reset`)
 	cfg.Reboot = []string{program(t, dir, "reboot", `echo reboot >>`+dir+`/did`)}
+	reports, err := OpenReports(filepath.Join(dir, "validations.json"), target.NewTree())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &Service{
-		Hand:   New(cfg, nil, ledger, b, boot, slog.New(slog.DiscardHandler)),
-		Admit:  func(context.Context) (target.Peer, error) { return target.Peer{Name: "p", Known: true}, nil },
-		Resets: []string{"p"}, Reboots: []string{"p"},
+		Hand:  New(cfg, Needs{Ledger: ledger, GPUs: b, Reports: reports, Boot: boot, Log: slog.New(slog.DiscardHandler)}),
+		Admit: func(context.Context) (target.Peer, error) { return target.Peer{Name: "p", Known: true}, nil },
+		May:   map[string][]string{KindReset: {"p"}, KindReboot: {"p"}, KindReload: {"p"}, KindValidate: {"p"}},
 	}
 }
 
@@ -207,7 +225,7 @@ func TestARebootIsDoneWhenTheServerHasStartedAnew(t *testing.T) {
 func TestWhatCannotBeWrittenDownIsNotDone(t *testing.T) {
 	dir := t.TempDir()
 	s := service(t, dir, "b1", &bay{})
-	s.Hand.ledger.path = filepath.Join(dir, "none", "acts.json")
+	s.Hand.Ledger.path = filepath.Join(dir, "none", "acts.json")
 	_, err := s.Reboot(t.Context(), &system.RebootRequest{Method: system.RebootMethod_COLD, Message: "act-1", Subcomponents: []*types.Path{gpu(1)}})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "is not done") {
 		t.Error(err)
@@ -227,7 +245,7 @@ func TestWhatCannotBeWrittenDownIsNotDone(t *testing.T) {
 func TestWhatWasDoneIsNotRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := service(t, dir, "b1", &bay{})
-	s.Hand.tools = &programs{Config{NVIDIASMI: program(t, dir, "takes-the-disk-away", "rm "+dir+"/acts.json && mkdir "+dir+"/acts.json && touch "+dir+"/acts.json/x")}}
+	s.Hand.Tools = &programs{Config{NVIDIASMI: program(t, dir, "takes-the-disk-away", "rm "+dir+"/acts.json && mkdir "+dir+"/acts.json && touch "+dir+"/acts.json/x")}}
 	req := &system.RebootRequest{Method: system.RebootMethod_COLD, Message: "act-1", Subcomponents: []*types.Path{gpu(1)}}
 	for range 2 {
 		if _, err := s.Reboot(t.Context(), req); err != nil {

@@ -1,6 +1,6 @@
-// Package acts does what control asks of a server: resets of GPUs and reboots. Each act has
-// the id that who asks gives it and is done at most once, over a kill of the agent too: what
-// was begun is written to the disk before it begins.
+// Package acts does what control asks of a server: resets and tests of GPUs, reloads of their
+// driver, reboots. Each act has the id that who asks gives it and is done at most once, over a
+// kill of the agent too: what was begun is written to the disk before it begins.
 package acts
 
 import (
@@ -31,16 +31,26 @@ type Act struct {
 	ID      string    `json:"id"`
 	Kind    string    `json:"kind"`
 	GPUs    []uint32  `json:"gpus,omitempty"`
-	By      string    `json:"by"` // who asked
+	Level   int       `json:"level,omitempty"` // of a validation
+	By      string    `json:"by"`              // who asked
 	Boot    string    `json:"boot"`
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended,omitzero"`
 	Outcome Outcome   `json:"outcome"`
 	Message string    `json:"message,omitempty"`
+	Away    *Away     `json:"away,omitempty"` // what it took away and has not brought back
+}
+
+// Away is what a reload of the driver takes away for a while, in the order in which it goes.
+type Away struct {
+	Units   []string `json:"units,omitempty"`
+	Modules []string `json:"modules,omitempty"`
 }
 
 // same reports whether two acts ask for the same.
-func (a *Act) same(b *Act) bool { return a.Kind == b.Kind && slices.Equal(a.GPUs, b.GPUs) }
+func (a *Act) same(b *Act) bool {
+	return a.Kind == b.Kind && a.Level == b.Level && slices.Equal(a.GPUs, b.GPUs)
+}
 
 // maxActs is how many are remembered.
 const maxActs = 512
@@ -112,6 +122,8 @@ func (l *Ledger) Begin(a Act) (had Act, again bool, err error) {
 			return *b, true, nil
 		case b.Outcome == Running:
 			return Act{}, false, fmt.Errorf("%w: %s %s", errBusy, b.Kind, b.ID)
+		case b.Away != nil && a.Kind != KindReboot:
+			return Act{}, false, fmt.Errorf("what %s %s took away is not back: %v %v", b.Kind, b.ID, b.Away.Modules, b.Away.Units)
 		}
 	}
 	before := slices.Clone(l.acts)
@@ -127,13 +139,30 @@ func (l *Ledger) Begin(a Act) (had Act, again bool, err error) {
 	return a, false, nil
 }
 
-// End writes down what became of an act.
-func (l *Ledger) End(id string, outcome Outcome, message string) error {
+// End writes down what became of an act; away says that not all is back that it took away.
+func (l *Ledger) End(id string, outcome Outcome, message string, away bool) error {
+	return l.change(id, func(a *Act) {
+		a.Outcome, a.Message, a.Ended = outcome, message, time.Now().UTC()
+		if !away {
+			a.Away = nil
+		}
+	})
+}
+
+// Takes writes down what an act is about to take away.
+func (l *Ledger) Takes(id string, what Away) error {
+	return l.change(id, func(a *Act) { a.Away = &what })
+}
+
+// Restored writes down that all is back that an act took away.
+func (l *Ledger) Restored(id string) error { return l.change(id, func(a *Act) { a.Away = nil }) }
+
+func (l *Ledger) change(id string, how func(*Act)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.acts {
 		if a := &l.acts[i]; a.ID == id {
-			a.Outcome, a.Message, a.Ended = outcome, message, time.Now().UTC()
+			how(a)
 			return l.save()
 		}
 	}

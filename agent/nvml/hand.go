@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -37,32 +38,60 @@ func (s *session) busy() bool {
 
 // in has a session make a call, and waits until it was made.
 func (r *Reader) in(ctx context.Context, call func(*session)) error {
-	made := make(chan struct{})
+	made := make(chan error, 1)
 	select {
-	case r.calls <- func(s *session) { call(s); close(made) }:
-		<-made
-		return nil
+	case r.calls <- func(s *session) {
+		if s == nil {
+			made <- fmt.Errorf("no GPU is read now: %s", r.unread)
+			return
+		}
+		call(s)
+		made <- nil
+	}:
+		return <-made
 	case <-ctx.Done():
 		return fmt.Errorf("no GPU is read now: %w", ctx.Err())
+	}
+}
+
+// idle waits where there is no session. Who wants the GPUs has them.
+func (r *Reader) idle(ctx context.Context, wait time.Duration) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	for r.left == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over.C:
+			return
+		case call := <-r.calls:
+			call(nil)
+		case q := <-r.requests:
+			q.answer <- fmt.Errorf("no GPU is read now: %s", r.unread)
+		}
 	}
 }
 
 // Release implements [acts.GPUs].
 func (r *Reader) Release(ctx context.Context) (resume func(), err error) {
 	l := &leave{gone: make(chan struct{}), resume: make(chan struct{})}
-	stuck := ""
-	if err := r.in(ctx, func(s *session) {
-		for _, call := range s.late {
-			stuck = call
+	stuck := make(chan string, 1)
+	select {
+	case r.calls <- func(s *session) {
+		if s != nil {
+			for _, call := range s.late {
+				stuck <- call
+				return
+			}
 		}
-		if stuck == "" {
-			s.left = l
-		}
-	}); err != nil {
-		return nil, err
+		r.left = l
+		stuck <- ""
+	}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the driver is not given out of hand: %w", ctx.Err())
 	}
-	if stuck != "" {
-		return nil, fmt.Errorf("%s has not returned: the driver must be loaded anew, or the server rebooted", stuck)
+	if call := <-stuck; call != "" {
+		return nil, fmt.Errorf("%s has not returned: this process holds the driver, and only a reboot of the server frees it", call)
 	}
 	// It is given out of hand by now or soon: whoever asked has to resume.
 	select {
@@ -78,10 +107,25 @@ func (r *Reader) Release(ctx context.Context) (resume func(), err error) {
 	}
 }
 
+// Known implements [acts.GPUs].
+func (r *Reader) Known(ctx context.Context) (out []uint32, err error) {
+	away := r.in(ctx, func(s *session) { out = s.numbers() })
+	return out, away
+}
+
+// Read implements [acts.GPUs].
+func (r *Reader) Read(ctx context.Context, number uint32, all bool) (map[string]float64, error) {
+	o := &order{verb: look, all: all}
+	if err := r.request(ctx, request{look: o, gpu: number, answer: make(chan error, 1)}); err != nil {
+		return nil, err
+	}
+	return o.seen, nil
+}
+
 // Group implements [acts.GPUs]. Before Hopper, GPUs that NVLinks join through switches are
 // reset together (NVIDIA Fabric Manager User Guide, GPU reset): all that have a link up.
 func (r *Reader) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, err error) {
-	err2 := r.in(ctx, func(s *session) {
+	away := r.in(ctx, func(s *session) {
 		together := false
 		for _, n := range numbers {
 			w := s.workerOf(n)
@@ -92,7 +136,7 @@ func (r *Reader) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, e
 			together = together || w.last.linked && w.last.old
 		}
 		for w, n := range s.number {
-			if slices.Contains(numbers, n) || together && w.last.linked {
+			if len(numbers) == 0 || slices.Contains(numbers, n) || together && w.last.linked {
 				g := acts.GPU{Number: n, PCI: w.last.pci}
 				for _, p := range w.last.processes {
 					g.Processes = append(g.Processes, fmt.Sprintf("%s (%d)", p.name, p.pid))
@@ -102,7 +146,7 @@ func (r *Reader) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, e
 		}
 		slices.SortFunc(out, func(a, b acts.GPU) int { return int(a.Number) - int(b.Number) })
 	})
-	return out, errors.Join(err, err2)
+	return out, errors.Join(err, away)
 }
 
 // hopper is the first architecture whose GPUs are reset one by one behind NVSwitches.

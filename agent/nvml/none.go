@@ -21,6 +21,14 @@ const text = "this agent was built without cgo and reads no GPUs"
 // Set refuses.
 func (r *Reader) Set(context.Context, string, []Wish) error { return errors.New(text) }
 
+// Known implements [acts.GPUs].
+func (r *Reader) Known(context.Context) ([]uint32, error) { return nil, errors.New(text) }
+
+// Read implements [acts.GPUs].
+func (r *Reader) Read(context.Context, uint32, bool) (map[string]float64, error) {
+	return nil, errors.New(text)
+}
+
 // Group implements [acts.GPUs].
 func (r *Reader) Group(context.Context, []uint32) ([]acts.GPU, error) { return nil, errors.New(text) }
 

@@ -142,6 +142,7 @@ const (
 	check   verb = iota // says what speaks against them
 	grant               // sets them, reads them back, and takes them back where one fails
 	enforce             // sets those that are not so
+	look                // reads the GPU
 )
 
 // order is what a worker is to do beside reading. Its answers are in it.
@@ -150,11 +151,17 @@ type order struct {
 	values map[string]string // by leaf
 	before map[string]string // what they were, for who takes them back
 	err    error
-	anew   int // settings that were not as they should be
+	anew   int                // settings that were not as they should be
+	all    bool               // a look is at all that is read
+	seen   map[string]float64 // what it saw, by leaf
 }
 
 // obey carries out an order.
 func (w *worker) obey(o *order) {
+	if o.verb == look {
+		w.look(o)
+		return
+	}
 	o.before = map[string]string{}
 	for _, leaf := range Settings {
 		value, ok := o.values[leaf]
@@ -180,6 +187,33 @@ func (w *worker) obey(o *order) {
 			o.err = fmt.Errorf("%w; and %s could not be taken back: %s", o.err, leaf, text(ret))
 		}
 		w.end()
+	}
+}
+
+var callInforom = "nvmlDeviceValidateInforom"
+
+// look reads the GPU, and what takes too long to be read again and again.
+func (w *worker) look(o *order) {
+	w.take(o.all)
+	if w.outcome != told {
+		o.err = fmt.Errorf("it is not read: %s", w.trouble)
+		return
+	}
+	w.add()
+	o.seen = map[string]float64{}
+	for i, leaf := range leaves {
+		if v := w.values[i]; !math.IsNaN(v) {
+			o.seen[leaf] = v
+		}
+	}
+	if !o.all || !w.driver.has(callInforom) {
+		return
+	}
+	w.begin(&callInforom)
+	ret := w.device.ValidateInforom()
+	w.end()
+	if ret == lib.SUCCESS || ret == lib.ERROR_CORRUPTED_INFOROM {
+		o.seen["state/inforom-corrupted"] = truth(ret != lib.SUCCESS)
 	}
 }
 
@@ -237,6 +271,16 @@ type step struct {
 
 // begin looks at a request, and plans what its GPUs are asked.
 func (s *session) begin(q request) {
+	if q.look != nil {
+		w := s.workerOf(q.gpu)
+		if w == nil {
+			q.answer <- fmt.Errorf("gpu%d is not there", q.gpu)
+			return
+		}
+		s.deal = &deal{request: q, steps: []step{{w, q.gpu, q.look}}}
+		s.proceed()
+		return
+	}
 	if err := s.Refuse(q.wishes, q.by); err != nil {
 		q.answer <- err
 		return
@@ -306,7 +350,13 @@ func (s *session) obeyed(w *worker) {
 	o := w.order
 	w.order, w.stale = nil, w.stale || o.anew > 0
 	d := s.deal
+	if o.verb == look {
+		s.tell(w)
+	}
 	if d == nil || d.active == nil || d.active.o != o {
+		if o.verb == look {
+			return
+		}
 		if o.verb == grant && len(o.before) > 0 { // it came too late, and was given up
 			w.busy = true
 			w.ask <- question{order: &order{verb: enforce, values: o.before}}
@@ -347,7 +397,7 @@ func (s *session) fail(err error) {
 func (s *session) conclude() {
 	d := s.deal
 	s.deal = nil
-	if d.err == nil {
+	if d.err == nil && d.look == nil {
 		d.err = s.Grant(d.wishes, d.by)
 		now := time.Now()
 		for n := range s.wanted {

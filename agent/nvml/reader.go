@@ -14,7 +14,6 @@ import (
 	lib "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"auspex/internal/decode/gpuwatch"
-	"auspex/internal/run"
 	"auspex/internal/target"
 )
 
@@ -81,7 +80,13 @@ func (r *Reader) Run(ctx context.Context) {
 				r.needs.Renew()
 			}
 		}
-		_ = run.Sleep(ctx, wait)
+		if wait == 0 {
+			continue
+		}
+		if r.idle(ctx, wait); r.left != nil {
+			r.left.wait(ctx)
+			r.left = nil
+		}
 	}
 }
 

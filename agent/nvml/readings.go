@@ -164,10 +164,14 @@ var readings = func() []reading {
 		one("nvmlDeviceGetMaxPcieLinkGeneration", seldom, "state/pcie-generation-max", 1, lib.Device.GetMaxPcieLinkGeneration),
 		one("nvmlDeviceGetCurrPcieLinkWidth", seldom, "state/pcie-width", 1, lib.Device.GetCurrPcieLinkWidth),
 		one("nvmlDeviceGetMaxPcieLinkWidth", seldom, "state/pcie-width-max", 1, lib.Device.GetMaxPcieLinkWidth),
-		one("nvmlDeviceGetMigMode", seldom, "state/mig-enabled", 1, func(d lib.Device) (int, lib.Return) {
-			n, _, ret := d.GetMigMode()
-			return n, ret
-		}),
+		{
+			symbol: "nvmlDeviceGetMigMode", pace: seldom, leaves: []string{"state/mig-enabled", "state/mig-pending"},
+			read: func(d lib.Device, v []float64) lib.Return {
+				now, next, ret := d.GetMigMode()
+				v[0], v[1] = float64(now), float64(next)
+				return ret
+			},
+		},
 		one("nvmlDeviceGetPersistenceMode", seldom, "state/persistence", 1, lib.Device.GetPersistenceMode),
 	}
 	throttle := one("nvmlDeviceGetCurrentClocksThrottleReasons", always, "state/clocks-event-reasons", 1, lib.Device.GetCurrentClocksThrottleReasons)

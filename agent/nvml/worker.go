@@ -154,16 +154,21 @@ func (w *worker) run(answer chan<- *worker, ended <-chan struct{}) {
 		if w.order = q.order; q.order != nil {
 			w.obey(q.order)
 		} else {
-			w.all, w.outcome, w.failures, w.trouble = q.all, told, 0, ""
-			if w.identify() {
-				w.read(q.all)
-			}
+			w.take(q.all)
 		}
 		select {
 		case answer <- w:
 		case <-ended:
 			return
 		}
+	}
+}
+
+// take reads the GPU, with all that moves slowly or without.
+func (w *worker) take(all bool) {
+	w.all, w.outcome, w.failures, w.trouble = all, told, 0, ""
+	if w.identify() {
+		w.read(all)
 	}
 }
 

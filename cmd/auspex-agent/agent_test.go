@@ -18,12 +18,14 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 	gnmic "github.com/openconfig/gnmic/pkg/api/target"
+	"github.com/openconfig/gnoi/healthz"
 	system "github.com/openconfig/gnoi/system"
 	"github.com/openconfig/gnoi/types"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"auspex/agent/nvml/stub"
@@ -31,6 +33,7 @@ import (
 	"auspex/collectors/agent"
 	"auspex/collectors/collectortest"
 	"auspex/internal/certtest"
+	"auspex/internal/target"
 	"auspex/internal/trust"
 	"auspex/internal/waittest"
 	"auspex/schemas"
@@ -414,6 +417,21 @@ func TestSettingsThroughTheAgent(t *testing.T) {
 	shows(c, "/gpus/gpu[name=gpu0]/state/persistence", "false")
 }
 
+// dial connects with the certificate.
+func (s *server) dial() *grpc.ClientConn {
+	s.t.Helper()
+	files := trust.TLS{CAFile: s.auth.File, CertFile: s.cert.CertFile, KeyFile: s.cert.KeyFile}
+	tc, err := files.Client()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(credentials.NewTLS(tc)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
 // A reset is done once, whatever happens to the agent; while it runs nobody has the GPUs open.
 func TestAResetIsDoneOnce(t *testing.T) {
 	s := newServer(t)
@@ -425,21 +443,13 @@ func TestAResetIsDoneOnce(t *testing.T) {
 	s.start()
 	reset := func(id string, gpus ...int) error {
 		t.Helper()
-		files := trust.TLS{CAFile: s.auth.File, CertFile: s.cert.CertFile, KeyFile: s.cert.KeyFile}
-		tc, err := files.Client()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(credentials.NewTLS(tc)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := s.dial()
 		defer func() { _ = conn.Close() }()
 		req := &system.RebootRequest{Method: system.RebootMethod_COLD, Message: id}
 		for _, n := range gpus {
 			req.Subcomponents = append(req.Subcomponents, &types.Path{Elem: []*types.PathElem{{Name: "gpus"}, {Name: "gpu", Key: map[string]string{"name": fmt.Sprintf("gpu%d", n)}}}})
 		}
-		_, err = system.NewSystemClient(conn).Reboot(t.Context(), req)
+		_, err := system.NewSystemClient(conn).Reboot(t.Context(), req)
 		return err
 	}
 	resets := func() string {
@@ -486,6 +496,145 @@ func TestAResetIsDoneOnce(t *testing.T) {
 	if got := strings.Count(resets(), "\n"); got != 4 {
 		t.Errorf("resets: %q", resets())
 	}
+}
+
+// A driver is loaded anew once, whatever happens to the agent; where that is killed meanwhile, the
+// next one brings back what was taken away.
+func TestADriverIsLoadedAnewOnce(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	machine.Say("gpu 1 process 1 100")
+	s.driverWith(fmt.Sprintf(`[ -e %[1]s.open ] && { echo Module nvidia is in use; exit 1; }
+echo unloads >>%[2]s/did
+: >%[2]s/proc/modules
+while [ -e %[2]s/slow ]; do sleep .01; done
+`, machine.Path(), s.dir))
+	s.script("systemctl", fmt.Sprintf("echo $1 $2 >>%[1]s/units\n[ $1 = is-active ] && [ $3 != nvidia-fabricmanager ] && exit 3\nexit 0\n", s.dir))
+	s.script("modprobe", fmt.Sprintf("echo loads >>%[1]s/did\necho 'nvidia 1 0 - Live 0x0' >%[1]s/proc/modules\n", s.dir))
+	s.configure(`allow: {reload: [certificate CN=test]}
+acts: {driver: {systemctl: %[1]s/systemctl, unload: %[1]s/rmmod, load: %[1]s/modprobe, proc: %[1]s/proc, units: [dcgm, nvidia-fabricmanager]}}
+`, s.dir)
+	s.start()
+	reload := func(id string) error {
+		t.Helper()
+		conn := s.dial()
+		defer func() { _ = conn.Close() }()
+		_, err := system.NewSystemClient(conn).Reboot(t.Context(), &system.RebootRequest{
+			Method: system.RebootMethod_COLD, Message: id, Subcomponents: []*types.Path{{Elem: []*types.PathElem{{Name: "gpus"}}}},
+		})
+		return err
+	}
+	did := func() string {
+		b, _ := os.ReadFile(filepath.Join(s.dir, "did"))
+		return strings.ReplaceAll(string(b), "\n", " ")
+	}
+	waittest.For(t, "no GPU is read", func() bool { return strings.Contains(fmt.Sprint(reload("a")), "gpu1 is in use by") })
+	machine.Unsay("gpu 1 process 1 100")
+	waittest.Until(t, func() error { return reload("b") })
+	if err := reload("b"); err != nil { // again
+		t.Error(err)
+	}
+	if got := did(); got != "unloads loads " {
+		t.Errorf("did %q", got)
+	}
+	s.reads()
+	s.write("slow", "")
+	go func() { _ = reload("c") }()
+	waittest.For(t, "it is not unloaded", func() bool { return did() == "unloads loads unloads " })
+	s.kill()
+	if err := os.Remove(filepath.Join(s.dir, "slow")); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Remove(machine.Path() + ".open")
+	s.start()
+	waittest.For(t, "it is not loaded", func() bool { return did() == "unloads loads unloads loads " })
+	if err := reload("c"); status.Code(err) != codes.Unknown {
+		t.Error(err)
+	}
+	waittest.For(t, "the unit is not started", func() bool {
+		b, _ := os.ReadFile(filepath.Join(s.dir, "units"))
+		return strings.Count(string(b), "stop nvidia-fabricmanager") == 2 && strings.Count(string(b), "start nvidia-fabricmanager") == 2
+	})
+	waittest.Until(t, func() error { return reload("d") })
+}
+
+// A validation is done once, whatever happens to the agent: its child ends with it. What it found any client
+// of gNMI reads, after a restart too.
+func TestAValidationIsDoneOnce(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.computes("wrong 1000 8")
+	s.configure("allow: {validate: [certificate CN=test]}\n")
+	s.acts("")
+	s.start()
+	s.reads()
+	check := func(id, level string, path ...*types.PathElem) (*healthz.CheckResponse, error) {
+		t.Helper()
+		conn := s.dial()
+		defer func() { _ = conn.Close() }()
+		ctx := metadata.AppendToOutgoingContext(t.Context(), target.MetaAction, id, target.MetaLevel, level)
+		return healthz.NewHealthzClient(conn).Check(ctx, &healthz.CheckRequest{Path: &types.Path{Elem: path}})
+	}
+	one := []*types.PathElem{{Name: "gpus"}, {Name: "gpu", Key: map[string]string{"name": "gpu1"}}}
+	used := func() int {
+		b, _ := os.ReadFile(filepath.Join(s.dir, "manner.used"))
+		return strings.Count(string(b), "\n")
+	}
+	for range 2 {
+		got, err := check("a", "2", one...)
+		if err != nil || got.GetStatus().GetStatus() != healthz.Status_STATUS_UNHEALTHY {
+			t.Fatal(got, err)
+		}
+	}
+	if used() != 1 {
+		t.Errorf("it was done %d times", used())
+	}
+	s.write("manner", "hang cuMemGetInfo_v2\n")
+	go func() { _, _ = check("b", "2", one...) }()
+	waittest.For(t, "no second validation", func() bool { return used() == 2 })
+	child := childOf(t, s.cmd.Process.Pid)
+	s.kill()
+	waittest.For(t, "the child of a killed agent goes on", func() bool { return syscall.Kill(child, 0) != nil })
+	_ = os.Remove(machine.Path() + ".open")
+	s.start()
+	s.reads()
+	if _, err := check("b", "2", one...); status.Code(err) != codes.Unknown || used() != 2 {
+		t.Errorf("%v; %d", err, used())
+	}
+	for leaf, want := range map[string]string{
+		"state/id": "a", "state/passed": "false", "test[name=memory]/state/result": "failed", "test[name=compute]/state/result": "passed", "test[name=nvlink]/state/result": "passed",
+	} {
+		s.shows("/gpus/gpu[name=gpu1]/validation/"+leaf, want)
+	}
+	// Level 1 disturbs nobody, and finds what the driver tells.
+	machine.Say("gpu 0 process 1 100")
+	machine.Say("gpu 0 set inforom 14")
+	got, err := check("c", "1", one[0])
+	if err != nil || got.GetStatus().GetStatus() != healthz.Status_STATUS_UNHEALTHY || used() != 2 {
+		t.Error(got, err)
+	}
+	s.shows("/gpus/gpu[name=gpu0]/validation/test[name=inforom]/state/result", "failed")
+	s.shows("/gpus/gpu[name=gpu1]/validation/state/passed", "true")
+	if _, err := check("d", "2", one[0]); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "gpu0 is in use by") {
+		t.Error(err)
+	}
+}
+
+// childOf returns a child of a process.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid))
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		if more, err := os.ReadFile(task); err == nil {
+			b = append(append(b, ' '), more...)
+		}
+	}
+	child := 0
+	if n, _ := fmt.Sscan(string(b), &child); n != 1 {
+		t.Fatalf("no child of %d: %q %v", pid, b, err)
+	}
+	return child
 }
 
 // An agent under which another driver was loaded ends, for its unit to start it anew; one that

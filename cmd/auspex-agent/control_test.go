@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 
+	cuda "auspex/agent/cuda/stub"
 	"auspex/control"
 	driver "auspex/control/agent"
 	"auspex/control/controltest"
@@ -22,10 +24,10 @@ import (
 	"auspex/schemas"
 )
 
-// Control acts through the real agent; its GPUs are those of a library in NVML's place,
-// nvidia-smi and the reboot are programs that write down that they were called.
+// Control acts through the real agent; its GPUs are those of libraries in the places of NVML and
+// CUDA, nvidia-smi and what reboots and loads the driver are programs that write down that they were called.
 func TestControlThroughTheAgent(t *testing.T) {
-	controltest.Run(t, controltest.Harness{Kinds: []string{"reset_gpu", "reboot"}, World: world})
+	controltest.Run(t, controltest.Harness{Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"}, World: world})
 }
 
 const part = "gpu-r01-01/gpu1"
@@ -36,11 +38,14 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 	machine := s.gpus(2, false)
 	// Nobody reads the GPUs after a reset until the test lets them.
 	s.script("nvidia-smi", fmt.Sprintf("echo \"$@\" >>%[1]s/did\necho hang nvmlInit_v2 >>%[2]s\n%[3]s", s.dir, machine.Path(), lost(s.dir, m)))
+	s.driverWith(fmt.Sprintf("echo unloads >>%[1]s/did\necho hang nvmlInit_v2 >>%[2]s\n%[3]s", s.dir, machine.Path(), lost(s.dir, m)))
+	s.computes("hang cuMemGetInfo_v2")
+	machine.Say(unread)
 	s.script("reboot", fmt.Sprintf("echo reboot >>%[1]s/did\n%[2]s", s.dir, lost(s.dir, m)))
 	if m != controltest.Refusing {
-		s.configure("allow: {reset: [certificate CN=test], reboot: [certificate CN=test]}\n")
+		s.configure("allow: {%s}\n", everything)
 	}
-	s.configure("acts: {nvidia_smi: %[1]s/nvidia-smi, reboot: [%[1]s/reboot]}\n", s.dir)
+	s.acts("")
 	s.start()
 	s.reads()
 	addr := s.addr
@@ -50,21 +55,66 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 	case controltest.Mute:
 		pause(t, s)
 	case controltest.Lossy:
+		machine.Say("gpu 1 hang-when-set nvmlDeviceGetPowerManagementLimit") // so that there is time to lose the answer
 		addr = s.lossy()
 	}
+	reads := func() { machine.Unsay("nothing"); s.reads() }
 	back := map[string][]func(){
-		"reset_gpu": {func() { machine.Unsay("nothing"); s.reads() }},
+		"configure_gpu": {func() { machine.Unsay(unread); s.shows("/gpus/gpu[name=gpu1]/state/power-limit-set", "500") }},
+		"reset_gpu":     {reads},
+		"reload_driver": {reads},
+		"validate":      {func() { s.write("manner", ""); s.shows("/gpus/gpu[name=gpu1]/validation/state/id", "act-validate") }},
 		"reboot": {func() {
 			s.kill()
 			s.write("boot", "b2d1c8a4-1111-4a1a-9d2b-0123456789ab\n")
 			s.start()
 		}},
 	}
-	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back}
+	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back, With: map[string]map[string]string{
+		"configure_gpu": {"power_limit": "500"},
+	}}
+}
+
+// unread has the agent not read a GPU any more once it was set.
+const unread = "gpu 1 hang-when-set nvmlDeviceGetPersistenceMode"
+
+const everything = "settings: [certificate CN=test], reset: [certificate CN=test], reload: [certificate CN=test], " +
+	"validate: [certificate CN=test], reboot: [certificate CN=test]"
+
+// acts configures the programs of acts, and more.
+func (s *server) acts(more string) {
+	s.configure(`acts:
+  nvidia_smi: %[1]s/nvidia-smi
+  reboot: [%[1]s/reboot]
+  driver: {systemctl: %[1]s/systemctl, unload: %[1]s/rmmod, load: "true", proc: %[1]s/proc}
+  validation: {cuda: %[1]s/libcuda.so.1, memory: 60s, burst: 100ms}
+%[2]s`, s.dir, more)
+}
+
+// driverWith gives the server a driver of one module, and says what its unloading does.
+func (s *server) driverWith(script string) {
+	s.t.Helper()
+	if err := os.MkdirAll(filepath.Join(s.dir, "proc"), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("proc/modules", "nvidia 1 0 - Live 0x0\n")
+	s.script("rmmod", script)
+	s.script("systemctl", "exit 3\n") // no unit runs
+}
+
+// computes gives the GPUs a library in CUDA's place, which behaves as the lines say.
+func (s *server) computes(lines string) {
+	s.t.Helper()
+	if _, err := cuda.Compile(s.dir); err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("manner", lines+"\n")
+	s.t.Setenv(cuda.Env, filepath.Join(s.dir, "manner"))
 }
 
 func (s *server) driver() control.Driver {
 	cfg := driver.Default()
+	cfg.Timeout = 5 * time.Second
 	cfg.TLS.CAFile, cfg.TLS.CertFile, cfg.TLS.KeyFile = s.auth.File, s.cert.CertFile, s.cert.KeyFile
 	return cfg
 }
@@ -78,8 +128,32 @@ func settings(addr string) control.Settings {
 
 // asked counts what was done.
 func (s *server) asked() int {
-	b, _ := os.ReadFile(filepath.Join(s.dir, "did"))
-	return strings.Count(string(b), "\n")
+	n := 0
+	for _, name := range []string{"did", "manner.used", "machine.set"} {
+		b, _ := os.ReadFile(filepath.Join(s.dir, name))
+		n += strings.Count(string(b), "\n")
+	}
+	return n
+}
+
+// shows waits until a leaf of the agent is as wanted.
+func (s *server) shows(path, want string) {
+	s.t.Helper()
+	c := s.gnmic()
+	req, err := api.NewGetRequest(api.Path(path), api.EncodingASCII())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	waittest.Until(s.t, func() error {
+		res, err := c.Get(s.t.Context(), req)
+		if err != nil {
+			return err
+		}
+		if n := res.GetNotification(); len(n) == 0 || len(n[0].GetUpdate()) == 0 || n[0].GetUpdate()[0].GetVal().GetAsciiVal() != want {
+			return fmt.Errorf("%s is %v, want %s", path, n, want)
+		}
+		return nil
+	})
 }
 
 // reads waits until the GPU is read that was not read before.
@@ -203,4 +277,164 @@ func TestWhatControlSaysOfResets(t *testing.T) {
 	}
 	step.Target = part
 	plans("reset_gpu", "cannot: gpu-r01-01 has no node agent: set its attribute agent_address")
+}
+
+// remediators are control's, for a server whose agent is this one.
+func (s *server) remediators() map[string]control.Remediator {
+	s.t.Helper()
+	r, err := s.driver().Remediators(settings(s.addr))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return r
+}
+
+// becomes waits until control sees an end of a step, and holds it against what is wanted.
+func becomes(t *testing.T, r control.Remediator, step control.Step, want control.Verdict, says string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		v, said, err := r.Verify(t.Context(), step)
+		if text := messages.Text(said); err != nil || v != want || !strings.Contains(text, says) {
+			return fmt.Errorf("%d %s %v, want %d %s", v, text, err, want, says)
+		}
+		return nil
+	})
+}
+
+// What control says of validations: what would be tested, what was found, and what nobody knows.
+func TestWhatControlSaysOfValidations(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.computes("miscompute 2")
+	s.configure("allow: {%s}\n", everything)
+	s.acts("")
+	s.start()
+	s.reads()
+	r := s.remediators()["validate"]
+	step := control.Step{ID: "act-1", Kind: "validate", Server: "gpu-r01-01", Target: part}
+	machine.Say("gpu 1 process 1 100")
+	waittest.Until(t, func() error {
+		if _, err := r.Plan(t.Context(), step); err == nil || !strings.Contains(err.Error(), "gpu1 is in use by") {
+			return fmt.Errorf("it would: %v", err)
+		}
+		return nil
+	})
+	said, err := r.Plan(t.Context(), control.Step{Server: "gpu-r01-01", Target: "gpu-r01-01", With: map[string]string{"level": "1"}})
+	if got := messages.Text(said); got != "would test gpu0, gpu1 of gpu-r01-01 at level 1 through its agent" {
+		t.Error(got, err)
+	}
+	machine.Unsay("gpu 1 process 1 100")
+	waittest.Until(t, func() error { return r.Apply(t.Context(), step) })
+	becomes(t, r, step, control.Failed, "the validation of gpu1 of gpu-r01-01 found: gpu1 compute: ")
+	s.write("manner", "")
+	step.ID = "act-2"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "gpu1 of gpu-r01-01 passed")
+	s.write("manner", "hang cuMemGetInfo_v2\n")
+	step.ID = "act-3"
+	if err := r.Apply(t.Context(), step); err != nil { // it takes longer than a call
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Pending, "the agent of gpu-r01-01 is at it")
+	s.kill()
+	_ = os.Remove(machine.Path() + ".open")
+	s.start()
+	becomes(t, r, step, control.Pending, "the agent ended while it ran")
+	if err := r.Apply(t.Context(), step); err == nil || s.asked() != 3 {
+		t.Errorf("it was done again: %v, %d", err, s.asked())
+	}
+}
+
+// What control says of settings: what would change, what the agent refuses, and what does not stick.
+func TestWhatControlSaysOfSettings(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.configure("allow: {settings: [certificate CN=test]}\n")
+	s.start()
+	s.reads()
+	r := s.remediators()["configure_gpu"]
+	step := control.Step{ID: "act-1", Server: "gpu-r01-01", Target: "gpu-r01-01", With: map[string]string{"power_limit": "500", "persistence": "false"}}
+	plans := func(want string) {
+		t.Helper()
+		said, err := r.Plan(t.Context(), step)
+		if got := fmt.Sprint(messages.Text(said), err); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	plans("would set on gpu-r01-01 through its agent: gpu0 persistence true → false, gpu0 power_limit 700 → 500, gpu1 persistence true → false, gpu1 power_limit 700 → 500")
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "reads gpu0, gpu1 as they should be: persistence false, power_limit 500")
+	plans("gpu0, gpu1 of gpu-r01-01 are set so already: persistence false, power_limit 500")
+	step.Target, step.With = part, map[string]string{"power_limit": "900"}
+	if err := r.Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "900 W is outside of 200 to 700 W") {
+		t.Error(err)
+	}
+	machine.Say("gpu 1 stuck power-limit-set")
+	step.With = map[string]string{"power_limit": "600"}
+	if err := r.Apply(t.Context(), step); !errors.Is(err, control.ErrRejected) || !strings.Contains(err.Error(), "after it was set to 600") {
+		t.Error(err)
+	}
+	if v, said, err := r.Verify(t.Context(), step); v != control.Pending || err != nil || !strings.Contains(messages.Text(said), "gpu1 power_limit 500 → 600") {
+		t.Error(v, messages.Text(said), err)
+	}
+	step.With = map[string]string{"fan": "100"}
+	plans("fan cannot be set through an agent")
+	step.With = nil
+	plans("the step has no settings")
+	step.With, step.Target = map[string]string{"mig": "true", "ecc": "false", "application_clocks": "1980,1500"}, part
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "gpu1 as they should be: application_clocks 1980,1500, ecc false, mig true")
+}
+
+// What control says of a driver that is loaded anew: who stands against it, why it failed, and that it answers.
+func TestWhatControlSaysOfReloads(t *testing.T) {
+	s := newServer(t)
+	machine := s.gpus(2, false)
+	s.driverWith("[ -e " + s.dir + "/fails ] && { echo Module nvidia is in use; exit 1; }\nexit 0\n")
+	s.configure("allow: {%s}\n", everything)
+	s.acts("")
+	s.start()
+	s.reads()
+	r := s.remediators()["reload_driver"]
+	step := control.Step{ID: "act-1", Server: "gpu-r01-01", Target: "gpu-r01-01"}
+	plans := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			said, err := r.Plan(t.Context(), step)
+			if got := fmt.Sprint(messages.Text(said), err); !strings.Contains(got, want) {
+				return fmt.Errorf("%s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	plans("would load the driver of gpu-r01-01 anew through its agent; no process has gpu0, gpu1 open now")
+	machine.Say("gpu 0 process 1 100")
+	plans("now gpu0 is in use by")
+	machine.Unsay("gpu 0 process 1 100")
+	plans("no process")
+	s.write("fails", "")
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Errorf("it was asked: %v", err)
+	}
+	becomes(t, r, step, control.Failed, "Module nvidia is in use")
+	if err := os.Remove(filepath.Join(s.dir, "fails")); err != nil {
+		t.Fatal(err)
+	}
+	step.ID = "act-2"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Verified, "the driver of gpu-r01-01 was loaded anew, and the agent reads gpu0, gpu1")
+	machine.Say("gpu 1 gone") // one that did not come back keeps the step open
+	step.ID = "act-3"
+	if err := r.Apply(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	becomes(t, r, step, control.Pending, "the agent has not read gpu1 since")
 }

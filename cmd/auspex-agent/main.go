@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"auspex/agent"
+	"auspex/agent/cuda"
 	"auspex/internal/config"
 	"auspex/internal/datafile"
 )
@@ -26,6 +27,9 @@ func main() {
 
 // command runs the agent; 1 is a failure and 2 a mistake of usage or configuration.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 1 && args[0] == cuda.Argument { // a child of the agent, for one validation of one GPU
+		return cuda.Child(os.Stdin, stdout)
+	}
 	flags := flag.NewFlagSet("auspex-agent", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	file := flags.String("config", "", "configuration `file` (YAML)")

@@ -1,7 +1,8 @@
-// Package agent registers the driver that acts through node agents: the rungs reset_gpu
-// and reboot, both gNOI's System.Reboot (openconfig/gnoi, system.proto). An agent does a
-// step at most once under its id, and tells what became of it; that a GPU was reset counts
-// when the agent has read it again.
+// Package agent registers the driver that acts through node agents: the rungs reset_gpu,
+// reload_driver and reboot, all gNOI's System.Reboot (openconfig/gnoi, system.proto); validate,
+// which is its Healthz.Check; and configure_gpu, a Set of gNMI. An agent does a step at most once
+// under its id, and tells what became of it; that a GPU was reset or set counts when the agent
+// has read it since.
 package agent
 
 import (
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/openconfig/gnoi/healthz"
 	system "github.com/openconfig/gnoi/system"
 	"github.com/openconfig/gnoi/types"
 	"google.golang.org/grpc"
@@ -33,8 +35,11 @@ const Name = "agent"
 
 // The rungs.
 const (
-	kindReset  = "reset_gpu"
-	kindReboot = "reboot"
+	kindReset     = "reset_gpu"
+	kindReload    = "reload_driver"
+	kindReboot    = "reboot"
+	kindValidate  = "validate"
+	kindConfigure = "configure_gpu"
 )
 
 func init() {
@@ -82,7 +87,9 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 		}
 		return gnmiclient.Dial(addr, tc, maxMessage, c.Timeout)
 	}}
-	return map[string]control.Remediator{kindReset: reset{h}, kindReboot: reboot{h}}, nil
+	return map[string]control.Remediator{
+		kindReset: reset{h}, kindReload: reload{h}, kindReboot: reboot{h}, kindValidate: validate{h}, kindConfigure: configure{h},
+	}, nil
 }
 
 // maxMessage bounds what an agent answers, in bytes.
@@ -100,6 +107,7 @@ type call struct {
 	ctx     context.Context
 	timeout time.Duration // of short questions
 	system  system.SystemClient
+	health  healthz.HealthzClient
 	gnmi    gpb.GNMIClient
 	end     func()
 }
@@ -129,7 +137,7 @@ func (h hand) open(ctx context.Context, s control.Step) (call, error) {
 		return call{}, err
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, target.MetaAction, s.ID)
-	return call{ctx, h.cfg.Timeout, system.NewSystemClient(conn), gpb.NewGNMIClient(conn), func() { _ = conn.Close() }}, nil
+	return call{ctx, h.cfg.Timeout, system.NewSystemClient(conn), healthz.NewHealthzClient(conn), gpb.NewGNMIClient(conn), func() { _ = conn.Close() }}, nil
 }
 
 // status asks for what the agent knows of a step.

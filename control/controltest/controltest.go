@@ -37,8 +37,9 @@ const (
 type World struct {
 	Driver   control.Driver
 	Settings control.Settings
-	Server   string // one that the peer knows
-	Target   string // the part that is to blame; empty is the server
+	Server   string                       // one that the peer knows
+	Target   string                       // the part that is to blame; empty is the server
+	With     map[string]map[string]string // parameters of steps, by kind
 	// Asked counts the requests that would change something.
 	Asked func() int
 	// Effects lets what was asked take place, step by step: Verify is called after
@@ -98,7 +99,7 @@ func (w World) remediator(t *testing.T, kind string) control.Remediator {
 }
 
 func (w World) step(kind string) control.Step {
-	return control.Step{ID: "act-" + kind, Kind: kind, Server: w.Server, Target: cmp.Or(w.Target, w.Server), Reason: "a test", Since: time.Now()}
+	return control.Step{ID: "act-" + kind, Kind: kind, Server: w.Server, Target: cmp.Or(w.Target, w.Server), Reason: "a test", Since: time.Now(), With: w.With[kind]}
 }
 
 func known(t *testing.T, s schemas.Sentence) {

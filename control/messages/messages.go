@@ -64,6 +64,20 @@ const (
 	ResetRead      = "step.reset_read"
 	Rebooted       = "step.rebooted"
 
+	WouldReload     = "step.would_reload"
+	WouldReloadHeld = "step.would_reload_held"
+	ReloadUnread    = "step.reload_unread"
+	Reloaded        = "step.reloaded"
+
+	WouldValidate    = "step.would_validate"
+	ValidationPassed = "step.validation_passed"
+	ValidationFailed = "step.validation_failed"
+
+	WouldSet   = "step.would_set"
+	WouldSetNo = "step.would_set_nothing"
+	SetUnread  = "step.set_unread"
+	SetRead    = "step.set_read"
+
 	Both           = "step.both"
 	EffectSeen     = "step.effect_seen"
 	NotCured       = "step.not_cured"
@@ -150,6 +164,20 @@ var templates = map[string]string{
 	ResetUnread:    "{gpu} of {server} was reset; the agent has not read it since",
 	ResetRead:      "{gpu} of {server} was reset, and the agent reads it again",
 	Rebooted:       "{server} has started anew",
+
+	WouldReload:     "would load the driver of {server} anew through its agent; no process has {gpus} open now",
+	WouldReloadHeld: "would load the driver of {server} anew through its agent; now {held}, and that must end before",
+	ReloadUnread:    "the driver of {server} was loaded anew; the agent has not read {gpus} since",
+	Reloaded:        "the driver of {server} was loaded anew, and the agent reads {gpus}",
+
+	WouldValidate:    "would test {gpus} of {server} at level {level} through its agent",
+	ValidationPassed: "{gpus} of {server} passed {passed} tests at level {level}; {warned} warn, {skipped} were skipped",
+	ValidationFailed: "the validation of {gpus} of {server} found: {findings}",
+
+	WouldSet:   "would set on {server} through its agent: {changes}",
+	WouldSetNo: "{gpus} of {server} are set so already: {settings}",
+	SetUnread:  "the agent of {server} has not read its GPUs as they should be: {changes}",
+	SetRead:    "the agent of {server} reads {gpus} as they should be: {settings}",
 
 	Both:           "{first}; {second}",
 	EffectSeen:     "{saw}; {part} must now be read for {age} without a sign of the fault",

@@ -67,6 +67,8 @@ type Rung struct {
 	// verified. Destructive rungs without it get DefaultQuiet; elsewhere 0 means
 	// that the rung repairs nothing and its effect alone is verified.
 	Quiet time.Duration `yaml:"quiet"`
+	// With are the parameters of kinds that take some: the settings of configure_gpu, the level of validate.
+	With With `yaml:"with"`
 }
 
 // DefaultQuiet is the quiet time of a destructive rung that names none.
@@ -88,10 +90,20 @@ func (r *Rung) EndsWhatRuns() bool {
 }
 
 // restarts are the kinds of rungs after which the drivers of a server are loaded anew.
-var restarts = []string{"reload_driver", "reboot", "power_cycle", "ac_cycle"}
+var restarts = []string{kindReload, "reboot", "power_cycle", "ac_cycle"}
 
 // Restarts reports whether what a server's drivers count begins anew with the rung.
 func (r *Rung) Restarts() bool { return slices.Contains(restarts, r.Kind) }
+
+// Silences reports whether what runs on the server falls silent with the rung.
+func (r *Rung) Silences() bool { return r.Restarts() && r.Kind != kindReload }
+
+// The kinds of rungs that are known here by what they are.
+const (
+	kindReload    = "reload_driver"
+	kindConfigure = "configure_gpu"
+	kindValidate  = "validate"
+)
 
 // KindUncordon is the rung that gives a server back to its scheduler.
 const KindUncordon = "uncordon"
@@ -205,6 +217,9 @@ func (s *Set) validate() error {
 			}
 			if r.Quiet < 0 {
 				errs = append(errs, fmt.Errorf("policy %s: quiet time of rung %s is negative", p.Name, r.Kind))
+			}
+			for _, err := range r.With.check(r.Kind) {
+				errs = append(errs, fmt.Errorf("policy %s: rung %s: %w", p.Name, r.Kind, err))
 			}
 			if r.Kind == KindUncordon &&
 				!slices.ContainsFunc(p.Ladder[:j], func(b Rung) bool { return b.Repairs() && slices.Contains(r.Needs, b.Kind) }) {

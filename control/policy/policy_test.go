@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/schemas/faults/propagation"
 )
 
@@ -45,6 +47,20 @@ func TestEveryFaultOfABuiltInRecordFindsThePolicyThatItNames(t *testing.T) {
 	}
 }
 
+func TestARungHasItsParametersAsTheyWereWritten(t *testing.T) {
+	s, err := parse([]byte("policies: [{name: a, faults: [x], ladder: [{kind: configure_gpu, with: {power_limit: 500, application_clocks: '2619,1980', mig: false}}, {kind: validate}]}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"power_limit": "500", "application_clocks": "2619,1980", "mig": "false"}
+	if got := s.Policies[0].Ladder[0].With.Values(); !cmp.Equal(got, want) {
+		t.Error(cmp.Diff(want, got))
+	}
+	if got := s.Policies[0].Ladder[1].With.Values(); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
 func TestAPolicyThatCannotHoldIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"policies: [{name: a, faults: [x], ladder: [{kind: uncordon, needs: [drain]}]}]":                               "needs drain, which is not an earlier rung",
@@ -54,6 +70,16 @@ func TestAPolicyThatCannotHoldIsRefused(t *testing.T) {
 		"policies: [{name: a, faults: [x], ladder: [{kind: power-cycle, person: true}]}]":                              `unknown rung "power-cycle"; the nearest known is power_cycle`,
 		"policies: [{name: a, faults: [x], ladder: [{kind: sing, person: true}]}]":                                     `unknown rung "sing"`,
 		"policies: [{name: a, faults: [x], ladder: [{person: true}]}]":                                                 `unknown rung ""`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: configure_gpu}]}]":                                          "it needs settings",
+		"policies: [{name: a, faults: [x], ladder: [{kind: drain, with: {level: 2}}]}]":                                "rung drain: line 1: it takes no parameters",
+		"policies:\n- name: a\n  faults: [x]\n  ladder:\n  - kind: configure_gpu\n    with:\n      power_limt: 5":      `rung configure_gpu: line 7: unknown parameter "power_limt"; the nearest known is power_limit`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: configure_gpu, with: {power_limit: 5kW}}]}]":                `line 1: power_limit: "5kW" is no number of watts`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: configure_gpu, with: {application_clocks: 1980}}]}]":        `"1980" is no pair of clocks`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: configure_gpu, with: {ecc: yes}}]}]":                        `"yes" is neither true nor false`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: validate, with: {level: 4}}]}]":                             `"4" is none of 1 to 3`,
+		"policies: [{name: a, faults: [x], ladder: [{kind: validate, with: [2]}]}]":                                    "with is parameters and their values",
+		"policies: [{name: a, faults: [x], ladder: [{kind: validate, with: {level: [2]}}]}]":                           "level has a value that is none",
+		"policies: [{name: a, faults: [x], ladder: [{kind: validate, with: {level: 1, level: 2}}]}]":                   "level",
 		"polices: []": "not found",
 	} {
 		if _, err := parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

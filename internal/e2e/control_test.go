@@ -175,6 +175,62 @@ func TestEnforceResetsAGPUThroughTheAgentAndReturnsTheServer(t *testing.T) {
 	}
 }
 
+// A server whose GPU was reset returns when the GPU has passed a validation, and stays out where it has not:
+// control says which test of which GPU.
+func TestAServerReturnsWhenItsGPUHasPassedAValidation(t *testing.T) {
+	beside(t)
+	const server = "gpu-r03-04"
+	for script, passes := range map[string]bool{"lost-memory": true, "weak-memory": false} {
+		t.Run(script, func(t *testing.T) {
+			dir := dataDir(t)
+			p := startDemo(t, dir, "--mode", "enforce", "--script", "testdata/scripts/"+script+".yaml", "--seed", "3",
+				"--set", "store.clickhouse=off", "--set", "control.policies=testdata/validate.yaml")
+			want := schemas.ActionFailed
+			if passes {
+				want = schemas.ActionDone
+			}
+			p.awaitFor(2*patience, "the validation is "+want, func() error {
+				acts, err := p.actionsOn(server)
+				if err != nil {
+					return err
+				}
+				a := acts["validate"]
+				if a.State != want && (a.State == schemas.ActionDone || a.State == schemas.ActionFailed) {
+					return settled{fmt.Errorf("it is %s: %s %s", a.State, a.Detail, a.VerifiedBy)}
+				}
+				if a.State != want {
+					return fmt.Errorf("it is %q: %s; reset_gpu: %s %s", a.State, a.Detail, acts["reset_gpu"].State, acts["reset_gpu"].Detail)
+				}
+				return nil
+			})
+			if passes {
+				p.repaired(server, "configure_gpu")
+			}
+			acts, err := p.actionsOn(server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := acts["configure_gpu"]; a.With["power_limit"] != "650" || !strings.Contains(a.VerifiedBy, "reads gpu2 as they should be: power_limit 650") {
+				t.Errorf("with %v: %s %s", a.With, a.Detail, a.VerifiedBy)
+			}
+			states := nodeStates(t, dir, server)
+			out := slices.Contains(states, "DRAIN") || slices.Contains(states, "DOWN")
+			v := acts["validate"]
+			switch {
+			case out == passes:
+				t.Errorf("%s is %v", server, states)
+			case passes && !strings.Contains(v.VerifiedBy, "gpu2 of "+server+" passed"):
+				t.Errorf("it says %q", v.VerifiedBy)
+			case !passes && v.Detail != "the validation of gpu2 of "+server+" found: gpu2 memory: 6 words were read otherwise than they were written":
+				t.Errorf("it says %q", v.Detail)
+			case !passes && acts["ticket"].State != schemas.ActionProposed:
+				t.Errorf("nobody is told: %+v", acts["ticket"])
+			}
+			p.interrupt()
+		})
+	}
+}
+
 func TestABMCThatAnswersAndDoesNothingEndsInFailed(t *testing.T) {
 	beside(t)
 	const server = "gpu-r03-04"

@@ -76,8 +76,9 @@ func (cfg *Config) once(ctx context.Context, password string, l net.Listener, ad
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	a, err := agent.NewOn(agent.Machine{
-		GPUs:  func(n nvml.Needs) agent.GPUs { return newGPUs(cfg, n) },
-		Tools: &tools{cfg.Fleet, cfg.Server},
+		GPUs:     func(n nvml.Needs) agent.GPUs { return newGPUs(cfg, n) },
+		Tools:    &tools{cfg.Fleet, cfg.Server},
+		Computer: &computer{cfg.Fleet, cfg.Server},
 	}, cfg.agent(password, addr), cfg.Events.With("server", cfg.Server))
 	if err != nil {
 		return err
@@ -105,6 +106,6 @@ func (cfg *Config) agent(password, addr string) *agent.Config {
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond
 	c.Host.Disabled = true
 	everybody := []string{"user " + fleet.User}
-	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody}
+	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody, Reload: everybody, Validate: everybody}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/openconfig/gnmic/pkg/api"
 	gnmic "github.com/openconfig/gnmic/pkg/api/target"
+	"github.com/openconfig/gnoi/healthz"
 	system "github.com/openconfig/gnoi/system"
 	"github.com/openconfig/gnoi/types"
 	"go.uber.org/goleak"
@@ -41,6 +42,7 @@ type world struct {
 	addr  string
 	gnmic *gnmic.Target
 	gnoi  system.SystemClient
+	gnoiH healthz.HealthzClient
 }
 
 func newWorld(t *testing.T) *world {
@@ -89,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.gnoi = system.NewSystemClient(conn)
+	w.gnoi, w.gnoiH = system.NewSystemClient(conn), healthz.NewHealthzClient(conn)
 	t.Cleanup(func() {
 		_ = w.gnmic.Close()
 		_ = conn.Close()
@@ -155,6 +157,27 @@ func (w *world) act(id string, gpus ...int) error {
 	return err
 }
 
+func (w *world) reload(id string) error {
+	ctx := metadata.AppendToOutgoingContext(w.t.Context(), "username", fleet.User, "password", "secret", target.MetaAction, id)
+	_, err := w.gnoi.Reboot(ctx, &system.RebootRequest{
+		Method: system.RebootMethod_COLD, Subcomponents: []*types.Path{{Elem: []*types.PathElem{{Name: "gpus"}}}},
+	})
+	return err
+}
+
+// validate returns what a validation of a GPU found.
+func (w *world) validate(id string, n int) string {
+	w.t.Helper()
+	ctx := metadata.AppendToOutgoingContext(w.t.Context(), "username", fleet.User, "password", "secret", target.MetaAction, id, target.MetaLevel, "2")
+	got, err := w.gnoiH.Check(ctx, &healthz.CheckRequest{
+		Path: &types.Path{Elem: []*types.PathElem{{Name: "gpus"}, {Name: "gpu", Key: map[string]string{"name": fmt.Sprintf("gpu%d", n)}}}},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got.GetStatus().GetStatus().String()
+}
+
 func (w *world) refuses(err error, code codes.Code, want string) {
 	w.t.Helper()
 	if status.Code(err) != code || !strings.Contains(err.Error(), want) {
@@ -190,6 +213,90 @@ func TestResetsOfTheModel(t *testing.T) {
 	w.shows(gpu(4, "state/remap-pending"), "false")
 	w.shows(gpu(4, "state/ecc-uncorrected"), "0")
 	w.shows(gpu(4, "state/ecc-uncorrected-lifetime"), "1")
+}
+
+// Loading the driver anew brings back a GPU of which it told nothing, and takes what was set in it;
+// it mends no memory, and does not free a call that hangs.
+func TestReloadsOfTheModel(t *testing.T) {
+	w := newWorld(t)
+	w.shows(gpu(4, "state/missing"), "false")
+	if err := w.set(gpu(1, "config/power-limit"), "400"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.fleet.FailGPU(server + "/gpu4"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.fleet.LoseMemory(server+"/gpu2", false); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(gpu(4, "state/missing"), "true")
+	w.shows(gpu(2, "state/remap-pending"), "true")
+	w.fleet.SetLoad(server, []int{6}, fleet.Load{Util: .5, PID: 77, Name: "train"})
+	w.shows(gpu(6, "state/processes"), "1")
+	w.refuses(w.reload("a"), codes.FailedPrecondition, "gpu6 is in use by train (83)")
+	w.fleet.SetLoad(server, []int{6}, fleet.Load{})
+	if err := w.fleet.SetRigid(server, true); err != nil {
+		t.Fatal(err)
+	}
+	w.refuses(w.reload("b"), codes.Aborted, "Module nvidia is in use")
+	if err := w.fleet.SetRigid(server, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := w.reload("c"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.shows(gpu(4, "state/missing"), "false")
+	w.shows(gpu(2, "state/remap-pending"), "true")
+	w.shows(gpu(1, "state/power-limit"), "400") // set again
+	if err := w.fleet.HangGPU(server + "/gpu5"); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(gpu(5, "state/stalled"), "nvmlDeviceGetPowerUsage")
+	w.refuses(w.reload("d"), codes.Aborted, "has not returned")
+}
+
+// A validation finds what no reading tells, and what readings tell.
+func TestValidationsOfTheModel(t *testing.T) {
+	w := newWorld(t)
+	w.shows(gpu(3, "state/missing"), "false")
+	if got := w.validate("a", 3); got != "STATUS_HEALTHY" {
+		t.Error(got)
+	}
+	w.shows(gpu(3, "validation/state/passed"), "true")
+	w.shows(gpu(3, "validation/test[name=compute]/state/result"), "passed")
+	for _, c := range []struct {
+		id, test string
+		breaks   func(id string, on bool) error
+	}{{"b", "memory", w.fleet.SetWeak}, {"c", "compute", w.fleet.SetWrong}} {
+		if err := c.breaks(server+"/gpu3", true); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.validate(c.id, 3); got != "STATUS_UNHEALTHY" {
+			t.Errorf("%s: %s", c.test, got)
+		}
+		w.shows(gpu(3, "validation/test[name="+c.test+"]/state/result"), "failed")
+		if err := c.breaks(server+"/gpu3", false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.fleet.LoseMemory(server+"/gpu3", false); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(gpu(3, "state/remap-pending"), "true")
+	if got := w.validate("d", 3); got != "STATUS_UNHEALTHY" {
+		t.Error(got)
+	}
+	w.shows(gpu(3, "validation/test[name=remap-pending]/state/message"), "rows of memory wait for a reset to be remapped: 1")
+	if err := w.fleet.FailGPU(server + "/gpu3"); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(gpu(3, "state/missing"), "true")
+	if got := w.validate("e", 3); got != "STATUS_UNHEALTHY" {
+		t.Error(got)
+	}
+	w.shows(gpu(3, "validation/test[name=driver]/state/result"), "failed")
 }
 
 // What a peer set stands until the model does not take it; a reboot brings it back.

@@ -84,6 +84,10 @@ func (g *gpus) read() {
 			watch.Stalled(now, n, true, stuck+" has not returned for 5s")
 			g.tree.stalled(now, n)
 			continue
+		case h.Failing:
+			watch.Misses(now, n, gpuwatch.Stale)
+			g.tree.missing(now, n)
+			continue
 		case !h.Present:
 			watch.Misses(now, n, gpuwatch.Lost)
 			g.tree.missing(now, n)
@@ -217,6 +221,14 @@ func (g *gpus) Group(ctx context.Context, numbers []uint32) (out []acts.GPU, err
 }
 
 func (g *gpus) group(numbers []uint32) (out []acts.GPU, err error) {
+	if len(numbers) == 0 {
+		g.fleet.Host(g.server, &g.host)
+		for i := range g.host.GPUs {
+			if h := &g.host.GPUs[i]; h.Present && !h.Hung {
+				numbers = append(numbers, uint32(i))
+			}
+		}
+	}
 	for _, n := range numbers {
 		h, err := g.at(n)
 		if err != nil {
@@ -231,22 +243,70 @@ func (g *gpus) group(numbers []uint32) (out []acts.GPU, err error) {
 	return out, nil
 }
 
+// Known implements [acts.GPUs].
+func (g *gpus) Known(ctx context.Context) (out []uint32, err error) {
+	err = g.in(ctx, func() {
+		g.fleet.Host(g.server, &g.host)
+		for i := range g.host.GPUs {
+			out = append(out, uint32(i))
+		}
+	})
+	return out, err
+}
+
+// Read implements [acts.GPUs].
+func (g *gpus) Read(ctx context.Context, number uint32, _ bool) (out map[string]float64, err error) {
+	away := g.in(ctx, func() {
+		g.read()
+		h, wrong := g.at(number)
+		switch {
+		case wrong != nil:
+			err = wrong
+		case h.Failing:
+			err = errors.New("it is not read: nvmlDeviceGetTemperature: error 999 of NVML")
+		default:
+			out = map[string]float64{}
+			for _, l := range leaves {
+				out["state/"+l.name] = l.value(h)
+			}
+		}
+	})
+	return out, errors.Join(err, away)
+}
+
 // Release implements [acts.GPUs].
 func (g *gpus) Release(ctx context.Context) (resume func(), err error) {
-	if err := g.in(ctx, func() { g.released.Store(true) }); err != nil {
+	stuckAt := -1
+	if err := g.in(ctx, func() {
+		g.fleet.Host(g.server, &g.host)
+		for i := range g.host.GPUs {
+			if g.host.GPUs[i].Hung {
+				stuckAt = i
+			}
+		}
+		g.released.Store(stuckAt < 0)
+	}); err != nil {
 		return nil, err
+	}
+	if stuckAt >= 0 {
+		return nil, fmt.Errorf("gpu%d: %s has not returned, and holds the driver", stuckAt, stuck)
 	}
 	return func() { g.released.Store(false) }, nil
 }
 
-// tools are nvidia-smi and systemctl of a server of the model.
+// tools are nvidia-smi, rmmod, modprobe and systemctl of a server of the model.
 type tools struct {
 	fleet  *fleet.Fleet
 	server string
 }
 
-// resetTakes is how long a reset takes.
-const resetTakes = 3 * time.Second
+// How long things take.
+const (
+	resetTakes  = 3 * time.Second
+	reloadTakes = 3 * time.Second
+	sweepTakes  = 300 * time.Millisecond
+	burstTakes  = 1500 * time.Millisecond
+)
 
 // Reset implements [acts.Tools].
 func (t *tools) Reset(ctx context.Context, group []acts.GPU) (string, error) {
@@ -269,4 +329,56 @@ func (t *tools) Reboot(context.Context) (string, error) {
 		return "systemctl: " + err.Error(), err
 	}
 	return "", nil
+}
+
+// Reload implements [acts.Tools].
+func (t *tools) Reload(ctx context.Context, away func(acts.Away) error) (string, error) {
+	if err := away(acts.Away{Units: []string{"nvidia-persistenced"}, Modules: []string{"nvidia_uvm", "nvidia"}}); err != nil {
+		return err.Error(), err
+	}
+	if err := run.Sleep(ctx, reloadTakes); err != nil {
+		return err.Error(), err
+	}
+	if err := t.fleet.ReloadDriver(t.server); err != nil {
+		return err.Error(), err
+	}
+	return "loaded anew: nvidia_uvm, nvidia; stopped meanwhile: nvidia-persistenced", nil
+}
+
+// Restore implements [acts.Tools]: nothing of the model stays away.
+func (t *tools) Restore(context.Context, acts.Away) error { return nil }
+
+// computer has GPUs of the model work.
+type computer struct {
+	fleet  *fleet.Fleet
+	server string
+}
+
+// Compute implements [acts.Computer].
+func (c *computer) Compute(ctx context.Context, gpu acts.GPU, _ acts.Validation, busy func()) []acts.Test {
+	index := int(gpu.Number)
+	c.fleet.SetLoad(c.server, []int{index}, fleet.Load{Util: 1, Memory: .97})
+	defer c.fleet.SetLoad(c.server, []int{index}, fleet.Load{})
+	test := func(name string, broken bool, bad, good string) acts.Test {
+		if broken {
+			return acts.Test{Name: name, GPU: index, Result: acts.Broken, Message: bad}
+		}
+		return acts.Test{Name: name, GPU: index, Result: acts.Passed, Message: good}
+	}
+	err := run.Sleep(ctx, sweepTakes)
+	if busy(); err == nil {
+		err = run.Sleep(ctx, burstTakes)
+	}
+	if err != nil {
+		return []acts.Test{test("compute", true, err.Error(), "")}
+	}
+	var h fleet.Host
+	if !c.fleet.Host(c.server, &h) || !h.Up || index >= len(h.GPUs) || !h.GPUs[index].Present {
+		return []acts.Test{test("start", true, "cuDeviceGetByPCIBusId: error 101 (invalid device ordinal)", "")}
+	}
+	g := &h.GPUs[index]
+	return []acts.Test{
+		test("memory", g.Weak, "6 words were read otherwise than they were written", "6 patterns over the memory that was free"),
+		test("compute", g.Wrong, "256 threads computed something else, on multiprocessors 17", "132 multiprocessors computed the same"),
+	}
 }

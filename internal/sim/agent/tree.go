@@ -75,6 +75,7 @@ var leaves = []leaf{
 	{"thermal-violation", func(g *fleet.HostGPU) float64 { return g.ThermalMicroseconds }},
 	{"power-violation", func(g *fleet.HostGPU) float64 { return g.PowerMicroseconds }},
 	{"mig-enabled", func(g *fleet.HostGPU) float64 { return truth(g.Set.MIG) }},
+	{"mig-pending", func(g *fleet.HostGPU) float64 { return truth(g.Set.MIG) }},
 	{"persistence", func(g *fleet.HostGPU) float64 { return truth(g.Set.Persistence) }},
 }
 

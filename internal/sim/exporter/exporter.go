@@ -215,7 +215,7 @@ func (s *scratch) render() {
 		b = append(b, '\n')
 		for n := range s.host.GPUs {
 			g := &s.host.GPUs[n]
-			if !g.Present || g.Hung {
+			if !g.Present || g.Hung || g.Failing {
 				continue
 			}
 			b = append(b, fm.name...)

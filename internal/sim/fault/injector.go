@@ -164,6 +164,12 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 		return f.SetStubborn(id, begin)
 	case "setting_slips":
 		return f.SetSlipping(id, begin)
+	case "memory_weak":
+		return f.SetWeak(id, begin)
+	case "compute_wrong":
+		return f.SetWrong(id, begin)
+	case "reload_fails":
+		return f.SetRigid(id, begin)
 	case "optics_degraded":
 		return f.DegradeOptics(id, pick(p.Rate))
 	case "link_failure":
@@ -191,6 +197,8 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 	switch p.Kind {
 	case "gpu_fallen_off":
 		return f.LoseGPU(id, p.Dead)
+	case "gpu_fails":
+		return f.FailGPU(id)
 	case "gpu_hang":
 		return f.HangGPU(id)
 	case "ecc_ue":

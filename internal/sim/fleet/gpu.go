@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
@@ -80,11 +81,45 @@ func (f *Fleet) ResetGPUs(name string, indexes []int) error {
 	}
 	for _, i := range indexes {
 		s, g, _ := f.present(name, i)
-		sick, energy := g.pending, g.energy
+		sick, energy := g.pending || g.failing, g.energy
 		g.clearVolatile()
 		g.energy, g.ecc, g.eccNow = energy, 0, g.set.ECC
 		f.print(s, kmsg.Info, "NVRM: GPU at PCI:"+strings.TrimSuffix(g.pci, ".0")+": was reset")
 		if sick {
+			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
+		}
+	}
+	return nil
+}
+
+// ReloadDriver unloads the driver of a server and loads it again. It starts the firmware of each GPU
+// (the driver's manual, GSP firmware) and counts anew; what is set in it is gone. Rows that wait to be
+// remapped and modes of the board wait for a reset all the same.
+func (f *Fleet) ReloadDriver(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, err := f.server(name)
+	switch {
+	case err != nil:
+		return err
+	case !s.up():
+		return fmt.Errorf("%s is down", name)
+	}
+	for i := range s.gpus {
+		if g := &s.gpus[i]; s.rigid || !g.lost && (g.hung || g.load.PID != 0) {
+			return errors.New("rmmod: ERROR: Module nvidia is in use")
+		}
+	}
+	f.driverLines(s)
+	for i := range s.gpus {
+		g := &s.gpus[i]
+		if g.lost {
+			continue
+		}
+		sick, pending := g.failing, g.pending
+		g.clearVolatile()
+		g.defaultSettings()
+		if g.pending = pending; sick {
 			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
 		}
 	}
@@ -118,6 +153,45 @@ func (f *Fleet) HangGPU(id string) error {
 	f.xid(s, g, 119, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf(
 		"Timeout after 6s of waiting for RPC response from GPU%d GSP! Expected function 76 (GSP_RM_CONTROL) (0x2080a0d0 0x4).", g.index))
 	return nil
+}
+
+// FailGPU lets the firmware of a GPU answer nothing but errors: its driver tells nothing of it until
+// it starts the firmware anew.
+func (f *Fleet) FailGPU(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, g, err := f.gpu(id)
+	if err != nil || g.failing || g.lost {
+		return err
+	}
+	g.failing = true
+	f.xid(s, g, 119, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf(
+		"Timeout after 6s of waiting for RPC response from GPU%d GSP! Expected function 103 (GSP_RM_ALLOC) (0x0 0x0).", g.index))
+	f.later(s, f.jitter(time.Second, 2*time.Second), func() {
+		f.change(Change{Kind: GPULost, Server: s.name, GPU: g.index})
+	})
+	return nil
+}
+
+// SetWeak gives a GPU a cell of memory that does not keep what is written, or takes it away.
+func (f *Fleet) SetWeak(id string, on bool) error {
+	return f.quirk(id, func(g *gpu) { g.weak = on })
+}
+
+// SetWrong lets a multiprocessor of a GPU compute something else, or not.
+func (f *Fleet) SetWrong(id string, on bool) error {
+	return f.quirk(id, func(g *gpu) { g.wrong = on })
+}
+
+// SetRigid keeps the driver of a server from being unloaded, or not.
+func (f *Fleet) SetRigid(name string, on bool) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, err := f.server(name)
+	if err == nil {
+		s.rigid = on
+	}
+	return err
 }
 
 // SetStubborn lets resets of a GPU fail, or succeed.

@@ -80,6 +80,7 @@ type server struct {
 	starved       bool // off because nothing fed it: it starts by itself when power is back
 	brake         bool
 	tempAlarm     bool
+	rigid         bool // its driver cannot be unloaded
 
 	sel      []device.LogRecord
 	selNext  uint16
@@ -127,6 +128,9 @@ type gpu struct {
 	set      GPUSettings
 	eccNow   bool
 	hung     bool // calls of its driver do not return
+	failing  bool // calls of its driver return errors
+	weak     bool // a cell of its memory does not keep what is written
+	wrong    bool // a multiprocessor computes something else
 	stubborn bool // cannot be reset
 	slips    bool // does not take settings
 }
@@ -336,7 +340,7 @@ func (f *Fleet) powerOn(s *server) {
 func (g *gpu) clearVolatile() {
 	g.sbe, g.dbe, g.xid, g.replays, g.crc, g.nvReplays, g.nvErrRate = 0, 0, 0, 0, 0, 0, 0
 	g.nvBytes, g.txBytes, g.rxBytes, g.energy, g.thermalUS, g.powerUS = 0, 0, 0, 0, 0, 0
-	g.pending, g.hung = false, false
+	g.pending, g.hung, g.failing = false, false, false
 }
 
 // startHost runs the firmware and boots the operating system.

@@ -57,6 +57,7 @@ type GPUState struct {
 	Dead       bool    `json:"dead,omitempty"`
 	Pending    bool    `json:"pending,omitempty"`
 	Hung       bool    `json:"hung,omitempty"`
+	Failing    bool    `json:"failing,omitempty"`
 	NoECC      bool    `json:"no_ecc,omitempty"` // settings that the board keeps
 	MIG        bool    `json:"mig,omitempty"`
 	ECC        float64 `json:"ecc,omitempty"`
@@ -159,7 +160,7 @@ func (s *server) state() ServerState {
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		out.GPUs = append(out.GPUs, GPUState{
-			Serial: g.serial, Lost: g.lost, Dead: g.dead, Pending: g.pending, Hung: g.hung, NoECC: !g.set.ECC, MIG: g.set.MIG, ECC: g.ecc, NVErrRate: g.nvErrRate, XID: g.xid, Energy: g.energy,
+			Serial: g.serial, Lost: g.lost, Dead: g.dead, Pending: g.pending, Hung: g.hung, Failing: g.failing, NoECC: !g.set.ECC, MIG: g.set.MIG, ECC: g.ecc, NVErrRate: g.nvErrRate, XID: g.xid, Energy: g.energy,
 			SBE: g.sbe, DBE: g.dbe, SBEAgg: g.sbeAgg, DBEAgg: g.dbeAgg, RemapCE: g.remapCE, RemapUE: g.remapUE, Replays: g.replays,
 			PCIeReplay: g.pcieReplay, CRC: g.crc, NVReplays: g.nvReplays, NVBytes: g.nvBytes, TxBytes: g.txBytes, RxBytes: g.rxBytes,
 			ThermalUS: g.thermalUS, PowerUS: g.powerUS,
@@ -236,7 +237,7 @@ func (s *server) restore(v ServerState, lossy bool) {
 		g.sbe, g.dbe, g.sbeAgg, g.dbeAgg, g.remapCE, g.remapUE, g.replays = k.SBE, k.DBE, k.SBEAgg, k.DBEAgg, k.RemapCE, k.RemapUE, k.Replays
 		g.pcieReplay, g.crc, g.nvReplays, g.nvBytes, g.txBytes, g.rxBytes = k.PCIeReplay, k.CRC, k.NVReplays, k.NVBytes, k.TxBytes, k.RxBytes
 		g.thermalUS, g.powerUS = k.ThermalUS, k.PowerUS
-		g.hung, g.set.ECC, g.set.MIG, g.eccNow = k.Hung, !k.NoECC, k.MIG, !k.NoECC
+		g.hung, g.failing, g.set.ECC, g.set.MIG, g.eccNow = k.Hung, k.Failing, !k.NoECC, k.MIG, !k.NoECC
 	}
 	for i := range min(len(s.psus), len(v.PSUs)) {
 		s.psus[i].input, s.psus[i].failed = !v.PSUs[i].NoInput, v.PSUs[i].Failed
@@ -331,7 +332,7 @@ func (f *Fleet) Repair() []string {
 
 // broken says whether a GPU needs a power cycle or an exchange.
 func (g *gpu) broken() bool {
-	return g.lost || g.dead || g.pending || g.hung || g.ecc > 0 || g.nvErrRate > 0
+	return g.lost || g.dead || g.pending || g.hung || g.failing || g.ecc > 0 || g.nvErrRate > 0
 }
 
 // renew takes a server through a power cycle that is over.

@@ -37,7 +37,10 @@ type HostGPU struct {
 	Set  GPUSettings
 	ECC  bool // in force
 	Hung bool // calls of its driver do not return
-	Load Load
+	// Failing calls return errors; Weak memory does not keep what is written; Wrong is what a
+	// multiprocessor computes.
+	Failing, Weak, Wrong bool
+	Load                 Load
 }
 
 // Host reads the state of a server into h, whose memory is used again. It
@@ -63,7 +66,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 			SBE: g.sbe, DBE: g.dbe, SBEAggregate: g.sbeAgg, DBEAggregate: g.dbeAgg,
 			RemappedCorrectable: g.remapCE, RemappedUncorrectable: g.remapUE, RemapPending: g.pending,
 			PCIeReplays: g.pcieReplay, CRCErrors: g.crc, NVLinkReplays: g.nvReplays, NVLinkBytes: g.nvBytes, TxBytes: g.txBytes, RxBytes: g.rxBytes,
-			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS, Set: g.set, ECC: g.eccNow, Hung: g.hung, Load: g.load,
+			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS, Set: g.set, ECC: g.eccNow, Hung: g.hung, Failing: g.failing, Weak: g.weak, Wrong: g.wrong, Load: g.load,
 		})
 	}
 	return true

@@ -10,7 +10,7 @@ import { Pages } from '../parts/pages.js';
 import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, stepShape } from '../parts/status.js';
 
-const RUNGS = ['drain', 'reset_gpu', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'uncordon', 'quarantine'];
+const RUNGS = ['drain', 'configure_gpu', 'reset_gpu', 'reload_driver', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'validate', 'uncordon', 'quarantine'];
 const SHOWN = 100;
 const PAGE = 100;
 const AUDIT_PAGE = 30;

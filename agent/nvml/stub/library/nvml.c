@@ -7,6 +7,7 @@
 //	hang CALL                   such a call does not return while the file says so
 //	gpu N return CALL CODE      what a call of one GPU answers; CALL may be *
 //	gpu N hang CALL             it does not return
+//	gpu N hang-when-set CALL    nor does this, once something of the GPU was set
 //	gpu N gone                  the GPU is lost, and not there after the next nvmlInit
 //	gpu N process PID MIB       a process that has the GPU open
 //	gpu N set KEY VALUE         a value, below
@@ -14,7 +15,8 @@
 //	reload N                    with another N the driver was loaded anew: what was set is gone
 //	xid SERIAL N CODE           GPU N has an XID; each serial number is told once, to whoever listened before
 //
-// While the library is initialised there is a file with .open behind the name of the description.
+// While the library is initialised there is a file with .open behind the name of the description; each
+// limit of power that is set adds a line to one with .set behind it.
 // Types and codes are those of the NVML API reference. With OLD it has what a driver of 2018 has.
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -110,12 +112,18 @@ static int rule(gpu *d, const char *verb, const char *call, const char **value) 
 	return 0;
 }
 
+static int was_set(gpu *d) {
+	for (int i = 0; i < gifts; i++)
+		if (given[i].gpu == d->number) return 1;
+	return 0;
+}
+
 // enter is the begin of each call: it hangs, or says what the call answers.
 static int enter(gpu *d, const char *call) {
 	const char *value;
 	pthread_mutex_lock(&lock);
 	load();
-	while (rule(d, "hang", call, &value)) {
+	while (rule(d, "hang", call, &value) || (d && was_set(d) && rule(d, "hang-when-set", call, &value))) {
 		pthread_mutex_unlock(&lock);
 		usleep(2000);
 		pthread_mutex_lock(&lock);
@@ -333,7 +341,16 @@ int nvmlDeviceGetFieldValues(gpu *d, int n, field_value *v) {
 	return SUCCESS;
 }
 
-int nvmlDeviceSetPowerManagementLimit(gpu *d, u32 mw) { ENTER(d); give(d, "power-limit-set", mw); give(d, "power-limit", mw); return SUCCESS; }
+int nvmlDeviceSetPowerManagementLimit(gpu *d, u32 mw) {
+	ENTER(d);
+	char name[600];
+	snprintf(name, sizeof name, "%s.set", getenv("AUSPEX_NVML_STUB"));
+	FILE *f = fopen(name, "a");
+	if (f) { fprintf(f, "gpu %d %u\n", d->number, mw); fclose(f); }
+	give(d, "power-limit-set", mw);
+	give(d, "power-limit", mw);
+	return SUCCESS;
+}
 int nvmlDeviceSetApplicationsClocks(gpu *d, u32 memory, u32 sm) {
 	ENTER(d);
 	give(d, "application-clock-2", memory), give(d, "application-clock-1", sm);
@@ -342,6 +359,7 @@ int nvmlDeviceSetApplicationsClocks(gpu *d, u32 memory, u32 sm) {
 int nvmlDeviceSetPersistenceMode(gpu *d, u32 mode) { ENTER(d); give(d, "persistence", mode); return SUCCESS; }
 int nvmlDeviceSetEccMode(gpu *d, u32 mode) { ENTER(d); give(d, "ecc-next", mode); return SUCCESS; }
 #ifndef OLD
+int nvmlDeviceValidateInforom(gpu *d) { ENTER(d); return (int)number(d, "inforom", SUCCESS); }
 int nvmlDeviceSetMigMode(gpu *d, u32 mode, int *activation) { ENTER(d); give(d, "mig-next", mode); *activation = SUCCESS; return SUCCESS; }
 #endif
 

@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"auspex/internal/nearest"
+)
+
+// With are the parameters of a rung, as they were written.
+type With struct {
+	values map[string]string
+	lines  map[string]int // of the file
+}
+
+// UnmarshalYAML implements [yaml.Unmarshaler].
+func (w *With) UnmarshalYAML(n *yaml.Node) error {
+	if n.Kind != yaml.MappingNode {
+		return fmt.Errorf("line %d: with is parameters and their values, as {power_limit: 500}", n.Line)
+	}
+	w.values, w.lines = map[string]string{}, map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if value.Kind != yaml.ScalarNode {
+			return fmt.Errorf("line %d: %s has a value that is none", value.Line, key.Value)
+		}
+		if _, dup := w.values[key.Value]; dup {
+			return fmt.Errorf("line %d: %s is there twice", key.Line, key.Value)
+		}
+		w.values[key.Value], w.lines[key.Value] = value.Value, key.Line
+	}
+	return nil
+}
+
+// Values returns the parameters by name.
+func (w *With) Values() map[string]string { return maps.Clone(w.values) }
+
+// parameters are those that the kinds of rungs take, and what speaks against a value.
+var parameters = map[string]map[string]func(value string) error{
+	kindConfigure: {
+		"power_limit": watts, "application_clocks": clocks, "ecc": truth, "persistence": truth, "mig": truth,
+	},
+	kindValidate: {"level": level},
+}
+
+// check says what speaks against the parameters of a kind.
+func (w *With) check(kind string) (errs []error) {
+	takes := parameters[kind]
+	for _, name := range slices.Sorted(maps.Keys(w.values)) {
+		valid, known := takes[name]
+		var err error
+		switch {
+		case len(takes) == 0:
+			err = errors.New("it takes no parameters")
+		case !known:
+			err = fmt.Errorf("unknown parameter %q; it takes %s", name, strings.Join(slices.Sorted(maps.Keys(takes)), ", "))
+			if near := nearest.Words(name, maps.Keys(takes), 1); len(near) > 0 {
+				err = fmt.Errorf("unknown parameter %q; the nearest known is %s", name, near[0])
+			}
+		default:
+			if err = valid(w.values[name]); err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("line %d: %w", w.lines[name], err))
+		}
+	}
+	if kind == kindConfigure && len(w.values) == 0 {
+		errs = append(errs, errors.New("it needs settings, as with: {power_limit: 500}"))
+	}
+	return errs
+}
+
+func watts(value string) error {
+	if w, err := strconv.ParseFloat(value, 64); err != nil || !(w > 0 && w < 1e5) {
+		return fmt.Errorf("%q is no number of watts", value)
+	}
+	return nil
+}
+
+func clocks(value string) error {
+	memory, sm, ok := strings.Cut(value, ",")
+	_, err1 := strconv.ParseUint(memory, 10, 32)
+	_, err2 := strconv.ParseUint(sm, 10, 32)
+	if !ok || err1 != nil || err2 != nil {
+		return fmt.Errorf("%q is no pair of clocks in MHz, memory and SM, as 2619,1980", value)
+	}
+	return nil
+}
+
+func truth(value string) error {
+	if value != "true" && value != "false" {
+		return fmt.Errorf("%q is neither true nor false", value)
+	}
+	return nil
+}
+
+func level(value string) error {
+	if n, err := strconv.Atoi(value); err != nil || n < 1 || n > 3 {
+		return fmt.Errorf("%q is none of 1 to 3", value)
+	}
+	return nil
+}
