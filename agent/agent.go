@@ -22,10 +22,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"auspex/agent/acts"
+	"auspex/agent/dcgm"
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
+	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/target"
 	"auspex/schemas/yang"
 )
@@ -53,6 +55,11 @@ type GPUs interface {
 	Set(ctx context.Context, by string, wishes []nvml.Wish) error
 }
 
+// numbered are GPUs that have numbers.
+type numbered interface {
+	Boards() map[uint32]gpuwatch.Board
+}
+
 // Machine is what an agent runs on where that is not this machine.
 type Machine struct {
 	GPUs  func(nvml.Needs) GPUs // nil is NVML
@@ -69,6 +76,7 @@ type Agent struct {
 	server  *grpc.Server
 	status  *journalStatus
 	gpus    GPUs // nil where GPUs are not read
+	dcgm    *dcgm.Reader
 	renew   chan struct{}
 }
 
@@ -142,12 +150,36 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		})
 		a.readers = append(a.readers, reader{"GPUs", a.gpus.Run})
 	}
+	if !cfg.DCGM.Disabled {
+		n := dcgm.Needs{
+			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "dcgm.json"), Boot: boot,
+			XIDs: func() bool { return reads() || cfg.NVML.XIDEvents != nvml.XIDOff }, Users: a.users,
+		}
+		if g, ok := a.gpus.(numbered); ok {
+			n.Boards = g.Boards
+		}
+		a.dcgm = dcgm.New(cfg.DCGM, n)
+		a.readers = append(a.readers, reader{"DCGM", a.dcgm.Run})
+	}
 	if !cfg.Host.Disabled {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	a.hand(m.Tools, access, boot)
 	return a, nil
+}
+
+// users returns who has a GPU open.
+func (a *Agent) users(gpu uint32) (out []string) {
+	ctx, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	group, _ := a.gpus.Group(ctx, []uint32{gpu})
+	for _, g := range group {
+		if g.Number == gpu {
+			out = g.Processes
+		}
+	}
+	return out
 }
 
 // hand serves what control asks for. Where nobody knows what was done before, nothing is
