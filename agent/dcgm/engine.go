@@ -41,6 +41,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -131,6 +132,8 @@ var needed = []string{
 // are called first; it stays loaded whatever go-dcgm closes.
 func (c *child) load() error {
 	c.begin("dlopen")
+	runtime.LockOSThread() // what dlerror says is of its thread
+	defer runtime.UnlockOSThread()
 	name := C.CString(c.order.Library)
 	defer C.free(unsafe.Pointer(name))
 	handle := C.dlopen(name, C.RTLD_LAZY|C.RTLD_GLOBAL|C.RTLD_NODELETE)

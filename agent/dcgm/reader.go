@@ -111,7 +111,7 @@ func (r *Reader) Run(ctx context.Context) {
 			wait = r.first
 		}
 		most := longest
-		if errors.Is(err, errAbsent) {
+		if _, ok := errors.AsType[absence](err); ok {
 			most = absent
 		}
 		wait = min(wait, most)
@@ -180,8 +180,11 @@ type process struct {
 	tail  tail
 }
 
-// errAbsent is the end of a child that has no library.
-var errAbsent = errors.New("nothing is read of DCGM")
+// absence is why a child has no library.
+type absence string
+
+// Error implements error.
+func (a absence) Error() string { return string(a) }
 
 // start starts a child.
 func (r *Reader) start(o order) (*process, error) {
@@ -280,7 +283,7 @@ func (p *process) next(ctx context.Context, patience time.Duration) (w word, err
 		case !ok:
 			return w, errEnded
 		case w.Absent:
-			return w, fmt.Errorf("%s: %w", w.End, errAbsent)
+			return w, absence(w.End)
 		case w.End != "":
 			return w, errors.New(w.End)
 		}
