@@ -62,7 +62,8 @@ type server struct {
 func newServer(t *testing.T, gpus int) *server {
 	t.Helper()
 	s := &server{
-		t: t, cfg: Default(), tree: target.NewTree(), state: filepath.Join(t.TempDir(), "dcgm.json"), boards: map[uint32]gpuwatch.Board{}, xids: true, log: &strings.Builder{},
+		t: t, cfg: Default(), tree: target.NewTree(), state: filepath.Join(t.TempDir(), "dcgm.json"), boards: map[uint32]gpuwatch.Board{},
+		xids: true, log: &strings.Builder{},
 	}
 	for i := range uint32(gpus) { // those of the stub
 		s.boards[i] = gpuwatch.Board{UUID: fmt.Sprintf("GPU-5f1c6d1e-0000-4a3b-8c11-%012x", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0x1b+0x11*i)}
@@ -73,8 +74,9 @@ func newServer(t *testing.T, gpus int) *server {
 
 func (s *server) reader() *Reader {
 	r := New(s.cfg, Needs{
-		Journal: s, Tree: s.tree, Log: slog.New(slog.NewTextHandler(s, nil)), State: s.state, Boot: "boot", Boards: func() map[uint32]gpuwatch.Board { return s.boards },
-		XIDs: func() bool { return s.xids }, Users: func(n uint32) []string { return s.users[n] },
+		Journal: s, Tree: s.tree, Log: slog.New(slog.NewTextHandler(s, nil)), State: s.state, Boot: "boot",
+		Boards: func() map[uint32]gpuwatch.Board { return s.boards },
+		XIDs:   func() bool { return s.xids }, Users: func(n uint32) []string { return s.users[n] },
 	})
 	r.first = 50 * time.Millisecond
 	return r
@@ -98,7 +100,8 @@ func (s *server) Append(r target.Record, from string, mark journal.Mark) (uint64
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var ev schemas.Event
-	if err := json.Unmarshal([]byte(r.Data), &ev); err != nil || r.Kind != journal.KindEvent || r.Boot != "boot" || from != "dcgm" || ev.Source != schemas.SourceDCGM {
+	err := json.Unmarshal([]byte(r.Data), &ev)
+	if err != nil || r.Kind != journal.KindEvent || r.Boot != "boot" || from != "dcgm" || ev.Source != schemas.SourceDCGM {
 		s.t.Errorf("record %+v: %v", r, err)
 	}
 	s.events, s.mark = append(s.events, ev), mark
@@ -117,7 +120,8 @@ func (s *server) told() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ev := range s.events {
-		out = append(out, strings.Join(strings.Fields(fmt.Sprint(ev.Type, " ", ev.Code, " ", ev.State, " ", ev.Severity, " ", ev.Attr("part"))), " "))
+		words := fmt.Sprint(ev.Type, " ", ev.Code, " ", ev.State, " ", ev.Severity, " ", ev.Attr("part"))
+		out = append(out, strings.Join(strings.Fields(words), " "))
 	}
 	return out
 }
@@ -194,19 +198,58 @@ func TestIncidentsAreConditionsOfTheTypesInUse(t *testing.T) {
 		event    string // that is raised; empty is none
 		shown    string
 	}{
-		"an error of PCIe":                        {incident{Group: 1, Entity: 0, Code: 3}, "gpu.pcie_replay PCI_REPLAY_RATE raised warning gpu1", "PCI_REPLAY_RATE"},
-		"a link that is down":                     {incident{Group: 1, Entity: 1, Code: 14, Failed: true}, "gpu.nvlink_errors NVLINK_DOWN raised error gpu0", "NVLINK_DOWN"},
-		"a link is its GPU's":                     {incident{Group: 6, Entity: 1 | 7<<8 | 1<<24, Code: 71, Failed: true}, "gpu.nvlink_errors NVLINK_ERROR_CRITICAL raised error gpu0", "link 7: "},
-		"heat":                                    {incident{Group: 1, Entity: 0, Code: 10}, "gpu.thermal CLOCKS_EVENT_THERMAL raised warning gpu1", "THERMAL"},
-		"power that load draws is no fault":       {incident{Group: 1, Entity: 0, Code: 12}, "gpu.power CLOCKS_EVENT_POWER raised info gpu1", "POWER"},
-		"a row that is not remapped":              {incident{Group: 1, Entity: 0, Code: 80, Failed: true}, "gpu.row_remap ROW_REMAP_FAILURE raised error gpu1", "ROW_REMAP"},
-		"NVML has uncorrected errors":             {incident{Group: 1, Entity: 0, Code: 4, Failed: true}, "", "VOLATILE_DBE_DETECTED"},
-		"the kernel has XIDs":                     {incident{Group: 1, Entity: 0, Code: 101, Failed: true}, "", "XID_ERROR"},
-		"what is none of the types has its code":  {incident{Group: 1, Entity: 0, Code: 9, Failed: true}, "gpu.health CORRUPT_INFOROM raised error gpu1", "INFOROM"},
-		"a code of a newer DCGM":                  {incident{Group: 1, Entity: 0, Code: 4711}, "gpu.health 4711 raised warning gpu1", "4711"},
-		"a switch":                                {incident{Group: 3, Entity: 2, Code: 15, Failed: true}, "gpu.health NVSWITCH_FATAL_ERROR raised error", ""},
-		"a part that nobody has heard of":         {incident{Group: 77, Entity: 2, Code: 2}, "gpu.health 2 raised warning", ""},
-		"a GPU that has no number is not guessed": {incident{Group: 1, Entity: 9, Code: 3}, "", ""},
+		"an error of PCIe": {
+			incident{Group: 1, Entity: 0, Code: 3},
+			"gpu.pcie_replay PCI_REPLAY_RATE raised warning gpu1", "PCI_REPLAY_RATE",
+		},
+		"a link that is down": {
+			incident{Group: 1, Entity: 1, Code: 14, Failed: true},
+			"gpu.nvlink_errors NVLINK_DOWN raised error gpu0", "NVLINK_DOWN",
+		},
+		"a link is its GPU's": {
+			incident{Group: 6, Entity: 1 | 7<<8 | 1<<24, Code: 71, Failed: true},
+			"gpu.nvlink_errors NVLINK_ERROR_CRITICAL raised error gpu0", "link 7: ",
+		},
+		"heat": {
+			incident{Group: 1, Entity: 0, Code: 10},
+			"gpu.thermal CLOCKS_EVENT_THERMAL raised warning gpu1", "THERMAL",
+		},
+		"power that load draws is no fault": {
+			incident{Group: 1, Entity: 0, Code: 12},
+			"gpu.power CLOCKS_EVENT_POWER raised info gpu1", "POWER",
+		},
+		"a row that is not remapped": {
+			incident{Group: 1, Entity: 0, Code: 80, Failed: true},
+			"gpu.row_remap ROW_REMAP_FAILURE raised error gpu1", "ROW_REMAP",
+		},
+		"NVML has uncorrected errors": {
+			incident{Group: 1, Entity: 0, Code: 4, Failed: true},
+			"", "VOLATILE_DBE_DETECTED",
+		},
+		"the kernel has XIDs": {
+			incident{Group: 1, Entity: 0, Code: 101, Failed: true},
+			"", "XID_ERROR",
+		},
+		"what is none of the types has its code": {
+			incident{Group: 1, Entity: 0, Code: 9, Failed: true},
+			"gpu.health CORRUPT_INFOROM raised error gpu1", "INFOROM",
+		},
+		"a code of a newer DCGM": {
+			incident{Group: 1, Entity: 0, Code: 4711},
+			"gpu.health 4711 raised warning gpu1", "4711",
+		},
+		"a switch": {
+			incident{Group: 3, Entity: 2, Code: 15, Failed: true},
+			"gpu.health NVSWITCH_FATAL_ERROR raised error", "",
+		},
+		"a part that nobody has heard of": {
+			incident{Group: 77, Entity: 2, Code: 2},
+			"gpu.health 2 raised warning", "",
+		},
+		"a GPU that has no number is not guessed": {
+			incident{Group: 1, Entity: 9, Code: 3},
+			"", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, 2)
@@ -295,16 +338,46 @@ func TestViolationsAreEvents(t *testing.T) {
 		want  string
 		says  string
 	}{
-		"uncorrected errors":   {violation{Condition: onDBE, Location: "Device", Value: 3}, false, "gpu.ecc_ue DRAM critical gpu0", "3 uncorrected errors"},
-		"in a cache":           {violation{Condition: onDBE, Location: "L2", Value: 1}, false, "gpu.ecc_ue L2 critical gpu0", "1 uncorrected"},
-		"PCIe":                 {violation{Condition: onPCIe, Value: 41}, false, "gpu.pcie_replay replay warning gpu0", "41 replays"},
-		"retired pages":        {violation{Condition: onRetired, Value: 12, Other: 2}, false, "gpu.row_remap RETIRED_PAGES warning gpu0", "12 pages of memory are retired, 2 of"},
-		"NVLink":               {violation{Condition: onNVLink, Value: 5, Other: 409}, false, "gpu.nvlink_errors FIELD_409 warning gpu0", "5 errors"},
-		"heat":                 {violation{Condition: onThermal, Value: 101}, false, "gpu.thermal POLICY raised warning gpu0", "101 °C"},
-		"power":                {violation{Condition: onPower, Value: 720}, false, "gpu.power POLICY raised warning gpu0", "720 W"},
-		"an XID alone":         {violation{Condition: onXID, Value: 79}, true, "gpu.xid 79 critical gpu0", "XID 79"},
-		"an XID that is told":  {violation{Condition: onXID, Value: 79}, false, "", ""},
-		"a GPU without number": {violation{GPU: 5, Condition: onPCIe, Value: 1}, false, "", ""},
+		"uncorrected errors": {
+			violation{Condition: onDBE, Location: "Device", Value: 3},
+			false, "gpu.ecc_ue DRAM critical gpu0", "3 uncorrected errors",
+		},
+		"in a cache": {
+			violation{Condition: onDBE, Location: "L2", Value: 1},
+			false, "gpu.ecc_ue L2 critical gpu0", "1 uncorrected",
+		},
+		"PCIe": {
+			violation{Condition: onPCIe, Value: 41},
+			false, "gpu.pcie_replay replay warning gpu0", "41 replays",
+		},
+		"retired pages": {
+			violation{Condition: onRetired, Value: 12, Other: 2},
+			false, "gpu.row_remap RETIRED_PAGES warning gpu0", "12 pages of memory are retired, 2 of",
+		},
+		"NVLink": {
+			violation{Condition: onNVLink, Value: 5, Other: 409},
+			false, "gpu.nvlink_errors FIELD_409 warning gpu0", "5 errors",
+		},
+		"heat": {
+			violation{Condition: onThermal, Value: 101},
+			false, "gpu.thermal POLICY raised warning gpu0", "101 °C",
+		},
+		"power": {
+			violation{Condition: onPower, Value: 720},
+			false, "gpu.power POLICY raised warning gpu0", "720 W",
+		},
+		"an XID alone": {
+			violation{Condition: onXID, Value: 79},
+			true, "gpu.xid 79 critical gpu0", "XID 79",
+		},
+		"an XID that is told": {
+			violation{Condition: onXID, Value: 79},
+			false, "", "",
+		},
+		"a GPU without number": {
+			violation{GPU: 5, Condition: onPCIe, Value: 1},
+			false, "", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, 1)

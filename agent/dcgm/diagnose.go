@@ -113,7 +113,8 @@ func (p *process) stop(why error) error {
 
 // report makes a test of a validation. Its name is DCGM's, in small letters with dashes.
 func (t *test) report(number map[uint]int) acts.Test {
-	name := strings.Join(strings.FieldsFunc(strings.ToLower(t.Name), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) }), "-")
+	words := strings.FieldsFunc(strings.ToLower(t.Name), func(c rune) bool { return !unicode.IsLetter(c) && !unicode.IsDigit(c) })
+	name := strings.Join(words, "-")
 	out := acts.Test{Name: "dcgm." + name, GPU: acts.AllGPUs, Message: sentence(t.Message)}
 	if n, ok := number[t.Entity]; ok && t.Group == kindGPU {
 		out.GPU = n

@@ -68,7 +68,7 @@ type child struct {
 // Main is the process that calls the library: it is told what to do on its input, and says what it reads on its output.
 // Whoever calls it ends the process with what it returns.
 func Main(in io.Reader, out io.Writer) int {
-	debug.SetGCPercent(25)                            // a value of go-dcgm has 4 KiB
+	debug.SetGCPercent(25)                         // a value of go-dcgm has 4 KiB
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // go-dcgm writes to the log of the process
 	lines := bufio.NewReader(in)
 	c := &child{out: json.NewEncoder(out)}
@@ -123,9 +123,10 @@ func (c *child) begin(call string) { c.say(word{Call: call}) }
 
 // needed are the functions that are called, by go-dcgm or by us. A lazily bound symbol that is missing ends a process.
 var needed = []string{
-	"errorString", "dcgmInit", "dcgmConnect_v2", "dcgmHostengineVersionInfo", "dcgmGetAllSupportedDevices", "dcgmEntitiesGetLatestValues", "dcgmGroupCreate",
-	"dcgmGroupAddDevice", "dcgmGroupGetInfo", "dcgmFieldGroupCreate", "dcgmWatchFields", "dcgmUpdateAllFields", "dcgmProfGetSupportedMetricGroups",
-	"dcgmHealthSet", "dcgmHealthCheck", "dcgmPolicyGet", "dcgmPolicySet", "dcgmPolicyRegister_v2", "dcgmPolicyUnregister", "dcgmRunDiagnostic", "dcgmStopDiagnostic",
+	"errorString", "dcgmInit", "dcgmConnect_v2", "dcgmHostengineVersionInfo", "dcgmGetAllSupportedDevices",
+	"dcgmEntitiesGetLatestValues", "dcgmGroupCreate", "dcgmGroupAddDevice", "dcgmGroupGetInfo", "dcgmFieldGroupCreate",
+	"dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUpdateAllFields", "dcgmProfGetSupportedMetricGroups", "dcgmHealthSet",
+	"dcgmHealthCheck", "dcgmPolicyGet", "dcgmPolicySet", "dcgmPolicyRegister_v2", "dcgmRunDiagnostic", "dcgmStopDiagnostic",
 }
 
 // load loads the library. go-dcgm opens it by its name, which is then loaded already, and binds its functions when they
@@ -392,7 +393,9 @@ var conditions = map[dcgm.PolicyCondition]string{
 // forgets to listen again where it could not say that it listens no more; so it is asked once in the life of a process.
 func (w *watcher) policies() error {
 	p := w.order.Policy
-	want := []dcgm.PolicyConfig{{Condition: dcgm.DbePolicy}, {Condition: dcgm.PCIePolicy}, {Condition: dcgm.NvlinkPolicy}, {Condition: dcgm.XidPolicy}}
+	want := []dcgm.PolicyConfig{
+		{Condition: dcgm.DbePolicy}, {Condition: dcgm.PCIePolicy}, {Condition: dcgm.NvlinkPolicy}, {Condition: dcgm.XidPolicy},
+	}
 	if p.RetiredPages > 0 {
 		want = append(want, dcgm.PolicyConfig{Condition: dcgm.MaxRtPgPolicy, MaxRetiredPages: &p.RetiredPages})
 	}

@@ -1,7 +1,7 @@
 package dcgm
 
 import (
-	"fmt"
+	"strconv"
 
 	"auspex/schemas"
 	"auspex/schemas/faults"
@@ -65,7 +65,7 @@ var meanings = map[uint]meaning{
 func meaningOf(code uint) meaning {
 	m, ok := meanings[code]
 	if !ok {
-		m.name = fmt.Sprintf("%d", code)
+		m.name = strconv.FormatUint(uint64(code), 10)
 	}
 	if m.typ == "" {
 		m.typ = schemas.EventGPUHealth

@@ -77,9 +77,11 @@ func New(cfg Config, n Needs) *Reader {
 		cfg: cfg, needs: n, args: []string{Verb}, hold: hold, first: first, places: map[uint32]*place{}, seen: map[uint32]map[string]sighting{},
 		server: map[string]sighting{}, leaves: map[string]target.Ref{},
 	}
-	r.Memory = nvml.NewMemoryOf(nvml.Needs{Journal: n.Journal, Tree: n.Tree, Log: n.Log, State: n.State, Boot: n.Boot}, schemas.SourceDCGM, mark)
+	own := nvml.Needs{Journal: n.Journal, Tree: n.Tree, Log: n.Log, State: n.State, Boot: n.Boot}
+	r.Memory = nvml.NewMemoryOf(own, schemas.SourceDCGM, mark)
 	for _, name := range []string{
-		"version", "error", "no-profiling", "no-health", "no-policy", "no-number", "failures", "stalls", "violations", "violations-dropped", "health", "incidents",
+		"version", "error", "no-profiling", "no-health", "no-policy", "no-number", "failures", "stalls", "violations", "violations-dropped",
+		"health", "incidents",
 	} {
 		r.leaves[name] = n.Tree.Leaf("/gpus/dcgm/state/" + name)
 	}
@@ -193,7 +195,8 @@ func (r *Reader) start(o order) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a process that calls DCGM: %w", err)
 	}
-	p := &process{cmd: exec.Command(self, r.args...), words: make(chan word), quit: make(chan struct{}), ended: make(chan struct{})} //nolint:gosec // ourselves
+	p := &process{words: make(chan word), quit: make(chan struct{}), ended: make(chan struct{})}
+	p.cmd = exec.Command(self, r.args...) //nolint:gosec // ourselves
 	p.cmd.Env, p.cmd.Stderr, p.cmd.WaitDelay = append(os.Environ(), r.env...), &p.tail, grace
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {
@@ -398,7 +401,8 @@ func (r *Reader) tell(read *reading, now time.Time) {
 	t := r.needs.Tree.Write(now)
 	defer t.Close()
 	for name, text := range map[string]string{
-		"error": "", "no-profiling": read.NoProfiling, "no-health": read.NoHealth, "no-policy": read.NoPolicy, "no-number": strings.Join(strange, "; "),
+		"error": "", "no-profiling": read.NoProfiling, "no-health": read.NoHealth, "no-policy": read.NoPolicy,
+		"no-number": strings.Join(strange, "; "),
 	} {
 		wordOrNone(&t, r.leaves[name], text)
 	}
@@ -472,7 +476,8 @@ func sentence(text string) string {
 
 // kinds are those of entities that are no GPU.
 var kinds = map[uint]string{
-	kindNone: "", 2: "virtual GPU", kindSwitch: "NVSwitch", 4: "GPU instance", 5: "compute instance", kindLink: "link", 7: "CPU", 8: "CPU core", 9: "ConnectX",
+	kindNone: "", 2: "virtual GPU", kindSwitch: "NVSwitch", 4: "GPU instance", 5: "compute instance", kindLink: "link",
+	7: "CPU", 8: "CPU core", 9: "ConnectX",
 }
 
 // whose says which GPU an incident is of, if it is of one, and where it is otherwise.
@@ -543,12 +548,17 @@ func (r *Reader) expire(now time.Time) {
 		}
 	}
 	for n, seen := range r.seen {
-		over(seen, func(typ string, s sighting) { r.Watch().Condition(now, n, typ, s.code, s.severity, false, s.message, s.action) })
+		over(seen, func(typ string, s sighting) {
+			r.Watch().Condition(now, n, typ, s.code, s.severity, false, s.message, s.action)
+		})
 	}
-	over(r.server, func(typ string, s sighting) { r.Watch().ServerCondition(now, typ, s.code, s.severity, false, s.message, s.action) })
+	over(r.server, func(typ string, s sighting) {
+		r.Watch().ServerCondition(now, typ, s.code, s.severity, false, s.message, s.action)
+	})
 }
 
-// violated tells of a violation of a policy: heat and power are conditions, as they are told again and again, all else is a moment.
+// violated tells of a violation of a policy: heat and power are conditions, as they are told again and again; all else is a
+// moment.
 func (r *Reader) violated(v *violation, now time.Time) {
 	r.violations++
 	r.number()
@@ -565,6 +575,7 @@ func (r *Reader) violated(v *violation, now time.Time) {
 		detail := fmt.Sprintf("%d/%d", v.Value, v.Other)
 		r.Watch().Moment(at, n, typ, code, s, fmt.Sprintf(format, args...)+" (a policy of DCGM)", action, detail)
 	}
+	beyond := func(unit string) string { return fmt.Sprintf("%d %s violate a policy of DCGM", v.Value, unit) }
 	reset, look := faults.ActionResetGPU, faults.ActionCheckMechanicals
 	switch v.Condition {
 	case onDBE:
@@ -579,15 +590,16 @@ func (r *Reader) violated(v *violation, now time.Time) {
 		moment(schemas.EventGPURowRemap, "RETIRED_PAGES", schemas.SeverityWarning, faults.ActionContactSupport,
 			"%d pages of memory are retired, %d of them for uncorrected errors", v.Value, v.Other)
 	case onNVLink:
-		moment(schemas.EventGPUNVLinkErrors, fmt.Sprintf("FIELD_%d", v.Other), schemas.SeverityWarning, reset, "%d errors of NVLinks, field %d of DCGM", v.Value, v.Other)
+		moment(schemas.EventGPUNVLinkErrors, fmt.Sprintf("FIELD_%d", v.Other), schemas.SeverityWarning, reset,
+			"%d errors of NVLinks, field %d of DCGM", v.Value, v.Other)
 	case onXID:
 		if !r.needs.XIDs() && v.Value > 0 && v.Value < 100000 {
 			r.Watch().XID(at, n, int(v.Value), fmt.Sprintf("XID %d (a policy of DCGM)", v.Value))
 		}
 	case onThermal:
-		r.found(n, schemas.EventGPUThermal, sighting{now, "POLICY", schemas.SeverityWarning, fmt.Sprintf("%d °C violate a policy of DCGM", v.Value), look})
+		r.found(n, schemas.EventGPUThermal, sighting{now, "POLICY", schemas.SeverityWarning, beyond("°C"), look})
 	case onPower:
-		r.found(n, schemas.EventGPUPower, sighting{now, "POLICY", schemas.SeverityWarning, fmt.Sprintf("%d W violate a policy of DCGM", v.Value), look})
+		r.found(n, schemas.EventGPUPower, sighting{now, "POLICY", schemas.SeverityWarning, beyond("W"), look})
 	}
 	t := r.needs.Tree.Write(now)
 	t.Uint(r.leaves["violations"], r.violations)
@@ -609,7 +621,9 @@ type spot struct {
 func (r *Reader) place(n uint32) *place {
 	p := r.places[n]
 	if p == nil {
-		leaf := func(name string) target.Ref { return r.needs.Tree.Leaf(fmt.Sprintf("/gpus/gpu[name=gpu%d]/state/%s", n, name)) }
+		leaf := func(name string) target.Ref {
+			return r.needs.Tree.Leaf(fmt.Sprintf("/gpus/gpu[name=gpu%d]/state/%s", n, name))
+		}
 		p = &place{health: leaf("health"), incidents: leaf("incidents"), fields: map[uint16]spot{}}
 		for _, f := range fields {
 			p.fields[f.id] = spot{leaf(f.leaf), yang.Leaves["/gpus/gpu/state/"+f.leaf].Type == "uint64"}
