@@ -21,7 +21,7 @@ build: need-go ## build bin/auspex
 
 agent: need-go ## build bin/auspex-agent, the process for GPU servers (reads GPUs if there is gcc)
 	@if command -v $${CC:-gcc} >/dev/null; then cgo=1; else cgo=0; echo "auspex-agent: without gcc it is built to read no GPUs (NVML needs cgo)"; fi; \
-	CGO_ENABLED=$$cgo $(GO) build -trimpath -o $(BIN)/auspex-agent ./cmd/auspex-agent
+	CGO_ENABLED=$$cgo CGO_LDFLAGS="-O2 -g -Wl,-z,lazy" $(GO) build -trimpath -tags dcgm -o $(BIN)/auspex-agent ./cmd/auspex-agent
 
 agent-package: agent ## make a Debian package of it in dist/
 	@deploy/agent/package.sh $(BIN)/auspex-agent "$$(git describe --tags --always --dirty 2>/dev/null | sed 's/^[^0-9]*//' | grep -E '^[0-9]+\.' || echo 0.0.0)" dist
@@ -37,7 +37,7 @@ invariants: need-go # what `go list` shows escapes the cache of tests
 	@$(GO) test -count=1 ./internal/arch
 
 race: need-go ## run the tests under the race detector, without the browser (needs gcc)
-	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -timeout 30m -- $(PKG)
+	@CGO_ENABLED=1 GO=$(GO) test/gotest.sh -race -short -tags dcgm -timeout 30m -- $(PKG)
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	@cd tools/lint && $(GO) build -o ../../$(BIN)/ tool
@@ -48,7 +48,7 @@ $(BIN)/oapi-codegen: tools/gen/go.mod
 
 lint: $(BIN)/golangci-lint ## check style and the rules of .golangci.yml
 	@$(BIN)/golangci-lint run
-	@if command -v $${CC:-gcc} >/dev/null; then CGO_ENABLED=1 $(BIN)/golangci-lint run ./agent/nvml/...; fi
+	@if command -v $${CC:-gcc} >/dev/null; then CGO_ENABLED=1 $(BIN)/golangci-lint run --build-tags dcgm ./agent/nvml/... ./agent/dcgm/...; fi
 
 generate: $(BIN)/buf $(BIN)/oapi-codegen ## write the generated code anew
 	@cd schemas && ../$(BIN)/buf generate

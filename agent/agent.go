@@ -25,10 +25,12 @@ import (
 
 	"auspex/agent/acts"
 	"auspex/agent/cuda"
+	"auspex/agent/dcgm"
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
+	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/target"
 	"auspex/internal/tunnel/outbound"
 	"auspex/schemas/yang"
@@ -57,6 +59,11 @@ type GPUs interface {
 	Set(ctx context.Context, by string, wishes []nvml.Wish) error
 }
 
+// numbered are GPUs that have numbers.
+type numbered interface {
+	Boards() map[uint32]gpuwatch.Board
+}
+
 // Machine is what an agent runs on where that is not this machine.
 type Machine struct {
 	GPUs     func(nvml.Needs) GPUs // nil is NVML
@@ -75,6 +82,7 @@ type Agent struct {
 	server  *grpc.Server
 	status  *journalStatus
 	gpus    GPUs // nil where GPUs are not read
+	dcgm    *dcgm.Reader
 	renew   chan struct{}
 
 	sessions *outbound.Sessions // nil where nobody is dialled
@@ -151,6 +159,17 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		})
 		a.readers = append(a.readers, reader{"GPUs", a.gpus.Run})
 	}
+	if !cfg.DCGM.Disabled {
+		n := dcgm.Needs{
+			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "dcgm.json"), Boot: boot,
+			XIDs: func() bool { return reads() || cfg.NVML.XIDEvents != nvml.XIDOff }, Users: a.users,
+		}
+		if g, ok := a.gpus.(numbered); ok {
+			n.Boards = g.Boards
+		}
+		a.dcgm = dcgm.New(cfg.DCGM, n)
+		a.readers = append(a.readers, reader{"DCGM", a.dcgm.Run})
+	}
 	if !cfg.Host.Disabled {
 		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
 	}
@@ -158,6 +177,19 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	a.dials(m.About)
 	a.hand(m, access, boot)
 	return a, nil
+}
+
+// users returns who has a GPU open.
+func (a *Agent) users(gpu uint32) (out []string) {
+	ctx, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	group, _ := a.gpus.Group(ctx, []uint32{gpu})
+	for _, g := range group {
+		if g.Number == gpu {
+			out = g.Processes
+		}
+	}
+	return out
 }
 
 // hand serves what control asks for. Where nobody knows what was done before, nothing is
@@ -179,9 +211,11 @@ func (a *Agent) hand(m Machine, access target.Access, boot string) {
 	if err != nil {
 		a.log.Warn("validations", "error", err)
 	}
-	hand := acts.New(a.cfg.Acts, acts.Needs{
-		Tools: m.Tools, Ledger: ledger, GPUs: gpus, Reports: reports, Computer: m.Computer, Boot: boot, Log: a.log,
-	})
+	needs := acts.Needs{Tools: m.Tools, Ledger: ledger, GPUs: gpus, Reports: reports, Computer: m.Computer, Boot: boot, Log: a.log}
+	if a.dcgm != nil {
+		needs.Diagnostics = a.dcgm
+	}
+	hand := acts.New(a.cfg.Acts, needs)
 	a.readers = append(a.readers, reader{"driver", hand.Run})
 	s := &acts.Service{Hand: hand, Admit: access.Admit, May: map[string][]string{
 		acts.KindReset: a.cfg.Allow.Reset, acts.KindReboot: a.cfg.Allow.Reboot, acts.KindReload: a.cfg.Allow.Reload, acts.KindValidate: a.cfg.Allow.Validate,

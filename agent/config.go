@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"auspex/agent/acts"
+	"auspex/agent/dcgm"
 	"auspex/agent/host"
 	"auspex/agent/kernel"
 	"auspex/agent/nvml"
@@ -30,6 +31,7 @@ type Config struct {
 	Journal    Journal           `yaml:"journal"`
 	Kernel     Kernel            `yaml:"kernel"`
 	NVML       nvml.Config       `yaml:"nvml"`
+	DCGM       dcgm.Config       `yaml:"dcgm"` // GPUs are numbered as NVML has them: without it this is not read
 	Host       host.Config       `yaml:"host"`
 	Target     Target            `yaml:"target"`
 	Allow      Allow             `yaml:"allow"`
@@ -87,6 +89,7 @@ func Default() *Config {
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
 		NVML:   nvml.Default(),
+		DCGM:   dcgm.Default(),
 		Host:   host.Default(),
 		Acts:   acts.Default(),
 		Target: Target{MinSample: d.MinSample, Subscribers: d.Subscribers, Subscriptions: d.Subscriptions, Connections: 64},
@@ -132,6 +135,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.NVML.Validate(); err != nil {
 		return fmt.Errorf("nvml: %w", err)
+	}
+	if err := c.DCGM.Validate(); err != nil {
+		return fmt.Errorf("dcgm: %w", err)
 	}
 	if err := c.Host.Validate(); err != nil {
 		return fmt.Errorf("host: %w", err)

@@ -16,6 +16,7 @@ const (
 	EventGPUNVLinkErrors      = "gpu.nvlink_errors"
 	EventGPUPCIeReplay        = "gpu.pcie_replay"
 	EventGPUClocksThrottled   = "gpu.clocks_throttled"
+	EventGPUHealth            = "gpu.health"
 	EventHostOOM              = "host.oom"
 	EventHostPanic            = "host.panic"
 	EventHostMCE              = "host.mce"
@@ -79,6 +80,7 @@ func EventTypes() []string {
 		EventGPUNVLinkErrors,
 		EventGPUPCIeReplay,
 		EventGPUClocksThrottled,
+		EventGPUHealth,
 		EventHostOOM,
 		EventHostPanic,
 		EventHostMCE,

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"auspex/agent/journal"
 	"auspex/internal/datafile"
@@ -30,6 +31,7 @@ const (
 // how peers want the GPUs to be. It is for use by one goroutine.
 type Memory struct {
 	needs   Needs
+	mark    string // names its mark in the journal
 	watch   gpuwatch.Watch
 	id      string          // in ids of events
 	pending []schemas.Event // for the journal
@@ -37,6 +39,7 @@ type Memory struct {
 	refused string          // why the journal took none, as it was logged last
 	wanted  map[uint32]map[string]Held
 	changed bool // something is to be kept
+	boards  atomic.Pointer[map[uint32]gpuwatch.Board]
 }
 
 // Held is a wish that was granted: it is granted again after a reset or a restart.
@@ -46,9 +49,12 @@ type Held struct {
 }
 
 // NewMemory returns one that knows nothing before [Memory.Load].
-func NewMemory(n Needs) *Memory {
-	m := &Memory{needs: n}
-	m.watch = gpuwatch.Watch{Source: schemas.SourceNVML, After: absentFor, Unread: "not read in %d tries while the driver answers", Emit: m.emit}
+func NewMemory(n Needs) *Memory { return NewMemoryOf(n, schemas.SourceNVML, source) }
+
+// NewMemoryOf is NewMemory for a reader whose events have another source, and another mark in the journal.
+func NewMemoryOf(n Needs, source, mark string) *Memory {
+	m := &Memory{needs: n, mark: mark}
+	m.watch = gpuwatch.Watch{Source: source, After: absentFor, Unread: "not read in %d tries while the driver answers", Emit: m.emit}
 	return m
 }
 
@@ -83,17 +89,33 @@ func (m *Memory) Load(gpus int) {
 		m.id = strconv.FormatUint(rand.Uint64(), 36)
 	}
 	m.watch.Device, m.wanted, m.told, m.pending = m.id, k.Wanted, k.Told, k.Pending
-	if at := m.needs.Journal.Mark(source); at.Epoch == m.id && at.Next > m.told {
+	if at := m.needs.Journal.Mark(m.mark); at.Epoch == m.id && at.Next > m.told {
 		m.pending = m.pending[min(at.Next-m.told, uint64(len(m.pending))):]
 		m.told = at.Next
 	}
 	m.watch.Expect(gpus)
+	m.number()
+}
+
+// number shows others which GPU has which number.
+func (m *Memory) number() {
+	boards := m.watch.Boards()
+	m.boards.Store(&boards)
+}
+
+// Boards returns the GPUs by their number. It is for use by any goroutine, and what it returns is not to be changed.
+func (m *Memory) Boards() map[uint32]gpuwatch.Board {
+	if b := m.boards.Load(); b != nil {
+		return *b
+	}
+	return nil
 }
 
 func (m *Memory) save() error {
 	if !m.watch.Changed() && !m.changed {
 		return nil
 	}
+	m.number()
 	gpus, err := m.watch.MarshalText()
 	if err != nil {
 		return err
@@ -144,7 +166,7 @@ func (m *Memory) flush() error {
 			return err
 		}
 		rec := target.Record{Time: ev.Time.UnixNano(), Kind: journal.KindEvent, Boot: m.needs.Boot, Data: string(b)}
-		if _, err := m.needs.Journal.Append(rec, source, journal.Mark{Epoch: m.id, Next: m.told + 1}); err != nil {
+		if _, err := m.needs.Journal.Append(rec, m.mark, journal.Mark{Epoch: m.id, Next: m.told + 1}); err != nil {
 			return err
 		}
 		m.pending, m.told = slices.Delete(m.pending, 0, 1), m.told+1

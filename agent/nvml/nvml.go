@@ -32,7 +32,7 @@ type Config struct {
 const (
 	xidAuto = "auto"
 	xidOn   = "on"
-	xidOff  = "off"
+	XIDOff  = "off" // also for others, who ask whether XIDs are told
 )
 
 // Default returns the defaults.
@@ -56,7 +56,7 @@ func (c *Config) Validate() error {
 		return errors.New("deadline must be at least 10ms")
 	case c.GPUs < 0 || c.GPUs > 256:
 		return errors.New("gpus must be 0 to 256")
-	case c.XIDEvents != xidAuto && c.XIDEvents != xidOn && c.XIDEvents != xidOff:
+	case c.XIDEvents != xidAuto && c.XIDEvents != xidOn && c.XIDEvents != XIDOff:
 		return errors.New("xid_events: want auto, on or off")
 	}
 	return nil

@@ -365,7 +365,7 @@ func TestXIDsOfTheLibraryAreToldWhereTheKernelsLogIsNot(t *testing.T) {
 		kernel bool
 		want   []string
 	}{
-		{xidAuto, true, nil}, {xidOff, false, nil}, {xidAuto, false, []string{"gpu.xid 79 gpu1"}}, {xidOn, true, []string{"gpu.xid 79 gpu1"}},
+		{xidAuto, true, nil}, {XIDOff, false, nil}, {xidAuto, false, []string{"gpu.xid 79 gpu1"}}, {xidOn, true, []string{"gpu.xid 79 gpu1"}},
 	} {
 		s := newServer(t, 2)
 		s.cfg.XIDEvents, s.kernel = c.mode, c.kernel

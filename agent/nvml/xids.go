@@ -41,7 +41,7 @@ func (s *session) listen(ctx context.Context) *listener {
 	x := &listener{seen: make(chan seen), done: make(chan struct{}), stop: cancel}
 	go func() {
 		defer close(x.done)
-		if s.cfg.XIDEvents != xidOff && s.driver.has("nvmlEventSetCreate") {
+		if s.cfg.XIDEvents != XIDOff && s.driver.has("nvmlEventSetCreate") {
 			x.run(ctx, s.driver.lib, len(s.workers))
 		}
 	}()

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	dcgm "auspex/agent/dcgm/stub"
 	"auspex/agent/nvml/stub"
 	"auspex/collectors"
 	"auspex/collectors/agent"
@@ -59,7 +60,7 @@ var plain, full = sync.OnceValues(built("0")), sync.OnceValues(built("1"))
 func built(cgo string) func() (string, error) {
 	return func() (string, error) {
 		out := filepath.Join(folder, "auspex-agent-"+cgo)
-		cmd := exec.Command("go", "build", "-o", out, ".")
+		cmd := exec.Command("go", "build", "-tags", "dcgm", "-o", out, ".") // without cgo the tag has nothing
 		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 		if msg, err := cmd.CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%w: %s", err, msg)
@@ -342,6 +343,58 @@ func TestGPUsComeThroughTheAgent(t *testing.T) {
 			s.cmd = nil
 		})
 	}
+}
+
+// What DCGM tells comes under the numbers that NVML's GPUs have, over a kill of the agent and of the hostengine; without
+// a library the agent says so.
+func TestDCGMComesThroughTheAgent(t *testing.T) {
+	s := newServer(t)
+	s.gpus(4, false)
+	library, err := dcgm.Compile(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.configure("dcgm: {library: %s, interval: 100ms}\n", library)
+	machine := dcgm.New(filepath.Join(s.dir, "dcgm"), 4)
+	t.Setenv(dcgm.Env, machine.Path())
+	machine.Say("field 3 1002 0.75") // gpu0
+	machine.Say("field 3 1003 0.5")
+	machine.Say("incident 1 3 2 20 14 an NVLink is down")
+	s.start()
+	rec, settings := collectortest.NewRecorder(), collectortest.Settings()
+	settings.Now = time.Now
+	stop := s.collect(settings, rec)
+	defer stop()
+	has := func(words ...string) {
+		t.Helper()
+		waittest.For(t, fmt.Sprintf("no %q", words), func() bool {
+			return slices.ContainsFunc(rec.Lines(), func(line string) bool {
+				return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) })
+			})
+		})
+	}
+	has(`"sm_active_ratio"`, `"part":"0"`, `"value":0.75`)
+	has(`"DCGM_FI_PROF_SM_OCCUPANCY"`, `"part":"gpu0"`, `"value":0.5`)
+	has(`"gpu.nvlink_errors"`, `"source":"dcgm"`, `"part":"gpu0"`, `"state":"raised"`, `"pci":"0000:1b:00.0"`)
+	s.kill()
+	machine.Say("epoch 2")
+	s.start()
+	machine.Say("field 3 1006 0.25")
+	has(`"DCGM_FI_PROF_PIPE_FP64_ACTIVE"`, `"part":"gpu0"`, `"value":0.25`)
+	machine.Say("violate 1 0 0x2 41 0")
+	has(`"gpu.pcie_replay"`, `"part":"gpu3"`, `41 replays`)
+	raised := slices.DeleteFunc(rec.Events(), func(ev schemas.Event) bool { return ev.Type != schemas.EventGPUNVLinkErrors })
+	if len(raised) != 1 {
+		t.Errorf("it was raised %d times", len(raised))
+	}
+	machine.Say("hang dcgmHealthCheck")
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil { // with a call under way
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+	s.cmd = nil
 }
 
 // gnmic is gnmic's client, with the certificate.

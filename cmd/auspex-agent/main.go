@@ -14,11 +14,15 @@ import (
 
 	"auspex/agent"
 	"auspex/agent/cuda"
+	"auspex/agent/dcgm"
 	"auspex/internal/config"
 	"auspex/internal/datafile"
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == dcgm.Verb {
+		os.Exit(dcgm.Main(os.Stdin, os.Stdout))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

@@ -33,7 +33,7 @@ const Name = "agent"
 
 func init() {
 	collectors.Register(
-		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg, schemas.SourceAgent, schemas.SourceNVML}},
+		Name, collectors.Sight{View: schemas.ViewHost, Sources: []string{schemas.SourceKmsg, schemas.SourceAgent, schemas.SourceNVML, schemas.SourceDCGM}},
 		func() collectors.Config { return Default() },
 	)
 }

@@ -466,7 +466,7 @@ func (st *state) event(seq uint64, data string) {
 		st.s.metrics.malformed.Inc()
 		return
 	}
-	if ev.Source != schemas.SourceNVML {
+	if ev.Source != schemas.SourceNVML && ev.Source != schemas.SourceDCGM {
 		ev.Source = schemas.SourceAgent
 	}
 	if ev.Type == schemas.EventGPUXID && !st.s.kernel {

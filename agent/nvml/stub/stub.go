@@ -45,10 +45,13 @@ type Machine struct {
 
 // New describes a machine with GPUs in a file, which [Env] is to name to the library.
 func New(path string, gpus int) *Machine {
-	m := &Machine{path: path}
+	m := Describe(path)
 	m.Say("gpus %d", gpus)
 	return m
 }
+
+// Describe describes a machine of which nothing is said yet.
+func Describe(path string) *Machine { return &Machine{path: path} }
 
 // Path is the file.
 func (m *Machine) Path() string { return m.path }

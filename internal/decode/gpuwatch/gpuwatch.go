@@ -5,7 +5,9 @@ package gpuwatch
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -228,6 +230,34 @@ func (w *Watch) XID(now time.Time, index uint32, code int, message string) {
 	w.Emit(ev)
 }
 
+// Condition says whether something holds of a GPU that begins and ends: its begin and its end are told, of each type once at
+// a time.
+func (w *Watch) Condition(now time.Time, index uint32, typ, code string, s schemas.Severity, on bool, message, action string) {
+	w.conditionOf(now, index, w.at(index), typ, typ, code, s, on, message, action)
+}
+
+// ServerCondition is Condition of what befalls no GPU.
+func (w *Watch) ServerCondition(now time.Time, typ, code string, s schemas.Severity, on bool, message, action string) {
+	w.conditionOf(now, 0, &w.server, typ, typ, code, s, on, message, action)
+}
+
+// Holds returns the types of the conditions of a GPU that [Watch.Condition] has begun.
+func (w *Watch) Holds(index uint32) []string { return held(w.at(index)) }
+
+// ServerHolds returns those of [Watch.ServerCondition].
+func (w *Watch) ServerHolds() []string { return held(&w.server) }
+
+func held(k *known) []string { return slices.Sorted(maps.Keys(k.Raised)) }
+
+// Moment tells what befell a GPU at a time, and is over; detail tells it from others like it.
+func (w *Watch) Moment(at time.Time, index uint32, typ, code string, s schemas.Severity, message, action, detail string) {
+	k := w.at(index)
+	ev := w.event(at, index, k, typ, code, s, action)
+	ev.Message = message
+	ev.ID = schemas.EventID(w.Device, k.UUID, w.Source, typ, code, detail, strconv.FormatInt(at.UnixNano(), 10))
+	w.Emit(ev)
+}
+
 func (w *Watch) event(now time.Time, index uint32, k *known, typ, code string, s schemas.Severity, action string) schemas.Event {
 	ev := schemas.Event{
 		Time: now.UTC(), Observed: now.UTC(), Source: w.Source, Resource: w.Device, Type: typ, Code: code, Severity: s,
@@ -248,7 +278,10 @@ func (w *Watch) event(now time.Time, index uint32, k *known, typ, code string, s
 
 // condition tells the edges of something that begins and ends.
 func (w *Watch) condition(now time.Time, index uint32, k *known, typ, code string, s schemas.Severity, on bool, message, action string) {
-	key := typ + "/" + code
+	w.conditionOf(now, index, k, typ+"/"+code, typ, code, s, on, message, action)
+}
+
+func (w *Watch) conditionOf(now time.Time, index uint32, k *known, key, typ, code string, s schemas.Severity, on bool, message, action string) {
 	since, was := k.Raised[key]
 	if on == was {
 		return
