@@ -25,7 +25,9 @@ import (
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
+	"auspex/agent/logfile"
 	"auspex/agent/nvml"
+	"auspex/internal/decode/kernlog"
 	"auspex/internal/target"
 	"auspex/schemas/yang"
 )
@@ -129,6 +131,16 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	if !cfg.Kernel.Disabled {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
 		a.readers, reads = append(a.readers, reader{"kernel log", k.Run}), k.Reads
+	}
+	if cfg.Fabric.Log != "" {
+		l := logfile.New(logfile.Config{
+			Path: cfg.Fabric.Log, Poll: cfg.Fabric.PollInterval, Kind: journal.KindFabric, Tree: "/host/fabric-manager-log", Boot: boot,
+			Dated: func(line string) (time.Time, bool) {
+				_, at, _ := new(kernlog.Parser).FabricManager(line, time.Local)
+				return at, !at.IsZero()
+			},
+		}, a.journal, a.tree, log)
+		a.readers = append(a.readers, reader{"fabric manager's log", l.Run})
 	}
 	if !cfg.NVML.Disabled {
 		a.gpus = m.GPUs(nvml.Needs{

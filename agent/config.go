@@ -26,6 +26,7 @@ type Config struct {
 	Credential Credential  `yaml:"credential"`
 	Journal    Journal     `yaml:"journal"`
 	Kernel     Kernel      `yaml:"kernel"`
+	Fabric     Fabric      `yaml:"fabric_manager"`
 	NVML       nvml.Config `yaml:"nvml"`
 	Host       host.Config `yaml:"host"`
 	Target     Target      `yaml:"target"`
@@ -67,6 +68,12 @@ type Kernel struct {
 	PollInterval time.Duration `yaml:"poll_interval"` // of a file; the device tells by itself
 }
 
+// Fabric says where the log of NVIDIA's fabric manager is.
+type Fabric struct {
+	Log          string        `yaml:"log"` // empty is not read
+	PollInterval time.Duration `yaml:"poll_interval"`
+}
+
 // Target bounds what clients may ask.
 type Target struct {
 	MinSample     time.Duration `yaml:"min_sample"`
@@ -81,6 +88,7 @@ func Default() *Config {
 	return &Config{
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
+		Fabric: Fabric{Log: "/var/log/fabricmanager.log", PollInterval: time.Second},
 		NVML:   nvml.Default(),
 		Host:   host.Default(),
 		Acts:   acts.Default(),
@@ -110,6 +118,8 @@ func (c *Config) Validate() error {
 		return errors.New("journal.max_bytes: must be at least 64 KiB")
 	case !c.Kernel.Disabled && (c.Kernel.Path == "" || c.Kernel.PollInterval < time.Millisecond):
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
+	case c.Fabric.Log != "" && c.Fabric.PollInterval < time.Millisecond:
+		return errors.New("fabric_manager.poll_interval: must be at least 1ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
 	}

@@ -153,7 +153,7 @@ func (r *Reader) follow(ctx context.Context) error {
 	}
 	switch {
 	case opened.Mode()&fs.ModeCharDevice != 0:
-		r.bootTime = r.booted().UnixNano()
+		r.bootTime = Booted(r.now()).UnixNano()
 		r.tell(nil)
 		stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
 		defer stop()
@@ -182,9 +182,8 @@ func BootID(file string) string {
 	return "unknown"
 }
 
-// booted finds when this machine began to run.
-func (r *Reader) booted() time.Time {
-	now := r.now()
+// Booted finds when this machine began to run, by its clock as it is now.
+func Booted(now time.Time) time.Time {
 	if b, err := os.ReadFile("/proc/uptime"); err == nil {
 		first, _, _ := strings.Cut(string(b), " ")
 		if up, err := strconv.ParseFloat(first, 64); err == nil {

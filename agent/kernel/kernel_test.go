@@ -100,7 +100,7 @@ func (w *world) reads(change func(*Reader), what ...any) {
 	w.t.Helper()
 	r := w.reader(Device)
 	r.begin()
-	if r.bootTime = r.booted().UnixNano(); change != nil {
+	if r.bootTime = Booted(time.Now()).UnixNano(); change != nil {
 		change(r)
 	}
 	d := &device{next: make(chan any, len(what)+1)}

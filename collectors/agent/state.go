@@ -42,6 +42,8 @@ type state struct {
 	s     *subscriber
 	batch *collectors.Batch
 	host  kernlog.Follower
+	// fabric reads fabric manager's log.
+	fabric kernlog.Parser
 
 	journal      string           // id
 	done         uint64           // the newest record whose events are durable
@@ -423,6 +425,8 @@ func (st *state) record(n *gpb.Notification) {
 		st.line(bootID, boot, data)
 	case "event":
 		st.event(seq, data)
+	case "fabric-manager":
+		st.fabricLine(data)
 	default: // of a newer agent
 		st.s.metrics.malformed.Inc()
 	}
@@ -456,6 +460,28 @@ func (st *state) line(bootID string, boot uint64, data string) {
 	for _, ev := range got.Events {
 		st.batch.Event(ev)
 	}
+}
+
+// fabricLine reads a line of fabric manager's log, behind the zone of its times. A line that
+// is read twice is the same event, and so is one that was written twice in a second.
+func (st *state) fabricLine(data string) {
+	offset, line, _ := strings.Cut(data, " ")
+	zone, err := time.Parse("-0700", offset)
+	if err != nil {
+		st.s.metrics.malformed.Inc()
+		return
+	}
+	ev, at, ok := st.fabric.FabricManager(line, zone.Location())
+	if !ok {
+		return
+	}
+	now := st.s.settings.Now().UTC()
+	if at.IsZero() || at.After(now) {
+		at = now
+	}
+	ev.ID = schemas.EventID(st.s.device, "fabricmanager", line)
+	ev.Resource, ev.Time, ev.Observed = st.s.device, at, now
+	st.batch.Event(ev)
 }
 
 // event reads what the agent itself tells. It speaks for its own server alone, and for

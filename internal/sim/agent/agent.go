@@ -103,7 +103,7 @@ func (cfg *Config) agent(password, addr string) *agent.Config {
 	c.Credential = agent.Credential{User: fleet.User, PasswordFile: password}
 	c.Journal.MaxBytes = 1 << 20
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond
-	c.Host.Disabled = true
+	c.Host.Disabled, c.Fabric.Log = true, ""
 	everybody := []string{"user " + fleet.User}
 	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody}
 	return c
