@@ -155,7 +155,9 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers = append(a.readers, reader{"GPUs", a.gpus.Run})
 	}
 	if !cfg.Host.Disabled {
-		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
+		h := host.New(cfg.Host, a.tree, log)
+		h.Tell(a.journal, boot)
+		a.readers = append(a.readers, reader{"host", h.Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	a.hand(m.Tools, access, boot)

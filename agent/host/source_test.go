@@ -91,7 +91,7 @@ func sata(name string) map[string]string {
 		folder + "/size": "937703088\n", folder + "/device": "-> ../../devices/scsi-" + name,
 
 		"sys/devices/scsi-" + name + "/state": "running\n", "sys/devices/scsi-" + name + "/model": "MICRON_5300_MTFD\n",
-		"sys/devices/scsi-" + name + "/rev": "U001\n", "sys/devices/scsi-" + name + "/ioerr_cnt": "0x1a\n",
+		"sys/devices/scsi-" + name + "/vendor": "ATA     \n", "sys/devices/scsi-" + name + "/rev": "U001\n", "sys/devices/scsi-" + name + "/ioerr_cnt": "0x1a\n",
 		"sys/devices/scsi-" + name + "/iotmo_cnt": "0x2\n", "sys/devices/scsi-" + name + "/hwmon/hwmon5/temp1_input": "29000\n",
 	}
 }
@@ -126,7 +126,8 @@ func (s *server) fleetServer() {
 		"sys/block/vda/size":                       "2097152\n", "sys/block/vda/device": "-> ../../devices/virtio1",
 		"sys/devices/virtio1/hwmon/none": "", "sys/devices/virtio1/vendor": "0x1af4\n",
 	})
-	s.source("disks").(*disks).log = recordedLog
+	d := s.source("disks").(*disks)
+	d.log, d.ata = recordedLog, healthy().answer
 }
 
 func TestInterfacesAreTold(t *testing.T) {
@@ -232,7 +233,9 @@ func TestDisksAreTold(t *testing.T) {
 	}
 	want = map[string]string{
 		"name": "sda", "model": "MICRON_5300_MTFD", "firmware-version": "U001", "status": "running", "up": "true", "temperature": "29",
-		"size": "480103981056", "command-errors": "26", "command-timeouts": "2",
+		"size": "480103981056", "command-errors": "26", "command-timeouts": "2", "serial-number": "9143247AB1F", "predicted-failure": "false",
+		"reallocated-sectors": "0", "power-on-hours": "11603", "power-cycles": "28", "media-errors": "0", "pending-sectors": "0",
+		"uncorrectable-sectors": "0", "link-errors": "2",
 	}
 	if diff := cmp.Diff(want, below(told, "/host/disk[name=sda]/state/")); diff != "" {
 		t.Error(diff)
