@@ -29,8 +29,7 @@ func (h *Host) Tell(j Journal, boot string) {
 const raised = "raised"
 
 // condition tells that a condition of a thing begins or ends, once over restarts too: the
-// mark in the journal, which goes with the record, says how it stands. The name is the
-// thing's own wherever it is, as a serial number.
+// mark in the journal, which goes with the record, says how it stands.
 func (m *machine) condition(at time.Time, name string, holds bool, ev schemas.Event) {
 	if m.journal == nil {
 		return
@@ -45,7 +44,7 @@ func (m *machine) condition(at time.Time, name string, holds bool, ev schemas.Ev
 	if !holds {
 		mark.Epoch, ev.State, ev.Severity = "cleared", schemas.StateCleared, schemas.SeverityInfo
 	}
-	ev.ID = schemas.EventID(source, strconv.FormatUint(mark.Next, 10), ev.State)
+	ev.ID = schemas.EventID(m.boot, source, strconv.FormatUint(mark.Next, 10), ev.State)
 	ev.Time, ev.Source = at.UTC(), schemas.SourceAgent
 	b, err := json.Marshal(ev)
 	if err == nil {

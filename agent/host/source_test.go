@@ -96,6 +96,15 @@ func sata(name string) map[string]string {
 	}
 }
 
+// nvswitch returns the files of an NVSwitch, with a driver or without.
+func nvswitch(address, width string) map[string]string {
+	folder := "sys/bus/pci/devices/" + address
+	return map[string]string{
+		folder + "/class": "0x068000\n", folder + "/vendor": "0x10de\n", folder + "/device": "0x22a3\n", folder + "/current_link_width": width + "\n",
+		folder + "/max_link_width": "2\n", folder + "/current_link_speed": "32.0 GT/s PCIe\n", folder + "/max_link_speed": "32.0 GT/s PCIe\n",
+	}
+}
+
 // recordedLog answers with the page of a disk that is worn beyond its life.
 func recordedLog(_ string, page *logPage) error {
 	page[0], page[3], page[4], page[5] = 0x01, 97, 10, 104
@@ -114,11 +123,14 @@ func (s *server) fleetServer() {
 		nic("ens1f0np0", "0000:1b:00.0", "up", "400000"), nic("ens1f1np1", "0000:1b:00.1", "down", ""),
 		port("mlx5_0", "1", "4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)"), port("mlx5_1", "1", "1: DOWN", "3: Disabled", "10 Gb/sec (4X SDR)"),
 		dimm(0, 0, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", 7, 0), dimm(0, 1, "", 0, 0), controllerCounts(0, 1, 0),
-		dimm(1, 0, "CPU_SrcID#1_MC#0_Chan#0_DIMM#0", 0, 2), controllerCounts(1, 2, 1), nvme("nvme0"), sata("sda"),
+		dimm(1, 0, "CPU_SrcID#1_MC#0_Chan#0_DIMM#0", 0, 2), controllerCounts(1, 2, 1), nvme("nvme0"), sata("sda"), nvswitch("0000:86:00.0", "2"),
 	} {
 		s.put(files)
 	}
 	s.put(map[string]string{
+		"sys/bus/pci/devices/0000:86:00.0/driver": "-> ../../../../bus/pci/drivers/nvidia-nvswitch",
+		"sys/bus/pci/devices/0000:1b:00.0/class":  "0x030200\n", "sys/bus/pci/devices/0000:1b:00.0/vendor": "0x10de\n",
+
 		"sys/class/net/lo":                   "-> ../../devices/virtual/net/lo",
 		"sys/devices/virtual/net/lo/mtu":     "65536\n",
 		"sys/class/infiniband/mlx5_0/device": "-> ../../../0000:1b:00.0", "sys/block/loop0/size": "0\n", "sys/block/dm-0/size": "8\n", "sys/block/sr0/device": "-> ../../devices/scsi-sda",
