@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -262,8 +263,8 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	for _, elems := range [2][]*gpb.PathElem{prefix, path} {
 		for _, e := range elems {
 			st.key = append(append(st.key, '/'), e.GetName()...)
-			for _, v := range e.GetKey() { // lists of ours have one key
-				st.key = append(append(st.key, 0), v...)
+			for _, k := range sorted(e.GetKey()) {
+				st.key = append(append(st.key, 0), e.GetKey()[k]...)
 			}
 		}
 	}
@@ -275,8 +276,8 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	var keys []string
 	for _, e := range slices.Concat(prefix, path) {
 		name.WriteString("/" + e.GetName())
-		for _, v := range e.GetKey() {
-			keys = append(keys, v)
+		for _, k := range sorted(e.GetKey()) {
+			keys = append(keys, e.GetKey()[k])
 		}
 	}
 	l = st.learn(name.String(), keys)
@@ -284,6 +285,14 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 		st.leaves[string(st.key)] = l
 	}
 	return l
+}
+
+// sorted returns the names of keys in order; most lists have one.
+func sorted(keys map[string]string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // branches are the paths above the leaves of the modules.
@@ -333,7 +342,7 @@ func (st *state) learn(path string, keys []string) leaf {
 		return leaf{}
 	case l.Bound != "":
 		return leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound)}
-	case has:
+	case has && len(keys) == 1:
 		return leaf{what: packed, column: column, gpu: gpu}
 	}
 	return leaf{what: sample, ref: st.batch.Series(l.Metric, kind, part, labels...)}
