@@ -29,8 +29,10 @@ import (
 	"auspex/agent/host"
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
+	"auspex/agent/logfile"
 	"auspex/agent/nvml"
 	"auspex/internal/decode/gpuwatch"
+	"auspex/internal/decode/kernlog"
 	"auspex/internal/target"
 	"auspex/internal/tunnel/outbound"
 	"auspex/schemas/yang"
@@ -147,6 +149,16 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
 		a.readers, reads = append(a.readers, reader{"kernel log", k.Run}), k.Reads
 	}
+	if cfg.Fabric.Log != "" {
+		l := logfile.New(logfile.Config{
+			Path: cfg.Fabric.Log, Poll: cfg.Fabric.PollInterval, Kind: journal.KindFabric, Tree: "/host/fabric-manager-log", Boot: boot,
+			Dated: func(line string) (time.Time, bool) {
+				_, at, _ := new(kernlog.Parser).FabricManager(line, time.Local)
+				return at, !at.IsZero()
+			},
+		}, a.journal, a.tree, log)
+		a.readers = append(a.readers, reader{"fabric manager's log", l.Run})
+	}
 	if !cfg.NVML.Disabled {
 		a.gpus = m.GPUs(nvml.Needs{
 			Journal: a.journal, Tree: a.tree, Log: log, State: filepath.Join(cfg.Data, "gpus.json"), Boot: boot, Kernel: reads,
@@ -171,7 +183,9 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		a.readers = append(a.readers, reader{"DCGM", a.dcgm.Run})
 	}
 	if !cfg.Host.Disabled {
-		a.readers = append(a.readers, reader{"host", host.New(cfg.Host, a.tree, log).Run})
+		h := host.New(cfg.Host, a.tree, log)
+		h.Tell(a.journal, boot)
+		a.readers = append(a.readers, reader{"host", h.Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})
 	a.dials(m.About)

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/openconfig/gnmic/pkg/api"
 	"github.com/openconfig/ygot/ygot"
 	"github.com/openconfig/ygot/ytypes"
 	"go.uber.org/goleak"
@@ -108,6 +111,113 @@ func TestWhatIsToldIsInTheModules(t *testing.T) {
 	if n := len(held(t, a).GetJournal().Record); n != 2 {
 		t.Errorf("%d records", n)
 	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// gnmic reads an agent once, and as often as it asks.
+func TestGnmicReadsOnceAndByPolls(t *testing.T) {
+	cfg := Default()
+	cfg.Data, cfg.Listen, cfg.Host.Disabled, cfg.NVML.Disabled, cfg.Kernel.Disabled = t.TempDir(), "127.0.0.1:0", true, true, true
+	a, err := New(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	ready := make(chan string, 1)
+	go func() { done <- a.Run(ctx, func(addr string) { ready <- addr }) }()
+	c, err := api.NewTarget(api.Name("node"), api.Address(<-ready), api.Insecure(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CreateGNMIClient(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	paths := []api.GNMIOption{api.EncodingPROTO(), api.Subscription(api.Path("/journal/state/last")), api.Subscription(api.Path("/journal/record"))}
+	once, err := api.NewSubscribeRequest(append(paths, api.SubscriptionListModeONCE())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// told is what came of an answer: the newest number, and the data of records.
+	var last uint64
+	var data []string
+	told := func(r *gpb.SubscribeResponse) {
+		for _, u := range r.GetUpdate().GetUpdate() {
+			switch e := u.GetPath().GetElem(); e[len(e)-1].GetName() {
+			case "last":
+				last = u.GetVal().GetUintVal()
+			case "data":
+				data = append(data, u.GetVal().GetStringVal())
+			}
+		}
+	}
+	say := func(text string) {
+		t.Helper()
+		if _, err := a.journal.Append(target.Record{Time: 1, Kind: journal.KindEvent, Data: text}, "", journal.Mark{}); err != nil {
+			t.Fatal(err)
+		}
+		a.status.tell()
+	}
+	say("one")
+	answers, ends := c.SubscribeOnceChan(t.Context(), once)
+	for ended := false; !ended; {
+		select {
+		case r := <-answers:
+			told(r)
+		case err := <-ends:
+			if ended = true; !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+		}
+	}
+	if last != 1 || len(data) != 1 || data[0] != "one" {
+		t.Errorf("once: %d %q", last, data)
+	}
+
+	poll, err := api.NewSubscribeRequest(append(paths, api.SubscriptionListModePOLL())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	polls, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Subscribe(polls, poll, "p") }()
+	responses, broken := c.ReadSubscriptions()
+	waittest.Until(t, func() error { return c.SubscribePoll(t.Context(), "p") })
+	for round := range 3 {
+		if round > 0 {
+			say("more")
+			if err := c.SubscribePoll(t.Context(), "p"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, data = 0, nil
+		for synced := false; !synced; {
+			select {
+			case r := <-responses:
+				told(r.Response)
+				synced = r.Response.GetSyncResponse()
+			case e := <-broken:
+				t.Fatal(e.Err)
+			case <-time.After(time.Minute):
+				t.Fatal("a poll is not answered")
+			}
+		}
+		if last != uint64(round)+1 || len(data) != round+1 {
+			t.Errorf("poll %d: %d %q", round+1, last, data)
+		}
+	}
+	stop()
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		case <-broken: // the end, as gnmic says it
+		}
+	}
+	_ = c.Close()
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

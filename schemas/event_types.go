@@ -6,6 +6,7 @@ package schemas
 const (
 	EventGPUXID               = "gpu.xid"
 	EventNVSwitchSXid         = "nvswitch.sxid"
+	EventNVSwitchMissing      = "nvswitch.missing"
 	EventGPUMissing           = "gpu.missing"
 	EventGPUStalled           = "gpu.stalled"
 	EventGPUECCCERate         = "gpu.ecc_ce_rate"
@@ -70,6 +71,7 @@ func EventTypes() []string {
 	return []string{
 		EventGPUXID,
 		EventNVSwitchSXid,
+		EventNVSwitchMissing,
 		EventGPUMissing,
 		EventGPUStalled,
 		EventGPUECCCERate,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"auspex/internal/target"
+	"auspex/schemas"
 )
 
 // controllerAttrs are attributes of an NVMe controller (Linux,
@@ -42,6 +43,7 @@ type disks struct {
 	extras map[*item]*extra
 
 	log func(device string, page *logPage) error
+	ata command
 }
 
 // extra is what a disk tells beyond its folder.
@@ -52,17 +54,18 @@ type extra struct {
 
 	device string // of an NVMe controller; empty is another disk
 	health health
+	ata    *ata // nil is no ATA disk
 }
 
 func newDisks(m *machine) source {
-	return &disks{m: m, list: newList(m, "/host/disk"), extras: map[*item]*extra{}, log: smartLog}
+	return &disks{m: m, list: newList(m, "/host/disk"), extras: map[*item]*extra{}, log: smartLog, ata: sendATA}
 }
 
 func (d *disks) read(at time.Time) {
 	d.list.begin()
 	for _, name := range d.m.names(d.m.sys("class/nvme")) {
 		folder := d.m.sys("class/nvme", name)
-		d.disk(name, folder, controllerAttrs, filepath.Join(d.m.cfg.Dev, name), folder, filepath.Join(folder, "device"))
+		d.disk(at, name, folder, controllerAttrs, filepath.Join(d.m.cfg.Dev, name), folder, filepath.Join(folder, "device"))
 	}
 	for _, name := range d.m.names(d.m.sys("block")) {
 		folder := d.m.sys("block", name)
@@ -71,7 +74,7 @@ func (d *disks) read(at time.Time) {
 		if numberedNVMe(name) || numbered(name, "sr") || link(filepath.Join(folder, "device")) == "" {
 			continue
 		}
-		d.disk(name, folder, driveAttrs, "", filepath.Join(folder, "device"))
+		d.disk(at, name, folder, driveAttrs, "", filepath.Join(folder, "device"))
 	}
 	d.list.end()
 	for it := range d.extras {
@@ -84,15 +87,18 @@ func (d *disks) read(at time.Time) {
 }
 
 // disk reads one; its temperature is in a hwmon folder below one of some.
-func (d *disks) disk(name, folder string, attrs []attr, device string, hwmon ...string) {
+func (d *disks) disk(at time.Time, name, folder string, attrs []attr, device string, hwmon ...string) {
 	it, fresh := d.list.entry(name, link(folder), folder, attrs)
 	if it == nil {
 		return
 	}
 	if fresh {
 		e := &extra{temperature: newFile(d.m.hwmon(hwmon)), device: device, temperatureRef: d.m.tree.Leaf(it.path + "/state/temperature")}
-		if device != "" {
+		switch {
+		case device != "":
 			e.health.leaves(d.m.tree, it.path+"/state/")
+		case d.isATA(folder):
+			e.ata = newATA(d.m.tree, it.path+"/state/", filepath.Join(d.m.cfg.Dev, name))
 		}
 		d.extras[it] = e
 	}
@@ -105,20 +111,75 @@ func (d *disks) disk(name, folder string, attrs []attr, device string, hwmon ...
 			e.temperature.path = path
 		}
 	}
+	if e.ata != nil {
+		d.refused(e.ata.device, e.ata.read(at, d.ata), "CAP_SYS_RAWIO")
+		if e.celsius.kind == nothing {
+			e.celsius = e.ata.heat
+		}
+		if e.ata.failing.kind != nothing {
+			d.fails(at, name, e.ata.serial, e.ata.model, "SMART", e.ata.failing.n != 0)
+		}
+	}
 	if device == "" {
 		return
 	}
 	page := &e.health.page
 	err := d.log(device, page)
 	e.health.known = err == nil
+	d.refused(device, err, "CAP_SYS_ADMIN")
+	if err == nil {
+		const dying = 1 | 4 | 8 // of the critical warnings: spare, reliability, read-only
+		d.fails(at, name, textOf(it, "serial-number"), textOf(it, "model"), "NVMe", page[0]&dying != 0)
+	}
+}
+
+// isATA reports whether a disk that SCSI shows is an ATA disk: libata and translators
+// (SAT-3, section 9.2) name it so for its vendor.
+func (d *disks) isATA(folder string) bool {
+	f := newFile(filepath.Join(folder, "device/vendor"))
+	defer d.m.shut(&f)
+	b, err := d.m.content(&f)
+	return err == nil && string(b) == "ATA"
+}
+
+// refused tells that the health of a disk cannot be read.
+func (d *disks) refused(device string, err error, right string) {
 	switch {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 	case errors.Is(err, fs.ErrPermission):
-		d.m.fault(fmt.Errorf("the health of %s cannot be read: it needs CAP_SYS_ADMIN", device))
+		d.m.fault(fmt.Errorf("the health of %s cannot be read: it needs %s", device, right))
 	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO): // it goes
 	default:
 		d.m.fault(fmt.Errorf("the health of %s cannot be read: %w", device, err))
 	}
+}
+
+// fails tells that a disk says of itself that it will fail, or does so no more.
+func (d *disks) fails(at time.Time, name, serial, model, by string, failing bool) {
+	if serial == "" {
+		return // nobody could say which disk it was
+	}
+	ev := schemas.Event{
+		Type: schemas.EventDiskPredictedFailure, Code: by, Severity: schemas.SeverityError,
+		Message: fmt.Sprintf("%s of %s (%s, serial %s) says that the disk will fail", by, name, model, serial),
+	}
+	if !failing {
+		ev.Message = fmt.Sprintf("%s of %s (%s, serial %s) says no more that the disk will fail", by, name, model, serial)
+	}
+	for k, v := range map[string]string{"serial": serial, "disk": name, "model": model} {
+		ev.SetAttr(k, v)
+	}
+	d.m.condition(at, serial, failing, ev)
+}
+
+// textOf returns what a thing says of itself.
+func textOf(it *item, leaf string) string {
+	for _, r := range it.readings {
+		if r.leaf == leaf && r.value.kind == isText {
+			return r.value.s
+		}
+	}
+	return ""
 }
 
 func (d *disks) write(at time.Time) {
@@ -129,6 +190,9 @@ func (d *disks) write(at time.Time) {
 		e.celsius.write(&w, e.temperatureRef)
 		if e.device != "" {
 			e.health.write(&w)
+		}
+		if e.ata != nil {
+			e.ata.write(&w)
 		}
 	}
 }

@@ -75,6 +75,7 @@ var sources = []struct {
 	{"network interfaces", 1, newNICs},
 	{"infiniband", 1, newInfiniBand},
 	{"memory modules", 1, newMemory},
+	{"nvswitches", 1, newNVSwitches},
 	{"disks", 6, newDisks},
 	{"services", 3, newServices},
 	{"lldp neighbors", 6, newLLDP},

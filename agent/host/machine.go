@@ -35,6 +35,9 @@ type machine struct {
 	tree *target.Tree
 	ctx  context.Context // of Run: the interface of a source has none
 
+	journal Journal // nil is none
+	boot    string
+
 	buf     []byte
 	open    map[*file]struct{}
 	first   error // of this reading

@@ -91,8 +91,17 @@ func sata(name string) map[string]string {
 		folder + "/size": "937703088\n", folder + "/device": "-> ../../devices/scsi-" + name,
 
 		"sys/devices/scsi-" + name + "/state": "running\n", "sys/devices/scsi-" + name + "/model": "MICRON_5300_MTFD\n",
-		"sys/devices/scsi-" + name + "/rev": "U001\n", "sys/devices/scsi-" + name + "/ioerr_cnt": "0x1a\n",
+		"sys/devices/scsi-" + name + "/vendor": "ATA     \n", "sys/devices/scsi-" + name + "/rev": "U001\n", "sys/devices/scsi-" + name + "/ioerr_cnt": "0x1a\n",
 		"sys/devices/scsi-" + name + "/iotmo_cnt": "0x2\n", "sys/devices/scsi-" + name + "/hwmon/hwmon5/temp1_input": "29000\n",
+	}
+}
+
+// nvswitch returns the files of an NVSwitch, with a driver or without.
+func nvswitch(address, width string) map[string]string {
+	folder := "sys/bus/pci/devices/" + address
+	return map[string]string{
+		folder + "/class": "0x068000\n", folder + "/vendor": "0x10de\n", folder + "/device": "0x22a3\n", folder + "/current_link_width": width + "\n",
+		folder + "/max_link_width": "2\n", folder + "/current_link_speed": "32.0 GT/s PCIe\n", folder + "/max_link_speed": "32.0 GT/s PCIe\n",
 	}
 }
 
@@ -114,11 +123,14 @@ func (s *server) fleetServer() {
 		nic("ens1f0np0", "0000:1b:00.0", "up", "400000"), nic("ens1f1np1", "0000:1b:00.1", "down", ""),
 		port("mlx5_0", "1", "4: ACTIVE", "5: LinkUp", "400 Gb/sec (4X NDR)"), port("mlx5_1", "1", "1: DOWN", "3: Disabled", "10 Gb/sec (4X SDR)"),
 		dimm(0, 0, "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", 7, 0), dimm(0, 1, "", 0, 0), controllerCounts(0, 1, 0),
-		dimm(1, 0, "CPU_SrcID#1_MC#0_Chan#0_DIMM#0", 0, 2), controllerCounts(1, 2, 1), nvme("nvme0"), sata("sda"),
+		dimm(1, 0, "CPU_SrcID#1_MC#0_Chan#0_DIMM#0", 0, 2), controllerCounts(1, 2, 1), nvme("nvme0"), sata("sda"), nvswitch("0000:86:00.0", "2"),
 	} {
 		s.put(files)
 	}
 	s.put(map[string]string{
+		"sys/bus/pci/devices/0000:86:00.0/driver": "-> ../../../../bus/pci/drivers/nvidia-nvswitch",
+		"sys/bus/pci/devices/0000:1b:00.0/class":  "0x030200\n", "sys/bus/pci/devices/0000:1b:00.0/vendor": "0x10de\n",
+
 		"sys/class/net/lo":                   "-> ../../devices/virtual/net/lo",
 		"sys/devices/virtual/net/lo/mtu":     "65536\n",
 		"sys/class/infiniband/mlx5_0/device": "-> ../../../0000:1b:00.0", "sys/block/loop0/size": "0\n", "sys/block/dm-0/size": "8\n", "sys/block/sr0/device": "-> ../../devices/scsi-sda",
@@ -126,7 +138,8 @@ func (s *server) fleetServer() {
 		"sys/block/vda/size":                       "2097152\n", "sys/block/vda/device": "-> ../../devices/virtio1",
 		"sys/devices/virtio1/hwmon/none": "", "sys/devices/virtio1/vendor": "0x1af4\n",
 	})
-	s.source("disks").(*disks).log = recordedLog
+	d := s.source("disks").(*disks)
+	d.log, d.ata = recordedLog, healthy().answer
 }
 
 func TestInterfacesAreTold(t *testing.T) {
@@ -232,7 +245,9 @@ func TestDisksAreTold(t *testing.T) {
 	}
 	want = map[string]string{
 		"name": "sda", "model": "MICRON_5300_MTFD", "firmware-version": "U001", "status": "running", "up": "true", "temperature": "29",
-		"size": "480103981056", "command-errors": "26", "command-timeouts": "2",
+		"size": "480103981056", "command-errors": "26", "command-timeouts": "2", "serial-number": "9143247AB1F", "predicted-failure": "false",
+		"reallocated-sectors": "0", "power-on-hours": "11603", "power-cycles": "28", "media-errors": "0", "pending-sectors": "0",
+		"uncorrectable-sectors": "0", "link-errors": "2",
 	}
 	if diff := cmp.Diff(want, below(told, "/host/disk[name=sda]/state/")); diff != "" {
 		t.Error(diff)

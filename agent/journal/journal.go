@@ -27,6 +27,9 @@ import (
 const (
 	KindKernel = "kernel" // Data is a line in the format of /dev/kmsg
 	KindEvent  = "event"  // Data is a schemas.Event as JSON
+	// Of KindFabric Data is the offset of the machine's clock from UTC, as +0800, and a line of
+	// fabric manager's log.
+	KindFabric = "fabric-manager"
 )
 
 // Mark is where the reader of a source goes on, kept with the records that it wrote.

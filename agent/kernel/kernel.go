@@ -30,7 +30,7 @@ const Device = "/dev/kmsg"
 const (
 	source    = "kernel"
 	maxRecord = 64 << 10         // the kernel's own limit is 8 KiB
-	patience  = 10 * time.Second // without a line, until the state is told
+	patience  = 10 * time.Second // until the state is told again
 	again     = 10 * time.Second // after an error
 )
 
@@ -64,13 +64,20 @@ type Reader struct {
 
 	records, lost, malformed, boot, trouble target.Ref
 
+	now   func() time.Time
 	reads atomic.Bool
+}
+
+// ring is the device: a read returns a record.
+type ring interface {
+	io.Reader
+	SetReadDeadline(t time.Time) error
 }
 
 // New returns a reader; it performs no I/O.
 func New(cfg Config, j Journal, tree *target.Tree, log *slog.Logger) *Reader {
 	return &Reader{
-		cfg: cfg, journal: j, tree: tree, log: log,
+		cfg: cfg, journal: j, tree: tree, log: log, now: time.Now,
 		records: tree.Leaf("/host/kernel-log/state/records"), lost: tree.Leaf("/host/kernel-log/state/lost"),
 		malformed: tree.Leaf("/host/kernel-log/state/malformed"),
 		boot:      tree.Leaf("/host/kernel-log/state/boot-id"), trouble: tree.Leaf("/host/kernel-log/state/error"),
@@ -136,7 +143,7 @@ func (r *Reader) follow(ctx context.Context) error {
 		return fmt.Errorf("open kernel log: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	r.bootID = BootID(r.cfg.Boot)
+	r.begin()
 	opened, err := f.Stat()
 	if err != nil {
 		return fmt.Errorf("stat kernel log: %w", err)
@@ -144,13 +151,9 @@ func (r *Reader) follow(ctx context.Context) error {
 	if now, err := os.Stat(r.cfg.Path); err != nil || !os.SameFile(now, opened) {
 		return err // replaced meanwhile: the boot id may be the next one's
 	}
-	if r.mark = r.journal.Mark(source); r.mark.Epoch != r.bootID {
-		r.mark = journal.Mark{Epoch: r.bootID}
-	}
-	r.bootTime = 0
 	switch {
 	case opened.Mode()&fs.ModeCharDevice != 0:
-		r.bootTime = booted().UnixNano()
+		r.bootTime = Booted(r.now()).UnixNano()
 		r.tell(nil)
 		stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
 		defer stop()
@@ -162,6 +165,14 @@ func (r *Reader) follow(ctx context.Context) error {
 	return fmt.Errorf("kernel log %s is neither a file nor a device", r.cfg.Path)
 }
 
+// begin finds where reading goes on: in another boot at its start.
+func (r *Reader) begin() {
+	r.bootID, r.bootTime = BootID(r.cfg.Boot), 0
+	if r.mark = r.journal.Mark(source); r.mark.Epoch != r.bootID {
+		r.mark = journal.Mark{Epoch: r.bootID}
+	}
+}
+
 // BootID returns the id of the boot that a file tells, and "unknown" where it cannot be read.
 func BootID(file string) string {
 	b, err := os.ReadFile(file)
@@ -171,9 +182,8 @@ func BootID(file string) string {
 	return "unknown"
 }
 
-// booted finds when this machine began to run.
-func booted() time.Time {
-	now := time.Now()
+// Booted finds when this machine began to run, by its clock as it is now.
+func Booted(now time.Time) time.Time {
 	if b, err := os.ReadFile("/proc/uptime"); err == nil {
 		first, _, _ := strings.Cut(string(b), " ")
 		if up, err := strconv.ParseFloat(first, 64); err == nil {
@@ -186,10 +196,11 @@ func booted() time.Time {
 // device reads /dev/kmsg (Linux, Documentation/ABI/testing/dev-kmsg): a read returns one
 // record; EPIPE says that records were overwritten, EINVAL that one did not fit. Both
 // show as a gap of the sequence numbers.
-func (r *Reader) device(ctx context.Context, f *os.File) error {
+func (r *Reader) device(ctx context.Context, f ring) error {
 	buf := make([]byte, maxRecord)
+	due := time.Now().Add(patience)
 	for {
-		if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		if err := f.SetReadDeadline(due); err != nil {
 			return fmt.Errorf("poll kernel log: %w", err)
 		}
 		if ctx.Err() != nil {
@@ -199,6 +210,7 @@ func (r *Reader) device(ctx context.Context, f *os.File) error {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			r.tell(nil)
+			due = time.Now().Add(patience)
 			continue
 		case errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EINVAL):
 			continue
@@ -285,7 +297,7 @@ func (r *Reader) line(ctx context.Context, text string) bool {
 		r.missed += gap
 		r.log.Warn("lines of the kernel log were overwritten before they were read", "count", gap, "next", rec.Sequence)
 	}
-	now := time.Now()
+	now := r.now()
 	boot := now.Add(-rec.SinceBoot).UnixNano()
 	if r.bootTime == 0 || r.cfg.Path != Device && boot < r.bootTime {
 		r.bootTime = boot

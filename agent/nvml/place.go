@@ -27,6 +27,7 @@ type place struct {
 	wanted                                   map[string]target.Ref
 	words, leaves                            []spot
 	open                                     map[uint32]bool // processes that are told
+	parts                                    map[string]bool // and instances
 }
 
 // spot is a leaf of a reading.
@@ -38,7 +39,7 @@ type spot struct {
 func newPlace(t *target.Tree, path string) *place {
 	leaf := func(name string) target.Ref { return t.Leaf(path + "/state/" + name) }
 	p := &place{
-		tree: t, path: path, words: make([]spot, len(words)), leaves: make([]spot, len(leaves)), open: map[uint32]bool{},
+		tree: t, path: path, words: make([]spot, len(words)), leaves: make([]spot, len(leaves)), open: map[uint32]bool{}, parts: map[string]bool{},
 		name: leaf("name"), uuid: leaf("uuid"), pci: leaf("pci"), missing: leaf("missing"), unset: leaf("unset"), named: t.Leaf(path + "/config/name"), wanted: map[string]target.Ref{}, stalled: leaf("stalled"), count: leaf("processes"),
 	}
 	_, key, _ := strings.Cut(strings.TrimSuffix(path, "]"), "=")
@@ -103,6 +104,7 @@ func (p *place) tell(at time.Time, w *worker) {
 	w.add()
 	p.make(w)
 	p.enter(at, w.processes)
+	p.split(at, w.instances, w.processes)
 	t := p.tree.Write(at)
 	defer t.Close()
 	t.Text(p.uuid, w.uuid)
@@ -182,6 +184,7 @@ func (p *place) none(t *target.Writer) {
 // miss tells that the GPU was not read.
 func (p *place) miss(at time.Time) {
 	p.enter(at, nil)
+	p.split(at, nil, nil)
 	t := p.tree.Write(at)
 	defer t.Close()
 	p.none(&t)
@@ -201,7 +204,7 @@ func (p *place) enter(at time.Time, now []process) {
 	for _, x := range now {
 		at1 := path(x.pid) + "/state/"
 		leaf := func(name string) target.Ref { return p.tree.Leaf(at1 + name) }
-		pid, memory, name, user, job, pod := leaf("pid"), leaf("memory"), leaf("name"), leaf("user"), leaf("job"), leaf("pod")
+		pid, memory, name, user, job, pod, instance := leaf("pid"), leaf("memory"), leaf("name"), leaf("user"), leaf("job"), leaf("pod"), leaf("mig")
 		p.open[x.pid] = true
 		t := p.tree.Write(at)
 		t.Uint(pid, uint64(x.pid))
@@ -217,6 +220,9 @@ func (p *place) enter(at time.Time, now []process) {
 		}
 		if x.pod != "" {
 			t.Text(pod, x.pod)
+		}
+		if x.instance >= 0 {
+			t.Uint(instance, uint64(x.instance))
 		}
 		t.Close()
 	}

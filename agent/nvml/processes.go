@@ -26,10 +26,15 @@ type process struct {
 	user   uint32
 	job    int64
 	pod    string
+
+	instance int // of the GPU, where MIG divides it; less than 0 is none
 }
 
 // unknown is what NVML gives for memory that it does not know (NVML_VALUE_NOT_AVAILABLE).
 const unknown = ^uint64(0)
+
+// noInstance is the instance of a process on a whole GPU.
+const noInstance = ^uint32(0)
 
 var lists = []struct {
 	symbol string
@@ -84,7 +89,10 @@ func (w *worker) process(f lib.ProcessInfo, before []process) {
 	if p.name == "" {
 		p = w.owners.find(f.Pid, w.uuid)
 	}
-	p.memory = unknown
+	p.memory, p.instance = unknown, -1
+	if len(w.instances) > 0 && f.GpuInstanceId != noInstance {
+		p.instance = int(f.GpuInstanceId)
+	}
 	if f.UsedGpuMemory != unknown {
 		p.memory = f.UsedGpuMemory / mebi
 	}

@@ -92,6 +92,7 @@ type worker struct {
 	summed    []bool    // values that are sums of others
 	mute      []bool    // readings that this GPU does not give
 	processes []process
+	instances []instance
 
 	order    *order // that was carried out; nil is a reading
 	all      bool   // the reading was of everything
@@ -293,6 +294,7 @@ func (w *worker) read(all bool) {
 		w.outcome = max(w.outcome, silent)
 		return
 	}
+	w.divide()
 	w.open()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -42,6 +43,8 @@ type state struct {
 	s     *subscriber
 	batch *collectors.Batch
 	host  kernlog.Follower
+	// fabric reads fabric manager's log.
+	fabric kernlog.Parser
 
 	journal      string           // id
 	done         uint64           // the newest record whose events are durable
@@ -260,8 +263,8 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	for _, elems := range [2][]*gpb.PathElem{prefix, path} {
 		for _, e := range elems {
 			st.key = append(append(st.key, '/'), e.GetName()...)
-			for _, v := range e.GetKey() { // lists of ours have one key
-				st.key = append(append(st.key, 0), v...)
+			for _, k := range sorted(e.GetKey()) {
+				st.key = append(append(st.key, 0), e.GetKey()[k]...)
 			}
 		}
 	}
@@ -273,8 +276,8 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 	var keys []string
 	for _, e := range slices.Concat(prefix, path) {
 		name.WriteString("/" + e.GetName())
-		for _, v := range e.GetKey() {
-			keys = append(keys, v)
+		for _, k := range sorted(e.GetKey()) {
+			keys = append(keys, e.GetKey()[k])
 		}
 	}
 	l = st.learn(name.String(), keys)
@@ -282,6 +285,14 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 		st.leaves[string(st.key)] = l
 	}
 	return l
+}
+
+// sorted returns the names of keys in order; most lists have one.
+func sorted(keys map[string]string) []string {
+	if len(keys) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(keys))
 }
 
 // branches are the paths above the leaves of the modules.
@@ -331,7 +342,7 @@ func (st *state) learn(path string, keys []string) leaf {
 		return leaf{}
 	case l.Bound != "":
 		return leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound)}
-	case has:
+	case has && len(keys) == 1:
 		return leaf{what: packed, column: column, gpu: gpu}
 	}
 	return leaf{what: sample, ref: st.batch.Series(l.Metric, kind, part, labels...)}
@@ -423,6 +434,8 @@ func (st *state) record(n *gpb.Notification) {
 		st.line(bootID, boot, data)
 	case "event":
 		st.event(seq, data)
+	case "fabric-manager":
+		st.fabricLine(data)
 	default: // of a newer agent
 		st.s.metrics.malformed.Inc()
 	}
@@ -456,6 +469,28 @@ func (st *state) line(bootID string, boot uint64, data string) {
 	for _, ev := range got.Events {
 		st.batch.Event(ev)
 	}
+}
+
+// fabricLine reads a line of fabric manager's log, behind the zone of its times. A line that
+// is read twice is the same event, and so is one that was written twice in a second.
+func (st *state) fabricLine(data string) {
+	offset, line, _ := strings.Cut(data, " ")
+	zone, err := time.Parse("-0700", offset)
+	if err != nil {
+		st.s.metrics.malformed.Inc()
+		return
+	}
+	ev, at, ok := st.fabric.FabricManager(line, zone.Location())
+	if !ok {
+		return
+	}
+	now := st.s.settings.Now().UTC()
+	if at.IsZero() || at.After(now) {
+		at = now
+	}
+	ev.ID = schemas.EventID(st.s.device, "fabricmanager", line)
+	ev.Resource, ev.Time, ev.Observed = st.s.device, at, now
+	st.batch.Event(ev)
 }
 
 // event reads what the agent itself tells. It speaks for its own server alone, and for

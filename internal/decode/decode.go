@@ -412,7 +412,7 @@ func (d *decoder) textLine(s string) error {
 }
 
 func (d *decoder) fabricManager(s string) error {
-	ev, t, ok := d.parser.FabricManager(s)
+	ev, t, ok := d.parser.FabricManager(s, time.UTC)
 	if !t.IsZero() {
 		d.last = t
 	}

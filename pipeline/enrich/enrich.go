@@ -149,13 +149,16 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// find tries a name as what the hint says it is, then as anything.
+// find tries a name as what the hint says it is, then as an identity and as anything.
 func find(s *cmdb.Snapshot, device, kind, name string) (string, bool) {
 	if id, ok := s.Resolve(device, kind, name); ok {
 		return id, true
 	}
 	if kind == "" || isNumber(name) {
 		return "", false
+	}
+	if id, ok := s.ByIdentity(device, name); ok && s.Server(id) == device { // a part that is named by its PCI address
+		return id, true
 	}
 	return s.Resolve(device, "", name)
 }

@@ -115,7 +115,14 @@ func table(dir string, files []string) error {
 func walk(e *yang.Entry, path string, keys []key, out *[]leaf) {
 	path += "/" + e.Name
 	if e.IsList() {
-		keys = append(slices.Clone(keys), key{extension(e, "part"), extension(e, "label")})
+		keys = slices.Clone(keys)
+		if labels := strings.Fields(extension(e, "label")); len(labels) > 1 { // of a list with several keys
+			for _, l := range labels {
+				keys = append(keys, key{label: l})
+			}
+		} else {
+			keys = append(keys, key{extension(e, "part"), extension(e, "label")})
+		}
 	}
 	if e.IsLeaf() {
 		if e.Type.Kind != yang.Yleafref {

@@ -30,9 +30,9 @@ func fabricError(text string) (schemas.Event, bool) {
 }
 
 // FabricManager parses a line of /var/log/fabricmanager.log, such as
-// "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error …". A
-// line without a time gives the zero time.
-func (p *Parser) FabricManager(line string) (ev schemas.Event, t time.Time, ok bool) {
+// "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error …", whose times
+// are those of the host's zone. A line without a time gives the zero time.
+func (p *Parser) FabricManager(line string, zone *time.Location) (ev schemas.Event, t time.Time, ok bool) {
 	text := line
 	level := ""
 	for strings.HasPrefix(text, "[") {
@@ -41,7 +41,7 @@ func (p *Parser) FabricManager(line string) (ev schemas.Event, t time.Time, ok b
 			break
 		}
 		field := text[1:end]
-		if at, err := fabricTime(field); err == nil {
+		if at, err := fabricTime(field, zone); err == nil {
 			t = at
 		} else if !strings.HasPrefix(field, "tid ") {
 			level = strings.ToUpper(field)
@@ -68,11 +68,11 @@ func (p *Parser) FabricManager(line string) (ev schemas.Event, t time.Time, ok b
 	return ev, t, true
 }
 
-func fabricTime(s string) (time.Time, error) {
+func fabricTime(s string, zone *time.Location) (time.Time, error) {
 	var err error
 	for _, layout := range []string{"Jan 02 2006 15:04:05", "Jan _2 2006 15:04:05", "Jan 02 2006 15:04:05.000", time.RFC3339Nano} {
 		var t time.Time
-		if t, err = time.Parse(layout, s); err == nil {
+		if t, err = time.ParseInLocation(layout, s, zone); err == nil {
 			return t.UTC(), nil
 		}
 	}

@@ -612,7 +612,7 @@ func FuzzMessage(f *testing.F) {
 				t.Errorf("incomplete event %+v", ev)
 			}
 		}
-		p.FabricManager(text)
+		p.FabricManager(text, time.UTC)
 	})
 }
 

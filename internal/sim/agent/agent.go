@@ -104,7 +104,7 @@ func (cfg *Config) agent(password, addr string) *agent.Config {
 	c.Credential = agent.Credential{User: fleet.User, PasswordFile: password}
 	c.Journal.MaxBytes = 1 << 20
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond
-	c.Host.Disabled, c.DCGM.Disabled = true, true
+	c.Host.Disabled, c.DCGM.Disabled, c.Fabric.Log = true, true, ""
 	everybody := []string{"user " + fleet.User}
 	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody, Reload: everybody, Validate: everybody}
 	return c

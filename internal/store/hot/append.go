@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -209,10 +210,13 @@ func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) l
 			set.Set(name, symbols[s.Labels[i+1]])
 		}
 	}
-	place(set, d, symbols[s.Metric], w.placer.Part(d.name, kind, part))
+	placed := w.placer.Part(d.name, kind, part)
+	place(set, d, symbols[s.Metric], placed)
 	switch {
 	case part == "":
-	case kind == schemas.KindGPU, kind == schemas.KindPort:
+	case kind == schemas.KindGPU:
+		set.Set(kind, gpuNumber(part, placed.Resource))
+	case kind == schemas.KindPort:
 		set.Set(kind, part)
 	default:
 		if set.Get("sensor") == "" { // a part may have several sensors for one metric
@@ -220,6 +224,17 @@ func (w *Window) sampleLabels(d *device, symbols []string, s *auspexv1.Series) l
 		}
 	}
 	return set.Labels()
+}
+
+// gpuNumber is what the label gpu says: the number, as exporters write it and rows of
+// GPUs do; a controller's own name of a GPU says it by its place in the inventory.
+func gpuNumber(part, resource string) string {
+	for _, name := range [2]string{part, resource[strings.LastIndexByte(resource, '/')+1:]} {
+		if n, err := strconv.ParseUint(strings.TrimPrefix(name, schemas.KindGPU), 10, 16); err == nil {
+			return strconv.FormatUint(n, 10)
+		}
+	}
+	return part
 }
 
 func place(b *labels.Builder, d *device, metric string, p cmdb.Placement) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,6 +215,56 @@ func TestSamplesGetTheLabelsOfTheInventory(t *testing.T) {
 	if diff := cmp.Diff(want, read(t, w)); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// The label gpu joins what is read of one GPU, from whom and how ever: it is the number, as
+// exporters write it.
+func TestOneGPUHasOneSpelling(t *testing.T) {
+	for part, want := range map[string]string{"gpu3": "3", "3": "3", "gpu03": "3", "GPU_SXM_4": "GPU_SXM_4", "gpu": "gpu"} {
+		w := open(t, t.TempDir(), hot.DefaultConfig(), &placer{}, nil)
+		defer w.Close()
+		rows := gpus(t0, 40)
+		rows.Gpus.Gpu[0] = 3
+		if err := w.Append(t.Context(), rows, &auspexv1.Batch{
+			Device: "s1", Collector: "agent", Observed: t0.UnixNano(), Samples: &auspexv1.SampleColumns{
+				Symbols: []string{"", "auspex_gpu_nvlink_up", "gpu", part, "link", "7"},
+				Series:  []*auspexv1.Series{{Metric: 1, PartKind: 2, Part: 3, Labels: []uint32{4, 5}}},
+				Ref:     []uint32{0}, BaseTime: t0.UnixNano(), Delta: []int64{0}, Value: []float64{1},
+			},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for name := range read(t, w) {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff([]string{
+			`{__name__="DCGM_FI_DEV_GPU_TEMP", collector="dcgmexporter", gpu="3", model="H100", resource="s1/gpu3", server="s1"}`,
+			`{__name__="auspex_gpu_nvlink_up", collector="agent", gpu="` + want + `", link="7", resource="s1/` + part + `", server="s1"}`,
+		}, got); diff != "" {
+			t.Errorf("%s: %s", part, diff)
+		}
+	}
+	w := open(t, t.TempDir(), hot.DefaultConfig(), &resolver{}, nil) // the inventory knows which GPU a controller means
+	defer w.Close()
+	b := fan(t0, t0, 1)
+	b.Samples.Symbols[2], b.Samples.Symbols[3] = "gpu", "GPU_SXM_4"
+	if err := w.Append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	for name := range read(t, w) {
+		if !strings.Contains(name, `gpu="3"`) {
+			t.Error(name)
+		}
+	}
+}
+
+// resolver knows one part alone.
+type resolver struct{ placer }
+
+func (*resolver) Part(device, _, _ string) cmdb.Placement {
+	return cmdb.Placement{Resource: device + "/gpu3", Server: device}
 }
 
 // A part may have several sensors for one metric: the cores of a processor, the

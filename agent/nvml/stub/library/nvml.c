@@ -9,7 +9,8 @@
 //	gpu N hang CALL             it does not return
 //	gpu N hang-when-set CALL    nor does this, once something of the GPU was set
 //	gpu N gone                  the GPU is lost, and not there after the next nvmlInit
-//	gpu N process PID MIB       a process that has the GPU open
+//	gpu N process PID MIB [ID]  a process that has the GPU open, or an instance of it
+//	gpu N mig I ID PROFILE      its MIG device I, of GPU instance ID; what that answers is said of GPU 1000 + 16 N + I
 //	gpu N set KEY VALUE         a value, below
 //	gpu N stuck KEY             a value that setting does not change
 //	reload N                    with another N the driver was loaded anew: what was set is gone
@@ -234,7 +235,20 @@ int nvmlDeviceGetHandleByIndex_v2(u32 i, gpu **out) {
 int nvmlDeviceGetHandleByIndex(u32 i, gpu **out) { return nvmlDeviceGetHandleByIndex_v2(i, out); }
 
 WORD(nvmlDeviceGetUUID, "uuid", "GPU-5f1c6d1e-0000-4a3b-8c11-%012x")
-int nvmlDeviceGetName(gpu *d, char *out, u32 size) { ENTER(d); word(d, "product", out, size, "NVIDIA H100 80GB HBM3"); return SUCCESS; }
+#ifndef OLD
+static int instance(gpu *d, u32 *id, char *profile);
+#endif
+int nvmlDeviceGetName(gpu *d, char *out, u32 size) {
+	char name[80] = "NVIDIA H100 80GB HBM3";
+	ENTER(d);
+#ifndef OLD
+	char profile[32];
+	u32 id;
+	if (d->number >= 1000 && !instance(d, &id, profile)) snprintf(name, sizeof name, "NVIDIA H100 80GB HBM3 MIG %s", profile);
+#endif
+	word(d, "product", out, size, name);
+	return SUCCESS;
+}
 WORD(nvmlDeviceGetSerial, "serial", "165022300%04d")
 WORD(nvmlDeviceGetVbiosVersion, "vbios", "96.00.89.00.%02d")
 WORD(nvmlDeviceGetInforomImageVersion, "inforom", "G520.0200.00.%02d")
@@ -372,8 +386,9 @@ static int processes(gpu *d, u32 *n, process_info *out) {
 	for (int i = 0; i < count; i++)
 		if (!strncmp(lines[i].text, prefix, strlen(prefix))) {
 			u64 pid = 0, mib = 0;
-			sscanf(lines[i].text + strlen(prefix), "%llu %llu", &pid, &mib);
-			if (have < room) out[have] = (process_info){(u32)pid, mib << 20, ~0u, ~0u};
+			u32 id = ~0u;
+			sscanf(lines[i].text + strlen(prefix), "%llu %llu %u", &pid, &mib, &id);
+			if (have < room) out[have] = (process_info){(u32)pid, mib << 20, id, id == ~0u ? id : 0};
 			have++;
 		}
 	pthread_mutex_unlock(&lock);
@@ -416,6 +431,33 @@ int nvmlDeviceGetRowRemapperHistogram(gpu *d, u32 *out) {
 	return SUCCESS;
 }
 PAIR(nvmlDeviceGetMigMode, "mig", 0, "mig-next", 0)
+NUMBER(nvmlDeviceGetMaxMigDeviceCount, u32, "mig-most", 7)
+
+// instance reads the line of a MIG device.
+static int instance(gpu *d, u32 *id, char *profile) {
+	char rest[32];
+	snprintf(rest, sizeof rest, "mig %d", (d->number - 1000) % 16);
+	pthread_mutex_lock(&lock);
+	const char *v = of((d->number - 1000) / 16, rest);
+	int n = v ? sscanf(v, "%u %31s", id, profile) : 0;
+	pthread_mutex_unlock(&lock);
+	return n == 2 ? SUCCESS : 6; // NVML_ERROR_NOT_FOUND
+}
+int nvmlDeviceGetMigDeviceHandleByIndex(gpu *d, u32 i, gpu **out) {
+	static gpu parts[GPUS * 16];
+	u32 id;
+	char profile[32];
+	ENTER(d);
+	gpu *part = &parts[d->number * 16 + (int)i % 16];
+	part->number = 1000 + 16 * d->number + (int)i;
+	*out = part;
+	return instance(part, &id, profile);
+}
+int nvmlDeviceGetGpuInstanceId(gpu *d, u32 *out) {
+	char profile[32];
+	ENTER(d);
+	return d->number < 1000 ? INVALID : instance(d, out, profile);
+}
 #endif
 
 typedef struct { u64 gpus; long long serial; } event_set;
