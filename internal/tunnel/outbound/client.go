@@ -149,7 +149,7 @@ func New(cfg Config, own tls.Certificate, about About, sessions *Sessions, log *
 	if cfg.Retry == 0 {
 		cfg.Retry = 10 * time.Second
 	}
-	return &Client{cfg: cfg, own: own, about: about, ping: pingEvery, out: sessions, log: log.With("server", cfg.Address), slots: make(chan struct{}, maxSessions)}
+	return &Client{cfg: cfg, own: own, about: about, ping: pingEvery, out: sessions, log: log.With("address", cfg.Address), slots: make(chan struct{}, maxSessions)}
 }
 
 // Run dials until ctx is done, and returns when nothing of it runs any more.
