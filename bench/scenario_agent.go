@@ -40,7 +40,8 @@ const (
 
 // agentCost starts the node agent on a server with eight GPUs, whose library is a stub, and
 // measures what it takes of the server in n seconds with a collector that reads it as in
-// production; then how long a line of the kernel's log takes to be an event.
+// production; then how long a line of the kernel's log takes to be an event; then what many agents
+// cost that have dialled in.
 func (b *bencher) agentCost(ctx context.Context) (Result, error) {
 	library, err := stub.Compile(b.dir, false)
 	if err != nil {
@@ -68,6 +69,9 @@ func (b *bencher) agentCost(ctx context.Context) (Result, error) {
 		stop()
 		if err = idle.stop(); err == nil {
 			err = b.agentLatency(ctx, machine, library, &r)
+		}
+		if err == nil {
+			err = b.dialIn(ctx, &r)
 		}
 		return r, err
 	}

@@ -244,6 +244,20 @@ func total(reg prometheus.Gatherer, name, label, value string) float64 {
 	return sum
 }
 
+// gauge returns the value of a gauge.
+func gauge(reg prometheus.Gatherer, name string) float64 {
+	families, err := reg.Gather()
+	if err != nil {
+		return 0
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return 0
+}
+
 // times gathers durations from several goroutines.
 type times struct {
 	mu sync.Mutex

@@ -17,6 +17,7 @@ func benchProduct(set []string, errw io.Writer) (*bench.Product, error) {
 	s := newStack(cfg, io.Discard, errw)
 	parts := map[string]func() []run.Component{
 		"state":     func() []run.Component { return []run.Component{s.state()} },
+		"tunnel":    s.tunnels,
 		"bus":       func() []run.Component { return []run.Component{s.openBus()} },
 		RoleProcess: s.process, RoleCorrelate: s.correlate, RolePredict: s.predict, RoleControl: s.control, RoleCollect: s.collect,
 	}

@@ -55,8 +55,9 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	}
 	note(cfg.Notify.CheckFiles())
 	if s.tunnelled() {
-		s.tunnel, err = tunnel.New(cfg.Tunnel, nil, s.log, nil)
-		note(err)
+		if s.tunnel, err = tunnel.New(cfg.Tunnel, nil, s.log, nil); err != nil {
+			note(fmt.Errorf("tunnel.%w", err))
+		}
 	}
 	for name, c := range cfg.Collectors.m {
 		note(checkFiles("collectors."+name, c))

@@ -321,6 +321,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().StringVar(&o.Script, "script", "", "script of faults (`file`; default: that of the demo; none: no faults)")
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().BoolVar(&o.Agents, "agents-alone", false, agentsAloneHelp)
+	c.Flags().StringVar(&o.Dial, "agents-dial", "", "`file` with a section dial, as in the configuration of a node agent: the agents listen nowhere, and dial")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "number of racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers per rack (default 8)")
 	c.Flags().StringVar(

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"auspex/internal/config"
 	"auspex/internal/sim"
+	"auspex/internal/tunnel/outbound"
 	"auspex/internal/usage"
 )
 
@@ -21,6 +23,7 @@ type SimulateOptions struct {
 	Racks   int    // 0 is the demo's
 	Servers int    // a rack
 	Agents  bool   // node agents alone tell of what runs on servers
+	Dial    string // a file of agent configuration whose section dial is theirs
 	Listen  string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
 }
 
@@ -29,6 +32,15 @@ func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	cfg := sim.DefaultConfig()
 	cfg.Dir, cfg.Seed = o.Dir, o.Seed
 	cfg.Log, cfg.AgentsAlone = newLog(os.Stderr), o.Agents
+	if o.Dial != "" {
+		var dial struct {
+			Dial []outbound.Config `yaml:"dial"`
+		}
+		if err := config.Load(config.Source{Files: []string{o.Dial}}, &dial); err != nil {
+			return fmt.Errorf("%w: --agents-dial: %w", usage.Err, err)
+		}
+		cfg.Dial = dial.Dial
+	}
 	if o.Racks > 0 {
 		cfg.Fleet.Racks = o.Racks
 	}

@@ -22,7 +22,7 @@ func (s *stack) tunnels() []run.Component {
 	return []run.Component{late("tunnel", func(context.Context) (run.Component, error) {
 		var err error
 		if s.tunnel, err = tunnel.New(s.cfg.Tunnel, admissions{s.join}, s.log, s.reg); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("tunnel.%w", err)
 		}
 		s.reloads("certificate for agents that dial in", func(_ context.Context, cfg Config) (func(context.Context) error, error) {
 			cert, err := cfg.Tunnel.TLS.Load()

@@ -56,11 +56,13 @@ type Config struct {
 	// Credential names the secret that agents want, where a certificate is not enough.
 	Credential string `yaml:"credential"`
 	TLS        TLS    `yaml:"tls"`
+
+	paths *paths // that all its collectors share
 }
 
 // Default returns the defaults.
 func Default() *Config {
-	return &Config{SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, MaxMessage: 4 << 20}
+	return &Config{SampleInterval: 10 * time.Second, Timeout: 10 * time.Second, MaxMessage: 4 << 20, paths: newPaths()}
 }
 
 // Validate names the first value that makes no sense.
@@ -116,8 +118,12 @@ func (c *Config) New(resource schemas.Resource, s collectors.Settings) (collecto
 	if s.Now == nil {
 		s.Now = time.Now
 	}
+	known := c.paths
+	if known == nil {
+		known = newPaths()
+	}
 	return &subscriber{
-		cfg: *c, device: resource.ID, addr: addr, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
+		cfg: *c, paths: known, device: resource.ID, addr: addr, settings: s, log: s.Log, metrics: newMetrics(s.Metrics),
 		kernel: !slices.Contains(s.Taken, collectors.SignKernel), gpus: !slices.Contains(s.Taken, collectors.SignGPU),
 	}, nil
 }
@@ -140,6 +146,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 type subscriber struct {
 	cfg      Config
+	paths    *paths
 	device   string
 	addr     string
 	settings collectors.Settings

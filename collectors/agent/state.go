@@ -33,16 +33,16 @@ func trees() (out []string) {
 }
 
 const (
-	maxPaths  = 1 << 16 // of one agent; paths that change all the time end there
 	maxEvents = 256     // in a batch
 	maxRows   = 1 << 10 // of GPUs
 )
 
 // state is what is known of one agent over its streams.
 type state struct {
-	s     *subscriber
-	batch *collectors.Batch
-	host  kernlog.Follower
+	s      *subscriber
+	batch  *collectors.Batch // made anew for what comes after it was sent: between, there is nothing of it
+	bounds *collectors.Batch // thresholds, which know when they were sent
+	host   kernlog.Follower
 	// fabric reads fabric manager's log.
 	fabric kernlog.Parser
 
@@ -55,7 +55,7 @@ type state struct {
 	known        bool // dropped was told in this stream
 	marked       time.Time
 
-	leaves map[string]leaf // by path
+	learnt int // paths that this agent brought
 	key    []byte
 	gpus   collectors.GPUs
 	boards map[uint32]*board
@@ -65,12 +65,14 @@ type state struct {
 // leaf is what a path of the agent stands for.
 type leaf struct {
 	what   what
-	ref    collectors.Ref
 	column int    // of the packed columns
 	gpu    uint32 // whose row or board it is
-	metric string // whose bound it is
+	metric string // of a series, or whose bound it is
+	kind   string
 	part   string
+	labels []string
 	bound  schemas.Bound
+	shared bool // an exporter tells it as well
 }
 
 func (b *board) nothing() {
@@ -98,7 +100,8 @@ type board struct {
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
-		s: s, batch: collectors.NewBatch(s.device, Name), host: kernlog.Follower{Device: s.device}, leaves: map[string]leaf{}, boards: map[uint32]*board{},
+		s: s, batch: collectors.NewBatch(s.device, Name), bounds: collectors.NewBatch(s.device, Name),
+		host: kernlog.Follower{Device: s.device}, boards: map[uint32]*board{},
 	}
 	if s.settings.Cursors == nil {
 		return st, nil
@@ -130,6 +133,7 @@ func (st *state) begin(id string) {
 	// What was read and not made durable is read again.
 	st.read, st.known, st.host.Position = st.done, false, st.position
 	st.batch.Discard()
+	st.bounds.Discard()
 	st.gpus.Reset()
 	clear(st.boards)
 }
@@ -153,10 +157,14 @@ func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 		if err := st.batch.Emit(ctx, out, now); err != nil {
 			return fmt.Errorf("emit: %w", err)
 		}
+		st.batch = collectors.NewBatch(st.s.device, Name)
 		if st.gpus.Len() >= maxRows {
 			st.gpus = collectors.GPUs{}
 		}
 		st.gpus.Reset()
+	}
+	if err := st.bounds.Emit(ctx, out, now); err != nil {
+		return fmt.Errorf("emit: %w", err)
 	}
 	if st.read == st.done {
 		return nil
@@ -207,19 +215,20 @@ func (st *state) notification(n *gpb.Notification) {
 		switch {
 		case !ok:
 			st.s.metrics.malformed.Inc()
+		case l.shared && !st.s.gpus: // it is left to who tells it as well
 		case l.what == packed:
 			st.packed(l, at, v)
 		case l.what == threshold:
-			st.batch.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
+			st.bounds.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
 		default:
-			st.batch.Sample(l.ref, at, v)
+			st.batch.Sample(st.batch.Series(l.metric, l.kind, l.part, l.labels...), at, v)
 		}
 	}
 }
 
 // packed takes a value of a column. What is not told is as it was: the row of a time begins
 // with the values of the time before.
-func (st *state) packed(l leaf, at time.Time, v float64) {
+func (st *state) packed(l *leaf, at time.Time, v float64) {
 	b := st.board(l.gpu)
 	row := st.gpus.Row(l.gpu, at)
 	if st.gpus.At(row).At.IsZero() {
@@ -258,7 +267,7 @@ func (st *state) board(gpu uint32) *board {
 }
 
 // leafAt finds what a path stands for; it allocates for a new one alone.
-func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
+func (st *state) leafAt(prefix, path []*gpb.PathElem) *leaf {
 	st.key = st.key[:0]
 	for _, elems := range [2][]*gpb.PathElem{prefix, path} {
 		for _, e := range elems {
@@ -268,8 +277,7 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 			}
 		}
 	}
-	l, ok := st.leaves[string(st.key)]
-	if ok || len(st.leaves) >= maxPaths {
+	if l := st.s.paths.find(st.key); l != nil {
 		return l
 	}
 	var name strings.Builder
@@ -280,9 +288,10 @@ func (st *state) leafAt(prefix, path []*gpb.PathElem) leaf {
 			keys = append(keys, e.GetKey()[k])
 		}
 	}
-	l = st.learn(name.String(), keys)
-	if l.what != nothing || len(keys) < 2 { // a process comes and goes, and is not remembered
-		st.leaves[string(st.key)] = l
+	l := st.learn(name.String(), keys)
+	if (l.what != nothing || len(keys) < 2) && st.learnt < maxPaths { // a process comes and goes, and is not remembered
+		st.learnt++
+		st.s.paths.keep(st.key, l)
 	}
 	return l
 }
@@ -308,22 +317,22 @@ var branches = sync.OnceValue(func() (out []string) {
 })
 
 // learn finds what a path of the modules stands for, with the keys of its lists.
-func (st *state) learn(path string, keys []string) leaf {
+func (st *state) learn(path string, keys []string) *leaf {
 	l, known := yang.Leaves[path]
 	if !known {
 		if !slices.Contains(branches(), path) { // an entry of a list that is no more
 			st.s.metrics.unmatched.Inc()
 		}
-		return leaf{}
+		return &leaf{}
 	}
 	gpu, isGPU := gpuNumber(keys)
 	switch {
 	case isGPU && path == "/gpus/gpu/state/uuid":
-		return leaf{what: uuid, gpu: gpu}
+		return &leaf{what: uuid, gpu: gpu}
 	case isGPU && path == "/gpus/gpu/state/pci":
-		return leaf{what: pci, gpu: gpu}
+		return &leaf{what: pci, gpu: gpu}
 	case l.Metric == "" || len(keys) != len(l.Keys):
-		return leaf{}
+		return &leaf{}
 	}
 	kind, part, labels := "", "", slices.Clone(l.Fixed)
 	for i, k := range l.Keys {
@@ -335,17 +344,15 @@ func (st *state) learn(path string, keys []string) leaf {
 	}
 	column, has := collectors.GPUColumn(l.Metric)
 	switch {
-	case has && !st.s.gpus:
-		return leaf{}
 	case has && !isGPU:
 		st.s.metrics.malformed.Inc()
-		return leaf{}
+		return &leaf{}
 	case l.Bound != "":
-		return leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound)}
+		return &leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound), shared: has}
 	case has && len(keys) == 1:
-		return leaf{what: packed, column: column, gpu: gpu}
+		return &leaf{what: packed, column: column, gpu: gpu, shared: true}
 	}
-	return leaf{what: sample, ref: st.batch.Series(l.Metric, kind, part, labels...)}
+	return &leaf{what: sample, metric: l.Metric, kind: kind, part: part, labels: labels, shared: has}
 }
 
 // gpuNumber reads the key of a GPU, as gpu3.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"time"
 
@@ -38,10 +39,12 @@ func Dial(addr string, tc *tls.Config, maxMessage int, timeout time.Duration, mo
 const window = 64 << 10
 
 // Through is Dial over connections that dial opens through a tunnel, which has shown both ends
-// who the other is. There are thousands of them: buffers are small, and windows do not grow.
+// who the other is and watches whether it is there. There are thousands of them: buffers are
+// small, and windows do not grow.
 func Through(dial func(context.Context) (net.Conn, error), maxMessage int, timeout time.Duration) (*grpc.ClientConn, error) {
 	return Dial("tunnel", nil, maxMessage, timeout,
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: math.MaxInt64}),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
 		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
 	)

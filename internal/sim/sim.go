@@ -44,6 +44,7 @@ import (
 	"auspex/internal/sim/ledger"
 	"auspex/internal/sim/redfish"
 	"auspex/internal/sim/slurm"
+	"auspex/internal/tunnel/outbound"
 	"auspex/schemas"
 )
 
@@ -94,9 +95,11 @@ type Config struct {
 	// AgentsAlone leaves node agents as the only ones that tell of what runs on a server: there
 	// are no exporters, and nobody else reads kernel logs.
 	AgentsAlone bool
-	Log         *slog.Logger
-	OnEntry     func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
-	Ready       func(Endpoints)    // if not nil, called when every endpoint answers
+	// Dial is whom node agents dial; they then listen nowhere. One token is for all of them.
+	Dial    []outbound.Config
+	Log     *slog.Logger
+	OnEntry func(ledger.Entry) // if not nil, called with each entry of the ledger; must return soon
+	Ready   func(Endpoints)    // if not nil, called when every endpoint answers
 }
 
 // DefaultConfig returns the demo's fleet and script, without a directory.
@@ -114,6 +117,11 @@ func (c Config) Validate() error {
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("port is %d; want 0 (free ones) to 65535", c.Port)
+	}
+	for i := range c.Dial {
+		if err := c.Dial[i].Validate(); err != nil {
+			return fmt.Errorf("dial[%d].%w", i, err)
+		}
 	}
 	if err := c.Fleet.Validate(); err != nil {
 		return fmt.Errorf("fleet: %w", err)
@@ -401,16 +409,22 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 }
 
 func (s *simulator) listenAgent(ctx context.Context, r *schemas.Resource, log string) error {
-	l, err := s.tcp(r.ID + "/agent")
-	if err != nil {
-		return err
-	}
-	r.Attrs[schemas.AttrAgentAddress] = l.Addr().String()
 	cfg := agent.Config{
 		Fleet: s.fleet, Server: r.ID, Dir: filepath.Join(s.path(agentDir), r.ID), Log: log, Password: s.fleet.Password(),
 		Interval: agentInterval, Events: s.cfg.Log,
 	}
-	cfg.TLS.CertFile, cfg.TLS.KeyFile = s.path(certFile), s.path(keyFile)
+	var l net.Listener
+	if cfg.Dial = s.cfg.Dial; len(cfg.Dial) > 0 {
+		r.Attrs[schemas.AttrAgentAddress] = schemas.AgentDialsIn
+		cfg.About = outbound.About{Hostname: r.ID, Serial: r.Attrs[schemas.AttrSerial], UUID: r.Attrs[schemas.AttrUUID]}
+	} else {
+		var err error
+		if l, err = s.tcp(r.ID + "/agent"); err != nil {
+			return err
+		}
+		r.Attrs[schemas.AttrAgentAddress] = l.Addr().String()
+		cfg.TLS.CertFile, cfg.TLS.KeyFile = s.path(certFile), s.path(keyFile)
+	}
 	s.wg.Go(func() {
 		if err := agent.Run(ctx, cfg, l); err != nil {
 			s.fail(err)

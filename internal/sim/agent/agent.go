@@ -17,6 +17,7 @@ import (
 	"auspex/internal/run"
 	"auspex/internal/sim/fleet"
 	"auspex/internal/sim/kmsg"
+	"auspex/internal/tunnel/outbound"
 )
 
 // Config is an agent of a server.
@@ -26,7 +27,9 @@ type Config struct {
 	Dir      string // of what it keeps
 	Log      string // the kernel's log of the server
 	TLS      agent.TLS
-	Password string // of [fleet.User], whom all is allowed
+	Dial     []outbound.Config // whom it dials, where it listens nowhere
+	About    outbound.About    // what it says of its server there
+	Password string            // of [fleet.User], whom all is allowed
 	Interval time.Duration
 	Events   *slog.Logger // what the agents log
 }
@@ -36,11 +39,14 @@ const (
 	retry = time.Second            // after an error
 )
 
-// Run runs the agent whenever its server is up, at the address of a listener, which it closes.
-// It returns nil when ctx is done.
+// Run runs the agent whenever its server is up, at the address of a listener, which it closes;
+// without one it only dials. It returns nil when ctx is done.
 func Run(ctx context.Context, cfg Config, l net.Listener) error {
-	addr := l.Addr().String()
-	defer func(l net.Listener) { _ = l.Close() }(l)
+	addr := ""
+	if l != nil {
+		addr = l.Addr().String()
+		defer func(l net.Listener) { _ = l.Close() }(l)
+	}
 	password := filepath.Join(cfg.Dir, "password")
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("agent of %s: %w", cfg.Server, err)
@@ -79,6 +85,7 @@ func (cfg *Config) once(ctx context.Context, password string, l net.Listener, ad
 		GPUs:     func(n nvml.Needs) agent.GPUs { return newGPUs(cfg, n) },
 		Tools:    &tools{cfg.Fleet, cfg.Server},
 		Computer: &computer{cfg.Fleet, cfg.Server},
+		About:    &cfg.About,
 	}, cfg.agent(password, addr), cfg.Events.With("server", cfg.Server))
 	if err != nil {
 		return err
@@ -100,7 +107,7 @@ func (cfg *Config) once(ctx context.Context, password string, l net.Listener, ad
 // agent is the configuration of the real agent.
 func (cfg *Config) agent(password, addr string) *agent.Config {
 	c := agent.Default()
-	c.Data, c.Listen, c.TLS = cfg.Dir, addr, cfg.TLS
+	c.Data, c.Listen, c.TLS, c.Dial = cfg.Dir, addr, cfg.TLS, cfg.Dial
 	c.Credential = agent.Credential{User: fleet.User, PasswordFile: password}
 	c.Journal.MaxBytes = 1 << 20
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond

@@ -149,7 +149,7 @@ func New(cfg Config, own tls.Certificate, about About, sessions *Sessions, log *
 	if cfg.Retry == 0 {
 		cfg.Retry = 10 * time.Second
 	}
-	return &Client{cfg: cfg, own: own, about: about, ping: pingEvery, out: sessions, log: log.With("server", cfg.Address), slots: make(chan struct{}, maxSessions)}
+	return &Client{cfg: cfg, own: own, about: about, ping: pingEvery, out: sessions, log: log.With("address", cfg.Address), slots: make(chan struct{}, maxSessions)}
 }
 
 // Run dials until ctx is done, and returns when nothing of it runs any more.
@@ -259,9 +259,10 @@ func (c *Client) once(ctx context.Context, taken func()) (token string, stood bo
 				Enable: true, Idle: pingEvery, Interval: pingIn / 2, Count: 2,
 			}}).DialContext(ctx, "tcp", addr)
 		}),
-		// The windows do not grow and the buffers are shared: memory is what the agent has least of.
+		// The windows do not grow and the buffers are small: memory is what the agent has least of, and
+		// what it writes at once is as large as the buffer that the server keeps of TLS.
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
-		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(32<<10), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithMaxHeaderListSize(16<<10),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: pingIn, PermitWithoutStream: true}),
 	)

@@ -1,0 +1,132 @@
+package bench
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"auspex/internal/run"
+	"auspex/internal/store/join"
+	"auspex/internal/tunnel/outbound"
+	"auspex/schemas"
+)
+
+const (
+	dialledAgents = 500
+	manyAgents    = 10_000
+)
+
+// dialIn measures what node agents cost that have dialled in: real ones, in a process of their
+// own, and this process collects from them in n seconds, with its bus and its store. What many
+// more would cost is reckoned from there, and called so.
+func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
+	cert, ca, err := selfSigned()
+	if err != nil {
+		return err
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
+	if err != nil {
+		return err
+	}
+	caFile, keyFile, tokenFile := b.path("tunnel.pem"), b.path("tunnel.key"), b.path("token")
+	if err := errors.Join(os.WriteFile(caFile, ca, 0o600), os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600)); err != nil {
+		return err
+	}
+	t := schemas.Topology{Version: 1}
+	var servers []string
+	for i := range dialledAgents {
+		id := fmt.Sprintf("gpu-%04d", i)
+		servers = append(servers, id)
+		t.Resources = append(t.Resources, schemas.Resource{ID: id, Kind: schemas.KindServer, Attrs: map[string]string{
+			schemas.AttrAgentAddress: schemas.AgentDialsIn, schemas.AttrSerial: serialOf(id),
+		}})
+	}
+	file, err := b.inventory(t)
+	if err != nil {
+		return err
+	}
+	addr, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := b.product("inventory.file="+file, "collectors.agent.timeout=10s", "tunnel.listen="+addr, "tunnel.tls.cert_file="+caFile, "tunnel.tls.key_file="+keyFile)
+	if err != nil {
+		return err
+	}
+	l, err := b.start(ctx, s, s.Components("state", "bus", "tunnel", "collect")...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.stop()) }()
+	token, _, err := join.New(s.Parts().DB, s.Parts().Inventory, nil).Create(ctx, "bench", join.Spec{Name: "bench", Uses: dialledAgents})
+	if err == nil {
+		err = os.WriteFile(tokenFile, []byte(token+"\n"), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	quiet, bare := anonymous(os.Getpid()), inUse()
+	peer, err := StartPeer(ctx, PeerAgents, AgentsOptions{
+		Servers: servers, Dir: b.path("agents"), Dial: outbound.Config{Address: addr, CAFile: caFile, TokenFile: tokenFile},
+	}, b.err)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, peer.Close()) }()
+	var report AgentsReport
+	began := time.Now()
+	if err := peer.Receive(&report); err != nil {
+		return err
+	}
+	if err := l.await(ctx, patience, "agents", func() bool {
+		return gauge(s.Metrics, "auspex_tunnel_machines") == dialledAgents && gauge(s.Metrics, "auspex_tunnel_sessions") >= dialledAgents
+	}); err != nil {
+		return err
+	}
+	joined := time.Since(began)
+	_ = run.Sleep(ctx, 30*time.Second) // the first reading of all is over
+	before, cpu := total(s.Metrics, "auspex_collectors_samples_total", "collector", "agent"), selfCPU()
+	_ = run.Sleep(ctx, time.Duration(b.n)*time.Second)
+	used := (selfCPU() - cpu).Seconds() / float64(b.n)
+	samples := total(s.Metrics, "auspex_collectors_samples_total", "collector", "agent") - before
+	now, held := anonymous(os.Getpid()), inUse()
+	if least := float64(dialledAgents * report.Moving * (b.n/10 - 1)); samples < least {
+		return fmt.Errorf("%d agents brought %.0f samples, want %.0f", dialledAgents, samples, least)
+	}
+	each := float64(now-quiet) / dialledAgents
+	for k, v := range map[string]any{
+		"dialled_agents": dialledAgents, "dialled_leaves": report.Leaves, "dialled_leaves_moving": report.Moving, "dialled_in_seconds": round(joined.Seconds()),
+		"dialled_samples_per_second": round(samples / float64(b.n)), "dialled_core_percent": round(100 * used),
+		"dialled_rss_anon_bytes": now, "dialled_rss_anon_bytes_before": quiet, "dialled_rss_anon_bytes_each": int64(each),
+		"dialled_live_bytes_each": (int64(held) - int64(bare)) / dialledAgents,
+		"extrapolated_agents":     manyAgents, "extrapolated_core_percent": round(100 * used / dialledAgents * manyAgents),
+		"extrapolated_rss_anon_bytes": quiet + int64(each*manyAgents),
+	} {
+		r.Detail[k] = v
+	}
+	return nil
+}
+
+// inUse is what this process holds: what is reachable on its heap, and its stacks. Between two
+// collections the heap grows to twice that.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
+// freeAddress is an address of loopback on which nobody listens.
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
