@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -232,11 +233,17 @@ func showProposal(p *enrol.Proposal, out io.Writer) {
 		fmt.Fprintf(out, "%-8s  %s", d.Verb, what)
 		if d.Inventory != "" || d.Attr != "" {
 			fmt.Fprintf(out, " %q → %q", d.Inventory, d.Agent)
-		} else if d.Agent != "" {
+		} else if d.Agent != "" && d.Verb != enrol.Added || d.Kind == schemas.LinkNetwork {
 			fmt.Fprintf(out, " %s", d.Agent)
 		}
 		if d.Why != "" {
 			fmt.Fprintf(out, "  (%s)", d.Why)
+		}
+		if at := slices.IndexFunc(p.Fragment.Resources, func(r schemas.Resource) bool { return r.ID == d.Resource }); at >= 0 && d.Verb == enrol.Added {
+			attrs := p.Fragment.Resources[at].Attrs
+			for _, k := range slices.Sorted(maps.Keys(attrs)) {
+				fmt.Fprintf(out, "  %s=%q", k, attrs[k])
+			}
 		}
 		fmt.Fprintln(out)
 	}
