@@ -38,6 +38,7 @@ type comparison struct {
 	own  []schemas.Resource // parts of the server that the inventory has
 	put  map[string]*schemas.Resource
 	nics map[string]string // ids by interface
+	met  map[string]bool   // parts of the inventory that the agent has told of
 }
 
 // Compare makes a proposal of what an agent says; one without differences is none.
@@ -45,12 +46,10 @@ func Compare(snap *cmdb.Snapshot, who Who, d *Description) Proposal {
 	p := Proposal{
 		Server: who.Server, Machine: who.Machine, Token: who.Token, Address: who.Address, Hostname: d.Hostname, Digest: d.Digest, State: Open,
 	}
-	c := comparison{snap: snap, p: &p, put: map[string]*schemas.Resource{}, nics: map[string]string{}}
+	c := comparison{snap: snap, p: &p, put: map[string]*schemas.Resource{}, nics: map[string]string{}, met: map[string]bool{}}
 	c.server(who, d)
 	for _, k := range d.kinds() {
-		for i := range k.parts {
-			c.part(k.kind, k.parts, &k.parts[i])
-		}
+		c.parts(k.kind, k.parts)
 	}
 	for _, n := range d.Neighbors {
 		c.cable(n)
@@ -189,15 +188,27 @@ func (c *comparison) elsewhere(r schemas.Resource, attr, value string) (out []st
 	return out
 }
 
+// parts compares the parts of a kind.
+func (c *comparison) parts(kind string, all []Part) {
+	macs, uuids := twice(all, func(p *Part) string { return p.MAC }), twice(all, func(p *Part) string { return p.UUID })
+	for _, part := range all {
+		if !join.Identifies(part.Serial) {
+			part.Serial = ""
+		}
+		if strings.Trim(normal(part.MAC), "0") == "" || macs[normal(part.MAC)] {
+			part.MAC = "" // interfaces that are bonded tell that of the bond
+		}
+		shared := ""
+		if uuids[normal(part.UUID)] {
+			shared, part.UUID = part.UUID, ""
+		}
+		c.part(kind, &part, shared)
+	}
+}
+
 // part compares a part with the one of the inventory that it is, by its address, by what
-// its maker wrote into it, or by its name.
-func (c *comparison) part(kind string, all []Part, part *Part) {
-	if !join.Identifies(part.Serial) && kind != schemas.KindGPU {
-		part.Serial = ""
-	}
-	if strings.Trim(normal(part.MAC), "0") == "" || twice(all, func(p *Part) string { return p.MAC })[normal(part.MAC)] {
-		part.MAC = "" // interfaces that are bonded tell that of the bond
-	}
+// its maker wrote into it, or by its name. shared is a UUID that the agent tells of others too.
+func (c *comparison) part(kind string, part *Part, shared string) {
 	if cmp.Or(part.Serial, part.UUID, part.PCI, part.MAC) == "" {
 		return // nothing tells it from others
 	}
@@ -216,12 +227,12 @@ func (c *comparison) part(kind string, all []Part, part *Part) {
 	if kind == schemas.KindNIC {
 		c.nics[part.Name] = r.ID
 	}
-	if kind == schemas.KindGPU && twice(all, func(p *Part) string { return p.UUID })[normal(part.UUID)] {
+	c.met[r.ID] = true
+	if shared != "" {
 		c.differ(Difference{
-			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: part.UUID,
-			Why: "The agent tells this UUID of two GPUs.",
+			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: shared,
+			Why: "The agent tells this UUID of more than one part.",
 		})
-		part.UUID = ""
 	}
 	c.identify(r, known, schemas.AttrSerial, part.Serial)
 	c.identify(r, known, schemas.AttrUUID, part.UUID)
@@ -233,7 +244,7 @@ func (c *comparison) part(kind string, all []Part, part *Part) {
 func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {
 	by := func(attr, value string) (schemas.Resource, bool) {
 		at := slices.IndexFunc(c.own, func(r schemas.Resource) bool {
-			return r.Kind == kind && value != "" && normal(r.Attrs[attr]) == normal(value)
+			return r.Kind == kind && value != "" && !c.met[r.ID] && normal(r.Attrs[attr]) == normal(value)
 		})
 		if at < 0 {
 			return schemas.Resource{}, false
@@ -251,13 +262,13 @@ func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {
 		}
 	}
 	if kind == schemas.KindGPU || kind == schemas.KindNVSwitch { // the others are counted in many ways
-		if id, ok := c.snap.Resolve(c.p.Server, kind, part.Name); ok && c.p.Known {
+		if id, ok := c.snap.Resolve(c.p.Server, kind, part.Name); ok && c.p.Known && !c.met[id] {
 			r, _ := c.snap.Resource(id)
 			return r, true
 		}
 	}
 	r, ok := c.snap.Resource(c.p.Server + "/" + part.Name)
-	return r, ok && r.Kind == kind
+	return r, ok && r.Kind == kind && !c.met[r.ID]
 }
 
 // cable compares a cable that both its ends know.

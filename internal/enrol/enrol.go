@@ -6,7 +6,6 @@ package enrol
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"auspex/schemas"
@@ -120,14 +119,11 @@ func (d *Description) kinds() []struct {
 
 // twice returns the values that more than one part has.
 func twice(parts []Part, of func(*Part) string) map[string]bool {
-	var seen []string
-	out := map[string]bool{}
+	seen, out := map[string]bool{}, map[string]bool{}
 	for i := range parts {
 		if v := normal(of(&parts[i])); v != "" {
-			if slices.Contains(seen, v) {
-				out[v] = true
-			}
-			seen = append(seen, v)
+			out[v] = seen[v]
+			seen[v] = true
 		}
 	}
 	return out
