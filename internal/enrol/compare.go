@@ -71,13 +71,13 @@ func (c *comparison) server(who Who, d *Description) {
 	if p.Server == "" {
 		p.Server = who.name(d)
 		if r, there := c.snap.Resource(p.Server); there {
-			why := "Its host name alone says that it is this server; no serial number or UUID does."
+			reason, why := ReasonHostName, "Its host name alone says that it is this server; no serial number or UUID does."
 			if r.Kind != schemas.KindServer {
 				p.Server = p.Server + "-" + who.Machine[:min(8, len(who.Machine))]
-				why = fmt.Sprintf("Its host name is that of a %s of the inventory.", r.Kind)
+				reason, why = ReasonKind, fmt.Sprintf("Its host name is that of a %s of the inventory.", r.Kind)
 			}
 			c.differ(Difference{
-				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs[schemas.AttrSerial], Agent: d.Serial, Why: why,
+				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs[schemas.AttrSerial], Agent: d.Serial, Why: why, Reason: reason,
 			})
 		}
 	}
@@ -85,7 +85,7 @@ func (c *comparison) server(who Who, d *Description) {
 	if known && r.Kind != schemas.KindServer {
 		c.differ(Difference{
 			Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Kind, Agent: schemas.KindServer,
-			Why: "In the inventory this is no server.",
+			Why: "In the inventory this is no server.", Reason: ReasonKind,
 		})
 		return
 	}
@@ -161,14 +161,14 @@ func (c *comparison) identify(r schemas.Resource, known bool, attr, value string
 	}
 	d := Difference{Verb: Changed, Resource: r.ID, Kind: r.Kind, Attr: attr, Inventory: was, Agent: value}
 	if was != "" {
-		d.Verb, d.Why = Conflict, fmt.Sprintf("The inventory has %s %s here, the agent finds %s.", attr, was, value)
+		d.Verb, d.Reason, d.Why = Conflict, ReasonDiffers, fmt.Sprintf("The inventory has %s %s here, the agent finds %s.", attr, was, value)
 	}
 	// Boards carry several GPUs under one number, and an address is of its server alone.
 	shared := attr == schemas.AttrPCI || r.Kind == schemas.KindGPU && attr == schemas.AttrSerial
 	if !shared {
 		if others := c.elsewhere(r, attr, value); len(others) > 0 {
-			d.Verb = Conflict
-			d.Why = strings.TrimSpace(d.Why + fmt.Sprintf(" In the inventory %s is that of %s.", value, strings.Join(others[:min(3, len(others))], ", ")))
+			d.Verb, d.Reason, d.Others = Conflict, ReasonElsewhere, others[:min(3, len(others))]
+			d.Why = strings.TrimSpace(d.Why + fmt.Sprintf(" In the inventory %s is that of %s.", value, strings.Join(d.Others, ", ")))
 		}
 	}
 	if known || d.Verb == Conflict {
@@ -218,6 +218,7 @@ func (c *comparison) part(kind string, part *Part, shared string) {
 		if taken, there := c.snap.Resource(r.ID); there {
 			c.differ(Difference{
 				Verb: Conflict, Resource: r.ID, Kind: kind, Inventory: taken.Kind, Agent: kind, Why: "In the inventory this is something else.",
+				Reason: ReasonKind,
 			})
 			return
 		}
@@ -231,7 +232,7 @@ func (c *comparison) part(kind string, part *Part, shared string) {
 	if shared != "" {
 		c.differ(Difference{
 			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: shared,
-			Why: "The agent tells this UUID of more than one part.",
+			Why: "The agent tells this UUID of more than one part.", Reason: ReasonTwice,
 		})
 	}
 	c.identify(r, known, schemas.AttrSerial, part.Serial)
@@ -302,10 +303,10 @@ func (c *comparison) cable(n Neighbor) {
 	d := Difference{Verb: Added, Resource: nic, Kind: schemas.LinkNetwork, Agent: port}
 	switch {
 	case len(fromNIC) > 0:
-		d.Verb, d.Inventory = Conflict, strings.Join(fromNIC, ", ")
+		d.Verb, d.Reason, d.Inventory, d.Others = Conflict, ReasonMoved, strings.Join(fromNIC, ", "), fromNIC
 		d.Why = fmt.Sprintf("The inventory has its cable in %s, LLDP says %s.", d.Inventory, port)
 	case len(fromPort) > 0:
-		d.Verb, d.Inventory = Conflict, strings.Join(fromPort, ", ")
+		d.Verb, d.Reason, d.Inventory, d.Others = Conflict, ReasonTaken, strings.Join(fromPort, ", "), fromPort
 		d.Why = fmt.Sprintf("In the inventory the cable of %s goes to %s, LLDP says that it comes here.", port, d.Inventory)
 	}
 	c.differ(d)

@@ -45,7 +45,21 @@ type Difference struct {
 	Inventory string `json:"inventory,omitempty"` // what the inventory says
 	Agent     string `json:"agent,omitempty"`     // what the agent says
 	Why       string `json:"why,omitempty"`       // of a conflict, a sentence
+	Reason    string `json:"reason,omitempty"`    // and its id, for other languages
+	// Others are the resources of the inventory that the conflict is with.
+	Others []string `json:"others,omitempty"`
 }
+
+// Reasons of conflicts.
+const (
+	ReasonHostName  = "host_name"  // nothing but its host name says which server it is
+	ReasonKind      = "kind"       // the inventory has something else under that name
+	ReasonDiffers   = "differs"    // another identity
+	ReasonElsewhere = "elsewhere"  // the identity is that of Others
+	ReasonTwice     = "told_twice" // the agent tells it of several
+	ReasonMoved     = "cable"      // the cable is elsewhere
+	ReasonTaken     = "port_taken" // the port has the cable of Others
+)
 
 // Proposal is what an agent would change of the inventory.
 type Proposal struct {

@@ -308,7 +308,7 @@ const (
 	verbCreate = "create"
 	verbRevoke = "revoke"
 	verbJoin   = "join"
-	verbRefuse = "refuse"
+	verbDeny   = "deny"
 	verbPlace  = "place"
 
 	stateDone = "done"

@@ -343,7 +343,7 @@ func TestGuessesAreBoundedAndSlowNobody(t *testing.T) {
 	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 1000)
 	n := 0
 	for _, r := range rows {
-		if r.Verb == "refuse" {
+		if r.Verb == "deny" {
 			n++
 		}
 	}

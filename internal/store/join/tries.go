@@ -82,7 +82,7 @@ func (s *Store) refuse(ctx context.Context, t *Token, m Machine, sentence string
 	s.mu.Unlock()
 	if write {
 		row := audit.Row{
-			Actor: agent(m.Key), Verb: verbRefuse, Subject: name, Kind: kindToken, State: "refused",
+			Actor: agent(m.Key), Verb: verbDeny, Subject: name, Kind: kindToken, State: "refused",
 			Detail: fmt.Sprintf("machine %s, host %q, from %s: %s", m.Key, m.Hostname, m.Address, sentence),
 		}
 		// It is refused whether or not that can be written; what is counted waits.
