@@ -76,8 +76,11 @@ func TestEngineersBringMachinesIntoTheInventory(t *testing.T) {
 		role, text string
 		status     int
 	}{
-		{access.RoleOperator, `{"name":"a"}`, 403}, {access.RoleViewer, `{"name":"a"}`, 403}, {access.RoleEngineer, `{"name":"image"}`, 409},
-		{access.RoleEngineer, `{"name":"a/b"}`, 400}, {access.RoleEngineer, `{"name":"a","server":"b","uses":2}`, 400},
+		{access.RoleOperator, `{"name":"a"}`, 403},
+		{access.RoleViewer, `{"name":"a"}`, 403},
+		{access.RoleEngineer, `{"name":"image"}`, 409},
+		{access.RoleEngineer, `{"name":"a/b"}`, 400},
+		{access.RoleEngineer, `{"name":"a","server":"b","uses":2}`, 400},
 		{access.RoleEngineer, `{"name":"a","expires_in":99999999999}`, 400},
 	} {
 		if a := send(http.MethodPost, "api/v1/join-tokens", bad.role, bad.text); a.status != bad.status {
@@ -94,7 +97,8 @@ func TestEngineersBringMachinesIntoTheInventory(t *testing.T) {
 		role, text string
 		status     int
 	}{
-		{access.RoleOperator, `{"decision":"accepted"}`, 403}, {access.RoleEngineer, `{"decision":"declined"}`, 400},
+		{access.RoleOperator, `{"decision":"accepted"}`, 403},
+		{access.RoleEngineer, `{"decision":"declined"}`, 400},
 		{access.RoleEngineer, `{"decision":"perhaps"}`, 400},
 	} {
 		if a := send(http.MethodPost, path+"/decisions", bad.role, bad.text); a.status != bad.status {

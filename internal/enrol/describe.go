@@ -126,13 +126,15 @@ func Describe(ctx context.Context, client gpb.GNMIClient) (*Description, error) 
 	top := map[string]string{}
 	lists := map[string]map[string]map[string]string{} // list, name, leaf
 	err := get(ctx, client, paths, func(elem []*gpb.PathElem, text string) error {
-		path, key := "", ""
+		var names strings.Builder
+		key := ""
 		for _, e := range elem {
-			path += "/" + e.GetName()
+			names.WriteString("/" + e.GetName())
 			for _, v := range e.GetKey() {
 				key = v
 			}
 		}
+		path := names.String()
 		if text = strings.TrimSpace(text); len(text) > maxText || strings.IndexFunc(text, func(r rune) bool { return r > '~' || !unicode.IsPrint(r) }) >= 0 {
 			return refused("%.80s of %s has more than %d characters, or some that are not of ASCII or do not print", path, quoted(key), maxText)
 		}

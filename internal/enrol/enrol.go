@@ -126,7 +126,10 @@ func (d *Description) kinds() []struct {
 		kind  string
 		parts []Part
 	}{
-		{schemas.KindGPU, d.GPUs}, {schemas.KindNVSwitch, d.NVSwitches}, {schemas.KindNIC, d.NICs}, {schemas.KindDisk, d.Disks},
+		{schemas.KindGPU, d.GPUs},
+		{schemas.KindNVSwitch, d.NVSwitches},
+		{schemas.KindNIC, d.NICs},
+		{schemas.KindDisk, d.Disks},
 		{schemas.KindDIMM, d.DIMMs},
 	}
 }
