@@ -347,6 +347,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") }),
 		}
 	})
+	w.engineer(t)
 	made := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator"}`))
 	var token apigen.CreatedToken
 	if err := json.Unmarshal(made.body, &token); err != nil {
@@ -415,6 +416,23 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		"endMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
 			return "operator end_maintenance maintenance "
+		},
+		"createJoinToken": func() string {
+			w.send(t, http.MethodPost, "api/v1/join-tokens", access.RoleEngineer, body(`{"name":"image"}`))
+			return "engineer create join_token image"
+		},
+		"revokeJoinToken": func() string {
+			w.send(t, http.MethodDelete, "api/v1/join-tokens/image", access.RoleAdmin, nil)
+			return "admin revoke join_token image"
+		},
+		"revokeMachine": func() string {
+			w.send(t, http.MethodDelete, "api/v1/machines/"+w.joins(t, "one", "gpu-9"), access.RoleEngineer, nil)
+			return "engineer revoke machine " + machineKey("gpu-9")
+		},
+		"decideProposal": func() string {
+			p := w.proposes(t, "gpu-9")
+			w.send(t, http.MethodPost, "api/v1/proposals/"+p+"/decisions", access.RoleEngineer, body(`{"decision":"declined","reason":"x"}`))
+			return "engineer decline proposal gpu-9"
 		},
 		"decideAction": func() string {
 			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)

@@ -80,7 +80,7 @@ func (s *Server) CreateJoinToken(ctx context.Context, r apigen.CreateJoinTokenRe
 		return nil, err
 	}
 	s.log.Info("join token created", "name", t.Name, "server", t.Server, "uses", t.Uses, "actor", t.CreatedBy)
-	s.live.mark("enrolment", "audit")
+	s.live.mark("join-tokens", "machines", "audit")
 	out := joinToken(&t, time.Now())
 	out.Token = plain
 	return apigen.CreateJoinToken201JSONResponse(out), nil
@@ -102,7 +102,7 @@ func (s *Server) RevokeJoinToken(ctx context.Context, r apigen.RevokeJoinTokenRe
 		return nil, err
 	}
 	s.log.Info("join token revoked", "name", r.Name, "actor", Caller(ctx).Name)
-	s.live.mark("enrolment", "audit")
+	s.live.mark("join-tokens", "machines", "audit")
 	return apigen.RevokeJoinToken204Response{}, nil
 }
 
@@ -149,7 +149,7 @@ func (s *Server) RevokeMachine(ctx context.Context, r apigen.RevokeMachineReques
 		return nil, err
 	}
 	s.log.Info("machine revoked", "machine", r.Key, "actor", Caller(ctx).Name)
-	s.live.mark("enrolment", "audit")
+	s.live.mark("join-tokens", "machines", "audit")
 	return apigen.RevokeMachine204Response{}, nil
 }
 
@@ -230,6 +230,6 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 		return nil, err
 	}
 	s.log.Info("proposal decided", "proposal", p.ID, "server", p.Server, "decision", p.State, "actor", by)
-	s.live.mark("enrolment", "audit", "fleet")
+	s.live.mark("proposals", "machines", "audit")
 	return apigen.DecideProposal200JSONResponse(p), nil
 }

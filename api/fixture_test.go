@@ -26,8 +26,10 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/enrol"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/join"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/records"
@@ -246,6 +248,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	deps := api.Deps{
 		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, Audit: audit.New(db, time.Now), Inventory: w.inv,
 		Corrections: corrections.New(db), Maintenance: maintenance.New(db), Edges: edges{learned.New(db)},
+		Join: join.New(db, nil, nil), Enrol: &enrol.Desk{Store: enrol.New(db), Inventory: cmdb.New(cmdb.DefaultConfig(), db, nil, nil), Machines: join.New(db, nil, nil)},
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
 		Open: map[string]http.Handler{
 			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),

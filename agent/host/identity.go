@@ -3,6 +3,7 @@ package host
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	digits "encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -223,5 +224,5 @@ func describe(t *target.Tree) string {
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		fmt.Fprintf(h, "%q %q\n", path, all[path])
 	}
-	return fmt.Sprintf("%x", h.Sum(nil)[:16])
+	return digits.EncodeToString(h.Sum(nil)[:16])
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -34,7 +35,7 @@ func (s *stack) enrol() []run.Component {
 		return nil
 	}
 	return []run.Component{late("enrolment", func(context.Context) (run.Component, error) {
-		r := enrol.NewRunner(s.cfg.Collect.Enrol, &agents{s, *cfg}, s.inv, enrol.New(s.db), s.join, s.cfg.Inventory.Bounds, s.log, s.reg)
+		r := enrol.NewRunner(s.cfg.Collect.Enrol, &agents{s: s, cfg: *cfg}, s.inv, enrol.New(s.db), s.join, s.cfg.Inventory.Bounds, s.log, s.reg)
 		return run.Func("enrolment", func(ctx context.Context, ready func()) error {
 			ready()
 			r.Run(ctx)
@@ -47,16 +48,23 @@ func (s *stack) enrol() []run.Component {
 type agents struct {
 	s   *stack
 	cfg agent.Config
+
+	generation uint64 // of the inventory that dialled is of
+	dialled    []enrol.Who
 }
 
 // Agents implements [enrol.Agents]: those that are dialled, and those that have dialled in,
 // wherever they stand.
-func (a *agents) Agents() (out []enrol.Who) {
-	for _, r := range a.cfg.Targets(a.s.inv.Snapshot().Resources()) {
-		if !dialsIn(r) {
-			out = append(out, enrol.Who{Server: r.ID, Address: r.Attrs[schemas.AttrAgentAddress]})
+func (a *agents) Agents() []enrol.Who {
+	if snap := a.s.inv.Snapshot(); snap.Generation != a.generation {
+		a.generation, a.dialled = snap.Generation, nil
+		for _, r := range a.cfg.Targets(snap.Resources()) {
+			if !dialsIn(r) {
+				a.dialled = append(a.dialled, enrol.Who{Server: r.ID, Address: r.Attrs[schemas.AttrAgentAddress]})
+			}
 		}
 	}
+	out := slices.Clone(a.dialled)
 	if a.s.tunnel != nil {
 		for _, m := range a.s.tunnel.Machines() {
 			host, _, _ := net.SplitHostPort(m.Address)
@@ -232,11 +240,17 @@ func showProposal(p *enrol.Proposal, out io.Writer) {
 		fmt.Fprintf(out, "%-8s  %s", d.Verb, what)
 		if d.Inventory != "" || d.Attr != "" {
 			fmt.Fprintf(out, " %q → %q", d.Inventory, d.Agent)
-		} else if d.Agent != "" {
+		} else if d.Agent != "" && d.Verb != enrol.Added || d.Kind == schemas.LinkNetwork {
 			fmt.Fprintf(out, " %s", d.Agent)
 		}
 		if d.Why != "" {
 			fmt.Fprintf(out, "  (%s)", d.Why)
+		}
+		if at := slices.IndexFunc(p.Fragment.Resources, func(r schemas.Resource) bool { return r.ID == d.Resource }); at >= 0 && d.Verb == enrol.Added {
+			attrs := p.Fragment.Resources[at].Attrs
+			for _, k := range slices.Sorted(maps.Keys(attrs)) {
+				fmt.Fprintf(out, "  %s=%q", k, attrs[k])
+			}
 		}
 		fmt.Fprintln(out)
 	}

@@ -38,6 +38,7 @@ type comparison struct {
 	own  []schemas.Resource // parts of the server that the inventory has
 	put  map[string]*schemas.Resource
 	nics map[string]string // ids by interface
+	met  map[string]bool   // parts of the inventory that the agent has told of
 }
 
 // Compare makes a proposal of what an agent says; one without differences is none.
@@ -45,12 +46,10 @@ func Compare(snap *cmdb.Snapshot, who Who, d *Description) Proposal {
 	p := Proposal{
 		Server: who.Server, Machine: who.Machine, Token: who.Token, Address: who.Address, Hostname: d.Hostname, Digest: d.Digest, State: Open,
 	}
-	c := comparison{snap: snap, p: &p, put: map[string]*schemas.Resource{}, nics: map[string]string{}}
+	c := comparison{snap: snap, p: &p, put: map[string]*schemas.Resource{}, nics: map[string]string{}, met: map[string]bool{}}
 	c.server(who, d)
 	for _, k := range d.kinds() {
-		for i := range k.parts {
-			c.part(k.kind, k.parts, &k.parts[i])
-		}
+		c.parts(k.kind, k.parts)
 	}
 	for _, n := range d.Neighbors {
 		c.cable(n)
@@ -72,13 +71,13 @@ func (c *comparison) server(who Who, d *Description) {
 	if p.Server == "" {
 		p.Server = who.name(d)
 		if r, there := c.snap.Resource(p.Server); there {
-			why := "Its host name alone says that it is this server; no serial number or UUID does."
+			reason, why := ReasonHostName, "Its host name alone says that it is this server; no serial number or UUID does."
 			if r.Kind != schemas.KindServer {
 				p.Server = p.Server + "-" + who.Machine[:min(8, len(who.Machine))]
-				why = fmt.Sprintf("Its host name is that of a %s of the inventory.", r.Kind)
+				reason, why = ReasonKind, fmt.Sprintf("Its host name is that of a %s of the inventory.", r.Kind)
 			}
 			c.differ(Difference{
-				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs[schemas.AttrSerial], Agent: d.Serial, Why: why,
+				Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Attrs[schemas.AttrSerial], Agent: d.Serial, Why: why, Reason: reason,
 			})
 		}
 	}
@@ -86,7 +85,7 @@ func (c *comparison) server(who Who, d *Description) {
 	if known && r.Kind != schemas.KindServer {
 		c.differ(Difference{
 			Verb: Conflict, Resource: p.Server, Kind: schemas.KindServer, Inventory: r.Kind, Agent: schemas.KindServer,
-			Why: "In the inventory this is no server.",
+			Why: "In the inventory this is no server.", Reason: ReasonKind,
 		})
 		return
 	}
@@ -162,14 +161,14 @@ func (c *comparison) identify(r schemas.Resource, known bool, attr, value string
 	}
 	d := Difference{Verb: Changed, Resource: r.ID, Kind: r.Kind, Attr: attr, Inventory: was, Agent: value}
 	if was != "" {
-		d.Verb, d.Why = Conflict, fmt.Sprintf("The inventory has %s %s here, the agent finds %s.", attr, was, value)
+		d.Verb, d.Reason, d.Why = Conflict, ReasonDiffers, fmt.Sprintf("The inventory has %s %s here, the agent finds %s.", attr, was, value)
 	}
 	// Boards carry several GPUs under one number, and an address is of its server alone.
 	shared := attr == schemas.AttrPCI || r.Kind == schemas.KindGPU && attr == schemas.AttrSerial
 	if !shared {
 		if others := c.elsewhere(r, attr, value); len(others) > 0 {
-			d.Verb = Conflict
-			d.Why = strings.TrimSpace(d.Why + fmt.Sprintf(" In the inventory %s is that of %s.", value, strings.Join(others[:min(3, len(others))], ", ")))
+			d.Verb, d.Reason, d.Others = Conflict, ReasonElsewhere, others[:min(3, len(others))]
+			d.Why = strings.TrimSpace(d.Why + fmt.Sprintf(" In the inventory %s is that of %s.", value, strings.Join(d.Others, ", ")))
 		}
 	}
 	if known || d.Verb == Conflict {
@@ -189,15 +188,27 @@ func (c *comparison) elsewhere(r schemas.Resource, attr, value string) (out []st
 	return out
 }
 
+// parts compares the parts of a kind.
+func (c *comparison) parts(kind string, all []Part) {
+	macs, uuids := twice(all, func(p *Part) string { return p.MAC }), twice(all, func(p *Part) string { return p.UUID })
+	for _, part := range all {
+		if !join.Identifies(part.Serial) {
+			part.Serial = ""
+		}
+		if strings.Trim(normal(part.MAC), "0") == "" || macs[normal(part.MAC)] {
+			part.MAC = "" // interfaces that are bonded tell that of the bond
+		}
+		shared := ""
+		if uuids[normal(part.UUID)] {
+			shared, part.UUID = part.UUID, ""
+		}
+		c.part(kind, &part, shared)
+	}
+}
+
 // part compares a part with the one of the inventory that it is, by its address, by what
-// its maker wrote into it, or by its name.
-func (c *comparison) part(kind string, all []Part, part *Part) {
-	if !join.Identifies(part.Serial) && kind != schemas.KindGPU {
-		part.Serial = ""
-	}
-	if strings.Trim(normal(part.MAC), "0") == "" || twice(all, func(p *Part) string { return p.MAC })[normal(part.MAC)] {
-		part.MAC = "" // interfaces that are bonded tell that of the bond
-	}
+// its maker wrote into it, or by its name. shared is a UUID that the agent tells of others too.
+func (c *comparison) part(kind string, part *Part, shared string) {
 	if cmp.Or(part.Serial, part.UUID, part.PCI, part.MAC) == "" {
 		return // nothing tells it from others
 	}
@@ -207,6 +218,7 @@ func (c *comparison) part(kind string, all []Part, part *Part) {
 		if taken, there := c.snap.Resource(r.ID); there {
 			c.differ(Difference{
 				Verb: Conflict, Resource: r.ID, Kind: kind, Inventory: taken.Kind, Agent: kind, Why: "In the inventory this is something else.",
+				Reason: ReasonKind,
 			})
 			return
 		}
@@ -216,12 +228,12 @@ func (c *comparison) part(kind string, all []Part, part *Part) {
 	if kind == schemas.KindNIC {
 		c.nics[part.Name] = r.ID
 	}
-	if kind == schemas.KindGPU && twice(all, func(p *Part) string { return p.UUID })[normal(part.UUID)] {
+	c.met[r.ID] = true
+	if shared != "" {
 		c.differ(Difference{
-			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: part.UUID,
-			Why: "The agent tells this UUID of two GPUs.",
+			Verb: Conflict, Resource: r.ID, Kind: kind, Attr: schemas.AttrUUID, Inventory: r.Attrs[schemas.AttrUUID], Agent: shared,
+			Why: "The agent tells this UUID of more than one part.", Reason: ReasonTwice,
 		})
-		part.UUID = ""
 	}
 	c.identify(r, known, schemas.AttrSerial, part.Serial)
 	c.identify(r, known, schemas.AttrUUID, part.UUID)
@@ -233,7 +245,7 @@ func (c *comparison) part(kind string, all []Part, part *Part) {
 func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {
 	by := func(attr, value string) (schemas.Resource, bool) {
 		at := slices.IndexFunc(c.own, func(r schemas.Resource) bool {
-			return r.Kind == kind && value != "" && normal(r.Attrs[attr]) == normal(value)
+			return r.Kind == kind && value != "" && !c.met[r.ID] && normal(r.Attrs[attr]) == normal(value)
 		})
 		if at < 0 {
 			return schemas.Resource{}, false
@@ -251,13 +263,13 @@ func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {
 		}
 	}
 	if kind == schemas.KindGPU || kind == schemas.KindNVSwitch { // the others are counted in many ways
-		if id, ok := c.snap.Resolve(c.p.Server, kind, part.Name); ok && c.p.Known {
+		if id, ok := c.snap.Resolve(c.p.Server, kind, part.Name); ok && c.p.Known && !c.met[id] {
 			r, _ := c.snap.Resource(id)
 			return r, true
 		}
 	}
 	r, ok := c.snap.Resource(c.p.Server + "/" + part.Name)
-	return r, ok && r.Kind == kind
+	return r, ok && r.Kind == kind && !c.met[r.ID]
 }
 
 // cable compares a cable that both its ends know.
@@ -291,10 +303,10 @@ func (c *comparison) cable(n Neighbor) {
 	d := Difference{Verb: Added, Resource: nic, Kind: schemas.LinkNetwork, Agent: port}
 	switch {
 	case len(fromNIC) > 0:
-		d.Verb, d.Inventory = Conflict, strings.Join(fromNIC, ", ")
+		d.Verb, d.Reason, d.Inventory, d.Others = Conflict, ReasonMoved, strings.Join(fromNIC, ", "), fromNIC
 		d.Why = fmt.Sprintf("The inventory has its cable in %s, LLDP says %s.", d.Inventory, port)
 	case len(fromPort) > 0:
-		d.Verb, d.Inventory = Conflict, strings.Join(fromPort, ", ")
+		d.Verb, d.Reason, d.Inventory, d.Others = Conflict, ReasonTaken, strings.Join(fromPort, ", "), fromPort
 		d.Why = fmt.Sprintf("In the inventory the cable of %s goes to %s, LLDP says that it comes here.", port, d.Inventory)
 	}
 	c.differ(d)

@@ -10,6 +10,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
+	"auspex/internal/gnmiclient"
 	"auspex/internal/target"
 )
 
@@ -37,32 +38,53 @@ var scalars = []string{
 	"/identity/state/digest", "/identity/state/product", "/identity/state/serial", "/identity/state/uuid", "/identity/state/hostname", "/host/state/boot-id",
 }
 
-// get asks for leaves, and calls each for every text.
+// maxUpdates bounds what an agent may say before it has said all.
+const maxUpdates = 20_000
+
+// get asks for leaves once, and calls each for every text; what an agent does not have it
+// does not tell.
 func get(ctx context.Context, client gpb.GNMIClient, paths []string, each func(elem []*gpb.PathElem, text string) error) error {
-	req := &gpb.GetRequest{Encoding: gpb.Encoding_PROTO}
+	list := &gpb.SubscriptionList{Mode: gpb.SubscriptionList_ONCE, Encoding: gpb.Encoding_PROTO}
 	for _, path := range paths {
 		p, err := target.ParsePath(path)
 		if err != nil {
 			return err
 		}
-		req.Path = append(req.Path, p)
+		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p})
 	}
-	res, err := client.Get(ctx, req)
+	req := &gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}
+	messages, end, err := gnmiclient.Stream(ctx, client, req, 1)
 	if err != nil {
-		return fmt.Errorf("get: %w", err)
+		return err
 	}
-	for _, n := range res.GetNotification() {
-		for _, u := range n.GetUpdate() {
+	defer end()
+	for n := 0; ; {
+		var m gnmiclient.Message
+		select {
+		case m = <-messages:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if m.Err != nil {
+			return fmt.Errorf("subscribe: %w", m.Err)
+		}
+		if m.GetSyncResponse() {
+			return nil
+		}
+		for _, u := range m.GetUpdate().GetUpdate() {
+			if n++; n > maxUpdates {
+				return refused("it says more than %d things", maxUpdates)
+			}
 			v, ok := u.GetVal().GetValue().(*gpb.TypedValue_StringVal)
-			if !ok {
+			elem := slices.Concat(m.GetUpdate().GetPrefix().GetElem(), u.GetPath().GetElem())
+			if !ok || len(elem) == 0 {
 				continue
 			}
-			if err := each(slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()), v.StringVal); err != nil {
+			if err := each(elem, v.StringVal); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
 }
 
 // Digest asks an agent for the digest of its description, and its boot. An agent of an
@@ -104,13 +126,15 @@ func Describe(ctx context.Context, client gpb.GNMIClient) (*Description, error) 
 	top := map[string]string{}
 	lists := map[string]map[string]map[string]string{} // list, name, leaf
 	err := get(ctx, client, paths, func(elem []*gpb.PathElem, text string) error {
-		path, key := "", ""
+		var names strings.Builder
+		key := ""
 		for _, e := range elem {
-			path += "/" + e.GetName()
+			names.WriteString("/" + e.GetName())
 			for _, v := range e.GetKey() {
 				key = v
 			}
 		}
+		path := names.String()
 		if text = strings.TrimSpace(text); len(text) > maxText || strings.IndexFunc(text, func(r rune) bool { return r > '~' || !unicode.IsPrint(r) }) >= 0 {
 			return refused("%.80s of %s has more than %d characters, or some that are not of ASCII or do not print", path, quoted(key), maxText)
 		}

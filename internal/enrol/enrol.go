@@ -6,7 +6,6 @@ package enrol
 import (
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"auspex/schemas"
@@ -46,7 +45,21 @@ type Difference struct {
 	Inventory string `json:"inventory,omitempty"` // what the inventory says
 	Agent     string `json:"agent,omitempty"`     // what the agent says
 	Why       string `json:"why,omitempty"`       // of a conflict, a sentence
+	Reason    string `json:"reason,omitempty"`    // and its id, for other languages
+	// Others are the resources of the inventory that the conflict is with.
+	Others []string `json:"others,omitempty"`
 }
+
+// Reasons of conflicts.
+const (
+	ReasonHostName  = "host_name"  // nothing but its host name says which server it is
+	ReasonKind      = "kind"       // the inventory has something else under that name
+	ReasonDiffers   = "differs"    // another identity
+	ReasonElsewhere = "elsewhere"  // the identity is that of Others
+	ReasonTwice     = "told_twice" // the agent tells it of several
+	ReasonMoved     = "cable"      // the cable is elsewhere
+	ReasonTaken     = "port_taken" // the port has the cable of Others
+)
 
 // Proposal is what an agent would change of the inventory.
 type Proposal struct {
@@ -113,21 +126,21 @@ func (d *Description) kinds() []struct {
 		kind  string
 		parts []Part
 	}{
-		{schemas.KindGPU, d.GPUs}, {schemas.KindNVSwitch, d.NVSwitches}, {schemas.KindNIC, d.NICs}, {schemas.KindDisk, d.Disks},
+		{schemas.KindGPU, d.GPUs},
+		{schemas.KindNVSwitch, d.NVSwitches},
+		{schemas.KindNIC, d.NICs},
+		{schemas.KindDisk, d.Disks},
 		{schemas.KindDIMM, d.DIMMs},
 	}
 }
 
 // twice returns the values that more than one part has.
 func twice(parts []Part, of func(*Part) string) map[string]bool {
-	var seen []string
-	out := map[string]bool{}
+	seen, out := map[string]bool{}, map[string]bool{}
 	for i := range parts {
 		if v := normal(of(&parts[i])); v != "" {
-			if slices.Contains(seen, v) {
-				out[v] = true
-			}
-			seen = append(seen, v)
+			out[v] = seen[v]
+			seen[v] = true
 		}
 	}
 	return out

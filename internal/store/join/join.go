@@ -163,56 +163,69 @@ func (s *Store) admit(ctx context.Context, token string, m Machine) (a Admission
 	if s.tooMany(from) && !s.knows(h, m.Key) {
 		return a, "", refuse("too many attempts with unknown tokens from %s; wait a minute", from)
 	}
-	v, err := s.current(ctx)
-	if err != nil {
+	var t Token
+	var b bound
+	var known, bound bool
+	if err := s.read(ctx, func(v *view) {
+		if known = v.tokens[h] != nil; known {
+			t = *v.tokens[h]
+		}
+		if bound = v.machines[m.Key] != nil; bound {
+			b, a = *v.machines[m.Key], v.admitted[m.Key]
+			if token == "" && v.byName[b.Token] != nil {
+				t = *v.byName[b.Token]
+			}
+		}
+	}); err != nil {
 		return a, "", fmt.Errorf("admit machine: %w", err)
 	}
-	b, bound := v.machines[m.Key]
-	t, known := v.tokens[h]
 	known = known && subtle.ConstantTimeCompare([]byte(t.hash), []byte(h)) == 1
 	switch {
 	case bound && b.revoked:
-		return a, "", s.refuse(ctx, v.byName[b.Token], m, "this machine was revoked; it needs another key, and a token")
+		return a, "", s.refuse(ctx, b.Token, m, "this machine was revoked; it needs another key, and a token")
 	case bound && (token == "" || known && t.Name == b.Token):
-		if t = v.byName[b.Token]; !t.Revoked.IsZero() {
-			return a, "", s.refuse(ctx, t, m, "the join token "+t.Name+", with which it joined, was revoked")
+		if !t.Revoked.IsZero() {
+			return a, "", s.refuse(ctx, t.Name, m, "the join token "+t.Name+", with which it joined, was revoked")
 		}
 		s.sight(m)
-		if says := b.merged(m); says != b.says() {
-			if v, err = s.note(ctx, m.Key, says); err != nil {
-				return a, "", err
-			}
+		result = "returned"
+		if says := b.merged(m); says == b.says() {
+			return a, result, nil
+		} else if err := s.note(ctx, m.Key, says); err != nil {
+			return a, "", err
 		}
-		return v.admitted[m.Key], "returned", nil
 	case token == "":
-		return a, "", s.refuse(ctx, nil, m, "it shows no join token, and has not joined before")
+		return a, "", s.refuse(ctx, "", m, "it shows no join token, and has not joined before")
 	case !known:
-		return a, "", s.refuse(ctx, nil, m, "its join token is not known")
+		return a, "", s.refuse(ctx, "", m, "its join token is not known")
+	default:
+		result = "joined"
+		if sentence, err := s.bind(ctx, t.Name, m); err != nil {
+			return a, "", fmt.Errorf("admit machine: %w", err)
+		} else if sentence != "" {
+			return a, "", s.refuse(ctx, t.Name, m, sentence)
+		}
 	}
-	if sentence, err := s.bind(ctx, t.Name, m); err != nil {
+	stands := false
+	if err := s.read(ctx, func(v *view) { a, stands = v.admitted[m.Key] }); err != nil {
 		return a, "", fmt.Errorf("admit machine: %w", err)
-	} else if sentence != "" {
-		return a, "", s.refuse(ctx, t, m, sentence)
 	}
-	if v, err = s.current(ctx); err != nil {
-		return a, "", fmt.Errorf("admit machine: %w", err)
-	}
-	a, ok := v.admitted[m.Key]
-	if !ok { // revoked since
+	if !stands { // since
 		return a, "", refuse("this machine was revoked")
 	}
-	return a, "joined", nil
+	return a, result, nil
 }
 
 // change makes a change, which other processes see, in one transaction with its rows of the audit.
-func (s *Store) change(ctx context.Context, f func(*sql.Tx) ([]audit.Row, error)) error {
-	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		rows, err := inTurn(ctx, tx, f)
-		if err != nil {
+func (s *Store) change(ctx context.Context, f func(*sql.Tx) ([]audit.Row, error)) (version int64, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		var rows []audit.Row
+		if version, rows, err = inTurn(ctx, tx, f); err != nil {
 			return err
 		}
 		return s.tell(ctx, tx, rows)
 	})
+	return version, err
 }
 
 func (s *Store) tell(ctx context.Context, tx *sql.Tx, rows []audit.Row) error {
@@ -226,34 +239,39 @@ func (s *Store) tell(ctx context.Context, tx *sql.Tx, rows []audit.Row) error {
 }
 
 // inTurn counts the change, first, since it puts writers in a line: of two at once, one is the later.
-func inTurn(ctx context.Context, tx *sql.Tx, f func(*sql.Tx) ([]audit.Row, error)) ([]audit.Row, error) {
-	if _, err := tx.ExecContext(ctx, `UPDATE join_version SET version=version+1 WHERE id=1`); err != nil {
-		return nil, err
+func inTurn(ctx context.Context, tx *sql.Tx, f func(*sql.Tx) ([]audit.Row, error)) (version int64, rows []audit.Row, err error) {
+	err = tx.QueryRowContext(ctx, `UPDATE join_version SET version=version+1 WHERE id=1 RETURNING version`).Scan(&version)
+	if err == nil {
+		rows, err = f(tx)
 	}
-	return f(tx)
+	return version, rows, err
 }
 
 var errFull = errors.New("no use is left")
 
 // bind gives a machine a use of a token, or says why not.
 func (s *Store) bind(ctx context.Context, name string, m Machine) (sentence string, err error) {
-	err = s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+	now, again := s.now(), false
+	version, err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
 		t, err := readToken(ctx, tx, name)
 		if err != nil {
 			return nil, err
 		}
-		now := s.now()
 		var token string
 		var revoked int64
 		err = tx.QueryRowContext(ctx, `SELECT token, revoked_ns FROM join_machines WHERE key=$1`, m.Key).Scan(&token, &revoked)
 		switch {
 		case err != nil && !errors.Is(err, sql.ErrNoRows):
 			return nil, err
+		case err == nil:
+			again = true
+		}
+		switch {
 		case revoked != 0:
 			sentence = "this machine was revoked; it needs another key, and a token"
 		case !t.Revoked.IsZero():
 			sentence = "the join token " + name + " was revoked"
-		case err == nil && token == name: // the same machine tries again: its first answer was lost
+		case again && token == name: // the same machine tries again: its first answer was lost
 			return nil, nil
 		case !now.Before(t.Expires):
 			sentence = "the join token " + name + " expired at " + t.Expires.Format(time.RFC3339)
@@ -270,19 +288,25 @@ server=CASE WHEN excluded.server='' THEN join_machines.server ELSE excluded.serv
 			m.Key, name, t.Server, m.Serial, m.UUID, m.Hostname, m.Address, now.UnixNano()); err != nil {
 			return nil, err
 		}
-		actor := agent(m.Key)
+		if _, err := tx.ExecContext(ctx, `UPDATE join_tokens SET used=used+1 WHERE name=$1`, name); err != nil {
+			return nil, err
+		}
 		rows := []audit.Row{{
-			Actor: actor, Verb: verbJoin, Subject: name, Kind: kindToken, State: stateDone,
+			Actor: agent(m.Key), Verb: verbJoin, Subject: name, Kind: kindToken, State: stateDone,
 			Detail: fmt.Sprintf("use %d of %d by machine %s, host %q, serial %q, from %s", t.Used+1, t.Uses, m.Key, m.Hostname, m.Serial, m.Address),
 		}}
 		if t.Server == "" {
 			return rows, nil
 		}
+		again = true // what stands there may give way
 		gone, err := replace(ctx, tx, t.Server, m.Key, "token "+name, now)
 		return append(rows, gone...), err
 	})
-	if errors.Is(err, errFull) {
+	switch {
+	case errors.Is(err, errFull):
 		err = nil
+	case err == nil && !again:
+		s.grow(version, Bound{Machine: m, Token: name, Joined: now.UTC(), Seen: now.UTC()})
 	}
 	return sentence, err
 }
@@ -308,7 +332,7 @@ const (
 	verbCreate = "create"
 	verbRevoke = "revoke"
 	verbJoin   = "join"
-	verbRefuse = "refuse"
+	verbDeny   = "deny"
 	verbPlace  = "place"
 
 	stateDone = "done"

@@ -343,7 +343,7 @@ func TestGuessesAreBoundedAndSlowNobody(t *testing.T) {
 	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 1000)
 	n := 0
 	for _, r := range rows {
-		if r.Verb == "refuse" {
+		if r.Verb == "deny" {
 			n++
 		}
 	}
@@ -370,4 +370,40 @@ func TestWhatATokenMayNotBe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// BenchmarkAdmit has machines join, and then come back, of a site of 10,000.
+func BenchmarkAdmit(b *testing.B) {
+	s := join.New(sqltest.Open(b), nil, nil)
+	plain, _, err := s.Create(b.Context(), "ana", join.Spec{Name: "image", Uses: join.MaxUses})
+	if err != nil {
+		b.Fatal(err)
+	}
+	admit := func(b *testing.B, i int) {
+		if _, err := s.Admit(b.Context(), plain, machine(i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	n := 0
+	b.Run("join", func(b *testing.B) {
+		for range b.N {
+			admit(b, n)
+			n++
+		}
+	})
+	for ; n < 10_000; n++ {
+		admit(b, n)
+	}
+	b.Run("return", func(b *testing.B) {
+		for i := range b.N {
+			admit(b, i%10_000)
+		}
+	})
+	b.Run("admitted", func(b *testing.B) {
+		for range b.N {
+			if all, err := s.Admitted(b.Context()); err != nil || len(all) < 10_000 {
+				b.Fatal(len(all), err)
+			}
+		}
+	})
 }

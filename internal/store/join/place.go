@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 )
 
 // view is what the tables hold at a version, and where its machines stand by an inventory.
+// The store's lock guards it.
 type view struct {
 	version    int64
 	generation uint64
@@ -23,6 +25,9 @@ type view struct {
 	byName     map[string]*Token
 	machines   map[string]*bound // by key
 	admitted   map[string]Admission
+	servers    map[string][]string  // of the inventory, by serial number and UUID
+	taken      map[string]string    // key by server
+	handed     map[string]Admission // a copy of admitted, for others
 }
 
 // bound is a machine as it is kept.
@@ -51,23 +56,22 @@ func (b *bound) merged(m Machine) says {
 }
 
 // note keeps what a machine says.
-func (s *Store) note(ctx context.Context, key string, is says) (*view, error) {
-	err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+func (s *Store) note(ctx context.Context, key string, is says) error {
+	if _, err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
 		_, err := tx.ExecContext(ctx, `UPDATE join_machines SET serial=$1, uuid=$2, hostname=$3, doubt=$4 WHERE key=$5`,
 			is.serial, is.uuid, is.hostname, is.doubt, key)
 		return nil, err
-	})
-	if err == nil {
-		return s.current(ctx)
+	}); err != nil {
+		return fmt.Errorf("note what machine %s says: %w", key, err)
 	}
-	return nil, fmt.Errorf("note what machine %s says: %w", key, err)
+	return nil
 }
 
-// current returns the view of the tables and the inventory as they are now.
-func (s *Store) current(ctx context.Context) (*view, error) {
+// read calls f with the view of the tables and the inventory as they are now, under the lock.
+func (s *Store) read(ctx context.Context, f func(*view)) error {
 	var version int64
 	if err := s.db.QueryRowContext(ctx, `SELECT version FROM join_version WHERE id=1`).Scan(&version); err != nil {
-		return nil, err
+		return err
 	}
 	var snap *cmdb.Snapshot
 	var generation uint64
@@ -76,12 +80,27 @@ func (s *Store) current(ctx context.Context) (*view, error) {
 		generation = snap.Generation
 	}
 	s.mu.Lock()
-	v := s.view
-	s.mu.Unlock()
-	if v != nil && v.version >= version && v.generation == generation {
-		return v, nil
+	defer s.mu.Unlock()
+	if s.view == nil || s.view.version < version || s.view.generation != generation {
+		v, err := s.load(ctx, snap)
+		if err != nil {
+			return err
+		}
+		s.view = v
 	}
-	v = &view{generation: generation, tokens: map[string]*Token{}, byName: map[string]*Token{}, machines: map[string]*bound{}}
+	f(s.view)
+	return nil
+}
+
+// load reads the tables.
+func (s *Store) load(ctx context.Context, snap *cmdb.Snapshot) (*view, error) {
+	v := &view{
+		tokens: map[string]*Token{}, byName: map[string]*Token{}, machines: map[string]*bound{}, admitted: map[string]Admission{},
+		servers: map[string][]string{}, taken: map[string]string{},
+	}
+	if snap != nil {
+		v.generation, v.servers = snap.Generation, identities(snap)
+	}
 	// The version first: what is written meanwhile is read again at the next call.
 	if err := s.db.QueryRowContext(ctx, `SELECT version FROM join_version WHERE id=1`).Scan(&v.version); err != nil {
 		return nil, err
@@ -97,51 +116,55 @@ func (s *Store) current(ctx context.Context) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.place(machines, snap)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.view == nil || v.version >= s.view.version {
-		s.view = v
+	for i := range machines {
+		b := &bound{Bound: machines[i], revoked: !machines[i].Revoked.IsZero(), kept: machines[i].Doubt}
+		t := v.byName[b.Token]
+		b.Admitted = !b.revoked && t != nil && t.Revoked.IsZero()
+		v.machines[b.Key] = b
+		if b.Admitted && b.Named != "" { // the word of a person goes before what machines say
+			v.taken[b.Named] = b.Key
+		}
+	}
+	for i := range machines {
+		v.stand(v.machines[machines[i].Key])
 	}
 	return v, nil
 }
 
-// place finds where machines stand, those first that joined first.
-func (v *view) place(machines []Bound, snap *cmdb.Snapshot) {
-	v.admitted = make(map[string]Admission, len(machines))
-	taken := map[string]string{} // server → key
-	for i := range machines {
-		b := &bound{Bound: machines[i], revoked: !machines[i].Revoked.IsZero(), kept: machines[i].Doubt}
-		v.machines[b.Key] = b
-		if t := v.byName[b.Token]; b.revoked || t == nil || !t.Revoked.IsZero() {
-			continue
+// stand finds where a machine stands beside those that joined before it.
+func (v *view) stand(b *bound) {
+	if !b.Admitted {
+		return
+	}
+	b.Server = b.Named
+	if b.Named == "" && b.Doubt == "" {
+		server, doubt := find(v.servers, b.Serial, b.UUID)
+		if by := v.taken[server]; server != "" && by != "" {
+			server, doubt = "", fmt.Sprintf("machine %s is %s already", by[:16], server)
 		}
-		b.Admitted = true
-		if b.Named != "" {
-			b.Server = b.Named
-			taken[b.Server] = b.Key
+		if b.Server, b.Doubt = server, doubt; server != "" {
+			v.taken[server] = b.Key
 		}
 	}
-	var servers map[string][]string
-	for i := range machines {
-		b := v.machines[machines[i].Key]
-		if !b.Admitted {
-			continue
-		}
-		if b.Named == "" && b.Doubt == "" && snap != nil {
-			if servers == nil {
-				servers = identities(snap)
-			}
-			server, doubt := find(servers, b.Serial, b.UUID)
-			if by := taken[server]; server != "" && by != "" {
-				server, doubt = "", fmt.Sprintf("machine %s is %s already", by[:16], server)
-			}
-			if b.Server, b.Doubt = server, doubt; server != "" {
-				taken[server] = b.Key
-			}
-		}
-		v.admitted[b.Key] = Admission{Token: b.Token, Server: b.Server}
+	v.admitted[b.Key] = Admission{Token: b.Token, Server: b.Server}
+	v.handed = nil
+}
+
+// grow adds a machine that has joined at a version, so that not all is read again for each
+// of many.
+func (s *Store) grow(version int64, m Bound) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.view
+	if v == nil || v.version != version-1 || v.byName[m.Token] == nil || v.machines[m.Key] != nil {
+		return
 	}
+	v.version = version
+	v.byName[m.Token].Used++
+	b := &bound{Bound: m}
+	b.Admitted = true
+	v.machines[m.Key] = b
+	v.stand(b)
 }
 
 // identities are the servers of an inventory by serial number and UUID.
@@ -201,16 +224,21 @@ func (s *Store) Admitted(ctx context.Context) (map[string]Admission, error) {
 	if s.due() {
 		_ = s.flush(ctx) // it waits
 	}
-	v, err := s.current(ctx)
-	if err != nil {
+	var out map[string]Admission
+	if err := s.read(ctx, func(v *view) {
+		if v.handed == nil {
+			v.handed = maps.Clone(v.admitted)
+		}
+		out = v.handed
+	}); err != nil {
 		return nil, fmt.Errorf("read who has joined: %w", err)
 	}
-	return v.admitted, nil
+	return out, nil
 }
 
 // Place says, within a transaction, that a machine is a server, by the word of by.
 func (s *Store) Place(ctx context.Context, tx *sql.Tx, key, server, by string) error {
-	rows, err := inTurn(ctx, tx, func(tx *sql.Tx) ([]audit.Row, error) {
+	_, rows, err := inTurn(ctx, tx, func(tx *sql.Tx) ([]audit.Row, error) {
 		res, err := tx.ExecContext(ctx, `UPDATE join_machines SET server=$1, doubt='' WHERE key=$2 AND revoked_ns=0`, server, key)
 		if err := some(ErrMachine)(res, err); err != nil {
 			return nil, err

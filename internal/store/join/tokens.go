@@ -97,7 +97,7 @@ func (s *Store) Create(ctx context.Context, by string, spec Spec) (plain string,
 		Name: spec.Name, Server: spec.Server, Uses: int64(spec.Uses), Accept: spec.Accept, Created: now, CreatedBy: by, Expires: now.Add(spec.Expiry),
 		hash: hashOf(plain),
 	}
-	err = s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+	_, err = s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM join_tokens WHERE (revoked_ns>0 AND revoked_ns<$1 OR expires_ns<$1)
 AND NOT EXISTS (SELECT 1 FROM join_machines m WHERE m.token=join_tokens.name)`, now.Add(-keep).UnixNano()); err != nil {
 			return nil, err
@@ -147,7 +147,7 @@ func some(none error) func(sql.Result, error) error {
 	}
 }
 
-const selectTokens = `SELECT t.name, t.hash, t.server, t.uses, (SELECT COUNT(*) FROM join_machines m WHERE m.token=t.name), t.accept,
+const selectTokens = `SELECT t.name, t.hash, t.server, t.uses, t.used, t.accept,
 t.created_ns, t.created_by, t.expires_ns, t.revoked_ns, t.revoked_by, t.refused, t.refused_ns, t.refused_from FROM join_tokens t`
 
 func scanToken(rows *sql.Rows) (t Token, err error) {
@@ -191,7 +191,7 @@ func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, e
 
 // Revoke ends a token, and with it the admission of all machines that joined with it.
 func (s *Store) Revoke(ctx context.Context, by, name string) error {
-	err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+	_, err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
 		t, err := readToken(ctx, tx, name)
 		if err != nil || !t.Revoked.IsZero() {
 			return nil, err
@@ -222,41 +222,41 @@ func (s *Store) Machines(ctx context.Context, after string, limit int) ([]Bound,
 	if s.due() {
 		_ = s.flush(ctx)
 	}
-	v, err := s.current(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list machines: %w", err)
-	}
 	out, err := sqldb.Rows(ctx, s.db, scanBound, selectMachines+` WHERE key>$1 ORDER BY key LIMIT $2`, after, limit)
+	if err == nil {
+		err = s.read(ctx, func(v *view) {
+			for i := range out {
+				if b := v.machines[out[i].Key]; b != nil {
+					out[i].Server, out[i].Doubt, out[i].Admitted = b.Server, b.Doubt, b.Admitted
+				}
+			}
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
-	}
-	for i := range out {
-		if b := v.machines[out[i].Key]; b != nil {
-			out[i].Server, out[i].Doubt, out[i].Admitted = b.Server, b.Doubt, b.Admitted
-		}
 	}
 	return out, nil
 }
 
 // Machine returns the machine with a key, and the token with which it joined.
-func (s *Store) Machine(ctx context.Context, key string) (Bound, Token, error) {
-	v, err := s.current(ctx)
+func (s *Store) Machine(ctx context.Context, key string) (b Bound, t Token, err error) {
+	found := false
+	if err = s.read(ctx, func(v *view) {
+		if is := v.machines[key]; is != nil && v.byName[is.Token] != nil {
+			b, t, found = is.Bound, *v.byName[is.Token], true
+		}
+	}); err == nil && !found {
+		err = ErrMachine
+	}
 	if err != nil {
-		return Bound{}, Token{}, fmt.Errorf("read machine %s: %w", key, err)
+		return b, t, fmt.Errorf("read machine %s: %w", key, err)
 	}
-	b, t := v.machines[key], (*Token)(nil)
-	if b != nil {
-		t = v.byName[b.Token]
-	}
-	if t == nil {
-		return Bound{}, Token{}, fmt.Errorf("machine %s: %w", key, ErrMachine)
-	}
-	return b.Bound, *t, nil
+	return b, t, nil
 }
 
 // RevokeMachine ends the admission of one machine. Its use of the token stays used.
 func (s *Store) RevokeMachine(ctx context.Context, by, key string) error {
-	err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
+	_, err := s.change(ctx, func(tx *sql.Tx) ([]audit.Row, error) {
 		var token string
 		var revoked int64
 		err := tx.QueryRowContext(ctx, `SELECT token, revoked_ns FROM join_machines WHERE key=$1`, key).Scan(&token, &revoked)

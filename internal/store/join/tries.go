@@ -62,9 +62,9 @@ func (s *Store) knows(hash, key string) bool {
 	return token || machine
 }
 
-// refuse counts a refusal and returns it. Of one source, and of all, some a minute are
+// refuse counts a refusal, of a token by its name or of none, and returns it. Of one source, and of all, some a minute are
 // written at once; the others are counted with the next.
-func (s *Store) refuse(ctx context.Context, t *Token, m Machine, sentence string) error {
+func (s *Store) refuse(ctx context.Context, name string, m Machine, sentence string) error {
 	now, from := s.now(), source(m.Address)
 	s.mu.Lock()
 	own, all := s.tries.of(from, now), s.tries.of("", now)
@@ -73,16 +73,14 @@ func (s *Store) refuse(ctx context.Context, t *Token, m Machine, sentence string
 	if write {
 		all.n++
 	}
-	name := ""
-	if t != nil {
-		name = t.Name
+	if name != "" {
 		r := s.refused[name]
 		s.refused[name] = refusal{r.n + 1, now, m.Address}
 	}
 	s.mu.Unlock()
 	if write {
 		row := audit.Row{
-			Actor: agent(m.Key), Verb: verbRefuse, Subject: name, Kind: kindToken, State: "refused",
+			Actor: agent(m.Key), Verb: verbDeny, Subject: name, Kind: kindToken, State: "refused",
 			Detail: fmt.Sprintf("machine %s, host %q, from %s: %s", m.Key, m.Hostname, m.Address, sentence),
 		}
 		// It is refused whether or not that can be written; what is counted waits.

@@ -6,6 +6,7 @@ CREATE TABLE join_tokens (
   hash TEXT NOT NULL UNIQUE,
   server TEXT NOT NULL, -- whom it is for alone, "" anybody
   uses BIGINT NOT NULL, -- machines that may join with it
+  used BIGINT NOT NULL DEFAULT 0, -- by machines that have joined
   accept BIGINT NOT NULL, -- 1: what its machines propose and contradicts nothing is accepted at once
   created_ns BIGINT NOT NULL,
   created_by TEXT NOT NULL,

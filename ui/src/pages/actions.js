@@ -4,6 +4,7 @@ import { useApi } from '../lib/api.js';
 import { clock, useNow } from '../lib/clock.js';
 import { firstSentence, fmt, name, textOf, t } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
+import { Enrolment } from '../parts/enrolment.js';
 import { ActionCard, detailOf, doText, isDry, shapeOf, stateText } from '../parts/ladder.js';
 import { Maintenance } from '../parts/maintenance.js';
 import { Pages } from '../parts/pages.js';
@@ -95,6 +96,7 @@ export function ActionsPage() {
       <div class="column">
         ${asked.length > 0 && html`<${Panel} title=${t('act.waiting')} id="waiting" aside=${html`<span class="dim num">${asked.length}</span>`}><div class="actions-list">${asked.map((a, k) => html`<${ActionCard} key=${a.id} action=${a} first=${k === 0} wide />`)}</div><//>`}
         ${proposed.length > 0 && html`<${Panel} title=${t('act.proposals')} id="proposed" aside=${html`<span class="dim num">${proposed.length}</span>`}><div class="actions-list">${proposed.map((a) => html`<${ActionCard} key=${a.id} action=${a} wide />`)}</div><//>`}
+        <${Enrolment} />
         <${Panel} title=${t('act.ladders')} id="ladders" flush><${Pages} path=${list}>${(page, first) => {
           const ladders = laddersOf(page.items);
           return ladders.length > 0 ? html`<${Matrix} ladders=${ladders} />` : first && html`<${Note} title=${t('act.none_any')} hint=${t('act.none_hint')} />`;
