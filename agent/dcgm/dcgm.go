@@ -8,6 +8,8 @@
 // The child is ended and started anew; it says before each call which one it makes.
 package dcgm
 
+//go:generate ./layout.sh
+
 import (
 	"errors"
 	"log/slog"

@@ -126,16 +126,6 @@ func (s *server) told() (out []string) {
 	return out
 }
 
-func (s *server) tells(event string) {
-	s.t.Helper()
-	waittest.Until(s.t, func() error {
-		if told := s.told(); !slices.Contains(told, event) {
-			return fmt.Errorf("%q is not told, but %q; %s", event, told, s.logged())
-		}
-		return nil
-	})
-}
-
 // leaves are what the tree tells.
 func (s *server) leaves() map[string]string {
 	cfg := target.DefaultConfig()

@@ -2,8 +2,6 @@
 
 package dcgm
 
-//go:generate ./layout.sh
-
 /*
 #cgo LDFLAGS: -ldl
 #include <dlfcn.h>

@@ -5,6 +5,7 @@ package dcgm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,16 @@ func engine(t *testing.T, gpus int) (*server, *nvml.Machine) {
 		}
 	})
 	return s, m
+}
+
+func (s *server) tells(event string) {
+	s.t.Helper()
+	waittest.Until(s.t, func() error {
+		if told := s.told(); !slices.Contains(told, event) {
+			return fmt.Errorf("%q is not told, but %q; %s", event, told, s.logged())
+		}
+		return nil
+	})
 }
 
 // calls are those that the library was asked for.

@@ -354,7 +354,7 @@ func TestDCGMComesThroughTheAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.configure("dcgm: {library: %s, interval: 100ms}\n", library)
+	s.configure("dcgm: {library: %s, interval: 100ms}\nallow: {validate: [certificate CN=test]}\n", library)
 	machine := dcgm.New(filepath.Join(s.dir, "dcgm"), 4)
 	t.Setenv(dcgm.Env, machine.Path())
 	machine.Say("field 3 1002 0.75") // gpu0
@@ -387,6 +387,12 @@ func TestDCGMComesThroughTheAgent(t *testing.T) {
 	if len(raised) != 1 {
 		t.Errorf("it was raised %d times", len(raised))
 	}
+	machine.Say("test Memory_Bandwidth 1 0 3 it is too low")
+	got, err := s.check("a", "2", &types.PathElem{Name: "gpus"}, &types.PathElem{Name: "gpu", Key: map[string]string{"name": "gpu3"}})
+	if err != nil || got.GetStatus().GetStatus() != healthz.Status_STATUS_UNHEALTHY {
+		t.Error(got, err)
+	}
+	s.shows("/gpus/gpu[name=gpu3]/validation/test[name=dcgm.memory-bandwidth]/state/message", "it is too low")
 	machine.Say("hang dcgmHealthCheck")
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil { // with a call under way
 		t.Fatal(err)
@@ -617,17 +623,11 @@ func TestAValidationIsDoneOnce(t *testing.T) {
 	s := newServer(t)
 	machine := s.gpus(2, false)
 	s.computes("wrong 1000 8")
-	s.configure("allow: {validate: [certificate CN=test]}\n")
+	s.configure("allow: {validate: [certificate CN=test]}\ndcgm: {disabled: true}\n")
 	s.acts("")
 	s.start()
 	s.reads()
-	check := func(id, level string, path ...*types.PathElem) (*healthz.CheckResponse, error) {
-		t.Helper()
-		conn := s.dial()
-		defer func() { _ = conn.Close() }()
-		ctx := metadata.AppendToOutgoingContext(t.Context(), target.MetaAction, id, target.MetaLevel, level)
-		return healthz.NewHealthzClient(conn).Check(ctx, &healthz.CheckRequest{Path: &types.Path{Elem: path}})
-	}
+	check := s.check
 	one := []*types.PathElem{{Name: "gpus"}, {Name: "gpu", Key: map[string]string{"name": "gpu1"}}}
 	used := func() int {
 		b, _ := os.ReadFile(filepath.Join(s.dir, "manner.used"))
@@ -671,6 +671,15 @@ func TestAValidationIsDoneOnce(t *testing.T) {
 	if _, err := check("d", "2", one[0]); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "gpu0 is in use by") {
 		t.Error(err)
 	}
+}
+
+// check asks for a validation of a level.
+func (s *server) check(id, level string, path ...*types.PathElem) (*healthz.CheckResponse, error) {
+	s.t.Helper()
+	conn := s.dial()
+	defer func() { _ = conn.Close() }()
+	ctx := metadata.AppendToOutgoingContext(s.t.Context(), target.MetaAction, id, target.MetaLevel, level)
+	return healthz.NewHealthzClient(conn).Check(ctx, &healthz.CheckRequest{Path: &types.Path{Elem: path}})
 }
 
 // childOf returns a child of a process.

@@ -91,6 +91,37 @@ func TestCountersOfBeforeAreNoEvents(t *testing.T) {
 	}
 }
 
+// Who brings conditions of its own has one of a type at a time, whatever its code, and moments that are told apart.
+func TestConditionsOfOtherReaders(t *testing.T) {
+	now := time.Now()
+	s := newStory(t)
+	s.watch.Source = schemas.SourceDCGM
+	s.watch.Name(2, "GPU-a", "")
+	condition := func(code string, on bool) {
+		s.watch.Condition(now, 2, schemas.EventGPUThermal, code, schemas.SeverityWarning, on, "heat", "RESET_GPU")
+	}
+	condition("A", true)
+	condition("B", true)
+	s.watch.ServerCondition(now, schemas.EventGPUHealth, "C", schemas.SeverityError, true, "a switch", "RESET_GPU")
+	for _, detail := range []string{"1", "2"} {
+		s.watch.Moment(now, 2, schemas.EventGPUPCIeReplay, "replay", schemas.SeverityWarning, "replays", "IGNORE", detail)
+	}
+	next := s.again(t)
+	if got := next.watch.Holds(2); !slices.Equal(got, []string{schemas.EventGPUThermal}) {
+		t.Errorf("holds %q", got)
+	}
+	if got := next.watch.ServerHolds(); !slices.Equal(got, []string{schemas.EventGPUHealth}) {
+		t.Errorf("holds %q", got)
+	}
+	s = next
+	condition("B", false)
+	condition("A", false)
+	want := []string{"gpu.thermal B cleared gpu2"}
+	if !slices.Equal(s.told, want) {
+		t.Errorf("%q, want %q", s.told, want)
+	}
+}
+
 func TestAMemoryThatCannotBeReadIsForgotten(t *testing.T) {
 	s := newStory(t)
 	s.watch.Name(1, "GPU-a", "")
