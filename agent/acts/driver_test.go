@@ -54,11 +54,11 @@ func (m *machine) has(what string, names ...string) {
 
 func (m *machine) list() {
 	m.t.Helper()
-	text := ""
+	var text []byte
 	for _, n := range m.names("modules") {
-		text += n + " 16384 0 - Live 0x0000000000000000\n"
+		text = append(text, n+" 16384 0 - Live 0x0000000000000000\n"...)
 	}
-	if err := os.WriteFile(filepath.Join(m.dir, "proc/modules"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.dir, "proc/modules"), text, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
 }

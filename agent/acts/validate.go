@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -183,7 +184,7 @@ func judgeLinks(n uint32, v map[string]float64, all map[uint32]map[string]float6
 			case ok && active > 0:
 				up++
 			case ok:
-				down = append(down, fmt.Sprint(link))
+				down = append(down, strconv.Itoa(link))
 			}
 		}
 		return up, down

@@ -113,6 +113,11 @@ func TestAServerWithoutCUDAIsNotBlamed(t *testing.T) {
 
 // What a GPU must compute is known to the bit.
 func TestProductsAndSumsAreRoundedOnce(t *testing.T) {
+	// Half way between two numbers, but for what is lost when 64 bits hold the sum.
+	half, little := float32(1+1./(1<<12)), float32(0x1p-70)
+	if up, down := fma(half, half, little), fma(half, half, -little); up != 1+0x1p-11+0x1p-23 || down != 1+0x1p-11 {
+		t.Errorf("%v and %v", up, down)
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200_000 {
 		a, b, c := math.Float32frombits(r.Uint32()), math.Float32frombits(r.Uint32()), math.Float32frombits(r.Uint32())

@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -343,7 +344,7 @@ func named(words []uint64) string {
 		if out != "" {
 			out += ", "
 		}
-		out += fmt.Sprint(i)
+		out += strconv.Itoa(i)
 	}
 	return out
 }
