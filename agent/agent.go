@@ -72,6 +72,8 @@ type Machine struct {
 	Tools    acts.Tools            // nil are the programs of the configuration
 	Computer acts.Computer         // nil is CUDA, in a process of its own
 	About    *outbound.About       // nil is what this machine says of itself to whom it dials
+	Files    host.Files            // nil are the kernel's
+	Units    func(names []string) []host.Unit
 }
 
 // Agent is the process. New is inert but for the journal's folder and the certificates.
@@ -184,7 +186,9 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	}
 	if !cfg.Host.Disabled {
 		h := host.New(cfg.Host, a.tree, log)
-		h.Tell(a.journal, boot)
+		if h.Tell(a.journal, boot); m.Files != nil {
+			h.On(m.Files, m.Units)
+		}
 		a.readers = append(a.readers, reader{"host", h.Run})
 	}
 	a.readers = append(a.readers, reader{"journal", a.settle})

@@ -71,7 +71,7 @@ func (d *disks) read(at time.Time) {
 		folder := d.m.sys("block", name)
 		// A namespace of NVMe is its controller's; what has no device is none, as a loop,
 		// and sr is a drive of CDs, mostly the BMC's virtual one.
-		if numberedNVMe(name) || numbered(name, "sr") || link(filepath.Join(folder, "device")) == "" {
+		if numberedNVMe(name) || numbered(name, "sr") || d.m.link(filepath.Join(folder, "device")) == "" {
 			continue
 		}
 		d.disk(at, name, folder, driveAttrs, "", filepath.Join(folder, "device"))
@@ -88,7 +88,7 @@ func (d *disks) read(at time.Time) {
 
 // disk reads one; its temperature is in a hwmon folder below one of some.
 func (d *disks) disk(at time.Time, name, folder string, attrs []attr, device string, hwmon ...string) {
-	it, fresh := d.list.entry(name, link(folder), folder, attrs)
+	it, fresh := d.list.entry(name, d.m.link(folder), folder, attrs)
 	if it == nil {
 		return
 	}

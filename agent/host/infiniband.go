@@ -43,14 +43,14 @@ func (i *infiniband) read(at time.Time) {
 	i.list.begin()
 	for _, device := range i.m.names(i.m.sys("class/infiniband")) {
 		folder := i.m.sys("class/infiniband", device)
-		identity, ports := link(folder), filepath.Join(folder, "ports")
+		identity, ports := i.m.link(folder), filepath.Join(folder, "ports")
 		for _, port := range i.m.names(ports) {
 			it, fresh := i.list.entry(device+":"+port, identity, filepath.Join(ports, port), portAttrs)
 			if it == nil {
 				continue
 			}
 			if fresh {
-				i.m.text(it, "pci-address", pciAddress(link(filepath.Join(folder, "device"))))
+				i.m.text(it, "pci-address", pciAddress(i.m.link(filepath.Join(folder, "device"))))
 			}
 			i.m.read(it)
 		}

@@ -35,6 +35,7 @@ type machine struct {
 	tree *target.Tree
 	ctx  context.Context // of Run: the interface of a source has none
 
+	files   Files   // nil are this machine's
 	journal Journal // nil is none
 	boot    string
 
@@ -94,6 +95,16 @@ func newFile(path string) file { return file{path: path, fd: -1} }
 // content reads a file, without the white space at its end. The bytes are the machine's
 // until the next call.
 func (m *machine) content(f *file) ([]byte, error) {
+	if m.files != nil {
+		n, err := m.files.Read(f.path, m.buf)
+		switch {
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: f.path, Err: err}
+		case n > maxFile:
+			return nil, fmt.Errorf("%s: %w", f.path, errTooLong)
+		}
+		return bytes.TrimRight(m.buf[:n], " \t\r\n\x00"), nil
+	}
 	for fresh := false; ; {
 		if f.fd < 0 {
 			fd, err := uninterrupted(func() (int, error) {
@@ -157,21 +168,37 @@ func absent(err error) bool {
 // names lists a folder in order, without what begins with a dot; a folder that is not
 // there is empty.
 func (m *machine) names(dir string) []string {
-	f, err := os.Open(dir)
-	if err != nil {
-		if !absent(err) {
-			m.fault(err)
-		}
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	names, err := f.Readdirnames(-1)
+	names, err := m.list(dir)
 	if err != nil && !absent(err) {
 		m.fault(err)
 	}
 	names = slices.DeleteFunc(names, func(name string) bool { return name[0] == '.' || !plain(name) })
 	slices.Sort(names)
 	return names
+}
+
+func (m *machine) list(dir string) ([]string, error) {
+	if m.files != nil {
+		return m.files.Names(dir)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return f.Readdirnames(-1)
+}
+
+// link returns where a symbolic link leads; empty is none.
+func (m *machine) link(path string) string {
+	if m.files != nil {
+		return m.files.Link(path)
+	}
+	to, err := os.Readlink(path)
+	if err != nil {
+		return ""
+	}
+	return to
 }
 
 // plain reports whether a name is one that people can read: ASCII that prints.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -50,11 +49,11 @@ func (n *nics) read(at time.Time) {
 	n.list.begin()
 	for _, name := range n.m.names(n.m.sys("class/net")) {
 		folder := n.m.sys("class/net", name)
-		identity := link(folder)
+		identity := n.m.link(folder)
 		if strings.Contains(identity, "/virtual/") {
 			continue
 		}
-		device := link(filepath.Join(folder, "device"))
+		device := n.m.link(filepath.Join(folder, "device"))
 		if device == "" {
 			continue
 		}
@@ -70,15 +69,6 @@ func (n *nics) read(at time.Time) {
 	}
 	n.list.end()
 	n.list.write(at)
-}
-
-// link returns where a symbolic link leads; empty is none.
-func link(path string) string {
-	to, err := os.Readlink(path)
-	if err != nil {
-		return ""
-	}
-	return to
 }
 
 // pciAddress is the end of a device's path if that is an address, as 0000:1b:00.0.

@@ -47,7 +47,7 @@ func (n *nvswitches) read(at time.Time) {
 		if !n.is[address] {
 			continue
 		}
-		driver := filepath.Base(link(filepath.Join(folder, "driver")))
+		driver := filepath.Base(n.m.link(filepath.Join(folder, "driver")))
 		it, fresh := n.list.entry(address, driver, folder, switchAttrs)
 		if it == nil {
 			continue

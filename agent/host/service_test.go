@@ -294,9 +294,12 @@ func TestServicesAreReadOverARealBus(t *testing.T) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	waittest.For(t, "the bus does not begin", func() bool {
-		_, err := os.Stat(socket)
-		return err == nil
+	waittest.Until(t, func() error { // its file is there before it listens
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			err = c.Close()
+		}
+		return err
 	})
 	conn, err := dbus.Connect("unix:path=" + dbus.EscapeBusAddressValue(socket))
 	if err != nil {

@@ -1,11 +1,12 @@
 package e2e
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 func TestOtherScriptsAndSeedsGiveTheirOwnIncidents(t *testing.T) {
@@ -17,25 +18,53 @@ func TestOtherScriptsAndSeedsGiveTheirOwnIncidents(t *testing.T) {
 	} {
 		t.Run(tc.script, func(t *testing.T) {
 			t.Parallel()
-			dir := dataDir(t)
-			p := startDemo(t, dir, "--script", "testdata/scripts/"+tc.script+".yaml", "--seed", tc.seed, "--set", "store.clickhouse=off")
-			want := expected(t, dir)
-			if len(want) != 3 {
-				t.Fatalf("the script promises %q, want three incidents", want)
-			}
-			p.sees(want)
-			time.Sleep(15 * time.Second) // what comes late must not make another incident of it
-			_, names, err := p.judged()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(want, names); d != "" {
-				t.Errorf("later the incidents are others (-want +got):\n%s", d)
-			}
-			if strings.Contains(p.err.String(), "level=ERROR") {
-				t.Errorf("errors were logged:\n%s", tail(p.err.String()))
-			}
-			p.interrupt()
+			p := startDemo(t, dataDir(t), "--script", "testdata/scripts/"+tc.script+".yaml", "--seed", tc.seed, "--set", "store.clickhouse=off")
+			p.givesItsOwn()
 		})
 	}
+}
+
+// Where node agents are the only ones that tell of what runs on servers, the causes are those
+// that exporters and the logs of kernels tell: of the demo's own script and of the others.
+func TestAgentsAloneFindTheSameCauses(t *testing.T) {
+	whole(t)
+	for _, tc := range []struct{ script, seed string }{
+		{"", "1"},
+		{"gpu-first", "7"},
+		{"memory-and-psu", "11"},
+		{"switch-and-crash", "23"},
+	} {
+		t.Run(cmp.Or(tc.script, "the demo's"), func(t *testing.T) {
+			t.Parallel()
+			args := []string{"--agents-alone", "--seed", tc.seed, "--set", "store.clickhouse=off"}
+			if tc.script != "" {
+				args = append(args, "--script", "testdata/scripts/"+tc.script+".yaml")
+			}
+			startDemo(t, dataDir(t), args...).givesItsOwn()
+		})
+	}
+}
+
+// givesItsOwn holds the incidents of a running demo against those of its script, and looks
+// again when what comes late has come.
+func (p *product) givesItsOwn() {
+	t := p.t
+	t.Helper()
+	want := expected(t, p.dir)
+	if len(want) != 3 {
+		t.Fatalf("the script promises %q, want three incidents", want)
+	}
+	p.sees(want)
+	time.Sleep(15 * time.Second) // what comes late must not make another incident of it
+	_, names, err := p.judged()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := gocmp.Diff(want, names); d != "" {
+		t.Errorf("later the incidents are others (-want +got):\n%s", d)
+	}
+	if strings.Contains(p.err.String(), "level=ERROR") {
+		t.Errorf("errors were logged:\n%s", tail(p.err.String()))
+	}
+	p.interrupt()
 }

@@ -1,6 +1,6 @@
 // Package agent is the node agent of a simulated server: the real one, on a machine that the
 // fleet's model plays. Protocols, rights, journal, the kernel's log and the ledger of acts are
-// the product's own; GPUs, resets and reboots are the model's.
+// the product's own; GPUs, resets and reboots are the model's, and so is what the kernel shows.
 package agent
 
 import (
@@ -86,6 +86,7 @@ func (cfg *Config) once(ctx context.Context, password string, l net.Listener, ad
 		Tools:    &tools{cfg.Fleet, cfg.Server},
 		Computer: &computer{cfg.Fleet, cfg.Server},
 		About:    &cfg.About,
+		Files:    &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix}, Units: units,
 	}, cfg.agent(password, addr), cfg.Events.With("server", cfg.Server))
 	if err != nil {
 		return err
@@ -111,7 +112,8 @@ func (cfg *Config) agent(password, addr string) *agent.Config {
 	c.Credential = agent.Credential{User: fleet.User, PasswordFile: password}
 	c.Journal.MaxBytes = 1 << 20
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond
-	c.Host.Disabled, c.DCGM.Disabled, c.Fabric.Log = true, true, ""
+	c.DCGM.Disabled, c.Fabric.Log = true, ""
+	c.Host.Run, c.Host.Interval = cfg.Dir, min(c.Host.Interval, 10*cfg.Interval) // no bus, no lldpd
 	everybody := []string{"user " + fleet.User}
 	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody, Reload: everybody, Validate: everybody}
 	return c

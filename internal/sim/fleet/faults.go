@@ -421,8 +421,8 @@ func (f *Fleet) CrashHost(name string, dimm int) error {
 		f.panicHost(s, "Fatal exception in interrupt")
 		return nil
 	}
-	if dimm >= dimmCount {
-		return fmt.Errorf("dimm %d of %q: %w", dimm, name, ErrUnknown)
+	if err := s.wear(dimm, true); err != nil {
+		return err
 	}
 	f.event(s, kmsg.Emergency, schemas.EventHostMCE, "", fmt.Sprintf("dimm%d", dimm), fmt.Sprintf(
 		"mce: Uncorrected hardware memory error in user-access at %x", 0x1f4a2c0000+dimm<<30))
@@ -439,8 +439,8 @@ func (f *Fleet) WearMemory(name string, dimm int) error {
 	if err != nil {
 		return err
 	}
-	if dimm < 0 || dimm >= dimmCount {
-		return fmt.Errorf("dimm %d of %q: %w", dimm, name, ErrUnknown)
+	if err := s.wear(dimm, false); err != nil {
+		return err
 	}
 	f.selAdd(s, recMemory(dimm, false))
 	return nil

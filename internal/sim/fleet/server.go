@@ -70,6 +70,9 @@ type server struct {
 	psus [psuCount]psu
 	fans [fanCount]fan
 	nics [nicCount]nic
+
+	dimms [dimmCount]MachineDIMM
+
 	cpus [cpuCount]float64 // degrees Celsius
 
 	inlet, outlet float64
@@ -355,7 +358,7 @@ func (f *Fleet) startHost(s *server) {
 		defer func() { s.boot = device.Boot{Enabled: "Disabled", Target: "None", Mode: s.boot.Mode} }()
 	}
 	f.later(s, firmwareDelay, func() {
-		s.host = hostBooting
+		s.host, s.dimms = hostBooting, [dimmCount]MachineDIMM{}
 		f.fail(s.klog.Boot(f.now, 0))
 		f.bootLines(s)
 		f.later(s, servicesDelay/2, func() { f.driverLines(s) })
