@@ -86,7 +86,8 @@ func (cfg *Config) once(ctx context.Context, password string, l net.Listener, ad
 		Tools:    &tools{cfg.Fleet, cfg.Server},
 		Computer: &computer{cfg.Fleet, cfg.Server},
 		About:    &cfg.About,
-		Files:    &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix}, Units: units,
+		Files:    &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix},
+		Units:    units,
 	}, cfg.agent(password, addr), cfg.Events.With("server", cfg.Server))
 	if err != nil {
 		return err
