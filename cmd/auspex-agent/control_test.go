@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +22,7 @@ import (
 	driver "auspex/control/agent"
 	"auspex/control/controltest"
 	"auspex/control/messages"
+	"auspex/internal/tunnel/tunneltest"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 )
@@ -27,12 +30,23 @@ import (
 // Control acts through the real agent; its GPUs are those of libraries in the places of NVML and
 // CUDA, nvidia-smi and what reboots and loads the driver are programs that write down that they were called.
 func TestControlThroughTheAgent(t *testing.T) {
-	controltest.Run(t, controltest.Harness{Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"}, World: world})
+	controltest.Run(t, controltest.Harness{
+		Kinds: []string{"configure_gpu", "reset_gpu", "reload_driver", "validate", "reboot"},
+		World: func(t *testing.T, m controltest.Manner) controltest.World { return world(t, m, false) },
+	})
+}
+
+// So it does where the agent has dialled in.
+func TestControlThroughATunnel(t *testing.T) {
+	controltest.Run(t, controltest.Harness{
+		Kinds: []string{"reset_gpu", "reboot"},
+		World: func(t *testing.T, m controltest.Manner) controltest.World { return world(t, m, true) },
+	})
 }
 
 const part = "gpu-r01-01/gpu1"
 
-func world(t *testing.T, m controltest.Manner) controltest.World {
+func world(t *testing.T, m controltest.Manner, dialled bool) controltest.World {
 	t.Helper()
 	s := newServer(t)
 	machine := s.gpus(2, false)
@@ -43,12 +57,23 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 	machine.Say(unread)
 	s.script("reboot", fmt.Sprintf("echo reboot >>%[1]s/did\n%[2]s", s.dir, lost(s.dir, m)))
 	if m != controltest.Refusing {
-		s.configure("allow: {%s}\n", everything)
+		s.configure("allow: {%s}\n", strings.ReplaceAll(everything, "certificate CN=test", "certificate CN=test, dialled collector.example"))
 	}
 	s.acts("")
+	var hub *tunneltest.Server
+	if dialled {
+		hub = tunneltest.Start(t, tunneltest.NewTokens(map[string]string{"secret-1": "gpu-r01-01"}), slog.New(slog.DiscardHandler))
+		s.write("token", "secret-1\n")
+		s.configure("%s", s.dialSection(hub))
+	}
 	s.start()
 	s.reads()
-	addr := s.addr
+	of := settings(s.addr)
+	if dialled {
+		waittest.For(t, "it has not dialled in", func() bool { return len(hub.Machines()) == 1 })
+		of = settings(schemas.AgentDialsIn)
+		of.Tunnels = hub
+	}
 	switch m {
 	case controltest.Gone:
 		s.kill()
@@ -56,7 +81,9 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 		pause(t, s)
 	case controltest.Lossy:
 		machine.Say("gpu 1 hang-when-set nvmlDeviceGetPowerManagementLimit") // so that there is time to lose the answer
-		addr = s.lossy()
+		if of.Tunnels = (lossyTunnel{hub, s}); !dialled {
+			of = settings(s.lossy())
+		}
 	}
 	reads := func() { machine.Unsay("nothing"); s.reads() }
 	back := map[string][]func(){
@@ -70,7 +97,7 @@ func world(t *testing.T, m controltest.Manner) controltest.World {
 			s.start()
 		}},
 	}
-	return controltest.World{Driver: s.driver(), Settings: settings(addr), Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back, With: map[string]map[string]string{
+	return controltest.World{Driver: s.driver(), Settings: of, Server: "gpu-r01-01", Target: part, Asked: s.asked, Effects: back, With: map[string]map[string]string{
 		"configure_gpu": {"power_limit": "500"},
 	}}
 }
@@ -216,16 +243,34 @@ func (s *server) lossy() string {
 			for _, pipe := range [][2]net.Conn{{c, to}, {to, c}} {
 				all.Go(func() { defer end(); _, _ = io.Copy(pipe[0], pipe[1]) })
 			}
-			all.Go(func() {
-				for i := 0; s.asked() == 0 && i < 3000; i++ {
-					time.Sleep(10 * time.Millisecond) // between looks
-				}
-				end()
-				s.write("lost", "")
-			})
+			all.Go(func() { s.lose(end) })
 		}
 	})
 	return l.Addr().String()
+}
+
+// lose ends a connection when something was done.
+func (s *server) lose(end func()) {
+	for i := 0; s.asked() == 0 && i < 3000; i++ {
+		time.Sleep(10 * time.Millisecond) // between looks
+	}
+	end()
+	s.write("lost", "")
+}
+
+// lossyTunnel loses connections as soon as something was done.
+type lossyTunnel struct {
+	*tunneltest.Server
+	s *server
+}
+
+// Dial implements [control.Tunnels].
+func (l lossyTunnel) Dial(ctx context.Context, server string) (net.Conn, error) {
+	c, err := l.Server.Dial(ctx, server)
+	if err == nil {
+		go l.s.lose(func() { _ = c.Close() })
+	}
+	return c, err
 }
 
 // What control says of resets: what it would do and who stands against it, what failed, and

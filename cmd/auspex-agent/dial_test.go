@@ -33,11 +33,15 @@ func (s *server) dials(to *tunneltest.Server, token string) {
 	s.write("agent.yaml", fmt.Sprintf(`
 data: %[1]s/data
 listen: ""
-dial: [{address: "%[2]s", ca_file: %[3]s, server_name: collector.example, token_file: %[1]s/token, retry: 100ms}]
-kernel: {path: %[1]s/kmsg, boot_id_file: %[1]s/boot, poll_interval: 5ms}
+%[2]skernel: {path: %[1]s/kmsg, boot_id_file: %[1]s/boot, poll_interval: 5ms}
 target: {min_sample: 100ms}
-`, s.dir, to.Addr, to.CA))
+`, s.dir, s.dialSection(to)))
 	s.addr = schemas.AgentDialsIn
+}
+
+// dialSection is the section dial of the configuration.
+func (s *server) dialSection(to *tunneltest.Server) string {
+	return fmt.Sprintf("dial: [{address: %q, ca_file: %s, server_name: collector.example, token_file: %s/token, retry: 100ms}]\n", to.Addr, to.CA, s.dir)
 }
 
 func TestEveryLineComesOnceThroughATunnel(t *testing.T) {
