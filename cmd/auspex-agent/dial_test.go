@@ -80,6 +80,16 @@ func TestEveryLineComesOnceThroughATunnel(t *testing.T) {
 	if len(seen) != lines {
 		t.Errorf("%d lines, want %d", len(seen), lines)
 	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "RssAnon:")
+	var kib int
+	if _, err := fmt.Sscan(rest, &kib); err != nil || kib > 25<<10 {
+		t.Errorf("it takes %d KiB of memory (RssAnon): %v", kib, err)
+	}
+	t.Logf("RssAnon %d KiB", kib)
 }
 
 // Another implementation is at the other end: openconfig's server of tunnels, and gnmic's client.
