@@ -464,7 +464,7 @@ func TestADescriptionIsReadWhenItChanges(t *testing.T) {
 			var first []string
 			waittest.For(t, "not offered", func() bool { first = o.list(t, Open); return len(first) == 1 })
 			set(map[string]string{"/identity/state/serial": "SN10"}) // the digest is the same: it is not read
-			time.Sleep(2500 * time.Millisecond)
+			time.Sleep(2500 * time.Millisecond) // two intervals in which nothing may happen
 			if now := o.list(t, Open); !slices.Equal(now, first) {
 				t.Errorf("it was read without need: %v, then %v", first, now)
 			}

@@ -144,7 +144,7 @@ func TestAMachineWhoseAnswerWasLostTriesAgain(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(300+150*round) * time.Millisecond)
+		time.Sleep(time.Duration(300+150*round) * time.Millisecond) // it is killed at any moment
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}
@@ -173,7 +173,7 @@ func TestWhoIsRefused(t *testing.T) {
 	if err := s.Revoke(t.Context(), "ana", "gone"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Millisecond)
+	time.Sleep(2 * time.Millisecond) // until a token has expired
 	if _, err := s.Admit(t.Context(), one, machine(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func TestAMachineComesBackUntilItIsRevoked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(110 * time.Millisecond)
+	time.Sleep(110 * time.Millisecond) // until the token has expired
 	back := func(i int, token string) error { _, err := other.Admit(t.Context(), token, machine(i)); return err }
 	for i, token := range []string{plain, ""} {
 		if err := back(i, token); err != nil {
