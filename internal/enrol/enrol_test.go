@@ -231,6 +231,9 @@ func TestTheSameIsOneProposalAndANewerOneTakesItsPlace(t *testing.T) {
 	if _, state := o.offer(t, Who{Server: "a"}, d); state != Declined || len(o.list(t, Open)) != 0 {
 		t.Errorf("what was declined is %s, and %v are open", state, o.list(t, Open))
 	}
+	if _, err := o.desk.Decline(t.Context(), second.ID, "bo", "no"); !errors.Is(err, ErrDecided) {
+		t.Errorf("what was declined is declined again: %v", err)
+	}
 	if _, err := o.desk.Accept(t.Context(), second.ID, "bo", "yes"); !errors.Is(err, ErrDecided) {
 		t.Errorf("what was declined is accepted: %v", err)
 	}
@@ -304,6 +307,26 @@ func TestAnAcceptanceThatFailsChangesNothing(t *testing.T) {
 	}
 	if got, err := o.desk.Get(t.Context(), p.ID); err != nil || got.State != Open {
 		t.Errorf("it is %s: %v", got.State, err)
+	}
+}
+
+// What hangs on a server that is gone does not come in without it.
+func TestAProposalThatNoLongerFitsIsTold(t *testing.T) {
+	o := newOffice(t)
+	d := same()
+	d.Disks = []Part{{Name: "nvme0", Serial: "S6CKNE0T"}}
+	p, _ := o.offer(t, Who{Server: "a"}, d)
+	without := site()
+	without.Resources = slices.DeleteFunc(without.Resources, func(r schemas.Resource) bool { return r.ID == "a" || r.Parent == "a" })
+	without.Links = without.Links[1:]
+	if _, err := o.desk.Inventory.Import(t.Context(), cmdb.Draft{Topology: without}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.desk.Accept(t.Context(), p.ID, "ana", ""); !errors.Is(err, ErrUnfit) {
+		t.Errorf("error %v", err)
+	}
+	if _, there := o.desk.Inventory.Snapshot().Resource("a/nvme0"); there {
+		t.Error("a disk of nothing is in the inventory")
 	}
 }
 
