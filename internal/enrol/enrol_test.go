@@ -383,7 +383,7 @@ func serve(t *testing.T, s gpb.GNMIServer) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(grpc.WaitForHandlers(true))
 	gpb.RegisterGNMIServer(srv, s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
@@ -487,7 +487,7 @@ func TestADescriptionIsReadWhenItChanges(t *testing.T) {
 			var first []string
 			waittest.For(t, "not offered", func() bool { first = o.list(t, Open); return len(first) == 1 })
 			set(map[string]string{"/identity/state/serial": "SN10"}) // the digest is the same: it is not read
-			time.Sleep(2500 * time.Millisecond) // two intervals in which nothing may happen
+			time.Sleep(2500 * time.Millisecond)                      // two intervals in which nothing may happen
 			if now := o.list(t, Open); !slices.Equal(now, first) {
 				t.Errorf("it was read without need: %v, then %v", first, now)
 			}
