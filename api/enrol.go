@@ -224,6 +224,10 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 		}
 	case errors.Is(err, join.ErrMachine):
 		return nil, problem{http.StatusConflict, "revoked", "Its machine has been revoked.", "Decline the proposal."}
+	case errors.Is(err, enrol.ErrUnfit):
+		return nil, problem{
+			http.StatusConflict, "unfit", "It does not fit the inventory any more.", "The agent is looked at again within minutes; decide on what it proposes then.",
+		}
 	case errors.As(err, &refusal):
 		return nil, problem{http.StatusConflict, "refused", refusal.Error() + ".", "auspex cmdb versions shows what its source brought before."}
 	case err != nil:

@@ -231,6 +231,9 @@ func TestTheSameIsOneProposalAndANewerOneTakesItsPlace(t *testing.T) {
 	if _, state := o.offer(t, Who{Server: "a"}, d); state != Declined || len(o.list(t, Open)) != 0 {
 		t.Errorf("what was declined is %s, and %v are open", state, o.list(t, Open))
 	}
+	if _, err := o.desk.Decline(t.Context(), second.ID, "bo", "no"); !errors.Is(err, ErrDecided) {
+		t.Errorf("what was declined is declined again: %v", err)
+	}
 	if _, err := o.desk.Accept(t.Context(), second.ID, "bo", "yes"); !errors.Is(err, ErrDecided) {
 		t.Errorf("what was declined is accepted: %v", err)
 	}
@@ -307,6 +310,26 @@ func TestAnAcceptanceThatFailsChangesNothing(t *testing.T) {
 	}
 }
 
+// What hangs on a server that is gone does not come in without it.
+func TestAProposalThatNoLongerFitsIsTold(t *testing.T) {
+	o := newOffice(t)
+	d := same()
+	d.Disks = []Part{{Name: "nvme0", Serial: "S6CKNE0T"}}
+	p, _ := o.offer(t, Who{Server: "a"}, d)
+	without := site()
+	without.Resources = slices.DeleteFunc(without.Resources, func(r schemas.Resource) bool { return r.ID == "a" || r.Parent == "a" })
+	without.Links = without.Links[1:]
+	if _, err := o.desk.Inventory.Import(t.Context(), cmdb.Draft{Topology: without}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.desk.Accept(t.Context(), p.ID, "ana", ""); !errors.Is(err, ErrUnfit) {
+		t.Errorf("error %v", err)
+	}
+	if _, there := o.desk.Inventory.Snapshot().Resource("a/nvme0"); there {
+		t.Error("a disk of nothing is in the inventory")
+	}
+}
+
 // A cable that was moved is in one port alone of what the agents bring.
 func TestACableThatMovedIsInOnePort(t *testing.T) {
 	o := newOffice(t)
@@ -360,7 +383,7 @@ func serve(t *testing.T, s gpb.GNMIServer) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(grpc.WaitForHandlers(true))
 	gpb.RegisterGNMIServer(srv, s)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(l) }()
@@ -464,7 +487,7 @@ func TestADescriptionIsReadWhenItChanges(t *testing.T) {
 			var first []string
 			waittest.For(t, "not offered", func() bool { first = o.list(t, Open); return len(first) == 1 })
 			set(map[string]string{"/identity/state/serial": "SN10"}) // the digest is the same: it is not read
-			time.Sleep(2500 * time.Millisecond)
+			time.Sleep(2500 * time.Millisecond)                      // two intervals in which nothing may happen
 			if now := o.list(t, Open); !slices.Equal(now, first) {
 				t.Errorf("it was read without need: %v, then %v", first, now)
 			}

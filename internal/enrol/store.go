@@ -204,6 +204,9 @@ type Decision struct {
 	Bounds cmdb.Bounds
 }
 
+// ErrUnfit is wrapped, with what does not fit, where the inventory has changed since.
+var ErrUnfit = errors.New("it does not fit the inventory any more")
+
 // ErrWaits is wrapped by a proposal that a person has to look at.
 var ErrWaits = errors.New("it contradicts the inventory: a person has to look at it")
 
@@ -228,7 +231,7 @@ func (s *Store) Accept(ctx context.Context, inv *cmdb.Inventory, machines *join.
 	r, err := inv.Import(ctx, draft, o)
 	for _, problem := range r.Problems {
 		if strings.Contains(problem.Record, strconv.Quote(p.Server)) || strings.Contains(problem.Record, `"`+p.Server+`/`) {
-			err = errors.Join(err, errors.New(problem.String()))
+			err = errors.Join(err, fmt.Errorf("%w: %s", ErrUnfit, problem))
 		}
 	}
 	if err != nil {
