@@ -97,6 +97,21 @@ func TestProfilingFieldsAreRead(t *testing.T) {
 	}
 }
 
+// The hostengine watches what is in the group and no more: NVSwitches, CPUs and network cards are put into it.
+func TestTheHealthOfOtherPartsIsWatched(t *testing.T) {
+	s, m := engine(t, 1)
+	m.Say("part 3 4")
+	m.Say("part 7 0")
+	m.Say("incident 3 4 0x800 20 15 Detected a fatal error")
+	m.Say("incident 7 0 0x80 10 42 It is hot")
+	m.Say("incident 1 0 0x1 10 3 Detected 40 replays")
+	defer read(t, s.reader())()
+	s.tells("gpu.health NVSWITCH_FATAL_ERROR raised error")
+	s.tells("gpu.pcie_replay PCI_REPLAY_RATE raised warning gpu0")
+	s.shows("health", "2")
+	s.shows("incidents", "NVSwitch 4: Detected a fatal error (DCGM NVSWITCH_FATAL_ERROR); CPU 0: It is hot (DCGM TEMP_VIOLATION)")
+}
+
 func TestWhatDCGMRefusesIsSaidAndTheRestIsRead(t *testing.T) {
 	for name, c := range map[string]struct{ line, leaf, says string }{
 		"somebody profiles": {
