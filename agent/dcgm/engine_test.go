@@ -238,7 +238,7 @@ func TestAHostengineThatGoesAndComes(t *testing.T) {
 	m.Say("epoch 2")
 	s.shows("gpu1 sm-active", "0.5")
 	m.Say("violate 1 0 0x2 41 0")
-	s.tells("gpu.pcie_replay replay warning gpu1")
+	s.tells("gpu.pcie_replay replay info gpu1")
 	m.Say("crash dcgmHealthCheck")
 	s.shows("error", "the process that calls DCGM has died in dcgmHealthCheck")
 	m.Unsay("crash dcgmHealthCheck")
@@ -257,9 +257,9 @@ func TestPoliciesTellOfEachViolation(t *testing.T) {
 		m.Say("violate %d 0 %s", i+1, v)
 	}
 	for _, want := range []string{
-		"gpu.ecc_ue DRAM critical gpu1", "gpu.pcie_replay replay warning gpu1", "gpu.row_remap RETIRED_PAGES warning gpu1",
+		"gpu.ecc_ue DRAM critical gpu1", "gpu.pcie_replay replay info gpu1", "gpu.row_remap RETIRED_PAGES warning gpu1",
 		"gpu.thermal POLICY raised warning gpu1",
-		"gpu.power POLICY raised warning gpu1", "gpu.nvlink_errors FIELD_409 warning gpu1", "gpu.xid 79 critical gpu1",
+		"gpu.power POLICY raised warning gpu1", "gpu.nvlink_errors FIELD_409 info gpu1", "gpu.xid 79 critical gpu1",
 	} {
 		s.tells(want)
 	}
