@@ -338,6 +338,21 @@ func TestADiagnosticIsStoppedAndRefused(t *testing.T) {
 	m.Unsay("return dcgmRunDiagnostic -39")
 
 	m.Say("slow 600000")
+	p, err := r.start(order{Level: 2, UUIDs: []string{s.boards[0].UUID}}) // of an agent that is killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range p.words {
+		if w.Call == "dcgmRunDiagnostic" {
+			break
+		}
+	}
+	_ = p.in.Close()
+	waittest.For(t, "a diagnostic goes on without an agent", func() bool { return slices.Contains(calls(m), "dcgmStopDiagnostic") })
+	p.end()
+	if err := os.Remove(m.Path() + ".calls"); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := r.Diagnose(ctx, 3, []uint32{0}); ended <- err }()

@@ -104,11 +104,16 @@ func (r *Reader) Run(ctx context.Context) {
 	r.Load(0)
 	defer r.Settled()
 	r.remember()
+	var last *process
 	for wait := r.first; ; wait *= 2 {
 		began := time.Now()
-		c, err := r.start(order{})
+		c, err := last, errStuck
+		if c == nil || c.over() {
+			c, err = r.start(order{})
+		}
 		if err == nil {
 			err = r.session(ctx, c)
+			last = c
 		}
 		if ctx.Err() != nil {
 			return
@@ -248,7 +253,20 @@ func (p *process) read(out io.Reader) {
 	}
 }
 
-// end ends the child. One that cannot even be killed, since its call stands in the kernel, is left.
+// over reports whether the child is no more.
+func (p *process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// errStuck is that no second child is started beside one that makes a call for ever.
+var errStuck = errors.New("the process that calls DCGM cannot be ended: its call stands in the kernel")
+
+// end ends the child. One that cannot even be killed is left.
 func (p *process) end() {
 	close(p.quit)
 	_ = p.cmd.Process.Kill()
