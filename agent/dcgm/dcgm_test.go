@@ -245,7 +245,7 @@ func TestIncidentsAreConditionsOfTheTypesInUse(t *testing.T) {
 			s := newServer(t, 2)
 			r := s.reader()
 			r.Load(0)
-			r.boards = []board{{0, s.boards[1].UUID, ""}, {1, "", "00000000:1B:00.0"}} // by UUID, and by address
+			r.boards = []board{{0, s.boards[1].UUID, ""}, {1, "", "00000000:1B:00.0"}, {9, "GPU-x", ""}} // by UUID, and by address
 			now := time.Now()
 			c.incident.Message = "Said\nso."
 			r.tell(&reading{Checked: true}, now)
@@ -253,6 +253,9 @@ func TestIncidentsAreConditionsOfTheTypesInUse(t *testing.T) {
 				r.tell(&reading{Checked: true, Incidents: []incident{c.incident}}, now)
 			}
 			shown := s.leaves()
+			if got := shown["no-number"]; got != "GPU 9 of DCGM (GPU-x, ) is none that NVML tells" {
+				t.Errorf("no-number is %q", got)
+			}
 			all := shown["gpu0 incidents"] + shown["gpu1 incidents"] + shown["incidents"]
 			if !strings.Contains(all, c.shown) || c.shown != "" && !strings.Contains(all, "Said so.") {
 				t.Errorf("shown: %q", all)
