@@ -78,7 +78,7 @@ func (s *server) reader() *Reader {
 		Boards: func() map[uint32]gpuwatch.Board { return s.boards },
 		XIDs:   func() bool { return s.xids }, Users: func(n uint32) []string { return s.users[n] },
 	})
-	r.first = 50 * time.Millisecond
+	r.first, r.look = 50*time.Millisecond, 0
 	return r
 }
 
@@ -245,7 +245,7 @@ func TestIncidentsAreConditionsOfTheTypesInUse(t *testing.T) {
 			s := newServer(t, 2)
 			r := s.reader()
 			r.Load(0)
-			r.boards = []board{{0, s.boards[1].UUID, ""}, {1, "", "00000000:1B:00.0"}} // by UUID, and by address
+			r.boards = []board{{0, s.boards[1].UUID, ""}, {1, "", "00000000:1B:00.0"}, {9, "GPU-x", ""}} // by UUID, and by address
 			now := time.Now()
 			c.incident.Message = "Said\nso."
 			r.tell(&reading{Checked: true}, now)
@@ -253,6 +253,9 @@ func TestIncidentsAreConditionsOfTheTypesInUse(t *testing.T) {
 				r.tell(&reading{Checked: true, Incidents: []incident{c.incident}}, now)
 			}
 			shown := s.leaves()
+			if got := shown["no-number"]; got != "GPU 9 of DCGM (GPU-x, ) is none that NVML tells" {
+				t.Errorf("no-number is %q", got)
+			}
 			all := shown["gpu0 incidents"] + shown["gpu1 incidents"] + shown["incidents"]
 			if !strings.Contains(all, c.shown) || c.shown != "" && !strings.Contains(all, "Said so.") {
 				t.Errorf("shown: %q", all)
@@ -330,23 +333,27 @@ func TestViolationsAreEvents(t *testing.T) {
 	}{
 		"uncorrected errors": {
 			violation{Condition: onDBE, Location: "Device", Value: 3},
-			false, "gpu.ecc_ue DRAM critical gpu0", "3 uncorrected errors",
+			false, "gpu.ecc_ue DRAM critical gpu0", "uncorrected errors of memory: 0 to 3",
 		},
 		"in a cache": {
 			violation{Condition: onDBE, Location: "L2", Value: 1},
-			false, "gpu.ecc_ue L2 critical gpu0", "1 uncorrected",
+			false, "gpu.ecc_ue L2 critical gpu0", "0 to 1",
 		},
 		"PCIe": {
 			violation{Condition: onPCIe, Value: 41},
-			false, "gpu.pcie_replay replay warning gpu0", "41 replays",
+			false, "gpu.pcie_replay replay info gpu0", "replays on PCIe: 0 to 41",
 		},
 		"retired pages": {
 			violation{Condition: onRetired, Value: 12, Other: 2},
-			false, "gpu.row_remap RETIRED_PAGES warning gpu0", "12 pages of memory are retired, 2 of",
+			false, "gpu.row_remap RETIRED_PAGES warning gpu0", "2 of them for uncorrected errors: 0 to 12",
+		},
+		"a link that had to recover": {
+			violation{Condition: onNVLink, Value: 1, Other: 439},
+			false, "gpu.nvlink_errors FIELD_439 warning gpu0", "0 to 1",
 		},
 		"NVLink": {
 			violation{Condition: onNVLink, Value: 5, Other: 409},
-			false, "gpu.nvlink_errors FIELD_409 warning gpu0", "5 errors",
+			false, "gpu.nvlink_errors FIELD_409 info gpu0", "errors of NVLinks: 0 to 5",
 		},
 		"heat": {
 			violation{Condition: onThermal, Value: 101},
@@ -375,8 +382,10 @@ func TestViolationsAreEvents(t *testing.T) {
 			r := s.reader()
 			r.Load(0)
 			r.boards = []board{{0, s.boards[0].UUID, ""}}
-			c.v.Time = time.Now().Add(-time.Second)
-			r.violated(&c.v, time.Now())
+			c.v.Time, r.since = time.Now().Add(-time.Second), time.Now().Add(-time.Second)
+			for range 3 { // the hostengine tells it again and again
+				r.violated(&c.v, time.Now())
+			}
 			r.Settled()
 			var want []string
 			if c.want != "" {
@@ -385,10 +394,38 @@ func TestViolationsAreEvents(t *testing.T) {
 			if got := s.told(); !slices.Equal(got, want) || c.want != "" && !strings.Contains(s.events[0].Message, c.says) {
 				t.Errorf("%q, want %q; %+v", got, want, s.events)
 			}
-			if got := s.leaves()["violations"]; c.v.GPU == 0 && got != "1" {
+			if got := s.leaves()["violations"]; got != "3" {
 				t.Errorf("%s violations", got)
 			}
 		})
+	}
+}
+
+// What a counter was before anybody looked is no event of now, and what it was at a restart is known.
+func TestViolationsOfBeforeAreNoEvents(t *testing.T) {
+	s := newServer(t, 1)
+	again := func() *Reader {
+		r := s.reader()
+		r.look = look
+		r.Load(0)
+		r.boards, r.since = []board{{0, s.boards[0].UUID, ""}}, time.Now()
+		return r
+	}
+	violate := func(r *Reader, value uint, after time.Duration) {
+		r.violated(&violation{Condition: onPCIe, Value: value}, r.since.Add(after))
+		r.violated(&violation{Condition: onNVLink, Value: value, Other: 439}, r.since.Add(after+2*look)) // there was none for long
+		r.Settled()
+	}
+	r := again()
+	violate(r, 4, time.Second)
+	violate(r, 5, 2*time.Second)
+	r = again()
+	violate(r, 5, time.Second)
+	violate(r, 2, time.Second) // the driver was loaded anew
+	violate(r, 3, time.Second)
+	pcie, link := "gpu.pcie_replay replay info gpu0", "gpu.nvlink_errors FIELD_439 warning gpu0"
+	if got, want := s.told(), []string{link, pcie, link, pcie, link}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -122,7 +122,8 @@ func (c *child) begin(call string) { c.say(word{Call: call}) }
 // needed are the functions that are called, by go-dcgm or by us. A lazily bound symbol that is missing ends a process.
 var needed = []string{
 	"errorString", "dcgmInit", "dcgmConnect_v2", "dcgmHostengineVersionInfo", "dcgmGetAllSupportedDevices",
-	"dcgmEntitiesGetLatestValues", "dcgmGroupCreate", "dcgmGroupAddDevice", "dcgmGroupGetInfo", "dcgmFieldGroupCreate",
+	"dcgmEntitiesGetLatestValues", "dcgmGroupCreate", "dcgmGroupDestroy", "dcgmGroupAddDevice", "dcgmGroupAddEntity",
+	"dcgmGroupGetInfo", "dcgmGetEntityGroupEntities", "dcgmFieldGroupCreate",
 	"dcgmFieldGroupDestroy", "dcgmWatchFields", "dcgmUpdateAllFields", "dcgmProfGetSupportedMetricGroups", "dcgmHealthSet",
 	"dcgmHealthCheck", "dcgmPolicyGet", "dcgmPolicySet", "dcgmPolicyRegister_v2", "dcgmRunDiagnostic", "dcgmStopDiagnostic",
 }
@@ -294,7 +295,8 @@ func (c *child) boards() ([]board, error) {
 type watcher struct {
 	*child
 	gpus   []dcgm.GroupEntityPair
-	all    dcgm.GroupHandle
+	all    dcgm.GroupHandle // GPUs
+	parts  dcgm.GroupHandle // GPUs, and what else has health
 	fields []dcgm.Short
 	health bool
 	policy bool
@@ -326,14 +328,49 @@ func (w *watcher) group() error {
 	return nil
 }
 
+// watched makes the group whose health is watched. The hostengine watches nothing but what is in a group; a kind of parts
+// that it does not know, or that the server has none of, is left out.
+func (w *watcher) watched() error {
+	w.begin("dcgmGroupCreate")
+	parts, err := dcgm.CreateGroup(fmt.Sprintf("auspex-health-%d-%d", os.Getpid(), time.Now().UnixNano()))
+	if err != nil {
+		return err
+	}
+	w.parts = parts
+	all := slices.Clone(w.gpus)
+	for _, kind := range []dcgm.Field_Entity_Group{dcgm.FE_SWITCH, dcgm.FE_CPU, dcgm.FE_CONNECTX} {
+		w.begin("dcgmGetEntityGroupEntities")
+		ids, err := dcgm.GetEntityGroupEntities(kind)
+		if err != nil {
+			continue
+		}
+		for _, id := range ids {
+			all = append(all, dcgm.GroupEntityPair{EntityGroupId: kind, EntityId: id})
+		}
+	}
+	for _, e := range all {
+		w.begin("dcgmGroupAddEntity")
+		if err := dcgm.AddEntityToGroup(parts, e.EntityGroupId, e.EntityId); err != nil && e.EntityGroupId == dcgm.FE_GPU {
+			return err
+		}
+	}
+	return nil
+}
+
 // set sets the watches that are not set yet.
 func (w *watcher) set() {
 	if w.fields == nil {
 		w.noProfiling = w.profile()
 	}
 	if !w.health {
-		w.begin("dcgmHealthSet")
-		err := dcgm.HealthSet(w.all, dcgm.DCGM_HEALTH_WATCH_ALL)
+		err := w.watched()
+		if err == nil {
+			w.begin("dcgmHealthSet")
+			err = dcgm.HealthSet(w.parts, dcgm.DCGM_HEALTH_WATCH_ALL)
+		}
+		if err != nil {
+			_ = dcgm.DestroyGroup(w.parts)
+		}
 		if w.health, w.noHealth = err == nil, ""; err != nil {
 			w.noHealth = plain("health is not watched", err)
 		}
@@ -506,7 +543,7 @@ func (w *watcher) read() (*reading, error) {
 	}
 	if w.health {
 		w.begin("dcgmHealthCheck")
-		health, err := dcgm.HealthCheck(w.all)
+		health, err := dcgm.HealthCheck(w.parts)
 		switch {
 		case lost(err):
 			return nil, fmt.Errorf("dcgmHealthCheck: %w", err)

@@ -97,6 +97,21 @@ func TestProfilingFieldsAreRead(t *testing.T) {
 	}
 }
 
+// The hostengine watches what is in the group and no more: NVSwitches, CPUs and network cards are put into it.
+func TestTheHealthOfOtherPartsIsWatched(t *testing.T) {
+	s, m := engine(t, 1)
+	m.Say("part 3 4")
+	m.Say("part 7 0")
+	m.Say("incident 3 4 0x800 20 15 Detected a fatal error")
+	m.Say("incident 7 0 0x80 10 42 It is hot")
+	m.Say("incident 1 0 0x1 10 3 Detected 40 replays")
+	defer read(t, s.reader())()
+	s.tells("gpu.health NVSWITCH_FATAL_ERROR raised error")
+	s.tells("gpu.pcie_replay PCI_REPLAY_RATE raised warning gpu0")
+	s.shows("health", "2")
+	s.shows("incidents", "NVSwitch 4: Detected a fatal error (DCGM NVSWITCH_FATAL_ERROR); CPU 0: It is hot (DCGM TEMP_VIOLATION)")
+}
+
 func TestWhatDCGMRefusesIsSaidAndTheRestIsRead(t *testing.T) {
 	for name, c := range map[string]struct{ line, leaf, says string }{
 		"somebody profiles": {
@@ -223,7 +238,7 @@ func TestAHostengineThatGoesAndComes(t *testing.T) {
 	m.Say("epoch 2")
 	s.shows("gpu1 sm-active", "0.5")
 	m.Say("violate 1 0 0x2 41 0")
-	s.tells("gpu.pcie_replay replay warning gpu1")
+	s.tells("gpu.pcie_replay replay info gpu1")
 	m.Say("crash dcgmHealthCheck")
 	s.shows("error", "the process that calls DCGM has died in dcgmHealthCheck")
 	m.Unsay("crash dcgmHealthCheck")
@@ -242,9 +257,9 @@ func TestPoliciesTellOfEachViolation(t *testing.T) {
 		m.Say("violate %d 0 %s", i+1, v)
 	}
 	for _, want := range []string{
-		"gpu.ecc_ue DRAM critical gpu1", "gpu.pcie_replay replay warning gpu1", "gpu.row_remap RETIRED_PAGES warning gpu1",
+		"gpu.ecc_ue DRAM critical gpu1", "gpu.pcie_replay replay info gpu1", "gpu.row_remap RETIRED_PAGES warning gpu1",
 		"gpu.thermal POLICY raised warning gpu1",
-		"gpu.power POLICY raised warning gpu1", "gpu.nvlink_errors FIELD_409 warning gpu1", "gpu.xid 79 critical gpu1",
+		"gpu.power POLICY raised warning gpu1", "gpu.nvlink_errors FIELD_409 info gpu1", "gpu.xid 79 critical gpu1",
 	} {
 		s.tells(want)
 	}
@@ -323,6 +338,21 @@ func TestADiagnosticIsStoppedAndRefused(t *testing.T) {
 	m.Unsay("return dcgmRunDiagnostic -39")
 
 	m.Say("slow 600000")
+	p, err := r.start(order{Level: 2, UUIDs: []string{s.boards[0].UUID}}) // of an agent that is killed
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range p.words {
+		if w.Call == "dcgmRunDiagnostic" {
+			break
+		}
+	}
+	_ = p.in.Close()
+	waittest.For(t, "a diagnostic goes on without an agent", func() bool { return slices.Contains(calls(m), "dcgmStopDiagnostic") })
+	p.end()
+	if err := os.Remove(m.Path() + ".calls"); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := r.Diagnose(ctx, 3, []uint32{0}); ended <- err }()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,7 @@ import (
 
 const (
 	hold    = time.Minute      // a condition that DCGM does not find for so long has ended: its watches look back a minute
+	look    = time.Minute      // what violates a policy is told again at each reading of the hostengine
 	first   = time.Second      // until the child is started anew, and then twice as long each time
 	longest = time.Minute      // at most
 	absent  = 15 * time.Minute // at most, where the library is not there
@@ -42,7 +44,10 @@ type Reader struct {
 	args  []string // of the child, behind the agent's binary
 	env   []string // of the child, beside the agent's
 	hold  time.Duration
-	first time.Duration // until the child is started anew
+	first time.Duration        // until the child is started anew
+	since time.Time            // when a child began to tell of violations
+	look  time.Duration        // until what was not told has not been before
+	xids  map[uint32]violation // the last of each GPU
 
 	places     map[uint32]*place
 	seen       map[uint32]map[string]sighting // by GPU and type: what was found last
@@ -74,7 +79,8 @@ const mark = "dcgm"
 // New returns a reader.
 func New(cfg Config, n Needs) *Reader {
 	r := &Reader{
-		cfg: cfg, needs: n, args: []string{Verb}, hold: hold, first: first, places: map[uint32]*place{}, seen: map[uint32]map[string]sighting{},
+		cfg: cfg, needs: n, args: []string{Verb}, hold: hold, first: first, look: look, xids: map[uint32]violation{},
+		places: map[uint32]*place{}, seen: map[uint32]map[string]sighting{},
 		server: map[string]sighting{}, leaves: map[string]target.Ref{},
 	}
 	own := nvml.Needs{Journal: n.Journal, Tree: n.Tree, Log: n.Log, State: n.State, Boot: n.Boot}
@@ -98,11 +104,16 @@ func (r *Reader) Run(ctx context.Context) {
 	r.Load(0)
 	defer r.Settled()
 	r.remember()
+	var last *process
 	for wait := r.first; ; wait *= 2 {
 		began := time.Now()
-		c, err := r.start(order{})
+		c, err := last, errStuck
+		if c == nil || c.over() {
+			c, err = r.start(order{})
+		}
 		if err == nil {
 			err = r.session(ctx, c)
+			last = c
 		}
 		if ctx.Err() != nil {
 			return
@@ -242,7 +253,20 @@ func (p *process) read(out io.Reader) {
 	}
 }
 
-// end ends the child. One that cannot even be killed, since its call stands in the kernel, is left.
+// over reports whether the child is no more.
+func (p *process) over() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// errStuck is that no second child is started beside one that makes a call for ever.
+var errStuck = errors.New("the process that calls DCGM cannot be ended: its call stands in the kernel")
+
+// end ends the child. One that cannot even be killed is left.
 func (p *process) end() {
 	close(p.quit)
 	_ = p.cmd.Process.Kill()
@@ -309,6 +333,7 @@ func (r *Reader) session(ctx context.Context, p *process) (err error) {
 		}
 	}()
 	call, patience := "its start", r.cfg.Deadline
+	r.since = time.Time{}
 	for {
 		w, err := p.next(ctx, patience)
 		switch {
@@ -334,6 +359,9 @@ func (r *Reader) session(ctx context.Context, p *process) (err error) {
 			r.violated(w.Violation, now)
 		case w.Reading != nil:
 			call, patience = "reading", r.cfg.Interval+r.cfg.Deadline
+			if r.since.IsZero() {
+				r.since = now
+			}
 			r.tell(w.Reading, now)
 		}
 		r.Settled()
@@ -557,10 +585,20 @@ func (r *Reader) expire(now time.Time) {
 	})
 }
 
-// violated tells of a violation of a policy: heat and power are conditions, as they are told again and again; all else is a
-// moment.
+// fieldReplays is the first of the fields of NVLinks whose errors are not corrected on the way (dcgm_fields.h,
+// DCGM_FI_DEV_NVLINK_REPLAY_ERROR_L0_TOTAL); those before it count wrong checksums.
+const fieldReplays = 420
+
+// violated tells of a violation of a policy. The hostengine tells it at each reading for as long as a counter is above its
+// limit, which for errors is 0: what is told here is that it has grown. Heat and power are conditions. Single errors of PCIe
+// and of checksums are corrected, and told for information: how many are too many the health watches say.
 func (r *Reader) violated(v *violation, now time.Time) {
 	r.violations++
+	defer func() {
+		t := r.needs.Tree.Write(now)
+		t.Uint(r.leaves["violations"], r.violations)
+		t.Close()
+	}()
 	r.number()
 	n, ok := r.numbers[v.GPU]
 	if !ok {
@@ -571,39 +609,47 @@ func (r *Reader) violated(v *violation, now time.Time) {
 	if at.IsZero() || at.After(now) {
 		at = now
 	}
-	moment := func(typ, code string, s schemas.Severity, action, format string, args ...any) {
-		detail := fmt.Sprintf("%d/%d", v.Value, v.Other)
-		r.Watch().Moment(at, n, typ, code, s, fmt.Sprintf(format, args...)+" (a policy of DCGM)", action, detail)
+	grew := func(counter, typ, code string, s schemas.Severity, action, what string) {
+		looked := !r.since.IsZero() && now.Sub(r.since) >= r.look
+		if from, grew := r.Watch().Counted(n, counter, uint64(v.Value), looked); grew {
+			message := fmt.Sprintf("%s: %d to %d (a policy of DCGM)", what, from, v.Value)
+			r.Watch().Moment(at, n, typ, code, s, message, action, strconv.FormatUint(uint64(v.Value), 10))
+		}
 	}
-	beyond := func(unit string) string { return fmt.Sprintf("%d %s violate a policy of DCGM", v.Value, unit) }
-	reset, look := faults.ActionResetGPU, faults.ActionCheckMechanicals
+	beyond := func(typ, unit string) {
+		message := fmt.Sprintf("%d %s violate a policy of DCGM", v.Value, unit)
+		r.found(n, typ, sighting{now, "POLICY", schemas.SeverityWarning, message, faults.ActionCheckMechanicals})
+	}
 	switch v.Condition {
 	case onDBE:
 		code := strings.ToUpper(v.Location)
 		if code == "DEVICE" || code == "N/A" || code == "" { // as NVML's reader calls it
 			code = "DRAM"
 		}
-		moment(schemas.EventGPUECCUE, code, schemas.SeverityCritical, reset, "%d uncorrected errors of memory", v.Value)
+		grew(v.Condition+code, schemas.EventGPUECCUE, code, schemas.SeverityCritical, faults.ActionResetGPU, "uncorrected errors of memory")
 	case onPCIe:
-		moment(schemas.EventGPUPCIeReplay, "replay", schemas.SeverityWarning, look, "%d replays on PCIe", v.Value)
+		grew(v.Condition, schemas.EventGPUPCIeReplay, "replay", schemas.SeverityInfo, faults.ActionIgnore, "replays on PCIe")
 	case onRetired:
-		moment(schemas.EventGPURowRemap, "RETIRED_PAGES", schemas.SeverityWarning, faults.ActionContactSupport,
-			"%d pages of memory are retired, %d of them for uncorrected errors", v.Value, v.Other)
+		what := fmt.Sprintf("retired pages of memory, %d of them for uncorrected errors", v.Other)
+		grew(v.Condition, schemas.EventGPURowRemap, "RETIRED_PAGES", schemas.SeverityWarning, faults.ActionContactSupport, what)
 	case onNVLink:
-		moment(schemas.EventGPUNVLinkErrors, fmt.Sprintf("FIELD_%d", v.Other), schemas.SeverityWarning, reset,
-			"%d errors of NVLinks, field %d of DCGM", v.Value, v.Other)
-	case onXID:
-		if !r.needs.XIDs() && v.Value > 0 && v.Value < 100000 {
-			r.Watch().XID(at, n, int(v.Value), fmt.Sprintf("XID %d (a policy of DCGM)", v.Value))
+		severity, action := schemas.SeverityInfo, faults.ActionIgnore
+		if v.Other >= fieldReplays {
+			severity, action = schemas.SeverityWarning, faults.ActionResetGPU
 		}
+		code := fmt.Sprintf("FIELD_%d", v.Other)
+		grew(v.Condition+code, schemas.EventGPUNVLinkErrors, code, severity, action, "errors of NVLinks")
+	case onXID:
+		if had := r.xids[n]; had.Value == v.Value && had.Time.Equal(v.Time) || r.needs.XIDs() || v.Value == 0 || v.Value > 99999 {
+			return
+		}
+		r.xids[n] = *v
+		r.Watch().XID(at, n, int(v.Value), fmt.Sprintf("XID %d (a policy of DCGM)", v.Value))
 	case onThermal:
-		r.found(n, schemas.EventGPUThermal, sighting{now, "POLICY", schemas.SeverityWarning, beyond("°C"), look})
+		beyond(schemas.EventGPUThermal, "°C")
 	case onPower:
-		r.found(n, schemas.EventGPUPower, sighting{now, "POLICY", schemas.SeverityWarning, beyond("W"), look})
+		beyond(schemas.EventGPUPower, "W")
 	}
-	t := r.needs.Tree.Write(now)
-	t.Uint(r.leaves["violations"], r.violations)
-	t.Close()
 }
 
 // place is where what DCGM tells of a GPU stands in the tree.

@@ -381,8 +381,10 @@ func TestDCGMComesThroughTheAgent(t *testing.T) {
 	s.start()
 	machine.Say("field 3 1006 0.25")
 	has(`"DCGM_FI_PROF_PIPE_FP64_ACTIVE"`, `"part":"gpu0"`, `"value":0.25`)
-	machine.Say("violate 1 0 0x2 41 0")
-	has(`"gpu.pcie_replay"`, `"part":"gpu3"`, `41 replays`)
+	machine.Say("violate 1 0 0x2 41 0") // it may have been so before
+	s.shows("/gpus/dcgm/state/violations", "1")
+	machine.Say("violate 2 0 0x2 42 0")
+	has(`"gpu.pcie_replay"`, `"part":"gpu3"`, `41 to 42`)
 	raised := slices.DeleteFunc(rec.Events(), func(ev schemas.Event) bool { return ev.Type != schemas.EventGPUNVLinkErrors })
 	if len(raised) != 1 {
 		t.Errorf("it was raised %d times", len(raised))

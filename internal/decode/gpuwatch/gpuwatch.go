@@ -39,9 +39,10 @@ type known struct {
 	Raised map[string]string `json:"raised,omitempty"` // condition → its name in event ids
 	// DBE and XID are the last values; nil where there was none. The first is what
 	// was there before anybody looked, and no event of now.
-	DBE    *float64 `json:"dbe,omitempty"`
-	XID    *float64 `json:"xid,omitempty"`
-	XIDs   int      `json:"xids,omitempty"` // events made, names them
+	DBE    *float64          `json:"dbe,omitempty"`
+	XID    *float64          `json:"xid,omitempty"`
+	XIDs   int               `json:"xids,omitempty"`   // events made, names them
+	Counts map[string]uint64 `json:"counts,omitempty"` // see Counted
 	misses int
 }
 
@@ -128,7 +129,7 @@ func (w *Watch) Name(index uint32, uuid, pci string) {
 		return
 	}
 	if k.UUID != "" && uuid != "" && k.UUID != uuid { // another board is in its place
-		k.DBE, k.XID = nil, nil
+		k.DBE, k.XID, k.Counts = nil, nil, nil
 	}
 	k.UUID, k.PCI, w.changed = uuid, pci, true
 }
@@ -248,6 +249,20 @@ func (w *Watch) Holds(index uint32) []string { return held(w.at(index)) }
 func (w *Watch) ServerHolds() []string { return held(&w.server) }
 
 func held(k *known) []string { return slices.Sorted(maps.Keys(k.Raised)) }
+
+// Counted takes the value of a counter of a GPU, and says whether it has grown, and from what. The first value is what was
+// there before anybody looked, unless somebody has looked for long enough to know that there was none.
+func (w *Watch) Counted(index uint32, counter string, value uint64, looked bool) (from uint64, grew bool) {
+	k := w.at(index)
+	from, known := k.Counts[counter]
+	if !known || value != from {
+		if k.Counts == nil {
+			k.Counts = map[string]uint64{}
+		}
+		k.Counts[counter], w.changed = value, true
+	}
+	return from, value > from && (known || looked)
+}
 
 // Moment tells what befell a GPU at a time, and is over; detail tells it from others like it.
 func (w *Watch) Moment(at time.Time, index uint32, typ, code string, s schemas.Severity, message, action, detail string) {

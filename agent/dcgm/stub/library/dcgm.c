@@ -9,6 +9,7 @@
 //	epoch N                          with another N it was started anew: handles of before are not valid
 //	field ID NUMBER VALUE            the value of a field of a GPU; blank, status CODE and stale are such as well
 //	noprof ID                        the GPU has no profiling fields
+//	part KIND ID                     a part that is no GPU
 //	incident KIND ID SYSTEM HEALTH CODE TEXT   what the health watches find
 //	policy MASK                      what somebody else has set, with limits of 77
 //	violate SERIAL ID CONDITION VALUE OTHER    a violation; each serial number is told once, to whoever registered before
@@ -40,7 +41,7 @@ static int count, running, stopped;
 static struct timespec changed;
 static ino_t inode;
 static dcgmPolicy_t policy;
-static struct { unsigned gpus[DCGM_MAX_NUM_DEVICES]; int n; } groups[GROUPS];
+static struct { unsigned gpus[DCGM_MAX_NUM_DEVICES]; int n; dcgmGroupEntityPair_t parts[64]; int others; } groups[GROUPS];
 static int group_count;
 static unsigned short watched[64];
 static int watching, health;
@@ -64,7 +65,7 @@ static void load(void) {
 	FILE *f = fopen(path(), "r");
 	if (!f) fail(path());
 	inode = st.st_ino, changed = st.st_mtim, count = 0;
-	static const char *verbs[] = {"gpu ", "return ", "hang ", "crash ", "down", "epoch ", "field ", "noprof ", "incident ", "policy ", "violate ", "test ", "slow "};
+	static const char *verbs[] = {"gpu ", "return ", "hang ", "crash ", "down", "epoch ", "field ", "noprof ", "part ", "incident ", "policy ", "violate ", "test ", "slow "};
 	while (count < LINES && fgets(lines[count].text, sizeof lines[0].text, f)) {
 		char *line = lines[count].text;
 		line[strcspn(line, "\n")] = 0;
@@ -244,7 +245,7 @@ dcgmReturn_t dcgmGroupCreate(dcgmHandle_t handle, dcgmGroupType_t type, const ch
 	ENTER(handle);
 	pthread_mutex_lock(&lock);
 	int g = group_count++;
-	if (g < GROUPS) groups[g].n = 0;
+	if (g < GROUPS) groups[g].n = groups[g].others = 0;
 	pthread_mutex_unlock(&lock);
 	if (g >= GROUPS || type != DCGM_GROUP_EMPTY) return DCGM_ST_MAX_LIMIT;
 	*out = g + 2;
@@ -259,6 +260,37 @@ dcgmReturn_t dcgmGroupAddDevice(dcgmHandle_t handle, dcgmGpuGrp_t group, unsigne
 	if (ok) groups[group - 2].gpus[groups[group - 2].n++] = id;
 	pthread_mutex_unlock(&lock);
 	return ok ? DCGM_ST_OK : DCGM_ST_BADPARAM;
+}
+dcgmReturn_t dcgmGroupAddEntity(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgm_field_entity_group_t kind, dcgm_field_eid_t id) {
+	if (kind == DCGM_FE_GPU) return dcgmGroupAddDevice(handle, group, id);
+	ENTER(handle);
+	pthread_mutex_lock(&lock);
+	int ok = groups[group - 2].others < 64 && find("part %u %u", kind, id);
+	if (ok) groups[group - 2].parts[groups[group - 2].others++] = (dcgmGroupEntityPair_t){kind, id};
+	pthread_mutex_unlock(&lock);
+	return ok ? DCGM_ST_OK : DCGM_ST_BADPARAM;
+}
+dcgmReturn_t dcgmGetEntityGroupEntities(dcgmHandle_t handle, dcgm_field_entity_group_t kind, dcgm_field_eid_t *ids, int *n, unsigned int flags) {
+	ENTER(handle);
+	if (kind == DCGM_FE_CONNECTX) return DCGM_ST_BADPARAM; // as of a hostengine of before
+	int room = *n;
+	*n = 0;
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < count && *n < room; i++) {
+		unsigned k, id;
+		if (sscanf(lines[i].text, "part %u %u", &k, &id) == 2 && k == kind) ids[(*n)++] = id;
+	}
+	pthread_mutex_unlock(&lock);
+	return DCGM_ST_OK;
+}
+// member reports whether an entity, or the GPU of a link, is in a group.
+static int member(dcgmGpuGrp_t group, unsigned kind, unsigned id) {
+	if (kind == DCGM_FE_LINK) kind = id & 0xff, id >>= 24;
+	for (int i = 0; kind == DCGM_FE_GPU && i < groups[group - 2].n; i++)
+		if (groups[group - 2].gpus[i] == id) return 1;
+	for (int i = 0; i < groups[group - 2].others; i++)
+		if (groups[group - 2].parts[i].entityGroupId == kind && groups[group - 2].parts[i].entityId == id) return 1;
+	return 0;
 }
 dcgmReturn_t dcgmGroupGetInfo(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmGroupInfo_t *out) {
 	ENTER(handle);
@@ -299,7 +331,7 @@ dcgmReturn_t dcgmHealthCheck(dcgmHandle_t handle, dcgmGpuGrp_t group, dcgmHealth
 	for (int i = 0; i < count; i++) {
 		unsigned kind, id, system, result, code;
 		int at = 0;
-		if (sscanf(lines[i].text, "incident %u %u %x %u %u %n", &kind, &id, &system, &result, &code, &at) != 5 || !at) continue;
+		if (sscanf(lines[i].text, "incident %u %u %x %u %u %n", &kind, &id, &system, &result, &code, &at) != 5 || !at || !member(group, kind, id)) continue;
 		dcgmIncidentInfo_t *x = &out->incidents[out->incidentCount++];
 		x->system = system, x->health = result, x->error.code = code, x->entityInfo.entityGroupId = kind, x->entityInfo.entityId = id;
 		snprintf(x->error.msg, sizeof x->error.msg, "%s", lines[i].text + at);
