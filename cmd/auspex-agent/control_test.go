@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -156,11 +157,14 @@ func settings(addr string) control.Settings {
 // asked counts what was done.
 func (s *server) asked() int {
 	n := 0
-	for _, name := range []string{"did", "manner.used", "machine.set"} {
+	for _, name := range []string{"did", "manner.used"} {
 		b, _ := os.ReadFile(filepath.Join(s.dir, name))
 		n += strings.Count(string(b), "\n")
 	}
-	return n
+	b, _ := os.ReadFile(filepath.Join(s.dir, "machine.set"))
+	set := strings.Fields(strings.ReplaceAll(string(b), " ", "-"))
+	slices.Sort(set)
+	return n + len(slices.Compact(set)) // what was set is set again after a restart, and that nobody asked for
 }
 
 // shows waits until a leaf of the agent is as wanted.
