@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -172,12 +173,10 @@ func TestTheHealthOfAnATADiskIsTold(t *testing.T) {
 			s, _ := with(t, c.disk)
 			s.remove("sys/devices/scsi-sda/hwmon")
 			s.read()
-			for k, v := range map[string]string{
+			maps.Copy(c.want, map[string]string{
 				"serial-number": "9143247AB1F", "name": "sda", "model": "MICRON_5300_MTFD", "firmware-version": "U001", "status": "running", "up": "true",
 				"temperature": "33", "size": "480103981056", "command-errors": "26", "command-timeouts": "2",
-			} {
-				c.want[k] = v
-			}
+			})
 			if diff := cmp.Diff(c.want, below(s.told(), "/host/disk[name=sda]/state/")); diff != "" {
 				t.Error(diff)
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -154,7 +155,7 @@ func (w *world) state(leaf string) string {
 	if s := v.GetStringVal(); s != "" {
 		return s
 	}
-	return fmt.Sprint(v.GetUintVal())
+	return strconv.FormatUint(v.GetUintVal(), 10)
 }
 
 func line(sequence int) string {
