@@ -14,7 +14,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 need-go:
-	@command -v $(GO) >/dev/null || { echo "auspex: Go 1.26 or newer is missing; get it from https://go.dev/dl"; exit 1; }
+	@command -v $(GO) >/dev/null || { echo "auspex: Go 1.26.7 or newer is missing; get it from https://go.dev/dl"; exit 1; }
 
 build: need-go ## build bin/auspex
 	@$(GO) build -trimpath -o $(BIN)/auspex ./cmd/auspex
