@@ -274,10 +274,11 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr strin
 		serve(a.sessions)
 	}
 	if l == nil {
+		var to []string
 		for _, d := range a.cfg.Dial {
-			addr += " dial " + d.Address
+			to = append(to, "dial "+d.Address)
 		}
-		addr = strings.TrimSpace(addr)
+		addr = strings.Join(to, ", ")
 	}
 
 	done := make(chan string, len(a.readers))

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -100,16 +101,14 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 		return fmt.Errorf("%d agents brought %.0f samples, want %.0f", dialledAgents, samples, least)
 	}
 	each := float64(now-quiet) / dialledAgents
-	for k, v := range map[string]any{
+	maps.Copy(r.Detail, map[string]any{
 		"dialled_agents": dialledAgents, "dialled_leaves": report.Leaves, "dialled_leaves_moving": report.Moving, "dialled_in_seconds": round(joined.Seconds()),
 		"dialled_samples_per_second": round(samples / float64(b.n)), "dialled_core_percent": round(100 * used),
 		"dialled_rss_anon_bytes": now, "dialled_rss_anon_bytes_before": quiet, "dialled_rss_anon_bytes_each": int64(each),
 		"dialled_live_bytes_each": (int64(held) - int64(bare)) / dialledAgents,
 		"extrapolated_agents":     manyAgents, "extrapolated_core_percent": round(100 * used / dialledAgents * manyAgents),
 		"extrapolated_rss_anon_bytes": quiet + int64(each*manyAgents),
-	} {
-		r.Detail[k] = v
-	}
+	})
 	return nil
 }
 

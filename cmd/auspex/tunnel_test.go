@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +72,8 @@ api: {listen: 127.0.0.1:0}
 		waittest.Until(t, func() error {
 			name, _, _ := strings.Cut(line, " ")
 			got := s.metrics(t, name)
-			for _, l := range got {
-				if l == line {
-					return nil
-				}
+			if slices.Contains(got, line) {
+				return nil
 			}
 			return fmt.Errorf("want %s, have %s", line, strings.Join(got, ", "))
 		})

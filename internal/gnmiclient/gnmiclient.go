@@ -46,7 +46,7 @@ func Through(dial func(context.Context) (net.Conn, error), maxMessage int, timeo
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: math.MaxInt64}),
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
 	)
 }
 
