@@ -104,7 +104,8 @@ func TestSeriesFindTheirPartUntilTheInventoryChanges(t *testing.T) {
 		{"leaf", "port", "Ethernet1", "leaf/Ethernet1"},
 		{"leaf", "port", "Ethernet7", "leaf/Ethernet7"},
 		{"s1", "gpu", "6", "s1/gpu6"},
-		{"s1", "gpu", "0000:1b:00.0", "s1/gpu0"}, {"s1", "gpu", "GPU-cc", "s1"},
+		{"s1", "gpu", "0000:1b:00.0", "s1/gpu0"},
+		{"s1", "gpu", "GPU-cc", "s1"},
 		{"who", "fan", "1", "who"},
 	} {
 		for range 2 {
