@@ -236,6 +236,25 @@ func with(ctx context.Context, tx *sql.Tx, o ImportOptions) error {
 	return o.With(ctx, tx)
 }
 
+// inForce leaves out what another source has overruled since: to bring it again would make
+// it the latest word.
+func inForce(brought []schemas.Resource, now *Snapshot) []schemas.Resource {
+	out := slices.Clone(brought)
+	for i := range out {
+		r := &out[i]
+		is, there := now.Resource(r.ID)
+		if !there {
+			continue
+		}
+		if r.Kind = is.Kind; r.Parent != is.Parent {
+			r.Parent = ""
+		}
+		r.Attrs = maps.Clone(r.Attrs)
+		maps.DeleteFunc(r.Attrs, func(attr, value string) bool { return is.Attrs[attr] != value })
+	}
+	return out
+}
+
 // add joins records to those that their source brought.
 func add(before, more schemas.Topology) schemas.Topology {
 	own := func(id string) bool { // the end of a cable that is a server's
@@ -297,6 +316,7 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 		}
 	}
 	if o.Add {
+		before.t.Resources = inForce(before.t.Resources, old)
 		d.Topology, d.at = add(before.t, d.Topology), places{}
 	}
 	t, problems := validate(d.Topology, d.at, foreign)

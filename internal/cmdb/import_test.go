@@ -463,6 +463,47 @@ func TestSourcesAddUp(t *testing.T) {
 
 // TestImportsOfAnySourcesKeepTheirPromises draws imports of several sources, cut at
 // random, and holds the inventory against a model.
+// What is added to a source leaves alone what another source has said since of the rest.
+func TestAnAdditionDoesNotBringBackWhatWasOverruled(t *testing.T) {
+	inv := opened(t)
+	server := func(id, rack, serial string) schemas.Resource {
+		return schemas.Resource{ID: id, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{schemas.AttrSerial: serial, schemas.AttrModel: "M"}}
+	}
+	file := func(rack, serial string) {
+		t.Helper()
+		racks := []schemas.Resource{{ID: "r1", Kind: schemas.KindRack}, {ID: "r2", Kind: schemas.KindRack}}
+		if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: schemas.Topology{
+			Version: 1, Resources: append(racks, server("s1", rack, serial), server("s2", "r1", "B")),
+		}}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	adds := func(r schemas.Resource) {
+		t.Helper()
+		if _, err := inv.Import(t.Context(), cmdb.Draft{Topology: schemas.Topology{Version: 1, Resources: []schemas.Resource{r}}},
+			cmdb.ImportOptions{Source: "agent", Add: true, Bounds: cmdb.NoBounds()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(want schemas.Resource) {
+		t.Helper()
+		got, _ := inv.Snapshot().Resource(want.ID)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	file("r1", "A")
+	adds(server("s1", "r1", "A1"))
+	says(server("s1", "r1", "A1"))
+	file("r2", "A2") // it was moved, and its board exchanged
+	says(server("s1", "r2", "A2"))
+	adds(server("s2", "", "B1"))
+	says(server("s1", "r2", "A2"))
+	says(server("s2", "r1", "B1"))
+	adds(server("s1", "", "A3")) // what is added is the latest word
+	says(server("s1", "r2", "A3"))
+}
+
 func TestImportsOfAnySourcesKeepTheirPromises(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
