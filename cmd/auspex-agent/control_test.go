@@ -40,7 +40,7 @@ func TestControlThroughTheAgent(t *testing.T) {
 // So it does where the agent has dialled in.
 func TestControlThroughATunnel(t *testing.T) {
 	controltest.Run(t, controltest.Harness{
-		Kinds: []string{"reset_gpu", "reboot"},
+		Kinds: []string{"reset_gpu", "reboot"}, Some: true,
 		World: func(t *testing.T, m controltest.Manner) controltest.World { return world(t, m, true) },
 	})
 }

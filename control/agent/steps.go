@@ -139,7 +139,7 @@ type leaf struct {
 	value     *gpb.TypedValue
 }
 
-// read returns the GPUs of a path, and those of them that the agent has not read since a time. Without any
+// read returns the GPUs of a path in order, and those of them that the agent has not read since a time. Without any
 // it reads none.
 func (c call) read(of *types.Path, since time.Time) (gpus, unread []string, err error) {
 	leaves, err := c.get(text(of) + "/state/missing")
@@ -149,6 +149,8 @@ func (c call) read(of *types.Path, since time.Time) (gpus, unread []string, err 
 			unread = append(unread, l.gpu)
 		}
 	}
+	slices.Sort(gpus)
+	slices.Sort(unread)
 	if name := of.GetElem()[len(of.GetElem())-1].GetKey()["name"]; len(gpus) == 0 {
 		unread = []string{cmp.Or(name, "any GPU")}
 	}
