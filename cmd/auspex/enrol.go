@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -191,37 +189,19 @@ what is declined does not come back until it says something else.`,
 	return parent
 }
 
-const proposalPage = 200
-
 func listProposals(ctx context.Context, d *enrol.Desk, state, format string, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(out)
-	if format == "table" {
-		fmt.Fprintln(w, "ID\tSTATE\tSERVER\tIN INVENTORY\tDIFFERENCES\tCONFLICTS\tTIME\tDECIDED BY")
-	}
-	for after := ""; ; {
-		page, next, err := d.List(ctx, state, after, proposalPage)
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			p := &page[i]
-			if format == "json" {
-				if err := lines.Encode(p); err != nil {
-					return err
-				}
-				continue
-			}
+	return listing[enrol.Proposal]{
+		head: []string{"ID", "STATE", "SERVER", "IN INVENTORY", "DIFFERENCES", "CONFLICTS", "TIME", "DECIDED BY"},
+		page: func(after string) ([]enrol.Proposal, string, error) { return d.List(ctx, state, after, listPage) },
+		row: func(p *enrol.Proposal) []any {
 			known := "no"
 			if p.Known {
 				known = "yes"
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", p.ID, p.State, p.Server, known, len(p.Differences), p.Conflicts, moment(p.Time), p.DecidedBy)
-		}
-		if after = next; next == "" {
-			return w.Flush()
-		}
-	}
+			return []any{p.ID, p.State, p.Server, known, len(p.Differences), p.Conflicts, moment(p.Time), p.DecidedBy}
+		},
+		doc: func(p *enrol.Proposal) any { return p },
+	}.print(format, out)
 }
 
 func showProposal(p *enrol.Proposal, out io.Writer) {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -122,25 +120,17 @@ as it likes, until it or its token is revoked.`,
 }
 
 func listJoinTokens(ctx context.Context, s *join.Store, format string, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(out)
-	if format == "table" {
-		fmt.Fprintln(w, "NAME\tSTATE\tSERVER\tUSED\tACCEPTS\tEXPIRES\tCREATED BY\tREFUSED\tLAST FROM")
-	}
-	for after := ""; ; {
-		page, err := s.Tokens(ctx, after, tokenPage)
-		if err != nil {
-			return err
-		}
-		for _, t := range page {
-			after = t.Name
-			state := t.State(time.Now())
-			if format == "table" {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%d of %d\t%t\t%s\t%s\t%d\t%s\n",
-					t.Name, state, t.Server, t.Used, t.Uses, t.Accept, moment(t.Expires), t.CreatedBy, t.Refused, t.RefusedFrom)
-				continue
+	now := time.Now()
+	return listing[join.Token]{
+		head: []string{"NAME", "STATE", "SERVER", "USED", "ACCEPTS", "EXPIRES", "CREATED BY", "REFUSED", "LAST FROM"},
+		page: byName(func(after string, n int) ([]join.Token, error) { return s.Tokens(ctx, after, n) }, func(t *join.Token) string { return t.Name }),
+		row: func(t *join.Token) []any {
+			return []any{
+				t.Name, t.State(now), t.Server, fmt.Sprintf("%d of %d", t.Used, t.Uses), t.Accept, moment(t.Expires), t.CreatedBy, t.Refused, t.RefusedFrom,
 			}
-			if err := lines.Encode(struct {
+		},
+		doc: func(t *join.Token) any {
+			return struct {
 				Name        string    `json:"name"`
 				State       string    `json:"state"`
 				Server      string    `json:"server,omitempty"`
@@ -156,37 +146,22 @@ func listJoinTokens(ctx context.Context, s *join.Store, format string, out io.Wr
 				RefusedAt   time.Time `json:"refused_at,omitzero"`
 				RefusedFrom string    `json:"refused_from,omitempty"`
 			}{
-				t.Name, state, t.Server, t.Uses, t.Used, t.Accept, t.Created, t.CreatedBy, t.Expires, t.Revoked, t.RevokedBy,
+				t.Name, t.State(now), t.Server, t.Uses, t.Used, t.Accept, t.Created, t.CreatedBy, t.Expires, t.Revoked, t.RevokedBy,
 				t.Refused, t.RefusedAt, t.RefusedFrom,
-			}); err != nil {
-				return err
 			}
-		}
-		if len(page) < tokenPage {
-			return w.Flush()
-		}
-	}
+		},
+	}.print(format, out)
 }
 
 func listMachines(ctx context.Context, s *join.Store, format string, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(out)
-	if format == "table" {
-		fmt.Fprintln(w, "KEY\tHOST\tSERVER\tSERIAL\tTOKEN\tADMITTED\tJOINED\tSEEN\tADDRESS\tDOUBT")
-	}
-	for after := ""; ; {
-		page, err := s.Machines(ctx, after, tokenPage)
-		if err != nil {
-			return err
-		}
-		for _, m := range page {
-			after = m.Key
-			if format == "table" {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\n",
-					m.Key, m.Hostname, m.Server, m.Serial, m.Token, m.Admitted, moment(m.Joined), moment(m.Seen), m.Address, m.Doubt)
-				continue
-			}
-			if err := lines.Encode(struct {
+	return listing[join.Bound]{
+		head: []string{"KEY", "HOST", "SERVER", "SERIAL", "TOKEN", "ADMITTED", "JOINED", "SEEN", "ADDRESS", "DOUBT"},
+		page: byName(func(after string, n int) ([]join.Bound, error) { return s.Machines(ctx, after, n) }, func(m *join.Bound) string { return m.Key }),
+		row: func(m *join.Bound) []any {
+			return []any{m.Key, m.Hostname, m.Server, m.Serial, m.Token, m.Admitted, moment(m.Joined), moment(m.Seen), m.Address, m.Doubt}
+		},
+		doc: func(m *join.Bound) any {
+			return struct {
 				Key       string    `json:"key"`
 				Token     string    `json:"token"`
 				Server    string    `json:"server,omitempty"`
@@ -202,12 +177,7 @@ func listMachines(ctx context.Context, s *join.Store, format string, out io.Writ
 				RevokedBy string    `json:"revoked_by,omitempty"`
 			}{
 				m.Key, m.Token, m.Server, m.Doubt, m.Serial, m.UUID, m.Hostname, m.Address, m.Admitted, m.Joined, m.Seen, m.Revoked, m.RevokedBy,
-			}); err != nil {
-				return err
 			}
-		}
-		if len(page) < tokenPage {
-			return w.Flush()
-		}
-	}
+		},
+	}.print(format, out)
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/user"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,39 +97,23 @@ func shellUser() string {
 	return fmt.Sprintf("shell:uid %d", os.Getuid())
 }
 
-const tokenPage = 500
-
 func listTokens(ctx context.Context, s *access.Store, format string, out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	lines := json.NewEncoder(out)
-	if format == "table" {
-		fmt.Fprintln(w, "NAME\tROLE\tCREATED\tEXPIRES\tLAST USED")
-	}
-	for after := ""; ; {
-		page, err := s.Tokens(ctx, after, tokenPage)
-		if err != nil {
-			return err
-		}
-		for _, t := range page {
-			after = t.Name
-			if format == "table" {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.Name, t.Role, moment(t.Created), moment(t.Expires), moment(t.Used))
-				continue
-			}
-			if err := lines.Encode(struct {
+	return listing[access.Token]{
+		head: []string{"NAME", "ROLE", "CREATED", "EXPIRES", "LAST USED"},
+		page: byName(func(after string, n int) ([]access.Token, error) { return s.Tokens(ctx, after, n) }, func(t *access.Token) string { return t.Name }),
+		row: func(t *access.Token) []any {
+			return []any{t.Name, t.Role, moment(t.Created), moment(t.Expires), moment(t.Used)}
+		},
+		doc: func(t *access.Token) any {
+			return struct {
 				Name     string    `json:"name"`
 				Role     string    `json:"role"`
 				Created  time.Time `json:"created"`
 				Expires  time.Time `json:"expires,omitzero"`
 				LastUsed time.Time `json:"last_used,omitzero"`
-			}{t.Name, t.Role, t.Created, t.Expires, t.Used}); err != nil {
-				return err
-			}
-		}
-		if len(page) < tokenPage {
-			return w.Flush()
-		}
-	}
+			}{t.Name, t.Role, t.Created, t.Expires, t.Used}
+		},
+	}.print(format, out)
 }
 
 // moment is a time to the second, or never.
