@@ -58,14 +58,23 @@ type Secrets interface {
 // As returns a context whose calls show a credential (gNMI authentication
 // specification); without one, or without secrets, they show none.
 func As(ctx context.Context, credential string, secrets Secrets) (context.Context, error) {
+	shown, err := Shown(ctx, credential, secrets)
+	if err != nil {
+		return ctx, err
+	}
+	return metadata.AppendToOutgoingContext(ctx, shown...), nil
+}
+
+// Shown is the metadata of calls that show a credential: names and values in turn.
+func Shown(ctx context.Context, credential string, secrets Secrets) ([]string, error) {
 	if credential == "" || secrets == nil {
-		return ctx, nil
+		return nil, nil
 	}
 	user, password, err := secrets.Secret(ctx, credential)
 	if err != nil {
-		return ctx, fmt.Errorf("credential %s: %w", credential, err)
+		return nil, fmt.Errorf("credential %s: %w", credential, err)
 	}
-	return metadata.AppendToOutgoingContext(ctx, "username", user, "password", password), nil
+	return []string{"username", user, "password", password}, nil
 }
 
 // Message is what a stream brings; with an error it is the last.

@@ -75,21 +75,34 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(b []byte) (int, error) {
-	for len(c.left) == 0 {
-		m, err := c.stream.Recv()
-		switch {
-		case err != nil:
-			return 0, c.why(err)
-		case m.GetClose():
-			return 0, io.EOF
+	if len(c.left) == 0 {
+		chunk, err := c.Chunk()
+		if err != nil {
+			return 0, err
 		}
-		c.left = m.GetData()
+		c.left = chunk
 	}
 	n := copy(b, c.left)
 	if c.left = c.left[n:]; len(c.left) == 0 {
 		c.left = nil // a message is not held for its last bytes
 	}
 	return n, nil
+}
+
+// Chunk is Read of as much as came at a time, without a copy; it has at least one byte, and is the
+// caller's. One who reads in chunks does not read otherwise.
+func (c *Conn) Chunk() ([]byte, error) {
+	for {
+		m, err := c.stream.Recv()
+		switch {
+		case err != nil:
+			return nil, c.why(err)
+		case m.GetClose():
+			return nil, io.EOF
+		case len(m.GetData()) > 0:
+			return m.GetData(), nil
+		}
+	}
 }
 
 // Write implements [net.Conn].
