@@ -9,20 +9,23 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"auspex/collectors"
 	"auspex/internal/gnmiclient"
+	"auspex/internal/grpcwire"
 	"auspex/internal/target"
 	"auspex/internal/trust"
 	"auspex/schemas"
@@ -174,142 +177,223 @@ func (s *subscriber) Run(ctx context.Context, out collectors.Emitter) error {
 	return collectors.StatusError("agent of "+s.device, err)
 }
 
-func (s *subscriber) dial() (*grpc.ClientConn, error) {
+// dial connects to the agent, by itself or through the tunnel.
+func (s *subscriber) dial(ctx context.Context) (net.Conn, error) {
+	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer done()
 	if s.addr == schemas.AgentDialsIn {
-		return gnmiclient.Through(func(ctx context.Context) (net.Conn, error) { return s.settings.Tunnels.Dial(ctx, s.device) }, s.cfg.MaxMessage, s.cfg.Timeout)
+		return s.settings.Tunnels.Dial(ctx, s.device)
 	}
-	var tc *tls.Config
-	if !s.cfg.TLS.Disabled {
-		var err error
-		if tc, err = s.cfg.TLS.Client(); err != nil {
-			return nil, err
-		}
+	if s.cfg.TLS.Disabled {
+		return new(net.Dialer).DialContext(ctx, "tcp", s.addr)
 	}
-	return gnmiclient.Dial(s.addr, tc, s.cfg.MaxMessage, s.cfg.Timeout)
+	tc, err := s.cfg.TLS.Client()
+	if err != nil {
+		return nil, err
+	}
+	tc.NextProtos = []string{"h2"} // RFC 9113, section 3.2
+	return (&tls.Dialer{Config: tc}).DialContext(ctx, "tcp", s.addr)
 }
 
 // heartbeat is how often a reading is told that stays the same: often enough that the look-back
 // of PromQL, 5 minutes, sees it when one is lost.
 const heartbeat = 2 * time.Minute
 
-// backlog is how many messages wait between the stream and the batch.
-const backlog = 256
+// Methods of gNMI (gnmi.proto).
+const (
+	methodGet       = "/gnmi.gNMI/Get"
+	methodSet       = "/gnmi.gNMI/Set"
+	methodSubscribe = "/gnmi.gNMI/Subscribe"
+)
 
-func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
-	ctx, err := gnmiclient.As(ctx, s.cfg.Credential, s.settings.Secrets)
+// stream reads the agent until the connection breaks. It all happens in one goroutine, with
+// nothing beside it but a timer: there are thousands.
+func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) (err error) {
+	metadata, err := gnmiclient.Shown(ctx, s.cfg.Credential, s.settings.Secrets)
 	if err != nil {
 		return err
 	}
-	conn, err := s.dial()
+	conn, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	client := gpb.NewGNMIClient(conn)
-	id, err := s.journal(ctx, client)
-	if err != nil {
-		return err
-	}
-	st := s.state
-	st.begin(id)
-	messages, end, err := gnmiclient.Stream(ctx, client, s.request(), backlog)
-	if err != nil {
-		return err
-	}
-	defer end()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	var late atomic.Bool
+	quiet := time.AfterFunc(s.cfg.Timeout, func() { late.Store(true); _ = conn.Close() })
+	defer func() {
+		if quiet.Stop(); late.Load() && ctx.Err() == nil {
+			err = fmt.Errorf("%w: no message in time: %w", context.DeadlineExceeded, err)
+		}
+	}()
 
-	// The agent has Timeout for its first message, and then three intervals.
+	st := s.state
+	r := &reading{subscriber: s, metadata: metadata}
+	// The agent has Timeout for its first messages, and then three intervals.
 	patience := max(3*s.cfg.SampleInterval, s.cfg.Timeout)
-	quiet := time.NewTimer(s.cfg.Timeout)
-	defer quiet.Stop()
-	settle := time.NewTicker(time.Second)
-	defer settle.Stop()
+	settle := func() error {
+		quiet.Stop() // the bus may keep us waiting
+		r.fresh = false
+		if err := st.flush(ctx, out); err != nil {
+			return err
+		}
+		quiet.Reset(patience)
+		return nil
+	}
+	r.conn, err = grpcwire.New(conn, grpcwire.Options{
+		Authority: s.addr, TLS: !s.cfg.TLS.Disabled && s.addr != schemas.AgentDialsIn, MaxMessage: s.cfg.MaxMessage,
+		Idle: func() error {
+			if !r.fresh {
+				return nil
+			}
+			return errors.Join(settle(), r.acknowledge())
+		},
+	})
+	if err != nil {
+		return err
+	}
+	id, err := r.journal()
+	if err != nil {
+		return err
+	}
+	st.begin(id)
+	quiet.Reset(s.cfg.Timeout)
+	if r.stream, err = r.begin(methodSubscribe, s.request(), true); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-quiet.C:
-			return fmt.Errorf("%w: no message in time", context.DeadlineExceeded)
-		case <-settle.C:
-			if err := s.acknowledge(ctx, client); err != nil {
-				return err
-			}
-		case m := <-messages:
-			for more := true; more; {
-				if m.Err != nil {
-					// What came before the end is still good.
-					return errors.Join(st.flush(ctx, out), m.Err)
-				}
-				switch x := m.GetResponse().(type) {
-				case *gpb.SubscribeResponse_Update:
-					st.notification(x.Update)
-				case *gpb.SubscribeResponse_SyncResponse:
-					collectors.Contact(out)
-				}
-				if more = !st.full(); more {
-					select {
-					case m = <-messages:
-					default:
-						more = false
-					}
-				}
-			}
-			if err := st.flush(ctx, out); err != nil {
-				return err
-			}
-			quiet.Reset(patience) // the bus may have kept us waiting
+		err := r.next(out)
+		if err == nil && st.full() {
+			err = settle()
+		}
+		if err != nil {
+			return errors.Join(st.flush(ctx, out), err) // what came before the end is still good
 		}
 	}
 }
 
+// reading is a connection that is read.
+type reading struct {
+	*subscriber
+
+	conn         *grpcwire.Conn
+	metadata     []string
+	message      gnmiclient.Response
+	stream       uint32 // the call that subscribes
+	fresh        bool   // something came that was not flushed
+	asked        uint32 // the call that acknowledges, 0 where none runs
+	acknowledges uint64 // and what
+	askedAt      time.Time
+}
+
+func (r *reading) begin(method string, m proto.Message, open bool) (uint32, error) {
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		return 0, err
+	}
+	req := grpcwire.Request{Method: method, Metadata: r.metadata, Message: raw, Open: open}
+	if !open {
+		req.Timeout = r.cfg.Timeout
+	}
+	return r.conn.Begin(req)
+}
+
 // journal asks which journal the agent has.
-func (s *subscriber) journal(ctx context.Context, client gpb.GNMIClient) (string, error) {
-	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer done()
+func (r *reading) journal() (id string, err error) {
 	path, err := target.ParsePath("/journal/state/id")
 	if err != nil {
 		return "", err
 	}
-	res, err := client.Get(ctx, &gpb.GetRequest{Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO})
-	if err != nil {
-		return "", fmt.Errorf("get: %w", err)
-	}
-	for _, n := range res.GetNotification() {
-		for _, u := range n.GetUpdate() {
-			if id := u.GetVal().GetStringVal(); id != "" && !strings.ContainsAny(id, " \n") && len(id) <= 64 {
-				return id, nil
+	call, err := r.begin(methodGet, &gpb.GetRequest{Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO}, false)
+	for err == nil {
+		var ev grpcwire.Event
+		if ev, err = r.conn.Next(); err != nil || ev.Call != call {
+			continue
+		}
+		if ev.Done != nil {
+			if err = ev.Done.Err(); err == nil && id == "" {
+				err = fmt.Errorf("%w: the agent does not name its journal", collectors.ErrProtocol)
+			}
+			break
+		}
+		var res gpb.GetResponse
+		if proto.Unmarshal(ev.Message, &res) != nil {
+			return "", fmt.Errorf("%w: get: malformed message", collectors.ErrProtocol)
+		}
+		for _, n := range res.GetNotification() {
+			for _, u := range n.GetUpdate() {
+				if text := u.GetVal().GetStringVal(); text != "" && !strings.ContainsAny(text, " \n") && len(text) <= 64 {
+					id = text
+				}
 			}
 		}
 	}
-	return "", fmt.Errorf("%w: the agent does not name its journal", collectors.ErrProtocol)
+	if err != nil {
+		return "", fmt.Errorf("get: %w", err)
+	}
+	return id, nil
+}
+
+// next takes a message.
+func (r *reading) next(out collectors.Emitter) error {
+	ev, err := r.conn.Next()
+	switch {
+	case err != nil:
+		return err
+	case ev.Call == r.stream && ev.Done != nil:
+		if err := ev.Done.Err(); err != nil {
+			return err
+		}
+		return io.EOF
+	case ev.Call == r.asked && ev.Done != nil:
+		r.asked = 0
+		return r.acknowledged(ev.Done.Err())
+	case ev.Call != r.stream:
+		return nil
+	}
+	r.fresh = true
+	if err := r.message.Parse(ev.Message); err != nil {
+		return fmt.Errorf("%w: %w", collectors.ErrProtocol, err)
+	}
+	if r.message.Sync {
+		collectors.Contact(out)
+	}
+	err = r.state.response(&r.message)
+	r.message = gnmiclient.Response{} // what it lay in goes
+	return err
 }
 
 // acknowledge tells the agent what it need not keep any longer.
-func (s *subscriber) acknowledge(ctx context.Context, client gpb.GNMIClient) error {
-	st := s.state
-	if s.refused || st.done <= st.acknowledged {
+func (r *reading) acknowledge() error {
+	st := r.state
+	if r.stream == 0 || r.refused || r.asked != 0 || st.done <= st.acknowledged || time.Since(r.askedAt) < time.Second {
 		return nil
 	}
-	ctx, done := context.WithTimeout(ctx, s.cfg.Timeout)
-	defer done()
+	r.askedAt = time.Now()
 	path, err := target.ParsePath("/journal/config/acknowledged")
 	if err != nil {
 		return err
 	}
-	_, err = client.Set(ctx, &gpb.SetRequest{Update: []*gpb.Update{{
+	r.acknowledges = st.done
+	r.asked, err = r.begin(methodSet, &gpb.SetRequest{Update: []*gpb.Update{{
 		Path: path, Val: &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: st.done}},
-	}}})
+	}}}, false)
+	return err
+}
+
+// acknowledged takes the agent's answer.
+func (r *reading) acknowledged(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
-		st.acknowledged = st.done
+		r.state.acknowledged = r.acknowledges
 		return nil
 	case codes.PermissionDenied, codes.Unimplemented, codes.Unauthenticated:
 		// Reading goes on; the agent keeps what it has room for.
-		s.refused = true
-		s.log.Warn("agent refuses to have its journal acknowledged; it needs a client certificate or a credential", "error", err)
+		r.refused = true
+		r.log.Warn("agent refuses to have its journal acknowledged; it needs a client certificate or a credential", "error", err)
 		return nil
 	case codes.FailedPrecondition: // a full disk of the agent, say
-		s.log.Warn("agent could not take an acknowledgement", "error", err)
+		r.log.Warn("agent could not take an acknowledgement", "error", err)
 		return nil
 	}
 	return fmt.Errorf("acknowledge: %w", err)

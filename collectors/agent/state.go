@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,9 +14,11 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/protobuf/proto"
 
 	"auspex/collectors"
 	"auspex/internal/decode/kernlog"
+	"auspex/internal/gnmiclient"
 	"auspex/schemas"
 	"auspex/schemas/yang"
 )
@@ -39,10 +42,9 @@ const (
 
 // state is what is known of one agent over its streams.
 type state struct {
-	s      *subscriber
-	batch  *collectors.Batch // made anew for what comes after it was sent: between, there is nothing of it
-	bounds *collectors.Batch // thresholds, which know when they were sent
-	host   kernlog.Follower
+	s     *subscriber
+	batch *collectors.Batch // made anew for what comes after it was sent: between, there is nothing of it
+	host  kernlog.Follower
 	// fabric reads fabric manager's log.
 	fabric kernlog.Parser
 
@@ -57,7 +59,7 @@ type state struct {
 
 	learnt int // paths that this agent brought
 	key    []byte
-	gpus   collectors.GPUs
+	gpus   *collectors.GPUs // nil where no rows wait
 	boards map[uint32]*board
 	unread string // why there are no GPUs, as it was logged last
 }
@@ -67,11 +69,10 @@ type leaf struct {
 	what   what
 	column int    // of the packed columns
 	gpu    uint32 // whose row or board it is
-	metric string // of a series, or whose bound it is
+	metric string // of a series
 	kind   string
 	part   string
 	labels []string
-	bound  schemas.Bound
 	shared bool // an exporter tells it as well
 }
 
@@ -84,12 +85,14 @@ func (b *board) nothing() {
 type what uint8
 
 const (
-	nothing   what = iota
-	sample         // of a series
-	packed         // in a column of the GPUs
-	threshold      // of readings of the GPUs
-	uuid           // of a GPU
+	nothing what = iota
+	sample       // of a series
+	packed       // in a column of the GPUs
+	uuid         // of a GPU
 	pci
+	noGPUs  // why there are none
+	dropped // how many records
+	record  // of the journal
 )
 
 // board is which GPU it is that has a number, and what it told last.
@@ -100,8 +103,7 @@ type board struct {
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
 	st := &state{
-		s: s, batch: collectors.NewBatch(s.device, Name), bounds: collectors.NewBatch(s.device, Name),
-		host: kernlog.Follower{Device: s.device}, boards: map[uint32]*board{},
+		s: s, batch: collectors.NewBatch(s.device, Name), host: kernlog.Follower{Device: s.device}, boards: map[uint32]*board{},
 	}
 	if s.settings.Cursors == nil {
 		return st, nil
@@ -133,14 +135,42 @@ func (st *state) begin(id string) {
 	// What was read and not made durable is read again.
 	st.read, st.known, st.host.Position = st.done, false, st.position
 	st.batch.Discard()
-	st.bounds.Discard()
-	st.gpus.Reset()
+	st.unused()
 	clear(st.boards)
+}
+
+// rows writes the rows of the GPUs into the batch, and returns how many there are.
+func (st *state) rows(now time.Time) int {
+	if st.gpus == nil {
+		return 0
+	}
+	for i := range st.gpus.Len() {
+		if row := st.gpus.At(i); !row.At.IsZero() {
+			b := st.board(row.Index)
+			row.UUID, row.PCI = b.uuid, b.pci
+		}
+	}
+	return st.gpus.Fill(st.batch, now)
+}
+
+// spare are the rows of agents that have none now.
+var spare = sync.Pool{New: func() any { return new(collectors.GPUs) }}
+
+// unused gives the rows back.
+func (st *state) unused() {
+	if st.gpus == nil {
+		return
+	}
+	if st.gpus.Len() < maxRows { // what an agent made large goes
+		st.gpus.Reset()
+		spare.Put(st.gpus)
+	}
+	st.gpus = nil
 }
 
 func (st *state) full() bool {
 	samples, events := st.batch.Len()
-	return events >= maxEvents || samples >= 1<<14 || st.gpus.Len() >= maxRows
+	return events >= maxEvents || samples >= 1<<14 || st.gpus != nil && st.gpus.Len() >= maxRows
 }
 
 // flush emits what waits, and then keeps the position. Without events it is kept once a
@@ -148,23 +178,12 @@ func (st *state) full() bool {
 func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 	samples, events := st.batch.Len()
 	now := st.s.settings.Now()
-	for i := range st.gpus.Len() {
-		row := st.gpus.At(i)
-		b := st.board(row.Index)
-		row.UUID, row.PCI = b.uuid, b.pci
-	}
-	if st.gpus.Fill(st.batch, now) > 0 || samples > 0 || events > 0 {
+	if st.rows(now) > 0 || samples > 0 || events > 0 {
 		if err := st.batch.Emit(ctx, out, now); err != nil {
 			return fmt.Errorf("emit: %w", err)
 		}
 		st.batch = collectors.NewBatch(st.s.device, Name)
-		if st.gpus.Len() >= maxRows {
-			st.gpus = collectors.GPUs{}
-		}
-		st.gpus.Reset()
-	}
-	if err := st.bounds.Emit(ctx, out, now); err != nil {
-		return fmt.Errorf("emit: %w", err)
+		st.unused()
 	}
 	if st.read == st.done {
 		return nil
@@ -186,49 +205,69 @@ func (st *state) flush(ctx context.Context, out collectors.Emitter) error {
 	return nil
 }
 
-// notification reads one message: a record of the journal, or readings of one time.
-func (st *state) notification(n *gpb.Notification) {
-	if len(n.GetUpdate()) > 0 {
-		if e := slices.Concat(n.GetPrefix().GetElem(), n.GetUpdate()[0].GetPath().GetElem()); len(e) > 1 && e[0].GetName() == "journal" && e[1].GetName() == "record" {
-			st.record(n)
-			return
+// response reads one message: a record of the journal, or readings of one time.
+func (st *state) response(r *gnmiclient.Response) error {
+	at := time.Unix(0, r.Timestamp)
+	for path := range r.Deletes() {
+		if err := st.forget(r.Prefix, path); err != nil {
+			return err
 		}
 	}
-	at := time.Unix(0, n.GetTimestamp())
-	for _, path := range n.GetDelete() {
-		st.forget(n.GetPrefix().GetElem(), path.GetElem())
-	}
-	for _, u := range n.GetUpdate() {
-		l := st.leafAt(n.GetPrefix().GetElem(), u.GetPath().GetElem())
+	for path, v := range r.Updates() {
+		l, err := st.leafAt(r.Prefix, path)
+		if err != nil {
+			return err
+		}
 		switch l.what {
 		case nothing:
-			st.word(u)
 			continue
+		case record: // of which the others are leaves as well
+			return st.record(r.Raw)
 		case uuid:
-			st.board(l.gpu).uuid = u.GetVal().GetStringVal()
+			st.board(l.gpu).uuid = string(v.Text())
 			continue
 		case pci:
-			st.board(l.gpu).pci = u.GetVal().GetStringVal()
+			st.board(l.gpu).pci = string(v.Text())
+			continue
+		case noGPUs:
+			if text := string(v.Text()); text != st.unread {
+				st.unread = text
+				st.s.log.Warn("agent reads no GPUs", "error", text)
+			}
+			continue
+		case dropped:
+			st.drops(v.Uint())
 			continue
 		}
-		v, ok := number(u.GetVal())
+		number, ok := v.Number()
 		switch {
 		case !ok:
 			st.s.metrics.malformed.Inc()
 		case l.shared && !st.s.gpus: // it is left to who tells it as well
 		case l.what == packed:
-			st.packed(l, at, v)
-		case l.what == threshold:
-			st.bounds.ThresholdsOf(l.metric, schemas.KindGPU, l.part, at, collectors.Threshold{Bound: l.bound, Value: v})
+			st.packed(l, at, number)
 		default:
-			st.batch.Sample(st.batch.Series(l.metric, l.kind, l.part, l.labels...), at, v)
+			st.batch.Sample(st.batch.Series(l.metric, l.kind, l.part, l.labels...), at, number)
 		}
 	}
+	return nil
+}
+
+// drops takes note of how many records the agent has dropped in all.
+func (st *state) drops(n uint64) {
+	if n > st.dropped && st.known {
+		st.s.metrics.dropped.Add(float64(n - st.dropped))
+		st.s.log.Warn("agent dropped records for space before they were read", "count", n-st.dropped)
+	}
+	st.dropped, st.known = n, true
 }
 
 // packed takes a value of a column. What is not told is as it was: the row of a time begins
 // with the values of the time before.
 func (st *state) packed(l *leaf, at time.Time, v float64) {
+	if st.gpus == nil {
+		st.gpus = spare.Get().(*collectors.GPUs)
+	}
 	b := st.board(l.gpu)
 	row := st.gpus.Row(l.gpu, at)
 	if st.gpus.At(row).At.IsZero() {
@@ -243,17 +282,21 @@ func (st *state) packed(l *leaf, at time.Time, v float64) {
 }
 
 // forget takes note that a leaf or a branch has no value any more.
-func (st *state) forget(prefix, path []*gpb.PathElem) {
-	e := slices.Concat(prefix, path)
-	if len(e) == 0 || e[0].GetName() == "gpus" && len(e) <= 2 {
+func (st *state) forget(prefix, path []byte) error {
+	name, keys, err := named(prefix, path)
+	if err != nil {
+		return err
+	}
+	if name == "" || name == "/gpus" || name == "/gpus/gpu" {
 		for _, b := range st.boards {
 			b.nothing()
 		}
-		return
+		return nil
 	}
-	if l := st.leafAt(prefix, path); l.what == packed {
+	if l := st.learn(name, keys); l.what == packed {
 		st.board(l.gpu).last[l.column] = math.NaN()
 	}
+	return nil
 }
 
 func (st *state) board(gpu uint32) *board {
@@ -266,42 +309,39 @@ func (st *state) board(gpu uint32) *board {
 	return b
 }
 
-// leafAt finds what a path stands for; it allocates for a new one alone.
-func (st *state) leafAt(prefix, path []*gpb.PathElem) *leaf {
-	st.key = st.key[:0]
-	for _, elems := range [2][]*gpb.PathElem{prefix, path} {
-		for _, e := range elems {
-			st.key = append(append(st.key, '/'), e.GetName()...)
-			for _, k := range sorted(e.GetKey()) {
-				st.key = append(append(st.key, 0), e.GetKey()[k]...)
-			}
-		}
-	}
+// leafAt finds what a path stands for; it reads a new one alone.
+func (st *state) leafAt(prefix, path []byte) (*leaf, error) {
+	st.key = append(append(binary.AppendUvarint(st.key[:0], uint64(len(prefix))), prefix...), path...)
 	if l := st.s.paths.find(st.key); l != nil {
-		return l
+		return l, nil
 	}
-	var name strings.Builder
-	var keys []string
-	for _, e := range slices.Concat(prefix, path) {
-		name.WriteString("/" + e.GetName())
-		for _, k := range sorted(e.GetKey()) {
-			keys = append(keys, e.GetKey()[k])
-		}
+	name, keys, err := named(prefix, path)
+	if err != nil {
+		return nil, err
 	}
-	l := st.learn(name.String(), keys)
-	if (l.what != nothing || len(keys) < 2) && st.learnt < maxPaths { // a process comes and goes, and is not remembered
+	l := st.learn(name, keys)
+	if l.what != record && !strings.Contains(name, "/process/") && st.learnt < maxPaths { // a process comes and goes
 		st.learnt++
 		st.s.paths.keep(st.key, l)
 	}
-	return l
+	return l, nil
 }
 
-// sorted returns the names of keys in order; most lists have one.
-func sorted(keys map[string]string) []string {
-	if len(keys) == 0 {
-		return nil
+// named reads a path: its name without keys, and the keys in order, those of one list by name.
+func named(prefix, path []byte) (name string, keys []string, err error) {
+	for _, raw := range [2][]byte{prefix, path} {
+		p, err := gnmiclient.ParsePath(raw)
+		if err != nil {
+			return "", nil, fmt.Errorf("%w: path: %w", collectors.ErrProtocol, err)
+		}
+		for _, e := range p.GetElem() {
+			name += "/" + e.GetName()
+			for _, k := range slices.Sorted(maps.Keys(e.GetKey())) {
+				keys = append(keys, e.GetKey()[k])
+			}
+		}
 	}
-	return slices.Sorted(maps.Keys(keys))
+	return name, keys, nil
 }
 
 // branches are the paths above the leaves of the modules.
@@ -318,6 +358,14 @@ var branches = sync.OnceValue(func() (out []string) {
 
 // learn finds what a path of the modules stands for, with the keys of its lists.
 func (st *state) learn(path string, keys []string) *leaf {
+	switch {
+	case strings.HasPrefix(path, "/journal/record/"):
+		return &leaf{what: record}
+	case path == "/journal/state/dropped":
+		return &leaf{what: dropped}
+	case path == "/gpus/state/error":
+		return &leaf{what: noGPUs}
+	}
 	l, known := yang.Leaves[path]
 	if !known {
 		if !slices.Contains(branches(), path) { // an entry of a list that is no more
@@ -348,7 +396,9 @@ func (st *state) learn(path string, keys []string) *leaf {
 		st.s.metrics.malformed.Inc()
 		return &leaf{}
 	case l.Bound != "":
-		return &leaf{what: threshold, metric: l.Metric, part: part, bound: schemas.Bound(l.Bound), shared: has}
+		return &leaf{
+			what: sample, metric: schemas.ThresholdMetric(l.Metric), kind: kind, part: part, labels: append(labels, schemas.LabelBound, l.Bound), shared: has,
+		}
 	case has && len(keys) == 1:
 		return &leaf{what: packed, column: column, gpu: gpu, shared: true}
 	}
@@ -365,47 +415,12 @@ func gpuNumber(keys []string) (uint32, bool) {
 	return uint32(n), ok && err == nil && n < collectors.MaxGPUs
 }
 
-// word reads what is no metric and yet of use.
-func (st *state) word(u *gpb.Update) {
-	e := u.GetPath().GetElem()
-	if len(e) != 3 || e[1].GetName() != "state" {
-		return
-	}
-	switch e[0].GetName() + "/" + e[2].GetName() {
-	case "gpus/error":
-		if text := u.GetVal().GetStringVal(); text != st.unread {
-			st.unread = text
-			st.s.log.Warn("agent reads no GPUs", "error", text)
-		}
-	case "journal/dropped":
-		n := u.GetVal().GetUintVal()
-		if n > st.dropped && st.known {
-			st.s.metrics.dropped.Add(float64(n - st.dropped))
-			st.s.log.Warn("agent dropped records for space before they were read", "count", n-st.dropped)
-		}
-		st.dropped, st.known = n, true
-	}
-}
-
-func number(v *gpb.TypedValue) (float64, bool) {
-	switch x := v.GetValue().(type) {
-	case *gpb.TypedValue_UintVal:
-		return float64(x.UintVal), true
-	case *gpb.TypedValue_IntVal:
-		return float64(x.IntVal), true
-	case *gpb.TypedValue_DoubleVal:
-		return x.DoubleVal, !math.IsNaN(x.DoubleVal) && !math.IsInf(x.DoubleVal, 0)
-	case *gpb.TypedValue_BoolVal:
-		if x.BoolVal {
-			return 1, true
-		}
-		return 0, true
-	}
-	return 0, false
-}
-
 // record reads a record of the journal.
-func (st *state) record(n *gpb.Notification) {
+func (st *state) record(raw []byte) error {
+	n := new(gpb.Notification)
+	if err := proto.Unmarshal(raw, n); err != nil {
+		return fmt.Errorf("%w: record: %w", collectors.ErrProtocol, err)
+	}
 	var seq, boot uint64
 	var kind, bootID, data string
 	for _, u := range n.GetUpdate() {
@@ -427,12 +442,12 @@ func (st *state) record(n *gpb.Notification) {
 			data = v.GetStringVal()
 		}
 	}
-	if seq == 0 {
+	switch {
+	case seq == 0:
 		st.s.metrics.malformed.Inc()
-		return
-	}
-	if seq <= st.read {
-		return
+		return nil
+	case seq <= st.read:
+		return nil
 	}
 	st.read = seq
 	st.s.metrics.records.Inc()
@@ -446,6 +461,7 @@ func (st *state) record(n *gpb.Notification) {
 	default: // of a newer agent
 		st.s.metrics.malformed.Inc()
 	}
+	return nil
 }
 
 // line reads a line of the kernel's log.
