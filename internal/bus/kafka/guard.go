@@ -59,6 +59,7 @@ func dialer(dial func(ctx context.Context, network, address string) (net.Conn, e
 // have written.
 type guard struct {
 	net.Conn
+	part []byte // that is read at a time
 
 	mu      sync.Mutex
 	fetches map[int32]int16 // version, by correlation id
@@ -108,13 +109,15 @@ func (g *guard) note(p []byte) {
 
 // Read implements [net.Conn].
 func (g *guard) Read(p []byte) (int, error) {
-	var part [32 << 10]byte
+	if g.part == nil {
+		g.part = make([]byte, 32<<10)
+	}
 	for g.out.Len() == 0 {
 		if g.refused != nil {
 			return 0, g.refused
 		}
-		n, err := g.Conn.Read(part[:])
-		g.in.Write(part[:n])
+		n, err := g.Conn.Read(g.part)
+		g.in.Write(g.part[:n])
 		if g.refused = g.pass(); g.refused != nil {
 			continue
 		}

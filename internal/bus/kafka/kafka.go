@@ -88,7 +88,8 @@ func Open(ctx context.Context, cfg Config) (*Bus, error) {
 	}
 	b.writer = &kafkago.Writer{
 		Addr: addr, Transport: trans, Balancer: byKey{}, RequiredAcks: kafkago.RequireAll, Compression: codecs[cfg.Compression],
-		BatchTimeout: cfg.BatchTimeout, BatchSize: 1000, BatchBytes: int64(cfg.MaxMessageBytes) + 64<<10,
+		// The writer makes room for as many messages with the first of a batch, and most have a few.
+		BatchTimeout: cfg.BatchTimeout, BatchSize: 200, BatchBytes: int64(cfg.MaxMessageBytes) + 64<<10,
 		MaxAttempts: writeAttempts, WriteBackoffMin: 50 * time.Millisecond, WriteBackoffMax: time.Second,
 		ReadTimeout: cfg.RequestTimeout, WriteTimeout: cfg.RequestTimeout,
 	}
