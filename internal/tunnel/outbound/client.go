@@ -262,7 +262,8 @@ func (c *Client) once(ctx context.Context, taken func()) (token string, stood bo
 		// The windows do not grow and the buffers are small: memory is what the agent has least of, and
 		// what it writes at once is as large as the buffer that the server keeps of TLS.
 		grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(2*window),
-		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(4<<10),
+		// Records of TLS are as large, and so is what the server keeps for each of its machines.
+		grpc.WithReadBufferSize(4<<10), grpc.WithWriteBufferSize(2<<10),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithMaxHeaderListSize(16<<10),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.ping, Timeout: pingIn, PermitWithoutStream: true}),
 	)
