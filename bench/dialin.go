@@ -19,13 +19,15 @@ import (
 )
 
 const (
+	fewAgents     = 100
 	dialledAgents = 500
 	manyAgents    = 10_000
 )
 
-// dialIn measures what node agents cost that have dialled in: real ones, in a process of their
-// own, and this process collects from them in n seconds, with its bus and its store. What many
-// more would cost is reckoned from there, and called so.
+// dialIn measures what node agents cost that have dialled in: real ones, in processes of their
+// own, and this process collects from them in n seconds, with its bus and its store. It does so
+// with few and with more of them; what each of these added is what many more would add, which is
+// reckoned and called so.
 func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 	cert, ca, err := selfSigned()
 	if err != nil {
@@ -72,43 +74,65 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	quiet, bare := anonymous(os.Getpid()), inUse()
-	peer, err := StartPeer(ctx, PeerAgents, AgentsOptions{
-		Servers: servers, Dir: b.path("agents"), Dial: outbound.Config{Address: addr, CAFile: caFile, TokenFile: tokenFile},
-	}, b.err)
-	if err != nil {
-		return err
+	quiet := anonymous(os.Getpid())
+	var few, all dialled
+	for lo, hi := 0, fewAgents; lo < dialledAgents; lo, hi = hi, dialledAgents {
+		peer, err := StartPeer(ctx, PeerAgents, AgentsOptions{
+			Servers: servers[lo:hi], Dir: b.path("agents"), Dial: outbound.Config{Address: addr, CAFile: caFile, TokenFile: tokenFile},
+		}, b.err)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, peer.Close()) }()
+		few = all
+		if err := peer.Receive(&all.report); err != nil {
+			return err
+		}
+		if err := b.dialled(ctx, s, l, hi, &all); err != nil {
+			return err
+		}
 	}
-	defer func() { err = errors.Join(err, peer.Close()) }()
-	var report AgentsReport
+	more := func(few, all float64) float64 {
+		return all + (all-few)/(dialledAgents-fewAgents)*(manyAgents-dialledAgents)
+	}
+	maps.Copy(r.Detail, map[string]any{
+		"dialled_agents": []int{fewAgents, dialledAgents}, "dialled_leaves": all.report.Leaves, "dialled_leaves_moving": all.report.Moving,
+		"dialled_in_seconds": round(all.within.Seconds()), "dialled_samples_per_second": round(all.samples / float64(b.n)),
+		"dialled_core_percent":   []float64{round(100 * few.cores), round(100 * all.cores)},
+		"dialled_rss_anon_bytes": []int64{quiet, few.rss, all.rss}, "dialled_live_bytes": []uint64{few.live, all.live},
+		"extrapolated_agents": manyAgents, "extrapolated_core_percent": round(100 * more(few.cores, all.cores)),
+		"extrapolated_rss_anon_bytes": int64(more(float64(few.rss), float64(all.rss))),
+	})
+	return nil
+}
+
+// dialled is what so many agents cost.
+type dialled struct {
+	report  AgentsReport
+	within  time.Duration // the last of them
+	samples float64
+	cores   float64
+	rss     int64
+	live    uint64
+}
+
+func (b *bencher) dialled(ctx context.Context, s *Product, l *live, agents int, d *dialled) error {
 	began := time.Now()
-	if err := peer.Receive(&report); err != nil {
-		return err
-	}
 	if err := l.await(ctx, patience, "agents", func() bool {
-		return gauge(s.Metrics, "auspex_tunnel_machines") == dialledAgents && gauge(s.Metrics, "auspex_tunnel_sessions") >= dialledAgents
+		return gauge(s.Metrics, "auspex_tunnel_machines") == float64(agents) && gauge(s.Metrics, "auspex_tunnel_sessions") >= float64(agents)
 	}); err != nil {
 		return err
 	}
-	joined := time.Since(began)
+	d.within = time.Since(began)
 	_ = run.Sleep(ctx, 30*time.Second) // the first reading of all is over
 	before, cpu := total(s.Metrics, "auspex_collectors_samples_total", "collector", "agent"), selfCPU()
 	_ = run.Sleep(ctx, time.Duration(b.n)*time.Second)
-	used := (selfCPU() - cpu).Seconds() / float64(b.n)
-	samples := total(s.Metrics, "auspex_collectors_samples_total", "collector", "agent") - before
-	now, held := anonymous(os.Getpid()), inUse()
-	if least := float64(dialledAgents * report.Moving * (b.n/10 - 1)); samples < least {
-		return fmt.Errorf("%d agents brought %.0f samples, want %.0f", dialledAgents, samples, least)
+	d.cores = (selfCPU() - cpu).Seconds() / float64(b.n)
+	d.samples = total(s.Metrics, "auspex_collectors_samples_total", "collector", "agent") - before
+	d.rss, d.live = anonymous(os.Getpid()), inUse()
+	if least := float64(agents * d.report.Moving * (b.n/10 - 1)); d.samples < least {
+		return fmt.Errorf("%d agents brought %.0f samples, want %.0f", agents, d.samples, least)
 	}
-	each := float64(now-quiet) / dialledAgents
-	maps.Copy(r.Detail, map[string]any{
-		"dialled_agents": dialledAgents, "dialled_leaves": report.Leaves, "dialled_leaves_moving": report.Moving, "dialled_in_seconds": round(joined.Seconds()),
-		"dialled_samples_per_second": round(samples / float64(b.n)), "dialled_core_percent": round(100 * used),
-		"dialled_rss_anon_bytes": now, "dialled_rss_anon_bytes_before": quiet, "dialled_rss_anon_bytes_each": int64(each),
-		"dialled_live_bytes_each": (int64(held) - int64(bare)) / dialledAgents,
-		"extrapolated_agents":     manyAgents, "extrapolated_core_percent": round(100 * used / dialledAgents * manyAgents),
-		"extrapolated_rss_anon_bytes": quiet + int64(each*manyAgents),
-	})
 	return nil
 }
 

@@ -444,7 +444,10 @@ func (s *share) Set(text string) error {
 }
 
 func benchCommand() *cobra.Command {
-	o := bench.Options{Build: benchProduct}
+	var set []string
+	o := bench.Options{Build: func(scenario []string, errw io.Writer) (*bench.Product, error) {
+		return benchProduct(slices.Concat(scenario, set), errw)
+	}}
 	c := &cobra.Command{
 		Use: "bench [SCENARIO...]", Short: "Run benchmarks and print one JSON object per scenario",
 		Long: "Run benchmarks and print one JSON object per scenario. Scenarios: " + strings.Join(bench.Scenarios(), ", ") + ".",
@@ -454,6 +457,7 @@ func benchCommand() *cobra.Command {
 		ValidArgs: bench.Scenarios(),
 	}
 	c.Flags().IntVar(&o.N, "n", 0, "size of the scenario (default: its own)")
+	c.Flags().StringArrayVar(&set, "set", nil, "key=value: a setting over those of the scenario, such as bus.type=kafka (repeatable)")
 	c.AddCommand(benchStormsCommand())
 	c.Flags().IntVar(&o.Servers, "servers", 0, "size of the fleet of correlate (default 512)")
 	return c
