@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -51,12 +52,12 @@ func TestKillsWhileAgentsHaveDialledIn(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close()
 
-	made, err := command(t, "join", "create", "rack-1", "--uses", fmt.Sprint(diallers), "--data", dir).Output()
+	made, err := command(t, "join", "create", "rack-1", "--uses", strconv.Itoa(diallers), "--data", dir).Output()
 	if err != nil {
 		t.Fatalf("make a join token: %v", err)
 	}
 	token := write(t, files, "token", string(made))
-	fleet := command(t, "simulate", "--dir", filepath.Join(dir, "sim"), "--racks", "1", "--servers", fmt.Sprint(diallers), "--agents-alone",
+	fleet := command(t, "simulate", "--dir", filepath.Join(dir, "sim"), "--racks", "1", "--servers", strconv.Itoa(diallers), "--agents-alone",
 		"--agents-dial", write(t, files, "dial.yaml", fmt.Sprintf(
 			"dial: [{address: %q, ca_file: %s, server_name: collector.example, token_file: %s, retry: 200ms}]\n", addr, auth.File, token)),
 		"--script", write(t, files, "script.yaml", killScript()), "--seed", "1")
@@ -70,7 +71,7 @@ func TestKillsWhileAgentsHaveDialledIn(t *testing.T) {
 	shell.await("the fleet is ready", func() error { return has(said.String(), "ready") })
 	config := dialledConfig(t, dir, files, addr, leaf)
 
-	machines := regexp.MustCompile(`(?m)^auspex_tunnel_machines ` + fmt.Sprint(diallers) + `$`)
+	machines := regexp.MustCompile(`(?m)^auspex_tunnel_machines ` + strconv.Itoa(diallers) + `$`)
 	refused := regexp.MustCompile(`(?m)^auspex_tunnel_connections_total\{result="refused"\} ([1-9]\d*)`)
 	start := func() *product {
 		p := launch(t, dir, "--config", config)
