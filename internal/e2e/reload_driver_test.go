@@ -172,7 +172,7 @@ func drained(entries []ledger.Entry) error {
 
 // Where a policy says so, firmware that hangs is mended by a reload of the driver: once, on a drained server, with
 // the settings as they were, and believed when the agent reads the GPU again. What it does not mend stays out, and a
-// person is told; a server that is at work is not touched.
+// person is told; one that is at work is drained first, and its agent refuses until then.
 func TestEnforceLoadsADriverAnewAndReturnsTheServer(t *testing.T) {
 	beside(t)
 	dir := dataDir(t)
