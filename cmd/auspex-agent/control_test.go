@@ -213,6 +213,14 @@ func pause(t *testing.T, s *server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Signal(syscall.SIGCONT) })
+	waittest.For(t, "the agent does not stop", func() bool { // its threads do so one by one, on a busy machine late
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		return !slices.ContainsFunc(threads, func(file string) bool {
+			b, err := os.ReadFile(file)
+			_, state, _ := strings.Cut(string(b), ") ")
+			return err == nil && !strings.HasPrefix(state, "T")
+		})
+	})
 }
 
 // lost makes a program wait until its answer will be lost.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -21,6 +23,8 @@ import (
 	"auspex/collectors"
 	"auspex/collectors/collectortest"
 	"auspex/internal/target"
+	"auspex/internal/tunnel/outbound"
+	"auspex/internal/tunnel/tunneltest"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 	"auspex/schemas/auspexv1"
@@ -163,21 +167,110 @@ func load(t testing.TB, dir string) *node {
 	return n
 }
 
+// The suite runs against agents that listen, and against agents that have dialled in.
 func TestCollector(t *testing.T) {
-	collectortest.Run(t, collectortest.Harness{
-		Name:  Name,
-		Serve: func(t testing.TB, input string) schemas.Resource { return load(t, input).serve(t) },
-		Garbage: func(t testing.TB) schemas.Resource {
-			n := newNode(t, map[string]any{"/journal/state/id": "a b", "/host/state/none": "x"})
-			n.add(target.Record{Sequence: 1, Kind: "kernel", Data: "\x00\xff"})
-			return n.serve(t)
-		},
-		Dead: at("127.0.0.1:1"),
-		At:   at,
-		Prepare: func(_ testing.TB, cfg collectors.Config) {
-			cfg.(*Config).Timeout = time.Second
-		},
+	hub := newHub(t)
+	for _, way := range []struct {
+		name    string
+		dead    schemas.Resource
+		reach   func(t testing.TB, r schemas.Resource) schemas.Resource
+		tunnels collectors.Tunnels
+	}{
+		{name: "agents listen", dead: at("127.0.0.1:1")},
+		{name: "agents dial in", dead: at(schemas.AgentDialsIn), reach: hub.reach, tunnels: hub},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			collectortest.Run(t, collectortest.Harness{
+				Name:  Name,
+				Serve: func(t testing.TB, input string) schemas.Resource { return load(t, input).serve(t) },
+				Garbage: func(t testing.TB) schemas.Resource {
+					n := newNode(t, map[string]any{"/journal/state/id": "a b", "/host/state/none": "x"})
+					n.add(target.Record{Sequence: 1, Kind: "kernel", Data: "\x00\xff"})
+					return n.serve(t)
+				},
+				Dead:    way.dead,
+				At:      at,
+				Reach:   way.reach,
+				Tunnels: way.tunnels,
+				Prepare: func(_ testing.TB, cfg collectors.Config) {
+					cfg.(*Config).Timeout = time.Second
+				},
+			})
+		})
+	}
+}
+
+// hub is a server of tunnels whose machines hand on what comes to agents that listen.
+type hub struct {
+	*tunneltest.Server
+	used int
+}
+
+// tokens is how often something may dial in.
+const tokens = 100
+
+func newHub(t *testing.T) *hub {
+	t.Helper()
+	servers := map[string]string{}
+	for n := range tokens {
+		servers[fmt.Sprintf("token-%d", n)] = at("").ID
+	}
+	return &hub{Server: tunneltest.Start(t, tunneltest.NewTokens(servers), slog.New(slog.DiscardHandler))}
+}
+
+// reach lets a machine dial in, and returns its target when it is there.
+func (h *hub) reach(t testing.TB, r schemas.Resource) schemas.Resource {
+	t.Helper()
+	addr, dir := r.Attrs[schemas.AttrAgentAddress], t.TempDir()
+	own, err := outbound.Identity(filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := outbound.Config{Address: h.Addr, CAFile: h.CA, TokenFile: filepath.Join(dir, "token"), Retry: 50 * time.Millisecond}
+	if err := os.WriteFile(cfg.TokenFile, fmt.Appendf(nil, "token-%d\n", h.used), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.used++
+	sessions := outbound.NewSessions()
+	client := outbound.New(cfg, own, outbound.About{Hostname: r.ID}, sessions, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { client.Run(ctx) })
+	wg.Go(func() {
+		for {
+			c, err := sessions.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { handOn(ctx, c, addr) })
+		}
 	})
+	t.Cleanup(func() {
+		cancel()
+		_ = sessions.Close()
+		wg.Wait()
+		waittest.For(t, "the machine is still there", func() bool { return len(h.Machines()) == 0 })
+	})
+	waittest.For(t, "the machine has not dialled in", func() bool { return len(h.Machines()) == 1 })
+	return at(schemas.AgentDialsIn)
+}
+
+// handOn joins a session to an address until either ends.
+func handOn(ctx context.Context, session net.Conn, addr string) {
+	defer func() { _ = session.Close() }()
+	agent, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		_, _ = io.Copy(agent, session)
+		_ = agent.Close()
+	})
+	_, _ = io.Copy(session, agent)
+	_ = agent.Close()
+	_ = session.Close()
 }
 
 // What is durable is acknowledged, and a journal that began anew is read from its start.

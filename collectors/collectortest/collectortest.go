@@ -60,6 +60,10 @@ type Harness struct {
 	// misbehave; nil leaves the checks out. Datagrams says that it is asked over UDP.
 	At        func(addr string) schemas.Resource
 	Datagrams bool
+	// Reach has a target that Serve, Garbage or At has returned be reached in another way, as through
+	// a tunnel, until the test ends; nil reaches it as it is. Tunnels opens connections to those that dial in.
+	Reach   func(t testing.TB, target schemas.Resource) schemas.Resource
+	Tunnels collectors.Tunnels
 	// Prepare may change the configuration, such as paths of certificates.
 	Prepare func(t testing.TB, cfg collectors.Config)
 	// Ignore names goroutines of the test's own server.
@@ -95,6 +99,20 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
+// reach makes a target one that is reached as the collector is to reach it.
+func (h Harness) reach(t testing.TB, target schemas.Resource) schemas.Resource {
+	if h.Reach == nil {
+		return target
+	}
+	return h.Reach(t, target)
+}
+
+func (h Harness) settings() collectors.Settings {
+	s := Settings()
+	s.Tunnels = h.Tunnels
+	return s
+}
+
 func (h Harness) config(t testing.TB, dir string) collectors.Config {
 	t.Helper()
 	cfg, err := collectors.Lookup(h.Name)
@@ -126,11 +144,11 @@ func (h Harness) testCase(t *testing.T, dir string) {
 	update := os.Getenv("AUSPEX_UPDATE") != ""
 	want := readLines(t, file, update)
 	cfg := h.config(t, dir)
-	target := h.Serve(t, filepath.Join(dir, "input"))
+	target := h.reach(t, h.Serve(t, filepath.Join(dir, "input")))
 	if got := cfg.Targets([]schemas.Resource{target, {ID: "elsewhere", Kind: schemas.KindRack}}); !update && len(got) != 1 {
 		t.Errorf("Targets picked %d resources, want the served one", len(got))
 	}
-	c, err := cfg.New(target, Settings())
+	c, err := cfg.New(target, h.settings())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,10 +214,10 @@ func (h Harness) testInert(t *testing.T, dir string) {
 	before := goleak.IgnoreCurrent()
 	target := h.Dead
 	if target.ID == "" {
-		target = h.Serve(t, filepath.Join(dir, "input"))
+		target = h.reach(t, h.Serve(t, filepath.Join(dir, "input")))
 		before = goleak.IgnoreCurrent()
 	}
-	if _, err := h.config(t, dir).New(target, Settings()); err != nil {
+	if _, err := h.config(t, dir).New(target, h.settings()); err != nil {
 		t.Fatal(err)
 	}
 	if err := leaked(before); err != nil {
@@ -218,7 +236,7 @@ func leaked(options ...goleak.Option) (err error) {
 }
 
 func (h Harness) testCancel(t *testing.T, dir string) {
-	target := h.Serve(t, filepath.Join(dir, "input"))
+	target := h.reach(t, h.Serve(t, filepath.Join(dir, "input")))
 	before := goleak.IgnoreCurrent()
 	took := h.cancelled(t, dir, target)
 	for n := 1; n < tries && took > time.Second; n++ {
@@ -238,7 +256,7 @@ func (h Harness) testCancel(t *testing.T, dir string) {
 // cancelled ends a run when it has emitted, and returns how long that took.
 func (h Harness) cancelled(t *testing.T, dir string, target schemas.Resource) time.Duration {
 	t.Helper()
-	c, err := h.config(t, dir).New(target, Settings())
+	c, err := h.config(t, dir).New(target, h.settings())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,8 +293,8 @@ func (h Harness) cancelled(t *testing.T, dir string, target schemas.Resource) ti
 }
 
 func (h Harness) testResume(t *testing.T, dir string) {
-	target := h.Serve(t, filepath.Join(dir, "input"))
-	s := Settings()
+	target := h.reach(t, h.Serve(t, filepath.Join(dir, "input")))
+	s := h.settings()
 	ids := make(map[string]int)
 	for range 2 {
 		c, err := h.config(t, dir).New(target, s)
@@ -303,8 +321,8 @@ func (h Harness) testResume(t *testing.T, dir string) {
 }
 
 func (h Harness) testGarbage(t *testing.T, dir string) {
-	target := h.Garbage(t)
-	c, err := h.config(t, dir).New(target, Settings())
+	target := h.reach(t, h.Garbage(t))
+	c, err := h.config(t, dir).New(target, h.settings())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,7 +339,7 @@ func (h Harness) testGarbage(t *testing.T, dir string) {
 }
 
 func (h Harness) testDead(t *testing.T, dir string) {
-	c, err := h.config(t, dir).New(h.Dead, Settings())
+	c, err := h.config(t, dir).New(h.Dead, h.settings())
 	if err != nil {
 		t.Fatal(err)
 	}

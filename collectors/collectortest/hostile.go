@@ -86,7 +86,7 @@ const (
 func (h Harness) testHostile(t *testing.T, dir string) {
 	run := func(name string, listen func(t testing.TB) (addr string)) {
 		t.Run(name, func(t *testing.T) {
-			target := h.At(listen(t))
+			target := h.reach(t, h.At(listen(t)))
 			before := goleak.IgnoreCurrent()
 			took := h.endure(t, dir, target)
 			for n := 1; n < tries && took > 2*time.Second; n++ {
@@ -114,7 +114,7 @@ func (h Harness) testHostile(t *testing.T, dir string) {
 // endure reads a device for a while and returns how long the end took.
 func (h Harness) endure(t *testing.T, dir string, target schemas.Resource) time.Duration {
 	t.Helper()
-	c, err := h.config(t, dir).New(target, Settings())
+	c, err := h.config(t, dir).New(target, h.settings())
 	if err != nil {
 		t.Fatal(err)
 	}

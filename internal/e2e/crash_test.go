@@ -33,16 +33,16 @@ func TestEveryRecordIsStoredOnceOverKills(t *testing.T) {
 		}
 		p.kill()
 	}
-	if n := storedOnce(t, dir); n < 150 {
+	if n := storedOnce(t, startDemo(t, dir)); n < 150 {
 		t.Errorf("the fleet has said only %d things", n)
 	}
 }
 
-// storedOnce gives the product a last life to read what is left, and compares the
+// storedOnce lets the product, in its last life, read what is left, and compares the
 // table with the ledger: every record once. It returns how many there are.
-func storedOnce(t *testing.T, dir string, args ...string) int {
+func storedOnce(t *testing.T, p *product) int {
 	t.Helper()
-	p := startDemo(t, dir, args...)
+	dir := p.dir
 	early := recordCounts(output(t, dir))
 	p.stores(early)
 	time.Sleep(15 * time.Second) // three readings of each device: what is read again must not be stored again

@@ -166,7 +166,7 @@ func TestWhatGoesAwayComesBackAndNothingIsLost(t *testing.T) {
 	p.interrupt()
 	stop.within(t, longestStop, "Ctrl-C while Kafka is away")
 	brokers = kafka.start()
-	if n := storedOnce(t, dir, args...); n < 150 {
+	if n := storedOnce(t, startDemo(t, dir, args...)); n < 150 {
 		t.Errorf("the fleet has said only %d things", n)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/openconfig/gnmic/pkg/api"
 	gnmic "github.com/openconfig/gnmic/pkg/api/target"
 	"github.com/openconfig/gnoi/healthz"
@@ -38,6 +39,8 @@ const server = "gpu-r01-01"
 // world is one rack whose first server has an agent, and a model whose time goes on.
 type world struct {
 	t     *testing.T
+	mu    sync.Mutex
+	said  []ledger.Entry
 	fleet *fleet.Fleet
 	addr  string
 	gnmic *gnmic.Target
@@ -48,7 +51,12 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	led, err := ledger.Open(filepath.Join(dir, "ledger.jsonl"), nil)
+	w := &world{t: t}
+	led, err := ledger.Open(filepath.Join(dir, "ledger.jsonl"), func(e ledger.Entry) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.said = append(w.said, e)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +91,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{t: t, fleet: f, addr: l.Addr().String()}
+	w.fleet, w.addr = f, l.Addr().String()
 	if w.gnmic, err = api.NewTarget(api.Name(server), api.Address(w.addr), api.Insecure(true), api.Username(fleet.User), api.Password("secret")); err != nil {
 		t.Fatal(err)
 	}
@@ -106,6 +114,30 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// records counts what a part said of a type and code.
+func (w *world) records(typ, code, part string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.said {
+		if e.Kind == ledger.KindRecord && e.Type == typ && e.Code == code && e.Part == part {
+			n++
+		}
+	}
+	return n
+}
+
+// acts are those that the tools were asked for.
+func (w *world) acts() (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.said {
+		if e.Kind == ledger.KindAct {
+			out = append(out, e.Code+" "+e.Type)
+		}
+	}
+	return out
 }
 
 // get returns what a leaf says now.
@@ -223,7 +255,7 @@ func TestReloadsOfTheModel(t *testing.T) {
 	if err := w.set(gpu(1, "config/power-limit"), "400"); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.fleet.FailGPU(server + "/gpu4"); err != nil {
+	if err := w.fleet.FailGPU(server+"/gpu4", false); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.fleet.LoseMemory(server+"/gpu2", false); err != nil {
@@ -231,6 +263,9 @@ func TestReloadsOfTheModel(t *testing.T) {
 	}
 	w.shows(gpu(4, "state/missing"), "true")
 	w.shows(gpu(2, "state/remap-pending"), "true")
+	if err := w.set(gpu(4, "config/power-limit"), "400"); err == nil || !strings.Contains(err.Error(), "error 999 of NVML") {
+		t.Errorf("firmware that answers nothing takes a setting: %v", err)
+	}
 	w.fleet.SetLoad(server, []int{6}, fleet.Load{Util: .5, PID: 77, Name: "train"})
 	w.shows(gpu(6, "state/processes"), "1")
 	w.refuses(w.reload("a"), codes.FailedPrecondition, "gpu6 is in use by train (83)")
@@ -250,11 +285,28 @@ func TestReloadsOfTheModel(t *testing.T) {
 	w.shows(gpu(4, "state/missing"), "false")
 	w.shows(gpu(2, "state/remap-pending"), "true")
 	w.shows(gpu(1, "state/power-limit"), "400") // set again
+	if err := w.fleet.FailGPU(server+"/gpu3", true); err != nil {
+		t.Fatal(err)
+	}
+	w.shows(gpu(3, "state/missing"), "true")
+	if err := w.reload("dead"); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error { // the driver has waited for it
+		if n := w.records("gpu.xid", "119", "gpu3"); n != 2 {
+			return fmt.Errorf("%d XIDs 119 of dead firmware, want one more after the reload", n)
+		}
+		return nil
+	})
+	w.shows(gpu(3, "state/missing"), "true")
 	if err := w.fleet.HangGPU(server + "/gpu5"); err != nil {
 		t.Fatal(err)
 	}
 	w.shows(gpu(5, "state/stalled"), "nvmlDeviceGetPowerUsage")
 	w.refuses(w.reload("d"), codes.Aborted, "has not returned")
+	if d := cmp.Diff([]string{"reload begun", "reload failed", "reload begun", "reload done", "reload begun", "reload done"}, w.acts()); d != "" {
+		t.Errorf("the tools were asked for (-want +got):\n%s", d)
+	}
 }
 
 // A validation finds what no reading tells, and what readings tell.
@@ -289,7 +341,7 @@ func TestValidationsOfTheModel(t *testing.T) {
 		t.Error(got)
 	}
 	w.shows(gpu(3, "validation/test[name=remap-pending]/state/message"), "rows of memory wait for a reset to be remapped: 1")
-	if err := w.fleet.FailGPU(server + "/gpu3"); err != nil {
+	if err := w.fleet.FailGPU(server+"/gpu3", false); err != nil {
 		t.Fatal(err)
 	}
 	w.shows(gpu(3, "state/missing"), "true")

@@ -150,6 +150,9 @@ func (g *gpus) set(by string, wishes []nvml.Wish) error {
 	before, after := map[uint32]fleet.GPUSettings{}, map[uint32]fleet.GPUSettings{}
 	for _, w := range wishes {
 		h, err := g.at(w.GPU)
+		if err == nil && h.Failing {
+			err = fmt.Errorf("gpu%d: nvmlDeviceGetPowerManagementLimit: error 999 of NVML", w.GPU)
+		}
 		if err != nil {
 			return err
 		}
@@ -310,22 +313,38 @@ const (
 
 // Reset implements [acts.Tools].
 func (t *tools) Reset(ctx context.Context, group []acts.GPU) (string, error) {
-	if err := run.Sleep(ctx, resetTakes); err != nil {
-		return err.Error(), err
-	}
 	var numbers []int
+	var parts []string
 	for _, g := range group {
-		numbers = append(numbers, int(g.Number))
+		numbers, parts = append(numbers, int(g.Number)), append(parts, fmt.Sprintf("gpu%d", g.Number))
 	}
-	if err := t.fleet.ResetGPUs(t.server, numbers); err != nil {
+	err := t.noted(acts.KindReset, func() error {
+		if err := run.Sleep(ctx, resetTakes); err != nil {
+			return err
+		}
+		return t.fleet.ResetGPUs(t.server, numbers)
+	}, parts...)
+	if err != nil {
 		return "nvidia-smi: " + err.Error(), err
 	}
 	return "All done.", nil
 }
 
+// noted writes down in the ledger that something is done, and how it ended.
+func (t *tools) noted(kind string, do func() error, parts ...string) error {
+	t.fleet.NoteAct(t.server, kind, "begun", "", parts...)
+	err := do()
+	if err != nil {
+		t.fleet.NoteAct(t.server, kind, "failed", err.Error(), parts...)
+		return err
+	}
+	t.fleet.NoteAct(t.server, kind, "done", "", parts...)
+	return nil
+}
+
 // Reboot implements [acts.Tools].
 func (t *tools) Reboot(context.Context) (string, error) {
-	if err := t.fleet.RebootHost(t.server); err != nil {
+	if err := t.noted(acts.KindReboot, func() error { return t.fleet.RebootHost(t.server) }); err != nil {
 		return "systemctl: " + err.Error(), err
 	}
 	return "", nil
@@ -336,10 +355,12 @@ func (t *tools) Reload(ctx context.Context, away func(acts.Away) error) (string,
 	if err := away(acts.Away{Units: []string{"nvidia-persistenced"}, Modules: []string{"nvidia_uvm", "nvidia"}}); err != nil {
 		return err.Error(), err
 	}
-	if err := run.Sleep(ctx, reloadTakes); err != nil {
-		return err.Error(), err
-	}
-	if err := t.fleet.ReloadDriver(t.server); err != nil {
+	if err := t.noted(acts.KindReload, func() error {
+		if err := run.Sleep(ctx, reloadTakes); err != nil {
+			return err
+		}
+		return t.fleet.ReloadDriver(t.server)
+	}); err != nil {
 		return err.Error(), err
 	}
 	return "loaded anew: nvidia_uvm, nvidia; stopped meanwhile: nvidia-persistenced", nil

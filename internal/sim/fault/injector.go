@@ -198,7 +198,7 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 	case "gpu_fallen_off":
 		return f.LoseGPU(id, p.Dead)
 	case "gpu_fails":
-		return f.FailGPU(id)
+		return f.FailGPU(id, p.Dead)
 	case "gpu_hang":
 		return f.HangGPU(id)
 	case "ecc_ue":

@@ -36,7 +36,7 @@ type Fault struct {
 	Target Target        `yaml:"target"`
 
 	Crossing  time.Duration `yaml:"crossing"`  // fan_wear: until the speed crosses its limit
-	Dead      bool          `yaml:"dead"`      // gpu_fallen_off: no power cycle brings it back
+	Dead      bool          `yaml:"dead"`      // gpu_fallen_off, gpu_fails: nothing brings it back
 	Contained bool          `yaml:"contained"` // ecc_ue: XID 94 and not 95
 	Rate      float64       `yaml:"rate"`      // errors a second, or decibels a minute
 	Times     int           `yaml:"times"`     // link_flap
@@ -122,7 +122,7 @@ var kinds = map[string]Kind{
 	"ecc_ce":           {"gpu", []string{"rate"}, "correctable memory errors at a growing rate (0.2 a second)"},
 	"ecc_ue":           {"gpu", []string{"contained"}, "XID 48, 63 and 95, or 94 where contained"},
 	"gpu_hang":         {"gpu", nil, "XID 119; calls of its driver do not return, until the server restarts"},
-	"gpu_fails":        {"gpu", nil, "XID 119; its driver tells nothing of it, until a reset, a reload of the driver or a restart"},
+	"gpu_fails":        {"gpu", []string{"dead"}, "XID 119; its driver tells nothing of it, until a reset, a reload of the driver or a restart; dead: none of them helps"},
 	"memory_weak":      {"gpu", nil, "a cell of its memory does not keep what is written, which a validation finds"},
 	"compute_wrong":    {"gpu", nil, "a multiprocessor computes something else, which a validation finds"},
 	"reload_fails":     {"server", nil, "the driver cannot be unloaded"},

@@ -8,6 +8,7 @@ import (
 
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/kmsg"
+	"auspex/internal/sim/ledger"
 )
 
 // GPUSettings are how a driver was told to run a GPU.
@@ -85,7 +86,8 @@ func (f *Fleet) ResetGPUs(name string, indexes []int) error {
 		g.clearVolatile()
 		g.energy, g.ecc, g.eccNow = energy, 0, g.set.ECC
 		f.print(s, kmsg.Info, "NVRM: GPU at PCI:"+strings.TrimSuffix(g.pci, ".0")+": was reset")
-		if sick {
+		f.started(s, g)
+		if sick && !g.failing {
 			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
 		}
 	}
@@ -110,7 +112,6 @@ func (f *Fleet) ReloadDriver(name string) error {
 			return errors.New("rmmod: ERROR: Module nvidia is in use")
 		}
 	}
-	f.driverLines(s)
 	for i := range s.gpus {
 		g := &s.gpus[i]
 		if g.lost {
@@ -119,11 +120,24 @@ func (f *Fleet) ReloadDriver(name string) error {
 		sick, pending := g.failing, g.pending
 		g.clearVolatile()
 		g.defaultSettings()
-		if g.pending = pending; sick {
+		if g.pending = pending; sick && !g.failing {
 			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
 		}
 	}
+	f.driverLines(s)
 	return nil
+}
+
+// NoteAct writes down that the tools of a server's agent were asked for an act ("begun"), and what
+// became of it ("done" or "failed"). Parts are the GPUs that it is for; none is the server.
+func (f *Fleet) NoteAct(name, kind, state, said string, parts ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := ledger.Entry{Time: f.now, Kind: ledger.KindAct, Device: name, Protocol: "agent", Type: state, Code: kind, Message: said}
+	for _, p := range parts {
+		e.Targets = append(e.Targets, name+"/"+p)
+	}
+	f.led.Write(e)
 }
 
 // RebootHost reboots a server in order, as its administrator would.
@@ -156,21 +170,40 @@ func (f *Fleet) HangGPU(id string) error {
 }
 
 // FailGPU lets the firmware of a GPU answer nothing but errors: its driver tells nothing of it until
-// it starts the firmware anew.
-func (f *Fleet) FailGPU(id string) error {
+// it starts the firmware anew, and where the hardware is dead not then either.
+func (f *Fleet) FailGPU(id string, dead bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s, g, err := f.gpu(id)
-	if err != nil || g.failing || g.lost {
+	if err != nil || g.lost {
 		return err
 	}
+	g.dead = g.dead || dead
+	if g.failing {
+		return nil
+	}
 	g.failing = true
-	f.xid(s, g, 119, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf(
-		"Timeout after 6s of waiting for RPC response from GPU%d GSP! Expected function 103 (GSP_RM_ALLOC) (0x0 0x0).", g.index))
+	f.rpcTimeout(s, g)
 	f.later(s, f.jitter(time.Second, 2*time.Second), func() {
 		f.change(Change{Kind: GPULost, Server: s.name, GPU: g.index})
 	})
 	return nil
+}
+
+// rpcTimeout is what the driver says of firmware that answers none of its calls.
+func (f *Fleet) rpcTimeout(s *server, g *gpu) {
+	f.xid(s, g, 119, kmsg.Process{PID: g.load.PID, Name: g.load.Name}, fmt.Sprintf(
+		"Timeout after 6s of waiting for RPC response from GPU%d GSP! Expected function 103 (GSP_RM_ALLOC) (0x0 0x0).", g.index))
+}
+
+// rpcWait is how long the driver waits for firmware that it has started.
+const rpcWait = 6 * time.Second
+
+// started has the driver call the firmware of a GPU that was started anew.
+func (f *Fleet) started(s *server, g *gpu) {
+	if g.failing {
+		f.later(s, rpcWait, func() { f.rpcTimeout(s, g) })
+	}
 }
 
 // SetWeak gives a GPU a cell of memory that does not keep what is written, or takes it away.

@@ -343,7 +343,7 @@ func (f *Fleet) powerOn(s *server) {
 func (g *gpu) clearVolatile() {
 	g.sbe, g.dbe, g.xid, g.replays, g.crc, g.nvReplays, g.nvErrRate = 0, 0, 0, 0, 0, 0, 0
 	g.nvBytes, g.txBytes, g.rxBytes, g.energy, g.thermalUS, g.powerUS = 0, 0, 0, 0, 0, 0
-	g.pending, g.hung, g.failing = false, false, false
+	g.pending, g.hung, g.failing = false, false, g.failing && g.dead
 }
 
 // startHost runs the firmware and boots the operating system.

@@ -372,6 +372,7 @@ func (f *Fleet) driverLines(s *server) {
 	for i := range s.gpus {
 		if g := &s.gpus[i]; !g.lost {
 			f.print(s, kmsg.Info, fmt.Sprintf("nvidia %s: enabling device (0000 -> 0002)", g.pci))
+			f.started(s, g)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 	return true
 }
 
-// Ready tells whether a server's programs run and all its GPUs are there.
+// Ready tells whether a server's programs run and its driver has all its GPUs.
 func (f *Fleet) Ready(name string) (up, whole bool) {
 	s, ok := f.byName[name]
 	if !ok {
@@ -82,7 +82,7 @@ func (f *Fleet) Ready(name string) (up, whole bool) {
 	defer f.mu.Unlock()
 	whole = true
 	for i := range s.gpus {
-		whole = whole && !s.gpus[i].lost
+		whole = whole && !s.gpus[i].lost && !s.gpus[i].failing
 	}
 	return s.up(), whole
 }
