@@ -186,7 +186,7 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	}
 	if !cfg.Host.Disabled {
 		h := host.New(cfg.Host, a.tree, log)
-		if h.Tell(a.journal, boot); m.Files != nil {
+		if h.Tell(a.journal, boot, filepath.Join(cfg.Data, "disks.json")); m.Files != nil {
 			h.On(m.Files, m.Units)
 		}
 		a.readers = append(a.readers, reader{"host", h.Run})

@@ -42,6 +42,7 @@ const (
 	EventDIMMECCCE            = "dimm.ecc_ce"
 	EventDIMMECCUE            = "dimm.ecc_ue"
 	EventDiskPredictedFailure = "disk.predicted_failure"
+	EventDiskMissing          = "disk.missing"
 	EventPortDown             = "port.down"
 	EventPortFlap             = "port.flap"
 	EventPortErrors           = "port.errors"
@@ -107,6 +108,7 @@ func EventTypes() []string {
 		EventDIMMECCCE,
 		EventDIMMECCUE,
 		EventDiskPredictedFailure,
+		EventDiskMissing,
 		EventPortDown,
 		EventPortFlap,
 		EventPortErrors,
