@@ -6,6 +6,7 @@ package schemas
 const (
 	EventGPUXID               = "gpu.xid"
 	EventNVSwitchSXid         = "nvswitch.sxid"
+	EventIMEXDomain           = "imex.domain"
 	EventNVSwitchMissing      = "nvswitch.missing"
 	EventGPUMissing           = "gpu.missing"
 	EventGPUStalled           = "gpu.stalled"
@@ -72,6 +73,7 @@ func EventTypes() []string {
 	return []string{
 		EventGPUXID,
 		EventNVSwitchSXid,
+		EventIMEXDomain,
 		EventNVSwitchMissing,
 		EventGPUMissing,
 		EventGPUStalled,

@@ -34,7 +34,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Interval: 10 * time.Second, Sys: "/sys", Proc: "/proc", Run: "/run", Dev: "/dev",
-		Services: []string{"nvidia-fabricmanager", "nvidia-persistenced", "slurmd", "kubelet"},
+		Services: []string{"nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced", "slurmd", "kubelet"},
 	}
 }
 
