@@ -80,7 +80,12 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 		part(schemas.KindDIMM, fmt.Sprintf("dimm%d", i), nil)
 	}
 	for i := range diskCount {
-		part(schemas.KindDisk, fmt.Sprintf("disk%d", i), nil)
+		k := &diskKinds[i]
+		attrs := map[string]string{schemas.AttrSerial: s.disks[i].serial, schemas.AttrModel: k.model, schemas.AttrAliases: k.name}
+		if k.pci != "" {
+			attrs[schemas.AttrPCI] = k.pci
+		}
+		part(schemas.KindDisk, fmt.Sprintf("disk%d", i), attrs)
 	}
 	for i := range s.psus {
 		feed := s.feedOf(i)
