@@ -61,4 +61,4 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 EOF
 chmod 755 "$root/DEBIAN/"{postinst,prerm,postrm}
 mkdir -p "$out"
-dpkg-deb --root-owner-group --build "$root" "$out/auspex-agent_${version}_$(dpkg --print-architecture).deb"
+dpkg-deb --root-owner-group --build "$root" "$out/auspex-agent_${version}_${GOARCH:-$(dpkg --print-architecture)}.deb"

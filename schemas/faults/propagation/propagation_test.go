@@ -55,6 +55,22 @@ func TestBuiltInKnowledgeCoversEveryFault(t *testing.T) {
 	}
 }
 
+// Each type of event is a sign, with whatever code, or is known not to be one alone.
+func TestEachTypeOfEventIsASign(t *testing.T) {
+	m := Default()
+	none := map[string]string{
+		schemas.EventHostOOM:          "a program took more memory than there was, which no part is to blame for",
+		schemas.EventWorkloadState:    "news",
+		schemas.EventNodeState:        "news",
+		schemas.EventMaintenanceEnded: "it ends a window",
+	}
+	for _, typ := range schemas.EventTypes() {
+		if seen, why := len(m.byType[typ]) > 0, none[typ]; seen == (why != "") {
+			t.Errorf("%s: a sign %t, %q", typ, seen, why)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	m := Default()
 	cases := []struct {
