@@ -163,7 +163,8 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		{cfg.IMEX, "the IMEX daemon's log", journal.KindIMEX, "/host/imex-log"},
 	} {
 		if s.Log != "" {
-			l := logfile.New(logfile.Config{Path: s.Log, Poll: s.PollInterval, Kind: s.kind, Tree: s.tree, Boot: boot, Dated: dated}, a.journal, a.tree, log)
+			of := logfile.Config{Path: s.Log, Poll: s.PollInterval, Kind: s.kind, Tree: s.tree, Boot: boot, Dated: dated}
+			l := logfile.New(of, a.journal, a.tree, log)
 			a.readers = append(a.readers, reader{s.name, l.Run})
 		}
 	}

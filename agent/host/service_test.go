@@ -239,7 +239,8 @@ func TestAServiceThatFailsIsAnEvent(t *testing.T) {
 	units := s.source("services").(*services)
 	active := "active"
 	units.ask = func(context.Context, []string) ([]unit, error) {
-		return []unit{{Name: "nvidia-fabricmanager.service", Active: active, Result: "exit-code", known: true}, {Name: "gpu.target", Active: "failed"}}, nil
+		fabric := unit{Name: "nvidia-fabricmanager.service", Active: active, Result: "exit-code", known: true}
+		return []unit{fabric, {Name: "gpu.target", Active: "failed"}}, nil
 	}
 	for _, active = range []string{"active", "failed", "failed", "activating", "failed", "active", "failed", "deactivating", "inactive"} {
 		s.read()

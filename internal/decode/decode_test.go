@@ -85,7 +85,8 @@ func TestFormats(t *testing.T) {
 			0,
 		},
 		{
-			"IMEX", "IMEX Log initializing at: 3/27/2025 15:47:10.217\n[Mar 27 2025 15:47:10] [ERROR] [tid 39] Lost connection to node 3 with ip address 10.1.1.3\n",
+			"IMEX",
+			"IMEX Log initializing at: 3/27/2025 15:47:10.217\n[Mar 27 2025 15:47:10] [ERROR] [tid 39] Lost connection to node 3 with ip address 10.1.1.3\n",
 			Options{Format: "imex", Host: "h"},
 			[]string{"2025-03-27T15:47:10Z h imex.domain peer_lost CONTACT_SUPPORT "},
 			0,

@@ -20,7 +20,8 @@ const (
 // "[Mar 27 2025 15:47:10] [INFO] [tid 67] Connection established to node 3 with ip address
 // 10.115.131.8. Number of times connected: 2". The daemon ends where it cannot begin: its
 // errors until then are those of a service that failed. What it says of other nodes is of its
-// NVLink domain; a node of which nothing is said but that it is there ends what was said of it.
+// NVLink domain, and what it says of one ends when it is connected again; also where this parser is
+// newer than the daemon and has not heard how it began.
 // NVIDIA documents none of its messages, and words them anew; so they are read by what they say,
 // and an error that says nothing known is one of the service all the same, as a warning.
 func (p *Parser) IMEX(line string, zone *time.Location) (ev schemas.Event, t time.Time, ok bool) {
@@ -39,13 +40,20 @@ func (p *Parser) IMEX(line string, zone *time.Location) (ev schemas.Event, t tim
 	domain := says("domain")
 	switch {
 	case says("connection established to node") && peer != "":
+		lost, seen := p.peers[peer]
+		first := digitsOf(after(low, "number of times connected: ")) == "1"
+		p.peer(peer, false)
+		if seen && !lost || !seen && first { // nothing was said of it that would end
+			return schemas.Event{}, t, false
+		}
 		ev, _ = event(schemas.EventIMEXDomain, imexPeerLost, schemas.SeverityInfo, "peer", peer, "address", after(low, "ip address "))
 		ev.State = schemas.StateCleared
 	case !grave && level != "WARNING":
 		return schemas.Event{}, t, false
-	case peer != "" && says("disconnect", "lost", "unreachable", "not reachable", "timed out", "timeout", "failed to connect", "is down", "unavailable", "left the"):
+	case peer != "" && says("disconnect", "lost", "reachable", "timed out", "timeout", "failed to connect", "is down", "unavailable", "left the"):
 		ev, _ = event(schemas.EventIMEXDomain, imexPeerLost, schemas.SeverityWarning, "peer", peer, "address", after(low, "ip address "))
 		ev.State = schemas.StateRaised
+		p.peer(peer, true)
 	case domain && says("degraded"):
 		ev, _ = event(schemas.EventIMEXDomain, imexDegraded, schemas.SeverityWarning)
 	case domain && says("unavailable", " down"):
@@ -62,6 +70,18 @@ func (p *Parser) IMEX(line string, zone *time.Location) (ev schemas.Event, t tim
 	ev.Source, ev.Message = schemas.SourceKmsg, line
 	ev.SetAttr("action", defaultAction(&ev))
 	return ev, t, true
+}
+
+// maxPeers bounds the nodes of a domain that are remembered.
+const maxPeers = 1024
+
+func (p *Parser) peer(name string, lost bool) {
+	if p.peers == nil {
+		p.peers = map[string]bool{}
+	}
+	if _, known := p.peers[name]; known || len(p.peers) < maxPeers {
+		p.peers[name] = lost
+	}
 }
 
 // peerOf is the node of which a line speaks, in lower case, by its number in the daemon's list of nodes.

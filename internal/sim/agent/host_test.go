@@ -28,7 +28,8 @@ func TestTheKernelOfTheModel(t *testing.T) {
 		"/host/nic[name=ens8f0np0]/state/up": "false", dimm(15, "corrected-errors"): "0", dimm(3, "size"): "68719476736",
 		"/host/nvswitch[name=0000:05:00.0]/state/up": "true", "/host/nvswitch[name=0000:05:00.0]/state/driver": "nvidia-nvswitch",
 		"/host/service[name=nvidia-fabricmanager.service]/state/active-state": "active", "/host/service[name=kubelet.service]/state/active-state": "",
-		"/host/disk[name=nvme0]/state/media-errors": "0", "/host/disk[name=nvme0]/state/available-spare": "1", "/host/disk[name=nvme0]/state/up": "true",
+		"/host/disk[name=nvme0]/state/media-errors": "0", "/host/disk[name=nvme0]/state/available-spare": "1",
+		"/host/disk[name=nvme0]/state/up":              "true",
 		"/host/disk[name=sda]/state/predicted-failure": "false", "/host/disk[name=sda]/state/temperature": "38",
 		"/host/fabric-manager-log/state/error": "", "/host/fabric-manager-log/state/records": "2",
 		"/host/services/state/failed": "0", "/host/state/nvidia-driver-version": "570.124.06", "/host/state/malformed": "0", "/host/state/unreadable": "",
@@ -123,7 +124,8 @@ func (s *sayings) take(n *gpb.Notification) {
 // follow subscribes to the journal.
 func (w *world) follow() *sayings {
 	w.t.Helper()
-	req, err := api.NewSubscribeRequest(api.EncodingPROTO(), api.SubscriptionListModeSTREAM(), api.Subscription(api.Path("/journal/record"), api.SubscriptionModeON_CHANGE()))
+	records := api.Subscription(api.Path("/journal/record"), api.SubscriptionModeON_CHANGE())
+	req, err := api.NewSubscribeRequest(api.EncodingPROTO(), api.SubscriptionListModeSTREAM(), records)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ var kinds = map[string]Kind{
 	"compute_wrong":    {"gpu", nil, "a multiprocessor computes something else, which a validation finds"},
 	"reload_fails":     {"server", nil, "the driver cannot be unloaded"},
 	"fabric_manager":   {"server", nil, "the fabric manager dies, and with it the jobs; for: until it is started, which a restart does too"},
-	"disk_failure":     {"disk", []string{"crossing"}, "a disk cannot read sectors any more; crossing (1m): when its spare is below the threshold"},
+	"disk_failure":     {"disk", []string{"crossing"}, "a disk cannot read sectors; crossing (1m): when its spare is below the threshold"},
 	"disk_lost":        {"disk", nil, "a disk is gone from its slot; for: until it is back"},
 	"reset_fails":      {"gpu", nil, "a reset of the GPU fails"},
 	"setting_slips":    {"gpu", nil, "the GPU does not take settings"},

@@ -51,7 +51,8 @@ func (s *server) newDisks(site string) {
 func (d *disk) machine(i int, now time.Time) MachineDisk {
 	k := &diskKinds[i]
 	m := MachineDisk{
-		Name: k.name, Model: k.model, Firmware: k.firmware, Serial: d.serial, PCI: k.pci, Gone: d.gone, Spare: 1, Wear: .03 + .01*float64(d.serial[3]%8),
+		Name: k.name, Model: k.model, Firmware: k.firmware, Serial: d.serial, PCI: k.pci, Gone: d.gone,
+		Spare: 1, Wear: .03 + .01*float64(d.serial[3]%8),
 	}
 	if d.worn.IsZero() {
 		return m

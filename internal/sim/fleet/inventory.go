@@ -96,7 +96,9 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 		part(schemas.KindFan, fmt.Sprintf("fan%d", i+1), nil)
 	}
 	for i, n := range s.nics {
-		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), map[string]string{schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i], schemas.AttrAliases: n.netif})
+		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), map[string]string{
+			schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i], schemas.AttrAliases: n.netif,
+		})
 	}
 	for i := range nvswitchCount {
 		part(schemas.KindNVSwitch, fmt.Sprintf("nvswitch%d", i), map[string]string{schemas.AttrPCI: nvswitchPCI(i)})
