@@ -151,15 +151,22 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 		k := kernel.New(kernel.Config{Path: cfg.Kernel.Path, Boot: cfg.Kernel.BootIDFile, Poll: cfg.Kernel.PollInterval}, a.journal, a.tree, log)
 		a.readers, reads = append(a.readers, reader{"kernel log", k.Run}), k.Reads
 	}
-	if cfg.Fabric.Log != "" {
-		l := logfile.New(logfile.Config{
-			Path: cfg.Fabric.Log, Poll: cfg.Fabric.PollInterval, Kind: journal.KindFabric, Tree: "/host/fabric-manager-log", Boot: boot,
-			Dated: func(line string) (time.Time, bool) {
-				_, at, _ := new(kernlog.Parser).FabricManager(line, time.Local)
-				return at, !at.IsZero()
-			},
-		}, a.journal, a.tree, log)
-		a.readers = append(a.readers, reader{"fabric manager's log", l.Run})
+	dated := func(line string) (time.Time, bool) { // the logs of both services are written alike
+		_, at, _ := new(kernlog.Parser).FabricManager(line, time.Local)
+		return at, !at.IsZero()
+	}
+	for _, s := range []struct {
+		Service
+		name, kind, tree string
+	}{
+		{cfg.Fabric, "fabric manager's log", journal.KindFabric, "/host/fabric-manager-log"},
+		{cfg.IMEX, "the IMEX daemon's log", journal.KindIMEX, "/host/imex-log"},
+	} {
+		if s.Log != "" {
+			of := logfile.Config{Path: s.Log, Poll: s.PollInterval, Kind: s.kind, Tree: s.tree, Boot: boot, Dated: dated}
+			l := logfile.New(of, a.journal, a.tree, log)
+			a.readers = append(a.readers, reader{s.name, l.Run})
+		}
 	}
 	if !cfg.NVML.Disabled {
 		a.gpus = m.GPUs(nvml.Needs{
@@ -186,7 +193,7 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	}
 	if !cfg.Host.Disabled {
 		h := host.New(cfg.Host, a.tree, log)
-		if h.Tell(a.journal, boot); m.Files != nil {
+		if h.Tell(a.journal, boot, filepath.Join(cfg.Data, "disks.json")); m.Files != nil {
 			h.On(m.Files, m.Units)
 		}
 		a.readers = append(a.readers, reader{"host", h.Run})

@@ -30,7 +30,8 @@ type Config struct {
 	Credential Credential        `yaml:"credential"`
 	Journal    Journal           `yaml:"journal"`
 	Kernel     Kernel            `yaml:"kernel"`
-	Fabric     Fabric            `yaml:"fabric_manager"`
+	Fabric     Service           `yaml:"fabric_manager"`
+	IMEX       Service           `yaml:"imex"`
 	NVML       nvml.Config       `yaml:"nvml"`
 	DCGM       dcgm.Config       `yaml:"dcgm"` // GPUs are numbered as NVML has them: without it this is not read
 	Host       host.Config       `yaml:"host"`
@@ -75,8 +76,8 @@ type Kernel struct {
 	PollInterval time.Duration `yaml:"poll_interval"` // of a file; the device tells by itself
 }
 
-// Fabric says where the log of NVIDIA's fabric manager is.
-type Fabric struct {
+// Service says where the log of one of NVIDIA's services is.
+type Service struct {
 	Log          string        `yaml:"log"` // empty is not read
 	PollInterval time.Duration `yaml:"poll_interval"`
 }
@@ -95,7 +96,8 @@ func Default() *Config {
 	return &Config{
 		Data: "/var/lib/auspex-agent", Listen: "127.0.0.1:9339", Journal: Journal{MaxBytes: 64 << 20},
 		Kernel: Kernel{Path: kernel.Device, BootIDFile: "/proc/sys/kernel/random/boot_id", PollInterval: 40 * time.Millisecond},
-		Fabric: Fabric{Log: "/var/log/fabricmanager.log", PollInterval: time.Second},
+		Fabric: Service{Log: "/var/log/fabricmanager.log", PollInterval: time.Second},
+		IMEX:   Service{Log: "/var/log/nvidia-imex.log", PollInterval: time.Second},
 		NVML:   nvml.Default(),
 		DCGM:   dcgm.Default(),
 		Host:   host.Default(),
@@ -135,6 +137,8 @@ func (c *Config) Validate() error {
 		return errors.New("kernel: path must be set and poll_interval at least 1ms")
 	case c.Fabric.Log != "" && c.Fabric.PollInterval < time.Millisecond:
 		return errors.New("fabric_manager.poll_interval: must be at least 1ms")
+	case c.IMEX.Log != "" && c.IMEX.PollInterval < time.Millisecond:
+		return errors.New("imex.poll_interval: must be at least 1ms")
 	case c.Target.Connections < 1:
 		return errors.New("target.connections: must be at least 1")
 	}

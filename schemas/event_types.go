@@ -6,6 +6,7 @@ package schemas
 const (
 	EventGPUXID               = "gpu.xid"
 	EventNVSwitchSXid         = "nvswitch.sxid"
+	EventIMEXDomain           = "imex.domain"
 	EventNVSwitchMissing      = "nvswitch.missing"
 	EventGPUMissing           = "gpu.missing"
 	EventGPUStalled           = "gpu.stalled"
@@ -42,6 +43,7 @@ const (
 	EventDIMMECCCE            = "dimm.ecc_ce"
 	EventDIMMECCUE            = "dimm.ecc_ue"
 	EventDiskPredictedFailure = "disk.predicted_failure"
+	EventDiskMissing          = "disk.missing"
 	EventPortDown             = "port.down"
 	EventPortFlap             = "port.flap"
 	EventPortErrors           = "port.errors"
@@ -71,6 +73,7 @@ func EventTypes() []string {
 	return []string{
 		EventGPUXID,
 		EventNVSwitchSXid,
+		EventIMEXDomain,
 		EventNVSwitchMissing,
 		EventGPUMissing,
 		EventGPUStalled,
@@ -107,6 +110,7 @@ func EventTypes() []string {
 		EventDIMMECCCE,
 		EventDIMMECCUE,
 		EventDiskPredictedFailure,
+		EventDiskMissing,
 		EventPortDown,
 		EventPortFlap,
 		EventPortErrors,

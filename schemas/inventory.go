@@ -57,9 +57,12 @@ const (
 	AttrPCI          = "pci"
 	AttrMAC          = "mac"
 	AttrModel        = "model"
-	AttrFeed         = "feed"
-	AttrRail         = "rail"
-	AttrTier         = "tier"
+	// AttrAliases are further names of a part on its device, separated by commas, such as a
+	// board controller's `GPU_SXM_1` or the system's `ens1f0np0`.
+	AttrAliases = "aliases"
+	AttrFeed    = "feed"
+	AttrRail    = "rail"
+	AttrTier    = "tier"
 )
 
 // AgentDialsIn is the AttrAgentAddress of a server whose node agent is not reached, but dials in.

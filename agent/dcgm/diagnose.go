@@ -47,9 +47,15 @@ func (r *Reader) Diagnose(ctx context.Context, level int, numbers []uint32) (out
 		return out, err
 	}
 	defer p.end()
-	r.needs.Log.Warn("a diagnostic of DCGM begins", "level", level, "gpus", numbers)
-	tests, boards, err := r.diagnosed(ctx, p)
-	r.needs.Log.Warn("a diagnostic of DCGM has ended", "level", level, "gpus", numbers, "error", err)
+	log := r.needs.Log.With("level", level, "gpus", numbers)
+	begun := false
+	tests, boards, err := r.diagnosed(ctx, p, func() { // a server without DCGM comes never so far
+		begun = true
+		log.Warn("a diagnostic of DCGM begins")
+	})
+	if begun {
+		log.Warn("a diagnostic of DCGM has ended", "error", err)
+	}
 	number := map[uint]int{}
 	for _, b := range boards {
 		for n, k := range known {
@@ -65,12 +71,16 @@ func (r *Reader) Diagnose(ctx context.Context, level int, numbers []uint32) (out
 	return out, err
 }
 
-// diagnosed waits for what a child finds. Each of its calls has the deadline of any, but the diagnostic itself, which has ctx's.
-func (r *Reader) diagnosed(ctx context.Context, p *process) (tests []test, boards []board, err error) {
+// running is the call that is the diagnostic itself.
+const running = "dcgmRunDiagnostic"
+
+// diagnosed waits for what a child finds, and calls begins when it begins to look. Each of its calls has the deadline of
+// any, but the diagnostic itself, which has ctx's.
+func (r *Reader) diagnosed(ctx context.Context, p *process, begins func()) (tests []test, boards []board, err error) {
 	call, began := "its start", time.Now()
 	for {
 		patience := r.cfg.Deadline
-		if call == "dcgmRunDiagnostic" {
+		if call == running {
 			patience = time.Until(began.Add(longestDiagnostic))
 		}
 		w, err := p.next(ctx, patience)
@@ -84,7 +94,9 @@ func (r *Reader) diagnosed(ctx context.Context, p *process) (tests []test, board
 		}
 		switch {
 		case w.Call != "":
-			call = w.Call
+			if call = w.Call; call == running {
+				begins()
+			}
 		case w.Boards != nil:
 			boards = w.Boards
 		case w.Tests != nil:

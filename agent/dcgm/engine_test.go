@@ -308,6 +308,33 @@ func TestADiagnosticTellsWhatItFinds(t *testing.T) {
 	}
 }
 
+// What an agent's log says begins is under load on the GPUs: where nothing could begin, nothing did.
+func TestADiagnosticThatCannotBeginIsNotSaidToBegin(t *testing.T) {
+	const begins, ended = "a diagnostic of DCGM begins", "a diagnostic of DCGM has ended"
+	for name, c := range map[string]struct {
+		change func(s *server, m *nvml.Machine)
+		want   string // of the error; empty is none
+	}{
+		"no library":    {func(s *server, _ *nvml.Machine) { s.cfg.Library = "libdcgm-none.so.4" }, "DCGM is not installed"},
+		"no hostengine": {func(_ *server, m *nvml.Machine) { m.Say("return dcgmConnect_v2 -21") }, "no hostengine of DCGM answers"},
+		"all is there":  {func(_ *server, m *nvml.Machine) { m.Say("test software 0 0 0") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, m := engine(t, 1)
+			c.change(s, m)
+			_, err := s.reader().Diagnose(t.Context(), 1, []uint32{0})
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			for _, words := range []string{begins, ended} {
+				if got := strings.Contains(s.logged(), words); got != (c.want == "") {
+					t.Errorf("%q is logged: %t", words, got)
+				}
+			}
+		})
+	}
+}
+
 func TestADiagnosticIsStoppedAndRefused(t *testing.T) {
 	s, m := engine(t, 2)
 	s.users = map[uint32][]string{1: {"python (4711)"}}

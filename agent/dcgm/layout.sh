@@ -1,5 +1,6 @@
 #!/bin/sh
 # Writes layout.go, the structures of DCGM's diagnostics, from the headers that come with go-dcgm.
+# A char is signed, as on amd64, so that they are written alike on arm64, where offsets and sizes are the same.
 set -e
 command -v "${CC:-gcc}" >/dev/null || { echo "agent/dcgm: without gcc layout.go stays as it is"; exit 0; }
 dir=$(mktemp -d)
@@ -10,6 +11,6 @@ headers=$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-dcgm)/pkg/dcgm
   echo
   echo '//go:build cgo && dcgm'
   echo
-  go tool cgo -godefs -objdir "$dir" -- -I "$headers" layout_in.go | sed 1,2d | gofmt
+  go tool cgo -godefs -objdir "$dir" -- -fsigned-char -I "$headers" layout_in.go | sed 1,2d | gofmt
 } >"$dir/layout.go"
 cp "$dir/layout.go" layout.go

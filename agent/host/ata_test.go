@@ -124,7 +124,7 @@ func with(t *testing.T, d *drive) (*server, *journal.Journal) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.Close() })
-	s.host.Tell(j, "boot")
+	s.host.Tell(j, "boot", filepath.Join(s.root, "disks.json"))
 	return s, j
 }
 
@@ -207,7 +207,7 @@ func TestADiskThatWillFailIsOneEvent(t *testing.T) {
 	again.calm()
 	again.put(sata("sda"))
 	again.source("disks").(*disks).ata = disk.answer
-	again.host.Tell(j, "boot")
+	again.host.Tell(j, "boot", "")
 	again.read()
 	disk.sense = fixedWell
 	again.later()

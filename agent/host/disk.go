@@ -41,6 +41,7 @@ type disks struct {
 	m      *machine
 	list   *list
 	extras map[*item]*extra
+	slots  slots
 
 	log func(device string, page *logPage) error
 	ata command
@@ -58,16 +59,17 @@ type extra struct {
 }
 
 func newDisks(m *machine) source {
-	return &disks{m: m, list: newList(m, "/host/disk"), extras: map[*item]*extra{}, log: smartLog, ata: sendATA}
+	return &disks{m: m, list: newList(m, "/host/disk"), extras: map[*item]*extra{}, slots: slots{m: m}, log: smartLog, ata: sendATA}
 }
 
 func (d *disks) read(at time.Time) {
 	d.list.begin()
-	for _, name := range d.m.names(d.m.sys("class/nvme")) {
+	d.slots.begin()
+	for _, name := range d.names("class/nvme") {
 		folder := d.m.sys("class/nvme", name)
 		d.disk(at, name, folder, controllerAttrs, filepath.Join(d.m.cfg.Dev, name), folder, filepath.Join(folder, "device"))
 	}
-	for _, name := range d.m.names(d.m.sys("block")) {
+	for _, name := range d.names("block") {
 		folder := d.m.sys("block", name)
 		// A namespace of NVMe is its controller's; what has no device is none, as a loop,
 		// and sr is a drive of CDs, mostly the BMC's virtual one.
@@ -77,6 +79,7 @@ func (d *disks) read(at time.Time) {
 		d.disk(at, name, folder, driveAttrs, "", filepath.Join(folder, "device"))
 	}
 	d.list.end()
+	d.slots.end(at)
 	for it := range d.extras {
 		if !it.seen {
 			d.m.shut(&d.extras[it].temperature)
@@ -84,6 +87,14 @@ func (d *disks) read(at time.Time) {
 		}
 	}
 	d.write(at)
+}
+
+// names lists a folder; where that fails it is not known which disks there are.
+func (d *disks) names(folder string) []string {
+	first, more := d.m.first, d.m.more
+	out := d.m.names(d.m.sys(folder))
+	d.slots.blind = d.slots.blind || d.m.more > more || first == nil && d.m.first != nil
+	return out
 }
 
 // disk reads one; its temperature is in a hwmon folder below one of some.
@@ -121,8 +132,12 @@ func (d *disks) disk(at time.Time, name, folder string, attrs []attr, device str
 		}
 	}
 	if device == "" {
+		if e.ata != nil {
+			d.slots.found(e.ata.serial, name, e.ata.model, it.identity)
+		}
 		return
 	}
+	d.slots.found(textOf(it, "serial-number"), name, textOf(it, "model"), it.identity)
 	page := &e.health.page
 	err := d.log(device, page)
 	e.health.known = err == nil

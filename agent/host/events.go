@@ -17,11 +17,11 @@ type Journal interface {
 	Mark(source string) journal.Mark
 }
 
-// Tell lets the sources write events to a journal, of a machine that is in a boot. It is
-// called before Run; without it no events are told.
-func (h *Host) Tell(j Journal, boot string) {
+// Tell lets the sources write events to a journal, of a machine that is in a boot, and keep
+// in a file which disks it has. It is called before Run; without it no events are told.
+func (h *Host) Tell(j Journal, boot, state string) {
 	for _, r := range h.runners {
-		r.machine.journal, r.machine.boot = j, boot
+		r.machine.journal, r.machine.boot, r.machine.state = j, boot, state
 	}
 }
 

@@ -34,7 +34,7 @@ type Config struct {
 func Default() Config {
 	return Config{
 		Interval: 10 * time.Second, Sys: "/sys", Proc: "/proc", Run: "/run", Dev: "/dev",
-		Services: []string{"nvidia-fabricmanager", "nvidia-persistenced", "slurmd", "kubelet"},
+		Services: []string{"nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced", "slurmd", "kubelet"},
 	}
 }
 
@@ -138,6 +138,14 @@ type Files interface {
 	Link(path string) string
 }
 
+// Disks are the commands of the disks of a machine that is not this one; [Files] may have them.
+type Disks interface {
+	// NVMeHealth reads the log page of SMART and health information of a controller.
+	NVMeHealth(device string, page *[512]byte) error
+	// ATA makes a command of a disk, and returns how many bytes of sense data came back.
+	ATA(device string, command *[16]byte, data *[512]byte, sense *[64]byte) (int, error)
+}
+
 // Unit is a service as systemd tells it.
 type Unit struct {
 	Name, Active, Sub, Result string
@@ -148,6 +156,14 @@ type Unit struct {
 func (h *Host) On(files Files, units func(names []string) []Unit) {
 	for _, r := range h.runners {
 		r.machine.files = files
+		if d, ok := r.source.(*disks); ok {
+			if of, ok := files.(Disks); ok {
+				d.log = func(device string, page *logPage) error { return of.NVMeHealth(device, (*[512]byte)(page)) }
+				d.ata = func(device string, cdb *[16]byte, data *sector, sense *[64]byte) (int, error) {
+					return of.ATA(device, cdb, (*[512]byte)(data), sense)
+				}
+			}
+		}
 		if s, ok := r.source.(*services); ok {
 			s.ask = func(_ context.Context, names []string) (out []unit, err error) {
 				for _, u := range units(names) {

@@ -38,6 +38,7 @@ type machine struct {
 	files   Files   // nil are this machine's
 	journal Journal // nil is none
 	boot    string
+	state   string // the file of what is known over restarts; empty is none
 
 	buf     []byte
 	open    map[*file]struct{}

@@ -53,7 +53,7 @@ func TestALostNVSwitchIsOneEvent(t *testing.T) {
 			s.read()
 			again := newServer(t)
 			again.calm()
-			again.host.Tell(j, "boot")
+			again.host.Tell(j, "boot", "")
 			again.put(nvswitch("0000:86:00.0", "63"))
 			again.read()
 			again.read()

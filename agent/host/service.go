@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"auspex/internal/target"
+	"auspex/schemas"
 )
 
 const maxServices = 256
@@ -90,7 +91,27 @@ func (s *services) read(at time.Time) {
 			delete(s.list, name)
 		}
 	}
+	for i := range units {
+		s.tell(at, &units[i])
+	}
 	s.write(at, units, err == nil)
+}
+
+// tell tells of a unit that has failed, and of one that has not any more; one that is being
+// started is neither.
+func (s *services) tell(at time.Time, u *unit) {
+	if u.Active != "failed" && u.Active != "active" && u.Active != "inactive" {
+		return
+	}
+	name := strings.TrimSuffix(u.Name, ".service")
+	ev := schemas.Event{Type: schemas.EventServiceFailed, Code: name, Severity: schemas.SeverityError}
+	if ev.Message = name + " has failed"; u.Result != "" {
+		ev.Message += ": " + u.Result
+	}
+	if u.Active != "failed" {
+		ev.Message = name + " is " + u.Active
+	}
+	s.m.condition(at, name, u.Active == "failed", ev)
 }
 
 func (s *services) entry(name string) *service {

@@ -3,6 +3,7 @@ package host
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"net"
 	"os"
@@ -228,6 +229,34 @@ func TestABusThatIsMissingBrokenOrSilentIsSaid(t *testing.T) {
 				t.Errorf("told %v", got)
 			}
 		})
+	}
+}
+
+// A unit that fails is one event, over restarts of the agent and while it is being started; one that
+// runs again, or was stopped, ends it.
+func TestAServiceThatFailsIsAnEvent(t *testing.T) {
+	s, j := with(t, healthy())
+	units := s.source("services").(*services)
+	active := "active"
+	units.ask = func(context.Context, []string) ([]unit, error) {
+		fabric := unit{Name: "nvidia-fabricmanager.service", Active: active, Result: "exit-code", known: true}
+		return []unit{fabric, {Name: "gpu.target", Active: "failed"}}, nil
+	}
+	for _, active = range []string{"active", "failed", "failed", "activating", "failed", "active", "failed", "deactivating", "inactive"} {
+		s.read()
+	}
+	var got []string
+	for _, ev := range said(t, j) {
+		got = append(got, strings.Join([]string{ev.Type, ev.Code, ev.State, string(ev.Severity), ev.Message}, " "))
+	}
+	if diff := cmp.Diff([]string{
+		"service.failed gpu.target raised error gpu.target has failed",
+		"service.failed nvidia-fabricmanager raised error nvidia-fabricmanager has failed: exit-code",
+		"service.failed nvidia-fabricmanager cleared info nvidia-fabricmanager is active",
+		"service.failed nvidia-fabricmanager raised error nvidia-fabricmanager has failed: exit-code",
+		"service.failed nvidia-fabricmanager cleared info nvidia-fabricmanager is inactive",
+	}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

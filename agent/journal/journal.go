@@ -30,6 +30,8 @@ const (
 	// Of KindFabric Data is the offset of the machine's clock from UTC, as +0800, and a line of
 	// fabric manager's log.
 	KindFabric = "fabric-manager"
+	// KindIMEX is likewise of the log of NVIDIA's IMEX daemon.
+	KindIMEX = "imex"
 )
 
 // Mark is where the reader of a source goes on, kept with the records that it wrote.

@@ -45,7 +45,7 @@ type state struct {
 	s     *subscriber
 	batch *collectors.Batch // made anew for what comes after it was sent: between, there is nothing of it
 	host  kernlog.Follower
-	// fabric reads fabric manager's log.
+	// fabric reads the logs of fabric manager and of the IMEX daemon.
 	fabric kernlog.Parser
 
 	journal      string           // id
@@ -457,7 +457,9 @@ func (st *state) record(raw []byte) error {
 	case "event":
 		st.event(seq, data)
 	case "fabric-manager":
-		st.fabricLine(data)
+		st.serviceLine("fabricmanager", data, st.fabric.FabricManager)
+	case "imex":
+		st.serviceLine("imex", data, st.fabric.IMEX)
 	default: // of a newer agent
 		st.s.metrics.malformed.Inc()
 	}
@@ -494,16 +496,16 @@ func (st *state) line(bootID string, boot uint64, data string) {
 	}
 }
 
-// fabricLine reads a line of fabric manager's log, behind the zone of its times. A line that
-// is read twice is the same event, and so is one that was written twice in a second.
-func (st *state) fabricLine(data string) {
+// serviceLine reads a line of the log of one of NVIDIA's services, behind the zone of its times. A
+// line that is read twice is the same event, and so is one that was written twice in a second.
+func (st *state) serviceLine(log, data string, parse func(string, *time.Location) (schemas.Event, time.Time, bool)) {
 	offset, line, _ := strings.Cut(data, " ")
 	zone, err := time.Parse("-0700", offset)
 	if err != nil {
 		st.s.metrics.malformed.Inc()
 		return
 	}
-	ev, at, ok := st.fabric.FabricManager(line, zone.Location())
+	ev, at, ok := parse(line, zone.Location())
 	if !ok {
 		return
 	}
@@ -511,7 +513,7 @@ func (st *state) fabricLine(data string) {
 	if at.IsZero() || at.After(now) {
 		at = now
 	}
-	ev.ID = schemas.EventID(st.s.device, "fabricmanager", line)
+	ev.ID = schemas.EventID(st.s.device, log, line)
 	ev.Resource, ev.Time, ev.Observed = st.s.device, at, now
 	st.batch.Event(ev)
 }

@@ -16,11 +16,11 @@ install -D -m 644 "$here/../../docs/how-to/node-agent.md" "$root/usr/share/doc/a
 install -D -m 644 "$here/../../LICENSE" "$root/usr/share/doc/auspex-agent/copyright"
 
 mkdir "$root/DEBIAN"
-libc=$(objdump -T "$binary" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2 || true)
+libc=$(readelf -W --dyn-syms "$binary" 2>/dev/null | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2 || true)
 cat >"$root/DEBIAN/control" <<EOF
 Package: auspex-agent
 Version: $version
-Architecture: $(dpkg --print-architecture)
+Architecture: ${GOARCH:-$(dpkg --print-architecture)}
 Maintainer: Auspex
 Section: admin
 Priority: optional
@@ -61,4 +61,4 @@ if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 EOF
 chmod 755 "$root/DEBIAN/"{postinst,prerm,postrm}
 mkdir -p "$out"
-dpkg-deb --root-owner-group --build "$root" "$out/auspex-agent_${version}_$(dpkg --print-architecture).deb"
+dpkg-deb --root-owner-group --build "$root" "$out/auspex-agent_${version}_${GOARCH:-$(dpkg --print-architecture)}.deb"

@@ -8,10 +8,6 @@ import (
 	"auspex/schemas"
 )
 
-// AttrAliases is an attribute of a resource: further names of it on its device,
-// separated by commas, such as a board controller's `GPU_SXM_1`.
-const AttrAliases = "aliases"
-
 // device finds the parts of a server or switch by what devices call them.
 type device struct {
 	pci    map[string]string         // normalised address → id
@@ -41,7 +37,7 @@ func (d *device) add(r *schemas.Resource) {
 		d.pci[p] = r.ID
 	}
 	name := r.ID[strings.LastIndexByte(r.ID, '/')+1:]
-	for _, alias := range append(strings.Split(r.Attrs[AttrAliases], ","), name) {
+	for _, alias := range append(strings.Split(r.Attrs[schemas.AttrAliases], ","), name) {
 		if s := squeeze(alias); s != "" {
 			d.names[s] = r.ID
 		}

@@ -24,7 +24,7 @@ import (
 
 // Formats lists what can be decoded.
 func Formats() []string {
-	return []string{"kmsg", "dmesg", "journal", "fabricmanager", "sel", "sel-raw", "redfish-event"}
+	return []string{"kmsg", "dmesg", "journal", "fabricmanager", "imex", "sel", "sel-raw", "redfish-event"}
 }
 
 // ErrBadLine is wrapped when a strict run stops at a line.
@@ -89,7 +89,9 @@ func Run(ctx context.Context, in io.Reader, out, errw io.Writer, o Options) (Res
 	case "dmesg", "journal":
 		err = d.kernel()
 	case "fabricmanager":
-		err = d.lines(d.fabricManager)
+		err = d.lines(func(s string) error { return d.service(d.parser.FabricManager, s) })
+	case "imex":
+		err = d.lines(func(s string) error { return d.service(d.parser.IMEX, s) })
 	case "sel":
 		err = d.lines(func(s string) error { return d.sel(sel.ParseElist, s) })
 	case "sel-raw":
@@ -411,8 +413,9 @@ func (d *decoder) textLine(s string) error {
 	return d.record(&r, "dmesg", "")
 }
 
-func (d *decoder) fabricManager(s string) error {
-	ev, t, ok := d.parser.FabricManager(s, time.UTC)
+// service reads a line of the log of a service, whose times are taken for UTC.
+func (d *decoder) service(parse func(string, *time.Location) (schemas.Event, time.Time, bool), s string) error {
+	ev, t, ok := parse(s, time.UTC)
 	if !t.IsZero() {
 		d.last = t
 	}
@@ -420,7 +423,7 @@ func (d *decoder) fabricManager(s string) error {
 		return nil
 	}
 	ev.Time = t
-	return d.write(&ev, "", "fabricmanager", "")
+	return d.write(&ev, "", d.o.Format, "")
 }
 
 func (d *decoder) sel(parse func(string) (sel.Record, error), s string) error {

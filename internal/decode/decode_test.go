@@ -85,6 +85,13 @@ func TestFormats(t *testing.T) {
 			0,
 		},
 		{
+			"IMEX",
+			"IMEX Log initializing at: 3/27/2025 15:47:10.217\n[Mar 27 2025 15:47:10] [ERROR] [tid 39] Lost connection to node 3 with ip address 10.1.1.3\n",
+			Options{Format: "imex", Host: "h"},
+			[]string{"2025-03-27T15:47:10Z h imex.domain peer_lost CONTACT_SUPPORT "},
+			0,
+		},
+		{
 			"sel", "   1 | 04/12/2026 | 19:48:09 | Power Supply PS1 Status | Power Supply AC lost | Asserted\nSEL has no entries\nx | y\n",
 			Options{Format: "sel", Host: "h"},
 			[]string{"2026-04-12T19:48:09Z h psu.input_lost PS1 Status CHECK_MECHANICALS "},

@@ -24,6 +24,8 @@ import (
 // resource that is to blame where the script names only what holds it.
 var blames = map[string]struct{ fault, part string }{
 	"feed_loss":      {"power.feed_loss", ""},
+	"fabric_manager": {"service.fabric_manager", ""},
+	"disk_failure":   {"host.disk_failure", ""},
 	"gpu_fallen_off": {"gpu.fallen_off_bus", ""},
 	"job_crash":      {"workload.error", ""},
 	"ecc_ue":         {"gpu.memory_uncorrectable", ""},

@@ -33,6 +33,7 @@ func TestAgentsAloneFindTheSameCauses(t *testing.T) {
 		{"gpu-first", "7"},
 		{"memory-and-psu", "11"},
 		{"switch-and-crash", "23"},
+		{"fabric-and-disk", "3"},
 	} {
 		t.Run(cmp.Or(tc.script, "the demo's"), func(t *testing.T) {
 			t.Parallel()

@@ -240,6 +240,24 @@ func (c *comparison) part(kind string, part *Part, shared string) {
 	c.identify(r, known, schemas.AttrMAC, part.MAC)
 	c.identify(r, known, schemas.AttrPCI, part.PCI)
 	c.fill(r, known, schemas.AttrModel, part.Model)
+	if known && (kind == schemas.KindNIC || kind == schemas.KindDisk) {
+		c.called(r, part.Name)
+	}
+}
+
+// called brings the name of an interface or a disk that its system and the kernel's log give it,
+// and by which the inventory does not find it. One that another part has is left there.
+func (c *comparison) called(r schemas.Resource, name string) {
+	if id, found := c.snap.Resolve(c.p.Server, r.Kind, name); found {
+		other, _ := c.snap.Resource(id)
+		if id == r.ID || strings.HasSuffix(id, "/"+name) || slices.Contains(strings.Split(other.Attrs[schemas.AttrAliases], ","), name) {
+			return
+		}
+	}
+	had := r.Attrs[schemas.AttrAliases]
+	aliases := strings.TrimPrefix(had+","+name, ",")
+	c.differ(Difference{Verb: Changed, Resource: r.ID, Kind: r.Kind, Attr: schemas.AttrAliases, Inventory: had, Agent: aliases})
+	c.set(r, schemas.AttrAliases, aliases)
 }
 
 func (c *comparison) find(kind string, part *Part) (schemas.Resource, bool) {

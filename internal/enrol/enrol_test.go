@@ -51,7 +51,7 @@ func site() schemas.Topology {
 			res("a", "server", "r01", "serial", "SN1", "uuid", "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11", "model", "DGX H100", "agent_address", "a:9339"),
 			res("a/gpu0", "gpu", "a", "pci", "0000:1b:00.0", "uuid", "GPU-11111111-0000-0000-0000-000000000000"),
 			res("a/gpu1", "gpu", "a", "pci", "0000:43:00.0"),
-			res("a/nic0", "nic", "a", "mac", "b8:3f:d2:4a:11:0e"),
+			res("a/nic0", "nic", "a", "mac", "b8:3f:d2:4a:11:0e", "aliases", "ens1"),
 			res("b", "server", "r01", "serial", "SN2"),
 			res("b/gpu0", "gpu", "b", "uuid", "GPU-22222222-0000-0000-0000-000000000000"), res("b/nic0", "nic", "b"),
 		},
@@ -89,6 +89,12 @@ func TestWhatAnAgentSaysIsHeldAgainstTheInventory(t *testing.T) {
 			d.Disks = []Part{{Name: "nvme0", Serial: "S6CKNE0T", Model: "MZQL2"}, {Name: "sda"}}
 			d.NVSwitches = []Part{{Name: "nvswitch0", PCI: "0000:07:00.0"}}
 		}, []string{"added nvswitch a/nvswitch0", "added disk a/nvme0"}},
+		"names of its system by which the inventory does not find a part": {Who{Server: "a"}, func(d *Description) {
+			d.NICs[0].Name, d.Neighbors = "enp27s0f0np0", nil
+		}, []string{"changed nic a/nic0 aliases ens1 ens1,enp27s0f0np0"}},
+		"a name that another part has": {Who{Server: "a"}, func(d *Description) {
+			d.NICs, d.Neighbors = []Part{{Name: "ens2", MAC: d.NICs[0].MAC}, {Name: "ens1", MAC: "b8:3f:d2:4a:11:0f"}}, nil
+		}, []string{"changed nic a/nic0 aliases ens1 ens1,ens2", "added nic a/ens1"}},
 		"what was not known": {Who{Server: "a"}, func(d *Description) {
 			d.GPUs[1].UUID = "GPU-33333333-0000-0000-0000-000000000000"
 		}, []string{"changed gpu a/gpu1 uuid"}},

@@ -22,7 +22,7 @@ func (d *Detector) admits(ev *schemas.Event) bool {
 
 // distinguishing attributes tell conditions of one resource, type and code apart
 // where the part is not in the inventory.
-var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "collector", AttrRule}
+var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "serial", "peer", "collector", AttrRule}
 
 // fingerprint is the same for each report of one condition, its end included:
 // the code of an end may differ (Redfish has a message for the loss of an input
@@ -31,8 +31,12 @@ var distinguishing = []string{"sensor", "port", "gpu", "pci", "slot", "part", "c
 func fingerprint(ev *schemas.Event, resource string) string {
 	detail := make([]string, 0, 2+len(distinguishing))
 	code := ev.Code
-	if ev.State != "" && ev.Type != schemas.EventBMCSEL && ev.Type != schemas.EventBMCEvent {
-		code = ""
+	switch ev.Type {
+	case schemas.EventBMCSEL, schemas.EventBMCEvent, schemas.EventServiceFailed:
+	default:
+		if ev.State != "" {
+			code = ""
+		}
 	}
 	detail = append(detail, code, ev.Source)
 	for _, k := range distinguishing {

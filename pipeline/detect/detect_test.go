@@ -227,6 +227,31 @@ func TestTheEndOfAConditionResolvesItsAlertAlsoAfterARestart(t *testing.T) {
 	}
 }
 
+// Of things that the inventory does not have apart, the end of one condition is not that of another.
+func TestConditionsOfOneServerEndEachForItself(t *testing.T) {
+	for what, apart := range map[string]func(ev *schemas.Event, which string){
+		"units":             func(ev *schemas.Event, which string) { ev.Type, ev.Code = schemas.EventServiceFailed, which },
+		"disks":             func(ev *schemas.Event, which string) { ev.Type = schemas.EventDiskMissing; ev.SetAttr("serial", which) },
+		"nodes of a domain": func(ev *schemas.Event, which string) { ev.Type = schemas.EventIMEXDomain; ev.SetAttr("peer", which) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := mem.New(2)
+			t.Cleanup(func() { _ = b.Close() })
+			start(t, detect.New(detect.DefaultConfig(), b, enrich.New(inventory(t), nil), openRecords(t), nil, nil))
+			event := func(id, which, state string) schemas.Event {
+				ev := schemas.Event{ID: id, Source: "agent", Resource: "s1", Severity: "error", State: state}
+				apart(&ev, which)
+				return ev
+			}
+			send(t, b, batch("s1", event("a", "one", "raised"), event("b", "two", "raised"), event("c", "two", "cleared")))
+			got := alerts(t, b, 3)
+			if got[0].Fingerprint == got[1].Fingerprint || got[1].Fingerprint != got[2].Fingerprint {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 // flaky fails to publish alerts a few times, and to write them always.
 type flaky struct {
 	bus.Bus

@@ -160,6 +160,9 @@ func find(s *cmdb.Snapshot, device, kind, name string) (string, bool) {
 	if id, ok := s.ByIdentity(device, name); ok && s.Server(id) == device { // a part that is named by its PCI address
 		return id, true
 	}
+	if disk := strings.TrimRight(name, "0123456789"); kind == schemas.KindDisk && disk != name && strings.HasPrefix(name, "sd") {
+		name = disk // the kernel names partitions
+	}
 	return s.Resolve(device, "", name)
 }
 

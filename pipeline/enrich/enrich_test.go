@@ -25,6 +25,8 @@ func inventory(t testing.TB) *cmdb.Inventory {
 		{ID: "s1/fan3", Kind: "fan", Parent: "s1"},
 		{ID: "s1/nvswitch2", Kind: "nvswitch", Parent: "s1", Attrs: map[string]string{"pci": "0000:c1:00.0"}},
 		{ID: "s1/bmc", Kind: "bmc", Parent: "s1"},
+		{ID: "s1/disk0", Kind: "disk", Parent: "s1", Attrs: map[string]string{"aliases": "nvme0", "serial": "D0"}},
+		{ID: "s1/disk1", Kind: "disk", Parent: "s1", Attrs: map[string]string{"aliases": "sda"}},
 		{ID: "s2", Kind: "server", Parent: "r1"},
 		{ID: "s2/gpu0", Kind: "gpu", Parent: "s2", Attrs: map[string]string{"pci": "0000:1b:00.0", "uuid": "GPU-cc"}},
 		{ID: "leaf", Kind: "switch", Parent: "r1"},
@@ -52,6 +54,9 @@ func TestEventsFindTheirPart(t *testing.T) {
 		want string
 	}{
 		{"by PCI address", schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("pci", "PCI:0000:3d:00")}, "s1/gpu1"},
+		{"by a disk's partition", schemas.Event{Resource: "s1", Type: "host.fs_error", Attrs: attrs("disk", "sda2")}, "s1/disk1"},
+		{"by an NVMe disk's partition", schemas.Event{Resource: "s1", Type: "host.fs_error", Attrs: attrs("disk", "nvme0n1p2")}, "s1/disk0"},
+		{"by a disk that nobody knows", schemas.Event{Resource: "s1", Type: "host.fs_error", Attrs: attrs("disk", "sdb1")}, "s1"},
 		{"by UUID", schemas.Event{Resource: "s1", Type: "gpu.xid", Attrs: attrs("uuid", "GPU-AA")}, "s1/gpu0"},
 		{
 			"a UUID of another server is not believed",

@@ -47,7 +47,7 @@ func types(page string) ([]string, error) {
 }
 
 // spelt are words that Go writes in their own way.
-var spelt = map[string]string{"nvswitch": "NVSwitch", "nvlink": "NVLink", "pcie": "PCIe", "sxid": "SXid"}
+var spelt = map[string]string{"nvswitch": "NVSwitch", "nvlink": "NVLink", "pcie": "PCIe", "sxid": "SXid", "imex": "IMEX"}
 
 // upper are abbreviations.
 var upper = strings.Fields("aer bgp bmc ce crac dimm ecc fs gpu mce nic oom pdu pfc psu sel ue xid")

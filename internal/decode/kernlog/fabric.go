@@ -33,21 +33,7 @@ func fabricError(text string) (schemas.Event, bool) {
 // "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error …", whose times
 // are those of the host's zone. A line without a time gives the zero time.
 func (p *Parser) FabricManager(line string, zone *time.Location) (ev schemas.Event, t time.Time, ok bool) {
-	text := line
-	level := ""
-	for strings.HasPrefix(text, "[") {
-		end := strings.IndexByte(text, ']')
-		if end < 0 {
-			break
-		}
-		field := text[1:end]
-		if at, err := fabricTime(field, zone); err == nil {
-			t = at
-		} else if !strings.HasPrefix(field, "tid ") {
-			level = strings.ToUpper(field)
-		}
-		text = strings.TrimSpace(text[end+1:])
-	}
+	level, text, t := serviceLine(line, zone)
 	if ev, ok = p.match("nvidia-fabricmanager", text); !ok {
 		low := strings.ToLower(text)
 		switch {

@@ -601,6 +601,77 @@ func TestJournalJSON(t *testing.T) {
 	}
 }
 
+// Lines of the IMEX daemon are read by what they say. Those that are quoted in public logs are marked so;
+// for the loss of a node there is none, and any wording of it counts.
+func TestIMEX(t *testing.T) {
+	const stamp = "[Mar 27 2025 15:47:10] "
+	const failed = "service.failed nvidia-imex "
+	for line, want := range map[string]string{
+		// Quoted:
+		"IMEX Log initializing at: 3/27/2025 15:47:10.217": "",
+
+		stamp + "[INFO] [tid 39] IMEX version 570.124.06 is running with the following configuration options":                         "",
+		stamp + "[INFO] [tid 39] NvGpu Library version matched with GPU Driver version":                                               "",
+		stamp + "[INFO] [tid 39] IMEX_WAIT_FOR_QUORUM != FULL, continuing initialization without waiting":                             "",
+		stamp + "[INFO] [tid 39] Identified this node as ID 1, using bind IP of '10.1.1.2', and network interface of enP2s2f1":        "",
+		stamp + "[INFO] [tid 67] Connection established to node 0 with ip address 10.1.1.8. Number of times connected: 1":             "",
+		stamp + "[INFO] [tid 67] Connection established to node 0 with ip address 10.1.1.8. Number of times connected: 2":             "imex.domain peer_lost info cleared node0 10.1.1.8",
+		stamp + "[ERROR] [tid 39] No matching network interface found for any IP addresses in the node configuration file /etc/n.cfg": failed + "error initialization",
+		stamp + "[ERROR] [tid 39] NvGpu Library version 570.124 is not matching with current GPU driver version 570.86":               failed + "error version_mismatch",
+		// What else means a fault:
+		stamp + "[ERROR] [tid 67] Lost connection to node 3 with ip address 10.1.1.9, retrying": "imex.domain peer_lost warning raised node3 10.1.1.9",
+		stamp + "[WARNING] [tid 67] Node 17 disconnected":                                       "imex.domain peer_lost warning raised node17",
+		stamp + "[WARNING] [tid 67] IMEX domain is DEGRADED":                                    "imex.domain degraded warning",
+		stamp + "[ERROR] [tid 67] domain state changed to UNAVAILABLE":                          "imex.domain down error",
+		stamp + "[CRITICAL] [tid 67] out of everything":                                         failed + "error initialization",
+		stamp + "[ERROR] [tid 67] a message that nobody has seen":                               failed + "warning error",
+		stamp + "[WARNING] [tid 67] a gRPC channel is slow":                                     "",
+		stamp + "[INFO] [tid 67] lost connection to node 3":                                     "",
+	} {
+		ev, at, ok := new(Parser).IMEX(line, time.FixedZone("", 8*3600))
+		got := ""
+		if ok {
+			words := []string{ev.Type, ev.Code, string(ev.Severity), ev.State, ev.Attr("peer"), ev.Attr("address"), ev.Attr("reason")}
+			got = strings.Join(strings.Fields(strings.Join(words, " ")), " ")
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+		if strings.HasPrefix(line, stamp) && !at.Equal(time.Date(2025, 3, 27, 7, 47, 10, 0, time.UTC)) {
+			t.Errorf("%s: %s", line, at)
+		}
+	}
+}
+
+// A node that is connected ends only what was said of it.
+func TestIMEXNodesThatComeBack(t *testing.T) {
+	lost := func(n int) string {
+		return fmt.Sprintf("[Mar 27 2025 15:50:10] [ERROR] [tid 67] Lost connection to node %d", n)
+	}
+	found := func(n, times int) string {
+		return fmt.Sprintf(
+			"[Mar 27 2025 15:51:10] [INFO] [tid 67] Connection established to node %d with ip address 10.1.1.1. Number of times connected: %d", n, times,
+		)
+	}
+	var p Parser
+	for i, c := range []struct{ line, want string }{
+		{found(1, 1), ""},
+		{found(2, 1), ""},
+		{lost(2), "raised"},
+		{found(1, 2), ""},
+		{found(2, 2), "cleared"},
+		{found(2, 3), ""},
+		{lost(2), "raised"},
+		{found(2, 1), "cleared"},
+		{found(3, 7), "cleared"},
+		{found(3, 8), ""},
+	} {
+		if ev, _, _ := p.IMEX(c.line, time.UTC); ev.State != c.want {
+			t.Errorf("%d: %s: %q, want %q", i, c.line, ev.State, c.want)
+		}
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	f.Add("", "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
 	f.Add("", "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress")
@@ -613,6 +684,9 @@ func FuzzMessage(f *testing.F) {
 			}
 		}
 		p.FabricManager(text, time.UTC)
+		if ev, _, ok := p.IMEX(text, time.UTC); ok && (ev.Type == "" || ev.Severity.Rank() < 0 || ev.Attr("action") == "" || ev.Message == "") {
+			t.Errorf("incomplete event %+v", ev)
+		}
 	})
 }
 

@@ -23,6 +23,7 @@ type Parser struct {
 	panicked bool
 	sentence string // what the driver has begun to say of a GPU, over several lines
 	oom      oomState
+	peers    map[string]bool // nodes of the IMEX domain, and whether they are lost
 }
 
 // Observed tells the parser that the log of an earlier boot was seen, so that the

@@ -81,13 +81,14 @@ func Run(ctx context.Context, cfg Config, l net.Listener) error {
 func (cfg *Config) once(ctx context.Context, password string, l net.Listener, addr string) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	kernel := &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix}
 	a, err := agent.NewOn(agent.Machine{
 		GPUs:     func(n nvml.Needs) agent.GPUs { return newGPUs(cfg, n) },
 		Tools:    &tools{cfg.Fleet, cfg.Server},
 		Computer: &computer{cfg.Fleet, cfg.Server},
 		About:    &cfg.About,
-		Files:    &machine{fleet: cfg.Fleet, server: cfg.Server, boot: cfg.Log + kmsg.BootIDSuffix},
-		Units:    units,
+		Files:    kernel,
+		Units:    kernel.units,
 	}, cfg.agent(password, addr), cfg.Events.With("server", cfg.Server))
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (cfg *Config) agent(password, addr string) *agent.Config {
 	c.Credential = agent.Credential{User: fleet.User, PasswordFile: password}
 	c.Journal.MaxBytes = 1 << 20
 	c.Kernel.Path, c.Kernel.BootIDFile, c.Kernel.PollInterval = cfg.Log, cfg.Log+kmsg.BootIDSuffix, 100*time.Millisecond
-	c.DCGM.Disabled, c.Fabric.Log = true, ""
+	c.DCGM.Disabled, c.Fabric.Log, c.IMEX.Log = true, cfg.Fleet.FabricLog(cfg.Server), ""
 	c.Host.Run, c.Host.Interval = cfg.Dir, min(c.Host.Interval, 10*cfg.Interval) // no bus, no lldpd
 	everybody := []string{"user " + fleet.User}
 	c.Allow = agent.Allow{Settings: everybody, Reset: everybody, Reboot: everybody, Reload: everybody, Validate: everybody}

@@ -43,6 +43,8 @@ const (
 	pciDevices = "/sys/bus/pci/devices"
 	netClass   = "/sys/class/net"
 	edac       = "/sys/devices/system/edac/mc"
+	nvmeClass  = "/sys/class/nvme"
+	blocks     = "/sys/block"
 	speed      = 400000 // of an interface, Mb/s
 )
 
@@ -83,6 +85,8 @@ func (m *machine) file(name string) (string, bool) {
 				return interfaceFile(&v.NICs[i], file)
 			}
 		}
+	case strings.HasPrefix(dir, nvmeClass), strings.HasPrefix(dir, blocks):
+		return diskFile(v, name)
 	case path.Dir(dir) == edac:
 		return "0", base == "ce_noinfo_count" || base == "ue_noinfo_count"
 	case path.Dir(path.Dir(dir)) == edac:
@@ -175,6 +179,13 @@ func (m *machine) Names(dir string) (out []string, err error) {
 	switch dir {
 	case pciDevices:
 		return slices.Clone(v.NVSwitches[:]), nil
+	case nvmeClass, blocks:
+		for i := range v.Disks {
+			if d := &v.Disks[i]; !d.Gone && (dir == blocks || d.PCI != "") {
+				out = append(out, path.Base(diskFolder(d, dir)))
+			}
+		}
+		return out, nil
 	case netClass:
 		for i := range v.NICs {
 			out = append(out, v.NICs[i].Name)
@@ -199,6 +210,19 @@ func (m *machine) Link(name string) string {
 	if path.Dir(path.Dir(name)) == pciDevices && path.Base(name) == "driver" {
 		return "../../../../bus/pci/drivers/nvidia-nvswitch"
 	}
+	for i := range v.Disks {
+		d := &v.Disks[i]
+		at := "../../devices/pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0"
+		switch {
+		case d.Gone:
+		case name == nvmeClass+"/"+d.Name && d.PCI != "":
+			return "../../devices/pci0000:3a/" + d.PCI + "/nvme/" + d.Name
+		case name == diskFolder(d, blocks) && d.PCI == "":
+			return at + "/block/" + d.Name
+		case name == diskFolder(d, blocks)+"/device" && d.PCI == "":
+			return at
+		}
+	}
 	for i := range v.NICs {
 		n := &v.NICs[i]
 		switch name {
@@ -211,12 +235,22 @@ func (m *machine) Link(name string) string {
 	return ""
 }
 
-// units are the services of the server, which has no kubelet.
-func units(names []string) (out []host.Unit) {
+// units are the services of the server, which has no kubelet, and is in no NVLink domain with others.
+func (m *machine) units(names []string) (out []host.Unit) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.look()
 	for _, name := range names {
-		if name != "kubelet.service" {
-			out = append(out, host.Unit{Name: name, Active: "active", Sub: "running", Result: "success"})
+		u := host.Unit{Name: name, Active: "active", Sub: "running", Result: "success"}
+		switch name {
+		case "kubelet.service", "nvidia-imex.service":
+			continue
+		case "nvidia-fabricmanager.service":
+			if v.NoFabric {
+				u.Active, u.Sub, u.Result = "failed", "failed", "exit-code"
+			}
 		}
+		out = append(out, u)
 	}
 	return out
 }

@@ -156,6 +156,16 @@ func (in *Injector) apply(p *Planned, begin bool) error {
 		return err
 	case "fan_failure":
 		return f.StopFan(id, begin)
+	case "fabric_manager":
+		return f.SetFabricManager(id, begin)
+	case "disk_failure":
+		d := p.Crossing
+		if !begin {
+			d = 0
+		}
+		return f.WearDisk(id, d)
+	case "disk_lost":
+		return f.SetDisk(id, begin)
 	case "ecc_ce":
 		return f.GrowECC(id, pick(p.Rate))
 	case "nvlink_errors":
@@ -449,6 +459,8 @@ func (c *chooser) draw(f *Fault, kind string) (string, error) {
 		n, err = c.index("gpu", t.GPU, 0, c.cfg.GPUs)
 	case "psu":
 		n, err = c.index("psu", t.PSU, 0, 6)
+	case "disk":
+		n, err = c.index("disk", t.Disk, 0, 2)
 	case "fan":
 		var want *int
 		if t.Fan != 0 {

@@ -35,7 +35,7 @@ type Fault struct {
 	Kind   string        `yaml:"kind"`
 	Target Target        `yaml:"target"`
 
-	Crossing  time.Duration `yaml:"crossing"`  // fan_wear: until the speed crosses its limit
+	Crossing  time.Duration `yaml:"crossing"`  // fan_wear, disk_failure: until speed or spare crosses its limit
 	Dead      bool          `yaml:"dead"`      // gpu_fallen_off, gpu_fails: nothing brings it back
 	Contained bool          `yaml:"contained"` // ecc_ue: XID 94 and not 95
 	Rate      float64       `yaml:"rate"`      // errors a second, or decibels a minute
@@ -59,6 +59,7 @@ type Target struct {
 	GPU    *int
 	Fan    int
 	PSU    *int
+	Disk   *int
 	Port   string
 	Switch string
 	Nodes  int // of a job
@@ -80,15 +81,16 @@ func (t *Target) UnmarshalYAML(n *yaml.Node) error {
 		GPU    *int   `yaml:"gpu"`
 		Fan    int    `yaml:"fan"`
 		PSU    *int   `yaml:"psu"`
+		Disk   *int   `yaml:"disk"`
 		Port   string `yaml:"port"`
 		Switch string `yaml:"switch"`
 		Nodes  int    `yaml:"nodes"`
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key := n.Content[i].Value
-		if !slices.Contains([]string{"id", "rack", "server", "feed", "gpu", "fan", "psu", "port", "switch", "nodes"}, key) {
+		if !slices.Contains([]string{"id", "rack", "server", "feed", "gpu", "fan", "psu", "disk", "port", "switch", "nodes"}, key) {
 			return fmt.Errorf(
-				"line %d: a target has no key %q; it takes id, rack, server, feed, gpu, fan, psu, port, switch and nodes", n.Content[i].Line, key,
+				"line %d: a target has no key %q; it takes id, rack, server, feed, gpu, fan, psu, disk, port, switch and nodes", n.Content[i].Line, key,
 			)
 		}
 		if n.Content[i+1].Value == "random" {
@@ -98,7 +100,7 @@ func (t *Target) UnmarshalYAML(n *yaml.Node) error {
 	if err := n.Decode(&v); err != nil {
 		return err
 	}
-	*t = Target{v.ID, v.Rack, v.Server, strings.ToLower(v.Feed), v.GPU, v.Fan, v.PSU, v.Port, v.Switch, v.Nodes}
+	*t = Target{v.ID, v.Rack, v.Server, strings.ToLower(v.Feed), v.GPU, v.Fan, v.PSU, v.Disk, v.Port, v.Switch, v.Nodes}
 	return nil
 }
 
@@ -126,6 +128,9 @@ var kinds = map[string]Kind{
 	"memory_weak":      {"gpu", nil, "a cell of its memory does not keep what is written, which a validation finds"},
 	"compute_wrong":    {"gpu", nil, "a multiprocessor computes something else, which a validation finds"},
 	"reload_fails":     {"server", nil, "the driver cannot be unloaded"},
+	"fabric_manager":   {"server", nil, "the fabric manager dies, and with it the jobs; for: until it is started, which a restart does too"},
+	"disk_failure":     {"disk", []string{"crossing"}, "a disk cannot read sectors; crossing (1m): when its spare is below the threshold"},
+	"disk_lost":        {"disk", nil, "a disk is gone from its slot; for: until it is back"},
 	"reset_fails":      {"gpu", nil, "a reset of the GPU fails"},
 	"setting_slips":    {"gpu", nil, "the GPU does not take settings"},
 	"nvlink_errors":    {"gpu", []string{"rate"}, "link errors (40 a second), XID 74 and an SXid"},
@@ -202,6 +207,8 @@ func (f *Fault) complete(given []string) error {
 	switch f.Kind {
 	case "fan_wear":
 		set(&f.Crossing, 10*time.Minute)
+	case "disk_failure":
+		set(&f.Crossing, time.Minute)
 	case "bmc_slow":
 		set(&f.Delay, 5*time.Second)
 	case "bmc_clock":

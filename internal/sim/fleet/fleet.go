@@ -170,6 +170,7 @@ func (f *Fleet) Start() error {
 		if err := s.klog.Boot(f.now.Add(-up-time.Duration(f.rng.IntN(86400))*time.Second), uint64(20000+f.rng.IntN(60000))); err != nil {
 			return err
 		}
+		f.fabricLines(s)
 		f.print(s, kmsg.Info, "perf: interrupt took too long (2504 > 2500), lowering kernel.perf_event_max_sample_rate to 79750")
 	}
 	return f.err

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -10,8 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"auspex/internal/cmdb"
 	"auspex/internal/sim/device"
 	"auspex/internal/sim/ledger"
+	"auspex/schemas"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -594,6 +597,17 @@ func TestTheInventoryHoldsTogether(t *testing.T) {
 	} {
 		if !w.Has(id, kind) {
 			t.Errorf("no %s %s", kind, id)
+		}
+	}
+	inv, problems := cmdb.FromTopology(top)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var m Machine
+	w.Machine("gpu-r01-01", &m)
+	for i := range m.NICs { // what agents and the kernel call them
+		if id, ok := inv.Snapshot().Resolve("gpu-r01-01", schemas.KindNIC, m.NICs[i].Name); !ok || id != fmt.Sprintf("gpu-r01-01/nic%d", i) {
+			t.Errorf("%s is %q", m.NICs[i].Name, id)
 		}
 	}
 	if w.Has("gpu-r09-01", "server") {

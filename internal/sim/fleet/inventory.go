@@ -49,16 +49,13 @@ func (f *Fleet) Topology() schemas.Topology {
 		for i := range sw.fans {
 			add(fmt.Sprintf("%s/fan%d", sw.name, i+1), schemas.KindFan, sw.name, nil)
 		}
-		for _, p := range sw.ports {
-			if p.server == nil && p.peer == nil {
-				continue
-			}
+		for _, p := range sw.ports { // those without a cable too, as the switch tells of them
 			id := sw.name + "/" + p.Name
 			add(id, schemas.KindPort, sw.name, nil)
 			switch {
 			case p.server != nil:
 				link(schemas.LinkNetwork, id, fmt.Sprintf("%s/nic%d", p.server.name, p.nic))
-			case sw.tier == "leaf":
+			case sw.tier == "leaf" && p.peer != nil:
 				link(schemas.LinkNetwork, id, p.peer.sw.name+"/"+p.peer.Name)
 			}
 		}
@@ -83,7 +80,12 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 		part(schemas.KindDIMM, fmt.Sprintf("dimm%d", i), nil)
 	}
 	for i := range diskCount {
-		part(schemas.KindDisk, fmt.Sprintf("disk%d", i), nil)
+		k := &diskKinds[i]
+		attrs := map[string]string{schemas.AttrSerial: s.disks[i].serial, schemas.AttrModel: k.model, schemas.AttrAliases: k.name}
+		if k.pci != "" {
+			attrs[schemas.AttrPCI] = k.pci
+		}
+		part(schemas.KindDisk, fmt.Sprintf("disk%d", i), attrs)
 	}
 	for i := range s.psus {
 		feed := s.feedOf(i)
@@ -94,7 +96,9 @@ func (f *Fleet) serverResources(s *server, add func(id, kind, parent string, att
 		part(schemas.KindFan, fmt.Sprintf("fan%d", i+1), nil)
 	}
 	for i, n := range s.nics {
-		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), map[string]string{schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i]})
+		part(schemas.KindNIC, fmt.Sprintf("nic%d", i), map[string]string{
+			schemas.AttrPCI: n.pci, schemas.AttrMAC: s.macs[i], schemas.AttrAliases: n.netif,
+		})
 	}
 	for i := range nvswitchCount {
 		part(schemas.KindNVSwitch, fmt.Sprintf("nvswitch%d", i), map[string]string{schemas.AttrPCI: nvswitchPCI(i)})

@@ -13,6 +13,8 @@ type Machine struct {
 	NICs       [nicCount]MachineNIC
 	DIMMs      [dimmCount]MachineDIMM
 	NVSwitches [nvswitchCount]string // PCI addresses
+	Disks      [diskCount]MachineDisk
+	NoFabric   bool // its fabric manager has died
 }
 
 // MachineNIC is a network interface. The counters of one without a cable stay.
@@ -34,7 +36,10 @@ func (f *Fleet) Machine(name string, m *Machine) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m.Up, m.Now, m.Busy, m.DIMMs = s.reset, f.now, s.busy(), s.dimms
+	m.Up, m.Now, m.Busy, m.DIMMs, m.NoFabric = s.reset, f.now, s.busy(), s.dimms, s.noFabric
+	for i := range s.disks {
+		m.Disks[i] = s.disks[i].machine(i, f.now)
+	}
 	for i := range s.nics {
 		m.NICs[i] = MachineNIC{Name: s.nics[i].netif, PCI: s.nics[i].pci, MAC: s.macs[i]}
 	}

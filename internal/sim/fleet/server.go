@@ -72,6 +72,9 @@ type server struct {
 	nics [nicCount]nic
 
 	dimms [dimmCount]MachineDIMM
+	disks [diskCount]disk
+
+	noFabric bool // its fabric manager has died
 
 	cpus [cpuCount]float64 // degrees Celsius
 
@@ -219,6 +222,7 @@ func (f *Fleet) newServer(rk *rack, index int, logPath string) *server {
 		s.macs = append(s.macs, fmt.Sprintf("b8:3f:d2:%s:%s:%02x", d[10:12], d[12:14], i*2))
 	}
 	s.cpus = [cpuCount]float64{40, 40}
+	s.newDisks(f.cfg.Site)
 	s.sensors = s.newSensors()
 	return s
 }
@@ -364,6 +368,9 @@ func (f *Fleet) startHost(s *server) {
 		f.later(s, servicesDelay/2, func() { f.driverLines(s) })
 		f.later(s, servicesDelay, func() {
 			s.host = hostUp
+			if s.noFabric { // a start starts it too
+				f.startFabric(s)
+			}
 			f.change(Change{Kind: HostUp, Server: s.name})
 		})
 	})

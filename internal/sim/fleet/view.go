@@ -72,7 +72,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 	return true
 }
 
-// Ready tells whether a server's programs run and its driver has all its GPUs.
+// Ready tells whether a server's programs run, and its driver has all its GPUs, linked with one another.
 func (f *Fleet) Ready(name string) (up, whole bool) {
 	s, ok := f.byName[name]
 	if !ok {
@@ -80,7 +80,7 @@ func (f *Fleet) Ready(name string) (up, whole bool) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	whole = true
+	whole = !s.noFabric
 	for i := range s.gpus {
 		whole = whole && !s.gpus[i].lost && !s.gpus[i].failing
 	}

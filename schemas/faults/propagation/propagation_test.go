@@ -20,7 +20,7 @@ var blamed = map[string]string{
 	"network.nic_failure":     "nic", "gpu.fallen_off_bus": "gpu", "gpu.memory_uncorrectable": "gpu", "gpu.memory_degrading": "gpu",
 	"gpu.gsp_hang": "gpu", "gpu.nvlink_failure": "gpu", "gpu.overheating": "gpu", "nvswitch.failure": "nvswitch",
 	"host.memory_uncorrectable": "dimm", "host.cpu_failure": "cpu", "host.pcie_fault": "pcie_switch server", "host.disk_failure": "disk",
-	"host.crash": "server", "service.fabric_manager": "server", "bmc.failure": "bmc server", "workload.error": "workload",
+	"host.crash": "server", "service.fabric_manager": "server", "service.imex": "server", "bmc.failure": "bmc server", "workload.error": "workload",
 	"planned.overdue": "server switch rack row site",
 }
 
@@ -55,6 +55,22 @@ func TestBuiltInKnowledgeCoversEveryFault(t *testing.T) {
 	}
 }
 
+// Each type of event is a sign, with whatever code, or is known not to be one alone.
+func TestEachTypeOfEventIsASign(t *testing.T) {
+	m := Default()
+	none := map[string]string{
+		schemas.EventHostOOM:          "a program took more memory than there was, which no part is to blame for",
+		schemas.EventWorkloadState:    "news",
+		schemas.EventNodeState:        "news",
+		schemas.EventMaintenanceEnded: "it ends a window",
+	}
+	for _, typ := range schemas.EventTypes() {
+		if seen, why := len(m.byType[typ]) > 0, none[typ]; seen == (why != "") {
+			t.Errorf("%s: a sign %t, %q", typ, seen, why)
+		}
+	}
+}
+
 func TestMatch(t *testing.T) {
 	m := Default()
 	cases := []struct {
@@ -70,6 +86,13 @@ func TestMatch(t *testing.T) {
 		{"nvswitch.sxid", "20034", schemas.SeverityCritical, "sxid_link"},
 		{"nvswitch.sxid", "10003", schemas.SeverityCritical, "sxid_device"},
 		{"bmc.event", "Platform.1.0.PCIeFatalError", schemas.SeverityCritical, "sel_pcie"},
+		{"nvswitch.missing", "LOST", schemas.SeverityCritical, "sxid_device"},
+		{"gpu.health", "CORRUPT_INFOROM", schemas.SeverityError, "gpu_health"},
+		{"gpu.health", "CORRUPT_INFOROM", schemas.SeverityWarning, ""},
+		{"disk.missing", "LOST", schemas.SeverityError, "disk_missing"},
+		{"service.failed", "nvidia-imex", schemas.SeverityError, "imex_failed"},
+		{"service.failed", "nvidia-fabricmanager", schemas.SeverityError, "fabric_manager"},
+		{"imex.domain", "peer_lost", schemas.SeverityWarning, "imex_domain"},
 		{"temp.high", "inlet", schemas.SeverityWarning, "inlet_hot"},
 		{"workload.failed", "143", schemas.SeverityInfo, ""},
 		{"port.down", "", schemas.SeverityError, "port_down"},
