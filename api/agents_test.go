@@ -119,3 +119,31 @@ func TestWhatAgentsSayInVainIsListedAndARackIsChecked(t *testing.T) {
 		t.Errorf("it is %s: %v", p.State, err)
 	}
 }
+
+// stale is a hot window in which an agent told one metric just now, and another long ago.
+type stale struct{ querier }
+
+func (q stale) Instant(ctx context.Context, expr string, at time.Time) ([]api.Series, error) {
+	series := func(metric string, ago float64) api.Series {
+		return api.Series{
+			Labels: map[string]string{"collector": "agent", "__name__": metric}, Points: []api.Point{{V: float64(at.UnixMilli())/1000 - ago}},
+		}
+	}
+	all := []api.Series{series("auspex_dimm_size_bytes", 110), series("auspex_nic_in_octets_total", 3)}
+	switch {
+	case strings.HasPrefix(expr, "count by (collector"):
+		return all, nil
+	case strings.Contains(expr, "timestamp(") && strings.Contains(expr, "auspex_nic_in_octets_total{"):
+		return all, nil
+	}
+	return q.querier.Instant(ctx, expr, at)
+}
+
+// An agent tells what has not changed seldom; that it tells anything is contact.
+func TestContactIsTheNewestOfWhatACollectorTells(t *testing.T) {
+	w := start(t, true, func(_ *api.Config, d *api.Deps) { d.Querier = stale{d.Querier.(querier)} })
+	got := read[apigen.Server](t, w, "api/v1/servers/gpu-r01-01").Contact
+	if len(got) != 1 || got[0].Collector != "agent" || got[0].Seconds > 10 {
+		t.Errorf("contact: %+v", got)
+	}
+}
