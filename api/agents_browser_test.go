@@ -8,7 +8,9 @@ import (
 
 	"auspex/api/access"
 	"auspex/internal/browsertest"
+	"auspex/internal/cmdb"
 	"auspex/internal/enrol"
+	"auspex/schemas"
 )
 
 // TestAgentsAndWhoIsLetInAreOnAPage: which servers have no agent or one that is out of contact
@@ -66,10 +68,35 @@ func TestAgentsAndWhoIsLetInAreOnAPage(t *testing.T) {
 			t.Helper()
 			p.wait(text, fmt.Sprintf(`document.querySelector('dialog.ask')?.innerText.includes(%q)`, text))
 		}
+		// A server that is new gets a rack of the inventory, and none that is not there.
+		if _, err := w.deps(t).Enrol.Inventory.Import(t.Context(), cmdb.Draft{Topology: schemas.Topology{
+			Version: 1, Resources: []schemas.Resource{{ID: "dc1-r01", Kind: schemas.KindRack}},
+		}}, cmdb.ImportOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		write := func(id, text string) {
+			t.Helper()
+			p.eval(fmt.Sprintf(
+				`(() => { const e = document.getElementById(%q); Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), 'value').set.call(e, %q); e.dispatchEvent(new Event('input', { bubbles: true })); return ''; })()`,
+				id, text,
+			))
+		}
+		p.eval(`document.querySelector('section[aria-labelledby=enrolment-title] .primary').click(); ''`)
+		p.wait("the racks", `[...document.querySelectorAll('#enr-racks option')].some((o) => o.value === 'dc1-r01')`)
+		write("enr-rack", "nowhere")
+		p.eval(`document.querySelector('dialog.ask .primary').click(); ''`)
+		dialog(`no rack "nowhere"`)
+		look("rack")
+		write("enr-rack", "dc1-r01")
+		p.eval(`document.querySelector('dialog.ask .primary').click(); ''`)
+		p.wait("no question any more", `!document.querySelector('dialog')`)
+		if rack := w.deps(t).Enrol.Inventory.Snapshot().Rack("gpu-8"); rack != "dc1-r01" {
+			t.Errorf("gpu-8 stands in %q", rack)
+		}
 		press(c.create)
 		p.wait("the form", `document.getElementById('join-name')`)
 		look("form")
-		p.eval(`(() => { const e = document.getElementById('join-name'); Object.getOwnPropertyDescriptor(Object.getPrototypeOf(e), 'value').set.call(e, 'lab'); e.dispatchEvent(new Event('input', { bubbles: true })); return ''; })()`)
+		write("join-name", "lab")
 		p.eval(`document.querySelector('dialog.ask .primary').click(); ''`)
 		dialog(c.once)
 		look("token")
