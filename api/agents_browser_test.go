@@ -25,11 +25,13 @@ func TestAgentsAndWhoIsLetInAreOnAPage(t *testing.T) {
 		headline, lost, refuses, create, once, cuts, revoke, wants string
 	}{
 		{
-			view{1280, 900, "dark", "en"}, "2 servers are out of contact with their agents", "no answer", "refuses our credentials", "New join token",
+			view{1280, 900, "dark", "en"},
+			"2 servers are out of contact with their agents", "no answer", "refuses our credentials", "New join token",
 			"the only time that it is shown", "It cuts off 1 machine at once: gpu-9", "Revoke image", "which engineers and admins have",
 		},
 		{
-			view{390, 844, "light", "zh"}, "2 台服务器与其代理失去联系", "无应答", "拒绝我们的凭据", "新建加入令牌", "只显示这一次", "将立即切断 1 台机器：gpu-9",
+			view{390, 844, "light", "zh"},
+			"2 台服务器与其代理失去联系", "无应答", "拒绝我们的凭据", "新建加入令牌", "只显示这一次", "将立即切断 1 台机器：gpu-9",
 			"吊销 image", "工程师和管理员",
 		},
 		{view{1280, 900, "light", "en"}, "2 servers are", "no answer", "refuses", "New join token", "only time", "cuts off 1 machine", "Revoke image", "engineers"},
