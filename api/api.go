@@ -32,6 +32,7 @@ import (
 	"auspex/internal/enrol"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/cursors"
 	"auspex/internal/store/join"
 	"auspex/internal/store/records"
 	"auspex/schemas"
@@ -175,6 +176,11 @@ type Maintenance interface {
 	Told(ctx context.Context, m *schemas.Maintenance) error
 }
 
+// Contacts is which devices collectors have lost.
+type Contacts interface {
+	Losses(ctx context.Context, event, collector string) (map[string]cursors.Loss, error)
+}
+
 // Inventory is what there is to watch.
 type Inventory interface {
 	Snapshot() *cmdb.Snapshot
@@ -203,8 +209,12 @@ type Deps struct {
 	// Maintenance is declared and listed where it is there.
 	Maintenance Maintenance
 	// Join is who may dial in, and Enrol what agents propose; nil shows none.
-	Join       *join.Store
-	Enrol      *enrol.Desk
+	Join  *join.Store
+	Enrol *enrol.Desk
+	// Contacts is which agents are lost, and Tunnel where they dial in, if this process
+	// lets them.
+	Contacts   Contacts
+	Tunnel     string
 	Inventory  Inventory
 	Querier    Querier        // hot window; nil when there is none: pages then have no plots
 	History    History        // nil when there is none

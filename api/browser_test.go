@@ -153,7 +153,7 @@ func (p *tab) picture(dir, name string) {
 
 var paths = []string{
 	"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02",
-	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "explore", "nowhere",
+	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "agents", "explore", "nowhere",
 }
 
 // axe is the accessibility checker, from the libraries of the UI.

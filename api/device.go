@@ -236,31 +236,36 @@ func (s *Server) contact(ctx context.Context, id string, now time.Time) []apigen
 	if s.deps.Querier == nil {
 		return out
 	}
-	// The time of a sample is known for one metric at a time: any that the collector reads.
+	// The time of a sample is known for one metric at a time. An agent tells what has not changed
+	// every few minutes only, so all that a collector reads are asked, at once.
 	names, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`count by (collector, __name__) ({server=%q,collector!=""})`, id), now)
 	if err != nil {
 		s.log.Warn("cannot read contact state", "device", id, "error", err)
 		return out
 	}
-	metric := make(map[string]string)
+	var each []string
 	for _, n := range names {
 		c, m := n.Labels["collector"], n.Labels["__name__"]
 		if _, is := schemas.ThresholdOf(m); is {
 			continue // those come seldom
 		}
-		if have, ok := metric[c]; !ok || m < have {
-			metric[c] = m
+		each = append(each, fmt.Sprintf(`label_replace(max by (collector) (timestamp(%s{server=%q,collector=%q})), "metric", %q, "", "")`, m, id, c, m))
+	}
+	newest := make(map[string]float64)
+	for some := range slices.Chunk(each, 100) { // a query has a greatest length
+		last, err := s.deps.Querier.Instant(ctx, strings.Join(some, " or "), now)
+		if err != nil {
+			s.log.Warn("cannot read contact state", "device", id, "error", err)
+			return out
+		}
+		for _, l := range last {
+			if c := l.Labels["collector"]; len(l.Points) == 1 {
+				newest[c] = max(newest[c], l.Points[0].V)
+			}
 		}
 	}
-	for c, m := range metric {
-		last, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(`max(timestamp(%s{server=%q,collector=%q}))`, m, id, c), now)
-		if err != nil {
-			s.log.Warn("cannot read contact state", "device", id, "collector", c, "error", err)
-			continue
-		}
-		if len(last) == 1 && len(last[0].Points) == 1 {
-			out = append(out, apigen.Contact{Collector: c, Seconds: max(0, float64(now.UnixMilli())/1000-last[0].Points[0].V)})
-		}
+	for c, at := range newest {
+		out = append(out, apigen.Contact{Collector: c, Seconds: max(0, float64(now.UnixMilli())/1000-at)})
 	}
 	slices.SortFunc(out, func(a, b apigen.Contact) int { return strings.Compare(a.Collector, b.Collector) })
 	return out

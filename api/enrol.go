@@ -38,7 +38,7 @@ func (s *Server) ListJoinTokens(ctx context.Context, r apigen.ListJoinTokensRequ
 	if err != nil {
 		return nil, err
 	}
-	out := apigen.ListJoinTokens200JSONResponse{Items: make([]apigen.JoinToken, min(n, len(found)))}
+	out := apigen.ListJoinTokens200JSONResponse{Items: make([]apigen.JoinToken, min(n, len(found))), Listen: s.deps.Tunnel}
 	for k := range out.Items {
 		out.Items[k] = joinToken(&found[k], time.Now())
 	}
@@ -119,12 +119,16 @@ func (s *Server) ListMachines(ctx context.Context, r apigen.ListMachinesRequestO
 	if err != nil {
 		return nil, err
 	}
+	versions, err := s.versions(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := apigen.ListMachines200JSONResponse{Items: make([]apigen.Machine, min(n, len(found)))}
 	for k := range out.Items {
 		m := &found[k]
 		out.Items[k] = apigen.Machine{
 			Key: m.Key, Token: m.Token, Server: m.Server, Doubt: m.Doubt, Serial: m.Serial, UUID: m.UUID, Hostname: m.Hostname, Address: m.Address,
-			Admitted: m.Admitted, Joined: m.Joined, Seen: m.Seen, Revoked: m.Revoked, RevokedBy: m.RevokedBy,
+			Version: versions[m.Key].Version, Admitted: m.Admitted, Joined: m.Joined, Seen: m.Seen, Revoked: m.Revoked, RevokedBy: m.RevokedBy,
 		}
 	}
 	if len(found) > n {
@@ -209,13 +213,19 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 	switch n := len([]rune(reason)); {
 	case n > 500, n == 0 && (decline || p.Conflicts > 0):
 		return nil, bad("reason needs 1 to 500 characters: why?")
+	case decline && r.Body.Rack != "":
+		return nil, bad("rack is for a proposal that is accepted.")
 	case decline:
 		p, err = s.deps.Enrol.Decline(ctx, r.ID, by, reason)
 	default:
-		p, err = s.deps.Enrol.Accept(ctx, r.ID, by, reason)
+		p, err = s.deps.Enrol.Accept(ctx, r.ID, r.Body.Rack, by, reason)
 	}
-	refusal := (*cmdb.RefusedError)(nil)
+	refusal, rack := (*cmdb.RefusedError)(nil), enrol.RackError("")
 	switch {
+	case errors.As(err, &rack):
+		return nil, problem{
+			http.StatusBadRequest, "bad_rack", sentence(string(rack)), "GET /api/v1/resources?kind=rack lists them; leave rack out to put the server nowhere yet.",
+		}
 	case errors.Is(err, enrol.ErrNone):
 		return nil, missing("proposal", r.ID)
 	case errors.Is(err, enrol.ErrDecided):
@@ -234,6 +244,6 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 		return nil, err
 	}
 	s.log.Info("proposal decided", "proposal", p.ID, "server", p.Server, "decision", p.State, "actor", by)
-	s.live.mark("proposals", "machines", "audit")
+	s.live.mark("proposals", "machines", "agents", "audit")
 	return apigen.DecideProposal200JSONResponse(p), nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,8 +153,10 @@ func (querier) Instant(_ context.Context, expr string, at time.Time) ([]api.Seri
 		)
 	case strings.Contains(expr, "DCGM_FI_DEV_GPU_TEMP_threshold"):
 		out = append(out, api.Series{Labels: map[string]string{"bound": "upper_critical"}, Points: point(87)})
-	case strings.HasPrefix(expr, "max(timestamp("):
-		out = append(out, api.Series{Points: point(float64(at.UnixMilli())/1000 - float64(len(expr)%9+1))})
+	case strings.HasPrefix(expr, "label_replace(max by (collector) (timestamp("):
+		for _, c := range regexp.MustCompile(`collector="(\w+)"`).FindAllStringSubmatch(expr, -1) {
+			out = append(out, api.Series{Labels: map[string]string{"collector": c[1]}, Points: point(float64(at.UnixMilli())/1000 - float64(len(c[1])%9+1))})
+		}
 	case strings.Contains(expr, "by (server)"):
 		for r := 1; r <= 8; r++ {
 			for k, s := range servers(r) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/internal/store/cursors"
 	"auspex/schemas"
 )
 
@@ -24,7 +25,7 @@ type contactState struct {
 	mu     sync.Mutex
 	loaded bool
 	lost   []string
-	since  string // names the condition: Unix nanoseconds of its start
+	since  time.Time // names the condition
 }
 
 func (r *Runner) contactOf(k contactKey) *contactState {
@@ -161,10 +162,10 @@ func (w *watch) report(c *condition, state string, cause error) bool {
 	}
 	now := w.r.settings.Now().UTC()
 	if !was {
-		st.since = strconv.FormatInt(now.UnixNano(), 10)
+		st.since = now
 	}
 	if is := len(lost) > 0; is != was {
-		if err := w.publish(c.typ, st.since, state, now, cause); err != nil {
+		if err := w.publish(c.typ, strconv.FormatInt(st.since.UnixNano(), 10), state, now, cause); err != nil {
 			return false
 		}
 	}
@@ -176,14 +177,12 @@ func (w *watch) report(c *condition, state string, cause error) bool {
 	}
 	st.lost = lost
 	if kept := w.r.settings.Cursors; kept != nil {
-		if err := kept.SetCursor(w.ctx, c.cursor(), w.inst.target.ID, st.since+" "+strings.Join(lost, ",")); err != nil {
+		if err := kept.SetCursor(w.ctx, cursors.LossOf(c.typ), w.inst.target.ID, cursors.Loss{Since: st.since, Collectors: lost}.String()); err != nil {
 			w.r.log.Warn("cannot keep contact state", "collector", name, "device", w.inst.target.ID, "error", err)
 		}
 	}
 	return true
 }
-
-func (c *condition) cursor() string { return "contact." + c.typ }
 
 // gauge counts the devices of a collector that are in a condition.
 func (w *watch) gauge(c *condition, collector string) prometheus.Gauge {
@@ -200,15 +199,15 @@ func (w *watch) load(c *condition) bool {
 		st.loaded = true
 		return true
 	}
-	pos, err := kept.Cursor(w.ctx, c.cursor(), w.inst.target.ID)
+	pos, err := kept.Cursor(w.ctx, cursors.LossOf(c.typ), w.inst.target.ID)
 	if err != nil {
 		if w.ctx.Err() == nil {
 			w.r.log.Warn("cannot read contact state", "collector", w.inst.collector, "device", w.inst.target.ID, "error", err)
 		}
 		return false
 	}
-	if since, lost, ok := strings.Cut(pos, " "); ok && lost != "" {
-		st.since, st.lost = since, strings.Split(lost, ",")
+	if l, lost := cursors.ParseLoss(pos); lost {
+		st.since, st.lost = l.Since, l.Collectors
 	}
 	for _, n := range st.lost {
 		w.gauge(c, n).Inc()

@@ -10,8 +10,10 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"auspex/internal/target"
@@ -41,13 +43,31 @@ type identity struct {
 	switches *list
 	read17   bool // the modules, which do not change during a boot
 	digest   target.Ref
+	version  target.Ref
 }
+
+// buildVersion is which build of the agent this is: a release, or the revision of a checkout.
+var buildVersion = sync.OnceValue(func() string {
+	b, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := b.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	at := slices.IndexFunc(b.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs.revision" })
+	if at < 0 {
+		return "devel"
+	}
+	return "devel+" + b.Settings[at].Value[:min(12, len(b.Settings[at].Value))]
+})
 
 func newIdentity(m *machine) source {
 	return &identity{
 		m: m, dmi: m.newItem("/identity", m.cfg.Sys, dmiAttrs),
 		hostname: m.newItem("/identity", m.cfg.Proc, []attr{{"sys/kernel/hostname", "hostname", text}}),
 		modules:  newList(m, "/identity/dimm"), switches: newList(m, "/identity/nvswitch"), digest: m.tree.Leaf("/identity/state/digest"),
+		version: m.tree.Leaf("/identity/state/agent-version"),
 	}
 }
 
@@ -72,6 +92,7 @@ func (i *identity) write(at time.Time) {
 	defer w.Close()
 	i.dmi.write(&w)
 	i.hostname.write(&w)
+	w.Text(i.version, buildVersion())
 }
 
 // nvswitches finds them on the PCI bus: bridges of NVIDIA (PCI Code and ID Assignment, 0680).

@@ -62,7 +62,7 @@ func TestAServerTellsWhichMachineItIs(t *testing.T) {
 	delete(got, "state/digest")
 	want := map[string]string{
 		"state/vendor": "NVIDIA", "state/product": "DGXH100", "state/serial": "1660223000123", "state/uuid": "3b54ba4f-0c6e-44ce-a7a8-0b3a3c5f8e11",
-		"state/chassis-serial": "C77", "state/hostname": "gpu-r01-03",
+		"state/agent-version": buildVersion(), "state/chassis-serial": "C77", "state/hostname": "gpu-r01-03",
 		"nvswitch[name=nvswitch0]/state/name": "nvswitch0", "nvswitch[name=nvswitch0]/state/pci-address": "0000:07:00.0",
 	}
 	for name, d := range map[string]memoryDevice{

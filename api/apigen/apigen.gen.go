@@ -145,6 +145,36 @@ func (e DecideActionParamsVerb) Valid() bool {
 	}
 }
 
+// Defines values for ListAgentsParamsState.
+const (
+	Answers ListAgentsParamsState = "answers"
+	Away    ListAgentsParamsState = "away"
+	Lost    ListAgentsParamsState = "lost"
+	None    ListAgentsParamsState = "none"
+	Refuses ListAgentsParamsState = "refuses"
+	Unheard ListAgentsParamsState = "unheard"
+)
+
+// Valid indicates whether the value is a known member of the ListAgentsParamsState enum.
+func (e ListAgentsParamsState) Valid() bool {
+	switch e {
+	case Answers:
+		return true
+	case Away:
+		return true
+	case Lost:
+		return true
+	case None:
+		return true
+	case Refuses:
+		return true
+	case Unheard:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAlertsParamsStatus.
 const (
 	Active   ListAlertsParamsStatus = "active"
@@ -294,6 +324,46 @@ type Action = schemas.Action
 type ActionList struct {
 	Items []Action `json:"items"`
 	Next  string   `json:"next,omitempty,omitzero"`
+}
+
+// Agent defines model for Agent.
+type Agent struct {
+	// Address Where it is dialled, or dialled in from last
+	Address string `json:"address,omitempty,omitzero"`
+
+	// DialsIn It dials Auspex; otherwise Auspex dials it
+	DialsIn bool `json:"dials_in"`
+
+	// Machine The key of the machine that stands there, of those that dial in
+	Machine string `json:"machine,omitempty,omitzero"`
+	Rack    string `json:"rack,omitempty,omitzero"`
+
+	// Seen When that last dialled in
+	Seen   time.Time `json:"seen,omitempty,omitzero"`
+	Server string    `json:"server"`
+
+	// Since Since when it is lost or refuses
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State none: the inventory names no agent; lost: it does not answer; refuses: it answers, and refuses the collector; unheard: it has told nothing since this process began; answers: otherwise
+	State string `json:"state"`
+
+	// Version Of the agent, as it told last
+	Version string `json:"version,omitempty,omitzero"`
+}
+
+// AgentList defines model for AgentList.
+type AgentList struct {
+	// Counts How many servers there are of each state
+	Counts struct {
+		Answers int `json:"answers"`
+		Lost    int `json:"lost"`
+		None    int `json:"none"`
+		Refuses int `json:"refuses"`
+		Unheard int `json:"unheard"`
+	} `json:"counts"`
+	Items []Agent `json:"items"`
+	Next  string  `json:"next,omitempty,omitzero"`
 }
 
 // Alert An event that detection admitted
@@ -808,7 +878,10 @@ type JoinToken struct {
 // JoinTokenList defines model for JoinTokenList.
 type JoinTokenList struct {
 	Items []JoinToken `json:"items"`
-	Next  string      `json:"next,omitempty,omitzero"`
+
+	// Listen Where this process lets agents dial in (tunnel.listen); absent if it does not, or another process does
+	Listen string `json:"listen,omitempty,omitzero"`
+	Next   string `json:"next,omitempty,omitzero"`
 }
 
 // Limit defines model for Limit.
@@ -853,6 +926,9 @@ type Machine struct {
 	// Token With which it joined
 	Token string `json:"token"`
 	UUID  string `json:"uuid,omitempty,omitzero"`
+
+	// Version Of its agent, as it told last
+	Version string `json:"version,omitempty,omitzero"`
 }
 
 // MachineList defines model for MachineList.
@@ -971,6 +1047,9 @@ type NewMaintenance struct {
 // NewProposalDecision defines model for NewProposalDecision.
 type NewProposalDecision struct {
 	Decision NewProposalDecisionDecision `json:"decision"`
+
+	// Rack The rack of the inventory in which the server stands, for one that has none; only to accept
+	Rack string `json:"rack,omitempty,omitzero"`
 
 	// Reason Required to decline, and to accept a conflict
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -1140,6 +1219,15 @@ type Rail = schemas.Rail
 // Recommendation defines model for Recommendation.
 type Recommendation = schemas.Recommendation
 
+// RefusedDescription defines model for RefusedDescription.
+type RefusedDescription = enrol.Agent
+
+// RefusedDescriptionList defines model for RefusedDescriptionList.
+type RefusedDescriptionList struct {
+	Items []RefusedDescription `json:"items"`
+	Next  string               `json:"next,omitempty,omitzero"`
+}
+
 // Resource A resource of the inventory
 type Resource struct {
 	Attrs  map[string]string `json:"attrs"`
@@ -1291,6 +1379,19 @@ type DecideActionParams struct {
 // DecideActionParamsVerb defines parameters for DecideAction.
 type DecideActionParamsVerb string
 
+// ListAgentsParams defines parameters for ListAgents.
+type ListAgentsParams struct {
+	// State Only servers whose agent is in this state; away is lost or refusing
+	State ListAgentsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListAgentsParamsState defines parameters for ListAgents.
+type ListAgentsParamsState string
+
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
 	// Status active and firing are the same
@@ -1421,6 +1522,13 @@ type ListProposalsParams struct {
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
 
+// ListRefusedDescriptionsParams defines parameters for ListRefusedDescriptions.
+type ListRefusedDescriptionsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListResourcesParams defines parameters for ListResources.
 type ListResourcesParams struct {
 	// Kind Only this kind, such as gpu
@@ -1496,6 +1604,9 @@ type ServerInterface interface {
 	// DecideAction Approve, cancel or dry-run an action
 	// (POST /actions/{id}/{verb})
 	DecideAction(c *fiber.Ctx, id QueryID, verb DecideActionParamsVerb, params DecideActionParams) error
+	// ListAgents List the servers of the inventory by name, with the state of their node agents
+	// (GET /agents)
+	ListAgents(c *fiber.Ctx, params ListAgentsParams) error
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
@@ -1589,6 +1700,9 @@ type ServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(c *fiber.Ctx, id QueryID) error
+	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
+	// (GET /refused-descriptions)
+	ListRefusedDescriptions(c *fiber.Ctx, params ListRefusedDescriptionsParams) error
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(c *fiber.Ctx, params ListResourcesParams) error
@@ -1782,6 +1896,57 @@ func (siw *ServerInterfaceWrapper) DecideAction(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.DecideAction(c, id, verb, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListAgents operation middleware
+func (siw *ServerInterfaceWrapper) ListAgents(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAgentsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAgents(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2877,6 +3042,50 @@ func (siw *ServerInterfaceWrapper) DecideProposal(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListRefusedDescriptions operation middleware
+func (siw *ServerInterfaceWrapper) ListRefusedDescriptions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRefusedDescriptionsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListRefusedDescriptions(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListResources operation middleware
 func (siw *ServerInterfaceWrapper) ListResources(c *fiber.Ctx) error {
 
@@ -3239,6 +3448,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/proposals/:id/decisions", wrapper.DecideProposal)
 
+	router.Get(options.BaseURL+"/refused-descriptions", wrapper.ListRefusedDescriptions)
+
+	router.Get(options.BaseURL+"/agents", wrapper.ListAgents)
+
 	router.Get(options.BaseURL+"/fleet", wrapper.GetFleet)
 
 	router.Get(options.BaseURL+"/servers/:id", wrapper.GetServer)
@@ -3410,6 +3623,35 @@ type DecideActiondefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response DecideActiondefaultApplicationProblemPlusJSONResponse) VisitDecideActionResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListAgentsRequestObject struct {
+	Params ListAgentsParams
+}
+
+type ListAgentsResponseObject interface {
+	VisitListAgentsResponse(ctx *fiber.Ctx) error
+}
+
+type ListAgents200JSONResponse AgentList
+
+func (response ListAgents200JSONResponse) VisitListAgentsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAgentsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAgentsdefaultApplicationProblemPlusJSONResponse) VisitListAgentsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -4324,6 +4566,35 @@ func (response DecideProposaldefaultApplicationProblemPlusJSONResponse) VisitDec
 	return ctx.JSON(&response.Body)
 }
 
+type ListRefusedDescriptionsRequestObject struct {
+	Params ListRefusedDescriptionsParams
+}
+
+type ListRefusedDescriptionsResponseObject interface {
+	VisitListRefusedDescriptionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListRefusedDescriptions200JSONResponse RefusedDescriptionList
+
+func (response ListRefusedDescriptions200JSONResponse) VisitListRefusedDescriptionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListRefusedDescriptionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListRefusedDescriptionsdefaultApplicationProblemPlusJSONResponse) VisitListRefusedDescriptionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListResourcesRequestObject struct {
 	Params ListResourcesParams
 }
@@ -4599,6 +4870,9 @@ type StrictServerInterface interface {
 	// DecideAction Approve, cancel or dry-run an action
 	// (POST /actions/{id}/{verb})
 	DecideAction(ctx context.Context, request DecideActionRequestObject) (DecideActionResponseObject, error)
+	// ListAgents List the servers of the inventory by name, with the state of their node agents
+	// (GET /agents)
+	ListAgents(ctx context.Context, request ListAgentsRequestObject) (ListAgentsResponseObject, error)
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
@@ -4692,6 +4966,9 @@ type StrictServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(ctx context.Context, request DecideProposalRequestObject) (DecideProposalResponseObject, error)
+	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
+	// (GET /refused-descriptions)
+	ListRefusedDescriptions(ctx context.Context, request ListRefusedDescriptionsRequestObject) (ListRefusedDescriptionsResponseObject, error)
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
@@ -4836,6 +5113,33 @@ func (sh *strictHandler) DecideAction(ctx *fiber.Ctx, id QueryID, verb DecideAct
 		return err
 	} else if validResponse, ok := response.(DecideActionResponseObject); ok {
 		if err := validResponse.VisitDecideActionResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAgents operation middleware
+func (sh *strictHandler) ListAgents(ctx *fiber.Ctx, params ListAgentsParams) error {
+	var request ListAgentsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAgents(ctx.UserContext(), request.(ListAgentsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAgents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAgentsResponseObject); ok {
+		if err := validResponse.VisitListAgentsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -5741,6 +6045,33 @@ func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID) error {
 		return err
 	} else if validResponse, ok := response.(DecideProposalResponseObject); ok {
 		if err := validResponse.VisitDecideProposalResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListRefusedDescriptions operation middleware
+func (sh *strictHandler) ListRefusedDescriptions(ctx *fiber.Ctx, params ListRefusedDescriptionsParams) error {
+	var request ListRefusedDescriptionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListRefusedDescriptions(ctx.UserContext(), request.(ListRefusedDescriptionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListRefusedDescriptions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListRefusedDescriptionsResponseObject); ok {
+		if err := validResponse.VisitListRefusedDescriptionsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

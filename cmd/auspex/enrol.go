@@ -105,8 +105,9 @@ differs from the inventory: what is added, what is changed, and conflicts with b
 what is declined does not come back until it says something else.`,
 		Example: `  auspex enrol list --config auspex.yaml
   auspex enrol show pr-1f2e3d4c5b6a --config auspex.yaml
-  auspex enrol accept pr-1f2e3d4c5b6a --config auspex.yaml
-  auspex enrol decline pr-1f2e3d4c5b6a --reason "the cable will go back" --config auspex.yaml`,
+  auspex enrol accept pr-1f2e3d4c5b6a --rack dc1-r01 --config auspex.yaml
+  auspex enrol decline pr-1f2e3d4c5b6a --reason "the cable will go back" --config auspex.yaml
+  auspex enrol refused --config auspex.yaml`,
 	}
 	f := &configFlags{}
 	on := func(cmd *cobra.Command, do func(context.Context, *enrol.Desk) error) error {
@@ -123,7 +124,7 @@ what is declined does not come back until it says something else.`,
 		})
 	}
 	states := []string{enrol.Open, enrol.Accepted, enrol.Declined}
-	var format, state, reason string
+	var format, state, reason, rack string
 	list := &cobra.Command{
 		Use: "list", Short: "List proposals, the newest first", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -177,15 +178,26 @@ what is declined does not come back until it says something else.`,
 		return c
 	}
 	accept := decide("accept", "Bring a proposal into the inventory", func(d *enrol.Desk, ctx context.Context, id string) (enrol.Proposal, error) {
-		return d.Accept(ctx, id, shellUser(), reason)
+		return d.Accept(ctx, id, rack, shellUser(), reason)
 	})
 	decline := decide("decline", "Keep a proposal out of the inventory", func(d *enrol.Desk, ctx context.Context, id string) (enrol.Proposal, error) {
 		return d.Decline(ctx, id, shellUser(), reason)
 	})
-	for _, c := range []*cobra.Command{list, show, accept, decline} {
+	accept.Flags().StringVar(&rack, "rack", "", "the rack of the inventory in which the server stands, for one that has none")
+	refused := &cobra.Command{
+		Use: "refused", Short: "List the agents whose description is not taken, and why", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if format != "table" && format != "json" {
+				return usagef("--output: want table or json, got %q", format)
+			}
+			return on(cmd, func(ctx context.Context, d *enrol.Desk) error { return listRefused(ctx, d, format, cmd.OutOrStdout()) })
+		},
+	}
+	refused.Flags().StringVarP(&format, "output", "o", "table", "table, or json: one object a line")
+	for _, c := range []*cobra.Command{list, show, accept, decline, refused} {
 		f.add(c)
 	}
-	parent.AddCommand(list, show, accept, decline)
+	parent.AddCommand(list, show, accept, decline, refused)
 	return parent
 }
 
@@ -201,6 +213,17 @@ func listProposals(ctx context.Context, d *enrol.Desk, state, format string, out
 			return []any{p.ID, p.State, p.Server, known, len(p.Differences), p.Conflicts, moment(p.Time), p.DecidedBy}
 		},
 		doc: func(p *enrol.Proposal) any { return p },
+	}.print(format, out)
+}
+
+func listRefused(ctx context.Context, d *enrol.Desk, format string, out io.Writer) error {
+	return listing[enrol.Agent]{
+		head: []string{"SERVER", "MACHINE", "TOKEN", "ADDRESS", "SINCE", "WHY"},
+		page: func(after string) ([]enrol.Agent, string, error) { return d.Refused(ctx, after, listPage) },
+		row: func(a *enrol.Agent) []any {
+			return []any{a.Server, a.Machine, a.Token, a.Address, moment(a.Since), a.Refused}
+		},
+		doc: func(a *enrol.Agent) any { return a },
 	}.print(format, out)
 }
 
@@ -233,6 +256,9 @@ func showProposal(p *enrol.Proposal, out io.Writer) {
 			}
 		}
 		fmt.Fprintln(out)
+	}
+	if p.Rack != "" {
+		fmt.Fprintf(out, "rack %s\n", p.Rack)
 	}
 	if p.DecidedBy != "" {
 		fmt.Fprintf(out, "%s by %s at %s: %s\n", p.State, p.DecidedBy, moment(p.Decided), p.Why)

@@ -17,6 +17,7 @@ import (
 	"auspex/internal/sim/child"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/cursors"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/telemetry"
@@ -37,6 +38,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
+			Contacts: cursors.New(s.db), Tunnel: s.tunnelAddress(),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,
 			Version: version, Simulated: fleet != nil, HistoryLive: s.cfg.Store.ClickHouse != "off",

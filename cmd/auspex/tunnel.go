@@ -44,6 +44,14 @@ func (s *stack) tunnelled() bool {
 	return s.cfg.Tunnel.Listen != "" && (s.cfg.has(RoleCollect) || s.cfg.has(RoleControl))
 }
 
+// tunnelAddress is where agents dial this process; "" nowhere.
+func (s *stack) tunnelAddress() string {
+	if !s.tunnelled() {
+		return ""
+	}
+	return s.cfg.Tunnel.Listen
+}
+
 // collecting is how collectors reach agents that dial in; nil where none can.
 func (s *stack) collecting() collectors.Tunnels {
 	if s.tunnel == nil {

@@ -16,6 +16,17 @@ import (
 	"auspex/internal/enrol"
 )
 
+// freeAddress is an address of this machine on which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
 // A machine of which nobody knows dials in with a token, is proposed, accepted, read as a
 // server of the inventory, over a kill of the product, and cut off when it is revoked.
 func TestAMachineJoinsAndIsEnrolled(t *testing.T) {
@@ -23,12 +34,7 @@ func TestAMachineJoinsAndIsEnrolled(t *testing.T) {
 	dir, data := t.TempDir(), dataDir(t)
 	auth := certtest.New(t)
 	leaf := auth.Issue(t, time.Now().Add(time.Hour), "collector.example")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close()
+	addr := freeAddress(t)
 	put := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)

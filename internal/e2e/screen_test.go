@@ -79,11 +79,11 @@ func TestDemoIsSeenInTheBrowser(t *testing.T) {
 		}
 		return err
 	})
-	for _, path := range []string{"actions", "predictions"} {
+	for _, path := range []string{"actions", "predictions", "agents"} {
 		visit(p.url + path)
 		p.await(path, func() error {
 			text, err := eval(`document.querySelector('main')?.innerText ?? ''`)
-			want := map[string]string{"actions": "Chain holds", "predictions": "How reliable are they?"}[path]
+			want := map[string]string{"actions": "Chain holds", "predictions": "How reliable are they?", "agents": "No agent is out of contact; every server has one."}[path]
 			if err == nil && !strings.Contains(text, want) {
 				err = fmt.Errorf("the page says %q", text)
 			}

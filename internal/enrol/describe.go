@@ -35,7 +35,8 @@ var described = []struct {
 }
 
 var scalars = []string{
-	"/identity/state/digest", "/identity/state/product", "/identity/state/serial", "/identity/state/uuid", "/identity/state/hostname", "/host/state/boot-id",
+	"/identity/state/digest", "/identity/state/product", "/identity/state/serial", "/identity/state/uuid", "/identity/state/hostname",
+	"/identity/state/agent-version", "/host/state/boot-id",
 }
 
 // maxUpdates bounds what an agent may say before it has said all.
@@ -176,7 +177,8 @@ func Describe(ctx context.Context, client gpb.GNMIClient) (*Description, error) 
 	}
 	d := &Description{
 		Digest: top["/identity/state/digest"], Boot: top["/host/state/boot-id"], Product: top["/identity/state/product"],
-		Serial: top["/identity/state/serial"], UUID: top["/identity/state/uuid"], Hostname: top["/identity/state/hostname"],
+		Version: top["/identity/state/agent-version"],
+		Serial:  top["/identity/state/serial"], UUID: top["/identity/state/uuid"], Hostname: top["/identity/state/hostname"],
 		GPUs: parts("/gpus/gpu", func(p *Part, v map[string]string) {
 			p.UUID, p.Serial, p.PCI, p.Model = v["uuid"], v["serial"], v["pci"], v["product"]
 		}),

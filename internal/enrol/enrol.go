@@ -6,8 +6,11 @@ package enrol
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
+	"auspex/internal/cmdb"
 	"auspex/schemas"
 )
 
@@ -70,6 +73,7 @@ type Proposal struct {
 	Token       string       `json:"token,omitempty"`   // with which it joined
 	Hostname    string       `json:"hostname,omitempty"`
 	Address     string       `json:"address,omitempty"` // where it was read
+	Rack        string       `json:"rack,omitempty"`    // where a person put the server
 	Digest      string       `json:"digest"`
 	Conflicts   int          `json:"conflicts"`
 	Differences []Difference `json:"differences"`
@@ -111,7 +115,7 @@ type Part struct{ Name, Serial, UUID, PCI, MAC, Model string }
 
 // Description is what an agent says of its machine.
 type Description struct {
-	Digest, Boot                         string
+	Digest, Boot, Version                string
 	Product, Serial, UUID, Hostname      string
 	GPUs, NVSwitches, NICs, Disks, DIMMs []Part
 	Neighbors                            []Neighbor
@@ -132,6 +136,37 @@ func (d *Description) kinds() []struct {
 		{schemas.KindDisk, d.Disks},
 		{schemas.KindDIMM, d.DIMMs},
 	}
+}
+
+// RackError is a rack in which a server cannot be put, a sentence.
+type RackError string
+
+// Error implements error.
+func (e RackError) Error() string { return string(e) }
+
+// put puts the server of a proposal into a rack of the inventory.
+func (p *Proposal) put(snap *cmdb.Snapshot, rack string) error {
+	r, there := snap.Resource(rack)
+	if !there {
+		near := ""
+		if names := snap.Nearest(rack, 1); len(names) > 0 {
+			near = fmt.Sprintf("; did you mean %s?", names[0])
+		}
+		return RackError(fmt.Sprintf("the inventory has no rack %.80q%s", rack, near))
+	}
+	if r.Kind != schemas.KindRack {
+		return RackError(fmt.Sprintf("%s of the inventory is no rack, it is a %s", rack, r.Kind))
+	}
+	if s, known := snap.Resource(p.Server); known && s.Parent != "" && s.Parent != rack {
+		return RackError(fmt.Sprintf("%s stands in %s already; the file that says so can move it", p.Server, s.Parent))
+	}
+	at := slices.IndexFunc(p.Fragment.Resources, func(r schemas.Resource) bool { return r.ID == p.Server })
+	if at < 0 {
+		at = len(p.Fragment.Resources)
+		p.Fragment.Resources = append(p.Fragment.Resources, schemas.Resource{ID: p.Server, Kind: schemas.KindServer})
+	}
+	p.Fragment.Resources[at].Parent, p.Rack = rack, rack
+	return nil
 }
 
 // twice returns the values that more than one part has.

@@ -240,7 +240,7 @@ func TestTheSameIsOneProposalAndANewerOneTakesItsPlace(t *testing.T) {
 	if _, err := o.desk.Decline(t.Context(), second.ID, "bo", "no"); !errors.Is(err, ErrDecided) {
 		t.Errorf("what was declined is declined again: %v", err)
 	}
-	if _, err := o.desk.Accept(t.Context(), second.ID, "bo", "yes"); !errors.Is(err, ErrDecided) {
+	if _, err := o.desk.Accept(t.Context(), second.ID, "", "bo", "yes"); !errors.Is(err, ErrDecided) {
 		t.Errorf("what was declined is accepted: %v", err)
 	}
 	d.Disks[0].Serial = "S6CKNE0V"
@@ -258,7 +258,7 @@ func TestWhatIsAcceptedIsInTheInventory(t *testing.T) {
 	o.joins(t, join.Spec{Name: "image", Uses: 5})
 	d := &Description{Hostname: "gpu-9", Serial: "SN9", GPUs: []Part{{Name: "gpu0", PCI: "0000:1b:00.0", UUID: "GPU-99999999-0000-0000-0000-000000000000"}}}
 	p, _ := o.offer(t, Who{Machine: key, Token: "image"}, d)
-	got, err := o.desk.Accept(t.Context(), p.ID, "ana", "")
+	got, err := o.desk.Accept(t.Context(), p.ID, "", "ana", "")
 	if err != nil || got.State != Accepted || got.DecidedBy != "ana" {
 		t.Fatalf("%+v %v", got, err)
 	}
@@ -277,7 +277,7 @@ func TestWhatIsAcceptedIsInTheInventory(t *testing.T) {
 	more := same()
 	more.Disks = []Part{{Name: "nvme0", Serial: "S6CKNE0T"}}
 	p, _ = o.offer(t, Who{Server: "a"}, more)
-	if _, err := o.desk.Accept(t.Context(), p.ID, "ana", ""); err != nil {
+	if _, err := o.desk.Accept(t.Context(), p.ID, "", "ana", ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"gpu-9/gpu0", "a/nvme0", "a/gpu0", "b/gpu0"} {
@@ -305,7 +305,7 @@ func TestAnAcceptanceThatFailsChangesNothing(t *testing.T) {
 	if err := o.desk.Machines.RevokeMachine(t.Context(), "bo", key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.desk.Accept(t.Context(), p.ID, "ana", ""); !errors.Is(err, join.ErrMachine) {
+	if _, err := o.desk.Accept(t.Context(), p.ID, "", "ana", ""); !errors.Is(err, join.ErrMachine) {
 		t.Errorf("the proposal of a machine that was revoked: %v", err)
 	}
 	if _, there := o.desk.Inventory.Snapshot().Resource("gpu-9"); there {
@@ -328,7 +328,7 @@ func TestAProposalThatNoLongerFitsIsTold(t *testing.T) {
 	if _, err := o.desk.Inventory.Import(t.Context(), cmdb.Draft{Topology: without}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.desk.Accept(t.Context(), p.ID, "ana", ""); !errors.Is(err, ErrUnfit) {
+	if _, err := o.desk.Accept(t.Context(), p.ID, "", "ana", ""); !errors.Is(err, ErrUnfit) {
 		t.Errorf("error %v", err)
 	}
 	if _, there := o.desk.Inventory.Snapshot().Resource("a/nvme0"); there {
@@ -344,7 +344,7 @@ func TestACableThatMovedIsInOnePort(t *testing.T) {
 	for _, port := range []string{"Ethernet3", "Ethernet1"} {
 		d.Neighbors = []Neighbor{{Interface: "ens2", System: "leaf-1", Port: port}}
 		p, _ := o.offer(t, Who{Server: "a"}, d)
-		if _, err := o.desk.Accept(t.Context(), p.ID, "ana", "moved"); err != nil {
+		if _, err := o.desk.Accept(t.Context(), p.ID, "", "ana", "moved"); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]schemas.Link{{From: "leaf-1/" + port, To: "a/ens2", Kind: "network"}}, o.desk.Inventory.Snapshot().Links("a/ens2")); diff != "" {
@@ -447,45 +447,52 @@ func (o *one) Dial(ctx context.Context, _ Who) (context.Context, *grpc.ClientCon
 
 // A description is read when it has changed, and what contradicts nothing is accepted at
 // once where the token says so.
+// agent has an agent that says what set gives it read, as the machine that joined.
+func (o *office) agent(t *testing.T, leaves map[string]string) (set func(map[string]string)) {
+	t.Helper()
+	tree := target.NewTree()
+	set = func(leaves map[string]string) {
+		refs := map[string]target.Ref{}
+		for path := range leaves {
+			refs[path] = tree.Leaf(path)
+		}
+		w := tree.Write(time.Now())
+		defer w.Close()
+		for path, v := range leaves {
+			w.Text(refs[path], v)
+		}
+	}
+	set(leaves)
+	cfg := target.DefaultConfig()
+	cfg.Access = target.Access{Anonymous: true}
+	s, err := target.NewServer(tree, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := serve(t, s)
+	r := NewRunner(Config{Interval: time.Second, Timeout: 5 * time.Second}, &one{Who{Machine: key, Token: "image"}, func() *grpc.ClientConn {
+		c, err := gnmiclient.Dial(strings.TrimPrefix(conn.Target(), "passthrough:///"), nil, 4<<20, time.Second)
+		if err != nil {
+			t.Error(err)
+		}
+		return c
+	}}, o.desk.Inventory, o.desk.Store, o.desk.Machines, cmdb.DefaultBounds(), slog.New(slog.DiscardHandler), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); r.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return set
+}
+
 func TestADescriptionIsReadWhenItChanges(t *testing.T) {
 	for _, accept := range []bool{false, true} {
 		t.Run(fmt.Sprint("accept ", accept), func(t *testing.T) {
 			o := newOffice(t)
 			o.joins(t, join.Spec{Name: "image", Accept: accept})
-			tree := target.NewTree()
-			set := func(leaves map[string]string) {
-				refs := map[string]target.Ref{}
-				for path := range leaves {
-					refs[path] = tree.Leaf(path)
-				}
-				w := tree.Write(time.Now())
-				defer w.Close()
-				for path, v := range leaves {
-					w.Text(refs[path], v)
-				}
-			}
-			set(map[string]string{
+			set := o.agent(t, map[string]string{
 				"/identity/state/digest": "1", "/identity/state/serial": "SN9", "/identity/state/hostname": "gpu-9",
 				"/gpus/gpu[name=gpu0]/state/uuid": "GPU-99999999-0000-0000-0000-000000000000",
 			})
-			cfg := target.DefaultConfig()
-			cfg.Access = target.Access{Anonymous: true}
-			s, err := target.NewServer(tree, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn := serve(t, s)
-			r := NewRunner(Config{Interval: time.Second, Timeout: 5 * time.Second}, &one{Who{Machine: key, Token: "image"}, func() *grpc.ClientConn {
-				c, err := gnmiclient.Dial(strings.TrimPrefix(conn.Target(), "passthrough:///"), nil, 4<<20, time.Second)
-				if err != nil {
-					t.Error(err)
-				}
-				return c
-			}}, o.desk.Inventory, o.desk.Store, o.desk.Machines, cmdb.DefaultBounds(), slog.New(slog.DiscardHandler), nil)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() { defer close(done); r.Run(ctx) }()
-			defer func() { cancel(); <-done }()
 			if accept {
 				waittest.For(t, "not accepted", func() bool { _, there := o.desk.Inventory.Snapshot().Resource("gpu-9/gpu0"); return there })
 				return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,6 +81,7 @@ type watched struct {
 	generation   uint64
 	wait         time.Duration
 	said         string // the error that was logged last
+	noted        Agent  // what was kept of it last
 }
 
 // NewRunner returns a runner; it performs no I/O.
@@ -204,11 +206,12 @@ func (r *Runner) read(ctx context.Context, who Who, w *watched) (changed bool, r
 	}
 	defer func() { _ = conn.Close() }()
 	client := gpb.NewGNMIClient(conn)
+	seen := Agent{Server: who.Server, Machine: who.Machine, Token: who.Token, Address: who.Address}
 	digest, boot, err := Digest(ctx, client)
 	snap := r.inv.Snapshot()
 	switch {
 	case errors.Is(err, ErrDescription):
-		return false, "refused", err
+		return false, "refused", errors.Join(err, r.note(ctx, w, seen, err))
 	case err != nil:
 		return false, "error", err
 	case digest == "":
@@ -219,7 +222,11 @@ func (r *Runner) read(ctx context.Context, who Who, w *watched) (changed bool, r
 	changed = digest != w.digest || boot != w.boot
 	d, err := Describe(ctx, client)
 	if err == nil {
+		seen.Version = d.Version
 		err = r.propose(ctx, snap, who, d)
+	}
+	if err == nil || errors.Is(err, ErrDescription) {
+		err = errors.Join(err, r.note(ctx, w, seen, err))
 	}
 	if errors.Is(err, ErrDescription) {
 		w.digest, w.boot, w.generation = digest, boot, snap.Generation // it is not read again before it changes
@@ -231,6 +238,21 @@ func (r *Runner) read(ctx context.Context, who Who, w *watched) (changed bool, r
 	}
 	w.digest, w.boot, w.generation = d.Digest, d.Boot, snap.Generation
 	return changed, "read", nil
+}
+
+// note keeps what was read of an agent, where that is new.
+func (r *Runner) note(ctx context.Context, w *watched, seen Agent, cause error) error {
+	if cause != nil {
+		seen.Refused = strings.TrimPrefix(cause.Error(), ErrDescription.Error()+": ")
+	}
+	if seen == w.noted {
+		return nil
+	}
+	if err := r.store.Note(ctx, &seen); err != nil {
+		return err
+	}
+	w.noted = seen
+	return nil
 }
 
 func (r *Runner) propose(ctx context.Context, snap *cmdb.Snapshot, who Who, d *Description) error {

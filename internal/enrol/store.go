@@ -160,8 +160,12 @@ func (s *Store) Get(ctx context.Context, id string) (Proposal, error) {
 // decide writes a decision, and its row of the audit.
 func (s *Store) decide(ctx context.Context, tx *sql.Tx, p *Proposal, state, verb, by, why string) error {
 	now := s.now().UTC()
-	res, err := tx.ExecContext(ctx, `UPDATE enrol_proposals SET state=$1, decided_ns=$2, decided_by=$3, why=$4 WHERE id=$5 AND state='open'`,
-		state, now.UnixNano(), by, why, p.ID)
+	doc, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	res, err := tx.ExecContext(ctx, `UPDATE enrol_proposals SET state=$1, decided_ns=$2, decided_by=$3, why=$4, doc=$5 WHERE id=$6 AND state='open'`,
+		state, now.UnixNano(), by, why, string(doc), p.ID)
 	if err != nil {
 		return err
 	}
@@ -171,9 +175,13 @@ func (s *Store) decide(ctx context.Context, tx *sql.Tx, p *Proposal, state, verb
 		return ErrDecided
 	}
 	p.State, p.Decided, p.DecidedBy, p.Why = state, now, by, why
+	where := ""
+	if p.Rack != "" {
+		where = ", in " + p.Rack
+	}
 	return audit.Append(ctx, tx, audit.Row{
 		Time: now, Actor: by, Verb: verb, Subject: p.Server, Action: p.ID, Kind: kind, State: state,
-		Detail: fmt.Sprintf("%d differences, %d of them conflicts: %s", len(p.Differences), p.Conflicts, why),
+		Detail: fmt.Sprintf("%d differences, %d of them conflicts%s: %s", len(p.Differences), p.Conflicts, where, why),
 	})
 }
 
@@ -198,6 +206,8 @@ func (s *Store) Decline(ctx context.Context, id, by, why string) (Proposal, erro
 // Decision is who accepts a proposal, and how far that may go.
 type Decision struct {
 	By, Why string
+	// Rack is where the server stands, for one that the inventory has nowhere; "" leaves that open.
+	Rack string
 	// Told is a person who has seen the conflicts: what the agents brought before may give
 	// way. Without it, a proposal with a conflict waits, and Bounds hold.
 	Told   bool
@@ -223,6 +233,11 @@ func (s *Store) Accept(ctx context.Context, inv *cmdb.Inventory, machines *join.
 		return p, fmt.Errorf("accept proposal %s: %w", id, ErrWaits)
 	case len([]rune(d.Why)) > maxWhy:
 		return p, errWhy
+	}
+	if d.Rack != "" {
+		if err := p.put(inv.Snapshot(), d.Rack); err != nil {
+			return p, fmt.Errorf("accept proposal %s: %w", id, err)
+		}
 	}
 	o := cmdb.ImportOptions{
 		Source: Source, Origin: "proposal " + id, Actor: d.By, Bounds: d.Bounds, Told: d.Told, Add: true, DryRun: true,
@@ -260,7 +275,8 @@ type Desk struct {
 	Machines  *join.Store
 }
 
-// Accept imports a proposal for a person who has seen it; see [Store.Accept].
-func (d *Desk) Accept(ctx context.Context, id, by, why string) (Proposal, error) {
-	return d.Store.Accept(ctx, d.Inventory, d.Machines, id, Decision{By: by, Why: why, Told: true, Bounds: cmdb.NoBounds()})
+// Accept imports a proposal for a person who has seen it, and may say in which rack a
+// server stands that has none; see [Store.Accept].
+func (d *Desk) Accept(ctx context.Context, id, rack, by, why string) (Proposal, error) {
+	return d.Store.Accept(ctx, d.Inventory, d.Machines, id, Decision{By: by, Why: why, Rack: rack, Told: true, Bounds: cmdb.NoBounds()})
 }

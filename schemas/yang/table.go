@@ -286,6 +286,7 @@ var Leaves = map[string]Leaf{
 	"/identity/dimm/state/size":                        {Type: "uint64", Unit: "bytes", About: "Its size."},
 	"/identity/nvswitch/state/name":                    {Type: "string", About: "nvswitch and its number, by its address."},
 	"/identity/nvswitch/state/pci-address":             {Type: "string", About: "Its address on the PCI bus."},
+	"/identity/state/agent-version":                    {Type: "string", About: "Version of the agent that tells all this."},
 	"/identity/state/board-serial":                     {Type: "string", About: "Serial number of its board, likewise."},
 	"/identity/state/chassis-serial":                   {Type: "string", About: "Serial number of its chassis, likewise."},
 	"/identity/state/digest":                           {Type: "string", About: "Changes when anything does that tells this machine and its parts from others: its identity, GPUs, NVSwitches, interfaces, neighbours, disks, memory modules."},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -51,6 +52,48 @@ func (c *Store) Cursor(ctx context.Context, collector, device string) (string, e
 		return "", nil
 	}
 	return pos, err
+}
+
+// Loss is a condition of a device that collectors keep beside their positions, such as that
+// they have lost it: since when, and which of them.
+type Loss struct {
+	Since      time.Time
+	Collectors []string
+}
+
+// LossOf names the position of a condition, by the type of the event that tells it.
+func LossOf(event string) string { return "contact." + event }
+
+// String is the position that keeps a loss; a loss that is over has no collectors.
+func (l Loss) String() string {
+	return strconv.FormatInt(l.Since.UnixNano(), 10) + " " + strings.Join(l.Collectors, ",")
+}
+
+// ParseLoss reads a position; false is that nobody has lost the device.
+func ParseLoss(position string) (Loss, bool) {
+	since, names, _ := strings.Cut(position, " ")
+	ns, err := strconv.ParseInt(since, 10, 64)
+	if err != nil || names == "" {
+		return Loss{}, false
+	}
+	return Loss{time.Unix(0, ns).UTC(), strings.Split(names, ",")}, true
+}
+
+// Losses returns the devices that a collector has lost, by the type of the event that told it.
+func (c *Store) Losses(ctx context.Context, event, collector string) (map[string]Loss, error) {
+	type kept struct{ device, position string }
+	all, err := sqldb.Rows(ctx, c.db, func(r *sql.Rows) (k kept, err error) { return k, r.Scan(&k.device, &k.position) },
+		`SELECT device, position FROM cursors WHERE collector=$1`, LossOf(event))
+	if err != nil {
+		return nil, fmt.Errorf("read which devices are lost: %w", err)
+	}
+	out := map[string]Loss{}
+	for _, k := range all {
+		if l, lost := ParseLoss(k.position); lost && slices.Contains(l.Collectors, collector) {
+			out[k.device] = l
+		}
+	}
+	return out, nil
 }
 
 // SetCursor implements collectors.Cursors. When ctx ends first, the position may be kept or not.

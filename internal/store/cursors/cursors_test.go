@@ -8,6 +8,9 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/sqldb"
@@ -104,5 +107,30 @@ BEGIN SELECT RAISE(ABORT, 'bad position'); END`); err != nil {
 				t.Errorf("%d of %d are kept, in %d statements", kept, n, times)
 			}
 		})
+	}
+}
+
+func TestALossIsReadAsItWasKept(t *testing.T) {
+	db, err := sqldb.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	c := cursors.New(db)
+	since := time.Date(2026, 11, 24, 22, 10, 0, 7, time.UTC)
+	at := cursors.LossOf("agent.unreachable")
+	for device, position := range map[string]string{
+		"lost":  cursors.Loss{Since: since, Collectors: []string{"kmsg", "agent"}}.String(),
+		"back":  cursors.Loss{Since: since}.String(),
+		"other": cursors.Loss{Since: since, Collectors: []string{"kmsg"}}.String(),
+		"odd":   "yesterday agent",
+	} {
+		if err := c.SetCursor(t.Context(), at, device, position); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := c.Losses(t.Context(), "agent.unreachable", "agent")
+	if d := cmp.Diff(map[string]cursors.Loss{"lost": {Since: since, Collectors: []string{"kmsg", "agent"}}}, got); err != nil || d != "" {
+		t.Error(err, d)
 	}
 }

@@ -236,6 +236,26 @@ func (s *Store) Admitted(ctx context.Context) (map[string]Admission, error) {
 	return out, nil
 }
 
+// Placed returns the machines that stand somewhere, by their server.
+func (s *Store) Placed(ctx context.Context) (map[string]Bound, error) {
+	out := map[string]Bound{}
+	all, err := sqldb.Rows(ctx, s.db, scanBound, selectMachines+` WHERE revoked_ns=0`)
+	if err == nil {
+		err = s.read(ctx, func(v *view) {
+			for _, b := range all {
+				if a := v.admitted[b.Key]; a.Server != "" {
+					b.Server, b.Admitted = a.Server, true
+					out[a.Server] = b
+				}
+			}
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read where machines stand: %w", err)
+	}
+	return out, nil
+}
+
 // Place says, within a transaction, that a machine is a server, by the word of by.
 func (s *Store) Place(ctx context.Context, tx *sql.Tx, key, server, by string) error {
 	_, rows, err := inTurn(ctx, tx, func(tx *sql.Tx) ([]audit.Row, error) {

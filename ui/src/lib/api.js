@@ -70,6 +70,8 @@ export async function loginFromAddress() {
 /** Writes carry a key, so that what is sent twice happens once. */
 export const post = (path, body, key = newKey()) => request(path, { method: 'POST', body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json', 'idempotency-key': key } });
 
+export const remove = (path) => request(path, { method: 'DELETE' });
+
 /** 128 random bits; crypto.randomUUID is not there on plain HTTP beyond loopback. */
 export const newKey = () => [...crypto.getRandomValues(new Uint8Array(16))].map((b) => b.toString(16).padStart(2, '0')).join('');
 

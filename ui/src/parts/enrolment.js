@@ -13,6 +13,9 @@ const FEW = 12; // differences of one that are shown unasked
 const EVERY_MS = 15_000;
 const KEY = 12; // digits of a key that tell machines apart
 
+/** What a key is called: enough of it to tell machines apart. */
+export const nameOf = (key) => key.slice(0, KEY);
+
 const attrsOf = (p, d) => (d.attr || d.kind === 'network' ? {} : p.fragment.resources?.find((r) => r.id === d.resource)?.attrs ?? {});
 
 const whyOf = (d) => (known(`enr.why.${d.reason}`) ? t(`enr.why.${d.reason}`, { ...d, others: (d.others ?? []).join(', ') }) : d.why);
@@ -38,20 +41,23 @@ const Reasons = ({ proposal: p }) => p.differences.filter((d) => d.why).slice(0,
 function Ask({ proposal: p, decision, onClose, onDone }) {
   const dialog = useModal(onClose);
   const [reason, setReason] = useState('');
+  const [rack, setRack] = useState('');
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
   useKeys({ modal: true, Escape: onClose });
   const accept = decision === 'accepted';
+  const racks = useApi(accept && !p.known ? 'resources?kind=rack&limit=1000' : null).data?.items ?? [];
   const send = (event) => {
     event.preventDefault();
     setBusy(true);
-    post(`proposals/${encodeURIComponent(p.id)}/decisions`, { decision, reason }).then(onDone, (failure) => { setBusy(false); setError(failure); });
+    post(`proposals/${encodeURIComponent(p.id)}/decisions`, { decision, reason, ...(rack ? { rack } : {}) }).then(onDone, (failure) => { setBusy(false); setError(failure); });
   };
   return html`<dialog class="ask" ref=${dialog} aria-labelledby="enr-title"><form onSubmit=${send}>
     <h2 id="enr-title">${t(`enr.ask.${decision}`, { server: p.server })}</h2>
     <p class="text-2">${t(`enr.means.${decision}`)}${accept && p.conflicts > 0 ? ` ${t('enr.wins', { n: p.conflicts })}` : ''}</p>
     <${Reasons} proposal=${p} />
-    <div class="form"><label for="enr-reason">${t(accept && p.conflicts === 0 ? 'enr.remark' : 'enr.reason')}</label><input id="enr-reason" class="field" required=${!accept || p.conflicts > 0} maxlength="500" value=${reason} onInput=${(e) => setReason(e.target.value)} /></div>
+    <div class="form">${accept && !p.known && html`<label for="enr-rack">${t('enr.rack')}</label><input id="enr-rack" class="field mono" list="enr-racks" maxlength="256" spellcheck="false" autocomplete="off" value=${rack} onInput=${(e) => setRack(e.target.value)} /><datalist id="enr-racks">${racks.map((r) => html`<option value=${r.name} />`)}</datalist>`}
+      <label for="enr-reason">${t(accept && p.conflicts === 0 ? 'enr.remark' : 'enr.reason')}</label><input id="enr-reason" class="field" required=${!accept || p.conflicts > 0} maxlength="500" value=${reason} onInput=${(e) => setReason(e.target.value)} /></div>
     ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
     <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary" disabled=${busy}>${t(`enr.do.${decision}`, { server: p.server })}</button></footer>
   </form></dialog>`;
@@ -60,7 +66,7 @@ function Ask({ proposal: p, decision, onClose, onDone }) {
 function Row({ proposal: p, denied, onAsk }) {
   const button = (decision, primary) => html`<button class=${cls('btn small', primary && 'primary')} disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${() => onAsk(p, decision)}>${t(`enr.do.${decision}`, { server: p.server })}</button>`;
   return html`<li class="edge"><p class="verdict"><${Shape} kind=${p.conflicts > 0 ? 'failed' : 'waiting'} token=${p.conflicts > 0 ? 'warning' : 'action'} size=${13} /> <b class="mono">${p.server}</b> <span>${t(p.known ? 'enr.differs' : 'enr.new', { n: p.differences.length, conflicts: p.conflicts })}</span></p>
-    <p class="dim">${p.machine ? t('enr.dialled', { host: p.hostname || p.machine.slice(0, KEY), token: p.token ?? '', when: fmt.stamp(Date.parse(p.time)) }) : t('enr.read', { address: p.address ?? '', when: fmt.stamp(Date.parse(p.time)) })}</p>
+    <p class="dim">${p.machine ? t('enr.dialled', { host: p.hostname || nameOf(p.machine), token: p.token ?? '', when: fmt.stamp(Date.parse(p.time)) }) : t('enr.read', { address: p.address ?? '', when: fmt.stamp(Date.parse(p.time)) })}</p>
     <${Reasons} proposal=${p} />
     <${Differences} proposal=${p} />
     <div class="decide">${button('accepted', true)}${button('declined')}</div></li>`;
@@ -78,7 +84,7 @@ export function Enrolment() {
   const done = () => { setAsking(null); answer.reload(); machines.reload(); };
   return html`<${Panel} title=${t('enr.title')} id="enrolment" aside=${html`<span class="dim">${t('enr.open', { n: open.length })}</span>`}>
     <p class="text-2">${t('enr.lead')}</p>${denied && html`<p class="dim">${denied}</p>`}
-    ${lost.length > 0 && html`<ul class="windows">${lost.map((m) => html`<li class="repair-row"><${Shape} kind="waiting" token="out" label=${t('enr.lost')} /><span><b>${m.hostname || m.key.slice(0, KEY)}</b> ${t('enr.lost')}${m.doubt ? `: ${m.doubt}` : ''}<br /><span class="dim mono">${[m.key.slice(0, KEY), m.serial, m.address].filter(Boolean).join(' · ')}</span></span></li>`)}</ul>`}
+    ${lost.length > 0 && html`<ul class="windows">${lost.map((m) => html`<li class="repair-row"><${Shape} kind="waiting" token="out" label=${t('enr.lost')} /><span><b>${m.hostname || nameOf(m.key)}</b> ${t('enr.lost')}${m.doubt ? `: ${m.doubt}` : ''}<br /><span class="dim mono">${[nameOf(m.key), m.serial, m.address].filter(Boolean).join(' · ')}</span></span></li>`)}</ul>`}
     <ul class="edges">${open.map((p) => html`<${Row} key=${p.id} proposal=${p} denied=${denied} onAsk=${(q, decision) => setAsking([q, decision])} />`)}</ul>
     ${asking && html`<${Ask} proposal=${asking[0]} decision=${asking[1]} onClose=${() => setAsking(null)} onDone=${done} />`}<//>`;
 }

@@ -45,11 +45,13 @@ const railText = (rail) => {
 };
 
 /** Whether this person may act now, and if not, why. */
+const WHO = { enrol: 'engineers' };
+
 export function useMay(right) {
   const me = useApi('me').data;
   const link = useLink();
   if (link.state === 'lost') return t('act.offline');
-  return me && !me.permissions.includes(right) ? t('act.needs_role') : null;
+  return me && !me.permissions.includes(right) ? t('act.needs_role', { right, who: t(`right.${WHO[right] ?? 'operators'}`) }) : null;
 }
 
 /** The dialog names the effect in its button, shows what was checked, and needs a second, deliberate press. */

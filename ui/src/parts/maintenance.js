@@ -17,12 +17,12 @@ const EVERY_MS = 30_000;
 const split = (text) => text.split(/[\s,;]+/).filter(Boolean);
 
 /** Names of resources like the last word of a text. */
-function useNames(text) {
+export function useNames(text, kind) {
   const [names, setNames] = useState([]);
   const word = text.split(/[\s,;]+/).at(-1);
   useEffect(() => {
     let wanted = true;
-    const timer = word.length > 1 && setTimeout(() => ask(`resources?limit=${FOUND}&find=${encodeURIComponent(word)}`).then(({ items }) => { if (wanted) setNames(items.map((r) => r.name)); }, () => {}), PAUSE_MS);
+    const timer = word.length > 1 && setTimeout(() => ask(`resources?limit=${FOUND}${kind ? `&kind=${kind}` : ''}&find=${encodeURIComponent(word)}`).then(({ items }) => { if (wanted) setNames(items.map((r) => r.name)); }, () => {}), PAUSE_MS);
     return () => { wanted = false; clearTimeout(timer); };
   }, [word]);
   return names.map((n) => text.slice(0, text.length - word.length) + n);

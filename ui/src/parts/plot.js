@@ -63,6 +63,7 @@ function options({ plot, width, height, now, range, last, sync }) {
       ctx.fillRect(nowX, top, ratio, h);
       if (plot.forecast && !narrow) { ctx.fillStyle = token('text-3'); ctx.fillText(t('dev.now'), nowX + 5 * ratio, top + 12 * ratio); }
     }
+    const written = []; // where a label stands; one that would run into another stands beside it
     const level = (value, label, colour) => {
       const y = Math.round(u.valToPos(value, 'y', true));
       ctx.strokeStyle = colour;
@@ -73,14 +74,23 @@ function options({ plot, width, height, now, range, last, sync }) {
       ctx.lineTo(left + w, y);
       ctx.stroke();
       ctx.setLineDash([]);
-      ctx.fillStyle = colour;
-      ctx.fillText(`${label} ${fmt.num(value)} ${plot.unit}`, left + 6 * ratio, y - top < 16 * ratio ? y + 13 * ratio : y - 5 * ratio);
+      const text = `${label} ${fmt.num(value)} ${plot.unit}`;
+      const base = y - top < 16 * ratio ? y + 13 * ratio : y - 5 * ratio;
+      const at = Math.max(left + 6 * ratio, ...written.filter((w) => Math.abs(w.base - base) < 13 * ratio).map((w) => w.end + 12 * ratio));
+      written.push({ text, at, base, colour, end: at + ctx.measureText(text).width });
       return y;
     };
     for (const b of others(plot, bound)) level(b.value, name('bound', b.bound), token(b.bound.endsWith('_caution') ? 'warning' : b.bound.startsWith('range_') ? 'text-3' : 'critical'));
     if (bound !== undefined) {
       const y = level(bound, t(limit.source === 'default' ? 'dev.limit_default' : 'dev.limit'), token('critical'));
       if (plot.forecast) crossings(ctx, u, x, y, ratio);
+    }
+    for (const w of written) { // above all lines
+      ctx.strokeStyle = token('surface');
+      ctx.lineWidth = 4 * ratio;
+      ctx.strokeText(w.text, w.at, w.base);
+      ctx.fillStyle = w.colour;
+      ctx.fillText(w.text, w.at, w.base);
     }
     ctx.restore();
   };
