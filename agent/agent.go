@@ -135,7 +135,8 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(uint32(min(cfg.Target.Subscribers, math.MaxInt32))),
 		grpc.MaxHeaderListSize(16 << 10), grpc.ConnectionTimeout(10 * time.Second), grpc.WaitForHandlers(false),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		// Who reads answers when it reads on, and its bus may keep it waiting.
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 2 * time.Minute}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 	var listener credentials.TransportCredentials

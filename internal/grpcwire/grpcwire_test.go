@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"auspex/internal/grpcwire"
+	"auspex/internal/waittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -257,19 +258,12 @@ func TestWhatWaitsHoldsNothing(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { _, err := c.Next(); done <- err }()
-	for range 100 {
+	waittest.For(t, "chunks are held", func() bool {
 		runtime.GC()
-		time.Sleep(10 * time.Millisecond)
 		in.mu.Lock()
-		held := in.held
-		in.mu.Unlock()
-		if held == 0 {
-			break
-		}
-	}
-	if in.held != 0 {
-		t.Errorf("%d chunks are held", in.held)
-	}
+		defer in.mu.Unlock()
+		return in.held == 0
+	})
 	_ = c.Close()
 	if err := <-done; status.Code(err) != codes.Unavailable {
 		t.Error(err)
