@@ -329,19 +329,20 @@ func (st *state) leafAt(prefix, path []byte) (*leaf, error) {
 
 // named reads a path: its name without keys, and the keys in order, those of one list by name.
 func named(prefix, path []byte) (name string, keys []string, err error) {
+	var b strings.Builder
 	for _, raw := range [2][]byte{prefix, path} {
 		p, err := gnmiclient.ParsePath(raw)
 		if err != nil {
 			return "", nil, fmt.Errorf("%w: path: %w", collectors.ErrProtocol, err)
 		}
 		for _, e := range p.GetElem() {
-			name += "/" + e.GetName()
+			b.WriteString("/" + e.GetName())
 			for _, k := range slices.Sorted(maps.Keys(e.GetKey())) {
 				keys = append(keys, e.GetKey()[k])
 			}
 		}
 	}
-	return name, keys, nil
+	return b.String(), keys, nil
 }
 
 // branches are the paths above the leaves of the modules.

@@ -92,7 +92,8 @@ func same(t *testing.T, r *Response, want *gpb.SubscribeResponse) {
 
 func examples() (out [][]byte) {
 	values := []*gpb.TypedValue{
-		nil, {},
+		nil,
+		{},
 		{Value: &gpb.TypedValue_UintVal{UintVal: math.MaxUint64}},
 		{Value: &gpb.TypedValue_UintVal{}},
 		{Value: &gpb.TypedValue_IntVal{IntVal: -5}},
@@ -111,7 +112,9 @@ func examples() (out [][]byte) {
 		n.Update = append(n.Update, update1(v, "gpu", "state"))
 	}
 	for _, m := range []*gpb.SubscribeResponse{
-		{}, {Response: &gpb.SubscribeResponse_Update{}}, {Response: &gpb.SubscribeResponse_Update{Update: n}},
+		{},
+		{Response: &gpb.SubscribeResponse_Update{}},
+		{Response: &gpb.SubscribeResponse_Update{Update: n}},
 		{Response: &gpb.SubscribeResponse_SyncResponse{SyncResponse: true}},
 	} {
 		raw, err := proto.Marshal(m)
@@ -140,9 +143,15 @@ func FuzzResponse(f *testing.F) {
 		err := r.Parse(raw)
 		if wanted != nil {
 			if err == nil { // it does not look into all: what it hands out is still to be walked through
+				n := 0
 				for range r.Updates() {
+					n++
 				}
 				for range r.Deletes() {
+					n++
+				}
+				if n > len(raw) {
+					t.Fatalf("%d parts in %d bytes", n, len(raw))
 				}
 			}
 			return

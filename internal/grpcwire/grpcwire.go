@@ -272,7 +272,8 @@ func (c *Conn) message(k *call) (ev Event, ok bool, err error) {
 			k.message, p.data = append(k.message, p.data[:n]...), p.data[n:]
 		}
 		if len(k.message) < messageFront {
-			return c.rest(k)
+			ev, ok = c.rest(k)
+			return ev, ok, nil
 		}
 		size, err := c.size(k.message)
 		if err != nil {
@@ -281,7 +282,8 @@ func (c *Conn) message(k *call) (ev Event, ok bool, err error) {
 		n := min(size+messageFront-len(k.message), len(p.data))
 		k.message, p.data = append(k.message, p.data[:n]...), p.data[n:]
 		if len(k.message) < size+messageFront {
-			return c.rest(k)
+			ev, ok = c.rest(k)
+			return ev, ok, nil
 		}
 		ev = Event{Call: k.id, Message: k.message[messageFront:]}
 		k.message = nil
@@ -301,18 +303,19 @@ func (c *Conn) message(k *call) (ev Event, ok bool, err error) {
 		}
 	}
 	k.message, p.data = append(k.message, p.data...), nil
-	return c.rest(k)
+	ev, ok = c.rest(k)
+	return ev, ok, nil
 }
 
 // rest ends a frame of data in which there is no other message.
-func (c *Conn) rest(k *call) (ev Event, ok bool, err error) {
+func (c *Conn) rest(k *call) (ev Event, ok bool) {
 	end := c.more.end
 	c.more = pending{}
 	if !end {
-		return ev, false, nil
+		return ev, false
 	}
 	// gRPC ends with trailers.
-	return c.ended(k, status.New(codes.Internal, "the server ended the call without a status")), true, nil
+	return c.ended(k, status.New(codes.Internal, "the server ended the call without a status")), true
 }
 
 // size reads what stands before a message.

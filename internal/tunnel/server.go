@@ -95,7 +95,7 @@ func (s *Server) Run(ctx context.Context, ready func(addr net.Addr)) error {
 		grpc.Creds(newHandshake(s)), grpc.ConnectionTimeout(handshakeIn), grpc.MaxConcurrentStreams(streams), grpc.MaxHeaderListSize(16<<10),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true),
 		// Windows that do not grow and small buffers: there are thousands of machines.
-		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window), grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(4<<10), grpc.SharedWriteBuffer(true),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(2*window), grpc.ReadBufferSize(readBuffer), grpc.WriteBufferSize(4<<10),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	)
