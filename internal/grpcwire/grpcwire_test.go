@@ -33,13 +33,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type server struct {
 	gpb.UnimplementedGNMIServer
 
-	shown   metadata.MD
-	within  time.Duration
 	answers [][]byte // of a subscription
 	end     error
+
+	mu     sync.Mutex
+	shown  metadata.MD
+	within time.Duration
 }
 
 func (s *server) Get(ctx context.Context, _ *gpb.GetRequest) (*gpb.GetResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.shown, _ = metadata.FromIncomingContext(ctx)
 	if at, ok := ctx.Deadline(); ok {
 		s.within = time.Until(at)
@@ -141,6 +145,8 @@ func TestACallIsAnswered(t *testing.T) {
 	if ev = next(t, c); ev.Call != id || ev.Done.Code() != codes.OK {
 		t.Errorf("it ends with %+v", ev)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	want := metadata.MD{"username": {"admin"}, "word-bin": {"\x00\xff"}, ":authority": {"target"}, "content-type": {"application/grpc"}, "user-agent": {"auspex"}}
 	delete(s.shown, "grpc-accept-encoding")
 	if diff := cmp.Diff(want, s.shown); diff != "" {
