@@ -228,7 +228,7 @@ func lost(dir string, m controltest.Manner) string {
 	if m != controltest.Lossy {
 		return ""
 	}
-	return "while [ ! -e " + dir + "/lost ]; do sleep .01; done\n"
+	return "while [ -d " + dir + " ] && [ ! -e " + dir + "/lost ]; do sleep .01; done\n"
 }
 
 // lossy is an address of the agent whose connections break off as soon as something is done.
