@@ -57,8 +57,8 @@ func (c *Conn) chunk() ([]byte, error) {
 
 // take reads a frame.
 func (c *Conn) take() (ev Event, ok bool, err error) {
-	if len(c.in) == 0 { // what waits holds nothing
-		c.in, c.frame = nil, nil
+	if len(c.in) == 0 {
+		c.frame = nil // what waits holds nothing
 	}
 	front, err := c.read(9)
 	if err != nil {

@@ -400,7 +400,7 @@ func (s *Server) Tunnel(stream tpb.Tunnel_TunnelServer) error {
 	defer func() { _ = conn.Close() }()
 	if len(first.GetData()) > 0 || !l.answered(first.GetTag(), answer{conn: conn}) {
 		s.metrics.unasked.Inc()
-		return status.Error(codes.NotFound, "nobody waits for this session")
+		return status.Error(codes.NotFound, "nobody asked for a connection with this tag")
 	}
 	s.open.Add(1)
 	l.open.Add(1)

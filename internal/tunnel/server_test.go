@@ -429,7 +429,7 @@ func TestAMachineThatMisbehavesHarmsItselfAlone(t *testing.T) {
 			_ = tn.Send(&tpb.Data{Tag: 1})
 			_, err = tn.Recv()
 		}
-		if status.Convert(err).Message() != "nobody waits for this session" {
+		if status.Convert(err).Message() != "nobody asked for a connection with this tag" {
 			t.Error(err)
 		}
 	})
