@@ -41,8 +41,9 @@ export AUSPEX_E2E=1 AUSPEX_REQUIRE_ENGINE=1 AUSPEX_BIN=${AUSPEX_BIN:-$PWD/bin/au
 
 "$peers/install.sh"
 start alertmanager promtool chromium ipmi sushy slurm
-# The whole product. It waits for real processes most of its time: tests that do not measure time run side by side.
-test/gotest.sh -count=1 -timeout 40m -v -run "${1:-.}" -- ./internal/e2e/...
+# The whole product. It waits for real processes most of its time: tests that do not measure time run side by side, half
+# as many again as there are cores.
+test/gotest.sh -count=1 -timeout 40m -v -parallel $(($(nproc) * 3 / 2)) -run "${1:-.}" -- ./internal/e2e/...
 echo "e2e: the product passed ($((SECONDS - began)) s)"
 [ $# = 0 ] || exit 0
 
