@@ -429,7 +429,26 @@ func TestClassesOnManySites(t *testing.T) {
 		}
 		w.at(20, "scheduler", "job-1", "workload.failed/134", failed)
 	}, one("s0.1/gpu0", "gpu.memory_uncorrectable"))
+	add("a GPU that is not registered in its NVLink fabric after its reset", all, func(w *scenery) {
+		w.at(0, "nvml", w.ID("s0.1/gpu2"), "gpu.fabric/NOT_REGISTERED", failed, up)
+	}, one("s0.1/gpu2", "gpu.nvlink_failure"))
+	add("a fabric manager that runs and registers nothing", all, func(w *scenery) {
+		for g := range w.GPUs {
+			w.at(0.2*float64(g), "nvml", w.ID("s0.1/gpu%d", g), "gpu.fabric/NOT_REGISTERED", failed, up)
+		}
+	}, one("s0.1", "service.fabric_manager"))
+	add("a fabric manager that dies, and a GPU that is reset while it is dead", all, func(w *scenery) {
+		w.at(0, "agent", w.Host(0, 1), "service.failed/nvidia-fabricmanager", failed, up)
+		w.at(900, "nvml", w.ID("s0.1/gpu2"), "gpu.fabric/NOT_REGISTERED", failed, up)
+	}, one("s0.1", "service.fabric_manager"))
 	switches := func(w *site) bool { return w.NVSwitches > 1 }
+	add("an NVSwitch that dies, and what the drivers say of the fabric", switches, func(w *scenery) {
+		w.at(0, "kmsg", w.ID("s0.1/nvswitch1"), "nvswitch.sxid/10003", critical)
+		for g := range w.GPUs {
+			w.at(1+0.1*float64(g), "kmsg", w.ID("s0.1/gpu%d", g), "gpu.xid/74", critical)
+			w.at(8+0.1*float64(g), "nvml", w.ID("s0.1/gpu%d", g), "gpu.fabric/DEGRADED_BANDWIDTH", warned, up)
+		}
+	}, one("s0.1/nvswitch1", "nvswitch.failure"))
 	add("the second NVSwitch, not the first", switches, func(w *scenery) {
 		w.at(0, "kmsg", w.ID("s0.1/nvswitch1"), "nvswitch.sxid/20034", critical)
 		for g := range w.GPUs {

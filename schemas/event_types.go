@@ -18,6 +18,7 @@ const (
 	EventGPUNVLinkErrors      = "gpu.nvlink_errors"
 	EventGPUPCIeReplay        = "gpu.pcie_replay"
 	EventGPUClocksThrottled   = "gpu.clocks_throttled"
+	EventGPUFabric            = "gpu.fabric"
 	EventGPUHealth            = "gpu.health"
 	EventHostOOM              = "host.oom"
 	EventHostPanic            = "host.panic"
@@ -85,6 +86,7 @@ func EventTypes() []string {
 		EventGPUNVLinkErrors,
 		EventGPUPCIeReplay,
 		EventGPUClocksThrottled,
+		EventGPUFabric,
 		EventGPUHealth,
 		EventHostOOM,
 		EventHostPanic,

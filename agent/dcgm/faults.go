@@ -52,7 +52,7 @@ var meanings = map[uint]meaning{
 	120: {name: "FALLEN_OFF_BUS", typ: schemas.EventGPUMissing, theirs: true},
 	121: {name: "NVLINK_SYMBOL_BER_THRESHOLD", typ: schemas.EventGPUNVLinkErrors, action: faults.ActionResetGPU},
 	122: {name: "IMEX_UNHEALTHY"},
-	123: {name: "FABRIC_PROBE_STATE"},
+	123: {name: "FABRIC_PROBE_STATE", typ: schemas.EventGPUFabric, action: faults.ActionResetGPU},
 	125: {name: "GPU_RECOVERY_RESET", action: faults.ActionResetGPU},
 	126: {name: "GPU_RECOVERY_REBOOT", action: faults.ActionRestartHost},
 	127: {name: "GPU_RECOVERY_DRAIN_P2P", action: faults.ActionRestartApp},

@@ -25,7 +25,9 @@ type Watch struct {
 	After  int    // readings in a row without a GPU until it is missing
 	Unread string // what is said of a GPU that is missing, with one %d for the readings
 	XIDs   bool   // the gauge of the last XID makes events
-	Emit   func(schemas.Event)
+	// Patience is how long a GPU may be out of its NVLink fabric; 0 is [FabricPatience].
+	Patience time.Duration
+	Emit     func(schemas.Event)
 
 	gpus    map[uint32]*known
 	server  known // what befell all of them
@@ -43,6 +45,9 @@ type known struct {
 	XID    *float64          `json:"xid,omitempty"`
 	XIDs   int               `json:"xids,omitempty"`   // events made, names them
 	Counts map[string]uint64 `json:"counts,omitempty"` // see Counted
+	Member bool              `json:"member,omitempty"` // it was in its NVLink fabric
+	Apart  time.Time         `json:"apart,omitzero"`   // since when it is not; zero is that it is, or never was
+	Fabric string            `json:"fabric,omitempty"` // what is told of it
 	misses int
 }
 
@@ -129,7 +134,7 @@ func (w *Watch) Name(index uint32, uuid, pci string) {
 		return
 	}
 	if k.UUID != "" && uuid != "" && k.UUID != uuid { // another board is in its place
-		k.DBE, k.XID, k.Counts = nil, nil, nil
+		k.DBE, k.XID, k.Counts, k.Member, k.Apart = nil, nil, nil, false, time.Time{}
 	}
 	k.UUID, k.PCI, w.changed = uuid, pci, true
 }

@@ -87,6 +87,8 @@ func TestMatch(t *testing.T) {
 		{"nvswitch.sxid", "10003", schemas.SeverityCritical, "sxid_device"},
 		{"bmc.event", "Platform.1.0.PCIeFatalError", schemas.SeverityCritical, "sel_pcie"},
 		{"nvswitch.missing", "LOST", schemas.SeverityCritical, "sxid_device"},
+		{"gpu.fabric", "NOT_REGISTERED", schemas.SeverityError, "gpu_unregistered"},
+		{"gpu.fabric", "DEGRADED_BANDWIDTH", schemas.SeverityWarning, "gpu_fabric"},
 		{"gpu.health", "CORRUPT_INFOROM", schemas.SeverityError, "gpu_health"},
 		{"gpu.health", "CORRUPT_INFOROM", schemas.SeverityWarning, ""},
 		{"disk.missing", "LOST", schemas.SeverityError, "disk_missing"},
