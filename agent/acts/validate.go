@@ -159,6 +159,9 @@ func judge(n uint32, v map[string]float64, all map[uint32]map[string]float64) (o
 	none("remap-failed", "remap-failed", Broken, "a row of memory could not be remapped, and the board is to be exchanged")
 	none("remap-spare", "remap-banks-none", Warned, "banks of memory without a spare row")
 	none("retired-pending", "retired-pages-pending", Broken, "pages of memory wait for a reset to be retired")
+	none("fabric", "fabric-error", Broken, "its registration in the NVLink fabric ended with an error of NVML")
+	none("fabric-routes", "fabric-route-unhealthy", Broken, "its routes in the NVLink fabric are not well")
+	none("fabric-bandwidth", "fabric-bandwidth-degraded", Warned, "it has less bandwidth in the NVLink fabric than it should")
 	none("inforom", "inforom-corrupted", Broken, "the checksum of the InfoROM is wrong")
 	if have, most := v["state/pcie-width"], v["state/pcie-width-max"]; most > 0 {
 		result := Passed

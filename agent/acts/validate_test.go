@@ -47,6 +47,7 @@ func TestWhatReadingsMean(t *testing.T) {
 		{"a row without a spare", map[string]float64{"state/remap-failed": 1}, "failed remap-failed a row of memory could not be remapped, and the board is to be exchanged: 1"},
 		{"pages that wait", map[string]float64{"state/retired-pages-pending": 1}, "failed retired-pending pages of memory wait for a reset to be retired: 1"},
 		{"an InfoROM", map[string]float64{"state/inforom-corrupted": 1}, "failed inforom the checksum of the InfoROM is wrong: 1"},
+		{"the fabric", map[string]float64{"state/fabric-error": 999}, "failed fabric its registration in the NVLink fabric ended with an error of NVML: 999"},
 		{"lanes", map[string]float64{"state/pcie-width": 8}, "failed pcie-width 8 of 16 lanes"},
 		{"a link", map[string]float64{"nvlink[link=1]/state/active": 0}, "failed nvlink 1 links are up and 2 of another GPU; down: 1"},
 		{"heat", map[string]float64{"state/temperature": 88}, "failed temperature 88 °C; it slows down at 87 °C"},

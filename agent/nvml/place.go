@@ -110,8 +110,11 @@ func (p *place) tell(at time.Time, w *worker) {
 	t.Text(p.uuid, w.uuid)
 	t.Text(p.pci, w.pci)
 	for i, word := range w.words {
-		if word != "" {
-			t.Text(p.words[i].ref, word)
+		switch s := p.words[i]; {
+		case word != "":
+			t.Text(s.ref, word)
+		case s.made:
+			t.None(s.ref)
 		}
 	}
 	t.Bool(p.missing, false)

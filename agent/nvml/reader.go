@@ -389,6 +389,9 @@ func (s *session) tell(w *worker) {
 		s.watch.Reads(now, n, gpuwatch.Reading{
 			Reasons: w.value("state/clocks-event-reasons"), Pending: w.value("state/remap-pending"), DBE: w.value("state/ecc-uncorrected"), XID: math.NaN(),
 		})
+		if f, ok := w.fabric(); ok {
+			s.watch.Fabric(now, n, &f)
+		}
 		p.tell(now, w)
 		p.should(now, s.wanted[n])
 		if w.all {

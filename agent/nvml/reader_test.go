@@ -133,7 +133,7 @@ func (s *server) start() (r *Reader, stop func()) {
 	r = New(s.cfg, Needs{
 		Journal: s, Tree: s.tree, Log: slog.New(slog.DiscardHandler), State: s.state, Boot: "boot", Kernel: func() bool { return s.kernel },
 	})
-	r.anew, r.slowly = 50*time.Millisecond, 3*s.cfg.Interval
+	r.anew, r.slowly, r.watch.Patience = 50*time.Millisecond, 3*s.cfg.Interval, 2*s.cfg.Interval
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.Run(ctx) }()

@@ -107,6 +107,7 @@ var readings = func() []reading {
 				return ret
 			},
 		},
+		fabric("nvmlDeviceGetGpuFabricInfoV", fabricInfo),
 		one("nvmlDeviceGetPcieReplayCounter", always, "state/pcie-replays", 1, lib.Device.GetPcieReplayCounter),
 		{
 			symbol: "nvmlDeviceGetRemappedRows",
@@ -176,7 +177,9 @@ var readings = func() []reading {
 	}
 	throttle := one("nvmlDeviceGetCurrentClocksThrottleReasons", always, "state/clocks-event-reasons", 1, lib.Device.GetCurrentClocksThrottleReasons)
 	throttle.unless = "nvmlDeviceGetCurrentClocksEventReasons"
-	out = append(out, throttle)
+	plain := fabric("nvmlDeviceGetGpuFabricInfo", plainFabricInfo)
+	plain.unless = "nvmlDeviceGetGpuFabricInfoV"
+	out = append(out, throttle, plain)
 	for _, p := range []struct {
 		leaf   string
 		policy lib.PerfPolicyType
@@ -331,21 +334,23 @@ func fieldValue(f lib.FieldValue) float64 {
 	return math.NaN()
 }
 
-// word is a text that a GPU has for as long as it is there.
+// word is a text of a GPU, which it has for as long as it is there, or which moves: slowly.
 type word struct {
 	symbol, leaf string
 	read         func(lib.Device) (string, lib.Return)
+	moves        bool
 }
 
 var words = func() []word {
 	out := []word{
-		{"nvmlDeviceGetName", "state/product", lib.Device.GetName},
-		{"nvmlDeviceGetSerial", "state/serial", lib.Device.GetSerial},
-		{"nvmlDeviceGetVbiosVersion", "state/vbios-version", lib.Device.GetVbiosVersion},
-		{"nvmlDeviceGetInforomImageVersion", "state/inforom-version", lib.Device.GetInforomImageVersion},
+		{symbol: "nvmlDeviceGetName", leaf: "state/product", read: lib.Device.GetName},
+		{symbol: "nvmlDeviceGetSerial", leaf: "state/serial", read: lib.Device.GetSerial},
+		{symbol: "nvmlDeviceGetVbiosVersion", leaf: "state/vbios-version", read: lib.Device.GetVbiosVersion},
+		{symbol: "nvmlDeviceGetInforomImageVersion", leaf: "state/inforom-version", read: lib.Device.GetInforomImageVersion},
+		{symbol: "nvmlDeviceGetGpuFabricInfoV", leaf: "state/fabric-cluster", read: cluster, moves: true},
 	}
 	for link := range lib.NVLINK_MAX_LINKS {
-		out = append(out, word{"nvmlDeviceGetNvLinkRemotePciInfo", fmt.Sprintf("nvlink[link=%d]/state/remote", link), func(d lib.Device) (string, lib.Return) {
+		out = append(out, word{symbol: "nvmlDeviceGetNvLinkRemotePciInfo", leaf: fmt.Sprintf("nvlink[link=%d]/state/remote", link), read: func(d lib.Device) (string, lib.Return) {
 			info, ret := d.GetNvLinkRemotePciInfo(link)
 			return gpuwatch.PCI(chars(info.BusId[:])), ret
 		}})

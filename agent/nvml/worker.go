@@ -131,7 +131,7 @@ var slots, leaves = func() (slots [][]int, leaves []string) {
 }()
 
 // maxLeaves is how many a reading has at most.
-const maxLeaves = 8
+const maxLeaves = 10
 
 func newWorker(d *driver, number int, o *owners) *worker {
 	w := &worker{driver: d, number: number, ask: make(chan question, 1), owners: o, mute: make([]bool, len(readings)), words: make([]string, len(words))}
@@ -221,17 +221,23 @@ func (w *worker) identify() bool {
 	}
 	w.uuid, w.pci, w.known = uuid, gpuwatch.PCI(chars(info.BusId[:])), true
 	w.group()
+	return w.name(true)
+}
+
+// name reads the words, all or those that move, and says whether the GPU is worth asking on.
+func (w *worker) name(all bool) bool {
 	for i := range words {
-		if w.driver.word[i] {
-			w.begin(&words[i].symbol)
-			word, ret := words[i].read(d)
-			w.end()
-			if w.failed(words[i].symbol, ret) {
-				return false
-			}
-			if ret == lib.SUCCESS {
-				w.words[i] = word
-			}
+		if !w.driver.word[i] || !all && !words[i].moves {
+			continue
+		}
+		w.begin(&words[i].symbol)
+		word, ret := words[i].read(w.device)
+		w.end()
+		if w.failed(words[i].symbol, ret) {
+			return false
+		}
+		if ret == lib.SUCCESS {
+			w.words[i] = word
 		}
 	}
 	return true
@@ -292,6 +298,9 @@ func (w *worker) read(all bool) {
 	}
 	if !answered && w.failures > 0 {
 		w.outcome = max(w.outcome, silent)
+		return
+	}
+	if all && !w.name(false) {
 		return
 	}
 	w.divide()

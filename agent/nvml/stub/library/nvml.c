@@ -430,6 +430,37 @@ int nvmlDeviceGetRowRemapperHistogram(gpu *d, u32 *out) {
 	out[0] = 640, out[1] = out[2] = out[3] = out[4] = 0;
 	return SUCCESS;
 }
+// A GPU is in a fabric of one server, as an HGX H100, unless the file says otherwise. The words fabric-cluster,
+// of 32 digits, and fabric-version, the newest structure that the driver knows, belong to it.
+static void fabric(gpu *d, char *cluster, u32 *status, u32 *clique, unsigned char *state) {
+	char digits[64];
+	word(d, "fabric-cluster", digits, sizeof digits, "");
+	memset(cluster, 0, 16);
+	for (int i = 0; i < 16 && strlen(digits) >= 32; i++) {
+		u32 octet;
+		sscanf(digits + 2 * i, "%2x", &octet);
+		cluster[i] = (char)octet;
+	}
+	*status = (u32)number(d, "fabric-status", 0), *clique = (u32)number(d, "fabric-clique", 0), *state = (unsigned char)number(d, "fabric-state", 3);
+}
+typedef struct { char cluster[16]; u32 status, clique; unsigned char state; } fabric_info;
+typedef struct { u32 version; char cluster[16]; u32 status, clique; unsigned char state; u32 mask; } fabric_info_v2;
+typedef struct { u32 version; char cluster[16]; u32 status, clique; unsigned char state; u32 mask; unsigned char summary; } fabric_info_v3;
+_Static_assert(sizeof(fabric_info) == 28 && sizeof(fabric_info_v2) == 36 && sizeof(fabric_info_v3) == 40, "ABI of NVML");
+int nvmlDeviceGetGpuFabricInfo(gpu *d, fabric_info *out) {
+	ENTER(d);
+	fabric(d, out->cluster, &out->status, &out->clique, &out->state);
+	return SUCCESS;
+}
+int nvmlDeviceGetGpuFabricInfoV(gpu *d, fabric_info_v3 *out) {
+	ENTER(d);
+	u32 version = out->version >> 24, size = version == 2 ? sizeof(fabric_info_v2) : sizeof *out;
+	if (version > number(d, "fabric-version", 3) || out->version != (size | version << 24)) return 25;
+	fabric(d, out->cluster, &out->status, &out->clique, &out->state);
+	out->mask = (u32)number(d, "fabric-health", 0);
+	if (version == 3) out->summary = (unsigned char)number(d, "fabric-summary", 0);
+	return SUCCESS;
+}
 PAIR(nvmlDeviceGetMigMode, "mig", 0, "mig-next", 0)
 NUMBER(nvmlDeviceGetMaxMigDeviceCount, u32, "mig-most", 7)
 
