@@ -35,7 +35,9 @@ type gpus struct {
 }
 
 func newGPUs(cfg *Config, n nvml.Needs) *gpus {
-	return &gpus{Memory: nvml.NewMemory(n), fleet: cfg.Fleet, server: cfg.Server, interval: cfg.Interval, tree: newTree(n.Tree), calls: make(chan func())}
+	memory := nvml.NewMemory(n)
+	memory.Watch().Patience = 30 * cfg.Interval
+	return &gpus{Memory: memory, fleet: cfg.Fleet, server: cfg.Server, interval: cfg.Interval, tree: newTree(n.Tree), calls: make(chan func())}
 }
 
 // Run implements [agent.GPUs].
@@ -97,6 +99,8 @@ func (g *gpus) read() {
 		watch.Name(n, h.UUID, h.PCI)
 		watch.Answers(now, n)
 		watch.Reads(now, n, gpuwatch.Reading{Reasons: float64(h.Reasons), Pending: truth(h.RemapPending), DBE: h.DBE, XID: math.NaN()})
+		f := fabric(h)
+		watch.Fabric(now, n, &f)
 		g.tree.tell(now, n, h, g.Wanted(n), g.enforce(n, h))
 	}
 }
@@ -398,6 +402,9 @@ func (c *computer) Compute(ctx context.Context, gpu acts.GPU, _ acts.Validation,
 		return []acts.Test{test("start", true, "cuDeviceGetByPCIBusId: error 101 (invalid device ordinal)", "")}
 	}
 	g := &h.GPUs[index]
+	if g.Apart {
+		return []acts.Test{test("start", true, "cuInit: error 802 (system not yet initialized)", "")}
+	}
 	return []acts.Test{
 		test("memory", g.Weak, "6 words were read otherwise than they were written", "6 patterns over the memory that was free"),
 		test("compute", g.Wrong, "256 threads computed something else, on multiprocessors 17", "132 multiprocessors computed the same"),

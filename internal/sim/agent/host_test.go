@@ -78,6 +78,11 @@ func TestFailuresOfTheServicesAndDisksOfTheModel(t *testing.T) {
 	tells("critical medium error, dev nvme0n1, sector ")
 	tells("aborting fabric manager due to a fatal error")
 	tells("service.failed nvidia-fabricmanager raised")
+	w.shows("/gpus/gpu[name=gpu3]/state/fabric-state", "3") // who is in the fabric stays there
+	waittest.Until(t, func() error { return w.fleet.ResetGPUs(server, []int{3}) })
+	tells("gpu.fabric NOT_REGISTERED raised")
+	w.shows("/gpus/gpu[name=gpu3]/state/fabric-state", "2")
+	w.shows("/gpus/gpu[name=gpu2]/state/fabric-state", "3")
 	tells("disk.predicted_failure NVMe raised")
 	tells("disk.missing LOST raised")
 	w.shows("/host/disk[name=nvme0]/state/critical-warning", "1")
@@ -90,6 +95,8 @@ func TestFailuresOfTheServicesAndDisksOfTheModel(t *testing.T) {
 		}
 	}
 	tells("service.failed nvidia-fabricmanager cleared")
+	tells("gpu.fabric REGISTERED cleared")
+	w.shows("/gpus/gpu[name=gpu3]/state/fabric-state", "3")
 	tells("disk.predicted_failure NVMe cleared")
 	tells("disk.missing LOST cleared")
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"auspex/agent/nvml"
+	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/sim/fleet"
 	"auspex/internal/target"
 	"auspex/schemas/yang"
@@ -74,9 +75,18 @@ var leaves = []leaf{
 	{"nvlink-recovery-errors", of(0)},
 	{"thermal-violation", func(g *fleet.HostGPU) float64 { return g.ThermalMicroseconds }},
 	{"power-violation", func(g *fleet.HostGPU) float64 { return g.PowerMicroseconds }},
+	{"fabric-state", func(g *fleet.HostGPU) float64 { f := fabric(g); return float64(f.State) }},
 	{"mig-enabled", func(g *fleet.HostGPU) float64 { return truth(g.Set.MIG) }},
 	{"mig-pending", func(g *fleet.HostGPU) float64 { return truth(g.Set.MIG) }},
 	{"persistence", func(g *fleet.HostGPU) float64 { return truth(g.Set.Persistence) }},
+}
+
+// fabric is a GPU in the NVLink fabric of its server, which tells no health, as that of an HGX H100.
+func fabric(g *fleet.HostGPU) gpuwatch.Fabric {
+	if g.Apart {
+		return gpuwatch.Fabric{State: gpuwatch.FabricInProgress}
+	}
+	return gpuwatch.Fabric{State: gpuwatch.FabricRegistered}
 }
 
 // types are those of the leaves, by their order.

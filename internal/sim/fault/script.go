@@ -128,7 +128,7 @@ var kinds = map[string]Kind{
 	"memory_weak":      {"gpu", nil, "a cell of its memory does not keep what is written, which a validation finds"},
 	"compute_wrong":    {"gpu", nil, "a multiprocessor computes something else, which a validation finds"},
 	"reload_fails":     {"server", nil, "the driver cannot be unloaded"},
-	"fabric_manager":   {"server", nil, "the fabric manager dies, and with it the jobs; for: until it is started, which a restart does too"},
+	"fabric_manager":   {"server", nil, "the fabric manager dies, and with it the jobs; GPUs that are reset then are not registered in their fabric; for: until it is started, which a restart does too"},
 	"disk_failure":     {"disk", []string{"crossing"}, "a disk cannot read sectors; crossing (1m): when its spare is below the threshold"},
 	"disk_lost":        {"disk", nil, "a disk is gone from its slot; for: until it is back"},
 	"reset_fails":      {"gpu", nil, "a reset of the GPU fails"},

@@ -174,8 +174,11 @@ func (f *Fleet) fabricLines(s *server) {
 	f.fabric(s, "INFO", "Successfully configured all the available GPUs and NVSwitches to route NVLink traffic.")
 }
 
-// startFabric starts the fabric manager.
+// startFabric starts the fabric manager, which registers the GPUs that wait.
 func (f *Fleet) startFabric(s *server) {
 	s.noFabric = false
+	for i := range s.gpus {
+		s.gpus[i].apart = false
+	}
 	f.fabricLines(s)
 }

@@ -84,7 +84,7 @@ func (f *Fleet) ResetGPUs(name string, indexes []int) error {
 		s, g, _ := f.present(name, i)
 		sick, energy := g.pending || g.failing, g.energy
 		g.clearVolatile()
-		g.energy, g.ecc, g.eccNow = energy, 0, g.set.ECC
+		g.energy, g.ecc, g.eccNow, g.apart = energy, 0, g.set.ECC, s.noFabric
 		f.print(s, kmsg.Info, "NVRM: GPU at PCI:"+strings.TrimSuffix(g.pci, ".0")+": was reset")
 		f.started(s, g)
 		if sick && !g.failing {
@@ -120,6 +120,7 @@ func (f *Fleet) ReloadDriver(name string) error {
 		sick, pending := g.failing, g.pending
 		g.clearVolatile()
 		g.defaultSettings()
+		g.apart = s.noFabric
 		if g.pending = pending; sick && !g.failing {
 			f.change(Change{Kind: GPUBack, Server: name, GPU: i})
 		}

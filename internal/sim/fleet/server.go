@@ -139,6 +139,7 @@ type gpu struct {
 	wrong    bool // a multiprocessor computes something else
 	stubborn bool // cannot be reset
 	slips    bool // does not take settings
+	apart    bool // was started anew, and no fabric manager has registered it since
 }
 
 type psu struct {

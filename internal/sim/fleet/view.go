@@ -40,6 +40,7 @@ type HostGPU struct {
 	// Failing calls return errors; Weak memory does not keep what is written; Wrong is what a
 	// multiprocessor computes.
 	Failing, Weak, Wrong bool
+	Apart                bool // waits to be registered in the NVLink fabric
 	Load                 Load
 }
 
@@ -66,7 +67,7 @@ func (f *Fleet) Host(name string, h *Host) bool {
 			SBE: g.sbe, DBE: g.dbe, SBEAggregate: g.sbeAgg, DBEAggregate: g.dbeAgg,
 			RemappedCorrectable: g.remapCE, RemappedUncorrectable: g.remapUE, RemapPending: g.pending,
 			PCIeReplays: g.pcieReplay, CRCErrors: g.crc, NVLinkReplays: g.nvReplays, NVLinkBytes: g.nvBytes, TxBytes: g.txBytes, RxBytes: g.rxBytes,
-			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS, Set: g.set, ECC: g.eccNow, Hung: g.hung, Failing: g.failing, Weak: g.weak, Wrong: g.wrong, Load: g.load,
+			ThermalMicroseconds: g.thermalUS, PowerMicroseconds: g.powerUS, Set: g.set, ECC: g.eccNow, Hung: g.hung, Failing: g.failing, Weak: g.weak, Wrong: g.wrong, Apart: g.apart, Load: g.load,
 		})
 	}
 	return true
@@ -82,7 +83,7 @@ func (f *Fleet) Ready(name string) (up, whole bool) {
 	defer f.mu.Unlock()
 	whole = !s.noFabric
 	for i := range s.gpus {
-		whole = whole && !s.gpus[i].lost && !s.gpus[i].failing
+		whole = whole && !s.gpus[i].lost && !s.gpus[i].failing && !s.gpus[i].apart
 	}
 	return s.up(), whole
 }
