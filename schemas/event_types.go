@@ -45,6 +45,7 @@ const (
 	EventDIMMECCUE            = "dimm.ecc_ue"
 	EventDiskPredictedFailure = "disk.predicted_failure"
 	EventDiskMissing          = "disk.missing"
+	EventDiskWear             = "disk.wear"
 	EventPortDown             = "port.down"
 	EventPortFlap             = "port.flap"
 	EventPortErrors           = "port.errors"
@@ -113,6 +114,7 @@ func EventTypes() []string {
 		EventDIMMECCUE,
 		EventDiskPredictedFailure,
 		EventDiskMissing,
+		EventDiskWear,
 		EventPortDown,
 		EventPortFlap,
 		EventPortErrors,

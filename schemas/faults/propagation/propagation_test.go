@@ -62,6 +62,7 @@ func TestEachTypeOfEventIsASign(t *testing.T) {
 		schemas.EventHostOOM:          "a program took more memory than there was, which no part is to blame for",
 		schemas.EventWorkloadState:    "news",
 		schemas.EventNodeState:        "news",
+		schemas.EventDiskWear:         "nothing fails yet",
 		schemas.EventMaintenanceEnded: "it ends a window",
 	}
 	for _, typ := range schemas.EventTypes() {
