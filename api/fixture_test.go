@@ -11,7 +11,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -35,6 +34,7 @@ import (
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -239,10 +239,7 @@ type option func(*api.Config, *api.Deps)
 func start(t *testing.T, seed bool, options ...option) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	db, err := sqldb.Open(ctx, filepath.Join(t.TempDir(), "auspex.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := sqltest.Open(t)
 	w := &world{
 		records: records.New(db), db: db, bus: mem.New(4), inv: &inventory{}, reg: prometheus.NewRegistry(), tokens: make(map[string]string),
 	}
@@ -305,10 +302,10 @@ func start(t *testing.T, seed bool, options ...option) *world {
 		w.stop()
 		cancel()
 		_ = w.bus.Close()
-		_ = db.Close()
 	})
 	w.base = w.URL()
 	for _, role := range []string{access.RoleViewer, access.RoleOperator, access.RoleAdmin} {
+		var err error
 		if w.tokens[role], err = w.IssueToken(ctx, role, role); err != nil {
 			t.Fatal(err)
 		}
