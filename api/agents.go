@@ -100,13 +100,7 @@ func (a *agents) of(r *schemas.Resource, rack string) apigen.Agent {
 
 // ListAgents implements the operation listAgents.
 func (s *Server) ListAgents(ctx context.Context, r apigen.ListAgentsRequestObject) (apigen.ListAgentsResponseObject, error) {
-	if err := oneOf("state", r.Params.State, r.Params.State.Valid()); err != nil {
-		return nil, err
-	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	known, err := s.agents(ctx)
 	if err != nil {
 		return nil, err
@@ -143,10 +137,7 @@ func (s *Server) ListRefusedDescriptions(
 	if s.deps.Enrol == nil {
 		return nil, errNoEnrolment
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	items, next, err := s.deps.Enrol.Refused(ctx, r.Params.After, n)
 	if err != nil {
 		return nil, listed(err)

@@ -199,6 +199,8 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	DB         access.DB
 	Records    Records
+	People     People
+	Answers    Answers
 	Audit      Audit // nil shows none
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
@@ -247,6 +249,7 @@ type Server struct {
 	live   *live
 	told   chan struct{} // a window was declared or ended
 	limit  *limiter
+	checks checker
 	meter  meter
 
 	cert atomic.Pointer[tls.Certificate]
@@ -263,8 +266,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil {
-		return nil, errors.New("api: records, inventory, database, registerer and log are required")
+	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil || deps.People == nil ||
+		deps.Answers == nil {
+		return nil, errors.New("api: records, people, answers, inventory, database, registerer and log are required")
 	}
 	if deps.Faults == nil {
 		deps.Faults = sync.OnceValue(propagation.Default)
@@ -285,6 +289,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("api: %w", err)
 	}
 	s.live = newLive(deps, s.hub, &s.meter)
+	if s.checks, err = newChecker(); err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
 	if s.app, err = s.build(); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}

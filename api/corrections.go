@@ -58,10 +58,7 @@ func (s *Server) ListCorrections(ctx context.Context, r apigen.ListCorrectionsRe
 	if err != nil {
 		return nil, err
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	items, next, err := store.List(ctx, r.Params.Since, r.Params.After, n)
 	if err != nil {
 		return nil, listed(err)
@@ -97,12 +94,6 @@ func (s *Server) CorrectIncident(ctx context.Context, r apigen.CorrectIncidentRe
 	store, err := s.corrections()
 	if err != nil {
 		return nil, err
-	}
-	if r.Body.Verdict == "" || !r.Body.Verdict.Valid() {
-		return nil, badCorrection("verdict has no value %q.", string(r.Body.Verdict))
-	}
-	if n := len([]rune(r.Body.Note)); n > 2000 {
-		return nil, badCorrection("note has %d characters; 2,000 are kept.", n)
 	}
 	i, found, err := s.deps.Records.Incident(ctx, r.ID)
 	if err != nil {

@@ -417,6 +417,27 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
 			return "operator end_maintenance maintenance "
 		},
+		"createUser": func() string {
+			w.send(t, http.MethodPost, "api/v1/users", access.RoleAdmin, body(`{"username":"li","email":"li@example.com","role":"viewer"}`))
+			return "admin create user li"
+		},
+		"updateUser": func() string {
+			w.send(t, http.MethodPut, "api/v1/users/li", access.RoleAdmin, body(`{"status":"inactive"}`))
+			return "admin update user li"
+		},
+		"createTeam": func() string {
+			w.send(t, http.MethodPost, "api/v1/teams", access.RoleAdmin, body(`{"name":"vision"}`))
+			return "admin create team vision"
+		},
+		"updateTeam": func() string {
+			w.send(t, http.MethodPut, "api/v1/teams/vision", access.RoleAdmin, body(`{"members":["li"]}`))
+			return "admin update team vision"
+		},
+		"deleteTeam": func() string {
+			w.send(t, http.MethodPost, "api/v1/teams", access.RoleAdmin, body(`{"name":"speech"}`))
+			w.send(t, http.MethodDelete, "api/v1/teams/speech", access.RoleAdmin, nil)
+			return "admin delete team speech"
+		},
 		"createJoinToken": func() string {
 			w.send(t, http.MethodPost, "api/v1/join-tokens", access.RoleEngineer, body(`{"name":"image"}`))
 			return "engineer create join_token image"

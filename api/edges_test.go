@@ -66,7 +66,7 @@ func TestProposalsAreReadByAllAndDecidedByThoseWhoMay(t *testing.T) {
 		{"nobody", "", path, `{"decision":"accepted","reason":"x"}`, 401, "login_needed"},
 		{"a viewer", access.RoleViewer, path, `{"decision":"accepted","reason":"x"}`, 403, "no_permission"},
 		{"without a reason", access.RoleOperator, path, `{"decision":"accepted","reason":"  "}`, 400, "bad_decision"},
-		{"a decision of nobody", access.RoleOperator, path, `{"decision":"maybe","reason":"x"}`, 400, "bad_decision"},
+		{"a decision of nobody", access.RoleOperator, path, `{"decision":"maybe","reason":"x"}`, 400, "bad_body"},
 		{"a fault of a refusal", access.RoleOperator, path, `{"decision":"declined","reason":"x","fault":"host.crash"}`, 400, "bad_decision"},
 		{"taken back before it is accepted", access.RoleOperator, path, `{"decision":"withdrawn","reason":"x"}`, 409, "decided"},
 		{"a proposal of nobody", access.RoleOperator, "api/v1/learning/edges/e-9/decisions", `{"decision":"declined","reason":"x"}`, 404, "not_found"},

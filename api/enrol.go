@@ -30,10 +30,7 @@ func (s *Server) ListJoinTokens(ctx context.Context, r apigen.ListJoinTokensRequ
 	if s.deps.Join == nil {
 		return nil, errNoEnrolment
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	found, err := s.deps.Join.Tokens(ctx, r.Params.After, n+1)
 	if err != nil {
 		return nil, err
@@ -111,10 +108,7 @@ func (s *Server) ListMachines(ctx context.Context, r apigen.ListMachinesRequestO
 	if s.deps.Join == nil {
 		return nil, errNoEnrolment
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	found, err := s.deps.Join.Machines(ctx, r.Params.After, n+1)
 	if err != nil {
 		return nil, err
@@ -162,13 +156,7 @@ func (s *Server) ListProposals(ctx context.Context, r apigen.ListProposalsReques
 	if s.deps.Enrol == nil {
 		return nil, errNoEnrolment
 	}
-	if err := oneOf("state", r.Params.State, r.Params.State.Valid()); err != nil {
-		return nil, err
-	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	items, next, err := s.deps.Enrol.List(ctx, string(r.Params.State), r.Params.After, n)
 	if err != nil {
 		return nil, listed(err)

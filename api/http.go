@@ -116,6 +116,7 @@ func (s *Server) build() (*fiber.App, error) {
 		}
 		return s.authenticate(c)
 	})
+	v1.Use(s.check)
 	apigen.RegisterHandlers(v1, apigen.NewStrictHandler(s, nil))
 	v1.Use(func(*fiber.Ctx) error {
 		return problem{http.StatusNotFound, "no_route", "There is no such route in the API.", "GET /api/v1/openapi.yaml lists the routes."}
@@ -158,10 +159,13 @@ func (s *Server) strip(h http.Handler) http.Handler {
 func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var p problem
 	var u unresolved
+	var f fielded
 	var fe *fiber.Error
 	switch {
 	case errors.As(err, &u):
 		p = u.problem
+	case errors.As(err, &f):
+		p = f.problem
 	case errors.As(err, &p):
 	case errors.As(err, &fe):
 		p = problem{fe.Code, "bad_request", fe.Message, ""}
@@ -182,7 +186,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	c.Set("Cache-Control", "no-store")
 	body := p.body()
-	body.Candidates = u.candidates
+	body.Candidates, body.Errors = u.candidates, f.errs
 	return c.Status(p.status).JSON(body, "application/problem+json")
 }
 

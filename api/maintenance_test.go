@@ -74,7 +74,7 @@ func TestMaintenanceIsDeclaredAndEnded(t *testing.T) {
 		{"for ever", access.RoleOperator, fmt.Sprintf(`{"resources":["dc1-r01"],"until":%q,"reason":"x"}`, at(1000*time.Hour)), 400, "bad_maintenance"},
 		{"of next year", access.RoleOperator, fmt.Sprintf(`{"resources":["dc1-r01"],"from":%q,"duration_seconds":60,"reason":"x"}`, at(9000*time.Hour)), 400, "bad_maintenance"},
 		{"with two ends", access.RoleOperator, fmt.Sprintf(`{"resources":["dc1-r01"],"until":%q,"duration_seconds":60,"reason":"x"}`, at(time.Hour)), 400, "bad_maintenance"},
-		{"with a grace of a week", access.RoleOperator, strings.Replace(good, `"reason"`, `"grace_seconds":604800,"reason"`, 1), 400, "bad_maintenance"},
+		{"with a grace of a week", access.RoleOperator, strings.Replace(good, `"reason"`, `"grace_seconds":604800,"reason"`, 1), 400, "bad_body"},
 	} {
 		a := w.send(t, http.MethodPost, path, c.role, body(c.body))
 		if a.status != c.status {

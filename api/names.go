@@ -114,12 +114,10 @@ func shown(a schemas.Action, names *cmdb.Snapshot) schemas.Action {
 
 // ListResources implements the operation listResources.
 func (s *Server) ListResources(_ context.Context, r apigen.ListResourcesRequestObject) (apigen.ListResourcesResponseObject, error) {
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	names, whole := s.live.directory(), r.Params.Within
 	if whole != "" {
+		var err error
 		if whole, err = one(names, whole, "resource", names.Find(whole)); err != nil {
 			return nil, err
 		}

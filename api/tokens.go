@@ -18,10 +18,7 @@ func (s *Server) ListTokens(ctx context.Context, r apigen.ListTokensRequestObjec
 	if err := may(ctx, access.Tokens); err != nil {
 		return nil, err
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	found, err := s.access.Tokens(ctx, r.Params.After, n+1)
 	if err != nil {
 		return nil, err
@@ -29,7 +26,7 @@ func (s *Server) ListTokens(ctx context.Context, r apigen.ListTokensRequestObjec
 	out := apigen.ListTokens200JSONResponse{Items: make([]apigen.Token, min(n, len(found)))}
 	for k := range out.Items {
 		t := found[k]
-		out.Items[k] = apigen.Token{Name: t.Name, Role: t.Role, Created: t.Created, Expires: t.Expires, LastUsed: t.Used}
+		out.Items[k] = apigen.Token{Name: t.Name, Role: t.Role, User: t.User, Created: t.Created, Expires: t.Expires, LastUsed: t.Used}
 	}
 	if len(found) > n {
 		out.Next = found[n-1].Name
@@ -47,10 +44,12 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 			http.StatusBadRequest, "bad_parameter", "expires_in is not within 0 to 100 years.", "It is in seconds; 0 means no expiry.",
 		}
 	}
-	plain, t, err := s.access.CreateToken(ctx, Caller(ctx).Name, r.Body.Name, r.Body.Role, time.Duration(r.Body.ExpiresIn)*time.Second)
+	plain, t, err := s.access.CreateToken(ctx, Caller(ctx).Name, r.Body.Name, r.Body.Role, r.Body.User, time.Duration(r.Body.ExpiresIn)*time.Second)
 	switch {
 	case errors.Is(err, access.ErrTaken):
 		return nil, problem{http.StatusConflict, "name_taken", "A token with this name exists.", "Choose another name, or revoke that one first."}
+	case errors.Is(err, access.ErrUser):
+		return nil, wrong("body", apigen.FieldProblem{Field: "user", Detail: "there is no such user, or not an active one"})
 	case errors.Is(err, access.ErrName), errors.Is(err, access.ErrRole):
 		return nil, problem{
 			http.StatusBadRequest, "bad_parameter", "The name or role of the token is invalid.",
@@ -59,8 +58,8 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 	case err != nil:
 		return nil, err
 	}
-	s.log.Info("token created", "name", t.Name, "role", t.Role, "actor", Caller(ctx).Name)
-	return apigen.CreateToken201JSONResponse{Name: t.Name, Role: t.Role, Created: t.Created, Expires: t.Expires, Token: plain}, nil
+	s.log.Info("token created", "name", t.Name, "role", t.Role, "user", t.User, "actor", Caller(ctx).Name)
+	return apigen.CreateToken201JSONResponse{Name: t.Name, Role: t.Role, User: t.User, Created: t.Created, Expires: t.Expires, Token: plain}, nil
 }
 
 // RevokeToken implements the operation revokeToken.

@@ -34,12 +34,10 @@ func (s *Server) ListAudit(ctx context.Context, r apigen.ListAuditRequestObject)
 	if err := may(ctx, access.Audit); err != nil {
 		return nil, err
 	}
-	n, err := pageSize(r.Params.Limit)
-	if err != nil {
-		return nil, err
-	}
+	n := pageSize(r.Params.Limit)
 	var before int64
 	if r.Params.After != "" {
+		var err error
 		if before, err = strconv.ParseInt(r.Params.After, 10, 64); err != nil || before < 1 {
 			return nil, listed(sqldb.ErrCursor)
 		}

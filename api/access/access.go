@@ -20,18 +20,16 @@ import (
 	"time"
 
 	"auspex/internal/store/audit"
+	"auspex/schemas"
 )
 
 // Roles, from the least to the most.
 const (
-	RoleViewer   = "viewer"
-	RoleOperator = "operator"
-	RoleEngineer = "engineer" // an operator who may also bring machines into the inventory
-	RoleAdmin    = "admin"
+	RoleViewer   = schemas.RoleViewer
+	RoleOperator = schemas.RoleOperator
+	RoleEngineer = schemas.RoleEngineer
+	RoleAdmin    = schemas.RoleAdmin
 )
-
-// Roles lists them, from the least to the most.
-func Roles() []string { return []string{RoleViewer, RoleOperator, RoleEngineer, RoleAdmin} }
 
 // Permissions that roles have.
 const (
@@ -46,6 +44,7 @@ const (
 	Invite  = "invite"  // make login codes
 	Reload  = "reload"  // make the process read its configuration again
 	Tokens  = "tokens"  // make, list and revoke tokens
+	Users   = "users"   // make and change users and teams, and list all of them
 )
 
 // Errors of tokens.
@@ -55,12 +54,14 @@ var (
 	ErrTaken   = errors.New("a token with this name exists")
 	ErrNoToken = errors.New("no such token")
 	ErrRevoked = errors.New("its token was revoked")
+	ErrUser    = errors.New("no such user, or an inactive one")
 )
 
 // Principal is who asks.
 type Principal struct {
-	Name string
-	Role string
+	Name string // username, or the name of a token that is nobody's
+	Role string // of a user's token the lesser of its own and the user's
+	User string // id, or "" where it is no user
 	// token is the hash of the token that a session or a code came from: it ends
 	// with it. Empty hangs on none.
 	token string
@@ -76,7 +77,7 @@ func (p Principal) Permissions() []string {
 	case RoleEngineer:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Invite, Reload, Tokens}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Invite, Reload, Tokens, Users}
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (p Principal) Permissions() []string {
 // May reports whether the principal has a permission.
 func (p Principal) May(permission string) bool { return slices.Contains(p.Permissions(), permission) }
 
-// DB is the relational store, with the tables of migrations 0050 and 0051, and
+// DB is the relational store, with the tables of migrations 0050 to 0052, and
 // those of the audit.
 type DB interface {
 	// InTx runs f in a transaction and commits when it returns nil.
@@ -168,13 +169,13 @@ func (s *Store) NoteRequest(ctx context.Context, by, path string) error {
 // IssueToken makes a token with a role for by, and returns it; it is not kept in
 // the clear. A token of the same name stops working, and what came from it.
 func (s *Store) IssueToken(ctx context.Context, by, name, role string) (string, error) {
-	if !slices.Contains(Roles(), role) {
+	if !slices.Contains(schemas.Roles(), role) {
 		return "", fmt.Errorf("issue token %s: role %q: %w", name, role, ErrRole)
 	}
 	token := secret()
 	err := s.change(ctx, by, verbReplace, kindToken, name, "role "+role, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns) VALUES ($1,$2,$3,$4)
-ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=0, used_ns=0`,
+ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=0, used_ns=0, user_id=NULL`,
 			name, hashOf(token), role, s.now().UnixNano())
 		return err
 	})
@@ -188,6 +189,7 @@ ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created
 type Token struct {
 	Name    string
 	Role    string
+	User    string // username, or "" where it is nobody's
 	Created time.Time
 	Expires time.Time
 	Used    time.Time // to the minute
@@ -196,12 +198,13 @@ type Token struct {
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
 // CreateToken makes a token of a new name for by, and returns its secret, which is
-// shown once and not kept. A lifetime of 0 has no end.
-func (s *Store) CreateToken(ctx context.Context, by, name, role string, lifetime time.Duration) (plain string, t Token, err error) {
+// shown once and not kept. It is that of a user, by id or username, or nobody's: a
+// script's. A lifetime of 0 has no end.
+func (s *Store) CreateToken(ctx context.Context, by, name, role, user string, lifetime time.Duration) (plain string, t Token, err error) {
 	switch {
 	case !tokenName.MatchString(name):
 		return "", t, fmt.Errorf("token %q: %w", name, ErrName)
-	case !slices.Contains(Roles(), role):
+	case !slices.Contains(schemas.Roles(), role):
 		return "", t, fmt.Errorf("token %s: role %q: %w", name, role, ErrRole)
 	}
 	plain, t = secret(), Token{Name: name, Role: role, Created: s.now().UTC()}
@@ -212,11 +215,25 @@ func (s *Store) CreateToken(ctx context.Context, by, name, role string, lifetime
 		expires = t.Expires.UnixNano()
 		detail += ", until " + t.Expires.Format(time.RFC3339)
 	}
+	if user != "" {
+		detail += ", of user " + user
+	}
 	err = s.change(ctx, by, verbCreate, kindToken, name, detail, func(tx *sql.Tx) error {
+		var id sql.NullString
+		if user != "" {
+			err := tx.QueryRowContext(ctx, `SELECT id, username FROM users WHERE (id=$1 OR lower(username)=lower($1)) AND status=$2`,
+				user, schemas.UserActive).Scan(&id, &t.User)
+			if errors.Is(err, sql.ErrNoRows) {
+				return ErrUser
+			} else if err != nil {
+				return err
+			}
+		}
 		// One that has expired does not hold its name.
-		return some(ErrTaken)(tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns) VALUES ($1,$2,$3,$4,$5)
-ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0
-WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, name, hashOf(plain), role, t.Created.UnixNano(), expires))
+		return some(ErrTaken)(tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns, user_id) VALUES ($1,$2,$3,$4,$5,$6)
+ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0,
+user_id=excluded.user_id
+WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, name, hashOf(plain), role, t.Created.UnixNano(), expires, id))
 	})
 	if err != nil {
 		return "", t, fmt.Errorf("create token %s: %w", name, err)
@@ -227,7 +244,8 @@ WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, n
 // Tokens lists at most limit tokens by name, those after a name.
 func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
 	rows, err := s.db.QueryContext(
-		ctx, `SELECT name, role, created_ns, expires_ns, used_ns FROM api_tokens WHERE name>$1 ORDER BY name LIMIT $2`, after, limit,
+		ctx, `SELECT t.name, t.role, COALESCE(u.username, ''), t.created_ns, t.expires_ns, t.used_ns
+FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id WHERE t.name>$1 ORDER BY t.name LIMIT $2`, after, limit,
 	)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
@@ -237,7 +255,7 @@ func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, e
 	for rows.Next() {
 		var t Token
 		var created, expires, used int64
-		if err := rows.Scan(&t.Name, &t.Role, &created, &expires, &used); err != nil {
+		if err := rows.Scan(&t.Name, &t.Role, &t.User, &created, &expires, &used); err != nil {
 			return nil, fmt.Errorf("list tokens: %w", err)
 		}
 		t.Created, t.Expires, t.Used = at(created), at(expires), at(used)
@@ -289,11 +307,9 @@ func (s *Store) RevokeToken(ctx context.Context, by, name string) error {
 // use is noted.
 func (s *Store) Token(ctx context.Context, token string) (p Principal, found bool, err error) {
 	h, now := hashOf(token), s.now()
-	err = s.db.QueryRowContext(
-		ctx, `SELECT name, role FROM api_tokens WHERE hash=$1 AND (expires_ns=0 OR expires_ns>$2)`, h, now.UnixNano(),
-	).Scan(&p.Name, &p.Role)
-	p.token = h
-	if p, found, err = result(p, "look up token", err); !found || !s.note(h, now) {
+	p, found, err = s.principal(ctx, "look up token", `SELECT t.name, t.role, t.hash, `+ofUser+` FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id
+WHERE t.hash=$1 AND `+standing, h, now.UnixNano())
+	if !found || !s.note(h, now) {
 		return p, found, err
 	}
 	if _, err := s.db.ExecContext(ctx, `UPDATE api_tokens SET used_ns=$1 WHERE hash=$2 AND used_ns<$1`, now.UnixNano(), h); err != nil {
@@ -345,10 +361,39 @@ WHERE CAST($6 AS TEXT)='' OR EXISTS (SELECT 1 FROM api_tokens t WHERE t.hash=$6 
 
 // Session returns whose session it is, and whether it is one that still lasts.
 func (s *Store) Session(ctx context.Context, session string) (p Principal, found bool, err error) {
-	err = s.db.QueryRowContext(ctx, `SELECT s.name, s.role, s.token FROM api_sessions s WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR EXISTS
-(SELECT 1 FROM api_tokens t WHERE t.hash=s.token AND (t.expires_ns=0 OR t.expires_ns>$2)))`,
-		hashOf(session), s.now().UnixNano()).Scan(&p.Name, &p.Role, &p.token)
-	return result(p, "look up session", err)
+	return s.principal(ctx, "look up session", `SELECT s.name, s.role, s.token, `+ofUser+` FROM api_sessions s
+LEFT JOIN api_tokens t ON t.hash=s.token LEFT JOIN users u ON u.id=t.user_id
+WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR t.hash IS NOT NULL AND `+standing+`)`, hashOf(session), s.now().UnixNano())
+}
+
+// A token t of a user u, or of nobody, that still works at the time $2.
+const (
+	ofUser   = `COALESCE(u.id, ''), COALESCE(u.username, ''), COALESCE(u.role, '')`
+	standing = `(t.expires_ns=0 OR t.expires_ns>$2) AND (t.user_id IS NULL OR u.status='` + schemas.UserActive + `')`
+)
+
+// principal is who a query finds, if anybody.
+func (s *Store) principal(ctx context.Context, what, query string, args ...any) (p Principal, found bool, err error) {
+	var username, role string
+	err = s.db.QueryRowContext(ctx, query, args...).Scan(&p.Name, &p.Role, &p.token, &p.User, &username, &role)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return Principal{}, false, nil
+	case err != nil:
+		return Principal{}, false, fmt.Errorf("%s: %w", what, err)
+	}
+	if p.User != "" {
+		p.Name, p.Role = username, lesser(p.Role, role)
+	}
+	return p, true, nil
+}
+
+// lesser returns the role that may less; an unknown one may nothing.
+func lesser(a, b string) string {
+	if slices.Index(schemas.Roles(), a) < slices.Index(schemas.Roles(), b) {
+		return a
+	}
+	return b
 }
 
 // EndSession forgets a session; one that does not exist is no error.
@@ -364,16 +409,6 @@ func (s *Store) EndSession(ctx context.Context, session string) error {
 		return fmt.Errorf("end session: %w", err)
 	}
 	return nil
-}
-
-func result(p Principal, what string, err error) (Principal, bool, error) {
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return Principal{}, false, nil
-	case err != nil:
-		return Principal{}, false, fmt.Errorf("%s: %w", what, err)
-	}
-	return p, true, nil
 }
 
 // NewCode makes a code for by that works once within its lifetime, as p.

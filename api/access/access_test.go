@@ -126,11 +126,11 @@ func TestCodesWorkOnceAndForAWhile(t *testing.T) {
 func TestRevokingATokenEndsWhatCameFromIt(t *testing.T) {
 	db := sqltest.Open(t)
 	s := access.New(db, time.Hour)
-	plain, made, err := s.CreateToken(t.Context(), "tester", "grafana", access.RoleViewer, 0)
+	plain, made, err := s.CreateToken(t.Context(), "tester", "grafana", access.RoleViewer, "", 0)
 	if err != nil || !made.Expires.IsZero() {
 		t.Fatalf("%+v %v", made, err)
 	}
-	if _, _, err := s.CreateToken(t.Context(), "tester", "grafana", access.RoleAdmin, 0); !errors.Is(err, access.ErrTaken) {
+	if _, _, err := s.CreateToken(t.Context(), "tester", "grafana", access.RoleAdmin, "", 0); !errors.Is(err, access.ErrTaken) {
 		t.Errorf("a name in use was taken over: %v", err)
 	}
 	p, ok, err := s.Token(t.Context(), plain)
@@ -196,7 +196,7 @@ func TestEveryChangeOfIdentityIsInTheAuditWithoutItsSecret(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	s.SetClock(func() time.Time { return now })
 	ctx := t.Context()
-	plain, _, err := s.CreateToken(ctx, "root", "grafana", access.RoleViewer, time.Hour)
+	plain, _, err := s.CreateToken(ctx, "root", "grafana", access.RoleViewer, "", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestEveryChangeOfIdentityIsInTheAuditWithoutItsSecret(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What changed nothing leaves no row.
-	_, _, taken := s.CreateToken(ctx, "root", "grafana", access.RoleAdmin, 0)
+	_, _, taken := s.CreateToken(ctx, "root", "grafana", access.RoleAdmin, "", 0)
 	absent := s.RevokeToken(ctx, "root", "nobody")
 	if !errors.Is(taken, access.ErrTaken) || !errors.Is(absent, access.ErrNoToken) || s.EndSession(ctx, "none") != nil {
 		t.Error(taken)
@@ -250,7 +250,7 @@ func TestAChangeOfIdentityNeedsItsAuditRow(t *testing.T) {
 	db := sqltest.Open(t)
 	s := access.New(db, time.Hour)
 	ctx := t.Context()
-	plain, _, err := s.CreateToken(ctx, "root", "grafana", access.RoleViewer, 0)
+	plain, _, err := s.CreateToken(ctx, "root", "grafana", access.RoleViewer, "", 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestAChangeOfIdentityNeedsItsAuditRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func() error{
-		"create": func() error { _, _, err := s.CreateToken(ctx, "root", "second", access.RoleAdmin, 0); return err },
+		"create": func() error { _, _, err := s.CreateToken(ctx, "root", "second", access.RoleAdmin, "", 0); return err },
 		"issue":  func() error { _, err := s.IssueToken(ctx, "root", "grafana", access.RoleAdmin); return err },
 		"revoke": func() error { return s.RevokeToken(ctx, "root", "grafana") },
 		"start":  func() error { _, _, err := s.StartSession(ctx, p); return err },
@@ -301,7 +301,7 @@ func TestChangesAtOnceMakeOneChain(t *testing.T) {
 		s := access.New(db, time.Hour)
 		wg.Go(func() {
 			name := fmt.Sprint("t", k)
-			if _, _, err := s.CreateToken(t.Context(), name, name, access.RoleViewer, 0); err != nil {
+			if _, _, err := s.CreateToken(t.Context(), name, name, access.RoleViewer, "", 0); err != nil {
 				t.Error(err)
 			}
 			if err := s.RevokeToken(t.Context(), name, name); err != nil {
@@ -317,7 +317,7 @@ func TestChangesAtOnceMakeOneChain(t *testing.T) {
 
 func TestTokensEndByThemselves(t *testing.T) {
 	s := access.New(sqltest.Open(t), time.Hour)
-	plain, made, err := s.CreateToken(t.Context(), "tester", "visit", access.RoleViewer, time.Millisecond)
+	plain, made, err := s.CreateToken(t.Context(), "tester", "visit", access.RoleViewer, "", time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,11 +327,11 @@ func TestTokensEndByThemselves(t *testing.T) {
 	if _, ok, err := s.Token(t.Context(), plain); ok || err != nil {
 		t.Errorf("an expired token: %v %v", ok, err)
 	}
-	if _, _, err := s.CreateToken(t.Context(), "tester", "visit", access.RoleViewer, 0); err != nil {
+	if _, _, err := s.CreateToken(t.Context(), "tester", "visit", access.RoleViewer, "", 0); err != nil {
 		t.Errorf("the name of an expired token: %v", err)
 	}
 	for _, name := range []string{"", "a b", "a/b", strings.Repeat("x", 65), "naïve"} {
-		if _, _, err := s.CreateToken(t.Context(), "tester", name, access.RoleViewer, 0); !errors.Is(err, access.ErrName) {
+		if _, _, err := s.CreateToken(t.Context(), "tester", name, access.RoleViewer, "", 0); !errors.Is(err, access.ErrName) {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}

@@ -19,8 +19,10 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/maintenance"
+	"auspex/internal/store/people"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/waittest"
@@ -63,7 +65,7 @@ func TestDeclaredMaintenanceFromTheAPIToTheIncident(t *testing.T) {
 	acfg := api.DefaultConfig()
 	acfg.Listen = "127.0.0.1:0"
 	srv, err := api.New(acfg, api.Deps{
-		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, Inventory: inv, Maintenance: maintenance.New(db), Publisher: b,
+		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, People: people.New(db), Answers: answers.New(db), Inventory: inv, Maintenance: maintenance.New(db), Publisher: b,
 	})
 	if err != nil {
 		t.Fatal(err)

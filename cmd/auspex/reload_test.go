@@ -103,7 +103,7 @@ func (s *site) start(t *testing.T, text string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	if s.token, _, err = access.New(db, time.Hour).CreateToken(t.Context(), "test", "reloads", access.RoleAdmin, 0); err != nil {
+	if s.token, _, err = access.New(db, time.Hour).CreateToken(t.Context(), "test", "reloads", access.RoleAdmin, "", 0); err != nil {
 		t.Fatal(err)
 	}
 	waittest.For(t, "it is ready", func() bool { // the address is printed before the last parts run

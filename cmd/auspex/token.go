@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"auspex/api/access"
 	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // tokenCommand works on the relational store itself: it needs no server, and a
@@ -41,7 +43,7 @@ ends its sessions.`,
 		defer func() { err = errors.Join(err, db.Close()) }()
 		return do(cmd.Context(), access.New(db, cfg.API.SessionLifetime))
 	}
-	var role, format string
+	var role, user, format string
 	var expires time.Duration
 	create := &cobra.Command{
 		Use: "create NAME", Short: "Create a token and print it once", Args: exactArgs(1, "a name"),
@@ -50,8 +52,8 @@ ends its sessions.`,
 				return usagef("--expires must not be negative")
 			}
 			return on(cmd, func(ctx context.Context, s *access.Store) error {
-				plain, t, err := s.CreateToken(ctx, shellUser(), args[0], role, expires)
-				if errors.Is(err, access.ErrRole) || errors.Is(err, access.ErrName) {
+				plain, t, err := s.CreateToken(ctx, shellUser(), args[0], role, user, expires)
+				if errors.Is(err, access.ErrRole) || errors.Is(err, access.ErrName) || errors.Is(err, access.ErrUser) {
 					return usageError{err}
 				}
 				if err != nil {
@@ -63,9 +65,10 @@ ends its sessions.`,
 			})
 		},
 	}
-	create.Flags().StringVar(&role, "role", access.RoleViewer, strings.Join(access.Roles(), ", "))
+	create.Flags().StringVar(&role, "role", access.RoleViewer, strings.Join(schemas.Roles(), ", "))
+	create.Flags().StringVar(&user, "user", "", "whose it is, by id or username: it may what both its role and theirs may, while they are active")
 	create.Flags().DurationVar(&expires, "expires", 0, "validity (default: no expiry)")
-	_ = create.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(access.Roles(), cobra.ShellCompDirectiveNoFileComp))
+	_ = create.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(schemas.Roles(), cobra.ShellCompDirectiveNoFileComp))
 	list := &cobra.Command{
 		Use: "list", Short: "List tokens, without their secrets", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -99,19 +102,20 @@ func shellUser() string {
 
 func listTokens(ctx context.Context, s *access.Store, format string, out io.Writer) error {
 	return listing[access.Token]{
-		head: []string{"NAME", "ROLE", "CREATED", "EXPIRES", "LAST USED"},
+		head: []string{"NAME", "ROLE", "USER", "CREATED", "EXPIRES", "LAST USED"},
 		page: byName(func(after string, n int) ([]access.Token, error) { return s.Tokens(ctx, after, n) }, func(t *access.Token) string { return t.Name }),
 		row: func(t *access.Token) []any {
-			return []any{t.Name, t.Role, moment(t.Created), moment(t.Expires), moment(t.Used)}
+			return []any{t.Name, t.Role, cmp.Or(t.User, "-"), moment(t.Created), moment(t.Expires), moment(t.Used)}
 		},
 		doc: func(t *access.Token) any {
 			return struct {
 				Name     string    `json:"name"`
 				Role     string    `json:"role"`
+				User     string    `json:"user,omitempty"`
 				Created  time.Time `json:"created"`
 				Expires  time.Time `json:"expires,omitzero"`
 				LastUsed time.Time `json:"last_used,omitzero"`
-			}{t.Name, t.Role, t.Created, t.Expires, t.Used}
+			}{t.Name, t.Role, t.User, t.Created, t.Expires, t.Used}
 		},
 	}.print(format, out)
 }

@@ -1,0 +1,361 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/gofiber/fiber/v2"
+
+	"auspex/api/apigen"
+	"auspex/schemas/openapi"
+)
+
+// maxDepth is how deep the values of a body may lie in one another.
+const maxDepth = 32
+
+// asked is what the document says that an operation may be asked.
+type asked struct {
+	path     []string                    // its parts; "" takes any
+	params   map[int]*openapi3.Parameter // that those are, by their place
+	query    map[string]*openapi3.Schema
+	headers  []*openapi3.Parameter
+	body     *openapi3.Schema
+	required bool // the body
+	once     bool // an Idempotency-Key counts
+}
+
+// checker holds requests against the OpenAPI document, before a handler sees them: the document
+// is the one place that says what a field may be.
+type checker map[string][]asked // by method
+
+func newChecker() (checker, error) {
+	doc, err := openapi3.NewLoader().LoadFromData(openapi.Document)
+	if err != nil {
+		return nil, fmt.Errorf("read the OpenAPI document: %w", err)
+	}
+	c := make(checker)
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			a := asked{path: strings.Split(strings.TrimPrefix(path, "/"), "/"), params: make(map[int]*openapi3.Parameter), query: make(map[string]*openapi3.Schema)}
+			for i, part := range a.path {
+				if name, ok := strings.CutPrefix(part, "{"); ok {
+					a.path[i], a.params[i] = "", op.Parameters.GetByInAndName(openapi3.ParameterInPath, strings.TrimSuffix(name, "}"))
+				}
+			}
+			for _, p := range op.Parameters {
+				switch p.Value.In {
+				case openapi3.ParameterInQuery:
+					a.query[p.Value.Name] = p.Value.Schema.Value
+				case openapi3.ParameterInHeader:
+					a.headers = append(a.headers, p.Value)
+				}
+				a.once = a.once || p.Value.Name == "Idempotency-Key"
+			}
+			if op.RequestBody != nil {
+				a.body, a.required = op.RequestBody.Value.Content.Get("application/json").Schema.Value, op.RequestBody.Value.Required
+				closed(a.body)
+			}
+			c[method] = append(c[method], a)
+		}
+	}
+	return c, nil
+}
+
+// closed has the objects of a schema take no fields but those that it names.
+func closed(s *openapi3.Schema) {
+	if s.Properties != nil && s.AdditionalProperties.Schema == nil && s.AdditionalProperties.Has == nil {
+		s.AdditionalProperties.Has = new(bool)
+		for _, p := range s.Properties {
+			closed(p.Value)
+		}
+	}
+	if s.Items != nil {
+		closed(s.Items.Value)
+	}
+}
+
+// find returns what may be asked at a path below /api/v1. Words come before parameters.
+func (c checker) find(method, path string) *asked {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	var found *asked
+	words := -1
+	for i := range c[method] {
+		a := &c[method][i]
+		if len(a.path) != len(parts) {
+			continue
+		}
+		n := 0
+		for k, want := range a.path {
+			if want == parts[k] {
+				n++
+			} else if want != "" {
+				n = -1
+				break
+			}
+		}
+		if n > words {
+			found, words = a, n
+		}
+	}
+	return found
+}
+
+// wrong is what is wrong with a request, by field.
+func wrong(in string, errs ...apigen.FieldProblem) error {
+	code := map[string]string{"body": "bad_body"}[in]
+	if code == "" {
+		code = "bad_parameter"
+	}
+	words := make([]string, len(errs))
+	for i := range errs {
+		errs[i].In = in
+		words[i] = strings.TrimPrefix(errs[i].Field+": ", ": ") + errs[i].Detail
+	}
+	return fielded{problem{http.StatusBadRequest, code, strings.Join(words, "; ") + ".", "The OpenAPI document says what a request may hold."}, errs}
+}
+
+// fielded is a problem that names fields.
+type fielded struct {
+	problem
+	errs []apigen.FieldProblem
+}
+
+// check refuses a request that the document does not describe.
+func (s *Server) check(c *fiber.Ctx) error {
+	path := strings.TrimPrefix(c.Path(), s.cfg.BasePath+"/api/v1")
+	a := s.checks.find(c.Method(), path)
+	if a == nil {
+		return c.Next()
+	}
+	if err := a.checkPath(path); err != nil {
+		return err
+	}
+	for _, p := range a.headers {
+		if text := c.Get(p.Name); text != "" {
+			if detail := faults(p.Schema.Value, typed(p.Schema.Value, text)); detail != "" {
+				return wrong("header", apigen.FieldProblem{Field: p.Name, Detail: detail})
+			}
+		}
+	}
+	if err := a.checkQuery(c); err != nil {
+		return err
+	}
+	if a.body != nil {
+		if err := a.checkBody(c); err != nil {
+			return err
+		}
+	}
+	if a.once {
+		return s.once(c)
+	}
+	return c.Next()
+}
+
+func (a *asked) checkPath(path string) error {
+	for i, part := range strings.Split(strings.Trim(path, "/"), "/") {
+		p := a.params[i]
+		if p == nil {
+			continue
+		}
+		text, err := url.PathUnescape(part)
+		detail := "it is not percent-encoded"
+		if err == nil {
+			detail = faults(p.Schema.Value, typed(p.Schema.Value, text))
+		}
+		if detail != "" {
+			return wrong("path", apigen.FieldProblem{Field: p.Name, Detail: detail})
+		}
+	}
+	return nil
+}
+
+func (a *asked) checkQuery(c *fiber.Ctx) error {
+	var errs []apigen.FieldProblem
+	seen := make(map[string]bool)
+	c.Context().QueryArgs().VisitAll(func(key, value []byte) {
+		name := string(key)
+		schema, known := a.query[name]
+		detail := ""
+		switch {
+		case !known:
+			detail = "there is no such parameter here"
+		case seen[name]:
+			detail = "it is given twice"
+		default:
+			detail = faults(schema, typed(schema, string(value)))
+		}
+		if seen[name] = true; detail != "" {
+			errs = append(errs, apigen.FieldProblem{Field: name, Detail: detail})
+		}
+	})
+	if len(errs) > 0 {
+		return wrong("query", errs...)
+	}
+	return nil
+}
+
+// typed is a parameter as the type that its schema asks, or as the text that it is.
+func typed(schema *openapi3.Schema, text string) any {
+	switch {
+	case schema.Type.Is("integer"), schema.Type.Is("number"):
+		if v, err := strconv.ParseFloat(text, 64); err == nil {
+			return v
+		}
+	case schema.Type.Is("boolean"):
+		if v, err := strconv.ParseBool(text); err == nil {
+			return v
+		}
+	}
+	return text
+}
+
+// faults says what is wrong with a value that is no object, or "".
+func faults(schema *openapi3.Schema, value any) string {
+	for _, p := range problems(schema, value) {
+		return p.Detail
+	}
+	return ""
+}
+
+func problems(schema *openapi3.Schema, value any) []apigen.FieldProblem {
+	err := schema.VisitJSON(value, openapi3.MultiErrors(), openapi3.EnableFormatValidation())
+	var out []apigen.FieldProblem
+	var walk func(error)
+	walk = func(err error) {
+		var many openapi3.MultiError
+		var one *openapi3.SchemaError
+		switch {
+		case errors.As(err, &many):
+			for _, e := range many {
+				walk(e)
+			}
+		case errors.As(err, &one):
+			path, detail := one.JSONPointer(), one.Reason
+			if one.SchemaField == "format" {
+				detail = "it is no " + one.Schema.Format // the reason is the format's expression
+			} else if name, ok := strings.CutSuffix(detail, `" is unsupported`); ok {
+				path, detail = append(path, strings.TrimPrefix(name, `property "`)), "there is no such field"
+			} else if strings.HasSuffix(detail, `" is missing`) {
+				detail = "it is missing"
+			}
+			out = append(out, apigen.FieldProblem{Field: pointed(path), Detail: detail})
+		case err != nil:
+			out = append(out, apigen.FieldProblem{Detail: err.Error()})
+		}
+	}
+	walk(err)
+	slices.SortFunc(out, func(a, b apigen.FieldProblem) int { return strings.Compare(a.Field+a.Detail, b.Field+b.Detail) })
+	return out
+}
+
+// pointed writes a path as people do: members[2].name.
+func pointed(path []string) string {
+	var b strings.Builder
+	for _, p := range path {
+		if _, err := strconv.Atoi(p); err == nil {
+			b.WriteString("[" + p + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+func (a *asked) checkBody(c *fiber.Ctx) error {
+	body := c.Body()
+	if len(bytes.TrimSpace(body)) == 0 {
+		if a.required {
+			return wrong("body", apigen.FieldProblem{Detail: "the request needs a body"})
+		}
+		return nil
+	}
+	if kind, _, err := mime.ParseMediaType(c.Get("Content-Type")); err != nil || kind != "application/json" {
+		return problem{http.StatusUnsupportedMediaType, "not_json", "The body is not application/json.", "Set Content-Type: application/json."}
+	}
+	value, err := decode(body)
+	if err != nil {
+		return wrong("body", *err)
+	}
+	if errs := problems(a.body, value); len(errs) > 0 {
+		return wrong("body", errs...)
+	}
+	return nil
+}
+
+// decode reads one JSON value in which no name comes twice (RFC 8259, section 4, leaves open
+// which would count).
+func decode(body []byte) (any, *apigen.FieldProblem) {
+	d := json.NewDecoder(bytes.NewReader(body))
+	v, bad := value(d, nil)
+	if bad != nil {
+		return nil, bad
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, &apigen.FieldProblem{Detail: fmt.Sprintf("there is more behind the JSON value, at byte %d", d.InputOffset())}
+	}
+	return v, nil
+}
+
+func value(d *json.Decoder, path []string) (any, *apigen.FieldProblem) {
+	broken := func() *apigen.FieldProblem {
+		return &apigen.FieldProblem{Field: pointed(path), Detail: fmt.Sprintf("the JSON ends or is broken at byte %d", d.InputOffset())}
+	}
+	if len(path) > maxDepth {
+		return nil, &apigen.FieldProblem{Detail: fmt.Sprintf("values lie more than %d deep in one another", maxDepth)}
+	}
+	token, err := d.Token()
+	if err != nil {
+		return nil, broken()
+	}
+	switch token {
+	case json.Delim('['):
+		list := []any{}
+		for d.More() {
+			v, bad := value(d, append(path, strconv.Itoa(len(list))))
+			if bad != nil {
+				return nil, bad
+			}
+			list = append(list, v)
+		}
+		if _, err := d.Token(); err != nil {
+			return nil, broken()
+		}
+		return list, nil
+	case json.Delim('{'):
+		object := make(map[string]any)
+		for d.More() {
+			name, err := d.Token()
+			key, ok := name.(string)
+			if err != nil || !ok {
+				return nil, broken()
+			}
+			path := append(path, key)
+			if _, twice := object[key]; twice {
+				return nil, &apigen.FieldProblem{Field: pointed(path), Detail: "it is given twice"}
+			}
+			v, bad := value(d, path)
+			if bad != nil {
+				return nil, bad
+			}
+			object[key] = v
+		}
+		if _, err := d.Token(); err != nil {
+			return nil, broken()
+		}
+		return object, nil
+	}
+	return token, nil
+}

@@ -1,0 +1,439 @@
+// Package people keeps who there is: users, and the teams that they are of. A change and its
+// row of the audit are one transaction; what the database refuses is told by the name of the
+// field.
+package people
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/internal/store/audit"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// Errors of users and teams.
+var (
+	ErrNone    = errors.New("there is none")
+	ErrChanged = errors.New("it was changed meanwhile")
+	ErrInUse   = errors.New("something refers to it")
+)
+
+// FieldError is a field that cannot be what it was to be.
+type FieldError struct {
+	Field  string
+	Value  string
+	Taken  bool // by another
+	Reason string
+}
+
+// Error implements error.
+func (e *FieldError) Error() string {
+	if e.Taken {
+		return fmt.Sprintf("%s %s is taken", e.Field, e.Value)
+	}
+	return fmt.Sprintf("%s %q %s", e.Field, e.Value, e.Reason)
+}
+
+// What rows of the audit are about.
+const (
+	KindUser = "user"
+	KindTeam = "team"
+
+	verbCreate = "create"
+	verbUpdate = "update"
+	verbDelete = "delete"
+)
+
+// Store reads and writes users and teams, in the tables of migration 0052.
+type Store struct {
+	db  *sqldb.DB
+	now func() time.Time
+}
+
+// New returns the store of a relational database whose schema is up to date.
+func New(db *sqldb.DB) *Store { return &Store{db: db, now: time.Now} }
+
+// write makes a change with its row of the audit: what was, and what is. A before of nil is
+// of what was made, an after of nil of what is no more.
+func (s *Store) write(ctx context.Context, tx *sql.Tx, by, verb, kind, name string, before, after any) error {
+	detail, err := json.Marshal(struct {
+		Before any `json:"before,omitempty"`
+		After  any `json:"after,omitempty"`
+	}{before, after})
+	if err != nil {
+		return err
+	}
+	return audit.Append(ctx, tx, audit.Row{Time: s.now(), Actor: by, Verb: verb, Kind: kind, Subject: name, Detail: string(detail)})
+}
+
+const (
+	userColumns = `id, username, email, role, status, revision, created_ns, updated_ns`
+	teamColumns = `id, name, description, revision, created_ns, updated_ns`
+)
+
+func scanUser(rows *sql.Rows) (u schemas.User, err error) {
+	var created, updated int64
+	err = rows.Scan(&u.ID, &u.Username, &u.Email, &u.Role, &u.Status, &u.Revision, &created, &updated)
+	u.CreatedAt, u.UpdatedAt = time.Unix(0, created).UTC(), time.Unix(0, updated).UTC()
+	return u, err
+}
+
+func scanTeam(rows *sql.Rows) (t schemas.Team, err error) {
+	var created, updated int64
+	err = rows.Scan(&t.ID, &t.Name, &t.Description, &t.Revision, &created, &updated)
+	t.CreatedAt, t.UpdatedAt = time.Unix(0, created).UTC(), time.Unix(0, updated).UTC()
+	return t, err
+}
+
+// names returns, by id, the names at the other end of the memberships that a query selects as
+// pairs of id and name.
+func names(ctx context.Context, q sqldb.Queryer, query string, args ...any) (map[string][]string, error) {
+	pairs, err := sqldb.Rows(ctx, q, func(rows *sql.Rows) (p [2]string, err error) { return p, rows.Scan(&p[0], &p[1]) }, query, args...)
+	out := make(map[string][]string)
+	for _, p := range pairs {
+		out[p[0]] = append(out[p[0]], p[1])
+	}
+	for _, list := range out {
+		slices.SortFunc(list, byName)
+	}
+	return out, err
+}
+
+// byName sorts names as they are unique. Engines sort letters beyond ASCII each in their own way.
+func byName(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }
+
+// users returns the users of a condition, with the names of their teams.
+func users(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.User, error) {
+	found, err := sqldb.Rows(ctx, q, scanUser, `SELECT `+userColumns+` FROM users WHERE `+where, args...)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	teams, err := names(ctx, q, `SELECT m.user_id, t.name FROM team_members m JOIN teams t ON t.id=m.team_id WHERE m.user_id IN (`+
+		`SELECT id FROM users WHERE `+where+`)`, args...)
+	for i := range found {
+		if found[i].Teams = teams[found[i].ID]; found[i].Teams == nil {
+			found[i].Teams = []string{}
+		}
+	}
+	return found, err
+}
+
+func teams(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.Team, error) {
+	found, err := sqldb.Rows(ctx, q, scanTeam, `SELECT `+teamColumns+` FROM teams WHERE `+where, args...)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	members, err := names(ctx, q, `SELECT m.team_id, u.username FROM team_members m JOIN users u ON u.id=m.user_id WHERE m.team_id IN (`+
+		`SELECT id FROM teams WHERE `+where+`)`, args...)
+	for i := range found {
+		if found[i].Members = members[found[i].ID]; found[i].Members == nil {
+			found[i].Members = []string{}
+		}
+	}
+	return found, err
+}
+
+// the returns the only one that was found.
+func the[T any](found []T, err error, what, ref string) (T, error) {
+	var none T
+	if err == nil && len(found) == 0 {
+		err = ErrNone
+	}
+	if err != nil {
+		return none, fmt.Errorf("%s %s: %w", what, ref, err)
+	}
+	return found[0], nil
+}
+
+// asked is the condition for what somebody names, by id or by a unique name. An address is no
+// name: it may be another's name.
+const (
+	askedUser = `id=$1 OR lower(username)=lower($1)`
+	askedTeam = `id=$1 OR lower(name)=lower($1)`
+)
+
+// User returns the user with an id or a username.
+func (s *Store) User(ctx context.Context, ref string) (schemas.User, error) {
+	found, err := users(ctx, s.db, askedUser, ref)
+	return the(found, err, "user", ref)
+}
+
+// Team returns the team with an id or a name.
+func (s *Store) Team(ctx context.Context, ref string) (schemas.Team, error) {
+	found, err := teams(ctx, s.db, askedTeam, ref)
+	return the(found, err, "team", ref)
+}
+
+// Filter chooses of a list; what is empty asks nothing.
+type Filter struct {
+	Role, Status string
+	// Near is the id of a user: only they themselves and those of their teams are listed, and
+	// of teams only theirs.
+	Near  string
+	After string // name that the page before ended with
+	Limit int
+}
+
+// Users lists users by name.
+func (s *Store) Users(ctx context.Context, f Filter) ([]schemas.User, string, error) {
+	found, err := users(ctx, s.db, `(CAST($1 AS TEXT)='' OR role=$1) AND (CAST($2 AS TEXT)='' OR status=$2) AND lower(username)>lower($3)
+AND (CAST($4 AS TEXT)='' OR id=$4 OR id IN (SELECT a.user_id FROM team_members a JOIN team_members b ON a.team_id=b.team_id WHERE b.user_id=$4))
+ORDER BY lower(username) LIMIT $5`, f.Role, f.Status, f.After, f.Near, f.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list users: %w", err)
+	}
+	found, next := page(found, f.Limit, func(u *schemas.User) string { return u.Username })
+	return found, next, nil
+}
+
+// Teams lists teams by name.
+func (s *Store) Teams(ctx context.Context, f Filter) ([]schemas.Team, string, error) {
+	found, err := teams(ctx, s.db, `lower(name)>lower($1) AND (CAST($2 AS TEXT)='' OR id IN (SELECT team_id FROM team_members WHERE user_id=$2))
+ORDER BY lower(name) LIMIT $3`, f.After, f.Near, f.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list teams: %w", err)
+	}
+	found, next := page(found, f.Limit, func(t *schemas.Team) string { return t.Name })
+	return found, next, nil
+}
+
+func page[T any](found []T, limit int, name func(*T) string) ([]T, string) {
+	if len(found) <= limit {
+		return found, ""
+	}
+	return found[:limit], name(&found[limit-1])
+}
+
+// explain tells a refusal of the database by the field, of which value says what it was to be.
+func explain(err error, table string, value func(field string) string) error {
+	r, ok := sqldb.Refused(err)
+	if !ok {
+		return err
+	}
+	if r.Rule == sqldb.Foreign {
+		return ErrInUse
+	}
+	field := r.Field(table)
+	return &FieldError{Field: field, Value: value(field), Taken: r.Rule == sqldb.Unique, Reason: "is not one that it takes"}
+}
+
+func taken(err error) bool {
+	field := (*FieldError)(nil)
+	return errors.As(err, &field) && field.Taken
+}
+
+func userField(u *schemas.User) func(string) string {
+	return func(field string) string {
+		return map[string]string{"username": u.Username, "email": u.Email, "role": u.Role, "status": u.Status}[field]
+	}
+}
+
+// CreateUser makes a user for by. One that the same request made before is returned as it is.
+func (s *Store) CreateUser(ctx context.Context, by string, u schemas.User) (schemas.User, error) {
+	u.ID, u.Revision, u.Teams = sqldb.NewID(ctx), 1, []string{}
+	u.CreatedAt = s.now().UTC()
+	u.UpdatedAt = u.CreatedAt
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		known, err := users(ctx, tx, `id=$1`, u.ID)
+		if err != nil {
+			return err
+		}
+		if len(known) > 0 {
+			u = known[0]
+			return nil
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO users (`+userColumns+`) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
+			u.ID, u.Username, u.Email, u.Role, u.Status, u.Revision, u.CreatedAt.UnixNano(), u.UpdatedAt.UnixNano()); err != nil {
+			return explain(err, "users", userField(&u))
+		}
+		return s.write(ctx, tx, by, verbCreate, KindUser, u.Username, nil, u)
+	})
+	if taken(err) { // by the same request, beside this one?
+		if known, err := users(ctx, s.db, `id=$1`, u.ID); err == nil && len(known) > 0 {
+			return known[0], nil
+		}
+	}
+	if err != nil {
+		return u, fmt.Errorf("create user %s: %w", u.Username, err)
+	}
+	return u, nil
+}
+
+// UpdateUser changes a user for by. A revision that is not 0 is the one that the change was
+// made of: where it is another by now, the change is [ErrChanged]. What stays as it was is no
+// change.
+func (s *Store) UpdateUser(ctx context.Context, by, ref string, revision int64, change func(*schemas.User)) (u schemas.User, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		found, err := users(ctx, tx, askedUser, ref)
+		if u, err = the(found, err, "user", ref); err != nil {
+			return err
+		}
+		if revision != 0 && u.Revision != revision {
+			return ErrChanged
+		}
+		before := u
+		if change(&u); u.Username == before.Username && u.Email == before.Email && u.Role == before.Role && u.Status == before.Status {
+			return nil
+		}
+		u.Revision++
+		u.UpdatedAt = later(s.now(), before.UpdatedAt)
+		res, err := tx.ExecContext(ctx, `UPDATE users SET username=$1, email=$2, role=$3, status=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
+			u.Username, u.Email, u.Role, u.Status, u.Revision, u.UpdatedAt.UnixNano(), u.ID, before.Revision)
+		if err := one(res, err); err != nil {
+			return explain(err, "users", userField(&u))
+		}
+		return s.write(ctx, tx, by, verbUpdate, KindUser, u.Username, before, u)
+	})
+	if err != nil {
+		return u, fmt.Errorf("update user %s: %w", ref, err)
+	}
+	return u, nil
+}
+
+// later is now, and not before what was: clocks jump.
+func later(now, was time.Time) time.Time {
+	if now = now.UTC(); now.Before(was) {
+		return was
+	}
+	return now
+}
+
+// one is the error of a statement that has to change one row.
+func one(res sql.Result, err error) error {
+	if err != nil {
+		return err
+	}
+	n, err := res.RowsAffected()
+	if err == nil && n != 1 {
+		err = ErrChanged
+	}
+	return err
+}
+
+// CreateTeam makes a team for by, with members by id or username. One that the same request
+// made before is returned as it is.
+func (s *Store) CreateTeam(ctx context.Context, by string, t schemas.Team) (schemas.Team, error) {
+	name := t.Name
+	t.ID, t.Revision = sqldb.NewID(ctx), 1
+	t.CreatedAt = s.now().UTC()
+	t.UpdatedAt = t.CreatedAt
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		known, err := teams(ctx, tx, `id=$1`, t.ID)
+		if err != nil {
+			return err
+		}
+		if len(known) > 0 {
+			t = known[0]
+			return nil
+		}
+		if _, err := tx.ExecContext(ctx, `INSERT INTO teams (`+teamColumns+`) VALUES ($1,$2,$3,$4,$5,$6)`,
+			t.ID, t.Name, t.Description, t.Revision, t.CreatedAt.UnixNano(), t.UpdatedAt.UnixNano()); err != nil {
+			return explain(err, "teams", func(string) string { return t.Name })
+		}
+		if t.Members, err = join(ctx, tx, t.ID, t.Members); err != nil {
+			return err
+		}
+		return s.write(ctx, tx, by, verbCreate, KindTeam, t.Name, nil, t)
+	})
+	if taken(err) {
+		if known, err := teams(ctx, s.db, `id=$1`, t.ID); err == nil && len(known) > 0 {
+			return known[0], nil
+		}
+	}
+	if err != nil {
+		return t, fmt.Errorf("create team %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// join makes users the members of a team, and returns their names, sorted.
+func join(ctx context.Context, tx *sql.Tx, team string, refs []string) ([]string, error) {
+	if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, team); err != nil {
+		return nil, err
+	}
+	members := []string{}
+	for i, ref := range refs {
+		found, err := users(ctx, tx, askedUser, ref)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, &FieldError{Field: fmt.Sprintf("members[%d]", i), Value: ref, Reason: "is no user"}
+		}
+		if slices.Contains(members, found[0].Username) {
+			continue
+		}
+		members = append(members, found[0].Username)
+		if _, err := tx.ExecContext(ctx, `INSERT INTO team_members (team_id, user_id) VALUES ($1,$2)`, team, found[0].ID); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(members, byName)
+	return members, nil
+}
+
+// UpdateTeam changes a team for by, as [Store.UpdateUser] does a user.
+func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, change func(*schemas.Team)) (t schemas.Team, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		found, err := teams(ctx, tx, askedTeam, ref)
+		if t, err = the(found, err, "team", ref); err != nil {
+			return err
+		}
+		if revision != 0 && t.Revision != revision {
+			return ErrChanged
+		}
+		before := t
+		before.Members = slices.Clone(t.Members)
+		change(&t)
+		t.Revision++
+		t.UpdatedAt = later(s.now(), before.UpdatedAt)
+		res, err := tx.ExecContext(ctx, `UPDATE teams SET name=$1, description=$2, revision=$3, updated_ns=$4 WHERE id=$5 AND revision=$6`,
+			t.Name, t.Description, t.Revision, t.UpdatedAt.UnixNano(), t.ID, before.Revision)
+		if err := one(res, err); err != nil {
+			return explain(err, "teams", func(string) string { return t.Name })
+		}
+		if t.Members, err = join(ctx, tx, t.ID, t.Members); err != nil {
+			return err
+		}
+		if t.Name == before.Name && t.Description == before.Description && slices.Equal(t.Members, before.Members) {
+			t = before
+			return errSame
+		}
+		return s.write(ctx, tx, by, verbUpdate, KindTeam, t.Name, before, t)
+	})
+	if err != nil && !errors.Is(err, errSame) {
+		return t, fmt.Errorf("update team %s: %w", ref, err)
+	}
+	return t, nil
+}
+
+var errSame = errors.New("it stays as it was")
+
+// DeleteTeam removes a team for by; its members stay.
+func (s *Store) DeleteTeam(ctx context.Context, by, ref string, revision int64) error {
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		found, err := teams(ctx, tx, askedTeam, ref)
+		t, err := the(found, err, "team", ref)
+		if err != nil {
+			return err
+		}
+		if revision != 0 && t.Revision != revision {
+			return ErrChanged
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM teams WHERE id=$1`, t.ID); err != nil {
+			return explain(err, "teams", func(string) string { return t.Name })
+		}
+		return s.write(ctx, tx, by, verbDelete, KindTeam, t.Name, t, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("delete team %s: %w", ref, err)
+	}
+	return nil
+}
