@@ -62,6 +62,12 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
+	var peers []*Peer
+	defer func() { // after who reads them, to whom their end would be the loss of each
+		for _, p := range peers {
+			err = errors.Join(err, p.Close())
+		}
+	}()
 	l, err := b.start(ctx, s, s.Components("state", "bus", "tunnel", "collect")...)
 	if err != nil {
 		return err
@@ -83,7 +89,7 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, peer.Close()) }()
+		peers = append(peers, peer)
 		few = all
 		if err := peer.Receive(&all.report); err != nil {
 			return err
