@@ -33,6 +33,7 @@ import (
 	"auspex/agent/nvml"
 	"auspex/internal/decode/gpuwatch"
 	"auspex/internal/decode/kernlog"
+	"auspex/internal/run"
 	"auspex/internal/target"
 	"auspex/internal/tunnel/outbound"
 	"auspex/schemas/yang"
@@ -41,7 +42,7 @@ import (
 const (
 	// grace bounds the end of all readers together; a call that never returns is left.
 	grace = 1500 * time.Millisecond
-	// settle is how often the journal is brought to the disk and its state told.
+	// settle is how soon what is in the journal is on the disk and its state told.
 	settle     = time.Second
 	maxRequest = 256 << 10
 )
@@ -88,6 +89,7 @@ type Agent struct {
 	gpus    GPUs // nil where GPUs are not read
 	dcgm    *dcgm.Reader
 	renew   chan struct{}
+	acked   chan struct{} // holds one: records were acknowledged that settle has not told
 
 	sessions *outbound.Sessions // nil where nobody is dialled
 }
@@ -122,7 +124,7 @@ func NewOn(m Machine, cfg *Config, log *slog.Logger) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, log: log, tree: target.NewTree(), renew: make(chan struct{}, 1)}
+	a := &Agent{cfg: cfg, log: log, tree: target.NewTree(), renew: make(chan struct{}, 1), acked: make(chan struct{}, 1)}
 	if a.journal, err = journal.Open(filepath.Join(cfg.Data, "journal"), cfg.Journal.MaxBytes, kernel.BootID(cfg.Kernel.BootIDFile)); err != nil {
 		return nil, err
 	}
@@ -342,17 +344,20 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener, ready func(addr strin
 
 // settle brings the journal to the disk and tells how it stands.
 func (a *Agent) settle(ctx context.Context) {
-	tick := time.NewTicker(settle)
-	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		news := a.journal.Changed()
 		a.status.tell()
 		if err := a.journal.Sync(); err != nil {
 			a.log.Error("journal is not on the disk", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		case <-a.acked:
+		}
+		if run.Sleep(ctx, settle) != nil {
+			return
 		}
 	}
 }

@@ -111,6 +111,14 @@ func TestWhatIsToldIsInTheModules(t *testing.T) {
 	if n := len(held(t, a).GetJournal().Record); n != 2 {
 		t.Errorf("%d records", n)
 	}
+	last := a.journal.Newest()
+	if err := a.acknowledge([]target.Value{{Path: acknowledged, Value: &gpb.TypedValue{Value: &gpb.TypedValue_UintVal{UintVal: last}}}}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.For(t, "what was acknowledged is not told", func() bool {
+		of := held(t, a).GetJournal().GetState().Acknowledged
+		return of != nil && *of == last
+	})
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -73,7 +73,7 @@ type Kernel struct {
 	Disabled     bool          `yaml:"disabled"`
 	Path         string        `yaml:"path"`
 	BootIDFile   string        `yaml:"boot_id_file"`
-	PollInterval time.Duration `yaml:"poll_interval"` // of a file; the device tells by itself
+	PollInterval time.Duration `yaml:"poll_interval"` // of a file of which the kernel does not tell, as on NFS
 }
 
 // Service says where the log of one of NVIDIA's services is.

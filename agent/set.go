@@ -65,6 +65,10 @@ func (a *Agent) acknowledge(values []target.Value) error {
 			return err
 		}
 	}
+	select {
+	case a.acked <- struct{}{}:
+	default:
+	}
 	return nil
 }
 

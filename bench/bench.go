@@ -150,13 +150,18 @@ func statFields(dir string) []string {
 
 // processCPU returns user and system time of a process, in steps of 10 ms: the
 // clock tick that Linux shows to programs.
-func processCPU(pid int) time.Duration {
+func processCPU(pid int) time.Duration { return statCPU(pid, 11) }
+
+// childrenCPU is likewise of the children of a process that have ended.
+func childrenCPU(pid int) time.Duration { return statCPU(pid, 13) }
+
+func statCPU(pid, field int) time.Duration {
 	f := statFields("/proc/" + strconv.Itoa(pid))
-	if len(f) < 13 {
+	if len(f) < field+2 {
 		return 0
 	}
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
+	user, _ := strconv.ParseInt(f[field], 10, 64)
+	system, _ := strconv.ParseInt(f[field+1], 10, 64)
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 

@@ -58,11 +58,21 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := b.product("inventory.file="+file, "collectors.agent.timeout=10s", "tunnel.listen="+addr, "tunnel.tls.cert_file="+caFile, "tunnel.tls.key_file="+keyFile)
-	if err != nil {
-		return err
+	begin := func() (*Product, *live, error) {
+		s, err := b.product("inventory.file="+file, "collectors.agent.timeout=10s", "tunnel.listen="+addr, "tunnel.tls.cert_file="+caFile, "tunnel.tls.key_file="+keyFile)
+		if err != nil {
+			return nil, nil, err
+		}
+		l, err := b.start(ctx, s, s.Components("state", "bus", "tunnel", "collect")...)
+		return s, l, err
 	}
-	l, err := b.start(ctx, s, s.Components("state", "bus", "tunnel", "collect")...)
+	var peers []*Peer
+	defer func() { // after who reads them, to whom their end would be the loss of each
+		for _, p := range peers {
+			err = errors.Join(err, p.Close())
+		}
+	}()
+	s, l, err := begin()
 	if err != nil {
 		return err
 	}
@@ -83,7 +93,7 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, peer.Close()) }()
+		peers = append(peers, peer)
 		few = all
 		if err := peer.Receive(&all.report); err != nil {
 			return err
@@ -92,18 +102,42 @@ func (b *bencher) dialIn(ctx context.Context, r *Result) (err error) {
 			return err
 		}
 	}
+	// All of them lose who reads them, and find it again.
+	if err := l.stop(); err != nil {
+		return err
+	}
+	cpu, began := selfCPU(), time.Now()
+	anew, live, err := begin()
+	if err != nil {
+		return err
+	}
+	l = live
+	if err := b.connected(ctx, anew, l, dialledAgents); err != nil {
+		return err
+	}
+	again := time.Since(began)
+	_ = run.Sleep(ctx, time.Minute-again) // what they tell first is read
+	storm := (selfCPU() - cpu).Seconds() - all.cores*time.Since(began).Seconds()
 	more := func(few, all float64) float64 {
 		return all + (all-few)/(dialledAgents-fewAgents)*(manyAgents-dialledAgents)
 	}
 	maps.Copy(r.Detail, map[string]any{
 		"dialled_agents": []int{fewAgents, dialledAgents}, "dialled_leaves": all.report.Leaves, "dialled_leaves_moving": all.report.Moving,
 		"dialled_in_seconds": round(all.within.Seconds()), "dialled_samples_per_second": round(all.samples / float64(b.n)),
+		"dialled_again_in_seconds": round(again.Seconds()), "dialled_again_cpu_seconds": round(storm),
 		"dialled_core_percent":   []float64{round(100 * few.cores), round(100 * all.cores)},
 		"dialled_rss_anon_bytes": []int64{quiet, few.rss, all.rss}, "dialled_live_bytes": []uint64{few.live, all.live},
 		"extrapolated_agents": manyAgents, "extrapolated_core_percent": round(100 * more(few.cores, all.cores)),
 		"extrapolated_rss_anon_bytes": int64(more(float64(few.rss), float64(all.rss))),
 	})
 	return nil
+}
+
+// connected waits until so many agents have dialled in, and are read.
+func (b *bencher) connected(ctx context.Context, s *Product, l *live, agents int) error {
+	return l.await(ctx, patience, "agents", func() bool {
+		return gauge(s.Metrics, "auspex_tunnel_machines") == float64(agents) && gauge(s.Metrics, "auspex_tunnel_sessions") >= float64(agents)
+	})
 }
 
 // dialled is what so many agents cost.
@@ -118,9 +152,7 @@ type dialled struct {
 
 func (b *bencher) dialled(ctx context.Context, s *Product, l *live, agents int, d *dialled) error {
 	began := time.Now()
-	if err := l.await(ctx, patience, "agents", func() bool {
-		return gauge(s.Metrics, "auspex_tunnel_machines") == float64(agents) && gauge(s.Metrics, "auspex_tunnel_sessions") >= float64(agents)
-	}); err != nil {
+	if err := b.connected(ctx, s, l, agents); err != nil {
 		return err
 	}
 	d.within = time.Since(began)

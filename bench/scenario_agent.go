@@ -33,15 +33,12 @@ const (
 	// agentServers have an agent each, in a process of its own, where lines are followed
 	// through the whole product.
 	agentServers = 25
-	// agentPoll is how often an agent looks at a file that plays the kernel's log, which
-	// would tell by itself.
-	agentPoll = 5 * time.Millisecond
 )
 
 // agentCost starts the node agent on a server with eight GPUs, whose library is a stub, and
-// measures what it takes of the server in n seconds with a collector that reads it as in
-// production; then how long a line of the kernel's log takes to be an event; then what many agents
-// cost that have dialled in.
+// measures what it takes of the server in n seconds with its default settings and a collector that
+// reads it as in production, the stub's own work included; then how long a line of the kernel's log
+// takes to be an event; then what many agents cost that have dialled in.
 func (b *bencher) agentCost(ctx context.Context) (Result, error) {
 	library, err := stub.Compile(b.dir, false)
 	if err != nil {
@@ -56,15 +53,19 @@ func (b *bencher) agentCost(ctx context.Context) (Result, error) {
 	if err == nil {
 		stop := idle.collect(ctx, 10*time.Second, discard{})
 		_ = run.Sleep(ctx, 2*time.Second) // the first reading of all is over
-		meter, before := StartMeter(), threads(idle.pid())
+		meter := StartMeter()
+		before, began := threads(idle.pid())
+		children := childrenCPU(idle.pid())
 		_ = run.Sleep(ctx, time.Duration(b.n)*time.Second)
-		cpu := threads(idle.pid()) - before
+		cpu, turns := threads(idle.pid())
+		cpu, turns = cpu-before, turns-began
 		r := meter.Stop(b.name, "seconds of an agent", int64(b.n))
 		r.CPUSeconds, r.MaxRSS = round(cpu.Seconds()), peakRSS(strconv.Itoa(idle.pid()))
 		r.PerCPUSecond = round(float64(b.n) / max(cpu.Seconds(), 1e-9))
 		r.Detail = map[string]any{
 			"gpus": GPUsPerServer, "first_sample_ms": *ms(first), "core_percent": round(100 * cpu.Seconds() / float64(b.n)), "rss_anon_bytes": anonymous(idle.pid()),
-			"kernel_log": b.kernelLog(),
+			"children_cpu_seconds": (childrenCPU(idle.pid()) - children).Seconds(),
+			"kernel_log":           b.kernelLog(), "turns_per_second": round(float64(turns) / float64(b.n)), "settings": "default",
 		}
 		stop()
 		if err = idle.stop(); err == nil {
@@ -95,7 +96,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 	if err := errors.Join(os.WriteFile(log, nil, 0o600), os.WriteFile(boot, []byte("b1\n"), 0o600)); err != nil {
 		return err
 	}
-	a, err := b.startAgent(ctx, machine, "busy", fmt.Sprintf("nvml: {library: %s}\nkernel: {path: %s, boot_id_file: %s, poll_interval: %s}\n", library, log, boot, agentPoll))
+	a, err := b.startAgent(ctx, machine, "busy", fmt.Sprintf("nvml: {library: %s}\nkernel: {path: %s, boot_id_file: %s}\n", library, log, boot))
 	if err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 		}
 	}
 	for end := time.Now().Add(patience); seen.len() < agentLines; {
-		if err := run.Sleep(ctx, agentPoll); err != nil {
+		if err := run.Sleep(ctx, time.Millisecond); err != nil {
 			return err
 		}
 		if time.Now().After(end) {
@@ -130,7 +131,7 @@ func (b *bencher) agentLatency(ctx context.Context, machine *stub.Machine, libra
 	for n, at := range seen.at {
 		took = append(took, at.Sub(written[n]))
 	}
-	r.Latencies(fmt.Sprintf("a line of a file that is looked at every %s to its event in the collector", agentPoll), took)
+	r.Latencies("a line of a file in the place of the kernel's log, which an agent of default settings follows, to its event in the collector", took)
 	return nil
 }
 
@@ -265,19 +266,19 @@ func (s *eventTimes) len() int {
 }
 
 // threads is the processor time of all threads of a process (proc(5), schedstat), finer than
-// clock ticks.
-func threads(pid int) (sum time.Duration) {
+// clock ticks, and how often they had their turn.
+func threads(pid int) (sum time.Duration, turns int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, file := range files {
 		b, _ := os.ReadFile(file)
-		first, _, _ := strings.Cut(string(b), " ")
-		ns, _ := strconv.ParseInt(first, 10, 64)
-		sum += time.Duration(ns)
+		var ns, waited, n int64
+		_, _ = fmt.Sscan(string(b), &ns, &waited, &n)
+		sum, turns = sum+time.Duration(ns), turns+n
 	}
 	if sum == 0 {
-		return processCPU(pid)
+		sum = processCPU(pid)
 	}
-	return sum
+	return sum, turns
 }
 
 // anonymous is the memory of a process that is no file's (proc(5), RssAnon), in bytes.

@@ -117,8 +117,7 @@ func (h *hosts) startAgents(ctx context.Context, b *bencher, t *schemas.Topology
 			continue
 		}
 		a, err := b.startAgent(ctx, nil, "agent-"+r.ID, fmt.Sprintf(
-			"nvml: {disabled: true}\ncredential: {user: bench, password_file: %s}\nkernel: {path: %s, boot_id_file: %s.boot_id, poll_interval: %s}\n",
-			password, log, log, agentPoll,
+			"nvml: {disabled: true}\ncredential: {user: bench, password_file: %s}\nkernel: {path: %s, boot_id_file: %s.boot_id}\n", password, log, log,
 		))
 		if err != nil {
 			return nil, err
@@ -140,7 +139,8 @@ func (h *hosts) stopAgents() (err error) {
 // agentTime is the processor time of all agents.
 func (h *hosts) agentTime() (sum time.Duration) {
 	for _, a := range h.agents {
-		sum += threads(a.pid())
+		cpu, _ := threads(a.pid())
+		sum += cpu
 	}
 	return sum
 }
@@ -297,9 +297,6 @@ func (b *bencher) lineToAlert(ctx context.Context, throughAgents bool) (res Resu
 	reading, _ := h.took(observed)
 	res.Detail = map[string]any{
 		"max_ms": millis(Quantile(ds, 1)), "line_read_p50_ms": millis(Quantile(reading, .5)), "line_read_p99_ms": millis(Quantile(reading, .99)),
-	}
-	if throughAgents {
-		res.Detail["file_poll_ms"] = millis(agentPoll) // the kernel's device would tell by itself
 	}
 	return res, nil
 }

@@ -30,7 +30,7 @@ var (
 // StatusError tells what a gRPC call or stream came to as the runner tells failures apart;
 // what names the service and its device.
 func StatusError(what string, err error) error {
-	if errors.Is(err, io.EOF) {
+	if errors.Is(err, io.EOF) || status.Code(err) == codes.Canceled { // it ends, as a rule
 		return fmt.Errorf("%s: target ended the stream: %w", what, io.ErrUnexpectedEOF)
 	}
 	switch status.Code(err) {

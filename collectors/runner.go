@@ -370,7 +370,7 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 		began := time.Now()
 		watch.begin()
 		err := contain(ctx, inst.c, em, log)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil && !failed(err) {
 			return
 		}
 		if err == nil {
@@ -397,6 +397,12 @@ func (r *Runner) supervise(ctx context.Context, inst *instance) {
 		}
 		r.metrics.retries.WithLabelValues(inst.collector).Inc()
 	}
+}
+
+// failed reports whether a collector that was told to end has failed by itself: that its
+// connections end then is no failure.
+func failed(err error) bool {
+	return errors.Is(err, errPanic) || errors.Is(err, errState) && !errors.Is(err, context.Canceled)
 }
 
 // contain turns a panic of one collector into its error.

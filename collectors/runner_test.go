@@ -1,11 +1,14 @@
 package collectors
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"auspex/internal/bus"
 	"auspex/internal/run"
@@ -678,6 +683,51 @@ func TestOurOwnStoreThatFailsIsNoLossOfADevice(t *testing.T) {
 		}
 		if v := testutil.ToFloat64(r.metrics.errors.WithLabelValues("fake", "state")); v < 3 {
 			t.Errorf("%v failures of the store counted", v)
+		}
+	})
+}
+
+// Ending on request is no failure, however a collector takes it; what fails by itself then is told.
+func TestACollectorThatIsToldToEndHasNotFailed(t *testing.T) {
+	ends := map[string]func(ctx context.Context) error{
+		"nothing": func(context.Context) error { return nil },
+		"context": func(ctx context.Context) error { return ctx.Err() },
+		"closed":  func(context.Context) error { return fmt.Errorf("read: %w", net.ErrClosed) },
+		"status": func(context.Context) error {
+			return StatusError("agent", status.Error(codes.Canceled, "context canceled"))
+		},
+		"store":  func(ctx context.Context) error { return fmt.Errorf("%w: %w", errState, ctx.Err()) },
+		"locked": func(context.Context) error { return fmt.Errorf("%w: database is locked", errState) },
+		"panic":  func(context.Context) error { panic("told to end") },
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &fakeConfig{}
+		cfg.run = func(ctx context.Context, target schemas.Resource, out Emitter) error {
+			Contact(out)
+			<-ctx.Done()
+			return ends[target.ID](ctx)
+		}
+		var log bytes.Buffer
+		r := NewRunner(DefaultRunnerConfig(), map[string]Config{"fake": cfg}, &memPublisher{}, Settings{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err := r.Reconcile(servers(slices.Collect(maps.Keys(ends))...)); err != nil {
+			t.Fatal(err)
+		}
+		stop := begin(t, r)
+		time.Sleep(time.Minute)
+		stop()
+		var told []string
+		for line := range strings.Lines(log.String()) {
+			if _, rest, ok := strings.Cut(line, `msg="collector stopped" collector=fake device=`); ok {
+				device, _, _ := strings.Cut(rest, " ")
+				told = append(told, device)
+			}
+		}
+		slices.Sort(told)
+		if diff := cmp.Diff([]string{"locked", "panic"}, told); diff != "" {
+			t.Errorf("%s\n%s", diff, &log)
+		}
+		if n := testutil.CollectAndCount(r.metrics.errors); n != 2 {
+			t.Errorf("%d kinds of errors are counted, want 2", n)
 		}
 	})
 }

@@ -30,7 +30,7 @@ const (
 	look    = time.Minute      // what violates a policy is told again at each reading of the hostengine
 	first   = time.Second      // until the child is started anew, and then twice as long each time
 	longest = time.Minute      // at most
-	absent  = 15 * time.Minute // at most, where the library is not there
+	absent  = 15 * time.Minute // at most where the library is not there, and no less than a minute
 	grace   = time.Second      // for a child to end
 	maxLine = 8 << 20          // of a child: all incidents of all entities there can be
 )
@@ -123,11 +123,11 @@ func (r *Reader) Run(ctx context.Context) {
 		if time.Since(began) > longest {
 			wait = r.first
 		}
-		most := longest
-		if _, ok := errors.AsType[absence](err); ok {
-			most = absent
+		least, most := r.first, longest
+		if _, ok := errors.AsType[absence](err); ok { // a process each time, to find nothing
+			least, most = longest, absent
 		}
-		wait = min(wait, most)
+		wait = min(max(wait, least), most)
 		if run.Sleep(ctx, wait) != nil {
 			return
 		}

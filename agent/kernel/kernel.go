@@ -20,6 +20,7 @@ import (
 
 	"auspex/agent/journal"
 	"auspex/internal/decode/kernlog"
+	"auspex/internal/filewatch"
 	"auspex/internal/run"
 	"auspex/internal/target"
 )
@@ -44,7 +45,7 @@ type Journal interface {
 type Config struct {
 	Path string        // the log
 	Boot string        // the file with the id of the boot
-	Poll time.Duration // how often a file is looked at; the device tells by itself
+	Poll time.Duration // how often a file is looked at of which the kernel does not tell; the device tells by itself
 }
 
 // Reader follows a kernel log.
@@ -66,6 +67,7 @@ type Reader struct {
 
 	now   func() time.Time
 	reads atomic.Bool
+	watch *filewatch.Watch
 }
 
 // ring is the device: a read returns a record.
@@ -77,7 +79,7 @@ type ring interface {
 // New returns a reader; it performs no I/O.
 func New(cfg Config, j Journal, tree *target.Tree, log *slog.Logger) *Reader {
 	return &Reader{
-		cfg: cfg, journal: j, tree: tree, log: log, now: time.Now,
+		cfg: cfg, journal: j, tree: tree, log: log, now: time.Now, watch: filewatch.New(cfg.Path, cfg.Poll, patience),
 		records: tree.Leaf("/host/kernel-log/state/records"), lost: tree.Leaf("/host/kernel-log/state/lost"),
 		malformed: tree.Leaf("/host/kernel-log/state/malformed"),
 		boot:      tree.Leaf("/host/kernel-log/state/boot-id"), trouble: tree.Leaf("/host/kernel-log/state/error"),
@@ -89,22 +91,23 @@ func (r *Reader) Reads() bool { return r.reads.Load() }
 
 // Run reads until ctx is done. What it cannot read it says once, and tries again.
 func (r *Reader) Run(ctx context.Context) {
+	defer r.watch.Close()
 	for ctx.Err() == nil {
+		if r.cfg.Path != Device {
+			r.watch.Arm()
+		}
 		err := r.follow(ctx)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return
+		case err == nil:
+			continue
 		}
-		wait := time.Duration(0)
-		if err != nil {
-			r.tell(err)
-			wait = again
-			if r.cfg.Path != Device {
-				wait = r.cfg.Poll
-			}
+		if r.tell(err); r.cfg.Path != Device {
+			r.watch.Wait(ctx)
+			continue
 		}
-		if run.Sleep(ctx, wait) != nil {
-			return
-		}
+		_ = run.Sleep(ctx, again)
 	}
 }
 
@@ -226,8 +229,6 @@ func (r *Reader) device(ctx context.Context, f ring) error {
 
 // file reads a file that somebody else writes.
 func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error {
-	tick := time.NewTicker(r.cfg.Poll)
-	defer tick.Stop()
 	var buf []byte
 	var offset int64
 	part := make([]byte, 32<<10)
@@ -259,6 +260,7 @@ func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error
 		}
 	}
 	for {
+		r.watch.Arm()
 		read, garbled := r.read, r.garbled
 		if ok, err := drain(); !ok {
 			return err
@@ -274,10 +276,8 @@ func (r *Reader) file(ctx context.Context, f *os.File, opened fs.FileInfo) error
 			_, err := drain() // what was written before the rename
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !r.watch.Wait(ctx) {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

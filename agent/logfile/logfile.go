@@ -21,6 +21,7 @@ import (
 
 	"auspex/agent/journal"
 	"auspex/agent/kernel"
+	"auspex/internal/filewatch"
 	"auspex/internal/run"
 	"auspex/internal/target"
 )
@@ -28,7 +29,7 @@ import (
 const (
 	maxLine  = 16 << 10
 	maxHead  = 512              // of the first line, by which a file is known
-	patience = 10 * time.Second // until what the journal did not take is tried again
+	patience = 10 * time.Second // until what the journal did not take is tried again, and a silent log is looked at
 	siblings = 64               // files beside a log in which its lines may be
 )
 
@@ -41,7 +42,7 @@ type Journal interface {
 // Config says what is followed.
 type Config struct {
 	Path string        // the log
-	Poll time.Duration // how often it is looked at
+	Poll time.Duration // how often it is looked at where the kernel does not tell of changes
 	Kind string        // of the records
 	Tree string        // the container of its state, as /host/fabric-manager-log
 	Boot string        // the id of the boot
@@ -79,10 +80,13 @@ func (r *Reader) Run(ctx context.Context) {
 	r.boot = kernel.Booted(time.Now())
 	r.mark = r.journal.Mark(r.cfg.Kind)
 	r.old = r.mark.Epoch == ""
+	watch := filewatch.New(r.cfg.Path, r.cfg.Poll, patience)
+	defer watch.Close()
 	for ctx.Err() == nil {
-		r.tell(r.follow(ctx))
-		if run.Sleep(ctx, r.cfg.Poll) != nil {
-			return
+		watch.Arm()
+		again, err := r.follow(ctx, watch)
+		if r.tell(err); !again {
+			watch.Wait(ctx)
 		}
 	}
 }
@@ -149,34 +153,33 @@ func name(f *os.File) (string, error) {
 	return strconv.FormatUint(h.Sum64(), 16), nil
 }
 
-// follow reads one incarnation of the log, until it is replaced or cut.
-func (r *Reader) follow(ctx context.Context) error {
+// follow reads one incarnation of the log, until it is replaced or cut, and is to be opened again.
+func (r *Reader) follow(ctx context.Context, watch *filewatch.Watch) (again bool, err error) {
 	f, epoch, err := open(r.cfg.Path)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = f.Close() }()
 	if epoch == "" {
-		return nil // it is opened again when it holds a line
+		return false, nil // it is opened again when it holds a line
 	}
 	opened, err := f.Stat()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if r.mark.Epoch != "" && r.mark.Epoch != epoch {
 		if err := r.rest(ctx); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if r.mark.Epoch != epoch || r.mark.Next > uint64(max(0, opened.Size())) {
 		r.mark = journal.Mark{Epoch: epoch}
 	}
-	tick := time.NewTicker(r.cfg.Poll)
-	defer tick.Stop()
 	for {
+		watch.Arm()
 		read, garbled := r.read, r.garbled
 		if err := r.drain(ctx, f); err != nil || ctx.Err() != nil {
-			return err
+			return false, err
 		}
 		if r.read != read || r.garbled != garbled || r.told != "" {
 			r.tell(nil)
@@ -185,16 +188,14 @@ func (r *Reader) follow(ctx context.Context) error {
 		is, _ := name(f)
 		switch {
 		case err == nil && !os.SameFile(now, opened), errors.Is(err, fs.ErrNotExist):
-			return errors.Join(r.drain(ctx, f), err) // what was written before it was renamed
+			return err == nil, errors.Join(r.drain(ctx, f), err) // what was written before it was renamed
 		case err != nil:
-			return err
+			return false, err
 		case is != epoch, uint64(max(0, now.Size())) < r.mark.Next:
-			return nil // it was cut; its copy may hold more
+			return true, nil // it was cut; its copy may hold more
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+		if !watch.Wait(ctx) {
+			return false, nil
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ type server struct {
 	machine *stub.Machine
 	tree    *target.Tree
 	state   string
-	kernel  bool
+	kernel  atomic.Bool
 
 	mu     sync.Mutex
 	events []schemas.Event
@@ -46,7 +47,8 @@ func newServer(t *testing.T, gpus int) *server {
 	t.Helper()
 	machine := stub.New(filepath.Join(t.TempDir(), "machine"), gpus)
 	t.Setenv(stub.Env, machine.Path())
-	s := &server{t: t, machine: machine, tree: target.NewTree(), state: filepath.Join(t.TempDir(), "gpus.json"), kernel: true}
+	s := &server{t: t, machine: machine, tree: target.NewTree(), state: filepath.Join(t.TempDir(), "gpus.json")}
+	s.kernel.Store(true)
 	s.cfg = Default()
 	s.cfg.Library, s.cfg.Interval, s.cfg.Deadline = library(t), 20*time.Millisecond, time.Second // a busy machine stands still for less
 	s.cfg.Sys, s.cfg.Kubelet = t.TempDir(), filepath.Join(t.TempDir(), "none")
@@ -131,7 +133,7 @@ func (s *server) run() (stop func()) {
 func (s *server) start() (r *Reader, stop func()) {
 	s.t.Helper()
 	r = New(s.cfg, Needs{
-		Journal: s, Tree: s.tree, Log: slog.New(slog.DiscardHandler), State: s.state, Boot: "boot", Kernel: func() bool { return s.kernel },
+		Journal: s, Tree: s.tree, Log: slog.New(slog.DiscardHandler), State: s.state, Boot: "boot", Kernel: s.kernel.Load,
 	})
 	r.anew, r.slowly, r.watch.Patience = 50*time.Millisecond, 3*s.cfg.Interval, 2*s.cfg.Interval
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -368,7 +370,8 @@ func TestXIDsOfTheLibraryAreToldWhereTheKernelsLogIsNot(t *testing.T) {
 		{xidAuto, true, nil}, {XIDOff, false, nil}, {xidAuto, false, []string{"gpu.xid 79 gpu1"}}, {xidOn, true, []string{"gpu.xid 79 gpu1"}},
 	} {
 		s := newServer(t, 2)
-		s.cfg.XIDEvents, s.kernel = c.mode, c.kernel
+		s.cfg.XIDEvents = c.mode
+		s.kernel.Store(c.kernel)
 		stop := s.run()
 		s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
 		s.machine.XID(1, 79)
@@ -384,6 +387,22 @@ func TestXIDsOfTheLibraryAreToldWhereTheKernelsLogIsNot(t *testing.T) {
 		if got := slices.Compact(s.told()); !slices.Equal(got, c.want) {
 			t.Errorf("%s, kernel's log read %t: %q, want %q", c.mode, c.kernel, got, c.want)
 		}
+	}
+}
+
+func TestXIDsOfTheLibraryAreToldOnceTheKernelsLogCannotBeReadAnyMore(t *testing.T) {
+	s := newServer(t, 2)
+	stop := s.run()
+	defer stop()
+	s.shows("/gpus/gpu[gpu1]/state/temperature", uint64(36))
+	s.machine.XID(1, 48)
+	s.kernel.Store(false)
+	waittest.For(t, "no XID", func() bool {
+		s.machine.XID(1, 79)
+		return len(s.told()) > 0
+	})
+	if got := s.told(); got[0] != "gpu.xid 79 gpu1" { // what the kernel's log had told is not told again
+		t.Errorf("%q", got)
 	}
 }
 

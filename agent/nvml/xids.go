@@ -22,9 +22,11 @@ type seen struct {
 // listener waits for events of the library.
 type listener struct {
 	under
-	seen chan seen
-	done chan struct{}
-	stop context.CancelFunc
+	wanted func() bool
+	idle   time.Duration // until one that is not wanted asks whether it is
+	seen   chan seen
+	done   chan struct{}
+	stop   context.CancelFunc
 }
 
 // wait is how long one call waits for an event; it cannot be ended before.
@@ -35,26 +37,37 @@ var (
 	callWait     = "nvmlEventSetWait"
 )
 
-// listen waits for XIDs. A GPU that cannot tell its XIDs is left out.
+// listen waits for XIDs as long as nobody else tells of them: each wait keeps the runtime
+// awake for a while, which is more than all else that an idle agent does. A GPU that cannot
+// tell its XIDs is left out.
 func (s *session) listen(ctx context.Context) *listener {
 	ctx, cancel := context.WithCancel(ctx)
-	x := &listener{seen: make(chan seen), done: make(chan struct{}), stop: cancel}
+	x := &listener{
+		wanted: func() bool { return s.cfg.XIDEvents != xidAuto || !s.needs.Kernel() }, idle: s.cfg.Interval,
+		seen: make(chan seen), done: make(chan struct{}), stop: cancel,
+	}
 	go func() {
 		defer close(x.done)
-		if s.cfg.XIDEvents != XIDOff && s.driver.has("nvmlEventSetCreate") {
-			x.run(ctx, s.driver.lib, len(s.workers))
+		if s.cfg.XIDEvents == XIDOff || !s.driver.has("nvmlEventSetCreate") {
+			return
+		}
+		for ctx.Err() == nil {
+			if x.wanted() && !x.run(ctx, s.driver.lib, len(s.workers)) {
+				return
+			}
+			_ = run.Sleep(ctx, x.idle)
 		}
 	}()
 	return x
 }
 
-func (x *listener) run(ctx context.Context, library lib.Interface, gpus int) {
+// run tells of XIDs as long as that is wanted. False is a library that tells of none.
+func (x *listener) run(ctx context.Context, library lib.Interface, gpus int) (listening bool) {
 	set, ret := library.EventSetCreate()
 	if ret != lib.SUCCESS {
-		return
+		return false
 	}
 	defer func() { _ = set.Free() }()
-	listening := false
 	for i := range gpus {
 		x.begin(&callRegister)
 		if d, ret := library.DeviceGetHandleByIndex(i); ret == lib.SUCCESS {
@@ -62,7 +75,7 @@ func (x *listener) run(ctx context.Context, library lib.Interface, gpus int) {
 		}
 		x.end()
 	}
-	for listening && ctx.Err() == nil {
+	for listening && ctx.Err() == nil && x.wanted() {
 		x.begin(&callWait)
 		ev, ret := set.Wait(uint32(wait.Milliseconds()))
 		x.end()
@@ -76,6 +89,7 @@ func (x *listener) run(ctx context.Context, library lib.Interface, gpus int) {
 			_ = run.Sleep(ctx, wait)
 		}
 	}
+	return listening
 }
 
 // close ends listening, and says whether it has ended in time.
@@ -91,7 +105,7 @@ func (x *listener) close(late <-chan time.Time) bool {
 
 // xid tells of an XID, where the kernel's log does not.
 func (s *session) xid(e seen) {
-	if s.cfg.XIDEvents == xidAuto && s.needs.Kernel() || e.code == 0 || e.code > 99999 {
+	if !s.events.wanted() || e.code == 0 || e.code > 99999 {
 		return
 	}
 	if w := s.devices[e.device]; w != nil && s.number != nil {

@@ -43,6 +43,10 @@ import (
 // folder holds the binaries.
 var folder string
 
+// own is the address of loopback at which agents listen. One that was killed listens at its port
+// again: at 127.0.0.1 any connection of any process may have been given that port meanwhile.
+const own = "127.0.0.2"
+
 func TestMain(m *testing.M) {
 	var err error
 	if folder, err = os.MkdirTemp("", "auspex-agent"); err != nil {
@@ -85,16 +89,16 @@ func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{t: t, dir: t.TempDir(), auth: certtest.New(t)}
 	s.use(plain)
-	s.cert = s.auth.Issue(t, time.Now().Add(time.Hour), "127.0.0.1")
+	s.cert = s.auth.Issue(t, time.Now().Add(time.Hour), "127.0.0.1", own)
 	s.write("kmsg", "")
 	s.write("boot", "3f0c1a52-6f1e-4a1a-9d2b-0123456789ab\n")
 	s.write("agent.yaml", fmt.Sprintf(`
 data: %[1]s/data
-listen: 127.0.0.1:0
+listen: %[5]s:0
 tls: {cert_file: %[2]s, key_file: %[3]s, client_ca_file: %[4]s}
 kernel: {path: %[1]s/kmsg, boot_id_file: %[1]s/boot, poll_interval: 5ms}
 target: {min_sample: 100ms}
-`, s.dir, s.cert.CertFile, s.cert.KeyFile, s.auth.File))
+`, s.dir, s.cert.CertFile, s.cert.KeyFile, s.auth.File, own))
 	t.Cleanup(s.kill)
 	return s
 }

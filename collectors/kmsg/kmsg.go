@@ -21,6 +21,7 @@ import (
 
 	"auspex/collectors"
 	"auspex/internal/decode/kernlog"
+	"auspex/internal/filewatch"
 	"auspex/schemas"
 )
 
@@ -230,10 +231,11 @@ func (f *follower) follow(ctx context.Context, out collectors.Emitter) (again bo
 		defer stop()
 		return false, r.device(ctx, out)
 	}
-	changes := watch(f.path)
-	defer changes.close()
+	changes := filewatch.New(f.path, f.cfg.PollInterval, time.Second)
+	defer changes.Close()
 	lastContact := time.Now()
 	for {
+		changes.Arm()
 		n, err := r.drain(ctx, out)
 		if err != nil {
 			return false, err
@@ -257,7 +259,7 @@ func (f *follower) follow(ctx context.Context, out collectors.Emitter) (again bo
 				collectors.Contact(out)
 			}
 		}
-		if !changes.wait(ctx, f.cfg.PollInterval) {
+		if !changes.Wait(ctx) {
 			return false, nil
 		}
 	}
