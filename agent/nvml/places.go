@@ -38,7 +38,7 @@ func onBus(sys string) []string {
 // is now (a bus may be numbered anew when something on it died), else that of its address,
 // where a board was replaced, else that of one which is no more on the bus, else the next by
 // its address; so one that falls off the bus renames no other. It returns the numbers of the
-// found in their order, and the addresses of those that are new and on the bus alone.
+// found in their order, and the addresses of those that are new and have not told theirs.
 func settle(known map[uint32]gpuwatch.Board, found []gpuwatch.Board, bus []string) (numbers []uint32, names map[uint32]string) {
 	numbers, names = make([]uint32, len(found)), map[uint32]string{}
 	placed, taken := make([]bool, len(found)), map[uint32]bool{}
@@ -68,14 +68,28 @@ func settle(known map[uint32]gpuwatch.Board, found []gpuwatch.Board, bus []strin
 		at  int // in found; -1 is on the bus alone
 	}
 	var rest []arrival
+	var silent []int // of rest
 	for i, f := range found {
-		if !placed[i] {
-			rest = append(rest, arrival{f.PCI, i})
+		if placed[i] {
+			continue
 		}
+		if f.PCI == "" {
+			silent = append(silent, len(rest))
+		}
+		rest = append(rest, arrival{f.PCI, i})
 	}
+	var alone []string
 	for _, pci := range bus {
 		has := func(b gpuwatch.Board) bool { return b.PCI == pci }
 		if !slices.ContainsFunc(found, has) && !slices.ContainsFunc(order, func(n uint32) bool { return has(known[n]) }) {
+			alone = append(alone, pci)
+		}
+	}
+	slices.Sort(alone)
+	for k, pci := range alone {
+		if len(silent) == len(alone) { // who has not told its address is at one that is left; the library lists them by address
+			rest[silent[k]].pci = pci
+		} else {
 			rest = append(rest, arrival{pci, -1})
 		}
 	}
@@ -90,10 +104,10 @@ func settle(known map[uint32]gpuwatch.Board, found []gpuwatch.Board, bus []strin
 		for taken[next] || known[next].PCI != "" {
 			next++
 		}
-		if r.at >= 0 {
-			place(r.at, next)
-		} else {
-			taken[next] = true
+		if taken[next] = true; r.at >= 0 {
+			numbers[r.at] = next
+		}
+		if r.at < 0 || found[r.at].PCI != r.pci {
 			names[next] = r.pci
 		}
 	}

@@ -31,6 +31,8 @@ func TestAGPUKeepsItsNumber(t *testing.T) {
 		{"another machine with the same disk", known, []gpuwatch.Board{board("x", "51"), board("y", "61"), board("z", "71")}, []string{"51", "61", "71"}, []uint32{0, 1, 2}, nil},
 		{"one does not say who it is", known, []gpuwatch.Board{board("a", "1b"), {}, board("c", "3c")}, []string{"1b", "2a", "3c"}, []uint32{0, 1, 2}, nil},
 		{"nobody says so, the first time", nil, []gpuwatch.Board{{}, {}}, nil, []uint32{0, 1}, nil},
+		{"one does not say so, the first time", nil, []gpuwatch.Board{board("a", "1b"), {}, board("c", "3c")}, []string{"1b", "2a", "3c"}, []uint32{0, 1, 2}, map[uint32]string{1: "2a"}},
+		{"and another is not listed", nil, []gpuwatch.Board{board("a", "1b"), {}}, []string{"1b", "2a", "3c"}, []uint32{0, 3}, map[uint32]string{1: "2a", 2: "3c"}},
 		{"one is new", known, []gpuwatch.Board{board("d", "00"), board("a", "1b"), board("b", "2a"), board("c", "3c")}, nil, []uint32{3, 0, 1, 2}, nil},
 		{"some are only expected", map[uint32]gpuwatch.Board{0: {}, 1: {}}, []gpuwatch.Board{board("a", "1b")}, nil, []uint32{0}, nil},
 	} {
