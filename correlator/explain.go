@@ -175,7 +175,8 @@ func (e *ledger) view(inc *incident, root node) *view {
 			v.affected = append(v.affected, e.g.name[s])
 		}
 	}
-	index, kinds := map[int]int{}, [][]*sign(nil)
+	kinds := e.byKind(inc.signs)
+	gpu := e.g.kinds.of(schemas.KindGPU)
 	for _, s := range inc.signs {
 		if e.g.kindOf(s.node) == propagation.KindWorkload && jobs.add(s.node) {
 			v.workloads = append(v.workloads, e.g.name[s.node])
@@ -183,17 +184,10 @@ func (e *ledger) view(inc *incident, root node) *view {
 		if s.stateful && !s.up {
 			v.ended++
 		}
-		i, ok := index[s.kind]
-		if !ok {
-			i = len(kinds)
-			index[s.kind] = i
-			kinds = append(kinds, nil)
-		}
-		kinds[i] = append(kinds[i], s)
 		last := node(none)
 		for k := range s.facts {
 			f := &s.facts[k]
-			if e.g.kindOf(f.about) == schemas.KindGPU {
+			if e.g.kind[f.about] == gpu {
 				gpus.add(f.about)
 			}
 			if !s.said || f.state == cleared {
@@ -218,6 +212,7 @@ func (e *ledger) view(inc *incident, root node) *view {
 	if inc.root != nil && !inc.root.onset.IsZero() {
 		v.onset = inc.root.onset
 	}
+	v.groups = make([]group, 0, len(kinds))
 	for _, signs := range kinds {
 		g := e.group(signs, root)
 		if k := signs[0].kind; k < len(e.model.Signs) && e.model.Signs[k].Each {
@@ -227,12 +222,66 @@ func (e *ledger) view(inc *incident, root node) *view {
 		}
 		v.groups = append(v.groups, g)
 	}
+	clear(e.sorting.signs) // what is forgotten is not kept alive
 	if v.kind == schemas.KindPDU {
 		e.viewFeed(v, inc.root)
 	}
 	e.viewDoubts(v, inc)
 	e.viewWindow(v, inc)
 	return v
+}
+
+// byKind sorts signs by their kinds, in the order in which these first come. The result is valid until the next call.
+func (e *ledger) byKind(signs []*sign) [][]*sign {
+	k, sizes := &e.sorting, e.sorting.sizes[:0]
+	k.reset()
+	for _, s := range signs {
+		at, isNew := k.of(int32(s.kind)) //nolint:gosec // a number of kinds
+		if isNew {
+			sizes = append(sizes, 0)
+		}
+		sizes[at]++
+	}
+	k.sizes = sizes
+	k.signs = slices.Grow(k.signs[:0], len(signs))[:len(signs)]
+	k.lists = k.lists[:0]
+	from := 0
+	for _, n := range sizes {
+		k.lists = append(k.lists, k.signs[from:from:from+n])
+		from += n
+	}
+	for _, s := range signs {
+		at, _ := k.of(int32(s.kind)) //nolint:gosec // a number of kinds
+		k.lists[at] = append(k.lists[at], s)
+	}
+	return k.lists
+}
+
+// numbering counts numbers through, in the order in which they first come, and what comes of each.
+type numbering struct {
+	nodeSet
+
+	at    []int32 // by number
+	sizes []int   // by that in which they come
+}
+
+// of returns as the how manieth a number came, from 0, and whether it is new.
+func (k *numbering) of(number int32) (at int32, isNew bool) {
+	if isNew = k.add(number); isNew {
+		if more := len(k.met) - len(k.at); more > 0 {
+			k.at = append(k.at, make([]int32, more)...)
+		}
+		k.at[number] = int32(k.n - 1) //nolint:gosec // a number of numbers
+	}
+	return k.at[number], isNew
+}
+
+// sorting is scratch of [ledger.byKind].
+type sorting struct {
+	numbering
+
+	signs []*sign
+	lists [][]*sign
 }
 
 // A sign that did not come, and that likelier comes than not, is told as a contradiction
@@ -343,9 +392,10 @@ func (e *ledger) group(signs []*sign, root node) group {
 	g := group{sign: signs[0].kind}
 	e.hostsOf.reset()
 	e.heardOf.reset()
-	first := signs[0]
+	first, lane := signs[0], int32(-1)
+	gpu := e.g.kinds.of(schemas.KindGPU)
 	for _, s := range signs {
-		if e.g.kindOf(s.node) == schemas.KindGPU {
+		if e.g.kind[s.node] == gpu {
 			g.gpus++
 		}
 		ups, source := 0, ""
@@ -371,8 +421,11 @@ func (e *ledger) group(signs []*sign, root node) group {
 			}
 			if s.said {
 				g.reports += int(f.n)
-				if key := e.laneIDs[f.lane]; !slices.Contains(g.lanes, key) {
-					g.lanes = append(g.lanes, key)
+				if f.lane != lane {
+					lane = f.lane
+					if key := e.laneIDs[lane]; !slices.Contains(g.lanes, key) {
+						g.lanes = append(g.lanes, key)
+					}
 				}
 			}
 		}
@@ -559,15 +612,15 @@ type composer struct {
 	m     *propagation.Model
 	v     *view
 	said  wordings
-	told  map[int]bool    // signs
-	lanes map[string]bool // that a sentence speaks of
+	told  []int    // signs
+	lanes []string // that a sentence speaks of
 	out   []ranked
 	rank  int
 }
 
 // explain puts an incident into sentences, each with the lanes that prove it.
 func explain(m *propagation.Model, v *view, said wordings, out *schemas.Incident) {
-	p := composer{m: m, v: v, said: said, told: map[int]bool{}, lanes: map[string]bool{}, out: make([]ranked, 0, len(v.groups)+len(m.Last))}
+	p := composer{m: m, v: v, said: said, out: make([]ranked, 0, len(v.groups)+len(m.Last))}
 	rec := m.Record(v.fault)
 	for i := range rec.Summary {
 		if s := &rec.Summary[i]; p.holds(s, nil) {
@@ -581,14 +634,14 @@ func explain(m *propagation.Model, v *view, said wordings, out *schemas.Incident
 	}
 	p.rank = rankEffect
 	for _, c := range m.Shared {
-		if !p.told[c[0].Of] {
+		if !slices.Contains(p.told, c[0].Of) {
 			p.choose(c)
 		}
 	}
 	for i := range v.groups {
 		g := &v.groups[i]
 		unknown := g.sign >= len(m.Signs)
-		if !g.known() || p.told[g.sign] && !unknown || !slices.ContainsFunc(g.lanes, func(l string) bool { return !p.lanes[l] }) {
+		if !g.known() || slices.Contains(p.told, g.sign) && !unknown || !slices.ContainsFunc(g.lanes, func(l string) bool { return !slices.Contains(p.lanes, l) }) {
 			continue
 		}
 		for _, c := range m.Rest {
@@ -727,15 +780,11 @@ func (p *composer) restOf(c propagation.Choice, g *group) bool {
 func (p *composer) add(s *propagation.Said, g *group) {
 	out := p.render("say."+s.ID, s, g)
 	if g != nil {
-		p.told[g.sign] = true
+		p.told = append(p.told, g.sign)
 		out.Lanes, out.Count = g.lanes, g.reports
-		for _, l := range g.lanes {
-			p.lanes[l] = true
-		}
+		p.lanes = append(p.lanes, g.lanes...)
 	}
-	for _, t := range s.Tells {
-		p.told[t] = true
-	}
+	p.told = append(p.told, s.Tells...)
 	rank := p.rank
 	if rank == rankEffect && g != nil && g.atCause && p.v.onset.Sub(g.from) <= before {
 		rank = rankCause
@@ -816,35 +865,42 @@ func (k laneKey) id() string {
 }
 
 func (e *ledger) laneView(inc *incident, v *view) []schemas.Lane {
-	index := map[string]int{}
+	k, sizes := &e.drawn, e.drawn.sizes[:0]
+	k.reset()
 	var lanes []schemas.Lane
 	for _, s := range inc.signs {
-		role := "effect"
-		if s.node == v.node {
-			role = "cause"
-		}
 		for i := range s.facts {
 			f := &s.facts[i]
 			if f.state == cleared {
 				continue
 			}
-			id := e.laneIDs[f.lane]
-			k, ok := index[id]
-			if !ok {
-				k = len(lanes)
-				index[id] = k
-				lanes = append(lanes, schemas.Lane{
-					ID: id, Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: role, Offsets: []float64{},
-				})
+			at, isNew := k.of(e.laneAs[f.lane])
+			if isNew {
+				lanes, sizes = append(lanes, schemas.Lane{
+					ID: e.laneIDs[f.lane], Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: "effect",
+				}), append(sizes, 0)
 			}
-			l := &lanes[k]
+			l := &lanes[at]
+			sizes[at]++
 			l.Count += int(f.n)
-			l.Offsets = append(l.Offsets, math.Round(f.at.Sub(v.first).Seconds()*1000)/1000)
-			if f.sev.Rank() > l.Severity.Rank() {
+			if f.sev != l.Severity && f.sev.Rank() > l.Severity.Rank() {
 				l.Severity = f.sev
 			}
-			if role == "cause" {
-				l.Role = role
+			if s.node == v.node {
+				l.Role = "cause"
+			}
+		}
+	}
+	k.sizes = sizes
+	for i := range lanes {
+		lanes[i].Offsets = make([]float64, 0, sizes[i])
+	}
+	for _, s := range inc.signs {
+		for i := range s.facts {
+			if f := &s.facts[i]; f.state != cleared {
+				at, _ := k.of(e.laneAs[f.lane])
+				l := &lanes[at]
+				l.Offsets = append(l.Offsets, math.Round(f.at.Sub(v.first).Seconds()*1000)/1000)
 			}
 		}
 	}
@@ -976,48 +1032,56 @@ func sourceName(s string) string {
 
 // graphView draws the way from the cause to what it hit; equal parts fold.
 func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
-	out := &schemas.Graph{Nodes: []schemas.GraphNode{}, Edges: []schemas.GraphEdge{}}
 	cause := schemas.GraphNode{ID: e.g.name[v.node], Kind: e.g.kindOf(v.node), Label: e.g.name[v.node], Role: "cause", Count: 1}
-	type fold struct {
-		members []node
-		of      int
-		lags    []float64
-		via     string // kind of the fold before
-		edge    string
-	}
-	folds := map[string]*fold{}
-	var order []string
+	folds := e.folds[:0]
 	met, others := &e.met[0], &e.met[1] // a part is of one kind, but a switch that a job runs on stands among servers
 	met.reset()
 	others.reset()
-	add := func(kind string, n node, lag float64, via, edge string, of int) {
-		f := folds[kind]
-		if f == nil {
-			f = &fold{via: via, edge: edge}
-			folds[kind], f.lags = f, make([]float64, 0, min(len(inc.signs), maxMembers))
-			order = append(order, kind)
+	find := func(kind uint8) *fold {
+		for i := range folds {
+			if folds[i].number == kind {
+				return &folds[i]
+			}
 		}
-		if e.g.kindOf(n) == kind && met.add(n) || e.g.kindOf(n) != kind && others.add(n) {
+		name := e.g.kinds.name[kind]
+		for i := range folds {
+			if folds[i].kind == name { // kinds that have no number of their own
+				return &folds[i]
+			}
+		}
+		folds = slices.Grow(folds, 1)[:len(folds)+1]
+		f := &folds[len(folds)-1]
+		*f = fold{number: kind, kind: name, members: f.members[:0], lags: f.lags[:0]} // in the room of an earlier one
+		return f
+	}
+	add := func(kind uint8, n node, lag time.Duration, via, edge string, of int) {
+		f := find(kind)
+		if len(f.lags) == 0 {
+			f.via, f.edge = via, edge
+		}
+		if e.g.kind[n] == kind && met.add(n) || e.g.kind[n] != kind && others.add(n) {
 			f.members = append(f.members, n)
 		}
 		f.of = max(f.of, of)
-		f.lags = append(f.lags, lag)
+		f.lags = append(f.lags, lag.Seconds())
 	}
+	job, server, gpu := e.g.kinds.of(propagation.KindWorkload), e.g.kinds.of(schemas.KindServer), e.g.kinds.of(schemas.KindGPU)
 	for _, s := range inc.signs {
 		if !s.said {
 			continue
 		}
 		if s.node == v.node {
 			cause.Reporting = 1
-			if e.g.kindOf(s.node) != propagation.KindWorkload {
+			if e.g.kind[s.node] != job {
 				continue
 			}
 			for i := range s.facts {
-				if h := e.g.server(s.facts[i].about); h != none {
-					add(schemas.KindServer, h, s.facts[i].at.Sub(v.onset).Seconds(), "", "runs", 0)
+				f := &s.facts[i]
+				if h := e.g.server(f.about); h != none {
+					add(server, h, f.at.Sub(v.onset), "", "runs", 0)
 				}
-				if a := s.facts[i].about; e.g.kindOf(a) == schemas.KindGPU {
-					add(schemas.KindGPU, a, s.facts[i].at.Sub(v.onset).Seconds(), schemas.KindServer, "contains", 0)
+				if e.g.kind[f.about] == gpu {
+					add(gpu, f.about, f.at.Sub(v.onset), schemas.KindServer, "contains", 0)
 				}
 			}
 			continue
@@ -1035,30 +1099,30 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 				}
 			}
 		}
-		add(e.g.kindOf(s.node), s.node, s.at.Sub(v.onset).Seconds(), via, edge, of)
+		add(e.g.kind[s.node], s.node, s.at.Sub(v.onset), via, edge, of)
 	}
-	out.Nodes = append(out.Nodes, cause)
-	id := func(kind string) string {
-		f := folds[kind]
+	e.folds = folds
+	out := &schemas.Graph{Nodes: append(make([]schemas.GraphNode, 0, 1+len(folds)), cause), Edges: make([]schemas.GraphEdge, 0, len(folds))}
+	id := func(f *fold) string {
 		if len(f.members) == 1 {
 			return e.g.name[f.members[0]]
 		}
-		return kind
+		return f.kind
 	}
-	for _, kind := range order {
-		f := folds[kind]
-		n := schemas.GraphNode{ID: id(kind), Kind: kind, Role: "affected", Count: max(len(f.members), f.of), Reporting: len(f.members)}
+	for i := range folds {
+		f := &folds[i]
+		n := schemas.GraphNode{ID: id(f), Kind: f.kind, Role: "affected", Count: max(len(f.members), f.of), Reporting: len(f.members)}
 		if n.Label = n.ID; len(f.members) > 1 || n.Count > 1 {
-			n.Label = itoa(n.Count) + " " + kind
+			n.Label = itoa(n.Count) + " " + f.kind
 		}
 		n.Members = make([]string, min(len(f.members), maxMembers))
-		for i := range n.Members {
-			n.Members[i] = e.g.name[f.members[i]]
+		for k := range n.Members {
+			n.Members[k] = e.g.name[f.members[k]]
 		}
 		out.Nodes = append(out.Nodes, n)
 		from := cause.ID
-		if b := folds[f.via]; b != nil && f.via != kind {
-			from = id(f.via)
+		if b := slices.IndexFunc(folds, func(o fold) bool { return o.kind == f.via }); b >= 0 && b != i {
+			from = id(&folds[b])
 		}
 		slices.Sort(f.lags)
 		out.Edges = append(
@@ -1066,6 +1130,17 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 		)
 	}
 	return out
+}
+
+// fold is all parts of a kind in a drawing.
+type fold struct {
+	number  uint8
+	kind    string
+	members []node
+	of      int
+	lags    []float64
+	via     string // kind of the fold before
+	edge    string
 }
 
 func classOf(s *sign, h *suspect) int {

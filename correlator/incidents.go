@@ -139,6 +139,9 @@ type ledger struct {
 	hostsOf    nodeSet              // scratch
 	met        [3]nodeSet           // scratch of one description
 	wordings   wordings             // of all that was told
+	sorting    sorting              // scratch
+	drawn      numbering            // scratch: lanes
+	folds      []fold               // scratch of one drawing
 	open       []*incident
 	alike      map[string]*peers // by fault
 	crowds     uint64            // times that peers were gone over
@@ -666,7 +669,7 @@ func (e *ledger) consider(inc *incident, now bool) {
 	case now, inc.told == (told{}), inc.gone, t.closed != inc.told.closed,
 		t.resource != inc.told.resource, t.fault != inc.told.fault, !e.now.Before(until):
 		inc.queued = false
-		e.emit(inc)
+		e.emit(inc, t)
 	default: // who can report beside a supplier may change without a word about the incident
 		if inc.root != nil && inc.root.fault.Together > 0 && until.After(e.now.Add(emitEvery)) {
 			until = e.now.Add(emitEvery)
@@ -734,8 +737,9 @@ func (e *ledger) cause(inc *incident) (resource, fault string) {
 	return e.g.name[inc.root.node], inc.root.fault.Name
 }
 
-func (e *ledger) emit(inc *incident) {
-	inc.told = e.state(inc)
+// emit publishes a state of an incident.
+func (e *ledger) emit(inc *incident, t told) {
+	inc.told = t
 	inc.emitted = e.now
 	inc.listed += inc.told.facts
 	inc.revision++

@@ -59,6 +59,7 @@ type intake struct {
 	laneIndex map[laneKey]int32
 	sources   []string  // by number
 	laneIDs   []string  // of lanes
+	laneAs    []int32   // by lane: the first that has its id
 	began     time.Time // of the solver's time
 	fits      *solver.Fits
 	losses    int          // times that fits have changed
@@ -836,6 +837,7 @@ func (e *intake) lane(ev *schemas.Event) int32 {
 		e.laneIndex[k] = v
 		e.lanes = append(e.lanes, k)
 		e.laneIDs = append(e.laneIDs, k.id())
+		e.laneAs = append(e.laneAs, int32(slices.Index(e.laneIDs, k.id()))) //nolint:gosec // a number of lanes
 	}
 	return v
 }

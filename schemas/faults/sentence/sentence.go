@@ -5,8 +5,10 @@
 package sentence
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -53,7 +55,7 @@ const (
 // Template is a sentence with places for facts, in every language:
 // {name}, or {name:one|many} for a count with the words that follow it.
 type Template struct {
-	pieces map[string][]piece
+	pieces [len(Languages)][]piece // by language
 	names  []string
 }
 
@@ -65,9 +67,9 @@ type piece struct {
 
 // Compile reads a template in each of [Languages].
 func Compile(t Text, scope Scope) (*Template, error) {
-	out := &Template{pieces: make(map[string][]piece, len(t))}
+	out := &Template{}
 	seen := map[string]bool{}
-	for _, language := range Languages {
+	for k, language := range Languages {
 		s := t[language]
 		if s == "" {
 			return nil, fmt.Errorf("%s: no words", language)
@@ -93,7 +95,7 @@ func Compile(t Text, scope Scope) (*Template, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", language, err)
 		}
-		out.pieces[language] = ps
+		out.pieces[k] = ps
 	}
 	return out, nil
 }
@@ -146,10 +148,10 @@ func (t *Template) Args(v View) map[string]any {
 // Text returns the sentence in every language. A fact that is missing leaves its
 // place empty.
 func (t *Template) Text(args map[string]any) Text {
-	out := make(Text, len(t.pieces))
-	for language, ps := range t.pieces {
-		var room [512]byte // most sentences are shorter
-		b := room[:0]
+	out := make(Text, len(Languages))
+	var room [512]byte // most sentences are shorter
+	for k, language := range Languages {
+		ps, b := t.pieces[k], room[:0]
 		for i := range ps {
 			p := &ps[i]
 			if p.name == "" {
@@ -157,7 +159,7 @@ func (t *Template) Text(args map[string]any) Text {
 				continue
 			}
 			v := args[p.name]
-			b = append(b, show(v, language)...)
+			b = show(b, v, language)
 			if n, ok := number(v); p.many != "" && ok {
 				b = append(b, ' ')
 				if n == 1 {
@@ -182,24 +184,26 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-func show(v any, language string) string {
+// show appends a fact in words.
+func show(b []byte, v any, language string) []byte {
 	switch v := v.(type) {
 	case string:
-		return v
+		return append(b, v...)
 	case Text:
-		return v.In(language)
+		return append(b, v.In(language)...)
 	}
 	n, ok := number(v)
 	if !ok {
-		return ""
+		return b
 	}
-	s := strconv.FormatFloat(n, 'f', -1, 64)
-	whole, rest, _ := strings.Cut(s, ".")
-	if rest != "" {
-		rest = "." + rest
+	from := len(b)
+	b = strconv.AppendFloat(b, n, 'f', -1, 64)
+	end := len(b)
+	if i := bytes.IndexByte(b[from:], '.'); i >= 0 {
+		end = from + i
 	}
-	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
+	for i := end - 3; i > from && b[i-1] != '-'; i -= 3 {
+		b = slices.Insert(b, i, ',')
 	}
-	return whole + rest
+	return b
 }
