@@ -111,13 +111,13 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 		hypotheses: hypotheses{
 			intake: intake{
 				model: model, fits: &solver.Fits{}, unknown: map[laneKey]int{}, laneIndex: map[laneKey]int32{},
-				seen: seen{now: map[uint64]struct{}{}, seed: maphash.MakeSeed()}, contact: contacts{version: 1},
+				seen: seen{seed: maphash.MakeSeed()}, contact: contacts{version: 1},
 				signs: signTable{kinds: make([]int, len(model.Signs)), turns: make([]uint64, len(model.Signs))},
 			},
 			byJob: map[node][]jobLink{}, unfed: map[node]*suspect{}, showing: solver.Showing(model),
 			windows: windows{sign: model.SignNamed(propagation.SignWork), back: model.SignNamed(propagation.SignNotBack)},
 		},
-		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{}, wordings: wordings{},
+		ids: ids, wait: DefaultCloseAfter(), alike: map[string]*peers{}, strays: map[strayKey]*stray{}, wordings: wordings{}, inputLost: model.SignNamed("psu_input"),
 	}}
 	most := widest{}
 	e.kindMet = make([]uint32, len(model.Signs))
@@ -143,6 +143,7 @@ func NewEngine(model *propagation.Model, topology *schemas.Topology, ids func(fi
 	}
 	for _, s := range model.Signs {
 		e.weights = append(e.weights, [3]float64{-math.Log(s.Leak), -math.Log(s.Young), -math.Log(s.Rare)})
+		e.again = append(e.again, math.Log(s.Again))
 	}
 	e.tells = make([]bool, len(model.Signs))
 	for k := range model.Signs {
@@ -184,6 +185,9 @@ func (e *Engine) SetTopology(t *schemas.Topology) {
 	e.supply, e.ranAt = solver.Supply{}, e.ranAt[:0]
 	e.contact.version++
 	e.contact.whole = e.contact.version
+	if len(e.contact.all) > 0 {
+		e.contact.hubs = e.contact.version // some may be switches now
+	}
 	e.rules = make([][]rule, len(e.model.Signs))
 	for f := range e.model.Faults {
 		fault := &e.model.Faults[f]

@@ -89,9 +89,10 @@ func (e *ledger) describe(inc *incident) schemas.Incident {
 // view is all that the sentences about an incident rest on. Only [ledger.view]
 // and the drawings of lanes and graph look into the engine.
 type view struct {
-	node  node // of the cause
-	onset time.Time
-	first time.Time
+	incident int  // its number
+	node     node // of the cause
+	onset    time.Time
+	first    time.Time
 
 	fault, resource, server, part, kind, rack, feed, owner string
 	index                                                  any // number of the part, or its name
@@ -154,7 +155,7 @@ func (g *group) known() bool { return g != nil && g.reports > 0 }
 // view fills in what the sentences of an incident rest on.
 func (e *ledger) view(inc *incident, root node) *view {
 	_, fault := e.cause(inc)
-	v := &view{node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root)}
+	v := &view{incident: inc.seq, node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root)}
 	v.server, v.index = v.resource, number(v.part)
 	if s := e.g.server(root); s != none {
 		v.server = e.g.name[s]
@@ -379,7 +380,7 @@ func (e *ledger) viewFeed(v *view, h *suspect) {
 	v.supplies, _, v.suppliesMute = e.supplies([]node{v.node}, h)
 	v.others, v.othersLost, v.othersMute = e.supplies(others, h)
 	if len(others) > 0 {
-		v.otherFeed, _ = e.feedOf(others[0])
+		v.otherFeed = e.g.attrs[others[0]][schemas.AttrFeed]
 		v.carried = len(others) == 1 && e.unfed[others[0]] == nil
 	}
 	if h != nil {
@@ -793,29 +794,44 @@ func (p *composer) add(s *propagation.Said, g *group) {
 }
 
 func (p *composer) render(id string, s *propagation.Said, g *group) schemas.Sentence {
-	w := p.said.of(s, func(name string) any { return p.v.fact(p.m, g, name) })
+	w := p.said.of(s, p.v.incident, func(name string) any { return p.v.fact(p.m, g, name) })
 	return schemas.Sentence{ID: id, Args: w.args, Text: w.text, Lanes: []string{}}
 }
 
-// wordings are what each sentence said last: an incident that is published again says most
+// wordings are what sentences of incidents said last: an incident that is published again says most
 // with the same facts. A wording is a function of its template and its facts and of nothing
 // else, and all its facts are compared, so none goes stale; those of states that are
 // published share it, so nobody may change it.
-type wordings map[*propagation.Said]wording
+type wordings map[wordingKey]wording
+
+// wordingKey is a sentence of an incident, or of all where it shows no facts.
+type wordingKey struct {
+	said     *propagation.Said
+	incident int
+}
+
+const maxWordings = 256 // those of the incidents that are told of now; then all are forgotten
 
 type wording struct {
 	args map[string]any
 	text sentence.Text
 }
 
-// of returns a sentence with the facts of a view.
-func (ws wordings) of(s *propagation.Said, view sentence.View) wording {
-	if w, ok := ws[s]; ok && w.still(s.Template.Names(), view) {
+// of returns a sentence of an incident with the facts of a view.
+func (ws wordings) of(s *propagation.Said, incident int, view sentence.View) wording {
+	if len(s.Template.Names()) == 0 {
+		incident = 0
+	}
+	k := wordingKey{s, incident}
+	if w, ok := ws[k]; ok && w.still(s.Template.Names(), view) {
 		return w
+	}
+	if len(ws) >= maxWordings {
+		clear(ws)
 	}
 	args := s.Template.Args(view)
 	w := wording{args, s.Template.Text(args)}
-	ws[s] = w
+	ws[k] = w
 	return w
 }
 
@@ -965,7 +981,7 @@ func (e *ledger) feedOf(n node) (feed string, others []node) {
 // supplies says how many power supplies hang on PDUs, how many of them report
 // that their input is lost, and how many are silent and could not report.
 func (e *ledger) supplies(of []node, root *suspect) (all, lost, mute int) {
-	kind := e.model.SignNamed("psu_input")
+	kind := e.inputLost
 	if kind < 0 || root == nil {
 		return 0, 0, 0
 	}

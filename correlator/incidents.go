@@ -138,7 +138,8 @@ type ledger struct {
 	heardOf    nodeSet              // scratch
 	hostsOf    nodeSet              // scratch
 	met        [3]nodeSet           // scratch of one description
-	wordings   wordings             // of all that was told
+	wordings   wordings             // of what was told last
+	inputLost  int                  // the sign of a power supply without input, or -1
 	sorting    sorting              // scratch
 	drawn      numbering            // scratch: lanes
 	folds      []fold               // scratch of one drawing

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -64,6 +65,7 @@ type intake struct {
 	fits      *solver.Fits
 	losses    int          // times that fits have changed
 	weights   [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
+	again     []float64    // by sign: by how much each report more changes the logarithm of its leak
 	stats     Stats
 }
 
@@ -278,24 +280,61 @@ type laneKey struct{ typ, code string }
 
 // seen remembers by their hashes the ids of the last million events, at least.
 type seen struct {
-	now, before map[uint64]struct{}
+	now, before hashSet
 	seed        maphash.Seed
 }
 
 // again notes an id. It reports whether it was noted before.
 func (s *seen) again(id string) bool {
 	h := maphash.String(s.seed, id)
-	if _, ok := s.now[h]; ok {
+	if s.before.has(h) {
 		return true
 	}
-	if _, ok := s.before[h]; ok {
-		return true
+	if s.now.n >= 1<<20 && !s.now.has(h) {
+		s.now, s.before = hashSet{}, s.now
 	}
-	if len(s.now) >= 1<<20 {
-		s.now, s.before = make(map[uint64]struct{}, 1<<16), s.now
+	return !s.now.add(h)
+}
+
+// hashSet is a set of numbers that are as good as random: each lies at the first free place from the one that its
+// first bits name. The zero value is empty.
+type hashSet struct {
+	at []uint64 // 0: free
+	n  int
+}
+
+// place returns where a number is or would be; there is always a free place.
+func (s *hashSet) place(h uint64) int {
+	i := int(h >> (65 - uint(bits.Len(uint(len(s.at)))))) //nolint:gosec // fewer bits than an int has
+	for s.at[i] != h && s.at[i] != 0 {
+		i = (i + 1) & (len(s.at) - 1)
 	}
-	s.now[h] = struct{}{}
-	return false
+	return i
+}
+
+func (s *hashSet) has(h uint64) bool {
+	return s.n > 0 && s.at[s.place(max(h, 1))] != 0
+}
+
+// add reports whether a number is new.
+func (s *hashSet) add(h uint64) bool {
+	h = max(h, 1)
+	if 4*s.n >= 3*len(s.at) {
+		old := s.at
+		s.at = make([]uint64, max(256, 2*len(old)))
+		for _, x := range old {
+			if x != 0 {
+				s.at[s.place(x)] = x
+			}
+		}
+	}
+	i := s.place(h)
+	if s.at[i] != 0 {
+		return false
+	}
+	s.at[i] = h
+	s.n++
+	return true
 }
 
 // take folds an event into its sign and links the sign with its suspects.
@@ -1024,7 +1063,7 @@ func (e *intake) weight(s *sign) float64 {
 		return e.weights[s.kind][1]
 	}
 	w := e.weights[s.kind][0]
-	return max(w, min(w-float64(max(0, s.often-1))*math.Log(m.Again)+float64(s.soon), e.weights[s.kind][2]))
+	return max(w, min(w-float64(max(0, s.often-1))*e.again[s.kind]+float64(s.soon), e.weights[s.kind][2]))
 }
 
 // weightNow is weight, which no event changes while something is decided, remembered for as

@@ -220,6 +220,9 @@ func (e *hypotheses) lost(dev node, way int, due time.Time) bool {
 // mute says whether a device could not have told of a sign by the time it was
 // due, were h the cause: without power, without contact, or cut off.
 func (e *hypotheses) mute(dev node, by propagation.Contact, due time.Time, h *suspect) bool {
+	if len(e.contact.all) == 0 {
+		return false
+	}
 	return e.closed(dev, by, due) || (e.lost(dev, 0, due) || e.lost(dev, 1, due)) && e.powerless(dev, alone(h))
 }
 
@@ -239,9 +242,12 @@ func (e *hypotheses) closed(dev node, by propagation.Contact, due time.Time) boo
 
 // cutOff says whether every switch that leads to the board controller of a server is lost.
 func (e *hypotheses) cutOff(dev node, due time.Time) bool {
-	some := false
+	if e.contact.hubs == 0 {
+		return false
+	}
+	some, bmc := false, e.g.kinds.of(schemas.KindBMC)
 	for _, c := range e.g.children[dev] {
-		if e.g.kindOf(c) != schemas.KindBMC {
+		if e.g.kind[c] != bmc {
 			continue
 		}
 		for _, l := range [2][][]node{e.g.links[linkNet].out, e.g.links[linkNet].in} {
