@@ -414,11 +414,11 @@ func (e *ledger) group(signs []*sign, root node) group {
 			if f.state == raised {
 				ups += int(f.n)
 			}
-			if source == "" {
-				source = f.source
-			} else if f.source != source && !twice {
+			if from := e.sourceNamed(f.source); source == "" {
+				source = from
+			} else if from != source && !twice {
 				twice = true
-				g.source, g.otherSource = sourceName(f.source), sourceName(source)
+				g.source, g.otherSource = sourceName(from), sourceName(source)
 			}
 			if s.said {
 				g.reports += int(f.n)
@@ -893,14 +893,14 @@ func (e *ledger) laneView(inc *incident, v *view) []schemas.Lane {
 			at, isNew := k.of(e.laneAs[f.lane])
 			if isNew {
 				lanes, sizes = append(lanes, schemas.Lane{
-					ID: e.laneIDs[f.lane], Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev, Role: "effect",
+					ID: e.laneIDs[f.lane], Type: e.lanes[f.lane].typ, Code: e.lanes[f.lane].code, Severity: f.sev.severity(), Role: "effect",
 				}), append(sizes, 0)
 			}
 			l := &lanes[at]
 			sizes[at]++
 			l.Count += int(f.n)
-			if f.sev != l.Severity && f.sev.Rank() > l.Severity.Rank() {
-				l.Severity = f.sev
+			if f.sev > gravityOf(l.Severity) {
+				l.Severity = f.sev.severity()
 			}
 			if s.node == v.node {
 				l.Role = "cause"

@@ -23,10 +23,19 @@ type fact struct {
 	at     time.Time // when it happened, as well as can be told
 	lane   int32
 	about  node
-	sev    schemas.Severity
-	source string
-	state  uint8
 	n      int32 // events that it stands for
+	sev    gravity
+	source uint8 // as [intake.sourceOf] has it
+	state  uint8
+}
+
+// gravity is a severity by its rank, from 1; 0 is none.
+type gravity uint8
+
+func gravityOf(s schemas.Severity) gravity { return gravity(s.Rank() + 1) } //nolint:gosec // few
+
+func (r gravity) severity() schemas.Severity {
+	return [...]schemas.Severity{"", schemas.SeverityInfo, schemas.SeverityWarning, schemas.SeverityError, schemas.SeverityCritical}[r]
 }
 
 const (
@@ -414,7 +423,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s.at = at
 	}
 	s.heard = e.now
-	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, ev.Severity, ev.Source, state, 1})
+	s.facts = append(s.facts, fact{ev.ID, at, e.lane(ev), about, 1, gravityOf(ev.Severity), e.sourceOf(ev.Source), state})
 	s.count++
 	if s.inc != nil {
 		s.inc.reports++
@@ -582,6 +591,14 @@ func (e *intake) sourceOf(name string) uint8 {
 		}
 	}
 	return uint8(i) //nolint:gosec // bounded above
+}
+
+// sourceNamed returns the name of a source by its number.
+func (e *intake) sourceNamed(n uint8) string {
+	if int(n) < len(e.sources) {
+		return e.sources[n]
+	}
+	return "another source"
 }
 
 // ended notes whether an episode that is over has lasted.
@@ -996,7 +1013,7 @@ func thinned(facts []fact) []fact {
 	type same struct {
 		lane   int32
 		about  node
-		source string
+		source uint8
 		state  uint8
 	}
 	of := func(f *fact) same { return same{f.lane, f.about, f.source, f.state} }

@@ -67,7 +67,7 @@ func (e *hypotheses) declare(ev *schemas.Event) bool {
 			if s == nil {
 				return false
 			}
-			s.facts = append(s.facts, fact{id: ev.ID, at: *m.Ended, lane: e.lane(ev), about: n, sev: ev.Severity, source: ev.Source, n: 1})
+			s.facts = append(s.facts, fact{id: ev.ID, at: *m.Ended, lane: e.lane(ev), about: n, sev: gravityOf(ev.Severity), source: e.sourceOf(ev.Source), n: 1})
 			e.watch(w, s)
 			return true
 		}
