@@ -521,10 +521,11 @@ func (e *hypotheses) weigh(signs []*sign, suspects []*suspect) (accepted []*susp
 			signs[n].owner, signs[n].class = g.suspects[owner], x.Class[n]
 		}
 	}
-	for _, n := range x.Blamed {
+	accepted = make([]*suspect, 0, len(x.Blamed))
+	for i, n := range x.Blamed {
 		h := g.suspects[n]
-		h.lift = x.States[n].Lift
-		for _, f := range x.States[n].Folded {
+		h.lift = x.States[i].Lift
+		for _, f := range x.States[i].Folded {
 			h.folded = append(h.folded, g.suspects[f])
 		}
 		e.blame(h, true)

@@ -141,6 +141,7 @@ type ledger struct {
 	wordings   wordings             // of what was told last
 	inputLost  int                  // the sign of a power supply without input, or -1
 	sorting    sorting              // scratch
+	sizes      []int32              // scratch
 	drawn      numbering            // scratch: lanes
 	folds      []fold               // scratch of one drawing
 	open       []*incident
@@ -257,7 +258,9 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	}
 	left := e.release(signs)
 	all := signs
-	signs = slices.DeleteFunc(slices.Clone(signs), func(s *sign) bool { return s.inc != nil && s.inc.outbreak != nil })
+	if of := func(s *sign) bool { return s.inc != nil && s.inc.outbreak != nil }; slices.ContainsFunc(signs, of) {
+		signs = slices.DeleteFunc(slices.Clone(signs), of)
+	}
 	defer func() {
 		e.dissolve(left, signs)
 		for _, s := range all {
@@ -267,20 +270,16 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	if e.resuming {
 		e.rejoin(signs, accepted)
 	}
-	groups := make(map[*suspect][]*sign, len(accepted))
+	groups := e.shared(signs, accepted)
 	var before []*incident
 	for _, s := range signs {
-		if s.owner != nil {
-			h := s.owner.lead(accepted)
-			groups[h] = append(groups[h], s)
-		}
 		if s.inc != nil && s.inc.claim != int(e.epoch) && !s.inc.gone {
 			s.inc.claim = int(e.epoch)
 			before = append(before, s.inc)
 		}
 	}
 	slices.SortFunc(before, func(a, b *incident) int { return a.seq - b.seq })
-	took := make(map[*incident]bool, len(before))
+	var took []*incident
 	type group struct {
 		root  *suspect
 		where node
@@ -289,11 +288,11 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	var list []group
 	var joined []*sign
 	var old []*suspect // of whom only faults that are over speak
-	for _, h := range accepted {
-		if len(groups[h]) > 0 && e.belated(h, groups[h]) {
+	for i, h := range accepted {
+		if own := groups[i]; len(own) > 0 && e.belated(h, own) {
 			old = append(old, h)
-		} else if !h.fault.Harmless && len(groups[h]) > 0 {
-			list = append(list, group{h, h.node, groups[h]})
+		} else if !h.fault.Harmless && len(own) > 0 {
+			list = append(list, group{h, h.node, own})
 		}
 	}
 	// Critical signs that nothing explains are reported as unknown, and contact that does not come back.
@@ -335,8 +334,8 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 	names := make([]*incident, len(list))
 	for i, g := range list { // what a cause was told as is its own, wherever most of the events go
 		for _, inc := range before {
-			if g.root != nil && inc.root == g.root && !took[inc] {
-				took[inc], names[i] = true, inc
+			if g.root != nil && inc.root == g.root && !slices.Contains(took, inc) {
+				took, names[i] = append(took, inc), inc
 				break
 			}
 		}
@@ -356,12 +355,12 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		}
 		var best *incident
 		for _, inc := range before {
-			if count[inc] > 0 && !took[inc] && (best == nil || count[inc] > count[best]) {
+			if count[inc] > 0 && !slices.Contains(took, inc) && (best == nil || count[inc] > count[best]) {
 				best = inc
 			}
 		}
 		if best != nil {
-			took[best] = true
+			took = append(took, best)
 			names[i] = best
 		}
 	}
@@ -374,7 +373,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 			names[i] = inc
 		}
 		for _, s := range g.signs {
-			if s.inc != nil && s.inc != inc && !took[s.inc] && len(g.signs) > size[s.inc] {
+			if s.inc != nil && s.inc != inc && !slices.Contains(took, s.inc) && len(g.signs) > size[s.inc] {
 				successor[s.inc], size[s.inc] = inc, len(g.signs)
 			}
 		}
@@ -421,7 +420,7 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		}
 	}
 	for _, inc := range before {
-		if took[inc] {
+		if slices.Contains(took, inc) {
 			continue
 		}
 		inc.gone = true
@@ -432,6 +431,36 @@ func (e *ledger) settle(signs []*sign, accepted, suspects []*suspect) {
 		e.open = slices.DeleteFunc(e.open, func(o *incident) bool { return o == inc })
 		e.change(inc)
 	}
+}
+
+// shared returns the signs of each that is blamed, with those of what are pieces of its incident.
+func (e *ledger) shared(signs []*sign, blamed []*suspect) [][]*sign {
+	out := make([][]*sign, len(blamed))
+	for i, h := range blamed {
+		h.at = int32(i + 1) //nolint:gosec // an index
+	}
+	sizes := append(e.sizes[:0], make([]int32, len(blamed)+1)...)
+	for _, s := range signs {
+		if s.owner != nil {
+			sizes[s.owner.lead(blamed).at]++
+		}
+	}
+	for i := range out {
+		out[i] = make([]*sign, 0, sizes[i+1])
+	}
+	for _, s := range signs {
+		if s.owner == nil {
+			continue
+		}
+		if at := s.owner.lead(blamed).at; at > 0 {
+			out[at-1] = append(out[at-1], s)
+		}
+	}
+	for _, h := range blamed {
+		h.at = 0
+	}
+	e.sizes = sizes
+	return out
 }
 
 // lonely says whether a sign that nothing explains is in no incident and opens none: most

@@ -177,9 +177,9 @@ func (m *Cover) Explain(g *Group) Explanation {
 
 // explanation is what a run says that blames some.
 func (s *cover) explanation(accepted []int32) Explanation {
-	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(s.Causes)), Work: s.work}
-	for _, h := range accepted {
-		x.States[h] = s.state[h].State
+	x := Explanation{Owner: s.owner, Class: s.class, Blamed: accepted, States: make([]State, len(accepted)), Work: s.work}
+	for i, h := range accepted {
+		x.States[i] = s.state[h].State
 		if !s.Causes[h].Whole {
 			x.Partial = append(x.Partial, h)
 		}

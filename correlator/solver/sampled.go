@@ -707,9 +707,9 @@ func (m *Sampled) Explain(g *Group) Explanation {
 			from.owner[n] = x.Owner[n]
 		}
 	}
-	for _, h := range x.Blamed {
+	for i, h := range x.Blamed {
 		from.there[h] = true
-		for _, f := range x.States[h].Folded {
+		for _, f := range x.States[i].Folded {
 			if slices.Contains(s.takers[f], h) {
 				from.there[f], from.parent[f] = true, h
 			}

@@ -200,7 +200,7 @@ func (s *Supply) cut(p int32, lost func(supplier int32) bool, depth int) bool {
 type Explanation struct {
 	Owner, Class []int32 // by sign; Owner None: nothing explains it. Class None: it follows from a state
 	Blamed       []int32 // causes, the surest first
-	States       []State // by cause; the zero value for one that is not blamed
+	States       []State // of those that are blamed, in the same order
 	Partial      []int32 // blamed, though the group has not all their signs: it is to be asked again with them
 	Work         int     // signs, classes and parts that were looked at
 }

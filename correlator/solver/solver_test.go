@@ -261,7 +261,7 @@ func TestAStateIsFoldedIntoWhatBringsItAbout(t *testing.T) {
 		feed.Classes[1].Parts, feed.Timed, feed.Whole, feed.Effects = 4, true, true, [][]Part{parts}
 		g.Causes = append(g.Causes, feed)
 		x := g.explain()
-		if !slices.Equal(x.Blamed, []int32{4}) || len(x.States[4].Folded) != 4 || x.States[4].Lift <= 0 {
+		if !slices.Equal(x.Blamed, []int32{4}) || len(x.States[0].Folded) != 4 || x.States[0].Lift <= 0 {
 			t.Fatalf("blamed %v, folded %v", x.Blamed, x.States)
 		}
 		for n, o := range x.Owner {
@@ -296,7 +296,11 @@ func TestProbabilitiesAddUpToOne(t *testing.T) {
 				g.cause("part", int32(n+2), 1, 0.001, s)
 			}
 			x := g.explain()
-			p := g.method().Posterior(&g.Group, root, x.Owner, x.States[root])
+			var of State
+			if i := slices.Index(x.Blamed, root); i >= 0 {
+				of = x.States[i]
+			}
+			p := g.method().Posterior(&g.Group, root, x.Owner, of)
 			sum, most := p.Unknown, 0.0
 			for _, h := range p.Shares {
 				sum += h.P

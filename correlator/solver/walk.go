@@ -69,7 +69,7 @@ func (s *cover) visits(left func(n int32) bool) []float64 {
 // Explain implements [Method].
 func (m *Walk) Explain(g *Group) Explanation {
 	s := m.run(g)
-	x := Explanation{Owner: s.owner, Class: s.class, States: make([]State, len(g.Causes))}
+	x := Explanation{Owner: s.owner, Class: s.class}
 	able := make([]bool, len(g.Causes))
 	for h := range g.Causes {
 		able[h] = g.Causes[h].Whole && g.Causes[h].Base > 0
@@ -99,8 +99,7 @@ func (m *Walk) Explain(g *Group) Explanation {
 				}
 			}
 		}
-		x.States[best] = s.state[best].State
-		x.Blamed = append(x.Blamed, best)
+		x.States, x.Blamed = append(x.States, s.state[best].State), append(x.Blamed, best)
 	}
 	s.attach()
 	x.Work = s.work
