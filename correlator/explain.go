@@ -916,7 +916,7 @@ func (e *ledger) laneView(inc *incident, v *view) []schemas.Lane {
 			if f := &s.facts[i]; f.state != cleared {
 				at, _ := k.of(e.laneAs[f.lane])
 				l := &lanes[at]
-				l.Offsets = append(l.Offsets, math.Round(f.at.Sub(v.first).Seconds()*1000)/1000)
+				l.Offsets = append(l.Offsets, math.Round(apart(f.at, v.first).Seconds()*1000)/1000)
 			}
 		}
 	}
@@ -1094,10 +1094,10 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 			for i := range s.facts {
 				f := &s.facts[i]
 				if h := e.g.server(f.about); h != none {
-					add(server, h, f.at.Sub(v.onset), "", "runs", 0)
+					add(server, h, apart(f.at, v.onset), "", "runs", 0)
 				}
 				if e.g.kind[f.about] == gpu {
-					add(gpu, f.about, f.at.Sub(v.onset), schemas.KindServer, "contains", 0)
+					add(gpu, f.about, apart(f.at, v.onset), schemas.KindServer, "contains", 0)
 				}
 			}
 			continue
@@ -1115,7 +1115,7 @@ func (e *ledger) graphView(inc *incident, v *view) *schemas.Graph {
 				}
 			}
 		}
-		add(e.g.kind[s.node], s.node, s.at.Sub(v.onset), via, edge, of)
+		add(e.g.kind[s.node], s.node, apart(s.at, v.onset), via, edge, of)
 	}
 	e.folds = folds
 	out := &schemas.Graph{Nodes: append(make([]schemas.GraphNode, 0, 1+len(folds)), cause), Edges: make([]schemas.GraphEdge, 0, len(folds))}

@@ -25,10 +25,15 @@ const lateSteps = solver.LateSteps
 
 // span is a time as the solver has it.
 func (e *hypotheses) span(t time.Time) time.Duration {
-	if s := t.Unix() - e.began.Unix(); -centuries < s && s < centuries {
-		return time.Duration(s)*time.Second + time.Duration(t.Nanosecond()-e.began.Nanosecond())
+	return apart(t, e.began)
+}
+
+// apart is a.Sub(b), which takes long since it looks out for times that lie centuries apart.
+func apart(a, b time.Time) time.Duration {
+	if s := a.Unix() - b.Unix(); -centuries < s && s < centuries {
+		return time.Duration(s)*time.Second + time.Duration(a.Nanosecond()-b.Nanosecond())
 	}
-	return t.Sub(e.began)
+	return a.Sub(b)
 }
 
 // centuries are seconds of which a duration holds as many for sure.
@@ -36,7 +41,7 @@ const centuries = 1 << 33
 
 // late says how much of what has not come since onset is due, in lateSteps.
 func (e *hypotheses) late(onset time.Time, soon time.Duration) uint8 {
-	return solver.Late(e.now.Sub(onset), soon)
+	return solver.Late(apart(e.now, onset), soon)
 }
 
 // fit returns the log-likelihood of k signs that are worth w in class c of h.
@@ -90,7 +95,7 @@ func alone(h *suspect) node {
 
 // lag is what the lag of the sign with number i of a class costs; logarithms are remembered.
 func (e *hypotheses) lag(h *suspect, c, i int) float64 {
-	d := h.classes[c].signs[i].at.Sub(h.onset)
+	d := apart(h.classes[c].signs[i].at, h.onset)
 	if d < 0 && h.fault.Classes[c].Jobs && !h.vague {
 		return solver.Lead(-d)
 	}
@@ -111,7 +116,7 @@ func (e *hypotheses) calm(h *suspect) *calm {
 	}
 	q.lost = e.losses
 	q.known, q.onset, q.from, q.live = true, onset, e.now, q.live[:0]
-	since, until := e.now.Sub(onset), time.Duration(math.MaxInt64)
+	since, until := apart(e.now, onset), time.Duration(math.MaxInt64)
 	for c := range h.classes {
 		cl, r := &h.fault.Classes[c], &h.classes[c]
 		q.silent[c] = 0
@@ -242,7 +247,7 @@ func (e *hypotheses) couldBe(h *suspect) bool {
 		h.base = windowBase
 		return true
 	}
-	if h.weighed == 0 || h.base > 0 && e.now.Sub(h.weighed.time()) >= settle && e.otherwise(h) {
+	if h.weighed == 0 || h.base > 0 && apart(e.now, h.weighed.time()) >= settle && e.otherwise(h) {
 		e.stats.Weighed++
 		credible := h.base > 0 // then it is so still, most likely, and the bound would say no more
 		if !credible {

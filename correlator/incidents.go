@@ -79,7 +79,7 @@ func (e *ledger) over(inc *incident) bool {
 	if !e.now.After(inc.lasts) {
 		return false
 	}
-	quiet := e.now.Sub(inc.heard)
+	quiet := apart(e.now, inc.heard)
 	if quiet <= min(e.wait.Cleared, e.wait.Repaired, e.wait.Silent) {
 		return false
 	}

@@ -178,7 +178,7 @@ func (e *hypotheses) dueSince(h *suspect, t time.Time) bool {
 		return false
 	}
 	onset := e.onset(h)
-	was, now := t.Sub(onset), e.now.Sub(onset)
+	was, now := apart(t, onset), apart(e.now, onset)
 	for c := range h.classes {
 		cl := &h.fault.Classes[c]
 		if heeded(cl, &h.classes[c]) && h.classes[c].n > h.classes[c].mute && solver.Late(was, cl.Soon) != solver.Late(now, cl.Soon) {
@@ -403,7 +403,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		s = nil
 	}
 	own := at // by a clock that the network sets
-	switch late := obs.Sub(ev.Time); ev.Source {
+	switch late := apart(obs, ev.Time); ev.Source {
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
 	default:
 		if late >= 0 && late <= forget {
@@ -664,12 +664,12 @@ func (e *intake) leak(s *sign) float64 {
 		if m.Twin && s.up && e.twinUp(s) {
 			return m.Young
 		}
-		if !s.brief || s.up && e.now.Sub(s.raisedAt) >= m.Hold {
+		if !s.brief || s.up && apart(e.now, s.raisedAt) >= m.Hold {
 			return m.Leak
 		}
 		return m.Young
 	}
-	if e.now.Sub(s.raisedAt) >= m.Hold {
+	if apart(e.now, s.raisedAt) >= m.Hold {
 		return m.Leak
 	}
 	return m.Young
@@ -681,7 +681,7 @@ func (e *intake) lasting(s *sign) bool {
 		return s.lasted
 	}
 	long := e.model.Signs[s.kind].Long
-	return s.lasted || long > 0 && e.now.Sub(s.raisedAt) >= long
+	return s.lasted || long > 0 && apart(e.now, s.raisedAt) >= long
 }
 
 // twinUp says whether the other end of a link has lost the sign at once,
@@ -753,7 +753,7 @@ func (e *Engine) bounce(s *sign, source uint8, at time.Time) {
 // device's own time counts only for a record that was read late: one of a
 // device that was out of contact, or of a host, whose clock is disciplined.
 func (e *intake) happened(ev *schemas.Event, n node, obs time.Time) (at time.Time, loose bool) {
-	late := obs.Sub(ev.Time)
+	late := apart(obs, ev.Time)
 	switch ev.Source {
 	case schemas.SourceIPMI, schemas.SourceRedfish, schemas.SourceSNMP:
 		lost := false

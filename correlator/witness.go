@@ -174,7 +174,7 @@ func (c *contacts) since(t, now time.Time) []node {
 func (d *contact) since(t, now time.Time) bool {
 	for i := range d.ways {
 		o := &d.ways[i]
-		if !o.from.IsZero() && (o.to.IsZero() || now.Sub(o.to) < backAgain || o.to.After(t)) {
+		if !o.from.IsZero() && (o.to.IsZero() || apart(now, o.to) < backAgain || o.to.After(t)) {
 			return true
 		}
 	}
