@@ -598,6 +598,16 @@ func (g *group) fact(m *propagation.Model, v *view, name string) any {
 	return nil
 }
 
+// groupOf returns the signs of a kind of which something was reported, or nil.
+func (v *view) groupOf(sign int) *group {
+	for i := range v.groups {
+		if g := &v.groups[i]; g.sign == sign && g.known() {
+			return g
+		}
+	}
+	return nil
+}
+
 // group returns the signs of a name of which something was reported, or nil.
 func (v *view) group(m *propagation.Model, sign string) *group {
 	for i := range v.groups {
@@ -752,7 +762,7 @@ func (p *composer) choose(c propagation.Choice) {
 			}
 			continue
 		}
-		g := p.v.group(p.m, p.m.Signs[s.Of].Name)
+		g := p.v.groupOf(s.Of)
 		if g == nil || !p.holds(s, g) {
 			continue
 		}
@@ -813,8 +823,9 @@ type wordingKey struct {
 const maxWordings = 256 // those of the incidents that are told of now; then all are forgotten
 
 type wording struct {
-	args map[string]any
-	text sentence.Text
+	facts []any // in the order of their names
+	args  map[string]any
+	text  sentence.Text
 }
 
 // of returns a sentence of an incident with the facts of a view.
@@ -822,27 +833,25 @@ func (ws wordings) of(s *propagation.Said, incident int, view sentence.View) wor
 	if len(s.Template.Names()) == 0 {
 		incident = 0
 	}
+	var room [16]any // most show fewer
+	facts := room[:0]
+	for _, n := range s.Template.Names() {
+		facts = append(facts, view(n))
+	}
 	k := wordingKey{s, incident}
-	if w, ok := ws[k]; ok && w.still(s.Template.Names(), view) {
+	w, ok := ws[k]
+	if ok && slices.EqualFunc(w.facts, facts, sameFact) {
 		return w
 	}
 	if len(ws) >= maxWordings {
 		clear(ws)
 	}
-	args := s.Template.Args(view)
-	w := wording{args, s.Template.Text(args)}
+	w = wording{slices.Clone(facts), make(map[string]any, len(facts)), s.Template.Say(facts)}
+	for i, n := range s.Template.Names() {
+		w.args[n] = facts[i]
+	}
 	ws[k] = w
 	return w
-}
-
-// still says whether a view has the facts that a wording shows.
-func (w wording) still(names []string, view sentence.View) bool {
-	for _, n := range names {
-		if !sameFact(w.args[n], view(n)) {
-			return false
-		}
-	}
-	return true
 }
 
 func sameFact(a, b any) bool {

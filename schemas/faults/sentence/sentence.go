@@ -62,13 +62,13 @@ type Template struct {
 type piece struct {
 	text      string // literal, where name is ""
 	name      string
+	at        int // of the name among those of the template
 	one, many string
 }
 
 // Compile reads a template in each of [Languages].
 func Compile(t Text, scope Scope) (*Template, error) {
 	out := &Template{}
-	seen := map[string]bool{}
 	for k, language := range Languages {
 		s := t[language]
 		if s == "" {
@@ -87,8 +87,9 @@ func Compile(t Text, scope Scope) (*Template, error) {
 				err = fmt.Errorf("{%s} is true or false; it has no words", p.name)
 			case p.many != "" && typ != Number:
 				err = fmt.Errorf("{%s} is no number that words could follow", p.name)
-			case !seen[p.name]:
-				seen[p.name] = true
+			}
+			if p.at = slices.Index(out.names, p.name); p.at < 0 {
+				p.at = len(out.names)
 				out.names = append(out.names, p.name)
 			}
 		}
@@ -136,18 +137,18 @@ func split(s string) ([]piece, error) {
 // Names returns the facts that a template shows.
 func (t *Template) Names() []string { return t.names }
 
-// Args returns the facts that a template shows, from a view.
-func (t *Template) Args(v View) map[string]any {
-	args := make(map[string]any, len(t.names))
-	for _, n := range t.names {
-		args[n] = v(n)
-	}
-	return args
-}
-
 // Text returns the sentence in every language. A fact that is missing leaves its
 // place empty.
 func (t *Template) Text(args map[string]any) Text {
+	facts := make([]any, len(t.names))
+	for i, n := range t.names {
+		facts[i] = args[n]
+	}
+	return t.Say(facts)
+}
+
+// Say returns the sentence in every language from the facts that it shows, in the order of their names.
+func (t *Template) Say(facts []any) Text {
 	out := make(Text, len(Languages))
 	var room [512]byte // most sentences are shorter
 	for k, language := range Languages {
@@ -158,7 +159,7 @@ func (t *Template) Text(args map[string]any) Text {
 				b = append(b, p.text...)
 				continue
 			}
-			v := args[p.name]
+			v := facts[p.at]
 			b = show(b, v, language)
 			if n, ok := number(v); p.many != "" && ok {
 				b = append(b, ' ')

@@ -59,7 +59,7 @@ func TestTemplates(t *testing.T) {
 			t.Errorf("%s: %v", en, err)
 			continue
 		}
-		if d := cmp.Diff(Text{"en": want, "zh": "过载"}, c.Text(c.Args(view))); d != "" {
+		if d := cmp.Diff(Text{"en": want, "zh": "过载"}, c.Text(facts)); d != "" {
 			t.Errorf("%s: %s", en, d)
 		}
 	}
@@ -86,7 +86,7 @@ func FuzzLanguage(f *testing.F) {
 			c.Holds(view)
 		}
 		if c, err := Compile(Text{"en": template, "zh": template}, scope); err == nil {
-			c.Text(c.Args(view))
+			c.Text(facts)
 		}
 	})
 }
