@@ -67,10 +67,11 @@ type intake struct {
 	tells     []bool   // by sign: that it is up says something of other parts
 	lanes     []laneKey
 	laneIndex map[laneKey]int32
-	sources   []string  // by number
-	laneIDs   []string  // of lanes
-	laneAs    []int32   // by lane: the first that has its id
-	began     time.Time // of the solver's time
+	sources   []string   // by number
+	laneIDs   []string   // of lanes
+	laneAs    []int32    // by lane: the first that has its id
+	laneKinds [][5]int32 // by lane and gravity: the sign, once it was asked for
+	began     time.Time  // of the solver's time
 	fits      *solver.Fits
 	losses    int          // times that fits have changed
 	weights   [][3]float64 // of a sign that has settled, of a young one, and of one that lasts
@@ -371,7 +372,7 @@ func (e *Engine) take(ev *schemas.Event, obs time.Time) *sign {
 		e.stats.Harmless++ // somebody did what the incident asked for
 		return nil
 	}
-	kind := e.model.Match(ev.Type, ev.Code, severity)
+	kind := e.match(ev, severity)
 	if ev.Severity == schemas.SeverityInfo && state != cleared && (kind < 0 || !e.model.Signs[kind].Info) {
 		e.stats.Harmless++
 		return nil
@@ -881,6 +882,22 @@ func (e *intake) unknownKind(ev *schemas.Event) int {
 	return len(e.model.Signs) // not reached: the last has room
 }
 
+// match is [propagation.Model.Match], remembered of the lanes that there are.
+func (e *intake) match(ev *schemas.Event, severity schemas.Severity) int {
+	lane, ok := e.laneIndex[laneKey{ev.Type, ev.Code}]
+	if !ok {
+		return e.model.Match(ev.Type, ev.Code, severity)
+	}
+	kind := &e.laneKinds[lane][gravityOf(severity)]
+	if *kind == unmatched {
+		*kind = int32(e.model.Match(ev.Type, ev.Code, severity)) //nolint:gosec // a number of signs
+	}
+	return int(*kind)
+}
+
+// unmatched is no kind, and not none.
+const unmatched = -2
+
 func (e *intake) lane(ev *schemas.Event) int32 {
 	k := laneKey{ev.Type, ev.Code}
 	v, ok := e.laneIndex[k]
@@ -893,6 +910,7 @@ func (e *intake) lane(ev *schemas.Event) int32 {
 		e.laneIndex[k] = v
 		e.lanes = append(e.lanes, k)
 		e.laneIDs = append(e.laneIDs, k.id())
+		e.laneKinds = append(e.laneKinds, [5]int32{unmatched, unmatched, unmatched, unmatched, unmatched})
 		e.laneAs = append(e.laneAs, int32(slices.Index(e.laneIDs, k.id()))) //nolint:gosec // a number of lanes
 	}
 	return v

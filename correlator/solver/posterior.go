@@ -4,7 +4,12 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"auspex/schemas/faults/propagation"
 )
+
+// few are compared one by one sooner than hashed.
+const few = 16
 
 // Share is how probable a cause is.
 type Share struct {
@@ -62,22 +67,40 @@ func (m *Cover) Posterior(g *Group, root int32, owner []int32, of State) Posteri
 	}
 	p := func(score float64) float64 { return math.Exp((score - top) / Spread) }
 	type equal struct {
-		fault  any
+		fault  *propagation.Fault
 		parent int32
 		score  int64
 	}
 	alike := func(r rival) equal {
 		return equal{g.Causes[r.h].Fault, g.Causes[r.h].Parent, int64(math.Round(r.score * scoreUnits))}
 	}
-	equals := map[equal]int{}
-	for _, r := range rivals {
-		equals[alike(r)]++
+	likes := make([]equal, len(rivals))
+	for i, r := range rivals {
+		likes[i] = alike(r)
+	}
+	var counts map[equal]int
+	if len(rivals) > few {
+		counts = make(map[equal]int, len(rivals))
+		for _, l := range likes {
+			counts[l]++
+		}
+	}
+	equals := func(l equal) (n int) {
+		if counts != nil {
+			return counts[l]
+		}
+		for _, o := range likes {
+			if o == l {
+				n++
+			}
+		}
+		return n
 	}
 	sum := p(0)
 	var out Posterior
-	for _, r := range rivals {
-		like := alike(r)
-		x := Share{r.h, p(r.score) / float64(equals[like]), r.h != root && like == alike(rivals[0])}
+	out.Shares = make([]Share, 0, len(rivals))
+	for i, r := range rivals {
+		x := Share{r.h, p(r.score) / float64(equals(likes[i])), r.h != root && likes[i] == likes[0]}
 		sum += x.P
 		out.Shares = append(out.Shares, x)
 	}
