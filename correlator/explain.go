@@ -80,7 +80,7 @@ func (e *ledger) describe(inc *incident) schemas.Incident {
 	} else {
 		out.Recommendation = &schemas.Recommendation{Action: "ticket", Target: e.g.name[root]}
 	}
-	explain(e.model, v, e.wordings, &out)
+	e.composer.explain(v, &out)
 	out.Lanes = e.laneView(inc, v)
 	out.Graph = e.graphView(inc, v)
 	return out
@@ -152,10 +152,14 @@ type group struct {
 // known says whether anything of a group was reported.
 func (g *group) known() bool { return g != nil && g.reports > 0 }
 
-// view fills in what the sentences of an incident rest on.
+// view fills in what the sentences of an incident rest on. It is valid until the next call.
 func (e *ledger) view(inc *incident, root node) *view {
 	_, fault := e.cause(inc)
-	v := &view{incident: inc.seq, node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root)}
+	v := &e.viewed
+	*v = view{
+		affected: v.affected[:0], workloads: v.workloads[:0], groups: v.groups[:0], // in the room of the last
+		incident: inc.seq, node: root, fault: fault, resource: e.g.name[root], part: e.leafName(root), kind: e.g.kindOf(root),
+	}
 	v.server, v.index = v.resource, number(v.part)
 	if s := e.g.server(root); s != none {
 		v.server = e.g.name[s]
@@ -213,7 +217,6 @@ func (e *ledger) view(inc *incident, root node) *view {
 	if inc.root != nil && !inc.root.onset.IsZero() {
 		v.onset = inc.root.onset
 	}
-	v.groups = make([]group, 0, len(kinds))
 	for _, signs := range kinds {
 		g := e.group(signs, root)
 		if k := signs[0].kind; k < len(e.model.Signs) && e.model.Signs[k].Each {
@@ -630,9 +633,9 @@ type composer struct {
 }
 
 // explain puts an incident into sentences, each with the lanes that prove it.
-func explain(m *propagation.Model, v *view, said wordings, out *schemas.Incident) {
-	p := composer{m: m, v: v, said: said, out: make([]ranked, 0, len(v.groups)+len(m.Last))}
-	rec := m.Record(v.fault)
+func (p *composer) explain(v *view, out *schemas.Incident) {
+	p.v, p.told, p.lanes, p.out, p.rank = v, p.told[:0], p.lanes[:0], p.out[:0], rankRecord
+	m, rec := p.m, p.m.Record(v.fault)
 	for i := range rec.Summary {
 		if s := &rec.Summary[i]; p.holds(s, nil) {
 			summary := p.render("sum."+v.fault, s, nil)
@@ -679,6 +682,7 @@ func explain(m *propagation.Model, v *view, said wordings, out *schemas.Incident
 			short = append(short, s.Sentence)
 		}
 	}
+	clear(p.out) // what is forgotten is not kept alive
 	p.doubts(out)
 	short = append(short, out.Against[:min(len(out.Against), 1)]...)
 	out.Explanations = map[string]string{}

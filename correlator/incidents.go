@@ -138,12 +138,13 @@ type ledger struct {
 	heardOf    nodeSet              // scratch
 	hostsOf    nodeSet              // scratch
 	met        [3]nodeSet           // scratch of one description
-	wordings   wordings             // of what was told last
-	inputLost  int                  // the sign of a power supply without input, or -1
-	sorting    sorting              // scratch
-	sizes      []int32              // scratch
-	drawn      numbering            // scratch: lanes
-	folds      []fold               // scratch of one drawing
+	composer   composer
+	viewed     view      // scratch of one description
+	inputLost  int       // the sign of a power supply without input, or -1
+	sorting    sorting   // scratch
+	sizes      []int32   // scratch
+	drawn      numbering // scratch: lanes
+	folds      []fold    // scratch of one drawing
 	open       []*incident
 	alike      map[string]*peers // by fault
 	crowds     uint64            // times that peers were gone over

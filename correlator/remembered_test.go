@@ -18,7 +18,7 @@ func TestWhatIsRememberedChangesNoLine(t *testing.T) {
 		for _, inc := range e.open {
 			inc.lasts = time.Time{}
 		}
-		clear(e.wordings)
+		clear(e.composer.said)
 		clear(e.lags[:])
 		for _, list := range e.spots.lists {
 			for _, p := range list {
