@@ -380,6 +380,23 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
 	})
+	many := func(w *site) bool { return leaves(w) && w.NICs > 2 }
+	for _, before := range []bool{true, false} { // only the leaf's end is heard; the server answers all the while
+		add(fmt.Sprintf("a cable of a warm server breaks, as neighbours go down hot, before: %v", before), many, func(w *scenery) {
+			w.hotAir(w.site, 0, 0, true)
+			at := 1250.0
+			if before {
+				at = 1150
+			}
+			w.at(at, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+			for _, h := range []int{2, 3} {
+				w.at(1199, "ipmi", w.Host(0, h), "bmc.sel/07/01", critical, up)
+				w.dark(w.site, 1200, 0, h, false)
+			}
+		}, func(w *site) []string {
+			return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
+		})
+	}
 	add("memory of one GPU and NVLink of a neighbour of its job", all, func(w *scenery) {
 		w.job("job-1", 1, 2, 3)
 		w.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/48", critical)

@@ -280,7 +280,44 @@ func (s *cover) taking(h, from int32) (gain float64, all bool) {
 			some++
 		}
 	}
-	return gain, linked == some
+	return gain + s.unshown(h, from), linked == some
+}
+
+// unshown is what speaks against the signs of a cause coming of states of h's making: that the rest of what
+// such a state shows stays away. A server that answers, and lost one port of four, did not go down.
+func (s *cover) unshown(h, of int32) (total float64) {
+	x := &s.Causes[h]
+	var asked []int32
+	s.owned(of, func(n int32) {
+		for _, l := range s.Signs[n].Of {
+			y := &s.Causes[l.Cause]
+			if y.Fault.Is == "" || y.Fault.Is == x.Fault.Is || int(l.Class) < y.Fault.Own() || slices.Contains(asked, l.Cause) {
+				continue
+			}
+			if asked = append(asked, l.Cause); !x.makes(y) {
+				continue
+			}
+			fit := 0.0
+			for _, c := range y.Asked() {
+				if c >= y.Fault.Own() && s.weighed(l.Cause, c) {
+					k, _ := y.Classes[c].sum(nil)
+					fit += s.fit(l.Cause, c, k, 0)
+				}
+			}
+			total += min(0, fit)
+		}
+	})
+	return total
+}
+
+// makes says whether a cause could bring about the state that another is, where that is.
+func (h *Cause) makes(state *Cause) bool {
+	for i := range h.Effects {
+		if h.Fault.Effects[i].State == state.Fault.Is && find(h.Effects[i], state.Node) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // pick takes the best of causes, again and again, as long as one explains more than
