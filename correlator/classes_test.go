@@ -380,7 +380,7 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
 	})
-	many := func(w *site) bool { return leaves(w) && w.NICs > 2 }
+	many := func(w *site) bool { return leaves(w) && w.NICs > 1 }
 	for _, before := range []bool{true, false} { // only the leaf's end is heard; the server answers all the while
 		add(fmt.Sprintf("a cable of a warm server breaks, as neighbours go down hot, before: %v", before), many, func(w *scenery) {
 			w.hotAir(w.site, 0, 0, true)
