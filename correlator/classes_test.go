@@ -381,6 +381,17 @@ func TestClassesOnManySites(t *testing.T) {
 		return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
 	})
 	many := func(w *site) bool { return leaves(w) && w.NICs > 1 }
+	for _, after := range []float64{90, 200, 600} {
+		add(fmt.Sprintf("a system that hangs, of which the cards go when it is reset, %.0f s later", after), wired, func(w *scenery) {
+			w.job("job-1", 1, 2)
+			w.at(0, "agent", w.Host(0, 2), "workload.comm_timeout", failed, "workload=job-1")
+			w.at(12, "scheduler", "job-1", "workload.failed/134", failed)
+			w.at(20, "collector", w.Host(0, 1), "host.unreachable", critical, up)
+			for k := range w.NICs {
+				w.at(after+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+			}
+		}, one("s0.1", "host.crash"))
+	}
 	for _, before := range []bool{true, false} { // only the leaf's end is heard; the server answers all the while
 		add(fmt.Sprintf("a cable of a warm server breaks, as neighbours go down hot, before: %v", before), many, func(w *scenery) {
 			w.hotAir(w.site, 0, 0, true)
