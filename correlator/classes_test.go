@@ -427,9 +427,13 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(25, "kmsg", w.ID("s0.1/gpu2"), "gpu.xid/79", critical)
 		w.at(26, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/GPU_IS_LOST", critical, up)
 	}, one("s0.1/gpu2", "gpu.fallen_off_bus"))
-	for _, stale := range []bool{true, false} {
-		add(fmt.Sprintf("firmware that hangs, of which the driver tells when the job has long given up, stale: %v", stale), all, func(w *scenery) {
+	for i := range 4 {
+		stale, over := i%2 == 0, i/2 == 1 // over: the scheduler has noted the end of the job
+		add(fmt.Sprintf("firmware that hangs, of which the driver tells when the job has long given up, stale: %v, over: %v", stale, over), all, func(w *scenery) {
 			w.job("job-1", 0, 1, 2, 3)
+			if over {
+				w.Topology.Workloads[len(w.Topology.Workloads)-1].End = t0.Add(70 * time.Second)
+			}
 			if stale {
 				w.at(0, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/STALE", failed)
 			}
