@@ -380,6 +380,34 @@ func TestClassesOnManySites(t *testing.T) {
 	}, func(w *site) []string {
 		return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
 	})
+	many := func(w *site) bool { return leaves(w) && w.NICs > 1 }
+	for _, after := range []float64{90, 200, 600} {
+		add(fmt.Sprintf("a system that hangs, of which the cards go when it is reset, %.0f s later", after), wired, func(w *scenery) {
+			w.job("job-1", 1, 2)
+			w.at(0, "agent", w.Host(0, 2), "workload.comm_timeout", failed, "workload=job-1")
+			w.at(12, "scheduler", "job-1", "workload.failed/134", failed)
+			w.at(20, "collector", w.Host(0, 1), "host.unreachable", critical, up)
+			for k := range w.NICs {
+				w.at(after+0.1*float64(k), "gnmi", w.PortOf(0, 1, k), "port.down", failed, up)
+			}
+		}, one("s0.1", "host.crash"))
+	}
+	for _, before := range []bool{true, false} { // only the leaf's end is heard; the server answers all the while
+		add(fmt.Sprintf("a cable of a warm server breaks, as neighbours go down hot, before: %v", before), many, func(w *scenery) {
+			w.hotAir(w.site, 0, 0, true)
+			at := 1250.0
+			if before {
+				at = 1150
+			}
+			w.at(at, "gnmi", w.PortOf(0, 1, 0), "port.down", failed, up)
+			for _, h := range []int{2, 3} {
+				w.at(1199, "ipmi", w.Host(0, h), "bmc.sel/07/01", critical, up)
+				w.dark(w.site, 1200, 0, h, false)
+			}
+		}, func(w *site) []string {
+			return []string{w.ID("air0") + " cooling.air_supply", w.PortOf(0, 1, 0) + " network.link_failure"}
+		})
+	}
 	add("memory of one GPU and NVLink of a neighbour of its job", all, func(w *scenery) {
 		w.job("job-1", 1, 2, 3)
 		w.at(0, "kmsg", w.ID("s0.1/gpu0"), "gpu.xid/48", critical)
@@ -399,9 +427,13 @@ func TestClassesOnManySites(t *testing.T) {
 		w.at(25, "kmsg", w.ID("s0.1/gpu2"), "gpu.xid/79", critical)
 		w.at(26, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/GPU_IS_LOST", critical, up)
 	}, one("s0.1/gpu2", "gpu.fallen_off_bus"))
-	for _, stale := range []bool{true, false} {
-		add(fmt.Sprintf("firmware that hangs, of which the driver tells when the job has long given up, stale: %v", stale), all, func(w *scenery) {
+	for i := range 4 {
+		stale, over := i%2 == 0, i/2 == 1 // over: the scheduler has noted the end of the job
+		add(fmt.Sprintf("firmware that hangs, of which the driver tells when the job has long given up, stale: %v, over: %v", stale, over), all, func(w *scenery) {
 			w.job("job-1", 0, 1, 2, 3)
+			if over {
+				w.Topology.Workloads[len(w.Topology.Workloads)-1].End = t0.Add(70 * time.Second)
+			}
 			if stale {
 				w.at(0, "dcgm", w.ID("s0.1/gpu2"), "gpu.missing/STALE", failed)
 			}

@@ -484,7 +484,7 @@ func (g *graph) devices(n node) int {
 			g.inside[n] += 2*int32(to) - 1
 		}
 	})
-	if int(n) >= len(g.inside) {
+	if n == none || int(n) >= len(g.inside) {
 		return 0
 	}
 	return int(g.inside[n])

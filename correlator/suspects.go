@@ -463,6 +463,9 @@ func (e *hypotheses) suspect(key suspectKey, because *sign, class int) {
 						e.link(h, c, s)
 					}
 				}
+				if pass == 1 && h.vague && !cl.Derived {
+					e.hireEnded(h, c, because.at)
+				}
 			}
 		}
 	}
@@ -498,6 +501,21 @@ func (e *hypotheses) hire(h *suspect) {
 		h.classes[c].n = int32(len(nodes)) //nolint:gosec // a number of parts
 		for _, n := range nodes {
 			e.employ(n, jobLink{h, c, h.seq})
+		}
+	}
+}
+
+// hireEnded ties a suspect that is heard of late by nature to the workloads that had ended by then, and that ran
+// there as they stopped: a driver is asked of its card when the job has given up.
+func (e *hypotheses) hireEnded(h *suspect, c int, at time.Time) {
+	cl := &h.fault.Classes[c]
+	for _, s := range e.signs.by[cl.Sign] {
+		if at.Sub(s.at) <= jobTrail || !h.agrees(cl.Within, cl.Before, s) || !slices.Contains(e.jobsOn(h.node, cl.Way, s.at), s.node) {
+			continue
+		}
+		if !slices.ContainsFunc(e.byJob[s.node], func(l jobLink) bool { return l.to == h && l.class == c }) && e.link(h, c, s) {
+			h.classes[c].n++
+			e.employ(s.node, jobLink{h, c, h.seq})
 		}
 	}
 }

@@ -226,7 +226,7 @@ func (s *cover) yield(accepted []int32) []int32 {
 		if len(heirs) == 0 {
 			continue
 		}
-		best, value := None, s.explains(h, s.state[h].State)+stealGain
+		best, value := None, s.explains(h, s.state[h].State)+stealGain-coincidence
 		for _, o := range heirs {
 			if x := s.Causes[o].Fault; x.Together > 0 || slices.ContainsFunc(x.Effects, func(f propagation.Effect) bool { return f.State == s.Causes[h].Fault.Is }) {
 				continue // where it brings the state about was weighed before; most that hangs on a supplier has another
@@ -280,7 +280,65 @@ func (s *cover) taking(h, from int32) (gain float64, all bool) {
 			some++
 		}
 	}
-	return gain, linked == some
+	return gain + s.unshown(h, from), linked == some
+}
+
+// unshown is what speaks against the signs of a cause coming of states of h's making: that the rest of what
+// such a state shows stays away. A server that answers, and lost one port of four, did not go down. What others
+// show that h took into the state says how much of it is heard here.
+func (s *cover) unshown(h, of int32) (total float64) {
+	x := &s.Causes[h]
+	var asked []int32
+	s.owned(of, func(n int32) {
+		for _, l := range s.Signs[n].Of {
+			y := &s.Causes[l.Cause]
+			if y.Fault.Is == "" || y.Fault.Is == x.Fault.Is || int(l.Class) < y.Fault.Own() || slices.Contains(asked, l.Cause) {
+				continue
+			}
+			if asked = append(asked, l.Cause); !x.makes(y) {
+				continue
+			}
+			fit := 0.0
+			for c := y.Fault.Own(); c < len(y.Classes); c++ {
+				m := &y.Fault.Classes[c]
+				k, n := y.heard(c)
+				if m.Derived || n == 0 {
+					continue
+				}
+				a, b := betaOf(m.Share, concentration)
+				for _, f := range s.state[h].Folded {
+					if z := &s.Causes[f]; z.Fault == y.Fault {
+						k, n := z.heard(c)
+						a, b = a+float64(k), b+float64(n-k)
+					}
+				}
+				rest := float64(n-k) * float64(Late(s.Now-y.Onset, m.Soon)) / LateSteps
+				fit += logBeta(float64(k)+a, rest+b) - logBeta(a, b)
+			}
+			total += min(0, fit)
+		}
+	})
+	return total
+}
+
+// heard returns how many parts of a class show it, and how many could; those that nobody showed are counted
+// where it is the part itself that would.
+func (h *Cause) heard(c int) (k, n int) {
+	cl := &h.Classes[c]
+	if k, _ = cl.sum(nil); len(h.Fault.Classes[c].Path) > 0 {
+		return k, max(k, cl.Parts-cl.Mute)
+	}
+	return k, 1
+}
+
+// makes says whether a cause could bring about the state that another is, where that is.
+func (h *Cause) makes(state *Cause) bool {
+	for i := range h.Effects {
+		if h.Fault.Effects[i].State == state.Fault.Is && find(h.Effects[i], state.Node) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // pick takes the best of causes, again and again, as long as one explains more than
