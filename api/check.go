@@ -84,8 +84,11 @@ func closed(s *openapi3.Schema) {
 	}
 }
 
-// find returns what may be asked at a path below /api/v1. Words come before parameters.
+// find returns what may be asked at a path below /api/v1. Words come before parameters, and HEAD is asked as GET is.
 func (c checker) find(method, path string) *asked {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	var found *asked
 	words := -1

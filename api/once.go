@@ -73,8 +73,8 @@ func (s *Server) once(c *fiber.Ctx) error {
 			a.Headers[name] = v
 		}
 	}
-	if a.Status >= http.StatusInternalServerError || a.Status == http.StatusTooManyRequests {
-		a = nil // it may go better
+	if a.Status >= http.StatusInternalServerError || a.Status == http.StatusTooManyRequests || a.Status == http.StatusForbidden {
+		a = nil // nothing was done, or not all, and it may go better
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // whoever has left may come back for it
 	defer cancel()
