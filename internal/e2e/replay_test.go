@@ -17,10 +17,11 @@ import (
 	"auspex/schemas"
 )
 
-// recorder stands before an exporter: it hands on what it reads and keeps it, until it
-// reads nothing. From then on it plays that back from the beginning.
+// recorder stands before an exporter: it hands on what it reads, and keeps what was said while
+// a GPU was well, until it reads nothing. From then on it plays that back, again and again.
 type recorder struct {
-	at string
+	at  string
+	gpu string // as its series have it
 
 	mu    sync.Mutex
 	tape  [][]byte
@@ -36,7 +37,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		body, err := r.read(in.Context())
 		switch {
 		case err == nil:
-			if len(r.tape) < 500 {
+			if len(r.tape) < 500 && strings.Contains(string(body), r.gpu) {
 				r.tape = append(r.tape, body)
 			}
 			_, _ = w.Write(body)
@@ -64,8 +65,8 @@ func (r *recorder) read(ctx context.Context) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(res.Body, 16<<20))
 }
 
-// behind puts a recorder before the exporter of a server in a topology.
-func behind(t *testing.T, file, server string) *recorder {
+// behind puts a recorder before the exporter of a server in a topology, for one of its GPUs.
+func behind(t *testing.T, file, server, gpu string) *recorder {
 	t.Helper()
 	var top schemas.Topology
 	b, err := os.ReadFile(file)
@@ -76,7 +77,7 @@ func behind(t *testing.T, file, server string) *recorder {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(top.Resources, func(r schemas.Resource) bool { return r.ID == server })
-	r := &recorder{at: top.Resources[i].Attrs[schemas.AttrExporterURL]}
+	r := &recorder{at: top.Resources[i].Attrs[schemas.AttrExporterURL], gpu: gpu}
 	if !strings.HasSuffix(r.at, "/metrics") {
 		r.at = strings.TrimSuffix(r.at, "/") + "/metrics"
 	}
@@ -99,7 +100,7 @@ func TestARecordingVerifiesNoRepair(t *testing.T) {
 	beside(t)
 	dir := dataDir(t)
 	simulate(t, filepath.Join(dir, "sim"), "late-dead-gpu")
-	tape := behind(t, filepath.Join(dir, "sim", sim.TopologyFile), dead)
+	tape := behind(t, filepath.Join(dir, "sim", sim.TopologyFile), dead, `gpu="2"`)
 	config := fleetConfig(t, dir, "", "", "")
 	b, err := os.ReadFile(config)
 	if err != nil {
