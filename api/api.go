@@ -30,10 +30,12 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
 	"auspex/internal/enrol"
+	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/join"
+	"auspex/internal/store/people"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -199,9 +201,9 @@ type Deps struct {
 	Registerer prometheus.Registerer
 	DB         access.DB
 	Records    Records
-	People     People
-	Answers    Answers
-	Audit      Audit // nil shows none
+	People     *people.Store
+	Answers    *answers.Store // to requests with an Idempotency-Key
+	Audit      Audit          // nil shows none
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.

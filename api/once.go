@@ -15,14 +15,6 @@ import (
 	"auspex/internal/store/sqldb"
 )
 
-// Answers is what requests with an Idempotency-Key were answered.
-type Answers interface {
-	// Begin returns the answer that was given, or nil where the request is to be done.
-	Begin(ctx context.Context, caller, key, request string) (*answers.Answer, error)
-	// End keeps an answer; nil forgets the request.
-	End(ctx context.Context, caller, key string, a *answers.Answer) error
-}
-
 // accountOf names a caller as no other is named: a token may be called as a user is.
 func accountOf(p access.Principal) string {
 	if p.User != "" {

@@ -16,20 +16,6 @@ import (
 	"auspex/schemas"
 )
 
-// People is users and their teams.
-type People interface {
-	User(ctx context.Context, ref string) (schemas.User, error)
-	Users(ctx context.Context, f people.Filter) ([]schemas.User, string, error)
-	CreateUser(ctx context.Context, by string, u schemas.User) (schemas.User, error)
-	// UpdateUser and UpdateTeam change what has a revision, or any where that is 0.
-	UpdateUser(ctx context.Context, by, ref string, revision int64, change func(*schemas.User)) (schemas.User, error)
-	Team(ctx context.Context, ref string) (schemas.Team, error)
-	Teams(ctx context.Context, f people.Filter) ([]schemas.Team, string, error)
-	CreateTeam(ctx context.Context, by string, t schemas.Team) (schemas.Team, error)
-	UpdateTeam(ctx context.Context, by, ref string, revision int64, change func(*schemas.Team)) (schemas.Team, error)
-	DeleteTeam(ctx context.Context, by, ref string, revision int64) error
-}
-
 // etag is the entity tag of a revision (RFC 9110, section 8.8.3), and revision reads one back;
 // no tag is any revision.
 func etag(revision int64) string { return `"` + strconv.FormatInt(revision, 10) + `"` }

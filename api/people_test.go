@@ -246,6 +246,16 @@ func TestARequestWithAKeyIsDoneOnce(t *testing.T) {
 	if a := send(access.RoleAdmin, "k2", "li"); a.status != http.StatusConflict || a.problem(t).Code != "name_taken" {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	if a := send(access.RoleOperator, "k3", "bo"); a.status != http.StatusForbidden {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	var err error
+	if w.tokens[access.RoleOperator], err = w.IssueToken(t.Context(), access.RoleOperator, access.RoleAdmin); err != nil {
+		t.Fatal(err)
+	}
+	if a := send(access.RoleOperator, "k3", "bo"); a.status != http.StatusCreated {
+		t.Errorf("what was forbidden stays so: %d %s", a.status, a.body)
+	}
 	w.stop()
 	w.up()
 	if a := send(access.RoleAdmin, "k1", "li"); a.status != http.StatusCreated || bodies[fmt.Sprint(a.status, string(a.body), a.header.Get("Location"), a.header.Get("ETag"))] == 0 ||

@@ -215,20 +215,19 @@ func (s *Store) CreateToken(ctx context.Context, by, name, role, user string, li
 		expires = t.Expires.UnixNano()
 		detail += ", until " + t.Expires.Format(time.RFC3339)
 	}
+	var id sql.NullString
 	if user != "" {
-		detail += ", of user " + user
+		err := s.db.QueryRowContext(ctx, `SELECT id, username FROM users WHERE (id=$1 OR lower(username)=lower($1)) AND status=$2`,
+			user, schemas.UserActive).Scan(&id, &t.User)
+		if errors.Is(err, sql.ErrNoRows) {
+			err = ErrUser
+		}
+		if err != nil {
+			return "", t, fmt.Errorf("create token %s of user %s: %w", name, user, err)
+		}
+		detail += ", of user " + t.User
 	}
 	err = s.change(ctx, by, verbCreate, kindToken, name, detail, func(tx *sql.Tx) error {
-		var id sql.NullString
-		if user != "" {
-			err := tx.QueryRowContext(ctx, `SELECT id, username FROM users WHERE (id=$1 OR lower(username)=lower($1)) AND status=$2`,
-				user, schemas.UserActive).Scan(&id, &t.User)
-			if errors.Is(err, sql.ErrNoRows) {
-				return ErrUser
-			} else if err != nil {
-				return err
-			}
-		}
 		// One that has expired does not hold its name.
 		return some(ErrTaken)(tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns, user_id) VALUES ($1,$2,$3,$4,$5,$6)
 ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0,

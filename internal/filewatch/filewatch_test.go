@@ -15,6 +15,27 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // never is longer than any test: a watch that returns was told.
 const never = time.Hour
 
+// told is a folder of a file system of which the kernel tells: containers have their own on one
+// of which it does not.
+func told(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{t.TempDir(), "/dev/shm"} {
+		dir, err := os.MkdirTemp(dir, "filewatch")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		w := New(filepath.Join(dir, "log"), never, never)
+		w.Arm()
+		w.Close()
+		if w.told {
+			return dir
+		}
+	}
+	t.Skip("the kernel tells neither of the folder of temporary files nor of /dev/shm")
+	return ""
+}
+
 // What others do to a file ends a wait, and so does what they did between the look at it and
 // the wait.
 func TestWhatBecomesOfAFileIsTold(t *testing.T) {
@@ -47,7 +68,7 @@ func TestWhatBecomesOfAFileIsTold(t *testing.T) {
 		{"it is cut", func(path string) error { return os.Truncate(path, 0) }},
 		{"it is removed", os.Remove},
 	}
-	path := filepath.Join(t.TempDir(), "log")
+	path := filepath.Join(told(t), "log")
 	early, late := New(path, never, never), New(path, never, never)
 	defer early.Close()
 	defer late.Close()
@@ -62,7 +83,7 @@ func TestWhatBecomesOfAFileIsTold(t *testing.T) {
 		early.Arm()
 		late.Arm()
 		if !early.told {
-			t.Skip("the kernel does not tell of this file system")
+			t.Fatalf("before %s, the kernel is not asked", s.what)
 		}
 		if f, err := os.Open(path); err == nil {
 			open = append(open, f)
@@ -110,14 +131,12 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 
 // What happens to other files of its folder wakes nobody.
 func TestAFileIsToldOfItselfAlone(t *testing.T) {
-	dir := t.TempDir()
+	dir := told(t)
 	w, other := New(filepath.Join(dir, "log"), never, never), New(filepath.Join(dir, "other"), never, never)
 	defer w.Close()
 	defer other.Close()
 	w.Arm()
-	if other.Arm(); !other.told {
-		t.Skip("the kernel does not tell of this file system")
-	}
+	other.Arm()
 	if err := os.WriteFile(filepath.Join(dir, "other"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

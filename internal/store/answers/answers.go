@@ -19,7 +19,7 @@ const (
 	// atWork is how long a request without an answer is taken to be at work: the process may
 	// have ended before it answered.
 	atWork = 30 * time.Second
-	clear  = 100 // answers that are forgotten at a time
+	sweep  = 100 // answers that are forgotten at a time
 )
 
 // Errors of a request that is not to be done.
@@ -51,7 +51,7 @@ func (s *Store) Begin(ctx context.Context, caller, key, request string) (*Answer
 	var answer *Answer
 	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM api_answers WHERE (caller, request_key) IN
-(SELECT caller, request_key FROM api_answers WHERE ends_ns<$1 LIMIT $2)`, now.UnixNano(), clear); err != nil {
+(SELECT caller, request_key FROM api_answers WHERE ends_ns<$1 LIMIT $2)`, now.UnixNano(), sweep); err != nil {
 			return err
 		}
 		res, err := tx.ExecContext(ctx, `INSERT INTO api_answers (caller, request_key, request, began_ns, ends_ns, status, answer)

@@ -130,10 +130,10 @@ func teams(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]s
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	members, err := names(ctx, q, `SELECT m.team_id, u.username FROM team_members m JOIN users u ON u.id=m.user_id WHERE m.team_id IN (`+
+	of, err := names(ctx, q, `SELECT m.team_id, u.username FROM team_members m JOIN users u ON u.id=m.user_id WHERE m.team_id IN (`+
 		`SELECT id FROM teams WHERE `+where+`)`, args...)
 	for i := range found {
-		if found[i].Members = members[found[i].ID]; found[i].Members == nil {
+		if found[i].Members = of[found[i].ID]; found[i].Members == nil {
 			found[i].Members = []string{}
 		}
 	}
@@ -224,15 +224,33 @@ func explain(err error, table string, value func(field string) string) error {
 	return &FieldError{Field: field, Value: value(field), Taken: r.Rule == sqldb.Unique, Reason: "is not one that it takes"}
 }
 
-func taken(err error) bool {
-	field := (*FieldError)(nil)
-	return errors.As(err, &field) && field.Taken
-}
-
 func userField(u *schemas.User) func(string) string {
 	return func(field string) string {
 		return map[string]string{"username": u.Username, "email": u.Email, "role": u.Role, "status": u.Status}[field]
 	}
+}
+
+// create runs a creation, or returns what the same request has made before or beside it.
+func create[T any](ctx context.Context, s *Store, v *T, known func(sqldb.Queryer) ([]T, error), insert func(*sql.Tx) error) error {
+	found := func(q sqldb.Queryer) (bool, error) {
+		made, err := known(q)
+		if err == nil && len(made) > 0 {
+			*v = made[0]
+		}
+		return len(made) > 0, err
+	}
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if made, err := found(tx); err != nil || made {
+			return err
+		}
+		return insert(tx)
+	})
+	if field := (*FieldError)(nil); errors.As(err, &field) && field.Taken {
+		if made, e := found(s.db); e == nil && made {
+			return nil
+		}
+	}
+	return err
 }
 
 // CreateUser makes a user for by. One that the same request made before is returned as it is.
@@ -240,26 +258,13 @@ func (s *Store) CreateUser(ctx context.Context, by string, u schemas.User) (sche
 	u.ID, u.Revision, u.Teams = sqldb.NewID(ctx), 1, []string{}
 	u.CreatedAt = s.now().UTC()
 	u.UpdatedAt = u.CreatedAt
-	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
-		known, err := users(ctx, tx, `id=$1`, u.ID)
-		if err != nil {
-			return err
-		}
-		if len(known) > 0 {
-			u = known[0]
-			return nil
-		}
+	err := create(ctx, s, &u, func(q sqldb.Queryer) ([]schemas.User, error) { return users(ctx, q, `id=$1`, u.ID) }, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO users (`+userColumns+`) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
 			u.ID, u.Username, u.Email, u.Role, u.Status, u.Revision, u.CreatedAt.UnixNano(), u.UpdatedAt.UnixNano()); err != nil {
 			return explain(err, "users", userField(&u))
 		}
 		return s.write(ctx, tx, by, verbCreate, KindUser, u.Username, nil, u)
 	})
-	if taken(err) { // by the same request, beside this one?
-		if known, err := users(ctx, s.db, `id=$1`, u.ID); err == nil && len(known) > 0 {
-			return known[0], nil
-		}
-	}
 	if err != nil {
 		return u, fmt.Errorf("create user %s: %w", u.Username, err)
 	}
@@ -320,63 +325,56 @@ func one(res sql.Result, err error) error {
 // CreateTeam makes a team for by, with members by id or username. One that the same request
 // made before is returned as it is.
 func (s *Store) CreateTeam(ctx context.Context, by string, t schemas.Team) (schemas.Team, error) {
-	name := t.Name
 	t.ID, t.Revision = sqldb.NewID(ctx), 1
 	t.CreatedAt = s.now().UTC()
 	t.UpdatedAt = t.CreatedAt
-	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
-		known, err := teams(ctx, tx, `id=$1`, t.ID)
+	err := create(ctx, s, &t, func(q sqldb.Queryer) ([]schemas.Team, error) { return teams(ctx, q, `id=$1`, t.ID) }, func(tx *sql.Tx) error {
+		ids, names, err := members(ctx, tx, t.Members)
 		if err != nil {
 			return err
 		}
-		if len(known) > 0 {
-			t = known[0]
-			return nil
-		}
+		t.Members = names
 		if _, err := tx.ExecContext(ctx, `INSERT INTO teams (`+teamColumns+`) VALUES ($1,$2,$3,$4,$5,$6)`,
 			t.ID, t.Name, t.Description, t.Revision, t.CreatedAt.UnixNano(), t.UpdatedAt.UnixNano()); err != nil {
 			return explain(err, "teams", func(string) string { return t.Name })
 		}
-		if t.Members, err = join(ctx, tx, t.ID, t.Members); err != nil {
+		if err := join(ctx, tx, t.ID, ids); err != nil {
 			return err
 		}
 		return s.write(ctx, tx, by, verbCreate, KindTeam, t.Name, nil, t)
 	})
-	if taken(err) {
-		if known, err := teams(ctx, s.db, `id=$1`, t.ID); err == nil && len(known) > 0 {
-			return known[0], nil
-		}
-	}
 	if err != nil {
-		return t, fmt.Errorf("create team %s: %w", name, err)
+		return t, fmt.Errorf("create team %s: %w", t.Name, err)
 	}
 	return t, nil
 }
 
-// join makes users the members of a team, and returns their names, sorted.
-func join(ctx context.Context, tx *sql.Tx, team string, refs []string) ([]string, error) {
-	if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, team); err != nil {
-		return nil, err
-	}
-	members := []string{}
+// members finds users by id or username: their ids, and their names, sorted.
+func members(ctx context.Context, tx *sql.Tx, refs []string) (ids, names []string, err error) {
+	names = []string{}
 	for i, ref := range refs {
 		found, err := users(ctx, tx, askedUser, ref)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(found) == 0 {
-			return nil, &FieldError{Field: fmt.Sprintf("members[%d]", i), Value: ref, Reason: "is no user"}
+			return nil, nil, &FieldError{Field: fmt.Sprintf("members[%d]", i), Value: ref, Reason: "is no user"}
 		}
-		if slices.Contains(members, found[0].Username) {
-			continue
-		}
-		members = append(members, found[0].Username)
-		if _, err := tx.ExecContext(ctx, `INSERT INTO team_members (team_id, user_id) VALUES ($1,$2)`, team, found[0].ID); err != nil {
-			return nil, err
+		if !slices.Contains(ids, found[0].ID) {
+			ids, names = append(ids, found[0].ID), append(names, found[0].Username)
 		}
 	}
-	slices.SortFunc(members, byName)
-	return members, nil
+	slices.SortFunc(names, byName)
+	return ids, names, nil
+}
+
+func join(ctx context.Context, tx *sql.Tx, team string, ids []string) error {
+	for _, id := range ids {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO team_members (team_id, user_id) VALUES ($1,$2)`, team, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // UpdateTeam changes a team for by, as [Store.UpdateUser] does a user.
@@ -392,6 +390,14 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 		before := t
 		before.Members = slices.Clone(t.Members)
 		change(&t)
+		ids, names, err := members(ctx, tx, t.Members)
+		if err != nil {
+			return err
+		}
+		t.Members = names
+		if t.Name == before.Name && t.Description == before.Description && slices.Equal(t.Members, before.Members) {
+			return nil
+		}
 		t.Revision++
 		t.UpdatedAt = later(s.now(), before.UpdatedAt)
 		res, err := tx.ExecContext(ctx, `UPDATE teams SET name=$1, description=$2, revision=$3, updated_ns=$4 WHERE id=$5 AND revision=$6`,
@@ -399,22 +405,19 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 		if err := one(res, err); err != nil {
 			return explain(err, "teams", func(string) string { return t.Name })
 		}
-		if t.Members, err = join(ctx, tx, t.ID, t.Members); err != nil {
+		if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, t.ID); err != nil {
 			return err
 		}
-		if t.Name == before.Name && t.Description == before.Description && slices.Equal(t.Members, before.Members) {
-			t = before
-			return errSame
+		if err := join(ctx, tx, t.ID, ids); err != nil {
+			return err
 		}
 		return s.write(ctx, tx, by, verbUpdate, KindTeam, t.Name, before, t)
 	})
-	if err != nil && !errors.Is(err, errSame) {
+	if err != nil {
 		return t, fmt.Errorf("update team %s: %w", ref, err)
 	}
 	return t, nil
 }
-
-var errSame = errors.New("it stays as it was")
 
 // DeleteTeam removes a team for by; its members stay.
 func (s *Store) DeleteTeam(ctx context.Context, by, ref string, revision int64) error {
