@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"auspex/internal/store/join"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -136,21 +138,21 @@ func TestAMachineWhoseAnswerWasLostTriesAgain(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	s := join.New(db, nil, nil)
-	const uses = 2000
-	plain := create(t, s, join.Spec{Name: "image", Uses: uses})
-	for round := range 3 {
+	plain := create(t, s, join.Spec{Name: "image", Uses: join.MaxUses})
+	used := token(t, s, "image").Used
+	for range 3 {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), dieDSN+"="+dsn, "AUSPEX_TEST_JOIN_TOKEN="+plain)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(300+150*round) * time.Millisecond) // it is killed at any moment
+		enough := used + 1 + rand.Int64N(100) // it is killed at any moment
+		waittest.For(t, "no machine is bound", func() bool { return token(t, s, "image").Used >= enough })
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	}
-	used := token(t, s, "image").Used
-	if used == 0 || used == uses {
-		t.Fatalf("%d uses: the child was not killed in the middle", used)
+		if used = token(t, s, "image").Used; used == join.MaxUses {
+			t.Fatal("the child was not killed in the middle")
+		}
 	}
 	for i := range int(used) { // all that are bound, the last of them without having heard
 		if a, err := s.Admit(t.Context(), plain, machine(i)); err != nil || a.Token != "image" {
