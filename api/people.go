@@ -12,6 +12,7 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/people"
 	"auspex/schemas"
 )
@@ -38,13 +39,13 @@ var errStale = problem{
 
 // refused tells the errors of the store as a person should see them.
 func refused(err error, what, ref string) error {
-	var field *people.FieldError
+	var field *entity.FieldError
 	switch {
-	case errors.Is(err, people.ErrNone):
+	case errors.Is(err, entity.ErrNone):
 		return missing(what, ref)
-	case errors.Is(err, people.ErrChanged):
+	case errors.Is(err, entity.ErrChanged):
 		return errStale
-	case errors.Is(err, people.ErrInUse):
+	case errors.Is(err, entity.ErrInUse):
 		return problem{http.StatusConflict, "in_use", "Something refers to this " + what + ".", "Remove that first."}
 	case errors.As(err, &field) && field.Taken:
 		return fielded{
@@ -172,7 +173,7 @@ func (s *Server) GetTeam(ctx context.Context, r apigen.GetTeamRequestObject) (ap
 	}
 	if who := Caller(ctx); !who.May(access.Users) {
 		self, err := s.deps.People.User(ctx, who.User)
-		if err != nil && !errors.Is(err, people.ErrNone) {
+		if err != nil && !errors.Is(err, entity.ErrNone) {
 			return nil, err
 		}
 		if !slices.Contains(self.Teams, t.Name) {

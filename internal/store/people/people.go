@@ -6,49 +6,20 @@ package people
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"auspex/internal/store/audit"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
-
-// Errors of users and teams.
-var (
-	ErrNone    = errors.New("there is none")
-	ErrChanged = errors.New("it was changed meanwhile")
-	ErrInUse   = errors.New("something refers to it")
-)
-
-// FieldError is a field that cannot be what it was to be.
-type FieldError struct {
-	Field  string
-	Value  string
-	Taken  bool // by another
-	Reason string
-}
-
-// Error implements error.
-func (e *FieldError) Error() string {
-	if e.Taken {
-		return fmt.Sprintf("%s %s is taken", e.Field, e.Value)
-	}
-	return fmt.Sprintf("%s %q %s", e.Field, e.Value, e.Reason)
-}
 
 // What rows of the audit are about.
 const (
 	KindUser = "user"
 	KindTeam = "team"
-
-	verbCreate = "create"
-	verbUpdate = "update"
-	verbDelete = "delete"
 )
 
 // Store reads and writes users and teams, in the tables of migration 0052.
@@ -59,19 +30,6 @@ type Store struct {
 
 // New returns the store of a relational database whose schema is up to date.
 func New(db *sqldb.DB) *Store { return &Store{db: db, now: time.Now} }
-
-// write makes a change with its row of the audit: what was, and what is. A before of nil is
-// of what was made, an after of nil of what is no more.
-func (s *Store) write(ctx context.Context, tx *sql.Tx, by, verb, kind, name string, before, after any) error {
-	detail, err := json.Marshal(struct {
-		Before any `json:"before,omitempty"`
-		After  any `json:"after,omitempty"`
-	}{before, after})
-	if err != nil {
-		return err
-	}
-	return audit.Append(ctx, tx, audit.Row{Time: s.now(), Actor: by, Verb: verb, Kind: kind, Subject: name, Detail: string(detail)})
-}
 
 const (
 	userColumns = `id, username, email, role, status, revision, created_ns, updated_ns`
@@ -140,18 +98,6 @@ func teams(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]s
 	return found, err
 }
 
-// the returns the only one that was found.
-func the[T any](found []T, err error, what, ref string) (T, error) {
-	var none T
-	if err == nil && len(found) == 0 {
-		err = ErrNone
-	}
-	if err != nil {
-		return none, fmt.Errorf("%s %s: %w", what, ref, err)
-	}
-	return found[0], nil
-}
-
 // asked is the condition for what somebody names, by id or by a unique name. An address is no
 // name: it may be another's name.
 const (
@@ -162,13 +108,13 @@ const (
 // User returns the user with an id or a username.
 func (s *Store) User(ctx context.Context, ref string) (schemas.User, error) {
 	found, err := users(ctx, s.db, askedUser, ref)
-	return the(found, err, "user", ref)
+	return entity.Only(found, err, "user", ref)
 }
 
 // Team returns the team with an id or a name.
 func (s *Store) Team(ctx context.Context, ref string) (schemas.Team, error) {
 	found, err := teams(ctx, s.db, askedTeam, ref)
-	return the(found, err, "team", ref)
+	return entity.Only(found, err, "team", ref)
 }
 
 // Filter chooses of a list; what is empty asks nothing.
@@ -189,7 +135,7 @@ ORDER BY lower(username) LIMIT $5`, f.Role, f.Status, f.After, f.Near, f.Limit+1
 	if err != nil {
 		return nil, "", fmt.Errorf("list users: %w", err)
 	}
-	found, next := page(found, f.Limit, func(u *schemas.User) string { return u.Username })
+	found, next := entity.Page(found, f.Limit, func(u *schemas.User) string { return u.Username })
 	return found, next, nil
 }
 
@@ -200,28 +146,8 @@ ORDER BY lower(name) LIMIT $3`, f.After, f.Near, f.Limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list teams: %w", err)
 	}
-	found, next := page(found, f.Limit, func(t *schemas.Team) string { return t.Name })
+	found, next := entity.Page(found, f.Limit, func(t *schemas.Team) string { return t.Name })
 	return found, next, nil
-}
-
-func page[T any](found []T, limit int, name func(*T) string) ([]T, string) {
-	if len(found) <= limit {
-		return found, ""
-	}
-	return found[:limit], name(&found[limit-1])
-}
-
-// explain tells a refusal of the database by the field, of which value says what it was to be.
-func explain(err error, table string, value func(field string) string) error {
-	r, ok := sqldb.Refused(err)
-	if !ok {
-		return err
-	}
-	if r.Rule == sqldb.Foreign {
-		return ErrInUse
-	}
-	field := r.Field(table)
-	return &FieldError{Field: field, Value: value(field), Taken: r.Rule == sqldb.Unique, Reason: "is not one that it takes"}
 }
 
 func userField(u *schemas.User) func(string) string {
@@ -230,40 +156,17 @@ func userField(u *schemas.User) func(string) string {
 	}
 }
 
-// create runs a creation, or returns what the same request has made before or beside it.
-func create[T any](ctx context.Context, s *Store, v *T, known func(sqldb.Queryer) ([]T, error), insert func(*sql.Tx) error) error {
-	found := func(q sqldb.Queryer) (bool, error) {
-		made, err := known(q)
-		if err == nil && len(made) > 0 {
-			*v = made[0]
-		}
-		return len(made) > 0, err
-	}
-	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if made, err := found(tx); err != nil || made {
-			return err
-		}
-		return insert(tx)
-	})
-	if field := (*FieldError)(nil); errors.As(err, &field) && field.Taken {
-		if made, e := found(s.db); e == nil && made {
-			return nil
-		}
-	}
-	return err
-}
-
 // CreateUser makes a user for by. One that the same request made before is returned as it is.
 func (s *Store) CreateUser(ctx context.Context, by string, u schemas.User) (schemas.User, error) {
 	u.ID, u.Revision, u.Teams = sqldb.NewID(ctx), 1, []string{}
 	u.CreatedAt = s.now().UTC()
 	u.UpdatedAt = u.CreatedAt
-	err := create(ctx, s, &u, func(q sqldb.Queryer) ([]schemas.User, error) { return users(ctx, q, `id=$1`, u.ID) }, func(tx *sql.Tx) error {
+	err := entity.Made(ctx, s.db, &u, func(q sqldb.Queryer) ([]schemas.User, error) { return users(ctx, q, `id=$1`, u.ID) }, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `INSERT INTO users (`+userColumns+`) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
 			u.ID, u.Username, u.Email, u.Role, u.Status, u.Revision, u.CreatedAt.UnixNano(), u.UpdatedAt.UnixNano()); err != nil {
-			return explain(err, "users", userField(&u))
+			return entity.Explain(err, "users", userField(&u))
 		}
-		return s.write(ctx, tx, by, verbCreate, KindUser, u.Username, nil, u)
+		return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindUser, u.Username, nil, u)
 	})
 	if err != nil {
 		return u, fmt.Errorf("create user %s: %w", u.Username, err)
@@ -272,54 +175,34 @@ func (s *Store) CreateUser(ctx context.Context, by string, u schemas.User) (sche
 }
 
 // UpdateUser changes a user for by. A revision that is not 0 is the one that the change was
-// made of: where it is another by now, the change is [ErrChanged]. What stays as it was is no
+// made of: where it is another by now, the change is [entity.ErrChanged]. What stays as it was is no
 // change.
 func (s *Store) UpdateUser(ctx context.Context, by, ref string, revision int64, change func(*schemas.User)) (u schemas.User, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		found, err := users(ctx, tx, askedUser, ref)
-		if u, err = the(found, err, "user", ref); err != nil {
+		if u, err = entity.Only(found, err, "user", ref); err != nil {
 			return err
 		}
-		if revision != 0 && u.Revision != revision {
-			return ErrChanged
+		if err := entity.Check(revision, u.Revision); err != nil {
+			return err
 		}
 		before := u
 		if change(&u); u.Username == before.Username && u.Email == before.Email && u.Role == before.Role && u.Status == before.Status {
 			return nil
 		}
 		u.Revision++
-		u.UpdatedAt = later(s.now(), before.UpdatedAt)
+		u.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
 		res, err := tx.ExecContext(ctx, `UPDATE users SET username=$1, email=$2, role=$3, status=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
 			u.Username, u.Email, u.Role, u.Status, u.Revision, u.UpdatedAt.UnixNano(), u.ID, before.Revision)
-		if err := one(res, err); err != nil {
-			return explain(err, "users", userField(&u))
+		if err := entity.One(res, err); err != nil {
+			return entity.Explain(err, "users", userField(&u))
 		}
-		return s.write(ctx, tx, by, verbUpdate, KindUser, u.Username, before, u)
+		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindUser, u.Username, before, u)
 	})
 	if err != nil {
 		return u, fmt.Errorf("update user %s: %w", ref, err)
 	}
 	return u, nil
-}
-
-// later is now, and not before what was: clocks jump.
-func later(now, was time.Time) time.Time {
-	if now = now.UTC(); now.Before(was) {
-		return was
-	}
-	return now
-}
-
-// one is the error of a statement that has to change one row.
-func one(res sql.Result, err error) error {
-	if err != nil {
-		return err
-	}
-	n, err := res.RowsAffected()
-	if err == nil && n != 1 {
-		err = ErrChanged
-	}
-	return err
 }
 
 // CreateTeam makes a team for by, with members by id or username. One that the same request
@@ -328,7 +211,7 @@ func (s *Store) CreateTeam(ctx context.Context, by string, t schemas.Team) (sche
 	t.ID, t.Revision = sqldb.NewID(ctx), 1
 	t.CreatedAt = s.now().UTC()
 	t.UpdatedAt = t.CreatedAt
-	err := create(ctx, s, &t, func(q sqldb.Queryer) ([]schemas.Team, error) { return teams(ctx, q, `id=$1`, t.ID) }, func(tx *sql.Tx) error {
+	err := entity.Made(ctx, s.db, &t, func(q sqldb.Queryer) ([]schemas.Team, error) { return teams(ctx, q, `id=$1`, t.ID) }, func(tx *sql.Tx) error {
 		ids, names, err := members(ctx, tx, t.Members)
 		if err != nil {
 			return err
@@ -336,12 +219,12 @@ func (s *Store) CreateTeam(ctx context.Context, by string, t schemas.Team) (sche
 		t.Members = names
 		if _, err := tx.ExecContext(ctx, `INSERT INTO teams (`+teamColumns+`) VALUES ($1,$2,$3,$4,$5,$6)`,
 			t.ID, t.Name, t.Description, t.Revision, t.CreatedAt.UnixNano(), t.UpdatedAt.UnixNano()); err != nil {
-			return explain(err, "teams", func(string) string { return t.Name })
+			return entity.Explain(err, "teams", func(string) string { return t.Name })
 		}
 		if err := join(ctx, tx, t.ID, ids); err != nil {
 			return err
 		}
-		return s.write(ctx, tx, by, verbCreate, KindTeam, t.Name, nil, t)
+		return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindTeam, t.Name, nil, t)
 	})
 	if err != nil {
 		return t, fmt.Errorf("create team %s: %w", t.Name, err)
@@ -358,7 +241,7 @@ func members(ctx context.Context, tx *sql.Tx, refs []string) (ids, names []strin
 			return nil, nil, err
 		}
 		if len(found) == 0 {
-			return nil, nil, &FieldError{Field: fmt.Sprintf("members[%d]", i), Value: ref, Reason: "is no user"}
+			return nil, nil, &entity.FieldError{Field: fmt.Sprintf("members[%d]", i), Value: ref, Reason: "is no user"}
 		}
 		if !slices.Contains(ids, found[0].ID) {
 			ids, names = append(ids, found[0].ID), append(names, found[0].Username)
@@ -381,11 +264,11 @@ func join(ctx context.Context, tx *sql.Tx, team string, ids []string) error {
 func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, change func(*schemas.Team)) (t schemas.Team, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		found, err := teams(ctx, tx, askedTeam, ref)
-		if t, err = the(found, err, "team", ref); err != nil {
+		if t, err = entity.Only(found, err, "team", ref); err != nil {
 			return err
 		}
-		if revision != 0 && t.Revision != revision {
-			return ErrChanged
+		if err := entity.Check(revision, t.Revision); err != nil {
+			return err
 		}
 		before := t
 		before.Members = slices.Clone(t.Members)
@@ -399,11 +282,11 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 			return nil
 		}
 		t.Revision++
-		t.UpdatedAt = later(s.now(), before.UpdatedAt)
+		t.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
 		res, err := tx.ExecContext(ctx, `UPDATE teams SET name=$1, description=$2, revision=$3, updated_ns=$4 WHERE id=$5 AND revision=$6`,
 			t.Name, t.Description, t.Revision, t.UpdatedAt.UnixNano(), t.ID, before.Revision)
-		if err := one(res, err); err != nil {
-			return explain(err, "teams", func(string) string { return t.Name })
+		if err := entity.One(res, err); err != nil {
+			return entity.Explain(err, "teams", func(string) string { return t.Name })
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, t.ID); err != nil {
 			return err
@@ -411,7 +294,7 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 		if err := join(ctx, tx, t.ID, ids); err != nil {
 			return err
 		}
-		return s.write(ctx, tx, by, verbUpdate, KindTeam, t.Name, before, t)
+		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindTeam, t.Name, before, t)
 	})
 	if err != nil {
 		return t, fmt.Errorf("update team %s: %w", ref, err)
@@ -423,17 +306,17 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 func (s *Store) DeleteTeam(ctx context.Context, by, ref string, revision int64) error {
 	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
 		found, err := teams(ctx, tx, askedTeam, ref)
-		t, err := the(found, err, "team", ref)
+		t, err := entity.Only(found, err, "team", ref)
 		if err != nil {
 			return err
 		}
-		if revision != 0 && t.Revision != revision {
-			return ErrChanged
+		if err := entity.Check(revision, t.Revision); err != nil {
+			return err
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM teams WHERE id=$1`, t.ID); err != nil {
-			return explain(err, "teams", func(string) string { return t.Name })
+			return entity.Explain(err, "teams", func(string) string { return t.Name })
 		}
-		return s.write(ctx, tx, by, verbDelete, KindTeam, t.Name, t, nil)
+		return entity.Audit(ctx, tx, s.now(), by, entity.Delete, KindTeam, t.Name, t, nil)
 	})
 	if err != nil {
 		return fmt.Errorf("delete team %s: %w", ref, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"auspex/internal/store/audit"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/people"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/store/sqldb/sqltest"
@@ -33,7 +34,7 @@ func TestUsersAreKept(t *testing.T) {
 			t.Errorf("%s: %v %s", ref, err, d)
 		}
 	}
-	if _, err := s.User(t.Context(), "li@example.com"); !errors.Is(err, people.ErrNone) {
+	if _, err := s.User(t.Context(), "li@example.com"); !errors.Is(err, entity.ErrNone) {
 		t.Errorf("an address is taken for a name: %v", err)
 	}
 	for _, tc := range []struct {
@@ -48,7 +49,7 @@ func TestUsersAreKept(t *testing.T) {
 	} {
 		u := user("bo")
 		tc.change(&u)
-		field := (*people.FieldError)(nil)
+		field := (*entity.FieldError)(nil)
 		if _, err := s.CreateUser(t.Context(), "root", u); !errors.As(err, &field) || field.Field != tc.name || err.Error() != tc.want {
 			t.Errorf("%v, want %q", err, tc.want)
 		}
@@ -57,14 +58,14 @@ func TestUsersAreKept(t *testing.T) {
 	if err != nil || changed.Revision != 2 || changed.Role != schemas.RoleOperator {
 		t.Fatalf("%+v %v", changed, err)
 	}
-	if _, err := s.UpdateUser(t.Context(), "root", "li", 1, func(u *schemas.User) { u.Role = schemas.RoleAdmin }); !errors.Is(err, people.ErrChanged) {
+	if _, err := s.UpdateUser(t.Context(), "root", "li", 1, func(u *schemas.User) { u.Role = schemas.RoleAdmin }); !errors.Is(err, entity.ErrChanged) {
 		t.Errorf("a change of what it was before: %v", err)
 	}
 	same, err := s.UpdateUser(t.Context(), "root", "li", 0, func(*schemas.User) {})
 	if d := cmp.Diff(changed, same); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)
 	}
-	if _, err := s.UpdateUser(t.Context(), "root", "nobody", 0, func(*schemas.User) {}); !errors.Is(err, people.ErrNone) {
+	if _, err := s.UpdateUser(t.Context(), "root", "nobody", 0, func(*schemas.User) {}); !errors.Is(err, entity.ErrNone) {
 		t.Error(err)
 	}
 	rows, err := audit.New(db, nil).List(t.Context(), 0, 10)
@@ -88,7 +89,7 @@ func TestTeamsHaveMembers(t *testing.T) {
 	if got, err := s.Team(t.Context(), "vision"); err != nil || cmp.Diff(made, got) != "" {
 		t.Error(err, cmp.Diff(made, got))
 	}
-	field := (*people.FieldError)(nil)
+	field := (*entity.FieldError)(nil)
 	if _, err := s.CreateTeam(t.Context(), "root", schemas.Team{Name: "VISION"}); !errors.As(err, &field) || field.Field != "name" || !field.Taken {
 		t.Error(err)
 	}
@@ -96,7 +97,7 @@ func TestTeamsHaveMembers(t *testing.T) {
 	if _, err := s.CreateTeam(t.Context(), "root", none); !errors.As(err, &field) || field.Field != "members[1]" {
 		t.Error(err)
 	}
-	if _, err := s.Team(t.Context(), "speech"); !errors.Is(err, people.ErrNone) {
+	if _, err := s.Team(t.Context(), "speech"); !errors.Is(err, entity.ErrNone) {
 		t.Errorf("half a team is there: %v", err)
 	}
 	if u, err := s.User(t.Context(), "bo"); err != nil || !slices.Equal(u.Teams, []string{"Vision"}) {
@@ -118,7 +119,7 @@ func TestTeamsHaveMembers(t *testing.T) {
 	if same, err := s.UpdateTeam(t.Context(), "root", "vision", 2, func(*schemas.Team) {}); err != nil || same.Revision != 2 {
 		t.Errorf("%+v %v", same, err)
 	}
-	if err := s.DeleteTeam(t.Context(), "root", "vision", 1); !errors.Is(err, people.ErrChanged) {
+	if err := s.DeleteTeam(t.Context(), "root", "vision", 1); !errors.Is(err, entity.ErrChanged) {
 		t.Error(err)
 	}
 	if err := s.DeleteTeam(t.Context(), "root", "vision", 2); err != nil {
@@ -168,7 +169,7 @@ func TestOneOfManyHasTheName(t *testing.T) {
 	for range 16 {
 		wg.Go(func() {
 			u, err := s.CreateUser(t.Context(), "root", user("eve"))
-			field := (*people.FieldError)(nil)
+			field := (*entity.FieldError)(nil)
 			if err != nil && (!errors.As(err, &field) || !field.Taken) {
 				t.Error(err)
 			}
