@@ -63,6 +63,12 @@ const (
 	AttrFeed    = "feed"
 	AttrRail    = "rail"
 	AttrTier    = "tier"
+	// What a server or GPU is given to people by (internal/store/estate).
+	AttrStatus        = "status" // of a new server: a state that its life may begin in
+	AttrPool          = "pool"   // of a new server
+	AttrMemoryGB      = "memory_gb"
+	AttrDriverVersion = "driver_version"
+	AttrCUDAVersion   = "cuda_version"
 )
 
 // AgentDialsIn is the AttrAgentAddress of a server whose node agent is not reached, but dials in.

@@ -14,7 +14,6 @@ import (
 	"auspex/collectors/agent"
 	"auspex/control"
 	"auspex/internal/bus/kafka"
-	"auspex/internal/cmdb"
 	"auspex/internal/probe"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/sqldb"
@@ -190,7 +189,7 @@ func (s *stack) stored(ctx context.Context) (t schemas.Topology, err error) {
 		return t, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	inv := cmdb.New(s.cfg.Inventory.Config, db, nil, nil)
+	inv := newInventory(s.cfg.Inventory.Config, db, nil, nil)
 	if err := inv.Open(ctx); err != nil {
 		return t, err
 	}

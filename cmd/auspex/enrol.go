@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	"auspex/collectors/agent"
-	"auspex/internal/cmdb"
 	"auspex/internal/enrol"
 	"auspex/internal/gnmiclient"
 	"auspex/internal/run"
@@ -116,7 +115,7 @@ what is declined does not come back until it says something else.`,
 			return usageError{err}
 		}
 		return onStore(cmd.Context(), cfg, func(db *sqldb.DB) error {
-			inv := cmdb.New(cfg.Inventory.Config, db, nil, nil)
+			inv := newInventory(cfg.Inventory.Config, db, nil, nil)
 			if err := inv.Open(cmd.Context()); err != nil {
 				return err
 			}

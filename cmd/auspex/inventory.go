@@ -6,12 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"auspex/internal/cmdb"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
 	"auspex/internal/textfile"
 	"auspex/schemas"
@@ -25,7 +31,7 @@ func withInventory(ctx context.Context, cfg Config, f func(*cmdb.Inventory) erro
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	s := newStack(cfg, io.Discard, io.Discard)
-	inv := cmdb.New(cfg.Inventory.Config, db, s.log, s.reg)
+	inv := newInventory(cfg.Inventory.Config, db, s.log, s.reg)
 	if err := inv.Open(ctx); err != nil {
 		return err
 	}
@@ -74,6 +80,16 @@ func RestoreInventory(ctx context.Context, cfg Config, version int64, o ImportOp
 	})
 }
 
+// newInventory returns the inventory of a store, with the servers and GPUs that people are given
+// in step with it.
+func newInventory(cfg cmdb.Config, db *sqldb.DB, log *slog.Logger, reg prometheus.Registerer) *cmdb.Inventory {
+	inv := cmdb.New(cfg, db, log, reg)
+	if db != nil {
+		inv.Follow(estate.New(db))
+	}
+	return inv
+}
+
 // printImport says what an import has changed or, when it was tried or refused,
 // what it would change, name by name.
 func printImport(r cmdb.Report, err error, dry bool, out, errw io.Writer) error {
@@ -89,6 +105,9 @@ func printImport(r cmdb.Report, err error, dry bool, out, errw io.Writer) error 
 	if n := len(r.Held); n > 0 {
 		fmt.Fprintf(errw, "%d resources stay although no source has them any more, because records of another source depend on them: %s\n",
 			n, strings.Join(r.Held[:min(n, 5)], ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Kept)) {
+		fmt.Fprintf(errw, "%s stays, with its parts, although the import no longer has it: %s\n", name, r.Kept[name])
 	}
 	if refused {
 		if dry {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"auspex/internal/cmdb"
 	"auspex/internal/store/join"
 	"auspex/internal/store/sqldb"
 )
@@ -37,7 +36,7 @@ as it likes, until it or its token is revoked.`,
 			return usageError{err}
 		}
 		return onStore(cmd.Context(), cfg, func(db *sqldb.DB) error {
-			inv := cmdb.New(cfg.Inventory.Config, db, nil, nil)
+			inv := newInventory(cfg.Inventory.Config, db, nil, nil)
 			if err := inv.Open(cmd.Context()); err != nil {
 				return err
 			}

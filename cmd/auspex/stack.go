@@ -222,7 +222,7 @@ func (s *stack) state() run.Component {
 		defer func() { _ = s.db.Close() }()
 		s.health.Check("state", s.db.Health)
 		s.records = records.New(s.db)
-		s.inv = cmdb.New(s.cfg.Inventory.Config, s.db, s.log, s.reg)
+		s.inv = newInventory(s.cfg.Inventory.Config, s.db, s.log, s.reg)
 		if err := s.inv.Open(ctx); err != nil {
 			return of(err)
 		}

@@ -63,10 +63,11 @@ func (c Config) Validate() error {
 
 // Inventory keeps the current snapshot. A nil database keeps it in memory alone.
 type Inventory struct {
-	cfg  Config
-	db   *sqldb.DB
-	log  *slog.Logger
-	snap atomic.Pointer[Snapshot]
+	cfg      Config
+	db       *sqldb.DB
+	log      *slog.Logger
+	follower Follower // nil where nobody follows
+	snap     atomic.Pointer[Snapshot]
 
 	mu      sync.Mutex // one change at a time
 	stored  version
@@ -171,7 +172,10 @@ func (i *Inventory) Open(ctx context.Context) error {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.load(ctx)
+	if err := i.load(ctx); err != nil {
+		return err
+	}
+	return i.followed(ctx)
 }
 
 func (i *Inventory) poll(ctx context.Context) error {

@@ -110,7 +110,10 @@ type Report struct {
 	Skipped   int // records of the import
 	// Held are resources that no source brings any more, and that stay because
 	// something that another source brings is a part of them or linked to them.
-	Held     []string
+	Held []string
+	// Kept are servers that an import would have removed, and that stay because somebody has
+	// them or works on them: why, by name.
+	Kept     map[string]string
 	Changes  []Change
 	Problems []Problem
 }
@@ -199,6 +202,11 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if err := writeResources(ctx, tx, diff.put, diff.remove); err != nil {
 				return err
 			}
+			if i.follower != nil {
+				if err := i.follower.Follow(ctx, tx, i.following(o.Source, diff.t, diff.put, diff.remove)); err != nil {
+					return err
+				}
+			}
 			if err := writeLinks(ctx, tx, diff.addLinks, diff.dropLinks); err != nil {
 				return err
 			}
@@ -279,7 +287,7 @@ func add(before, more schemas.Topology) schemas.Topology {
 			links = append(links, l)
 		}
 	}
-	t, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, &graph{})
+	t, _, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, &graph{}, nil)
 	return schemas.Topology{Version: 1, Resources: t.Resources, Links: links, Workloads: more.Workloads}
 }
 
@@ -327,9 +335,11 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	if diff.same {
 		diff.sources = sources // and their order, which decides where they differ
 	}
-	var held []string
-	diff.t, held = join(diff.sources, old.graph)
-	report.Held = held
+	keep, err := i.keep(ctx, old)
+	if err != nil {
+		return diff, report, err
+	}
+	diff.t, report.Held, report.Kept = join(diff.sources, old.graph, keep)
 	if _, problems := Validate(diff.t); len(problems) > 0 {
 		return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
 	}
@@ -428,7 +438,9 @@ func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 
 // join is what sources bring together. A resource that none of them brings stays,
 // as it was, where a part or a link of another one hangs on it.
-func join(sources []brought, old *graph) (t schemas.Topology, held []string) {
+//
+// So do those of keep, with the links between what is there.
+func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topology, held []string, kept map[string]string) {
 	t.Version = 1
 	at := map[string]int{}
 	for _, s := range sources {
@@ -465,6 +477,23 @@ func join(sources []brought, old *graph) (t schemas.Topology, held []string) {
 		}
 		return true
 	}
+	cables := brought{}
+	for _, id := range slices.Sorted(maps.Keys(keep)) {
+		if _, there := at[id]; there {
+			continue
+		}
+		n := old.nodes[id]
+		at[id] = len(t.Resources)
+		t.Resources = append(t.Resources, *n.Resource)
+		cables.t.Links = append(cables.t.Links, n.links...)
+		if isDevice(n.Kind) {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[id] = keep[id]
+		}
+	}
+	sources = append(slices.Clip(sources), cables)
 	for n := 0; n < len(t.Resources); n++ {
 		hold(t.Resources[n].Parent)
 	}
@@ -477,7 +506,7 @@ func join(sources []brought, old *graph) (t schemas.Topology, held []string) {
 			}
 		}
 	}
-	return t, held
+	return t, held, kept
 }
 
 // sameRecords tells whether a source brings what it brought, in whatever order.

@@ -15,7 +15,7 @@ import (
 )
 
 // Source is as whom accepted proposals are imported.
-const Source = "agent"
+const Source = cmdb.SourceAgent
 
 // Verbs of differences.
 const (

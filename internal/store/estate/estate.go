@@ -1,0 +1,258 @@
+// Package estate keeps servers, GPUs and pools as what people are given: their life cycle, in
+// which pool they are, and what holds them back. A server or GPU is there once the inventory has
+// it, and stays when it has left, since what it was given for refers to it. What it is (model,
+// addresses, serial number) is the inventory's, and written in the transaction of an import.
+package estate
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"auspex/internal/store/entity"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// What rows of the audit are about.
+const (
+	KindServer = "server"
+	KindGPU    = "gpu"
+	KindPool   = "pool"
+)
+
+// Store reads and writes the tables of migration 0090.
+type Store struct {
+	db  *sqldb.DB
+	now func() time.Time
+}
+
+// New returns the store of a relational database whose schema is up to date.
+func New(db *sqldb.DB) *Store { return &Store{db: db, now: time.Now} }
+
+const (
+	serverColumns = `s.id, s.name, s.model, s.status, s.reason, s.since_ns, s.ipmi_ip, s.redfish_url, s.management_ip, s.serial_number, p.name, s.labels,
+s.hold, s.hold_by, s.present, s.created_ns, s.updated_ns, s.revision`
+	fromServers = ` FROM servers s JOIN pools p ON p.id=s.pool_id`
+	gpuColumns  = `g.id, g.name, g.server_id, s.name, g.model, g.status, g.reason, g.since_ns, g.memory_gb, g.serial_number, g.driver_version, g.cuda_version,
+g.present, g.created_ns, g.updated_ns, g.revision`
+	fromGPUs    = ` FROM gpus g JOIN servers s ON s.id=g.server_id JOIN pools p ON p.id=s.pool_id`
+	poolColumns = `p.id, p.name, p.description, p.created_ns, p.updated_ns, p.revision, (SELECT count(*) FROM servers s WHERE s.pool_id=p.id)`
+)
+
+func scanServer(rows *sql.Rows) (v schemas.Server, err error) {
+	var since, created, updated int64
+	var labels string
+	if err := rows.Scan(&v.ID, &v.Name, &v.Model, &v.Status, &v.Reason, &since, &v.IPMIIP, &v.RedfishURL, &v.ManagementIP, &v.SerialNumber, &v.Pool,
+		&labels, &v.Hold, &v.HoldBy, &v.Present, &created, &updated, &v.Revision); err != nil {
+		return v, err
+	}
+	v.Since, v.CreatedAt, v.UpdatedAt = at(since), at(created), at(updated)
+	return v, json.Unmarshal([]byte(labels), &v.Labels)
+}
+
+func scanGPU(rows *sql.Rows) (v schemas.GPU, err error) {
+	var since, created, updated int64
+	err = rows.Scan(&v.ID, &v.Name, &v.ServerID, &v.Server, &v.Model, &v.Status, &v.Reason, &since, &v.MemoryGB, &v.SerialNumber, &v.DriverVersion,
+		&v.CUDAVersion, &v.Present, &created, &updated, &v.Revision)
+	v.Since, v.CreatedAt, v.UpdatedAt = at(since), at(created), at(updated)
+	return v, err
+}
+
+func scanPool(rows *sql.Rows) (v schemas.Pool, err error) {
+	var created, updated int64
+	err = rows.Scan(&v.ID, &v.Name, &v.Description, &created, &updated, &v.Revision, &v.Servers)
+	v.CreatedAt, v.UpdatedAt = at(created), at(updated)
+	return v, err
+}
+
+func at(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+func servers(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.Server, error) {
+	return sqldb.Rows(ctx, q, scanServer, `SELECT `+serverColumns+fromServers+` WHERE `+where, args...)
+}
+
+func gpus(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]schemas.GPU, error) {
+	return sqldb.Rows(ctx, q, scanGPU, `SELECT `+gpuColumns+fromGPUs+` WHERE `+where, args...)
+}
+
+// Server returns the server with an id or a name.
+func (s *Store) Server(ctx context.Context, ref string) (schemas.Server, error) {
+	found, err := servers(ctx, s.db, `s.id=$1 OR s.name=$1`, ref)
+	return entity.Only(found, err, KindServer, ref)
+}
+
+// GPU returns the GPU with an id or a name.
+func (s *Store) GPU(ctx context.Context, ref string) (schemas.GPU, error) {
+	found, err := gpus(ctx, s.db, `g.id=$1 OR g.name=$1`, ref)
+	return entity.Only(found, err, KindGPU, ref)
+}
+
+// Filter chooses of a list; what is empty asks nothing.
+type Filter struct {
+	Status, Pool, Model, Server string
+	Gone                        bool   // also what has left the inventory, or is retired
+	After                       string // name that the page before ended with
+	Limit                       int
+}
+
+// Servers lists servers by name.
+func (s *Store) Servers(ctx context.Context, f Filter) ([]schemas.Server, string, error) {
+	found, err := servers(ctx, s.db, `(CAST($1 AS TEXT)='' OR s.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
+AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND s.name>$4 AND ($5 OR s.present AND (s.status<>'retired' OR $1='retired')) ORDER BY s.name LIMIT $6`,
+		f.Status, f.Pool, f.Model, f.After, f.Gone, f.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list servers: %w", err)
+	}
+	found, next := entity.Page(found, f.Limit, func(v *schemas.Server) string { return v.Name })
+	return found, next, nil
+}
+
+// GPUs lists GPUs by name.
+func (s *Store) GPUs(ctx context.Context, f Filter) ([]schemas.GPU, string, error) {
+	found, err := gpus(ctx, s.db, `(CAST($1 AS TEXT)='' OR g.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
+AND (CAST($3 AS TEXT)='' OR lower(g.model)=lower($3)) AND (CAST($4 AS TEXT)='' OR s.id=$4 OR s.name=$4) AND g.name>$5
+AND ($6 OR g.present AND s.status<>'retired') ORDER BY g.name LIMIT $7`, f.Status, f.Pool, f.Model, f.Server, f.After, f.Gone, f.Limit+1)
+	if err != nil {
+		return nil, "", fmt.Errorf("list GPUs: %w", err)
+	}
+	found, next := entity.Page(found, f.Limit, func(v *schemas.GPU) string { return v.Name })
+	return found, next, nil
+}
+
+// Lock makes a transaction the only one that decides of a server until it ends, and returns it
+// as it is then. Whoever locks several takes them in the order of their ids.
+func Lock(ctx context.Context, tx *sql.Tx, id string) (schemas.Server, error) {
+	if _, err := tx.ExecContext(ctx, `UPDATE servers SET fence=fence+1 WHERE id=$1`, id); err != nil {
+		return schemas.Server{}, err
+	}
+	found, err := servers(ctx, tx, `s.id=$1`, id)
+	return entity.Only(found, err, KindServer, id)
+}
+
+// MoveServer moves a locked server along its life.
+func (s *Store) MoveServer(ctx context.Context, tx *sql.Tx, by string, v *schemas.Server, to, reason string) error {
+	if err := schemas.ServerLife.Move(v.Status, to); err != nil {
+		return err
+	}
+	before := *v
+	now := s.now()
+	v.Status, v.Reason, v.Since, v.Revision = to, reason, now.UTC(), v.Revision+1
+	v.UpdatedAt = entity.Later(now, v.UpdatedAt)
+	res, err := tx.ExecContext(ctx, `UPDATE servers SET status=$1, reason=$2, since_ns=$3, revision=$4, updated_ns=$5 WHERE id=$6 AND revision=$7`,
+		to, reason, v.Since.UnixNano(), v.Revision, v.UpdatedAt.UnixNano(), v.ID, before.Revision)
+	if err := entity.One(res, err); err != nil {
+		return fmt.Errorf("move server %s: %w", v.Name, err)
+	}
+	return entity.Audit(ctx, tx, now, by, entity.Update, KindServer, v.Name, before, v)
+}
+
+// MoveGPU moves a GPU of a locked server along its life. The audit has the moves that are not
+// an allocation's, which has its own row.
+func (s *Store) MoveGPU(ctx context.Context, tx *sql.Tx, by string, v *schemas.GPU, to, reason string) error {
+	if err := schemas.GPULife.Move(v.Status, to); err != nil {
+		return err
+	}
+	before := *v
+	now := s.now()
+	v.Status, v.Reason, v.Since, v.Revision = to, reason, now.UTC(), v.Revision+1
+	v.UpdatedAt = entity.Later(now, v.UpdatedAt)
+	res, err := tx.ExecContext(ctx, `UPDATE gpus SET status=$1, reason=$2, since_ns=$3, revision=$4, updated_ns=$5 WHERE id=$6 AND revision=$7`,
+		to, reason, v.Since.UnixNano(), v.Revision, v.UpdatedAt.UnixNano(), v.ID, before.Revision)
+	if err := entity.One(res, err); err != nil {
+		return fmt.Errorf("move GPU %s: %w", v.Name, err)
+	}
+	if by == "" {
+		return nil
+	}
+	return entity.Audit(ctx, tx, now, by, entity.Update, KindGPU, v.Name, before, v)
+}
+
+// GPUsOf returns the GPUs of servers, by name.
+func GPUsOf(ctx context.Context, q sqldb.Queryer, server string) ([]schemas.GPU, error) {
+	return gpus(ctx, q, `g.server_id=$1 AND g.present ORDER BY g.name`, server)
+}
+
+// UpdateServer changes what a person may of a server: its pool, labels, hold, and its state
+// along its life. A revision that is not 0 is the one that the change was made of.
+func (s *Store) UpdateServer(ctx context.Context, by, ref string, revision int64, change func(*schemas.Server)) (v schemas.Server, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		found, err := servers(ctx, tx, `s.id=$1 OR s.name=$1`, ref)
+		if v, err = entity.Only(found, err, KindServer, ref); err != nil {
+			return err
+		}
+		if v, err = Lock(ctx, tx, v.ID); err != nil {
+			return err
+		}
+		if err := entity.Check(revision, v.Revision); err != nil {
+			return err
+		}
+		before := v
+		before.Labels = maps.Clone(v.Labels)
+		change(&v)
+		to := v.Status
+		if v.Status = before.Status; to != v.Status {
+			if to == schemas.ServerRetired {
+				if err := free(ctx, tx, v.ID); err != nil {
+					return err
+				}
+			}
+			if err := s.MoveServer(ctx, tx, by, &v, to, v.Reason); err != nil {
+				return err
+			}
+			before.Status, before.Reason, before.Since, before.Revision, before.UpdatedAt = v.Status, v.Reason, v.Since, v.Revision, v.UpdatedAt
+		}
+		if v.Pool == before.Pool && v.Hold == before.Hold && maps.Equal(v.Labels, before.Labels) {
+			return nil
+		}
+		if v.Hold != before.Hold {
+			v.HoldBy = by
+			if v.Hold == "" {
+				v.HoldBy = ""
+			}
+		}
+		pools, err := sqldb.Rows(ctx, tx, scanPool, `SELECT `+poolColumns+` FROM pools p WHERE p.id=$1 OR lower(p.name)=lower($1)`, v.Pool)
+		if err != nil {
+			return err
+		}
+		if len(pools) == 0 {
+			return &entity.FieldError{Field: "pool", Value: v.Pool, Reason: "is no pool"}
+		}
+		v.Pool = pools[0].Name
+		labels, err := json.Marshal(v.Labels)
+		if err != nil {
+			return err
+		}
+		v.Revision++
+		v.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
+		res, err := tx.ExecContext(ctx, `UPDATE servers SET pool_id=$1, labels=$2, hold=$3, hold_by=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
+			pools[0].ID, string(labels), v.Hold, v.HoldBy, v.Revision, v.UpdatedAt.UnixNano(), v.ID, before.Revision)
+		if err := entity.One(res, err); err != nil {
+			return err
+		}
+		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindServer, v.Name, before, v)
+	})
+	if err != nil {
+		return v, fmt.Errorf("update server %s: %w", ref, err)
+	}
+	return v, nil
+}
+
+// ErrAllocated is of a server that somebody has or has been promised.
+var ErrAllocated = errors.New("it is allocated")
+
+// free is [ErrAllocated] where a claim lives on a locked server.
+func free(ctx context.Context, tx *sql.Tx, server string) error {
+	var n int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM allocation_claims WHERE server_id=$1 AND state<>'released'`, server).Scan(&n); err != nil {
+		return err
+	}
+	if n > 0 {
+		return ErrAllocated
+	}
+	return nil
+}
