@@ -256,3 +256,22 @@ func free(ctx context.Context, tx *sql.Tx, server string) error {
 	}
 	return nil
 }
+
+// MoveGPUs moves those GPUs of locked servers that are in a state, and tells how many that were.
+func (s *Store) MoveGPUs(ctx context.Context, tx *sql.Tx, ids []string, from, to string) (int, error) {
+	if err := schemas.GPULife.Move(from, to); err != nil {
+		return 0, err
+	}
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	list, args := sqldb.In(4, ids)
+	now := s.now().UnixNano()
+	res, err := tx.ExecContext(ctx, `UPDATE gpus SET status=$1, reason='', since_ns=$2, revision=revision+1,
+updated_ns=CASE WHEN updated_ns > $2 THEN updated_ns ELSE $2 END WHERE status=$3 AND id IN (`+list+`)`, append([]any{to, now, from}, args...)...)
+	if err != nil {
+		return 0, fmt.Errorf("move GPUs: %w", err)
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}

@@ -76,3 +76,18 @@ func Page[T any](rows []T, limit int, key func(*T) (time.Time, string)) (page []
 	t, id := key(&rows[limit-1])
 	return rows[:limit], Cursor{t.UnixNano(), id}.String()
 }
+
+// In makes a list of parameters, from $first on, of values: `$4,$5,$6`. It is for a few hundred.
+func In(first int, values []string) (list string, args []any) {
+	var b strings.Builder
+	args = make([]any, len(values))
+	for i, v := range values {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('$')
+		b.WriteString(strconv.Itoa(first + i))
+		args[i] = v
+	}
+	return b.String(), args
+}

@@ -68,3 +68,13 @@ func constraint(text string) string {
 	}
 	return strings.ReplaceAll(strings.Join(parts, "_"), ".", "_")
 }
+
+// Again reports whether a transaction was given up for another one that it met, and is to be
+// done again from its beginning.
+func Again(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
+	}
+	return false
+}

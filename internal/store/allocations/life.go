@@ -1,0 +1,308 @@
+package allocations
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/sqldb"
+	"auspex/schemas"
+)
+
+// Cancelled is the reason of what was ended before it began.
+const Cancelled = "cancelled"
+
+// change runs a change of an allocation whose servers are locked, and its row of the audit.
+func (s *Store) change(
+	ctx context.Context, by, id string, revision int64, f func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error,
+) (a schemas.Allocation, err error) {
+	err = s.retry(ctx, func(ctx context.Context) error {
+		return s.db.InTx(ctx, func(tx *sql.Tx) error {
+			servers, err := sqldb.Rows(ctx, tx, text, `SELECT DISTINCT server_id FROM allocation_claims WHERE allocation_id=$1 ORDER BY server_id`, id)
+			if err != nil {
+				return err
+			}
+			for _, server := range servers {
+				if _, err := estate.Lock(ctx, tx, server); err != nil {
+					return err
+				}
+			}
+			found, err := list(ctx, tx, `a.id=$1`, id)
+			if a, err = entity.Only(found, err, Kind, id); err != nil {
+				return err
+			}
+			if err := entity.Check(revision, a.Revision); err != nil {
+				return err
+			}
+			before := a
+			if err := f(ctx, tx, &a); err != nil {
+				return err
+			}
+			if same(&a, &before) {
+				return nil
+			}
+			a.Revision++
+			a.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
+			res, err := tx.ExecContext(ctx, `UPDATE allocations SET status=$1, reason=$2, purpose=$3, start_ns=$4, end_ns=$5, active_ns=$6, ended_ns=$7, noticed_ns=$8,
+report=$9, revision=$10, updated_ns=$11 WHERE id=$12 AND revision=$13`, a.Status, a.Reason, a.Purpose, a.StartTime.UnixNano(), until(a.EndTime), ns(a.ActiveAt),
+				ns(a.EndedAt), ns(a.Noticed), a.Report, a.Revision, a.UpdatedAt.UnixNano(), a.ID, before.Revision)
+			if err := entity.One(res, err); err != nil {
+				return entity.Explain(err, "allocations", func(string) string { return a.EndTime.Format(time.RFC3339Nano) })
+			}
+			again, err := list(ctx, tx, `a.id=$1`, id)
+			if a, err = entity.Only(again, err, Kind, id); err != nil {
+				return err
+			}
+			return entity.Audit(ctx, tx, s.now(), by, entity.Update, Kind, id, before, a)
+		})
+	})
+	if err != nil {
+		return a, fmt.Errorf("change allocation %s: %w", id, err)
+	}
+	return a, nil
+}
+
+func text(rows *sql.Rows) (v string, err error) { return v, rows.Scan(&v) }
+
+func ns(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func same(a, b *schemas.Allocation) bool {
+	return a.Status == b.Status && a.Reason == b.Reason && a.Purpose == b.Purpose && a.StartTime.Equal(b.StartTime) && a.EndTime.Equal(b.EndTime) &&
+		a.Noticed.Equal(b.Noticed) && a.Report == b.Report
+}
+
+func move(a *schemas.Allocation, to, reason string) error {
+	if err := schemas.AllocationLife.Move(a.Status, to); err != nil {
+		return err
+	}
+	a.Status, a.Reason = to, reason
+	return nil
+}
+
+// claims moves the claims of an allocation, on one server where that is not "", from a state.
+func (s *Store) claims(ctx context.Context, tx *sql.Tx, id, server, from, to string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE allocation_claims SET state=$1, changed_ns=$2 WHERE allocation_id=$3 AND state=$4 AND (CAST($5 AS TEXT)='' OR server_id=$5)`,
+		to, s.now().UnixNano(), id, from, server)
+	if r, ok := sqldb.Refused(err); ok && r.Rule == sqldb.Unique {
+		return &ConflictError{server, WhyWaiting}
+	}
+	return err
+}
+
+// units are the GPUs that an allocation has, in a state of the claim, on one server where that
+// is not "".
+func units(ctx context.Context, tx *sql.Tx, id, server, state string) ([]string, error) {
+	return sqldb.Rows(ctx, tx, text, `SELECT gpu_id FROM allocation_claims
+WHERE allocation_id=$1 AND gpu_id IS NOT NULL AND state=$2 AND (CAST($3 AS TEXT)='' OR server_id=$3)`, id, state, server)
+}
+
+// Begin makes what was booked its user's, when its time has come. What is still in the way is a
+// [*ConflictError].
+func (s *Store) Begin(ctx context.Context, by, id string) (schemas.Allocation, error) {
+	return s.change(ctx, by, id, 0, func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error {
+		if a.Status != schemas.AllocationPending {
+			return schemas.AllocationLife.Move(a.Status, schemas.AllocationActive)
+		}
+		for _, id := range a.ServerIDs {
+			v, err := estate.Lock(ctx, tx, id)
+			if err != nil {
+				return err
+			}
+			if err := blocked(ctx, tx, &v); err != nil {
+				return err
+			}
+			gpus, err := units(ctx, tx, a.ID, id, schemas.ClaimBooked)
+			if err != nil {
+				return err
+			}
+			if err := s.claims(ctx, tx, a.ID, id, schemas.ClaimBooked, schemas.ClaimHeld); err != nil {
+				return err
+			}
+			if n, err := s.estate.MoveGPUs(ctx, tx, gpus, schemas.GPUAvailable, schemas.GPUAllocated); err != nil {
+				return err
+			} else if n != len(gpus) {
+				return &ConflictError{v.Name, WhyGPU}
+			}
+		}
+		return nil
+	})
+}
+
+// Activate gives an allocation to its user.
+func (s *Store) Activate(ctx context.Context, by, id string) (schemas.Allocation, error) {
+	return s.change(ctx, by, id, 0, func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error {
+		if err := move(a, schemas.AllocationActive, ""); err != nil {
+			return err
+		}
+		a.ActiveAt = s.now().UTC()
+		gpus, err := units(ctx, tx, a.ID, "", schemas.ClaimHeld)
+		if err != nil {
+			return err
+		}
+		if len(gpus) < len(a.GPUIDs) {
+			return &ConflictError{a.Servers[0], WhyWaiting} // it is booked, and not begun
+		}
+		n, err := s.estate.MoveGPUs(ctx, tx, gpus, schemas.GPUAllocated, schemas.GPUInUse)
+		if err == nil && n != len(gpus) {
+			err = &ConflictError{a.Servers[0], WhyGPU}
+		}
+		return err
+	})
+}
+
+// End ends an allocation as completed or failed. What it held is nobody's until it has been
+// cleaned ([Store.Free]); what was only booked is free at once.
+func (s *Store) End(ctx context.Context, by, id string, revision int64, to, reason, report string) (schemas.Allocation, error) {
+	return s.change(ctx, by, id, revision, func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error {
+		if err := move(a, to, reason); err != nil {
+			return err
+		}
+		a.EndedAt, a.Report = s.now().UTC(), report
+		if err := s.claims(ctx, tx, a.ID, "", schemas.ClaimBooked, schemas.ClaimReleased); err != nil {
+			return err
+		}
+		return s.claims(ctx, tx, a.ID, "", schemas.ClaimHeld, schemas.ClaimCleaning)
+	})
+}
+
+// Free gives back what an allocation that has ended held of a server, once it has been cleaned.
+// A GPU that is in error stays so.
+func (s *Store) Free(ctx context.Context, by, id, server string) error {
+	err := s.retry(ctx, func(ctx context.Context) error {
+		return s.db.InTx(ctx, func(tx *sql.Tx) error {
+			v, err := estate.Lock(ctx, tx, server)
+			if err != nil {
+				return err
+			}
+			gpus, err := units(ctx, tx, id, server, schemas.ClaimCleaning)
+			if err != nil {
+				return err
+			}
+			for _, from := range []string{schemas.GPUInUse, schemas.GPUAllocated} {
+				if _, err := s.estate.MoveGPUs(ctx, tx, gpus, from, schemas.GPUAvailable); err != nil {
+					return err
+				}
+			}
+			if err := s.claims(ctx, tx, id, server, schemas.ClaimCleaning, schemas.ClaimReleased); err != nil {
+				return err
+			}
+			return entity.Audit(ctx, tx, s.now(), by, "free", Kind, id, nil, map[string]string{"server": v.Name})
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("free %s of allocation %s: %w", server, id, err)
+	}
+	return nil
+}
+
+// Again makes a failed allocation pending, with other parts or the same: what it had has to be
+// free again. It is held against quotas and reservations as a new one is.
+func (s *Store) Again(ctx context.Context, by, id string, parts []Part) (schemas.Allocation, error) {
+	return s.change(ctx, by, id, 0, func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error {
+		if err := move(a, schemas.AllocationPending, ""); err != nil {
+			return err
+		}
+		if !a.Returned {
+			return &ConflictError{a.Servers[0], WhyWaiting}
+		}
+		now := s.now().UTC()
+		if a.StartTime.Before(now) {
+			a.StartTime = now
+		}
+		var team sql.NullString
+		if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, id).Scan(&team); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM allocation_claims WHERE allocation_id=$1`, id); err != nil {
+			return err
+		}
+		d := Draft{User: a.UserID, Team: team.String, Start: a.StartTime, End: a.EndTime, Exclusive: a.Exclusive, Parts: parts}
+		first, last := a.StartTime.UnixNano(), until(a.EndTime)
+		if last <= first {
+			return &entity.FieldError{Field: "end_time", Value: a.EndTime.Format(time.RFC3339Nano), Reason: "is over"}
+		}
+		asked, err := s.bounds(ctx, tx, &d, first, last)
+		if err != nil {
+			return err
+		}
+		state := schemas.ClaimHeld
+		if a.StartTime.After(now) {
+			state = schemas.ClaimBooked
+		}
+		a.ActiveAt, a.EndedAt, a.Noticed = time.Time{}, time.Time{}, time.Time{}
+		return s.claim(ctx, tx, id, asked, a.Exclusive, state, first, last)
+	})
+}
+
+// Change changes the purpose and the end of a live allocation. A later end is held against quotas,
+// reservations and what is booked after it.
+func (s *Store) Change(ctx context.Context, by, id string, revision int64, change func(*schemas.Allocation)) (schemas.Allocation, error) {
+	return s.change(ctx, by, id, revision, func(ctx context.Context, tx *sql.Tx, a *schemas.Allocation) error {
+		was := a.EndTime
+		change(a)
+		if a.EndTime.Equal(was) {
+			return nil
+		}
+		if !a.Live() {
+			return schemas.AllocationLife.Move(a.Status, a.Status)
+		}
+		first, last, before := a.StartTime.UnixNano(), until(a.EndTime), until(was)
+		if last <= first || !a.EndTime.IsZero() && a.EndTime.Before(s.now()) {
+			return &entity.FieldError{Field: "end_time", Value: a.EndTime.Format(time.RFC3339Nano), Reason: "is over, or not after the start"}
+		}
+		if last > before {
+			if err := s.extend(ctx, tx, a, first, before, last); err != nil {
+				return err
+			}
+		}
+		_, err := tx.ExecContext(ctx, `UPDATE allocation_claims SET until_ns=$1, changed_ns=$2 WHERE allocation_id=$3 AND state IN ('booked','held')`,
+			last, s.now().UnixNano(), a.ID)
+		return err
+	})
+}
+
+func (s *Store) extend(ctx context.Context, tx *sql.Tx, a *schemas.Allocation, first, before, last int64) error {
+	var team sql.NullString
+	if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, a.ID).Scan(&team); err != nil {
+		return err
+	}
+	d := Draft{User: a.UserID, Team: team.String, Exclusive: a.Exclusive}
+	for _, id := range a.ServerIDs {
+		p := Part{Server: id}
+		gpus, err := sqldb.Rows(ctx, tx, text, `SELECT gpu_id FROM allocation_claims WHERE allocation_id=$1 AND server_id=$2 AND gpu_id IS NOT NULL`, a.ID, id)
+		if err != nil {
+			return err
+		}
+		if !a.Exclusive {
+			p.GPUs = gpus
+		}
+		d.Parts = append(d.Parts, p)
+		v := schemas.Server{ID: id, Name: id}
+		// Booked by others after it: what they hold now is none of its GPUs.
+		if err := s.vacant(ctx, tx, &v, a.ID, a.Exclusive, gpus, schemas.ClaimBooked, before, last); err != nil {
+			return err
+		}
+	}
+	_, asks, err := weigh(ctx, tx, &d)
+	if err != nil {
+		return err
+	}
+	if err := s.within(ctx, tx, a.UserID, team.String, a.ID, asks, first, last); err != nil {
+		return err
+	}
+	return s.spare(ctx, tx, team.String, a.ID, asks, before, last)
+}
+
+// Notice notes the end of which a user was told.
+func (s *Store) Notice(ctx context.Context, id string, end time.Time) error {
+	_, err := s.db.ExecContext(ctx, `UPDATE allocations SET noticed_ns=$1 WHERE id=$2`, ns(end), id)
+	return err
+}

@@ -1,0 +1,74 @@
+package schemas
+
+import "time"
+
+// Allocation is servers or GPUs that somebody has, has been promised, or had.
+type Allocation struct {
+	ID        string    `json:"id"`                 // UUID
+	GroupID   string    `json:"group_id,omitempty"` // those that were asked for together
+	UserID    string    `json:"user_id"`
+	User      string    `json:"user"`           // username
+	Team      string    `json:"team,omitempty"` // name; "" is the user's own
+	ServerID  string    `json:"server_id"`      // the first of ServerIDs
+	ServerIDs []string  `json:"server_ids"`     // by name
+	Servers   []string  `json:"servers"`        // their names
+	GPUIDs    []string  `json:"gpu_ids"`
+	Exclusive bool      `json:"exclusive"` // whole servers
+	Status    string    `json:"status"`    // of [AllocationLife]
+	Reason    string    `json:"status_reason,omitempty"`
+	Purpose   string    `json:"purpose"`
+	StartTime time.Time `json:"start_time"`
+	EndTime   time.Time `json:"end_time,omitzero"` // absent is open
+	// ActiveAt is when it became active, EndedAt when it was completed or failed, and
+	// ReturnedAt when the last of its hardware had been cleaned and was free again.
+	ActiveAt  time.Time `json:"active_at,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Returned  bool      `json:"returned"`         // all of its hardware is free again
+	Report    string    `json:"report,omitempty"` // what its user said of the hardware at its end
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Revision  int64     `json:"-"`
+	Noticed   time.Time `json:"-"` // the end that its user was told of
+}
+
+// Live reports whether it holds hardware for its user, or will.
+func (a *Allocation) Live() bool {
+	return a.Status == AllocationPending || a.Status == AllocationActive
+}
+
+// States of a claim, on a GPU or on a server as a whole.
+const (
+	ClaimBooked   = "booked"   // for later
+	ClaimHeld     = "held"     // its user's
+	ClaimCleaning = "cleaning" // nobody's yet: it is cleaned and validated
+	ClaimReleased = "released"
+)
+
+// Quota bounds what a team has at a time.
+type Quota struct {
+	ID          string    `json:"id"`
+	Team        string    `json:"team,omitempty"`        // "" is each team without a quota of its own, and each user without a team
+	Pool        string    `json:"pool,omitempty"`        // "" is all pools together
+	MaxGPUs     *int64    `json:"max_gpus"`              // nil is no limit
+	MaxServers  *int64    `json:"max_servers"`           // whole ones
+	MaxDuration int64     `json:"max_seconds,omitempty"` // of one allocation; 0 is no limit
+	CreatedAt   time.Time `json:"created_at"`
+	UpdatedAt   time.Time `json:"updated_at"`
+	Revision    int64     `json:"-"`
+}
+
+// Reservation keeps a part of a pool for a team, for some time.
+type Reservation struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"` // unique in either case
+	Team      string    `json:"team"`
+	Pool      string    `json:"pool"`
+	GPUs      int64     `json:"gpus"`
+	Servers   int64     `json:"servers"` // whole ones
+	StartTime time.Time `json:"start_time"`
+	EndTime   time.Time `json:"end_time"`
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+	Revision  int64     `json:"-"`
+}
