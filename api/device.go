@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"auspex/api/apigen"
-	"auspex/api/fleet"
+	"auspex/internal/fleet"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )

@@ -16,9 +16,9 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
-	"auspex/api/fleet"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
+	"auspex/internal/fleet"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"

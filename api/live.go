@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"auspex/api/fleet"
 	"auspex/api/stream"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
+	"auspex/internal/fleet"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )

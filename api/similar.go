@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"auspex/api/apigen"
-	"auspex/api/fleet"
+	"auspex/internal/fleet"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )

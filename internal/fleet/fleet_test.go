@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"auspex/api/fleet"
+	"auspex/internal/fleet"
 	"auspex/schemas"
 )
 
