@@ -19,10 +19,10 @@ type Allocation struct {
 	Purpose   string    `json:"purpose"`
 	StartTime time.Time `json:"start_time"`
 	EndTime   time.Time `json:"end_time,omitzero"` // absent is open
-	// ActiveAt is when it became active, EndedAt when it was completed or failed, and
-	// ReturnedAt when the last of its hardware had been cleaned and was free again.
+	// ActiveAt is when it became active, and EndedAt when it was completed or failed.
 	ActiveAt  time.Time `json:"active_at,omitzero"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Booked    bool      `json:"booked"`           // a part of its hardware is promised, and not yet its
 	Returned  bool      `json:"returned"`         // all of its hardware is free again
 	Report    string    `json:"report,omitempty"` // what its user said of the hardware at its end
 	CreatedAt time.Time `json:"created_at"`

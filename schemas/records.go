@@ -258,7 +258,13 @@ type Intent struct {
 	Kind   string    `json:"kind,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	Actor  string    `json:"actor"` // who asks: a user or "correlator"
+
+	// With are the parameters of what is asked for, as {target: disk}.
+	With map[string]string `json:"with,omitempty"`
 }
+
+// IntentRequest is the verb of an intent that asks for an action, whose id is that of the intent.
+const IntentRequest = "request"
 
 // Action is a step that control proposes, takes or took (formats, section 9).
 type Action struct {

@@ -20,7 +20,7 @@ const module = "auspex/"
 // floors are the storeys of the house: an import leads down, or stays in its folder.
 var floors = map[string]int{
 	"cmd":   3, // the command line, and the wiring of the stages
-	"agent": 2, "collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "api": 2,
+	"agent": 2, "collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "allocator": 2, "api": 2,
 	"bench": 2, "ui": 2,
 	"internal": 1, // foundations
 	// Leaves: what all share, and rule files with what makes dashboards of them.

@@ -138,7 +138,7 @@ LEFT JOIN gpus g ON g.id=c.gpu_id WHERE c.allocation_id IN (`+in+`) ORDER BY s.n
 			a.GPUIDs = append(a.GPUIDs, c.gpu)
 		}
 		a.ServerID = a.ServerIDs[0]
-		a.Returned = a.Returned && c.state == schemas.ClaimReleased
+		a.Returned, a.Booked = a.Returned && c.state == schemas.ClaimReleased, a.Booked || c.state == schemas.ClaimBooked
 	}
 	return found, err
 }

@@ -306,3 +306,99 @@ func (s *Store) Notice(ctx context.Context, id string, end time.Time) error {
 	_, err := s.db.ExecContext(ctx, `UPDATE allocations SET noticed_ns=$1 WHERE id=$2`, ns(end), id)
 	return err
 }
+
+// Note says why an allocation still waits, where that has changed.
+func (s *Store) Note(ctx context.Context, id, reason string) error {
+	_, err := s.db.ExecContext(ctx, `UPDATE allocations SET reason=$1 WHERE id=$2 AND status=$3 AND reason<>$1`, reason, id, schemas.AllocationPending)
+	return err
+}
+
+// Pending returns the allocations that wait and whose time has come.
+func (s *Store) Pending(ctx context.Context) ([]schemas.Allocation, error) {
+	return list(ctx, s.db, `a.status='pending' AND a.start_ns<=$1 ORDER BY a.created_ns, a.id`, s.now().UnixNano())
+}
+
+// Ending returns the active allocations that end before a time.
+func (s *Store) Ending(ctx context.Context, before time.Time) ([]schemas.Allocation, error) {
+	return list(ctx, s.db, `a.status='active' AND a.end_ns<=$1 ORDER BY a.end_ns, a.id`, before.UnixNano())
+}
+
+// Return is what an allocation that has ended still holds of a server.
+type Return struct {
+	Allocation, Server, Name string // ids, and the name of the server
+	Exclusive                bool
+	EndedAt                  time.Time
+}
+
+// Cleaning returns what has to be cleaned and given back, the first to have ended first.
+func (s *Store) Cleaning(ctx context.Context) ([]Return, error) {
+	return sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (r Return, err error) {
+		var ended int64
+		err = rows.Scan(&r.Allocation, &r.Server, &r.Name, &r.Exclusive, &ended)
+		r.EndedAt = at(ended)
+		return r, err
+	}, `SELECT DISTINCT a.id, s.id, s.name, a.exclusive, a.ended_ns FROM allocation_claims c JOIN allocations a ON a.id=c.allocation_id
+JOIN servers s ON s.id=c.server_id WHERE c.state='cleaning' ORDER BY a.ended_ns, a.id, s.id`)
+}
+
+// GPUs names the GPUs that an allocation has or had of a server.
+func (s *Store) GPUs(ctx context.Context, id, server string) ([]string, error) {
+	return sqldb.Rows(ctx, s.db, text, `SELECT g.name FROM allocation_claims c JOIN gpus g ON g.id=c.gpu_id
+WHERE c.allocation_id=$1 AND c.server_id=$2 ORDER BY g.name`, id, server)
+}
+
+// Holder is the allocation that holds a GPU or a server as a whole.
+func (s *Store) Holder(ctx context.Context, unit string) (a schemas.Allocation, held bool, err error) {
+	found, err := list(ctx, s.db, `a.status IN ('pending','active') AND a.id=(SELECT allocation_id FROM allocation_claims WHERE unit=$1 AND state='held')`, unit)
+	if err != nil || len(found) == 0 {
+		return a, false, err
+	}
+	return found[0], true, nil
+}
+
+// Mend moves a GPU out of error: to available, and to where its allocation is where it has one.
+func (s *Store) Mend(ctx context.Context, by, gpu, reason string) error {
+	err := s.retry(ctx, func(ctx context.Context) error {
+		return s.db.InTx(ctx, func(tx *sql.Tx) error {
+			var server string
+			if err := tx.QueryRowContext(ctx, `SELECT server_id FROM gpus WHERE id=$1`, gpu).Scan(&server); err != nil {
+				return err
+			}
+			if _, err := estate.Lock(ctx, tx, server); err != nil {
+				return err
+			}
+			all, err := estate.GPUsOf(ctx, tx, server)
+			if err != nil {
+				return err
+			}
+			for i := range all {
+				g := &all[i]
+				if g.ID != gpu || g.Status != schemas.GPUError {
+					continue
+				}
+				status, err := sqldb.Rows(ctx, tx, text, `SELECT CASE WHEN a.active_ns>0 THEN 'active' ELSE 'pending' END FROM allocation_claims c
+JOIN allocations a ON a.id=c.allocation_id WHERE c.unit=$1 AND c.state IN ('held','cleaning')`, gpu)
+				if err != nil {
+					return err
+				}
+				path := []string{schemas.GPUAvailable}
+				if len(status) > 0 {
+					path = append(path, schemas.GPUAllocated)
+				}
+				if len(status) > 0 && status[0] == schemas.AllocationActive {
+					path = append(path, schemas.GPUInUse)
+				}
+				for _, to := range path {
+					if err := s.estate.MoveGPU(ctx, tx, by, g, to, reason); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("mend GPU %s: %w", gpu, err)
+	}
+	return nil
+}

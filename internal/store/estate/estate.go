@@ -275,3 +275,33 @@ updated_ns=CASE WHEN updated_ns > $2 THEN updated_ns ELSE $2 END WHERE status=$3
 	n, err := res.RowsAffected()
 	return int(n), err
 }
+
+// InError returns the GPUs that are in error.
+func (s *Store) InError(ctx context.Context) ([]schemas.GPU, error) {
+	return gpus(ctx, s.db, `g.status='error' ORDER BY g.name`)
+}
+
+// Break moves a GPU to error; nil is that there is no such GPU.
+func (s *Store) Break(ctx context.Context, by, name, reason string) (g *schemas.GPU, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		found, err := gpus(ctx, tx, `g.name=$1`, name)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		if _, err := Lock(ctx, tx, found[0].ServerID); err != nil {
+			return err
+		}
+		if found, err = gpus(ctx, tx, `g.name=$1`, name); err != nil || len(found) == 0 {
+			return err
+		}
+		g = &found[0]
+		if g.Status == schemas.GPUError {
+			return nil
+		}
+		return s.MoveGPU(ctx, tx, by, g, schemas.GPUError, reason)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("move GPU %s to error: %w", name, err)
+	}
+	return g, nil
+}

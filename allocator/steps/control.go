@@ -1,0 +1,57 @@
+package steps
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"auspex/schemas"
+)
+
+// Control asks the stage control, which alone touches devices: it has the rails, the budgets and
+// the leases, and reads each effect back.
+type Control struct {
+	// Ask publishes a request. The same one again is the same action.
+	Ask func(ctx context.Context, in schemas.Intent) error
+	// Action reads how far an action is.
+	Action func(ctx context.Context, id string) (schemas.Action, bool, error)
+	Now    func() time.Time
+}
+
+// Kinds implements [Driver].
+func (c Control) Kinds() []string {
+	return []string{"power_on", "power_off", "power_cycle", "reboot", "set_boot", "validate", "reset_gpu", "configure_gpu"}
+}
+
+// Do implements [Driver].
+func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
+	id := j.ID()
+	a, found, err := c.Action(ctx, id)
+	if err != nil {
+		return Progress{}, err
+	}
+	p := Progress{Operation: id}
+	if !found {
+		p.Message = "control is asked for it"
+		if err := c.Ask(ctx, schemas.Intent{
+			ID: id, Time: c.Now().UTC(), Verb: schemas.IntentRequest, Action: id, Server: j.Workflow.Server, Kind: j.Step.Name, With: j.Step.With,
+			Reason: "workflow " + j.Workflow.ID, Actor: j.Workflow.CreatedBy,
+		}); err != nil {
+			return p, fmt.Errorf("ask control for %s: %w", j.Step.Name, err)
+		}
+		return p, nil
+	}
+	said := cmp.Or(a.VerifiedBy, a.Detail, a.State)
+	switch a.State {
+	case schemas.ActionDone:
+		p.Done, p.Message = true, said
+	case schemas.ActionProposed:
+		p.Failed, p.Message = true, "control does nothing in mode "+a.Mode+": "+cmp.Or(a.Detail, "it only proposes")
+	case schemas.ActionFailed, schemas.ActionUnknown, schemas.ActionCancelled, schemas.ActionRefused:
+		p.Failed, p.Message = true, a.State+": "+cmp.Or(a.Detail, "control does not say why")
+	default:
+		p.Message = a.State + ": " + cmp.Or(a.Detail, "control works on it")
+	}
+	return p, nil
+}

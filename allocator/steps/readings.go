@@ -1,0 +1,107 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/schemas"
+)
+
+// Readings looks at what is read of a server from outside: whether its parts report, whether
+// somebody computes on it, and whether it is known to be ill. It changes nothing.
+type Readings struct {
+	// Newest returns when each resource of a server was last read, from all collectors; nil where
+	// this process sees no telemetry.
+	Newest func(ctx context.Context, server string) (map[string]time.Time, error)
+	// Parts lists what a server has in the inventory.
+	Parts func(server string) []schemas.Resource
+	// Running lists the workloads that run on resources now, but for allocations.
+	Running func(resources ...string) []string
+	// Ill says what is wrong with a server and its parts; empty is nothing.
+	Ill func(ctx context.Context, server string) ([]string, error)
+	Now func() time.Time
+}
+
+// Names of its steps.
+const (
+	Telemetry = "telemetry" // each part that was ever read has been read since the step began
+	Health    = "health"    // no open incident blames the server or a part of it
+	Idle      = "idle"      // nothing computes on it
+)
+
+// Kinds implements [Driver].
+func (r Readings) Kinds() []string { return []string{Telemetry, Health, Idle} }
+
+// Do implements [Driver].
+func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
+	switch j.Step.Name {
+	case Telemetry:
+		return r.fresh(ctx, j)
+	case Health:
+		ill, err := r.Ill(ctx, j.Workflow.Server)
+		if err != nil {
+			return Progress{}, err
+		}
+		if len(ill) > 0 {
+			return Progress{Failed: true, Message: some(ill)}, nil
+		}
+		return Progress{Done: true, Message: "no open incident is about it"}, nil
+	default:
+		on := j.GPUs
+		if j.Workflow.Exclusive {
+			on = []string{j.Workflow.Server}
+		}
+		if busy := r.Running(on...); len(busy) > 0 {
+			return Progress{Message: some(busy) + " still runs"}, nil
+		}
+		return Progress{Done: true, Message: "nothing runs on it"}, nil
+	}
+}
+
+// fresh waits until what is read of a server has been read since the step began: its GPUs in any
+// case, other parts where they were read before.
+func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
+	if r.Newest == nil {
+		return Progress{Failed: true, Message: "this process sees no telemetry; run the role allocate where the role process runs"}, nil
+	}
+	newest, err := r.Newest(ctx, j.Workflow.Server)
+	if err != nil {
+		return Progress{}, fmt.Errorf("read telemetry of %s: %w", j.Workflow.Server, err)
+	}
+	var late, never []string
+	gpus, others := 0, 0
+	for _, part := range r.Parts(j.Workflow.Server) {
+		about := slices.Contains(j.GPUs, part.ID)
+		if part.Kind == schemas.KindGPU && !about || !j.Workflow.Exclusive && !about {
+			continue
+		}
+		at, read := newest[part.ID]
+		switch {
+		case read && !at.Before(j.Step.StartedAt) && part.Kind == schemas.KindGPU:
+			gpus++
+		case read && !at.Before(j.Step.StartedAt):
+			others++
+		case read:
+			late = append(late, part.ID+" "+ago(at, r.Now())+" ago")
+		case part.Kind == schemas.KindGPU:
+			late = append(late, part.ID+" never")
+		default:
+			never = append(never, strings.TrimPrefix(part.ID, j.Workflow.Server+"/"))
+		}
+	}
+	if len(late) > 0 {
+		return Progress{Message: "not read since the step began: " + some(late)}, nil
+	}
+	said := fmt.Sprintf("%d GPUs", gpus)
+	if others > 0 {
+		said += fmt.Sprintf(" and %d other parts", others)
+	}
+	said += " were read since " + j.Step.StartedAt.UTC().Format("15:04:05")
+	if len(never) > 0 {
+		said += fmt.Sprintf("; nobody reads %s", some(never))
+	}
+	return Progress{Done: true, Message: said}, nil
+}

@@ -1,0 +1,78 @@
+// Package steps does the steps of workflows. A driver is a file: it says which steps it does, and
+// does them so that it may be asked again at any time, also by another process after a kill.
+package steps
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"auspex/schemas"
+)
+
+// Job is a step that is to be done.
+type Job struct {
+	Workflow schemas.Workflow
+	Step     schemas.WorkflowStep
+	Number   int      // of the step, from 0
+	GPUs     []string // names: those that the workflow is about
+}
+
+// ID is the same for the same step of the same run of a workflow, wherever it is done.
+func (j *Job) ID() string {
+	name := fmt.Sprintf("%s\x00%d\x00%d\x00%s", j.Workflow.ID, j.Workflow.Attempt, j.Number, j.Step.Name)
+	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
+}
+
+// Progress is how far a step is.
+type Progress struct {
+	Done, Failed bool
+	Message      string // what was seen, or what it waits for
+	Operation    string // id of the action of control that does it
+}
+
+// Driver does some kinds of steps.
+type Driver interface {
+	// Kinds are the names of the steps that it does.
+	Kinds() []string
+	// Do begins a step or goes on with it, and says how far it is. An error is no end: it is
+	// called again until the step is out of time.
+	Do(ctx context.Context, j Job) (Progress, error)
+}
+
+// Drivers finds the driver of a step.
+type Drivers map[string]Driver
+
+// Of returns the steps that drivers do. Two that do the same are an error.
+func Of(all ...Driver) (Drivers, error) {
+	d := make(Drivers)
+	for _, one := range all {
+		for _, kind := range one.Kinds() {
+			if _, dup := d[kind]; dup {
+				return nil, fmt.Errorf("two drivers do the step %s", kind)
+			}
+			d[kind] = one
+		}
+	}
+	return d, nil
+}
+
+// Kinds lists the steps that can be done.
+func (d Drivers) Kinds() []string { return slices.Sorted(maps.Keys(d)) }
+
+// some names a few of many.
+func some(names []string) string {
+	const few = 4
+	if len(names) <= few {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+}
+
+func ago(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() }

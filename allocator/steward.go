@@ -1,0 +1,389 @@
+// Package allocator gives servers and GPUs to people and takes them back: it chooses what fits a
+// wish, makes what was given ready, ends what has ended, and has what comes back cleaned before
+// somebody else is given it. It touches no device: workflows ask control.
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/workflows"
+	"auspex/schemas"
+)
+
+// actor is whose doing it is in the audit.
+const actor = "allocator"
+
+// Config is the user's part.
+type Config struct {
+	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and
+	// before it is given to somebody else; Validate those of one that is looked at.
+	Deploy   []string      `yaml:"deploy"`
+	Cleanup  []string      `yaml:"cleanup"`
+	Validate []string      `yaml:"validate"`
+	StepTime time.Duration `yaml:"step_time"` // for one step
+	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
+	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
+	Poll     time.Duration `yaml:"poll"`
+	Parallel int           `yaml:"parallel"` // workflows at a time in a process
+}
+
+// DefaultConfig looks at what every site has read.
+func DefaultConfig() Config {
+	return Config{
+		Deploy: []string{"power_on", "set_boot", "telemetry", "health"}, Cleanup: []string{"idle", "telemetry", "health"},
+		Validate: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+	}
+}
+
+// Check names the key at fault.
+func (c *Config) Check() error {
+	for key, d := range map[string]time.Duration{"step_time": c.StepTime, "grace": c.Grace, "poll": c.Poll} {
+		if d <= 0 {
+			return fmt.Errorf("%s is %s; it must be positive", key, d)
+		}
+	}
+	if c.Notice < 0 {
+		return fmt.Errorf("notice is %s; it must not be negative", c.Notice)
+	}
+	if c.Parallel < 1 {
+		return fmt.Errorf("parallel is %d; it must be at least 1", c.Parallel)
+	}
+	return nil
+}
+
+// with are the parameters of steps that need some.
+var with = map[string]map[string]string{"set_boot": {"target": "disk"}}
+
+func stepsOf(names []string) []schemas.WorkflowStep {
+	out := make([]schemas.WorkflowStep, len(names))
+	for i, name := range names {
+		out[i] = schemas.WorkflowStep{Name: name, With: with[name]}
+	}
+	return out
+}
+
+// Stages of an allocation that its user is told of.
+const (
+	NoticeActive   = "allocation.active"
+	NoticeFailed   = "allocation.failed"
+	NoticeEnding   = "allocation.ending"
+	NoticeEnded    = "allocation.ended"
+	NoticeDegraded = "allocation.degraded"
+)
+
+// Deps is what a steward stands on.
+type Deps struct {
+	Allocations *allocations.Store
+	Estate      *estate.Store
+	Workflows   *workflows.Store
+	// Blamed returns the open incidents that name a part as their cause, by its name.
+	Blamed func(ctx context.Context) (map[string]schemas.Incident, error)
+	// Tell tells the user of an allocation; it is called again for the same until it was taken.
+	Tell func(ctx context.Context, notice string, a *schemas.Allocation, detail string) error
+	// Put makes an allocation a workload of the inventory; the correlator asks it who computes where.
+	Put func(ctx context.Context, w schemas.Workload) error
+	// Wake makes workflows that wait begin.
+	Wake    func()
+	Log     *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Steward carries allocations from one state to the next. What it does follows from what the
+// store has, and each of it may be done again: a kill loses nothing, and two stewards do no harm.
+// It is a component of internal/run.
+type Steward struct {
+	cfg   Config
+	d     Deps
+	now   func() time.Time
+	wake  chan struct{}
+	moves *prometheus.CounterVec
+	fails prometheus.Counter
+}
+
+// NewSteward returns a steward that does nothing yet.
+func NewSteward(cfg Config, d Deps) *Steward {
+	s := &Steward{
+		cfg: cfg, d: d, now: time.Now, wake: make(chan struct{}, 1),
+		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "auspex_allocator_allocations_total", Help: "Allocations that became active or ended, by state.",
+		}, []string{"status"}),
+		fails: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "auspex_allocator_errors_total", Help: "Things about an allocation that could not be done and are tried again.",
+		}),
+	}
+	d.Metrics.MustRegister(s.moves, s.fails)
+	return s
+}
+
+// Name implements run.Component.
+func (s *Steward) Name() string { return "allocator" }
+
+// Wake makes the steward look at once.
+func (s *Steward) Wake() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run implements run.Component.
+func (s *Steward) Run(ctx context.Context, ready func()) error {
+	ready()
+	tick := time.NewTicker(s.cfg.Poll)
+	defer tick.Stop()
+	for {
+		s.round(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-s.wake:
+		}
+	}
+}
+
+// round does what is due. One allocation that cannot be carried on delays no other.
+func (s *Steward) round(ctx context.Context) {
+	each(ctx, s, "pending", s.d.Allocations.Pending, s.pending)
+	each(ctx, s, "ending", func(ctx context.Context) ([]schemas.Allocation, error) {
+		return s.d.Allocations.Ending(ctx, s.now().Add(s.cfg.Notice))
+	}, s.ending)
+	each(ctx, s, "returned", s.d.Allocations.Cleaning, s.cleaning)
+	if err := s.gpus(ctx); err != nil {
+		s.failed(ctx, "GPUs of incidents", err)
+	}
+	s.d.Wake()
+}
+
+func each[T any](ctx context.Context, s *Steward, what string, list func(context.Context) ([]T, error), one func(context.Context, *T) error) {
+	all, err := list(ctx)
+	if err != nil {
+		s.failed(ctx, what+" allocations", err)
+	}
+	for i := range all {
+		if err := one(ctx, &all[i]); err != nil {
+			s.failed(ctx, fmt.Sprintf("%s allocation %d of %d", what, i+1, len(all)), err)
+		}
+	}
+}
+
+func (s *Steward) failed(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		s.fails.Inc()
+		s.d.Log.Warn("cannot carry on "+what, "error", err)
+	}
+}
+
+// flowID is the same each time that the same thing is done for an allocation.
+func flowID(allocation, server, kind string, since time.Time) string {
+	name := strings.Join([]string{allocation, server, kind, strconv.FormatInt(since.UnixNano(), 10)}, "\x00")
+	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(name), 8).String()
+}
+
+// flow returns a workflow of an allocation on a server, which it makes where there is none; nil
+// is that the server is not free for it yet.
+func (s *Steward) flow(ctx context.Context, id, allocation, server, kind string, exclusive bool, names []string) (*schemas.Workflow, error) {
+	w, err := s.d.Workflows.Create(ctx, actor, schemas.Workflow{
+		ID: id, AllocationID: allocation, ServerID: server, Type: kind, Exclusive: exclusive, Steps: stepsOf(names),
+	})
+	if errors.Is(err, workflows.ErrBusy) || errors.Is(err, estate.ErrAllocated) {
+		return nil, nil
+	}
+	return &w, err
+}
+
+// pending brings an allocation whose time has come to its user.
+func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
+	if a.Booked {
+		got, err := s.d.Allocations.Begin(ctx, actor, a.ID)
+		var conflict *allocations.ConflictError
+		if errors.As(err, &conflict) {
+			if s.now().Sub(a.StartTime) < s.cfg.Grace {
+				return s.d.Allocations.Note(ctx, a.ID, "waits: "+conflict.Error())
+			}
+			return s.end(ctx, a.ID, schemas.AllocationFailed, conflict.Error())
+		}
+		if err != nil {
+			return err
+		}
+		*a = got
+	}
+	done := true
+	for i, server := range a.ServerIDs {
+		w, err := s.flow(ctx, flowID(a.ID, server, schemas.WorkflowDeploy, a.StartTime), a.ID, server, schemas.WorkflowDeploy, a.Exclusive, s.cfg.Deploy)
+		if err != nil {
+			return err
+		}
+		if w == nil {
+			done = false
+			if err := s.d.Allocations.Note(ctx, a.ID, "waits: another workflow has "+a.Servers[i]); err != nil {
+				return err
+			}
+			continue
+		}
+		if w.Status == schemas.WorkflowFailed {
+			return s.end(ctx, a.ID, schemas.AllocationFailed, a.Servers[i]+": "+w.Reason)
+		}
+		done = done && w.Status == schemas.WorkflowCompleted
+	}
+	if !done {
+		return nil
+	}
+	got, err := s.d.Allocations.Activate(ctx, actor, a.ID)
+	var conflict *allocations.ConflictError
+	if errors.As(err, &conflict) {
+		return s.end(ctx, a.ID, schemas.AllocationFailed, conflict.Error())
+	}
+	if err != nil {
+		return err
+	}
+	s.moves.WithLabelValues(got.Status).Inc()
+	if err := s.workload(ctx, &got); err != nil {
+		return err
+	}
+	return s.d.Tell(ctx, NoticeActive, &got, "")
+}
+
+// workload tells the inventory who computes where.
+func (s *Steward) workload(ctx context.Context, a *schemas.Allocation) error {
+	w := schemas.Workload{ID: WorkloadID(a.ID), Start: a.ActiveAt, End: a.EndedAt, Attrs: map[string]string{"owner": a.User, "account": a.Team, "name": a.Purpose}}
+	if a.Exclusive {
+		w.Resources = a.Servers
+	} else {
+		for _, server := range a.ServerIDs {
+			gpus, err := s.d.Allocations.GPUs(ctx, a.ID, server)
+			if err != nil {
+				return err
+			}
+			w.Resources = append(w.Resources, gpus...)
+		}
+	}
+	return s.d.Put(ctx, w)
+}
+
+// WorkloadID is the id of the workload of an allocation.
+func WorkloadID(allocation string) string { return "allocation-" + allocation }
+
+// end ends an allocation and tells its user.
+func (s *Steward) end(ctx context.Context, id, to, reason string) error {
+	a, err := s.d.Allocations.End(ctx, actor, id, 0, to, reason, "")
+	if errors.As(err, new(*schemas.MoveError)) {
+		return nil // somebody was faster
+	}
+	if err != nil {
+		return err
+	}
+	s.moves.WithLabelValues(to).Inc()
+	notice := NoticeEnded
+	if to == schemas.AllocationFailed {
+		notice = NoticeFailed
+	}
+	return s.d.Tell(ctx, notice, &a, reason)
+}
+
+// Expired is the reason of an allocation whose time was over.
+const Expired = "expired"
+
+// ending tells the user of an active allocation that it ends soon, and ends it.
+func (s *Steward) ending(ctx context.Context, a *schemas.Allocation) error {
+	if !a.EndTime.After(s.now()) {
+		return s.end(ctx, a.ID, schemas.AllocationCompleted, Expired)
+	}
+	if a.Noticed.Equal(a.EndTime) {
+		return nil
+	}
+	if err := s.d.Tell(ctx, NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	return s.d.Allocations.Notice(ctx, a.ID, a.EndTime)
+}
+
+// cleaning has what an ended allocation held cleaned, and gives it back.
+func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
+	made, err := s.d.Workflows.Of(ctx, r.Allocation)
+	if err != nil {
+		return err
+	}
+	for i := range made {
+		if w := &made[i]; w.ServerID == r.Server && w.Type == schemas.WorkflowDeploy && w.Live() {
+			if _, err := s.d.Workflows.Move(ctx, actor, "", w.ID, schemas.WorkflowFailed, workflows.Cancelled, nil); err != nil {
+				return err
+			}
+		}
+	}
+	a, err := s.d.Allocations.Get(ctx, r.Allocation)
+	if err != nil {
+		return err
+	}
+	if err := s.workload(ctx, &a); err != nil { // that it has ended
+		return err
+	}
+	w, err := s.flow(ctx, flowID(r.Allocation, r.Server, schemas.WorkflowCleanup, r.EndedAt), r.Allocation, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
+	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {
+		return err
+	}
+	return s.d.Allocations.Free(ctx, actor, r.Allocation, r.Server)
+}
+
+// incidentReason is why a GPU is in error because of an incident.
+const incidentReason = "incident "
+
+// gpus moves GPUs that open incidents blame to error, tells who has them, and moves them back
+// when the incident has closed.
+func (s *Steward) gpus(ctx context.Context) error {
+	blamed, err := s.d.Blamed(ctx)
+	if err != nil {
+		return err
+	}
+	ill, err := s.d.Estate.InError(ctx)
+	if err != nil {
+		return err
+	}
+	known := make(map[string]bool, len(ill))
+	for i := range ill {
+		g := &ill[i]
+		known[g.Name] = true
+		id, ours := strings.CutPrefix(g.Reason, incidentReason)
+		if now, still := blamed[g.Name]; !ours || still && now.ID == id || still {
+			continue
+		}
+		if err := s.d.Allocations.Mend(ctx, actor, g.ID, "incident "+id+" has closed"); err != nil {
+			return err
+		}
+	}
+	for name, i := range blamed {
+		if known[name] {
+			continue
+		}
+		g, err := s.d.Estate.Break(ctx, actor, name, incidentReason+i.ID)
+		if err != nil {
+			return err
+		}
+		if g == nil { // no GPU of ours
+			continue
+		}
+		a, held, err := s.d.Allocations.Holder(ctx, g.ID)
+		if err != nil {
+			return err
+		}
+		if held {
+			if err := s.d.Tell(ctx, NoticeDegraded, &a, name+": "+cmp.Or(i.Explanation, i.RootCause.Fault)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

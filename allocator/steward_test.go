@@ -1,0 +1,449 @@
+package allocator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"auspex/allocator"
+	"auspex/allocator/flow"
+	"auspex/allocator/steps"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/people"
+	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/store/workflows"
+	"auspex/internal/waittest"
+	"auspex/schemas"
+)
+
+// site is an allocator at work on servers with two GPUs each, whose steps the test decides.
+type site struct {
+	t      *testing.T
+	db     *sqldb.DB
+	given  *allocations.Store
+	estate *estate.Store
+	flows  *workflows.Store
+	user   schemas.User
+	ids    map[string]string // of servers and GPUs, by name
+
+	mu      sync.Mutex
+	outcome map[string]string // by step: "" is done, "wait", or why it fails
+	did     []string          // steps that were begun, as type/step
+	told    []string
+	blamed  map[string]schemas.Incident
+	works   map[string]schemas.Workload
+	config  allocator.Config
+}
+
+func (s *site) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func newSite(t *testing.T, servers int) *site {
+	t.Helper()
+	db := sqltest.Open(t)
+	s := &site{
+		t: t, db: db, given: allocations.New(db), estate: estate.New(db), flows: workflows.New(db), ids: map[string]string{}, outcome: map[string]string{},
+		blamed: map[string]schemas.Incident{}, works: map[string]schemas.Workload{}, config: allocator.DefaultConfig(),
+	}
+	s.config.Deploy, s.config.Cleanup, s.config.Poll = []string{"ready"}, []string{"wipe"}, 5*time.Millisecond
+	inv := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+	inv.Follow(s.estate)
+	s.must(inv.Open(t.Context()))
+	top := schemas.Topology{}
+	for n := range servers {
+		name := fmt.Sprintf("s%d", n)
+		top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer})
+		for g := range 2 {
+			top.Resources = append(top.Resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name})
+		}
+	}
+	_, err := inv.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()})
+	s.must(err)
+	for _, r := range top.Resources {
+		s.ids[r.ID] = inv.Snapshot().ID(r.ID)
+	}
+	s.user, err = people.New(db).CreateUser(t.Context(), "root", schemas.User{Username: "li", Email: "li@example.com", Role: "engineer", Status: "active"})
+	s.must(err)
+	return s
+}
+
+// Kinds implements steps.Driver.
+func (s *site) Kinds() []string { return []string{"ready", "wipe"} }
+
+// Do implements steps.Driver.
+func (s *site) Do(_ context.Context, j steps.Job) (steps.Progress, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step := j.Workflow.Type + "/" + j.Workflow.Server + "/" + strings.Join(j.GPUs, "+"); !slices.Contains(s.did, step) {
+		s.did = append(s.did, step)
+	}
+	switch why := s.outcome[j.Step.Name]; why {
+	case "":
+		return steps.Progress{Done: true, Message: "done"}, nil
+	case "wait":
+		return steps.Progress{Message: "waits"}, nil
+	case "lost":
+		return steps.Progress{}, errors.New("no answer")
+	default:
+		return steps.Progress{Failed: true, Message: why}, nil
+	}
+}
+
+func (s *site) set(step, outcome string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcome[step] = outcome
+}
+
+// run starts a process, as a kill would end it with stop.
+func (s *site) run(holder string) (stop func()) {
+	s.t.Helper()
+	drivers, err := steps.Of(s)
+	s.must(err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	log := slog.New(slog.DiscardHandler)
+	runner := flow.New(flow.Config{StepTime: time.Minute, Poll: s.config.Poll, Parallel: 8, Hold: 300 * time.Millisecond}, flow.Deps{
+		Store: s.flows, Drivers: drivers, Holder: holder, Log: log, Metrics: prometheus.NewRegistry(),
+		GPUs: func(ctx context.Context, w *schemas.Workflow) ([]string, error) { return s.given.GPUs(ctx, w.AllocationID, w.ServerID) },
+	})
+	steward := allocator.NewSteward(s.config, allocator.Deps{
+		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Log: log, Metrics: prometheus.NewRegistry(), Wake: runner.Wake,
+		Blamed: func(context.Context) (map[string]schemas.Incident, error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return maps.Clone(s.blamed), nil
+		},
+		Tell: func(_ context.Context, notice string, a *schemas.Allocation, detail string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.told = append(s.told, strings.TrimSpace(notice+" "+a.User+" "+detail))
+			return nil
+		},
+		Put: func(_ context.Context, w schemas.Workload) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.works[w.ID] = w
+			return nil
+		},
+	})
+	var wg sync.WaitGroup
+	for _, c := range []interface {
+		Run(context.Context, func()) error
+	}{runner, steward} {
+		wg.Go(func() { _ = c.Run(ctx, func() {}) })
+	}
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	s.t.Cleanup(stop)
+	return stop
+}
+
+func (s *site) take(d allocations.Draft) schemas.Allocation {
+	s.t.Helper()
+	d.User = s.user.ID
+	a, err := s.given.Take(s.t.Context(), "li", d)
+	s.must(err)
+	return a
+}
+
+func (s *site) whole(servers ...string) allocations.Draft {
+	d := allocations.Draft{Exclusive: true, Purpose: "train"}
+	for _, name := range servers {
+		d.Parts = append(d.Parts, allocations.Part{Server: s.ids[name]})
+	}
+	return d
+}
+
+// until waits for an allocation.
+func (s *site) until(id string, what string, ok func(*schemas.Allocation) bool) schemas.Allocation {
+	s.t.Helper()
+	var a schemas.Allocation
+	waittest.Until(s.t, func() (err error) {
+		if a, err = s.given.Get(context.WithoutCancel(s.t.Context()), id); err == nil && !ok(&a) {
+			err = fmt.Errorf("it is not %s: %+v", what, a)
+		}
+		return err
+	})
+	return a
+}
+
+func (s *site) becomes(id, status string) schemas.Allocation {
+	s.t.Helper()
+	return s.until(id, status, func(a *schemas.Allocation) bool { return a.Status == status })
+}
+
+func (s *site) returned(id string) schemas.Allocation {
+	s.t.Helper()
+	return s.until(id, "returned", func(a *schemas.Allocation) bool { return a.Returned })
+}
+
+func (s *site) server(name string) string {
+	s.t.Helper()
+	v, err := s.estate.Server(s.t.Context(), name)
+	s.must(err)
+	return v.Status
+}
+
+func (s *site) gpu(name string) schemas.GPU {
+	s.t.Helper()
+	g, err := s.estate.GPU(s.t.Context(), name)
+	s.must(err)
+	return g
+}
+
+func (s *site) saw(notice string) {
+	s.t.Helper()
+	waittest.Until(s.t, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !slices.Contains(s.told, notice) {
+			return fmt.Errorf("told: %q, want %q", s.told, notice)
+		}
+		return nil
+	})
+}
+
+func TestAnAllocationIsMadeReadyAndCleaned(t *testing.T) {
+	s := newSite(t, 2)
+	s.run("p1")
+	a := s.becomes(s.take(s.whole("s0", "s1")).ID, schemas.AllocationActive)
+	s.saw("allocation.active li")
+	if g := s.gpu("s1/gpu1"); g.Status != schemas.GPUInUse {
+		t.Errorf("%+v", g)
+	}
+	waittest.Until(t, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w := s.works[allocator.WorkloadID(a.ID)]; !slices.Equal(w.Resources, []string{"s0", "s1"}) || w.Attrs["owner"] != "li" || !w.End.IsZero() {
+			return fmt.Errorf("workload: %+v", w)
+		}
+		return nil
+	})
+	s.set("wipe", "wait")
+	if _, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "gpu1 was slow"); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		if got := s.server("s0"); got != schemas.ServerProvisioning {
+			return fmt.Errorf("s0 is %s", got)
+		}
+		return nil
+	})
+	if b, err := s.given.Get(t.Context(), a.ID); err != nil || b.Returned || b.Report != "gpu1 was slow" {
+		t.Errorf("%+v %v", b, err)
+	}
+	s.set("wipe", "")
+	s.returned(a.ID)
+	if s.server("s0") != schemas.ServerReady || s.gpu("s0/gpu0").Status != schemas.GPUAvailable {
+		t.Errorf("s0 is %s", s.server("s0"))
+	}
+	if _, err := audit.Verify(t.Context(), s.db); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKilledAtAnyMoment stops the process again and again, and another goes on: each allocation
+// becomes active once and everything comes back.
+func TestKilledAtAnyMoment(t *testing.T) {
+	s := newSite(t, 4)
+	var all []string
+	for n := range 4 {
+		all = append(all, s.take(s.whole(fmt.Sprintf("s%d", n))).ID)
+	}
+	stop := s.run("p0")
+	for n := range 12 {
+		<-time.After(time.Duration(n*3) * time.Millisecond) // anywhere
+		stop()
+		stop = s.run(fmt.Sprintf("p%d", n+1))
+		if n == 5 {
+			for _, id := range all {
+				s.becomes(id, schemas.AllocationActive)
+				_, err := s.given.End(t.Context(), "li", id, 0, schemas.AllocationCompleted, "", "")
+				s.must(err)
+			}
+		}
+	}
+	for _, id := range all {
+		s.returned(id)
+		made, err := s.flows.Of(t.Context(), id)
+		if err != nil || len(made) != 2 {
+			t.Errorf("%d workflows: %+v %v", len(made), made, err)
+		}
+	}
+	for n := range 4 {
+		s.take(s.whole(fmt.Sprintf("s%d", n)))
+	}
+}
+
+func TestADeployThatFails(t *testing.T) {
+	s := newSite(t, 2)
+	s.set("ready", "the fan is dead")
+	s.run("p1")
+	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed)
+	if a.Reason != "s0: ready: the fan is dead" {
+		t.Errorf("%+v", a)
+	}
+	s.saw("allocation.failed li s0: ready: the fan is dead")
+	s.returned(a.ID) // it is cleaned, and a person is told why it failed
+}
+
+func TestAStepWithoutADriver(t *testing.T) {
+	s := newSite(t, 1)
+	s.config.Deploy = []string{"install"}
+	s.run("p1")
+	if a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationFailed); a.Reason != "s0: install: no driver does install" {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
+	s := newSite(t, 1)
+	s.set("wipe", "the disk does not answer")
+	s.run("p1")
+	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationActive)
+	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+	s.must(err)
+	waittest.Until(t, func() error {
+		if got := s.server("s0"); got != schemas.ServerError {
+			return fmt.Errorf("s0 is %s", got)
+		}
+		return nil
+	})
+	var conflict *allocations.ConflictError
+	d := s.whole("s0")
+	d.User = s.user.ID
+	if _, err := s.given.Take(t.Context(), "li", d); !errors.As(err, &conflict) {
+		t.Errorf("%v", err)
+	}
+	// Once it is well, the same workflow is done again.
+	s.set("wipe", "")
+	made, err := s.flows.Of(t.Context(), a.ID)
+	s.must(err)
+	last := made[len(made)-1]
+	_, err = s.flows.Move(t.Context(), "root", "", last.ID, schemas.WorkflowPending, "", nil)
+	s.must(err)
+	s.returned(a.ID)
+}
+
+func TestWhatIsCancelledWhileItIsMadeReady(t *testing.T) {
+	s := newSite(t, 1)
+	s.set("ready", "wait")
+	s.run("p1")
+	a := s.take(s.whole("s0"))
+	waittest.Until(t, func() error {
+		if got := s.server("s0"); got != schemas.ServerProvisioning {
+			return fmt.Errorf("s0 is %s", got)
+		}
+		return nil
+	})
+	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationFailed, allocations.Cancelled, "")
+	s.must(err)
+	s.returned(a.ID)
+	if s.server("s0") != schemas.ServerReady {
+		t.Errorf("s0 is %s", s.server("s0"))
+	}
+}
+
+func TestGPUsOfOneServerAreMadeReadySideBySide(t *testing.T) {
+	s := newSite(t, 1)
+	s.run("p1")
+	part := func(gpu string) allocations.Draft {
+		return allocations.Draft{Parts: []allocations.Part{{Server: s.ids["s0"], GPUs: []string{s.ids["s0/"+gpu]}}}}
+	}
+	a, b := s.take(part("gpu0")), s.take(part("gpu1"))
+	s.becomes(a.ID, schemas.AllocationActive)
+	s.becomes(b.ID, schemas.AllocationActive)
+	if s.server("s0") != schemas.ServerReady {
+		t.Errorf("s0 is %s", s.server("s0"))
+	}
+	if s.mu.Lock(); !slices.Contains(s.did, "deploy/s0/s0/gpu1") {
+		t.Errorf("%v", s.did)
+	}
+	s.mu.Unlock()
+	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "")
+	s.must(err)
+	s.returned(a.ID)
+	if s.gpu("s0/gpu1").Status != schemas.GPUInUse {
+		t.Errorf("%+v", s.gpu("s0/gpu1"))
+	}
+}
+
+func TestAnAllocationEnds(t *testing.T) {
+	s := newSite(t, 1)
+	s.run("p1")
+	d := s.whole("s0")
+	d.End = time.Now().Add(400 * time.Millisecond)
+	a := s.take(d)
+	a = s.becomes(a.ID, schemas.AllocationCompleted)
+	if a.Reason != allocator.Expired {
+		t.Errorf("%+v", a)
+	}
+	s.saw("allocation.ending li ends at " + a.EndTime.Format(time.RFC3339))
+	s.saw("allocation.ended li expired")
+	s.returned(a.ID)
+}
+
+func TestWhatIsBookedBegins(t *testing.T) {
+	s := newSite(t, 1)
+	now := s.whole("s0")
+	now.End = time.Now().Add(150 * time.Millisecond)
+	first := s.take(now)
+	later := s.whole("s0")
+	later.Start = now.End
+	second := s.take(later)
+	s.set("wipe", "wait")
+	s.run("p1")
+	s.becomes(first.ID, schemas.AllocationCompleted)
+	s.until(second.ID, "waiting", func(a *schemas.Allocation) bool {
+		return strings.HasPrefix(a.Reason, "waits: ")
+	})
+	s.set("wipe", "")
+	s.becomes(second.ID, schemas.AllocationActive)
+}
+
+func TestAnIncidentOnAGPU(t *testing.T) {
+	s := newSite(t, 1)
+	s.run("p1")
+	a := s.becomes(s.take(s.whole("s0")).ID, schemas.AllocationActive)
+	gpu := func(status string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			if g := s.gpu("s0/gpu1"); g.Status != status {
+				return fmt.Errorf("%+v, want %s", g, status)
+			}
+			return nil
+		})
+	}
+	s.mu.Lock()
+	s.blamed["s0/gpu1"] = schemas.Incident{ID: "i1", Explanation: "gpu1 fell off the bus."}
+	s.blamed["pdu"] = schemas.Incident{ID: "i2"}
+	s.mu.Unlock()
+	gpu(schemas.GPUError)
+	s.saw("allocation.degraded li s0/gpu1: gpu1 fell off the bus.")
+	if g := s.gpu("s0/gpu1"); g.Reason != "incident i1" {
+		t.Errorf("%+v", g)
+	}
+	s.mu.Lock()
+	clear(s.blamed)
+	s.mu.Unlock()
+	gpu(schemas.GPUInUse)
+	if b, err := s.given.Get(t.Context(), a.ID); err != nil || b.Status != schemas.AllocationActive {
+		t.Errorf("%+v %v", b, err)
+	}
+}
