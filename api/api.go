@@ -30,13 +30,16 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
 	"auspex/internal/enrol"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
+	"auspex/internal/store/workflows"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
 )
@@ -204,6 +207,12 @@ type Deps struct {
 	People     *people.Store
 	Answers    *answers.Store // to requests with an Idempotency-Key
 	Audit      Audit          // nil shows none
+	// Estate, Allocations and Workflows are who has what and what is done for it, and Allocator
+	// gives it; nil gives nothing.
+	Estate      *estate.Store
+	Allocations *allocations.Store
+	Workflows   *workflows.Store
+	Allocator   Allocator
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.
@@ -269,8 +278,8 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		return nil, fmt.Errorf("api: %w", err)
 	}
 	if deps.Records == nil || deps.Inventory == nil || deps.DB == nil || deps.Registerer == nil || deps.Log == nil || deps.People == nil ||
-		deps.Answers == nil {
-		return nil, errors.New("api: records, people, answers, inventory, database, registerer and log are required")
+		deps.Answers == nil || deps.Estate == nil || deps.Allocations == nil || deps.Workflows == nil {
+		return nil, errors.New("api: records, people, answers, estate, allocations, workflows, inventory, database, registerer and log are required")
 	}
 	if deps.Faults == nil {
 		deps.Faults = sync.OnceValue(propagation.Default)

@@ -342,12 +342,11 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 // TestEveryRouteThatChangesSomethingIsAudited holds the routes of the OpenAPI
 // document against the audit: a new one that writes must say here what it leaves.
 func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
-	w := start(t, true, func(_ *api.Config, d *api.Deps) {
+	w := gives(t, func(_ *api.Config, d *api.Deps) {
 		d.Admin = map[string]http.Handler{
 			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") }),
 		}
 	})
-	w.engineer(t)
 	made := w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"night","role":"operator"}`))
 	var token apigen.CreatedToken
 	if err := json.Unmarshal(made.body, &token); err != nil {
@@ -417,6 +416,39 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
 			return "operator end_maintenance maintenance "
 		},
+		"createAllocation": func() string { return "engineer create allocation " + w.allocates(t, "gpu-r01-01").ID },
+		"updateAllocation": func() string {
+			a := w.allocates(t, "gpu-r01-02")
+			w.send(t, http.MethodPut, "api/v1/allocations/"+a.ID, access.RoleEngineer, body(`{"purpose":"x"}`))
+			return "engineer update allocation " + a.ID
+		},
+		"deleteAllocation": func() string {
+			a := w.allocates(t, "gpu-r01-03")
+			w.send(t, http.MethodDelete, "api/v1/allocations/"+a.ID, access.RoleEngineer, nil)
+			return "engineer update allocation " + a.ID
+		},
+		"stopAllocation": func() string {
+			a := w.allocates(t, "gpu-r01-04")
+			w.send(t, http.MethodPost, "api/v1/allocations/"+a.ID+"/stop", access.RoleAdmin, body(`{"force":true}`))
+			return "admin force allocation " + a.ID
+		},
+		"startAllocation": func() string {
+			a := w.allocates(t, "gpu-r01-05")
+			w.send(t, http.MethodPost, "api/v1/allocations/"+a.ID+"/stop", access.RoleAdmin, body(`{"force":true}`))
+			if _, err := w.db.ExecContext(t.Context(), `UPDATE servers SET hold=''`); err != nil {
+				t.Fatal(err)
+			}
+			w.send(t, http.MethodPost, "api/v1/allocations/"+a.ID+"/start", access.RoleEngineer, nil)
+			return "engineer update allocation " + a.ID
+		},
+		"createWorkflow": func() string { return "engineer create workflow " + w.validates(t, "gpu-r01-06").ID },
+		"cancelWorkflow": func() string {
+			f := w.validates(t, "gpu-r01-07")
+			w.send(t, http.MethodDelete, "api/v1/workflows/"+f.ID, access.RoleEngineer, nil)
+			return "engineer update workflow " + f.ID
+		},
+		"deployAllocation":  func() string { return w.reruns(t, schemas.WorkflowDeploy, "gpu-r01-08") },
+		"cleanupAllocation": func() string { return w.reruns(t, schemas.WorkflowCleanup, "gpu-r02-01") },
 		"createUser": func() string {
 			w.send(t, http.MethodPost, "api/v1/users", access.RoleAdmin, body(`{"username":"li","email":"li@example.com","role":"viewer"}`))
 			return "admin create user li"

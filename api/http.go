@@ -160,12 +160,18 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var p problem
 	var u unresolved
 	var f fielded
+	var m unmoved
+	var n noFit
 	var fe *fiber.Error
 	switch {
 	case errors.As(err, &u):
 		p = u.problem
 	case errors.As(err, &f):
 		p = f.problem
+	case errors.As(err, &m):
+		p = m.problem
+	case errors.As(err, &n):
+		p = n.problem
 	case errors.As(err, &p):
 	case errors.As(err, &fe):
 		p = problem{fe.Code, "bad_request", fe.Message, ""}
@@ -186,7 +192,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	}
 	c.Set("Cache-Control", "no-store")
 	body := p.body()
-	body.Candidates, body.Errors = u.candidates, f.errs
+	body.Candidates, body.Errors, body.Legal, body.Choice = u.candidates, f.errs, m.legal, n.choice
 	return c.Status(p.status).JSON(body, "application/problem+json")
 }
 

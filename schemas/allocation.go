@@ -72,3 +72,35 @@ type Reservation struct {
 	UpdatedAt time.Time `json:"updated_at"`
 	Revision  int64     `json:"-"`
 }
+
+// PoolCapacity is how much there is of a pool.
+type PoolCapacity struct {
+	Pool     string `json:"pool"`
+	Servers  int    `json:"servers"`
+	GPUs     int    `json:"gpus"`
+	Given    int    `json:"given_gpus"`
+	Cleaning int    `json:"cleaning_gpus"`
+	Free     int    `json:"free_gpus"`
+	Stranded int    `json:"stranded_gpus"`
+	Reserved int    `json:"reserved_gpus"`
+}
+
+// Whys of what is stranded.
+const (
+	StrandedHold     = "hold"
+	StrandedStatus   = "status"          // its life: neither ready nor on its way
+	StrandedRepair   = "repair"          // a case of control is open
+	StrandedGPU      = "gpu_error"       // a GPU of it is in error
+	StrandedCleaning = "cleaning_failed" // what it was used for before could not be cleaned
+)
+
+// Stranded is a server, or GPUs of it, that nobody has and that nobody can be given.
+type Stranded struct {
+	Server   string    `json:"server"`
+	ServerID string    `json:"server_id"`
+	Pool     string    `json:"pool"`
+	GPUs     int       `json:"gpus"` // of it that are stranded
+	Why      string    `json:"why"`
+	Detail   string    `json:"detail,omitempty"`
+	Since    time.Time `json:"since"`
+}

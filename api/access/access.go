@@ -33,18 +33,19 @@ const (
 
 // Permissions that roles have.
 const (
-	Read    = "read"
-	Approve = "approve"
-	Cancel  = "cancel"
-	DryRun  = "dry_run"
-	Correct = "correct" // say what the cause of an incident was
-	Declare = "declare" // declare and end maintenance windows
-	Enrol   = "enrol"   // make and revoke join tokens, and decide what agents bring into the inventory
-	Audit   = "audit"   // read who did what
-	Invite  = "invite"  // make login codes
-	Reload  = "reload"  // make the process read its configuration again
-	Tokens  = "tokens"  // make, list and revoke tokens
-	Users   = "users"   // make and change users and teams, and list all of them
+	Read     = "read"
+	Approve  = "approve"
+	Cancel   = "cancel"
+	DryRun   = "dry_run"
+	Correct  = "correct"  // say what the cause of an incident was
+	Declare  = "declare"  // declare and end maintenance windows
+	Enrol    = "enrol"    // make and revoke join tokens, and decide what agents bring into the inventory
+	Audit    = "audit"    // read who did what
+	Invite   = "invite"   // make login codes
+	Reload   = "reload"   // make the process read its configuration again
+	Tokens   = "tokens"   // make, list and revoke tokens
+	Allocate = "allocate" // ask for servers and GPUs, end that, and run workflows
+	Users    = "users"    // make and change users and teams, and list all of them
 )
 
 // Errors of tokens.
@@ -75,9 +76,9 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
 	case RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Invite, Reload, Tokens, Users}
 	}
 	return nil
 }

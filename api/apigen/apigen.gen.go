@@ -6,6 +6,7 @@ package apigen
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -84,40 +85,40 @@ func (e NewProposalDecisionDecision) Valid() bool {
 
 // Defines values for ListActionsParamsState.
 const (
-	Approved  ListActionsParamsState = "approved"
-	Cancelled ListActionsParamsState = "cancelled"
-	Done      ListActionsParamsState = "done"
-	Failed    ListActionsParamsState = "failed"
-	Proposed  ListActionsParamsState = "proposed"
-	Refused   ListActionsParamsState = "refused"
-	Running   ListActionsParamsState = "running"
-	Unknown   ListActionsParamsState = "unknown"
-	Verifying ListActionsParamsState = "verifying"
-	Waiting   ListActionsParamsState = "waiting"
+	ListActionsParamsStateApproved  ListActionsParamsState = "approved"
+	ListActionsParamsStateCancelled ListActionsParamsState = "cancelled"
+	ListActionsParamsStateDone      ListActionsParamsState = "done"
+	ListActionsParamsStateFailed    ListActionsParamsState = "failed"
+	ListActionsParamsStateProposed  ListActionsParamsState = "proposed"
+	ListActionsParamsStateRefused   ListActionsParamsState = "refused"
+	ListActionsParamsStateRunning   ListActionsParamsState = "running"
+	ListActionsParamsStateUnknown   ListActionsParamsState = "unknown"
+	ListActionsParamsStateVerifying ListActionsParamsState = "verifying"
+	ListActionsParamsStateWaiting   ListActionsParamsState = "waiting"
 )
 
 // Valid indicates whether the value is a known member of the ListActionsParamsState enum.
 func (e ListActionsParamsState) Valid() bool {
 	switch e {
-	case Approved:
+	case ListActionsParamsStateApproved:
 		return true
-	case Cancelled:
+	case ListActionsParamsStateCancelled:
 		return true
-	case Done:
+	case ListActionsParamsStateDone:
 		return true
-	case Failed:
+	case ListActionsParamsStateFailed:
 		return true
-	case Proposed:
+	case ListActionsParamsStateProposed:
 		return true
-	case Refused:
+	case ListActionsParamsStateRefused:
 		return true
-	case Running:
+	case ListActionsParamsStateRunning:
 		return true
-	case Unknown:
+	case ListActionsParamsStateUnknown:
 		return true
-	case Verifying:
+	case ListActionsParamsStateVerifying:
 		return true
-	case Waiting:
+	case ListActionsParamsStateWaiting:
 		return true
 	default:
 		return false
@@ -190,6 +191,30 @@ func (e ListAlertsParamsStatus) Valid() bool {
 	case ListAlertsParamsStatusFiring:
 		return true
 	case ListAlertsParamsStatusResolved:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListAllocationsParamsStatus.
+const (
+	ListAllocationsParamsStatusActive    ListAllocationsParamsStatus = "active"
+	ListAllocationsParamsStatusCompleted ListAllocationsParamsStatus = "completed"
+	ListAllocationsParamsStatusFailed    ListAllocationsParamsStatus = "failed"
+	ListAllocationsParamsStatusPending   ListAllocationsParamsStatus = "pending"
+)
+
+// Valid indicates whether the value is a known member of the ListAllocationsParamsStatus enum.
+func (e ListAllocationsParamsStatus) Valid() bool {
+	switch e {
+	case ListAllocationsParamsStatusActive:
+		return true
+	case ListAllocationsParamsStatusCompleted:
+		return true
+	case ListAllocationsParamsStatusFailed:
+		return true
+	case ListAllocationsParamsStatusPending:
 		return true
 	default:
 		return false
@@ -352,6 +377,54 @@ func (e ListUsersParamsStatus) Valid() bool {
 	}
 }
 
+// Defines values for ListWorkflowsParamsStatus.
+const (
+	ListWorkflowsParamsStatusCompleted ListWorkflowsParamsStatus = "completed"
+	ListWorkflowsParamsStatusFailed    ListWorkflowsParamsStatus = "failed"
+	ListWorkflowsParamsStatusPending   ListWorkflowsParamsStatus = "pending"
+	ListWorkflowsParamsStatusRunning   ListWorkflowsParamsStatus = "running"
+)
+
+// Valid indicates whether the value is a known member of the ListWorkflowsParamsStatus enum.
+func (e ListWorkflowsParamsStatus) Valid() bool {
+	switch e {
+	case ListWorkflowsParamsStatusCompleted:
+		return true
+	case ListWorkflowsParamsStatusFailed:
+		return true
+	case ListWorkflowsParamsStatusPending:
+		return true
+	case ListWorkflowsParamsStatusRunning:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListWorkflowsParamsType.
+const (
+	Cleanup  ListWorkflowsParamsType = "cleanup"
+	Config   ListWorkflowsParamsType = "config"
+	Deploy   ListWorkflowsParamsType = "deploy"
+	Validate ListWorkflowsParamsType = "validate"
+)
+
+// Valid indicates whether the value is a known member of the ListWorkflowsParamsType enum.
+func (e ListWorkflowsParamsType) Valid() bool {
+	switch e {
+	case Cleanup:
+		return true
+	case Config:
+		return true
+	case Deploy:
+		return true
+	case Validate:
+		return true
+	default:
+		return false
+	}
+}
+
 // Accepted defines model for Accepted.
 type Accepted struct {
 	Action string `json:"action"`
@@ -467,6 +540,51 @@ type AlertList struct {
 	Next  string  `json:"next,omitempty,omitzero"`
 }
 
+// AllocatedGPU defines model for AllocatedGPU.
+type AllocatedGPU struct {
+	ID           string `json:"id"`
+	Name         string `json:"name"`
+	Status       string `json:"status"`
+	StatusReason string `json:"status_reason,omitempty,omitzero"`
+}
+
+// AllocatedServer defines model for AllocatedServer.
+type AllocatedServer struct {
+	Gpus   []AllocatedGPU `json:"gpus"`
+	Health string         `json:"health"`
+	ID     string         `json:"id"`
+	Name   string         `json:"name"`
+
+	// Status Of its life
+	Status string `json:"status"`
+}
+
+// Allocation defines model for Allocation.
+type Allocation = schemas.Allocation
+
+// AllocationList defines model for AllocationList.
+type AllocationList struct {
+	Items []Allocation `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// AllocationStatus defines model for AllocationStatus.
+type AllocationStatus struct {
+	ID string `json:"id"`
+
+	// Replacement What could be had instead of servers that are ill
+	Replacement []Pick `json:"replacement,omitempty,omitzero"`
+
+	// SecondsLeft Absent where it has no end
+	SecondsLeft  *int              `json:"seconds_left,omitempty"`
+	Servers      []AllocatedServer `json:"servers"`
+	Status       string            `json:"status"`
+	StatusReason string            `json:"status_reason,omitempty,omitzero"`
+	Workflows    []Workflow        `json:"workflows"`
+}
+
 // AuditChain defines model for AuditChain.
 type AuditChain struct {
 	// BrokenAt The first row that does not hold
@@ -532,8 +650,22 @@ type Budgets struct {
 	Time time.Time `json:"time"`
 }
 
+// Capacity defines model for Capacity.
+type Capacity struct {
+	Pools []PoolCapacity `json:"pools"`
+
+	// Stranded What nobody has and nobody can be given, the longest first
+	Stranded []Stranded `json:"stranded"`
+}
+
 // Cause defines model for Cause.
 type Cause = schemas.Cause
+
+// ChangedAllocation defines model for ChangedAllocation.
+type ChangedAllocation struct {
+	EndTime time.Time `json:"end_time,omitempty,omitzero"`
+	Purpose *string   `json:"purpose,omitempty"`
+}
 
 // ChangedTeam defines model for ChangedTeam.
 type ChangedTeam struct {
@@ -550,6 +682,9 @@ type ChangedUser struct {
 	Username string `json:"username,omitempty,omitzero"`
 }
 
+// Choice defines model for Choice.
+type Choice = schemas.Choice
+
 // Contact When a collector last read this device
 type Contact struct {
 	Collector string  `json:"collector"`
@@ -563,6 +698,12 @@ type Correction = schemas.Correction
 type CorrectionList struct {
 	Items []Correction `json:"items"`
 	Next  string       `json:"next,omitempty,omitzero"`
+}
+
+// CreatedAllocation defines model for CreatedAllocation.
+type CreatedAllocation struct {
+	Allocation Allocation `json:"allocation"`
+	Choice     Choice     `json:"choice"`
 }
 
 // CreatedToken defines model for CreatedToken.
@@ -1042,6 +1183,33 @@ type Me struct {
 // Model defines model for Model.
 type Model = schemas.Model
 
+// NewAllocation One of `server_id`, `server_ids`, `gpu_ids` and `wish`
+type NewAllocation struct {
+	// EndTime Absent is open
+	EndTime time.Time `json:"end_time,omitempty,omitzero"`
+
+	// GpuIds Single GPUs
+	GpuIds  []string `json:"gpu_ids,omitempty,omitzero"`
+	GroupID string   `json:"group_id,omitempty,omitzero"`
+	Purpose string   `json:"purpose,omitempty,omitzero"`
+
+	// ServerID A whole server
+	ServerID string `json:"server_id,omitempty,omitzero"`
+
+	// ServerIds Whole servers
+	ServerIds []string `json:"server_ids,omitempty,omitzero"`
+
+	// StartTime Absent is now
+	StartTime time.Time `json:"start_time,omitempty,omitzero"`
+
+	// Team By id or name; absent is the only one of the user, or none
+	Team string `json:"team,omitempty,omitzero"`
+
+	// UserID By id or username; absent is who asks
+	UserID string `json:"user_id,omitempty,omitzero"`
+	Wish   Wish   `json:"wish,omitempty,omitzero"`
+}
+
 // NewCorrection defines model for NewCorrection.
 type NewCorrection struct {
 	// Fault What was wrong with it, of the verdict cause: one of GET /faults, or unknown
@@ -1164,12 +1332,26 @@ type NewUser struct {
 	Username string `json:"username"`
 }
 
+// NewWorkflow defines model for NewWorkflow.
+type NewWorkflow struct {
+	ServerID string `json:"server_id"`
+
+	// Type deploy and cleanup belong to an allocation: see there
+	Type string `json:"type"`
+}
+
+// NotChosen defines model for NotChosen.
+type NotChosen = schemas.NotChosen
+
 // PartLink defines model for PartLink.
 type PartLink struct {
 	Kind string `json:"kind"`
 	Part string `json:"part"`
 	Peer string `json:"peer"`
 }
+
+// Pick defines model for Pick.
+type Pick = schemas.Pick
 
 // Plot defines model for Plot.
 type Plot struct {
@@ -1204,6 +1386,9 @@ type PlotList struct {
 	Items        []Plot  `json:"items"`
 	RangeSeconds float64 `json:"range_seconds"`
 }
+
+// PoolCapacity defines model for PoolCapacity.
+type PoolCapacity = schemas.PoolCapacity
 
 // Prediction A part that is expected to fail, and when
 type Prediction struct {
@@ -1288,6 +1473,7 @@ type ProbabilityBin struct {
 type Problem struct {
 	// Candidates Resources that the request may have meant
 	Candidates []ResourceRef `json:"candidates,omitempty,omitzero"`
+	Choice     Choice        `json:"choice,omitempty,omitzero"`
 
 	// Code Stable, for scripts
 	Code   string `json:"code"`
@@ -1297,10 +1483,13 @@ type Problem struct {
 	Errors []FieldProblem `json:"errors,omitempty,omitzero"`
 
 	// Hint What to do next
-	Hint   string `json:"hint,omitempty,omitzero"`
-	Status int    `json:"status"`
-	Title  string `json:"title"`
-	Type   string `json:"type"`
+	Hint string `json:"hint,omitempty,omitzero"`
+
+	// Legal Where a record cannot move to a state: those that it can move to
+	Legal  []string `json:"legal,omitempty,omitzero"`
+	Status int      `json:"status"`
+	Title  string   `json:"title"`
+	Type   string   `json:"type"`
 }
 
 // Proposal What a node agent would change of the inventory
@@ -1410,6 +1599,17 @@ type SimilarIncident struct {
 	Resource string    `json:"resource"`
 }
 
+// StoppedAllocation defines model for StoppedAllocation.
+type StoppedAllocation struct {
+	Force bool `json:"force,omitempty,omitzero"`
+
+	// Report What was wrong with the hardware
+	Report string `json:"report,omitempty,omitzero"`
+}
+
+// Stranded defines model for Stranded.
+type Stranded = schemas.Stranded
+
 // Team defines model for Team.
 type Team = schemas.Team
 
@@ -1457,6 +1657,29 @@ type UserList struct {
 	Next  string `json:"next,omitempty,omitzero"`
 }
 
+// Wish defines model for Wish.
+type Wish = schemas.Wish
+
+// Workflow defines model for Workflow.
+type Workflow = schemas.Workflow
+
+// WorkflowList defines model for WorkflowList.
+type WorkflowList struct {
+	Items []Workflow `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// WorkflowOfAllocation defines model for WorkflowOfAllocation.
+type WorkflowOfAllocation struct {
+	AllocationID string `json:"allocation_id"`
+	ServerID     string `json:"server_id"`
+}
+
+// WorkflowStep defines model for WorkflowStep.
+type WorkflowStep = schemas.WorkflowStep
+
 // HeaderIdempotencyKey defines model for header_idempotency_key.
 type HeaderIdempotencyKey = string
 
@@ -1465,6 +1688,9 @@ type HeaderIfMatch = string
 
 // QueryAfter defines model for query_after.
 type QueryAfter = string
+
+// QueryAllocation defines model for query_allocation.
+type QueryAllocation = string
 
 // QueryID defines model for query_id.
 type QueryID = string
@@ -1540,6 +1766,48 @@ type ListAlertsParams struct {
 
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
+
+// ListAllocationsParams defines parameters for ListAllocations.
+type ListAllocationsParams struct {
+	Status ListAllocationsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// User A user, by id or username
+	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
+
+	// Server A server or switch, by any of its names
+	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
+
+	// Live Only pending and active ones
+	Live bool `form:"live,omitempty" json:"live,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListAllocationsParamsStatus defines parameters for ListAllocations.
+type ListAllocationsParamsStatus string
+
+// CreateAllocationParams defines parameters for CreateAllocation.
+type CreateAllocationParams struct {
+	// DryRun Only choose and check: nothing is given, and the answer is 200
+	DryRun bool `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeleteAllocationParams defines parameters for DeleteAllocation.
+type DeleteAllocationParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdateAllocationParams defines parameters for UpdateAllocation.
+type UpdateAllocationParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
@@ -1754,6 +2022,51 @@ type UpdateUserParams struct {
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
+// ListUserAllocationsParams defines parameters for ListUserAllocations.
+type ListUserAllocationsParams struct {
+	// Live Only pending and active ones
+	Live bool `form:"live,omitempty" json:"live,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListWorkflowsParams defines parameters for ListWorkflows.
+type ListWorkflowsParams struct {
+	Status ListWorkflowsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Type   ListWorkflowsParamsType   `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Server A server or switch, by any of its names
+	Server     QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
+	Allocation string      `form:"allocation,omitempty" json:"allocation,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListWorkflowsParamsStatus defines parameters for ListWorkflows.
+type ListWorkflowsParamsStatus string
+
+// ListWorkflowsParamsType defines parameters for ListWorkflows.
+type ListWorkflowsParamsType string
+
+// CreateWorkflowParams defines parameters for CreateWorkflow.
+type CreateWorkflowParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// CreateAllocationJSONRequestBody defines body for CreateAllocation for application/json ContentType.
+type CreateAllocationJSONRequestBody = NewAllocation
+
+// UpdateAllocationJSONRequestBody defines body for UpdateAllocation for application/json ContentType.
+type UpdateAllocationJSONRequestBody = ChangedAllocation
+
+// StopAllocationJSONRequestBody defines body for StopAllocation for application/json ContentType.
+type StopAllocationJSONRequestBody = StoppedAllocation
+
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
@@ -1787,6 +2100,15 @@ type CreateUserJSONRequestBody = NewUser
 // UpdateUserJSONRequestBody defines body for UpdateUser for application/json ContentType.
 type UpdateUserJSONRequestBody = ChangedUser
 
+// CreateWorkflowJSONRequestBody defines body for CreateWorkflow for application/json ContentType.
+type CreateWorkflowJSONRequestBody = NewWorkflow
+
+// CleanupAllocationJSONRequestBody defines body for CleanupAllocation for application/json ContentType.
+type CleanupAllocationJSONRequestBody = WorkflowOfAllocation
+
+// DeployAllocationJSONRequestBody defines body for DeployAllocation for application/json ContentType.
+type DeployAllocationJSONRequestBody = WorkflowOfAllocation
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// ListActions List actions: proposed, running and past
@@ -1807,9 +2129,36 @@ type ServerInterface interface {
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
+	// ListAllocations List allocations, the last made first; a member of a team sees those of their own and of their teams
+	// (GET /allocations)
+	ListAllocations(c *fiber.Ctx, params ListAllocationsParams) error
+	// CreateAllocation Allocate servers or GPUs: those that are named, or what fits a wish
+	// (POST /allocations)
+	CreateAllocation(c *fiber.Ctx, params CreateAllocationParams) error
+	// DeleteAllocation End an allocation: an active one is completed, a pending one fails as cancelled
+	// (DELETE /allocations/{id})
+	DeleteAllocation(c *fiber.Ctx, id QueryAllocation, params DeleteAllocationParams) error
+	// GetAllocation One allocation
+	// (GET /allocations/{id})
+	GetAllocation(c *fiber.Ctx, id QueryAllocation) error
+	// UpdateAllocation Change the purpose or the end of a live allocation; what is left out stays as it is
+	// (PUT /allocations/{id})
+	UpdateAllocation(c *fiber.Ctx, id QueryAllocation, params UpdateAllocationParams) error
+	// StartAllocation Try a failed allocation again, with what fits its wish now or what it named
+	// (POST /allocations/{id}/start)
+	StartAllocation(c *fiber.Ctx, id QueryAllocation) error
+	// GetAllocationStatus How an allocation is: its workflows step by step, and the state of each of its GPUs
+	// (GET /allocations/{id}/status)
+	GetAllocationStatus(c *fiber.Ctx, id QueryAllocation) error
+	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
+	// (POST /allocations/{id}/stop)
+	StopAllocation(c *fiber.Ctx, id QueryAllocation) error
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
+	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
+	// (GET /capacity)
+	GetCapacity(c *fiber.Ctx) error
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(c *fiber.Ctx, params ListCorrectionsParams) error
@@ -1951,6 +2300,27 @@ type ServerInterface interface {
 	// UpdateUser Change a user; what is left out stays as it is
 	// (PUT /users/{id})
 	UpdateUser(c *fiber.Ctx, id QueryUser, params UpdateUserParams) error
+	// ListUserAllocations List the allocations of a user, the last made first
+	// (GET /users/{id}/allocations)
+	ListUserAllocations(c *fiber.Ctx, id QueryUser, params ListUserAllocationsParams) error
+	// ListWorkflows List workflows, the last made first
+	// (GET /workflows)
+	ListWorkflows(c *fiber.Ctx, params ListWorkflowsParams) error
+	// CreateWorkflow Run a workflow on a server; on one that is discovered, `validate` makes it ready
+	// (POST /workflows)
+	CreateWorkflow(c *fiber.Ctx, params CreateWorkflowParams) error
+	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
+	// (POST /workflows/cleanup)
+	CleanupAllocation(c *fiber.Ctx) error
+	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
+	// (POST /workflows/deploy)
+	DeployAllocation(c *fiber.Ctx) error
+	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// (DELETE /workflows/{id})
+	CancelWorkflow(c *fiber.Ctx, id QueryID) error
+	// GetWorkflow One workflow
+	// (GET /workflows/{id})
+	GetWorkflow(c *fiber.Ctx, id QueryID) error
 }
 
 // ServerInterfaceWrapper converts contexts to parameters.
@@ -2249,6 +2619,352 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListAllocations operation middleware
+func (siw *ServerInterfaceWrapper) ListAllocations(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAllocationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "user" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user", query, &params.User, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "server" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "live" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "live", query, &params.Live, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter live: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAllocations(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateAllocation operation middleware
+func (siw *ServerInterfaceWrapper) CreateAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateAllocationParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", query, &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter dry_run: %w", err).Error())
+	}
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateAllocation(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteAllocation operation middleware
+func (siw *ServerInterfaceWrapper) DeleteAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteAllocation(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAllocation operation middleware
+func (siw *ServerInterfaceWrapper) GetAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAllocation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateAllocation operation middleware
+func (siw *ServerInterfaceWrapper) UpdateAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateAllocation(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// StartAllocation operation middleware
+func (siw *ServerInterfaceWrapper) StartAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StartAllocation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAllocationStatus operation middleware
+func (siw *ServerInterfaceWrapper) GetAllocationStatus(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAllocationStatus(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// StopAllocation operation middleware
+func (siw *ServerInterfaceWrapper) StopAllocation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryAllocation
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StopAllocation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListAudit operation middleware
 func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 
@@ -2280,6 +2996,24 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListAudit(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetCapacity operation middleware
+func (siw *ServerInterfaceWrapper) GetCapacity(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetCapacity(c)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4018,6 +4752,274 @@ func (siw *ServerInterfaceWrapper) UpdateUser(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListUserAllocations operation middleware
+func (siw *ServerInterfaceWrapper) ListUserAllocations(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryUser
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListUserAllocationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "live" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "live", query, &params.Live, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter live: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListUserAllocations(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListWorkflows operation middleware
+func (siw *ServerInterfaceWrapper) ListWorkflows(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListWorkflowsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "server" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "allocation" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "allocation", query, &params.Allocation, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter allocation: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListWorkflows(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateWorkflow operation middleware
+func (siw *ServerInterfaceWrapper) CreateWorkflow(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateWorkflowParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateWorkflow(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CleanupAllocation operation middleware
+func (siw *ServerInterfaceWrapper) CleanupAllocation(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CleanupAllocation(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeployAllocation operation middleware
+func (siw *ServerInterfaceWrapper) DeployAllocation(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeployAllocation(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CancelWorkflow operation middleware
+func (siw *ServerInterfaceWrapper) CancelWorkflow(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelWorkflow(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetWorkflow operation middleware
+func (siw *ServerInterfaceWrapper) GetWorkflow(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetWorkflow(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // FiberServerOptions provides options for the Fiber server.
 type FiberServerOptions struct {
 	BaseURL            string
@@ -4062,6 +5064,38 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/users/:id", wrapper.GetUser)
 
 	router.Put(options.BaseURL+"/users/:id", wrapper.UpdateUser)
+
+	router.Get(options.BaseURL+"/users/:id/allocations", wrapper.ListUserAllocations)
+
+	router.Get(options.BaseURL+"/allocations", wrapper.ListAllocations)
+
+	router.Post(options.BaseURL+"/allocations", wrapper.CreateAllocation)
+
+	router.Delete(options.BaseURL+"/allocations/:id", wrapper.DeleteAllocation)
+
+	router.Get(options.BaseURL+"/allocations/:id", wrapper.GetAllocation)
+
+	router.Put(options.BaseURL+"/allocations/:id", wrapper.UpdateAllocation)
+
+	router.Post(options.BaseURL+"/allocations/:id/start", wrapper.StartAllocation)
+
+	router.Post(options.BaseURL+"/allocations/:id/stop", wrapper.StopAllocation)
+
+	router.Get(options.BaseURL+"/allocations/:id/status", wrapper.GetAllocationStatus)
+
+	router.Get(options.BaseURL+"/workflows", wrapper.ListWorkflows)
+
+	router.Post(options.BaseURL+"/workflows", wrapper.CreateWorkflow)
+
+	router.Post(options.BaseURL+"/workflows/deploy", wrapper.DeployAllocation)
+
+	router.Post(options.BaseURL+"/workflows/cleanup", wrapper.CleanupAllocation)
+
+	router.Delete(options.BaseURL+"/workflows/:id", wrapper.CancelWorkflow)
+
+	router.Get(options.BaseURL+"/workflows/:id", wrapper.GetWorkflow)
+
+	router.Get(options.BaseURL+"/capacity", wrapper.GetCapacity)
 
 	router.Get(options.BaseURL+"/teams", wrapper.ListTeams)
 
@@ -4328,6 +5362,294 @@ func (response ListAlertsdefaultApplicationProblemPlusJSONResponse) VisitListAle
 	return ctx.JSON(&response.Body)
 }
 
+type ListAllocationsRequestObject struct {
+	Params ListAllocationsParams
+}
+
+type ListAllocationsResponseObject interface {
+	VisitListAllocationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListAllocations200JSONResponse AllocationList
+
+func (response ListAllocations200JSONResponse) VisitListAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAllocationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAllocationsdefaultApplicationProblemPlusJSONResponse) VisitListAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateAllocationRequestObject struct {
+	Params CreateAllocationParams
+	Body   *CreateAllocationJSONRequestBody
+}
+
+type CreateAllocationResponseObject interface {
+	VisitCreateAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type CreateAllocation200JSONResponse Choice
+
+func (response CreateAllocation200JSONResponse) VisitCreateAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CreateAllocation201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type CreateAllocation201JSONResponse struct {
+	Body    CreatedAllocation
+	Headers CreateAllocation201ResponseHeaders
+}
+
+func (response CreateAllocation201JSONResponse) VisitCreateAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateAllocationdefaultApplicationProblemPlusJSONResponse) VisitCreateAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteAllocationRequestObject struct {
+	ID     QueryAllocation `json:"id"`
+	Params DeleteAllocationParams
+}
+
+type DeleteAllocationResponseObject interface {
+	VisitDeleteAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteAllocation200JSONResponse Allocation
+
+func (response DeleteAllocation200JSONResponse) VisitDeleteAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type DeleteAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteAllocationdefaultApplicationProblemPlusJSONResponse) VisitDeleteAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAllocationRequestObject struct {
+	ID QueryAllocation `json:"id"`
+}
+
+type GetAllocationResponseObject interface {
+	VisitGetAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type GetAllocation200ResponseHeaders struct {
+	ETag string
+}
+
+type GetAllocation200JSONResponse struct {
+	Body    Allocation
+	Headers GetAllocation200ResponseHeaders
+}
+
+func (response GetAllocation200JSONResponse) VisitGetAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAllocationdefaultApplicationProblemPlusJSONResponse) VisitGetAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateAllocationRequestObject struct {
+	ID     QueryAllocation `json:"id"`
+	Params UpdateAllocationParams
+	Body   *UpdateAllocationJSONRequestBody
+}
+
+type UpdateAllocationResponseObject interface {
+	VisitUpdateAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateAllocation200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateAllocation200JSONResponse struct {
+	Body    Allocation
+	Headers UpdateAllocation200ResponseHeaders
+}
+
+func (response UpdateAllocation200JSONResponse) VisitUpdateAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateAllocationdefaultApplicationProblemPlusJSONResponse) VisitUpdateAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StartAllocationRequestObject struct {
+	ID QueryAllocation `json:"id"`
+}
+
+type StartAllocationResponseObject interface {
+	VisitStartAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type StartAllocation202ResponseHeaders struct {
+	Location string
+}
+
+type StartAllocation202JSONResponse struct {
+	Body    Allocation
+	Headers StartAllocation202ResponseHeaders
+}
+
+func (response StartAllocation202JSONResponse) VisitStartAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StartAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StartAllocationdefaultApplicationProblemPlusJSONResponse) VisitStartAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAllocationStatusRequestObject struct {
+	ID QueryAllocation `json:"id"`
+}
+
+type GetAllocationStatusResponseObject interface {
+	VisitGetAllocationStatusResponse(ctx *fiber.Ctx) error
+}
+
+type GetAllocationStatus200JSONResponse AllocationStatus
+
+func (response GetAllocationStatus200JSONResponse) VisitGetAllocationStatusResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetAllocationStatusdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAllocationStatusdefaultApplicationProblemPlusJSONResponse) VisitGetAllocationStatusResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StopAllocationRequestObject struct {
+	ID   QueryAllocation `json:"id"`
+	Body *StopAllocationJSONRequestBody
+}
+
+type StopAllocationResponseObject interface {
+	VisitStopAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type StopAllocation202ResponseHeaders struct {
+	Location string
+}
+
+type StopAllocation202JSONResponse struct {
+	Body    Allocation
+	Headers StopAllocation202ResponseHeaders
+}
+
+func (response StopAllocation202JSONResponse) VisitStopAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StopAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StopAllocationdefaultApplicationProblemPlusJSONResponse) VisitStopAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListAuditRequestObject struct {
 	Params ListAuditParams
 }
@@ -4351,6 +5673,34 @@ type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAuditdefaultApplicationProblemPlusJSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetCapacityRequestObject struct {
+}
+
+type GetCapacityResponseObject interface {
+	VisitGetCapacityResponse(ctx *fiber.Ctx) error
+}
+
+type GetCapacity200JSONResponse Capacity
+
+func (response GetCapacity200JSONResponse) VisitGetCapacityResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetCapacitydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetCapacitydefaultApplicationProblemPlusJSONResponse) VisitGetCapacityResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -5816,6 +7166,235 @@ func (response UpdateUserdefaultApplicationProblemPlusJSONResponse) VisitUpdateU
 	return ctx.JSON(&response.Body)
 }
 
+type ListUserAllocationsRequestObject struct {
+	ID     QueryUser `json:"id"`
+	Params ListUserAllocationsParams
+}
+
+type ListUserAllocationsResponseObject interface {
+	VisitListUserAllocationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListUserAllocations200JSONResponse AllocationList
+
+func (response ListUserAllocations200JSONResponse) VisitListUserAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListUserAllocationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListUserAllocationsdefaultApplicationProblemPlusJSONResponse) VisitListUserAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListWorkflowsRequestObject struct {
+	Params ListWorkflowsParams
+}
+
+type ListWorkflowsResponseObject interface {
+	VisitListWorkflowsResponse(ctx *fiber.Ctx) error
+}
+
+type ListWorkflows200JSONResponse WorkflowList
+
+func (response ListWorkflows200JSONResponse) VisitListWorkflowsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListWorkflowsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListWorkflowsdefaultApplicationProblemPlusJSONResponse) VisitListWorkflowsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateWorkflowRequestObject struct {
+	Params CreateWorkflowParams
+	Body   *CreateWorkflowJSONRequestBody
+}
+
+type CreateWorkflowResponseObject interface {
+	VisitCreateWorkflowResponse(ctx *fiber.Ctx) error
+}
+
+type CreateWorkflow202ResponseHeaders struct {
+	Location string
+}
+
+type CreateWorkflow202JSONResponse struct {
+	Body    Workflow
+	Headers CreateWorkflow202ResponseHeaders
+}
+
+func (response CreateWorkflow202JSONResponse) VisitCreateWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateWorkflowdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateWorkflowdefaultApplicationProblemPlusJSONResponse) VisitCreateWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CleanupAllocationRequestObject struct {
+	Body *CleanupAllocationJSONRequestBody
+}
+
+type CleanupAllocationResponseObject interface {
+	VisitCleanupAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type CleanupAllocation202ResponseHeaders struct {
+	Location string
+}
+
+type CleanupAllocation202JSONResponse struct {
+	Body    Workflow
+	Headers CleanupAllocation202ResponseHeaders
+}
+
+func (response CleanupAllocation202JSONResponse) VisitCleanupAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CleanupAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CleanupAllocationdefaultApplicationProblemPlusJSONResponse) VisitCleanupAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeployAllocationRequestObject struct {
+	Body *DeployAllocationJSONRequestBody
+}
+
+type DeployAllocationResponseObject interface {
+	VisitDeployAllocationResponse(ctx *fiber.Ctx) error
+}
+
+type DeployAllocation202ResponseHeaders struct {
+	Location string
+}
+
+type DeployAllocation202JSONResponse struct {
+	Body    Workflow
+	Headers DeployAllocation202ResponseHeaders
+}
+
+func (response DeployAllocation202JSONResponse) VisitDeployAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeployAllocationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeployAllocationdefaultApplicationProblemPlusJSONResponse) VisitDeployAllocationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelWorkflowRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type CancelWorkflowResponseObject interface {
+	VisitCancelWorkflowResponse(ctx *fiber.Ctx) error
+}
+
+type CancelWorkflow200JSONResponse Workflow
+
+func (response CancelWorkflow200JSONResponse) VisitCancelWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CancelWorkflowdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelWorkflowdefaultApplicationProblemPlusJSONResponse) VisitCancelWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetWorkflowRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetWorkflowResponseObject interface {
+	VisitGetWorkflowResponse(ctx *fiber.Ctx) error
+}
+
+type GetWorkflow200JSONResponse Workflow
+
+func (response GetWorkflow200JSONResponse) VisitGetWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetWorkflowdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetWorkflowdefaultApplicationProblemPlusJSONResponse) VisitGetWorkflowResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// ListActions List actions: proposed, running and past
@@ -5836,9 +7415,36 @@ type StrictServerInterface interface {
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
+	// ListAllocations List allocations, the last made first; a member of a team sees those of their own and of their teams
+	// (GET /allocations)
+	ListAllocations(ctx context.Context, request ListAllocationsRequestObject) (ListAllocationsResponseObject, error)
+	// CreateAllocation Allocate servers or GPUs: those that are named, or what fits a wish
+	// (POST /allocations)
+	CreateAllocation(ctx context.Context, request CreateAllocationRequestObject) (CreateAllocationResponseObject, error)
+	// DeleteAllocation End an allocation: an active one is completed, a pending one fails as cancelled
+	// (DELETE /allocations/{id})
+	DeleteAllocation(ctx context.Context, request DeleteAllocationRequestObject) (DeleteAllocationResponseObject, error)
+	// GetAllocation One allocation
+	// (GET /allocations/{id})
+	GetAllocation(ctx context.Context, request GetAllocationRequestObject) (GetAllocationResponseObject, error)
+	// UpdateAllocation Change the purpose or the end of a live allocation; what is left out stays as it is
+	// (PUT /allocations/{id})
+	UpdateAllocation(ctx context.Context, request UpdateAllocationRequestObject) (UpdateAllocationResponseObject, error)
+	// StartAllocation Try a failed allocation again, with what fits its wish now or what it named
+	// (POST /allocations/{id}/start)
+	StartAllocation(ctx context.Context, request StartAllocationRequestObject) (StartAllocationResponseObject, error)
+	// GetAllocationStatus How an allocation is: its workflows step by step, and the state of each of its GPUs
+	// (GET /allocations/{id}/status)
+	GetAllocationStatus(ctx context.Context, request GetAllocationStatusRequestObject) (GetAllocationStatusResponseObject, error)
+	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
+	// (POST /allocations/{id}/stop)
+	StopAllocation(ctx context.Context, request StopAllocationRequestObject) (StopAllocationResponseObject, error)
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
+	// (GET /capacity)
+	GetCapacity(ctx context.Context, request GetCapacityRequestObject) (GetCapacityResponseObject, error)
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(ctx context.Context, request ListCorrectionsRequestObject) (ListCorrectionsResponseObject, error)
@@ -5980,6 +7586,27 @@ type StrictServerInterface interface {
 	// UpdateUser Change a user; what is left out stays as it is
 	// (PUT /users/{id})
 	UpdateUser(ctx context.Context, request UpdateUserRequestObject) (UpdateUserResponseObject, error)
+	// ListUserAllocations List the allocations of a user, the last made first
+	// (GET /users/{id}/allocations)
+	ListUserAllocations(ctx context.Context, request ListUserAllocationsRequestObject) (ListUserAllocationsResponseObject, error)
+	// ListWorkflows List workflows, the last made first
+	// (GET /workflows)
+	ListWorkflows(ctx context.Context, request ListWorkflowsRequestObject) (ListWorkflowsResponseObject, error)
+	// CreateWorkflow Run a workflow on a server; on one that is discovered, `validate` makes it ready
+	// (POST /workflows)
+	CreateWorkflow(ctx context.Context, request CreateWorkflowRequestObject) (CreateWorkflowResponseObject, error)
+	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
+	// (POST /workflows/cleanup)
+	CleanupAllocation(ctx context.Context, request CleanupAllocationRequestObject) (CleanupAllocationResponseObject, error)
+	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
+	// (POST /workflows/deploy)
+	DeployAllocation(ctx context.Context, request DeployAllocationRequestObject) (DeployAllocationResponseObject, error)
+	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
+	// (DELETE /workflows/{id})
+	CancelWorkflow(ctx context.Context, request CancelWorkflowRequestObject) (CancelWorkflowResponseObject, error)
+	// GetWorkflow One workflow
+	// (GET /workflows/{id})
+	GetWorkflow(ctx context.Context, request GetWorkflowRequestObject) (GetWorkflowResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx *fiber.Ctx, args any) (any, error)
@@ -6162,6 +7789,269 @@ func (sh *strictHandler) ListAlerts(ctx *fiber.Ctx, params ListAlertsParams) err
 	return nil
 }
 
+// ListAllocations operation middleware
+func (sh *strictHandler) ListAllocations(ctx *fiber.Ctx, params ListAllocationsParams) error {
+	var request ListAllocationsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAllocations(ctx.UserContext(), request.(ListAllocationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAllocations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAllocationsResponseObject); ok {
+		if err := validResponse.VisitListAllocationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateAllocation operation middleware
+func (sh *strictHandler) CreateAllocation(ctx *fiber.Ctx, params CreateAllocationParams) error {
+	var request CreateAllocationRequestObject
+
+	request.Params = params
+
+	var body CreateAllocationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateAllocation(ctx.UserContext(), request.(CreateAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateAllocationResponseObject); ok {
+		if err := validResponse.VisitCreateAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteAllocation operation middleware
+func (sh *strictHandler) DeleteAllocation(ctx *fiber.Ctx, id QueryAllocation, params DeleteAllocationParams) error {
+	var request DeleteAllocationRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteAllocation(ctx.UserContext(), request.(DeleteAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteAllocationResponseObject); ok {
+		if err := validResponse.VisitDeleteAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAllocation operation middleware
+func (sh *strictHandler) GetAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+	var request GetAllocationRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAllocation(ctx.UserContext(), request.(GetAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAllocationResponseObject); ok {
+		if err := validResponse.VisitGetAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateAllocation operation middleware
+func (sh *strictHandler) UpdateAllocation(ctx *fiber.Ctx, id QueryAllocation, params UpdateAllocationParams) error {
+	var request UpdateAllocationRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateAllocationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateAllocation(ctx.UserContext(), request.(UpdateAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateAllocationResponseObject); ok {
+		if err := validResponse.VisitUpdateAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StartAllocation operation middleware
+func (sh *strictHandler) StartAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+	var request StartAllocationRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StartAllocation(ctx.UserContext(), request.(StartAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StartAllocationResponseObject); ok {
+		if err := validResponse.VisitStartAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAllocationStatus operation middleware
+func (sh *strictHandler) GetAllocationStatus(ctx *fiber.Ctx, id QueryAllocation) error {
+	var request GetAllocationStatusRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAllocationStatus(ctx.UserContext(), request.(GetAllocationStatusRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAllocationStatus")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAllocationStatusResponseObject); ok {
+		if err := validResponse.VisitGetAllocationStatusResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StopAllocation operation middleware
+func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+	var request StopAllocationRequestObject
+
+	request.ID = id
+
+	var body StopAllocationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		if !errors.Is(err, io.EOF) {
+			return fiber.NewError(fiber.StatusBadRequest, err.Error())
+		}
+	} else {
+		request.Body = &body
+	}
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StopAllocation(ctx.UserContext(), request.(StopAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StopAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StopAllocationResponseObject); ok {
+		if err := validResponse.VisitStopAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListAudit operation middleware
 func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error {
 	var request ListAuditRequestObject
@@ -6181,6 +8071,31 @@ func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error
 		return err
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		if err := validResponse.VisitListAuditResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetCapacity operation middleware
+func (sh *strictHandler) GetCapacity(ctx *fiber.Ctx) error {
+	var request GetCapacityRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCapacity(ctx.UserContext(), request.(GetCapacityRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCapacity")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetCapacityResponseObject); ok {
+		if err := validResponse.VisitGetCapacityResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -7590,6 +9505,234 @@ func (sh *strictHandler) UpdateUser(ctx *fiber.Ctx, id QueryUser, params UpdateU
 		return err
 	} else if validResponse, ok := response.(UpdateUserResponseObject); ok {
 		if err := validResponse.VisitUpdateUserResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListUserAllocations operation middleware
+func (sh *strictHandler) ListUserAllocations(ctx *fiber.Ctx, id QueryUser, params ListUserAllocationsParams) error {
+	var request ListUserAllocationsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListUserAllocations(ctx.UserContext(), request.(ListUserAllocationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListUserAllocations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListUserAllocationsResponseObject); ok {
+		if err := validResponse.VisitListUserAllocationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListWorkflows operation middleware
+func (sh *strictHandler) ListWorkflows(ctx *fiber.Ctx, params ListWorkflowsParams) error {
+	var request ListWorkflowsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListWorkflows(ctx.UserContext(), request.(ListWorkflowsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListWorkflows")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListWorkflowsResponseObject); ok {
+		if err := validResponse.VisitListWorkflowsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateWorkflow operation middleware
+func (sh *strictHandler) CreateWorkflow(ctx *fiber.Ctx, params CreateWorkflowParams) error {
+	var request CreateWorkflowRequestObject
+
+	request.Params = params
+
+	var body CreateWorkflowJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateWorkflow(ctx.UserContext(), request.(CreateWorkflowRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateWorkflow")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateWorkflowResponseObject); ok {
+		if err := validResponse.VisitCreateWorkflowResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CleanupAllocation operation middleware
+func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx) error {
+	var request CleanupAllocationRequestObject
+
+	var body CleanupAllocationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CleanupAllocation(ctx.UserContext(), request.(CleanupAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CleanupAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CleanupAllocationResponseObject); ok {
+		if err := validResponse.VisitCleanupAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeployAllocation operation middleware
+func (sh *strictHandler) DeployAllocation(ctx *fiber.Ctx) error {
+	var request DeployAllocationRequestObject
+
+	var body DeployAllocationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeployAllocation(ctx.UserContext(), request.(DeployAllocationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeployAllocation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeployAllocationResponseObject); ok {
+		if err := validResponse.VisitDeployAllocationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelWorkflow operation middleware
+func (sh *strictHandler) CancelWorkflow(ctx *fiber.Ctx, id QueryID) error {
+	var request CancelWorkflowRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelWorkflow(ctx.UserContext(), request.(CancelWorkflowRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelWorkflow")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelWorkflowResponseObject); ok {
+		if err := validResponse.VisitCancelWorkflowResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetWorkflow operation middleware
+func (sh *strictHandler) GetWorkflow(ctx *fiber.Ctx, id QueryID) error {
+	var request GetWorkflowRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWorkflow(ctx.UserContext(), request.(GetWorkflowRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWorkflow")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWorkflowResponseObject); ok {
+		if err := validResponse.VisitGetWorkflowResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

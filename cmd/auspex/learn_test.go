@@ -22,12 +22,15 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/workflows"
 	"auspex/internal/waittest"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -203,7 +206,7 @@ func newLiveSite(t *testing.T, topology schemas.Topology) *liveSite {
 	acfg := api.DefaultConfig()
 	acfg.Listen = "127.0.0.1:0"
 	s.srv, err = api.New(acfg, api.Deps{
-		Log: quiet, Registerer: prometheus.NewRegistry(), DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Inventory: s.inv, Corrections: corrections.New(s.db),
+		Log: quiet, Registerer: prometheus.NewRegistry(), DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Inventory: s.inv, Corrections: corrections.New(s.db),
 		Learned: learned.New(s.db).Active, Edges: learn.Stored{Store: learned.New(s.db)},
 	})
 	if err != nil {

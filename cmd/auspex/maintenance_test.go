@@ -19,12 +19,15 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/workflows"
 	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
@@ -65,7 +68,7 @@ func TestDeclaredMaintenanceFromTheAPIToTheIncident(t *testing.T) {
 	acfg := api.DefaultConfig()
 	acfg.Listen = "127.0.0.1:0"
 	srv, err := api.New(acfg, api.Deps{
-		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, People: people.New(db), Answers: answers.New(db), Inventory: inv, Maintenance: maintenance.New(db), Publisher: b,
+		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, People: people.New(db), Answers: answers.New(db), Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Inventory: inv, Maintenance: maintenance.New(db), Publisher: b,
 	})
 	if err != nil {
 		t.Fatal(err)

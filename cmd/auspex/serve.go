@@ -15,13 +15,16 @@ import (
 	"auspex/internal/enrol"
 	"auspex/internal/run"
 	"auspex/internal/sim/child"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/people"
+	"auspex/internal/store/workflows"
 	"auspex/internal/telemetry"
 	"auspex/schemas"
 )
@@ -36,7 +39,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	return []run.Component{late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},

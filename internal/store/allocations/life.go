@@ -182,16 +182,7 @@ func (s *Store) Free(ctx context.Context, by, id, server string) error {
 			if err != nil {
 				return err
 			}
-			gpus, err := units(ctx, tx, id, server, schemas.ClaimCleaning)
-			if err != nil {
-				return err
-			}
-			for _, from := range []string{schemas.GPUInUse, schemas.GPUAllocated} {
-				if _, err := s.estate.MoveGPUs(ctx, tx, gpus, from, schemas.GPUAvailable); err != nil {
-					return err
-				}
-			}
-			if err := s.claims(ctx, tx, id, server, schemas.ClaimCleaning, schemas.ClaimReleased); err != nil {
+			if err := s.giveBack(ctx, tx, id, server); err != nil {
 				return err
 			}
 			return entity.Audit(ctx, tx, s.now(), by, "free", Kind, id, nil, map[string]string{"server": v.Name})

@@ -54,7 +54,9 @@ func TestAWorkflowMovesItsServer(t *testing.T) {
 	if _, err := s.Create(t.Context(), "root", draft(server().ID, "one")); !errors.Is(err, workflows.ErrBusy) {
 		t.Errorf("two workflows on one server: %v", err)
 	}
-	move := func(to string) (schemas.Workflow, error) { return s.Move(t.Context(), "root", "", w.ID, to, "because", nil) }
+	move := func(to string) (schemas.Workflow, error) {
+		return s.Move(t.Context(), "root", "", w.ID, to, "because", nil)
+	}
 	if _, err := move(schemas.WorkflowCompleted); !errors.As(err, new(*schemas.MoveError)) {
 		t.Errorf("%v", err)
 	}
