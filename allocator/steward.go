@@ -29,10 +29,10 @@ const actor = "allocator"
 // Config is the user's part.
 type Config struct {
 	// Deploy and Cleanup are the steps of a workflow before a server or GPU is its user's, and
-	// before it is given to somebody else; Validate those of one that is looked at.
+	// before it is given to somebody else; Look those of one that is only looked at.
 	Deploy   []string      `yaml:"deploy"`
 	Cleanup  []string      `yaml:"cleanup"`
-	Validate []string      `yaml:"validate"`
+	Look     []string      `yaml:"validate"`
 	StepTime time.Duration `yaml:"step_time"` // for one step
 	Notice   time.Duration `yaml:"notice"`    // before the end of an allocation, for its user
 	Grace    time.Duration `yaml:"grace"`     // for what is booked to become free
@@ -43,13 +43,13 @@ type Config struct {
 // DefaultConfig looks at what every site has read.
 func DefaultConfig() Config {
 	return Config{
-		Deploy: []string{"power_on", "set_boot", "telemetry", "health"}, Cleanup: []string{"idle", "telemetry", "health"},
-		Validate: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
+		Deploy: []string{"idle", "power_on", "set_boot", "telemetry", "health"}, Cleanup: []string{"idle", "telemetry", "health"},
+		Look: []string{"telemetry", "health"}, StepTime: 10 * time.Minute, Notice: time.Hour, Grace: 15 * time.Minute, Poll: time.Second, Parallel: 64,
 	}
 }
 
-// Check names the key at fault.
-func (c *Config) Check() error {
+// Validate names the key at fault.
+func (c *Config) Validate() error {
 	for key, d := range map[string]time.Duration{"step_time": c.StepTime, "grace": c.Grace, "poll": c.Poll} {
 		if d <= 0 {
 			return fmt.Errorf("%s is %s; it must be positive", key, d)
@@ -328,8 +328,10 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 	if err != nil {
 		return err
 	}
-	if err := s.workload(ctx, &a); err != nil { // that it has ended
-		return err
+	if !a.ActiveAt.IsZero() {
+		if err := s.workload(ctx, &a); err != nil { // that it has ended
+			return err
+		}
 	}
 	w, err := s.flow(ctx, flowID(r.Allocation, r.Server, schemas.WorkflowCleanup, r.EndedAt), r.Allocation, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
 	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {

@@ -22,7 +22,6 @@ type Readings struct {
 	Running func(resources ...string) []string
 	// Ill says what is wrong with a server and its parts; empty is nothing.
 	Ill func(ctx context.Context, server string) ([]string, error)
-	Now func() time.Time
 }
 
 // Names of its steps.
@@ -79,21 +78,22 @@ func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
 			continue
 		}
 		at, read := newest[part.ID]
+		short := strings.TrimPrefix(part.ID, j.Workflow.Server+"/")
 		switch {
 		case read && !at.Before(j.Step.StartedAt) && part.Kind == schemas.KindGPU:
 			gpus++
 		case read && !at.Before(j.Step.StartedAt):
 			others++
 		case read:
-			late = append(late, part.ID+" "+ago(at, r.Now())+" ago")
+			late = append(late, short)
 		case part.Kind == schemas.KindGPU:
-			late = append(late, part.ID+" never")
+			late = append(late, short)
 		default:
-			never = append(never, strings.TrimPrefix(part.ID, j.Workflow.Server+"/"))
+			never = append(never, short)
 		}
 	}
 	if len(late) > 0 {
-		return Progress{Message: "not read since the step began: " + some(late)}, nil
+		return Progress{Message: "nobody has read " + some(late) + " since the step began"}, nil
 	}
 	said := fmt.Sprintf("%d GPUs", gpus)
 	if others > 0 {
@@ -101,7 +101,7 @@ func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
 	}
 	said += " were read since " + j.Step.StartedAt.UTC().Format("15:04:05")
 	if len(never) > 0 {
-		said += fmt.Sprintf("; nobody reads %s", some(never))
+		said += "; nobody reads " + some(never)
 	}
 	return Progress{Done: true, Message: said}, nil
 }

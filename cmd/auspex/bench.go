@@ -19,7 +19,7 @@ func benchProduct(set []string, errw io.Writer) (*bench.Product, error) {
 		"state":     func() []run.Component { return []run.Component{s.state()} },
 		"tunnel":    s.tunnels,
 		"bus":       func() []run.Component { return []run.Component{s.openBus()} },
-		RoleProcess: s.process, RoleCorrelate: s.correlate, RolePredict: s.predict, RoleControl: s.control, RoleCollect: s.collect,
+		RoleProcess: s.process, RoleCorrelate: s.correlate, RolePredict: s.predict, RoleControl: s.control, RoleAllocate: s.allocate, RoleCollect: s.collect,
 	}
 	return &bench.Product{
 		Log: s.log, Metrics: s.reg, Data: cfg.Data, Bus: cfg.Bus.JetStream.Dir, Collect: cfg.Collect.RunnerConfig, Collectors: cfg.Collectors.m,

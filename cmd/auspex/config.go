@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"auspex/allocator"
 	"auspex/api"
 	"auspex/collectors"
 	"auspex/control"
@@ -36,12 +37,13 @@ const (
 	RoleCorrelate = "correlate"
 	RolePredict   = "predict"
 	RoleControl   = "control"
+	RoleAllocate  = "allocate"
 	RoleAPI       = "api"
 )
 
 // Roles lists every role in the order of the data flow.
 func Roles() []string {
-	return []string{RoleCollect, RoleProcess, RoleCorrelate, RolePredict, RoleControl, RoleAPI}
+	return []string{RoleCollect, RoleProcess, RoleCorrelate, RolePredict, RoleControl, RoleAllocate, RoleAPI}
 }
 
 // Config is the configuration of `auspex run`.
@@ -72,6 +74,7 @@ type Config struct {
 	Correlator correlator.Config `yaml:"correlator"`
 	Learn      learn.Config      `yaml:"learn"`
 	Control    ControlConfig     `yaml:"control"`
+	Allocator  allocator.Config  `yaml:"allocator"`
 	Predictor  predictor.Config  `yaml:"predictor"`
 	Notify     notify.Config     `yaml:"notify"`
 	API        api.Config        `yaml:"api"`
@@ -159,6 +162,7 @@ func DefaultConfig() Config {
 		Correlator: correlator.DefaultConfig(),
 		Learn:      learn.DefaultConfig(),
 		Control:    ControlConfig{Config: control.DefaultConfig(), Drivers: control.DefaultDrivers()},
+		Allocator:  allocator.DefaultConfig(),
 		Notify:     notify.DefaultConfig(),
 		Predictor:  predictor.DefaultConfig(),
 		API:        api.DefaultConfig(),

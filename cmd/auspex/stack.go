@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/allocator"
 	"auspex/internal/bmc"
 	"auspex/internal/bus"
 	"auspex/internal/bus/jetstream"
@@ -60,6 +61,7 @@ type stack struct {
 	rules     atomic.Pointer[detect.Rules]
 	faults    atomic.Pointer[propagation.Model] // what is known of faults
 	history   atomic.Pointer[clickhouse.DB]
+	steward   atomic.Pointer[allocator.Steward] // of this process
 	mu        sync.Mutex
 	parts     map[string]*replaceable
 	rateAt    time.Time // when the sample rate was computed last; at first, when the process began

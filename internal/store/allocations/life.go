@@ -393,3 +393,39 @@ JOIN allocations a ON a.id=c.allocation_id WHERE c.unit=$1 AND c.state IN ('held
 	}
 	return nil
 }
+
+// Claim is a time in which a GPU, or a server as a whole, is somebody's.
+type Claim struct {
+	Server, GPU string // id and name; a GPU of "" is the server as a whole
+	From, Until time.Time
+}
+
+// Claims returns what is somebody's or will be, of some servers by id, or of all where there are
+// none. What is held is held until it is released, whatever its end.
+func (s *Store) Claims(ctx context.Context, servers []string) ([]Claim, error) {
+	where, args := "", []any(nil)
+	if len(servers) > 0 {
+		in, some := sqldb.In(2, servers)
+		where, args = ` AND c.server_id IN (`+in+`)`, some
+	}
+	now := s.now().UnixNano()
+	return sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (c Claim, err error) {
+		var from, to int64
+		err = rows.Scan(&c.Server, &c.GPU, &from, &to)
+		c.From, c.Until = at(from), at(to)
+		return c, err
+	}, `SELECT c.server_id, COALESCE(g.name,''), c.from_ns, CASE WHEN c.state<>'booked' AND c.until_ns<=$1 THEN 9223372036854775807 ELSE c.until_ns END
+FROM allocation_claims c LEFT JOIN gpus g ON g.id=c.gpu_id WHERE c.state<>'released'`+where, append([]any{now}, args...)...)
+}
+
+// Wish returns what was asked for, as JSON.
+func (s *Store) Wish(ctx context.Context, id string) (string, error) {
+	found, err := sqldb.Rows(ctx, s.db, text, `SELECT wish FROM allocations WHERE id=$1`, id)
+	return entity.Only(found, err, Kind, id)
+}
+
+// TeamID is the id of the team of an allocation, "" for none.
+func (s *Store) TeamID(ctx context.Context, id string) (string, error) {
+	found, err := sqldb.Rows(ctx, s.db, text, `SELECT COALESCE(team_id,'') FROM allocations WHERE id=$1`, id)
+	return entity.Only(found, err, Kind, id)
+}

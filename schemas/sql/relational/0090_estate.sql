@@ -44,6 +44,7 @@ CREATE TABLE servers (
 );
 CREATE INDEX servers_of_pool ON servers (pool_id);
 CREATE INDEX servers_serial ON servers (serial_number);
+CREATE INDEX servers_updated ON servers (updated_ns);
 CREATE TABLE gpus (
   id TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -69,6 +70,7 @@ CREATE TABLE gpus (
 );
 CREATE INDEX gpus_of_server ON gpus (server_id);
 CREATE INDEX gpus_serial ON gpus (serial_number);
+CREATE INDEX gpus_updated ON gpus (updated_ns);
 
 -- +goose Down
 DROP TABLE gpus;

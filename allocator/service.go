@@ -1,0 +1,356 @@
+package allocator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"auspex/allocator/fit"
+	"auspex/internal/cmdb"
+	"auspex/internal/fleet"
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/records"
+	"auspex/internal/store/workflows"
+	"auspex/schemas"
+)
+
+// Records is what other stages know of failures.
+type Records interface {
+	Incidents(ctx context.Context, f records.Filter) ([]schemas.Incident, string, error)
+	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
+}
+
+// ServiceDeps is what a service stands on.
+type ServiceDeps struct {
+	Allocations *allocations.Store
+	Estate      *estate.Store
+	Workflows   *workflows.Store
+	Records     Records
+	Inventory   func() *cmdb.Snapshot
+	Running     func(server string) []string // workloads that run on it now, but for allocations
+	Wake        func()                       // makes what is due be done at once
+}
+
+// Service gives servers and GPUs to whoever asks. It chooses by a view of its own, which may be
+// a moment old; what it chose is taken in a transaction, and where somebody was faster it chooses
+// again. Any number of services may give from one store.
+type Service struct {
+	cfg Config
+	d   ServiceDeps
+	now func() time.Time
+
+	mu           sync.Mutex
+	view         *fit.View
+	ids          map[string]string // of servers and GPUs, by name
+	index        *fleet.Index
+	states       *fleet.States
+	places       map[string]place
+	holds        map[string]string // by server: why a person holds it back
+	cases        map[string]string
+	risks        map[string][]fit.Risk
+	failed       map[string]time.Time
+	generation   uint64    // of the inventory that the view is of
+	read         time.Time // when changes were read last
+	facts        time.Time // when it was read last how well everything is
+	lastFailures time.Time
+}
+
+// NewService returns a service; nothing is read before it is asked.
+func NewService(cfg Config, d ServiceDeps) *Service { return &Service{cfg: cfg, d: d, now: time.Now} }
+
+// Wake makes what is due be done at once.
+func (s *Service) Wake() {
+	if s.d.Wake != nil {
+		s.d.Wake()
+	}
+}
+
+// asked is what is kept of a request, to be asked again.
+type asked struct {
+	Wish      *schemas.Wish `json:"wish,omitempty"`
+	ServerIDs []string      `json:"server_ids,omitempty"`
+	GPUIDs    []string      `json:"gpu_ids,omitempty"`
+}
+
+// wish is a wish in the terms of a view. Whole servers are asked for where servers are.
+func wish(r *schemas.AllocationRequest, except []string) fit.Wish {
+	w := fit.Wish{From: r.Start, Until: r.End, Except: except}
+	a := r.Wish
+	w.Servers, w.GPUs, w.GPUsPerServer, w.Exclusive = a.Servers, a.GPUs, a.GPUsPerServer, a.Servers > 0 && a.GPUsPerServer == 0
+	w.Model, w.ServerModel, w.MinMemoryGB, w.Pool, w.Labels = a.Model, a.ServerModel, a.MinMemoryGB, a.Pool, a.Labels
+	w.Together = fit.Together(a.Together)
+	if a.Spread != "" {
+		w.Spread = []fit.Spread{{Over: fit.Over(a.Spread), Share: .5}}
+	}
+	w.MinHealth = fit.Warning
+	if a.MinHealth == fit.OK.String() {
+		w.MinHealth = fit.OK
+	}
+	if a.MaxRisk != nil {
+		w.MaxRisk = max(*a.MaxRisk, 1e-9) // 0 is the default of a view
+	}
+	return w
+}
+
+// choose chooses for a request, by a view that is read anew where force says so.
+func (s *Service) choose(ctx context.Context, r *schemas.AllocationRequest, except []string, force bool) (schemas.Choice, []allocations.Part, bool, error) {
+	if r.Wish == nil {
+		parts, err := s.named(ctx, r)
+		return schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}, parts, len(r.ServerIDs) > 0, err
+	}
+	if r.Start.IsZero() {
+		r.Start = s.now()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refresh(ctx, force); err != nil {
+		return schemas.Choice{}, nil, false, err
+	}
+	w := wish(r, except)
+	got, err := fit.Choose(s.view, w)
+	var none *fit.NoFit
+	if errors.As(err, &none) {
+		return schemas.Choice{}, nil, false, &schemas.NoFitError{Choice: schemas.Choice{
+			Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: lost(none.Lost), Nearest: nearest(none.Misses),
+		}}
+	}
+	if err != nil {
+		return schemas.Choice{}, nil, false, err
+	}
+	c := schemas.Choice{Servers: s.picks(got.Servers), RunnersUp: []schemas.Pick{}, Lost: lost(got.Lost)}
+	for _, r := range got.RunnersUp {
+		p := s.pick(&r.Chosen)
+		p.Reasons = append(p.Reasons, r.Why)
+		c.RunnersUp = append(c.RunnersUp, p)
+	}
+	parts := make([]allocations.Part, len(c.Servers))
+	for i, p := range c.Servers {
+		parts[i].Server = p.ServerID
+		if !w.Exclusive {
+			parts[i].GPUs = p.GPUIDs
+		}
+	}
+	return c, parts, w.Exclusive, nil
+}
+
+func (s *Service) picks(all []fit.Chosen) []schemas.Pick {
+	out := make([]schemas.Pick, len(all))
+	for i := range all {
+		out[i] = s.pick(&all[i])
+	}
+	return out
+}
+
+func (s *Service) pick(c *fit.Chosen) schemas.Pick {
+	p := schemas.Pick{Server: c.Server, ServerID: s.ids[c.Server], GPUs: c.GPUs, GPUIDs: make([]string, len(c.GPUs)), Reasons: c.Reasons}
+	if c.GPUs == nil {
+		p.GPUs = []string{}
+	}
+	for k, g := range c.GPUs {
+		p.GPUIDs[k] = s.ids[g]
+	}
+	return p
+}
+
+func lost(all []fit.Lost) []schemas.NotChosen {
+	out := make([]schemas.NotChosen, len(all))
+	for i, l := range all {
+		out[i] = schemas.NotChosen{Reason: l.Detail, Count: l.Count, Examples: l.Examples}
+	}
+	return out
+}
+
+func nearest(all []fit.Miss) []schemas.Sentence {
+	out := make([]schemas.Sentence, len(all))
+	for i, m := range all {
+		out[i] = m.Sentence
+	}
+	return out
+}
+
+// named is what a request names, by server.
+func (s *Service) named(ctx context.Context, r *schemas.AllocationRequest) ([]allocations.Part, error) {
+	var parts []allocations.Part
+	for _, id := range r.ServerIDs {
+		parts = append(parts, allocations.Part{Server: id})
+	}
+	for _, id := range r.GPUIDs {
+		g, err := s.d.Estate.GPU(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		n := slices.IndexFunc(parts, func(p allocations.Part) bool { return p.Server == g.ServerID })
+		if n < 0 {
+			n, parts = len(parts), append(parts, allocations.Part{Server: g.ServerID})
+		}
+		parts[n].GPUs = append(parts[n].GPUs, g.ID)
+	}
+	return parts, nil
+}
+
+func draft(r *schemas.AllocationRequest, parts []allocations.Part, exclusive bool) (allocations.Draft, error) {
+	kept, err := json.Marshal(asked{r.Wish, r.ServerIDs, r.GPUIDs})
+	return allocations.Draft{
+		User: r.User, Team: r.Team, Group: r.Group, Purpose: r.Purpose, Start: r.Start, End: r.End, Exclusive: exclusive, Parts: parts, Wish: string(kept),
+	}, err
+}
+
+// give chooses until what was chosen could be taken, or nothing fits, or what stands in the way
+// is not a server.
+func (s *Service) give(ctx context.Context, r *schemas.AllocationRequest, take func(parts []allocations.Part, exclusive bool) error) (schemas.Choice, error) {
+	var except []string
+	for try := 0; ; try++ {
+		c, parts, exclusive, err := s.choose(ctx, r, except, try > 0)
+		if err != nil {
+			return c, err
+		}
+		err = take(parts, exclusive)
+		var conflict *allocations.ConflictError
+		if err == nil || !errors.As(err, &conflict) || r.Wish == nil || ctx.Err() != nil {
+			return c, err
+		}
+		// The view is read again for the next try. A server whose view does not tell why it cannot
+		// be had is left out, so that each try has fewer to choose from.
+		if name := conflict.Server; try > 0 && !slices.Contains(except, name) {
+			except = append(except, name)
+		}
+	}
+}
+
+// Choose says what would be given, and changes nothing.
+func (s *Service) Choose(ctx context.Context, r schemas.AllocationRequest) (schemas.Choice, error) {
+	return s.give(ctx, &r, func(parts []allocations.Part, exclusive bool) error {
+		d, err := draft(&r, parts, exclusive)
+		if err != nil {
+			return err
+		}
+		return s.d.Allocations.Check(ctx, d)
+	})
+}
+
+// Allocate gives what is asked for, all of it or nothing. What nothing fits is a
+// [*schemas.NoFitError]; other errors are those of [allocations.Store.Take].
+func (s *Service) Allocate(ctx context.Context, by string, r schemas.AllocationRequest) (a schemas.Allocation, c schemas.Choice, err error) {
+	c, err = s.give(ctx, &r, func(parts []allocations.Part, exclusive bool) error {
+		d, err := draft(&r, parts, exclusive)
+		if err != nil {
+			return err
+		}
+		a, err = s.d.Allocations.Take(ctx, by, d)
+		return err
+	})
+	return a, c, err
+}
+
+// request is what an allocation asked for.
+func (s *Service) request(ctx context.Context, a *schemas.Allocation) (r schemas.AllocationRequest, err error) {
+	kept, err := s.d.Allocations.Wish(ctx, a.ID)
+	if err != nil {
+		return r, err
+	}
+	var was asked
+	if err := json.Unmarshal([]byte(kept), &was); err != nil {
+		return r, fmt.Errorf("read what allocation %s asked for: %w", a.ID, err)
+	}
+	team, err := s.d.Allocations.TeamID(ctx, a.ID)
+	return schemas.AllocationRequest{
+		User: a.UserID, Team: team, Group: a.GroupID, Purpose: a.Purpose, Start: a.StartTime, End: a.EndTime, Wish: was.Wish, ServerIDs: was.ServerIDs,
+		GPUIDs: was.GPUIDs,
+	}, err
+}
+
+// Again makes a failed allocation pending, with what fits what it asked for now.
+func (s *Service) Again(ctx context.Context, by, id string) (schemas.Allocation, error) {
+	a, err := s.d.Allocations.Get(ctx, id)
+	if err != nil {
+		return a, err
+	}
+	if err := schemas.AllocationLife.Move(a.Status, schemas.AllocationPending); err != nil {
+		return a, err
+	}
+	r, err := s.request(ctx, &a)
+	if err != nil {
+		return a, err
+	}
+	if now := s.now(); r.Start.Before(now) {
+		r.Start = now
+	}
+	_, err = s.give(ctx, &r, func(parts []allocations.Part, _ bool) error {
+		a, err = s.d.Allocations.Again(ctx, by, id, parts)
+		return err
+	})
+	return a, err
+}
+
+// Replacement is what could be had instead of servers of an allocation of which a GPU is in
+// error: as many, alike, for what is left of its time. None is that none is needed, or nothing
+// fits.
+func (s *Service) Replacement(ctx context.Context, a *schemas.Allocation) ([]schemas.Pick, error) {
+	_, gpus, err := s.d.Estate.Some(ctx, a.ServerIDs)
+	if err != nil {
+		return nil, err
+	}
+	ill := make(map[string]int) // GPUs of the allocation, by server, of servers with one in error
+	for i := range gpus {
+		if g := &gpus[i]; slices.Contains(a.GPUIDs, g.ID) && g.Status == schemas.GPUError {
+			ill[g.ServerID] = 0
+		}
+	}
+	if len(ill) == 0 {
+		return nil, nil
+	}
+	for i := range gpus {
+		if _, is := ill[gpus[i].ServerID]; is && slices.Contains(a.GPUIDs, gpus[i].ID) {
+			ill[gpus[i].ServerID]++
+		}
+	}
+	r, err := s.request(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	like := schemas.Wish{}
+	if r.Wish != nil {
+		like = *r.Wish
+	} else if len(gpus) > 0 {
+		like.Model = gpus[0].Model
+	}
+	like.Servers, like.GPUs, like.GPUsPerServer, like.Spread = 0, 0, 0, ""
+	if a.Exclusive {
+		like.Servers = len(ill)
+	} else {
+		for _, n := range ill {
+			like.GPUs += n
+		}
+	}
+	r.Wish, r.ServerIDs, r.GPUIDs, r.Start = &like, nil, nil, s.now()
+	c, _, _, err := s.choose(ctx, &r, a.Servers, false)
+	if errors.As(err, new(*schemas.NoFitError)) {
+		return nil, nil
+	}
+	return c.Servers, err
+}
+
+// Workflow runs a workflow on a server that nobody has.
+func (s *Service) Workflow(ctx context.Context, by, kind, server string) (schemas.Workflow, error) {
+	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: stepsOf(s.cfg.Look)})
+}
+
+// Rerun runs a workflow of an allocation again that has failed on a server.
+func (s *Service) Rerun(ctx context.Context, by, kind, allocation, server string) (schemas.Workflow, error) {
+	made, err := s.d.Workflows.Of(ctx, allocation)
+	if err != nil {
+		return schemas.Workflow{}, err
+	}
+	for _, w := range slices.Backward(made) {
+		if w.Type == kind && w.ServerID == server {
+			return s.d.Workflows.Move(ctx, by, "", w.ID, schemas.WorkflowPending, "", nil)
+		}
+	}
+	return schemas.Workflow{}, fmt.Errorf("%s workflow of allocation %s: %w", kind, allocation, entity.ErrNone)
+}

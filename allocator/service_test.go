@@ -1,0 +1,219 @@
+package allocator_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"auspex/allocator"
+	"auspex/internal/cmdb"
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/records"
+	"auspex/schemas"
+)
+
+// service is a process with an API over the store of a site.
+func (s *site) service(inv *cmdb.Inventory) *allocator.Service {
+	return allocator.NewService(s.config, allocator.ServiceDeps{
+		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Records: records.New(s.db), Inventory: inv.Snapshot,
+	})
+}
+
+// stocked is a site of racks with four servers of two GPUs each, and its inventory.
+func stocked(t *testing.T, racks int) (*site, *cmdb.Inventory) {
+	t.Helper()
+	s := newSite(t, 0)
+	inv := cmdb.New(cmdb.DefaultConfig(), s.db, nil, nil)
+	inv.Follow(s.estate)
+	s.must(inv.Open(t.Context()))
+	top := schemas.Topology{}
+	for r := range racks {
+		rack := fmt.Sprintf("r%02d", r)
+		top.Resources = append(top.Resources, schemas.Resource{ID: rack, Kind: schemas.KindRack})
+		for n := range 4 {
+			name := fmt.Sprintf("%s-s%d", rack, n)
+			top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{"model": "HGX"}})
+			for g := range 2 {
+				top.Resources = append(top.Resources, schemas.Resource{
+					ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"model": "H100 80GB"},
+				})
+			}
+		}
+	}
+	_, err := inv.Import(t.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{Bounds: cmdb.NoBounds()})
+	s.must(err)
+	return s, inv
+}
+
+func (s *site) ask(w schemas.Wish) schemas.AllocationRequest {
+	return schemas.AllocationRequest{User: s.user.ID, Wish: &w}
+}
+
+func TestWhatFitsIsGiven(t *testing.T) {
+	s, inv := stocked(t, 2)
+	v := s.service(inv)
+	racks := func(a schemas.Allocation) []string {
+		var out []string
+		for _, name := range a.Servers {
+			out = append(out, name[:3])
+		}
+		return slices.Compact(out)
+	}
+	c, err := v.Choose(t.Context(), s.ask(schemas.Wish{Servers: 3, Together: "rack"}))
+	if err != nil || len(c.Servers) != 3 || len(c.Servers[0].GPUIDs) != 2 || len(c.Servers[0].Reasons) == 0 {
+		t.Fatalf("%+v %v", c, err)
+	}
+	a, c, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 3, Together: "rack", Model: "h100*", MinMemoryGB: 80}))
+	if err != nil || len(racks(a)) != 1 || !a.Exclusive || len(a.GPUIDs) != 6 || len(c.Servers) != 3 {
+		t.Fatalf("%+v %+v %v", a, c, err)
+	}
+	b, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 3, Together: "rack"}))
+	if err != nil || slices.Equal(racks(a), racks(b)) {
+		t.Fatalf("%+v %v", b, err)
+	}
+	var none *schemas.NoFitError
+	if _, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 2, Together: "rack"})); !errors.As(err, &none) || len(none.Choice.Lost) == 0 ||
+		len(none.Choice.Nearest) == 0 {
+		t.Errorf("%v %+v", err, none)
+	}
+	g, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{GPUs: 3}))
+	if err != nil || g.Exclusive || len(g.GPUIDs) != 3 || len(g.Servers) != 2 {
+		t.Errorf("%+v %v", g, err)
+	}
+	if _, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 1})); !errors.As(err, &none) {
+		t.Errorf("a server of which a GPU is taken: %v", err)
+	}
+	last, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{GPUs: 1}))
+	if err != nil || len(last.GPUIDs) != 1 {
+		t.Errorf("%+v %v", last, err)
+	}
+	if _, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{GPUs: 1})); !errors.As(err, &none) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWhatIsIllIsNotGiven: an incident, a prediction within the time and an open case, each as
+// its stage writes it.
+func TestWhatIsIllIsNotGiven(t *testing.T) {
+	s, inv := stocked(t, 1)
+	st := records.New(s.db)
+	now := time.Now().UTC()
+	s.must(st.PutIncident(t.Context(), schemas.Incident{
+		ID: "i1", Opened: now, Updated: now, At: now, Severity: schemas.SeverityCritical, RootCause: schemas.Cause{Resource: "r00-s0/gpu0", Fault: "gpu.fallen_off_bus"},
+		Affected: []string{"r00-s0"}, Revision: 1,
+	}))
+	soon, later := now.Add(72*time.Hour), now.Add(5*24*time.Hour)
+	s.must(st.PutPrediction(t.Context(), schemas.Prediction{
+		ID: "p1", Time: now, Resource: "r00-s1/fan1", Server: "r00-s1", Failure: "cooling.fan_failure", Probability: .9, HorizonSeconds: (7 * 24 * time.Hour).Seconds(),
+		ETAP10: &now, ETAP50: &soon, ETAP90: &later, State: schemas.PredictionOpen,
+	}))
+	if _, err := s.db.ExecContext(t.Context(), `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc)
+VALUES ('c','i','r00-s2','r00-s2','open',1,'{}')`); err != nil {
+		t.Fatal(err)
+	}
+	v := s.service(inv)
+	week := s.ask(schemas.Wish{Servers: 1})
+	week.End = now.Add(7 * 24 * time.Hour)
+	a, c, err := v.Allocate(t.Context(), "li", week)
+	if err != nil || a.Servers[0] != "r00-s3" {
+		t.Fatalf("%+v %v", a, err)
+	}
+	said := map[string]string{}
+	for _, l := range c.Lost {
+		for _, name := range l.Examples {
+			said[name] = l.Reason.ID
+		}
+	}
+	for name, reason := range map[string]string{"r00-s0": "fit.health", "r00-s1": "fit.risk", "r00-s2": "fit.case"} {
+		if said[name] != reason {
+			t.Errorf("%s was not chosen because of %q, want %q", name, said[name], reason)
+		}
+	}
+	hour := s.ask(schemas.Wish{Servers: 1})
+	hour.End = now.Add(time.Hour)
+	if a, _, err := v.Allocate(t.Context(), "li", hour); err != nil || a.Servers[0] != "r00-s1" {
+		t.Errorf("for an hour the fan will do: %+v %v", a, err)
+	}
+}
+
+// TestManyAskAtOnce of two processes, while others end theirs: nobody is told that nothing fits
+// while something does, and nothing is given twice.
+func TestManyAskAtOnce(t *testing.T) {
+	const racks, callers = 8, 16 // 32 servers, for twice as many requests
+	s, inv := stocked(t, racks)
+	services := []*allocator.Service{s.service(inv), s.service(inv)}
+	var given, none atomic.Int64
+	var mu sync.Mutex
+	owner := map[string]string{}
+	var wg sync.WaitGroup
+	for n := range callers {
+		wg.Go(func() {
+			for range 4 {
+				a, _, err := services[n%2].Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 1}))
+				if errors.As(err, new(*schemas.NoFitError)) {
+					none.Add(1)
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				given.Add(1)
+				mu.Lock()
+				if owner[a.ServerID] != "" {
+					t.Errorf("%s is of %s and of %s", a.Servers[0], owner[a.ServerID], a.ID)
+				}
+				owner[a.ServerID] = a.ID
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if given.Load() != 4*racks || none.Load() != 4*callers-4*racks {
+		t.Errorf("%d given and %d refused, of %d servers", given.Load(), none.Load(), 4*racks)
+	}
+}
+
+func TestAFailedOneIsGivenWhatFitsNow(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	a, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 1}))
+	s.must(err)
+	first := a.Servers[0]
+	a, err = s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationFailed, "no power", "")
+	s.must(err)
+	s.must(s.given.Free(t.Context(), "auspex", a.ID, a.ServerID))
+	_, err = s.estate.UpdateServer(t.Context(), "root", first, 0, func(v *schemas.Server) { v.Hold = "no power" })
+	s.must(err)
+	if a, err = v.Again(t.Context(), "li", a.ID); err != nil || a.Status != schemas.AllocationPending || a.Servers[0] == first {
+		t.Errorf("%+v %v", a, err)
+	}
+	if _, err := v.Again(t.Context(), "li", a.ID); !errors.As(err, new(*schemas.MoveError)) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAReplacementIsOffered(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	a, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 2}))
+	s.must(err)
+	if got, err := v.Replacement(t.Context(), &a); err != nil || got != nil {
+		t.Errorf("%+v %v", got, err)
+	}
+	_, err = s.estate.Break(t.Context(), "auspex", a.Servers[0]+"/gpu1", "incident i1")
+	s.must(err)
+	got, err := v.Replacement(t.Context(), &a)
+	if err != nil || len(got) != 1 || slices.Contains(a.Servers, got[0].Server) {
+		t.Errorf("%+v %v", got, err)
+	}
+	var conflict *allocations.ConflictError
+	named := schemas.AllocationRequest{User: s.user.ID, ServerIDs: a.ServerIDs[:1]}
+	if _, err := v.Choose(t.Context(), named); !errors.As(err, &conflict) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,295 @@
+package allocator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"auspex/allocator/fit"
+	"auspex/internal/fleet"
+	"auspex/internal/store/records"
+	"auspex/schemas"
+)
+
+// How old what a choice goes by may be: who has what, and how well it is. The transaction that
+// gives it is right in any case; an old view costs another try.
+const (
+	claimsEvery = 500 * time.Millisecond
+	factsEvery  = 3 * time.Second
+	failedEvery = 5 * time.Minute
+	// overlap is how far back changes are read again: clocks of processes differ, and what was
+	// changed before may be committed after.
+	overlap = 3 * time.Second
+	// remembered is how long a failure counts.
+	remembered = 90 * 24 * time.Hour
+	manyAtOnce = 500 // servers that are read in one query
+)
+
+// place is where a server is, which changes with the inventory alone.
+type place struct {
+	site, row, rack, nvlink string
+	feeds, leaves           []string
+}
+
+// refresh brings the view up to date; the caller holds the lock.
+func (s *Service) refresh(ctx context.Context, force bool) error {
+	now := s.now()
+	snap := s.d.Inventory()
+	if s.view == nil || snap.Generation != s.generation {
+		s.index = fleet.NewIndex(snap.Topology())
+		s.places = s.locate()
+		s.generation, s.read = snap.Generation, time.Time{}
+	}
+	if s.facts.IsZero() || now.Sub(s.facts) > factsEvery {
+		if err := s.learn(ctx, now); err != nil {
+			return err
+		}
+	}
+	switch {
+	case s.read.IsZero():
+		return s.rebuild(ctx, now)
+	case force || now.Sub(s.read) > claimsEvery:
+		ids, err := s.d.Estate.Changed(ctx, s.read.Add(-overlap))
+		if err != nil {
+			return err
+		}
+		for part := range slices.Chunk(ids, manyAtOnce) {
+			if err := s.reread(ctx, part); err != nil {
+				return err
+			}
+		}
+		s.read = now
+	}
+	return nil
+}
+
+// locate finds the place of every server.
+func (s *Service) locate() map[string]place {
+	domain := make(map[string]string) // of servers whose GPUs are linked across servers
+	root := func(name string) string {
+		for domain[name] != "" && domain[name] != name {
+			name = domain[name]
+		}
+		return name
+	}
+	out := make(map[string]place, len(s.index.Servers))
+	for _, srv := range s.index.Servers {
+		rack := s.index.Racks[srv.Rack]
+		p := place{site: rack.Site, row: rack.Row, rack: rack.ID}
+		for _, l := range s.index.Links(srv.ID) {
+			other := s.index.Device(l.To)
+			switch l.Kind {
+			case schemas.LinkPowers:
+				p.feeds = append(p.feeds, cmp.Or(other, l.To))
+			case schemas.LinkNetwork:
+				if r, ok := s.index.Resource(other); ok && r.Kind == schemas.KindSwitch {
+					p.leaves = append(p.leaves, other)
+				}
+			case schemas.LinkNVLink:
+				if a, b := root(srv.ID), root(cmp.Or(other, l.To)); a != b {
+					domain[max(a, b)] = min(a, b)
+					domain[min(a, b)] = min(a, b)
+				}
+			}
+		}
+		slices.Sort(p.feeds)
+		slices.Sort(p.leaves)
+		p.feeds, p.leaves = slices.Compact(p.feeds), slices.Compact(p.leaves)
+		out[srv.ID] = p
+	}
+	for name, p := range out {
+		if domain[name] != "" {
+			p.nvlink = root(name)
+			out[name] = p
+		}
+	}
+	return out
+}
+
+// learn reads how well everything is, and puts what has changed into the view.
+func (s *Service) learn(ctx context.Context, now time.Time) error {
+	incidents, err := all(ctx, records.Filter{Status: records.StatusOpen}, s.d.Records.Incidents)
+	if err != nil {
+		return fmt.Errorf("read incidents: %w", err)
+	}
+	predictions, err := all(ctx, records.Filter{Status: schemas.PredictionOpen}, s.d.Records.Predictions)
+	if err != nil {
+		return fmt.Errorf("read predictions: %w", err)
+	}
+	cases, err := s.d.Estate.Cases(ctx)
+	if err != nil {
+		return fmt.Errorf("read cases: %w", err)
+	}
+	if s.lastFailures.IsZero() || now.Sub(s.lastFailures) > failedEvery {
+		old, err := all(ctx, records.Filter{Since: now.Add(-remembered)}, s.d.Records.Incidents)
+		if err != nil {
+			return fmt.Errorf("read incidents: %w", err)
+		}
+		s.failed = make(map[string]time.Time)
+		for i := range old {
+			if d := s.index.Device(old[i].RootCause.Resource); d != "" && old[i].Severity != schemas.SeverityInfo && old[i].Opened.After(s.failed[d]) {
+				s.failed[d] = old[i].Opened
+			}
+		}
+		s.lastFailures = now
+	}
+	s.states = s.index.States(fleet.Facts{Incidents: incidents})
+	s.cases, s.risks = cases, make(map[string][]fit.Risk)
+	for i := range predictions {
+		p := &predictions[i]
+		d := cmp.Or(p.Server, s.index.Device(p.Resource))
+		r := fit.Risk{
+			Part: p.Resource, Failure: cmp.Or(p.Failure, p.Metric), Probability: p.Probability, Made: p.Time,
+			Horizon: p.Time.Add(time.Duration(p.HorizonSeconds * float64(time.Second))),
+		}
+		for _, q := range []struct {
+			to   *time.Time
+			from *time.Time
+		}{{&r.P10, p.ETAP10}, {&r.P50, p.ETAP50}, {&r.P90, p.ETAP90}} {
+			if q.from != nil {
+				*q.to = *q.from
+			}
+		}
+		s.risks[d] = append(s.risks[d], r)
+	}
+	s.facts = now
+	if s.view == nil || s.read.IsZero() {
+		return nil
+	}
+	for i := range s.index.Servers {
+		if err := s.view.Update(s.index.Servers[i].ID, func(v *fit.Server) { s.judge(v, &s.index.Servers[i]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all reads every page of a list.
+func all[T any](ctx context.Context, f records.Filter, list func(context.Context, records.Filter) ([]T, string, error)) (out []T, err error) {
+	for f.Limit = 1000; ; {
+		page, next, err := list(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page...)
+		if f.After = next; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// judge says how well a server is.
+func (s *Service) judge(v *fit.Server, srv *fleet.Server) {
+	state, _ := s.states.Server(s.index, *srv)
+	switch state {
+	case fleet.OK, fleet.Predicted: // what is predicted is weighed by itself
+		v.Health = fit.OK
+	case fleet.Warning, fleet.Affected:
+		v.Health = fit.Warning
+	case fleet.Unknown:
+		v.Health = fit.Unknown
+	default:
+		v.Health = fit.Critical
+	}
+	v.Hold = s.holds[srv.ID]
+	if s.d.Running != nil && v.Hold == "" {
+		if busy := s.d.Running(srv.ID); len(busy) > 0 {
+			v.Hold = busy[0] + " runs on it"
+		}
+	}
+	v.Case, v.Risks, v.Failed = s.cases[srv.ID], s.risks[srv.ID], s.failed[srv.ID]
+}
+
+// rebuild makes the view anew.
+func (s *Service) rebuild(ctx context.Context, now time.Time) error {
+	servers, gpus, err := s.d.Estate.All(ctx)
+	if err != nil {
+		return err
+	}
+	s.holds = make(map[string]string, len(servers))
+	s.view, s.ids = fit.NewView(), make(map[string]string, len(servers)+len(gpus))
+	if err := s.put(ctx, servers, gpus, nil); err != nil {
+		return err
+	}
+	s.read = now
+	return nil
+}
+
+// reread reads some servers again.
+func (s *Service) reread(ctx context.Context, ids []string) error {
+	servers, gpus, err := s.d.Estate.Some(ctx, ids)
+	if err != nil {
+		return err
+	}
+	return s.put(ctx, servers, gpus, ids)
+}
+
+func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []schemas.GPU, ids []string) error {
+	claims, err := s.d.Allocations.Claims(ctx, ids)
+	if err != nil {
+		return err
+	}
+	bookings := make(map[string][]fit.Booking)
+	for _, c := range claims {
+		b := fit.Booking{Whole: c.GPU == "", From: c.From, Until: c.Until}
+		if c.GPU != "" {
+			b.GPUs = []string{c.GPU}
+		}
+		bookings[c.Server] = append(bookings[c.Server], b)
+	}
+	parts := make(map[string][]fit.GPU)
+	for i := range gpus {
+		g := &gpus[i]
+		memory := 0.0
+		if g.MemoryGB != nil {
+			memory = *g.MemoryGB
+		}
+		parts[g.ServerID] = append(parts[g.ServerID], fit.GPU{Name: g.Name, Model: g.Model, MemoryGB: memory, Status: g.Status})
+		s.ids[g.Name] = g.ID
+	}
+	at := make(map[string]*fleet.Server, len(s.index.Servers))
+	if len(servers) > 0 {
+		for i := range s.index.Servers {
+			at[s.index.Servers[i].ID] = &s.index.Servers[i]
+		}
+	}
+	for i := range servers {
+		v := &servers[i]
+		srv := at[v.Name]
+		if !v.Present || v.Status == schemas.ServerRetired || srv == nil {
+			s.view.Remove(v.Name)
+			continue
+		}
+		p := s.places[v.Name]
+		one := fit.Server{
+			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.site, Row: p.row, Rack: p.rack, Feeds: p.feeds,
+			Leaves: p.leaves, NVLink: p.nvlink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
+		}
+		s.holds[v.Name] = v.Hold
+		s.judge(&one, srv)
+		if err := s.view.Put(one); err != nil {
+			return err
+		}
+		s.ids[v.Name] = v.ID
+	}
+	return nil
+}
+
+// merge makes one booking of those of the same time.
+func merge(all []fit.Booking) []fit.Booking {
+	slices.SortFunc(all, func(a, b fit.Booking) int {
+		return cmp.Or(a.From.Compare(b.From), a.Until.Compare(b.Until), strings.Compare(strings.Join(a.GPUs, ""), strings.Join(b.GPUs, "")))
+	})
+	var out []fit.Booking
+	for _, b := range all {
+		if n := len(out); n > 0 && out[n-1].From.Equal(b.From) && out[n-1].Until.Equal(b.Until) {
+			out[n-1].Whole, out[n-1].GPUs = out[n-1].Whole || b.Whole, append(out[n-1].GPUs, b.GPUs...)
+			continue
+		}
+		out = append(out, b)
+	}
+	return out
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"auspex/allocator"
+	"auspex/allocator/flow"
+	"auspex/allocator/steps"
+	"auspex/internal/bus"
+	"auspex/internal/run"
+	"auspex/internal/store/allocations"
+	"auspex/internal/store/estate"
+	"auspex/internal/store/records"
+	"auspex/internal/store/workflows"
+	"auspex/schemas"
+)
+
+// readWithin is how far back a part counts as one that somebody reads.
+const readWithin = 15 * time.Minute
+
+// allocate carries allocations from state to state and runs their workflows.
+func (s *stack) allocate() []run.Component {
+	if !s.cfg.has(RoleAllocate) {
+		return nil
+	}
+	return []run.Component{s.lasting("allocator", func(reg prometheus.Registerer) (run.Component, error) {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("allocator: %w", err)
+		}
+		drivers, err := steps.Of(s.askControl(), s.readings())
+		if err != nil {
+			return nil, err
+		}
+		cfg := s.cfg.Allocator
+		given, flows := allocations.New(s.db), workflows.New(s.db)
+		runner := flow.New(flow.Config{StepTime: cfg.StepTime, Poll: cfg.Poll, Parallel: cfg.Parallel, Hold: 30 * time.Second}, flow.Deps{
+			Store: flows, Drivers: drivers, Holder: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: s.log, Metrics: reg,
+			GPUs: func(ctx context.Context, w *schemas.Workflow) ([]string, error) {
+				if w.AllocationID != "" {
+					return given.GPUs(ctx, w.AllocationID, w.ServerID)
+				}
+				return s.partsOf(w.Server, schemas.KindGPU), nil
+			},
+		})
+		steward := allocator.NewSteward(cfg, allocator.Deps{
+			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Tell: s.tell,
+		})
+		s.steward.Store(steward)
+		return run.Func("allocator", func(ctx context.Context, ready func()) error {
+			return run.Group(ctx, s.log, grace, runner, run.Func("steward", func(ctx context.Context, up func()) error {
+				return steward.Run(ctx, func() { up(); ready() })
+			}))
+		}), nil
+	})}
+}
+
+// allocating gives servers and GPUs, to the API of this process.
+func (s *stack) allocating() *allocator.Service {
+	return allocator.NewService(s.cfg.Allocator, allocator.ServiceDeps{
+		Allocations: allocations.New(s.db), Estate: estate.New(s.db), Workflows: workflows.New(s.db), Records: s.records, Inventory: s.inv.Snapshot,
+		Running: func(server string) []string { return s.runningOn(server) },
+		Wake: func() {
+			if w := s.steward.Load(); w != nil {
+				w.Wake()
+			}
+		},
+	})
+}
+
+func (s *stack) partsOf(server, kind string) []string {
+	var out []string
+	for _, r := range s.below(server) {
+		if r.Kind == kind {
+			out = append(out, r.ID)
+		}
+	}
+	return out
+}
+
+// below is what a server has, at any depth.
+func (s *stack) below(id string) []schemas.Resource {
+	names := s.inv.Snapshot()
+	var out []schemas.Resource
+	for _, part := range names.Children(id) {
+		if r, ok := names.Resource(part); ok {
+			out = append(append(out, r), s.below(part)...)
+		}
+	}
+	return out
+}
+
+func (s *stack) askControl() steps.Control {
+	return steps.Control{
+		Now: time.Now, Action: s.records.Action,
+		Ask: func(ctx context.Context, in schemas.Intent) error {
+			text, err := json.Marshal(in)
+			if err != nil {
+				return err
+			}
+			return s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicIntents, Key: in.Server, Value: text})
+		},
+	}
+}
+
+func (s *stack) readings() steps.Readings {
+	r := steps.Readings{Parts: s.below, Running: s.runningOn, Ill: s.ill}
+	if s.hot != nil {
+		r.Newest = func(ctx context.Context, server string) (map[string]time.Time, error) {
+			return s.hot.Newest(ctx, server, time.Now().Add(-readWithin))
+		}
+	}
+	return r
+}
+
+// runningOn lists what computes on resources, but for allocations.
+func (s *stack) runningOn(resources ...string) []string {
+	var out []string
+	names := s.inv.Snapshot()
+	for _, r := range resources {
+		for _, w := range names.WorkloadsAt(r, time.Time{}) {
+			if !strings.HasPrefix(w.ID, allocator.WorkloadID("")) && !slices.Contains(out, w.ID) {
+				out = append(out, w.ID)
+			}
+		}
+	}
+	return out
+}
+
+// openIncidents are those whose cause is hardware.
+func (s *stack) openIncidents(ctx context.Context, each func(*schemas.Incident)) error {
+	for f := (records.Filter{Status: records.StatusOpen, Limit: 1000}); ; {
+		page, next, err := s.records.Incidents(ctx, f)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if !strings.HasPrefix(page[i].RootCause.Fault, "workload.") {
+				each(&page[i])
+			}
+		}
+		if f.After = next; next == "" {
+			return nil
+		}
+	}
+}
+
+// blamed are the open incidents that are no mere warning, by the part that they name.
+func (s *stack) blamed(ctx context.Context) (map[string]schemas.Incident, error) {
+	out := make(map[string]schemas.Incident)
+	err := s.openIncidents(ctx, func(i *schemas.Incident) {
+		if i.Severity != schemas.SeverityWarning && i.Severity != schemas.SeverityInfo {
+			out[i.RootCause.Resource] = *i
+		}
+	})
+	return out, err
+}
+
+// ill says what is wrong with a server and its parts.
+func (s *stack) ill(ctx context.Context, server string) (out []string, err error) {
+	names := s.inv.Snapshot()
+	err = s.openIncidents(ctx, func(i *schemas.Incident) {
+		if i.Severity != schemas.SeverityInfo && names.Server(i.RootCause.Resource) == server {
+			out = append(out, fmt.Sprintf("incident %s: %s on %s", i.ID, i.RootCause.Fault, i.RootCause.Resource))
+		}
+	})
+	return out, err
+}
+
+// tell writes down what a user is told.
+func (s *stack) tell(_ context.Context, notice string, a *schemas.Allocation, detail string) error {
+	s.log.Info(notice, "allocation", a.ID, "user", a.User, "detail", detail)
+	return nil
+}
