@@ -183,7 +183,7 @@ func each[T any](ctx context.Context, s *Steward, what string, list func(context
 func (s *Steward) failed(ctx context.Context, what string, err error) {
 	if ctx.Err() == nil {
 		s.fails.Inc()
-		s.d.Log.Warn("cannot carry on "+what, "error", err)
+		s.d.Log.Warn("an allocation is tried again later", "what", what, "error", err)
 	}
 }
 

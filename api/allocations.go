@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"auspex/api/access"
@@ -99,18 +100,10 @@ type unmoved struct {
 }
 
 func either(names []string) string {
-	switch n := len(names); n {
-	case 0:
-		return ""
-	case 1:
-		return names[0]
-	default:
-		out := names[0]
-		for _, name := range names[1 : n-1] {
-			out += ", " + name
-		}
-		return out + " or " + names[n-1]
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " or " + names[n-1]
 	}
+	return strings.Join(names, "")
 }
 
 // notGiven tells why nothing is given, as a person should see it.

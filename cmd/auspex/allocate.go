@@ -178,6 +178,6 @@ func (s *stack) ill(ctx context.Context, server string) (out []string, err error
 
 // tell writes down what a user is told.
 func (s *stack) tell(_ context.Context, notice string, a *schemas.Allocation, detail string) error {
-	s.log.Info(notice, "allocation", a.ID, "user", a.User, "detail", detail)
+	s.log.Info("told a user", "notice", notice, "allocation", a.ID, "user", a.User, "detail", detail)
 	return nil
 }
