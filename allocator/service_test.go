@@ -24,7 +24,7 @@ func (s *site) service(inv *cmdb.Inventory) *allocator.Service {
 }
 
 // stocked is a site of racks with four servers of two GPUs each, and its inventory.
-func stocked(t *testing.T, racks int) (*site, *cmdb.Inventory) {
+func stocked(t testing.TB, racks int) (*site, *cmdb.Inventory) {
 	t.Helper()
 	s := newSite(t, 0)
 	inv := cmdb.New(cmdb.DefaultConfig(), s.db, nil, nil)
@@ -215,5 +215,28 @@ func TestAReplacementIsOffered(t *testing.T) {
 	named := schemas.AllocationRequest{User: s.user.ID, ServerIDs: a.ServerIDs[:1]}
 	if _, err := v.Choose(t.Context(), named); !errors.As(err, &conflict) {
 		t.Errorf("%v", err)
+	}
+}
+
+// BenchmarkAllocate gives and takes back a server of a site of 10,000 with two GPUs each.
+func BenchmarkAllocate(b *testing.B) {
+	s, inv := stocked(b, 2500)
+	v := s.service(inv)
+	if _, err := v.Choose(b.Context(), s.ask(schemas.Wish{Servers: 1})); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		a, _, err := v.Allocate(b.Context(), "li", s.ask(schemas.Wish{Servers: 1}))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if _, err := s.given.End(b.Context(), "li", a.ID, 0, schemas.AllocationFailed, "", ""); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.given.Free(b.Context(), "auspex", a.ID, a.ServerID); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
 	}
 }

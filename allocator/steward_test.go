@@ -31,7 +31,7 @@ import (
 
 // site is an allocator at work on servers with two GPUs each, whose steps the test decides.
 type site struct {
-	t      *testing.T
+	t      testing.TB
 	db     *sqldb.DB
 	given  *allocations.Store
 	estate *estate.Store
@@ -55,7 +55,7 @@ func (s *site) must(err error) {
 	}
 }
 
-func newSite(t *testing.T, servers int) *site {
+func newSite(t testing.TB, servers int) *site {
 	t.Helper()
 	db := sqltest.Open(t)
 	s := &site{
