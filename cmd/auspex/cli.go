@@ -48,6 +48,10 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // everything else to standard error.
 func command(ctx context.Context, args []string, std IO) int {
 	root := newRoot(std)
+	if err := addRemote(root, args, std); err != nil {
+		fmt.Fprintln(std.Err, "auspex:", err)
+		return ExitFailure
+	}
 	root.SetArgs(args)
 	root.SetIn(std.In)
 	root.SetOut(std.Out)

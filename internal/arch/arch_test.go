@@ -21,15 +21,15 @@ const module = "auspex/"
 var floors = map[string]int{
 	"cmd":   3, // the command line, and the wiring of the stages
 	"agent": 2, "collectors": 2, "pipeline": 2, "correlator": 2, "predictor": 2, "control": 2, "allocator": 2, "api": 2,
-	"bench": 2, "ui": 2,
+	"bench": 2, "ui": 2, "client": 2,
 	"internal": 1, // foundations
 	// Leaves: what all share, and rule files with what makes dashboards of them.
 	"schemas": 0, "dashboards": 0,
 }
 
 // sees are the folders that may import others of their floor: bench measures the
-// stages, and the build of the pages reads the sentences that stages say.
-var sees = []string{"bench", "ui"}
+// stages, and the build of the pages and the client read the sentences that stages say.
+var sees = []string{"bench", "ui", "client"}
 
 // above are packages of a lower floor that may import a folder of a higher one: a simulated
 // node agent is the real one on a machine that the simulator plays.

@@ -26,6 +26,10 @@ import (
 // bus.kafka.brokers is AUSPEX_BUS_KAFKA_BROKERS.
 const EnvPrefix = "AUSPEX_"
 
+// Others are variables with the prefix that are no keys: those of the commands that ask a running
+// Auspex.
+var Others = []string{"AUSPEX_URL", "AUSPEX_TOKEN", "AUSPEX_TOKEN_FILE", "AUSPEX_CA_FILE"}
+
 // Sections is a mapping whose values have a type that depends on the key, such as
 // the collectors by their names.
 type Sections interface {
@@ -121,6 +125,9 @@ func loadEnv(environ []string, root reflect.Value, at origins) []error {
 			continue
 		}
 		path, ok := paths[n]
+		if !ok && slices.Contains(Others, n) {
+			continue
+		}
 		if !ok {
 			errs = append(errs, fmt.Errorf("environment: unknown variable %s%s", n, hint(n, known)))
 			continue

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"auspex/allocator/fit/messages"
+	"auspex/client"
+	"auspex/schemas"
+)
+
+// allocation is a request, as the document has it.
+type allocation struct {
+	User      string        `json:"user_id,omitempty"`
+	Team      string        `json:"team,omitempty"`
+	Purpose   string        `json:"purpose,omitempty"`
+	StartTime *time.Time    `json:"start_time,omitempty"`
+	EndTime   *time.Time    `json:"end_time,omitempty"`
+	Servers   []string      `json:"server_ids,omitempty"`
+	GPUs      []string      `json:"gpu_ids,omitempty"`
+	Wish      *schemas.Wish `json:"wish,omitempty"`
+}
+
+const pollEvery = time.Second
+
+// allocate asks for servers or GPUs in the words that people use.
+func (o *options) allocate() *cobra.Command {
+	var a allocation
+	var w schemas.Wish
+	var rack, rail, nvlink, dry, wait bool
+	var lasts, in string
+	var risk float64
+	c := &cobra.Command{
+		Use:   "allocate [SERVER|GPU ...]",
+		Short: "Allocate servers or GPUs: those that are named, or what fits",
+		Example: `  auspex allocate --gpus 16 --same-rack --for 3d --purpose "fine-tuning"
+  auspex allocate --servers 2 --model 'H100*' --max-risk 0.1 --for 7d --wait
+  auspex allocate gpu-r01-03 gpu-r01-04 --dry-run
+  auspex allocate gpu-r01-05/gpu0 gpu-r01-05/gpu1 --for 4h`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			now := time.Now().UTC()
+			if in != "" {
+				d, err := duration(in)
+				if err != nil {
+					return fmt.Errorf("--in: %w", err)
+				}
+				start := now.Add(d)
+				a.StartTime, now = &start, start
+			}
+			if lasts != "" {
+				d, err := duration(lasts)
+				if err != nil {
+					return fmt.Errorf("--for: %w", err)
+				}
+				end := now.Add(d)
+				a.EndTime = &end
+			}
+			for _, name := range args { // a GPU is a part of a server, and its name says so
+				if strings.Contains(name, "/") {
+					a.GPUs = append(a.GPUs, name)
+				} else {
+					a.Servers = append(a.Servers, name)
+				}
+			}
+			if w.Servers > 0 || w.GPUs > 0 {
+				for name, on := range map[string]bool{"rack": rack, "rail": rail, "nvlink": nvlink} {
+					if on && w.Together != "" {
+						return errors.New("choose one of --same-rack, --same-rail and --same-nvlink")
+					} else if on {
+						w.Together = name
+					}
+				}
+				if cmd.Flags().Changed("max-risk") {
+					w.MaxRisk = &risk
+				}
+				a.Wish = &w
+			}
+			api, err := o.connect()
+			if err != nil {
+				return err
+			}
+			return o.ask(cmd.Context(), api, &a, dry, wait, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&w.Servers, "servers", 0, "whole servers")
+	f.IntVar(&w.GPUs, "gpus", 0, "GPUs")
+	f.IntVar(&w.GPUsPerServer, "gpus-per-server", 0, "exactly so many of each server")
+	f.StringVar(&w.Model, "model", "", "model of the GPUs; * stands for anything")
+	f.StringVar(&w.ServerModel, "server-model", "", "model of the servers")
+	f.Float64Var(&w.MinMemoryGB, "min-memory", 0, "memory of each GPU, in `GB`")
+	f.StringVar(&w.Pool, "pool", "", "of this pool")
+	f.StringToStringVar(&w.Labels, "label", nil, "servers with this label, as `key=value`")
+	f.BoolVar(&rack, "same-rack", false, "all in one rack")
+	f.BoolVar(&rail, "same-rail", false, "all on the same leaf switches")
+	f.BoolVar(&nvlink, "same-nvlink", false, "all in one NVLink domain")
+	f.StringVar(&w.Spread, "spread", "", "spread over feeds or racks")
+	f.StringVar(&w.MinHealth, "min-health", "", "ok or warning")
+	f.Float64Var(&risk, "max-risk", 0, "probability, 0 to 1, that a part of a server fails in that time")
+	f.StringVar(&lasts, "for", "", "how `long`, such as 4h or 3d; without it, until it is released")
+	f.StringVar(&in, "in", "", "how `long` from now it begins, such as 2h")
+	f.StringVar(&a.Purpose, "purpose", "", "what for")
+	f.StringVar(&a.User, "user", "", "for another user")
+	f.StringVar(&a.Team, "team", "", "of this team")
+	f.BoolVar(&dry, "dry-run", false, "only say what would be given, and why")
+	f.BoolVar(&wait, "wait", false, "wait until it is ready")
+	return c
+}
+
+// duration is one of Go's, or days.
+func duration(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n float64
+		if _, err := fmt.Sscanf(days, "%g", &n); err != nil || n <= 0 {
+			return 0, fmt.Errorf("%q is no duration: want 90m, 4h or 3d", text)
+		}
+		return time.Duration(n * 24 * float64(time.Hour)), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is no duration: want 90m, 4h or 3d", text)
+	}
+	return d, nil
+}
+
+func (o *options) ask(ctx context.Context, api *client.Client, a *allocation, dry, wait bool, out, notes io.Writer) error {
+	req := client.Request{Method: http.MethodPost, Path: "allocations", Body: a, Once: !dry}
+	if dry {
+		req.Query = url.Values{"dry_run": {"true"}}
+	}
+	var raw json.RawMessage
+	err := api.Do(ctx, req, &raw)
+	var p *client.Problem
+	if errors.As(err, &p) && p.Code == "no_fit" {
+		var said struct{ Choice schemas.Choice }
+		if json.Unmarshal(p.Body, &said) == nil {
+			why(notes, &said.Choice)
+		}
+	}
+	if err != nil {
+		return explain(err)
+	}
+	if dry {
+		var c schemas.Choice
+		if err := json.Unmarshal(raw, &c); err != nil {
+			return err
+		}
+		if o.output != "table" {
+			return o.print(out, notes, nil, raw)
+		}
+		return chosen(out, &c)
+	}
+	var made struct {
+		Allocation schemas.Allocation
+		Choice     schemas.Choice
+	}
+	if err := json.Unmarshal(raw, &made); err != nil {
+		return err
+	}
+	if o.output != "table" {
+		if err := o.print(out, notes, nil, raw); err != nil {
+			return err
+		}
+	} else if err := summary(out, &made.Allocation); err != nil {
+		return err
+	}
+	if !wait {
+		return nil
+	}
+	return follow(ctx, api, made.Allocation.ID, notes)
+}
+
+// summary is an allocation in a few lines.
+func summary(out io.Writer, a *schemas.Allocation) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(w, "allocation\t%s\nstatus\t%s\nservers\t%s\ngpus\t%d\n", a.ID, a.Status, strings.Join(a.Servers, ", "), len(a.GPUIDs))
+	if !a.EndTime.IsZero() {
+		_, _ = fmt.Fprintf(w, "until\t%s\n", a.EndTime.Format(time.RFC3339))
+	}
+	return w.Flush()
+}
+
+// chosen is what would be given, and why.
+func chosen(out io.Writer, c *schemas.Choice) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, list := range []struct {
+		name string
+		of   []schemas.Pick
+	}{{"given", c.Servers}, {"next best", c.RunnersUp}} {
+		for _, p := range list.of {
+			var reasons []string
+			for _, r := range p.Reasons {
+				reasons = append(reasons, messages.Text(r))
+			}
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%d GPUs\t%s\n", list.name, p.Server, len(p.GPUs), strings.Join(reasons, "; "))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	why(out, c)
+	return nil
+}
+
+// why tells why others were not chosen, and what would fit.
+func why(out io.Writer, c *schemas.Choice) {
+	for _, l := range c.Lost {
+		_, _ = fmt.Fprintf(out, "%d not chosen: %s (%s)\n", l.Count, messages.Text(l.Reason), strings.Join(l.Examples, ", "))
+	}
+	for _, s := range c.Nearest {
+		_, _ = fmt.Fprintln(out, messages.Text(s))
+	}
+}
+
+// follow tells the steps of an allocation until it is active or has ended.
+func follow(ctx context.Context, api *client.Client, id string, notes io.Writer) error {
+	told := make(map[string]string)
+	for {
+		var s struct {
+			Status    string             `json:"status"`
+			Reason    string             `json:"status_reason"`
+			Workflows []schemas.Workflow `json:"workflows"`
+		}
+		if err := api.Do(ctx, client.Request{Method: http.MethodGet, Path: "allocations/" + url.PathEscape(id) + "/status"}, &s); err != nil {
+			return explain(err)
+		}
+		for _, w := range s.Workflows {
+			for _, st := range w.Steps {
+				line := fmt.Sprintf("%s  %s %s: %s", w.Server, st.Name, st.Status, st.Message)
+				if st.Status != schemas.StepPending && told[w.ID+st.Name] != line {
+					told[w.ID+st.Name] = line
+					_, _ = fmt.Fprintln(notes, line)
+				}
+			}
+		}
+		if s.Reason != "" && told["reason"] != s.Reason {
+			told["reason"] = s.Reason
+			_, _ = fmt.Fprintln(notes, s.Reason)
+		}
+		switch s.Status {
+		case schemas.AllocationActive:
+			_, _ = fmt.Fprintln(notes, "active")
+			return nil
+		case schemas.AllocationPending:
+		default:
+			return fmt.Errorf("the allocation is %s: %s", s.Status, s.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// release ends an allocation.
+func (o *options) release() *cobra.Command {
+	var report string
+	c := &cobra.Command{
+		Use: "release ALLOCATION", Short: "End an allocation; what it held is cleaned and given to others", Args: cobra.ExactArgs(1),
+		Example: `  auspex release 0198c9f2-4f6e-7cc3-9a57-2c1e55a0c001 --report "gpu3 was slow"`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			api, err := o.connect()
+			if err != nil {
+				return err
+			}
+			var a schemas.Allocation
+			if err := api.Do(cmd.Context(), client.Request{
+				Method: http.MethodPost, Path: "allocations/" + url.PathEscape(args[0]) + "/stop", Body: map[string]string{"report": report},
+			}, &a); err != nil {
+				return explain(err)
+			}
+			return summary(cmd.OutOrStdout(), &a)
+		},
+	}
+	c.Flags().StringVar(&report, "report", "", "what was wrong with the hardware")
+	return c
+}

@@ -1,0 +1,182 @@
+// Package client asks a running Auspex over its REST API, as the OpenAPI document has it
+// (schemas/openapi). It knows where it is and as whom to ask; requests and answers are JSON.
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Config is where an Auspex is, and as whom it is asked.
+type Config struct {
+	URL   string // such as https://auspex.example, with its base path
+	Token string // sent as a bearer
+	CA    string // file of certificates, PEM; empty trusts those of the system
+}
+
+// Client asks one Auspex. It may be used by several goroutines.
+type Client struct {
+	base  *url.URL
+	token string
+	http  *http.Client
+}
+
+// timeout bounds one request.
+const timeout = time.Minute
+
+// New returns a client; nobody is asked yet.
+func New(c Config) (*Client, error) {
+	base, err := url.Parse(strings.TrimSuffix(c.URL, "/") + "/api/v1/")
+	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" || base.User != nil {
+		return nil, fmt.Errorf("%q is not the address of an Auspex: want http or https, a host and no password", c.URL)
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read certificates: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate", c.CA)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	// An answer that leads elsewhere would take the token with it.
+	return &Client{base: base, token: c.Token, http: &http.Client{Timeout: timeout, Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}}, nil
+}
+
+// Problem is what a server says of a request that it did not do (RFC 9457).
+type Problem struct {
+	Status int    `json:"status"`
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint"`
+	Errors []struct {
+		In, Field, Detail string
+	} `json:"errors"`
+	Body json.RawMessage `json:"-"` // all of it
+}
+
+// Error implements error.
+func (p *Problem) Error() string {
+	text := p.Detail
+	if text == "" {
+		text = fmt.Sprintf("the server answered %d %s", p.Status, http.StatusText(p.Status))
+	}
+	if p.Hint != "" {
+		text += " " + p.Hint
+	}
+	return text
+}
+
+// Request is one request; Path is below /api/v1, with its parameters escaped.
+type Request struct {
+	Method, Path string
+	Query        url.Values
+	Body         any    // as JSON; nil sends none
+	IfMatch      string // the ETag that a change is made of
+	// Once is that the route takes an Idempotency-Key: sent twice, it is done once.
+	Once bool
+}
+
+// Do sends a request and decodes the answer into out, unless that is nil. What reads, and what is
+// done once however often it is sent, is sent again after a connection that broke. An answer that
+// is no success is a [*Problem].
+func (c *Client) Do(ctx context.Context, r Request, out any) error {
+	var body []byte
+	if r.Body != nil {
+		var err error
+		if body, err = json.Marshal(r.Body); err != nil {
+			return err
+		}
+	}
+	key := ""
+	if r.Once {
+		key = uuid.NewString()
+	}
+	var last error
+	for try := range 3 {
+		if try > 0 {
+			select {
+			case <-ctx.Done():
+				return errors.Join(last, ctx.Err())
+			case <-time.After(time.Duration(try) * 500 * time.Millisecond):
+			}
+		}
+		again, err := c.once(ctx, &r, body, key, out)
+		if err == nil || !again {
+			return err
+		}
+		last = err
+	}
+	return last
+}
+
+func (r *Request) again() bool { return r.Method == http.MethodGet || r.Once }
+
+// once sends it once; again is that it may be sent again.
+func (c *Client) once(ctx context.Context, r *Request, body []byte, key string, out any) (again bool, err error) {
+	at, err := c.base.Parse(r.Path)
+	if err != nil || !strings.HasPrefix(at.String(), c.base.String()) {
+		return false, fmt.Errorf("%q is no path of the API", r.Path)
+	}
+	at.RawQuery = r.Query.Encode()
+	req, err := http.NewRequestWithContext(ctx, r.Method, at.String(), bytes.NewReader(body))
+	if err != nil {
+		return false, err
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, v := range map[string]string{"Idempotency-Key": key, "If-Match": r.IfMatch} {
+		if v != "" {
+			req.Header.Set(name, v)
+		}
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return r.again(), err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(res.Body, 256<<20))
+	if err != nil {
+		return r.again(), fmt.Errorf("read the answer: %w", err)
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		p := &Problem{Body: text}
+		_ = json.Unmarshal(text, p) // of a proxy it is none
+		p.Status = res.StatusCode
+		return r.again() && (res.StatusCode == http.StatusBadGateway || res.StatusCode == http.StatusServiceUnavailable), p
+	}
+	if out == nil || len(text) == 0 {
+		return false, nil
+	}
+	if raw, ok := out.(*json.RawMessage); ok {
+		*raw = text
+		return false, nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return false, fmt.Errorf("read the answer: %w", err)
+	}
+	return false, nil
+}
