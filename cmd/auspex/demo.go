@@ -70,14 +70,18 @@ type runFile struct {
 	Addresses map[string]string `json:"addresses"`
 	Data      string            `json:"data"`
 	Mode      string            `json:"mode"`
-	Token     string            `json:"token,omitempty"` // for scripts; role operator; of a process with an API
+	Token     string            `json:"token,omitempty"` // for scripts, of a process with an API: an operator, in the demo an admin
 	Inventory string            `json:"inventory,omitempty"`
 	Devices   map[string]any    `json:"devices,omitempty"` // endpoints by device, as the inventory has them
 }
 
 // announce prints the address with a one-time login code and writes run.json.
 func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Fleet) {
-	token, err := srv.IssueToken(ctx, "run.json", access.RoleOperator)
+	role := access.RoleOperator
+	if fleet != nil { // whoever tries it may try all of it
+		role = access.RoleAdmin
+	}
+	token, err := srv.IssueToken(ctx, "run.json", role)
 	if err != nil {
 		s.log.Error("cannot create the token for scripts", "error", err)
 	}
@@ -92,7 +96,7 @@ func (s *stack) announce(ctx context.Context, srv *api.Server, fleet *child.Flee
 		}
 	}
 	s.keepRunFile(f)
-	login, err := srv.LoginURL(ctx, "operator", access.RoleOperator)
+	login, err := srv.LoginURL(ctx, "operator", role)
 	if err != nil {
 		s.log.Error("login code was not made", "error", err)
 		login = url

@@ -92,6 +92,9 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.serve(fleet)...)
 	comps = append(comps, s.collect()...)
 	comps = append(comps, s.enrol()...)
+	if fleet != nil && s.cfg.has(RoleAllocate) {
+		comps = append(comps, s.tenants())
+	}
 	if fleet != nil {
 		comps = append(comps, c.faults(fleet.Path(sim.LedgerFile), fleet.Ledger))
 	}
