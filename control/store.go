@@ -68,7 +68,7 @@ func (s *store) openCase(ctx context.Context, c *climb) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r, err := s.db.ExecContext(ctx, `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
+	r, err := s.db.ExecContext(ctx, `INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
 		c.ID, c.Incident, c.Subject, c.Target, c.State, s.now().UnixNano(), string(doc))
 	if err != nil {
 		return false, fmt.Errorf("open case for %s: %w", c.Incident, err)
@@ -114,7 +114,7 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 // hasCase reports whether a cause of an incident already had its case.
 func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
 	var one int
-	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE incident=$1 AND target=$2`, incident, target).Scan(&one)
+	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -210,7 +210,7 @@ func unixNano(t time.Time) int64 {
 // than target, with their cases.
 func (s *store) proposals(ctx context.Context, incident, target string) (cs []*climb, as []schemas.Action, err error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT c.doc, a.doc FROM control_actions a JOIN control_cases c ON c.id = a.case_id
-WHERE c.incident=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a.rung`, incident, target, schemas.ActionProposed)
+WHERE c.reason=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a.rung`, incident, target, schemas.ActionProposed)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list proposals of %s: %w", incident, err)
 	}
