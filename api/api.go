@@ -39,6 +39,7 @@ import (
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
+	"auspex/internal/store/requests"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 	"auspex/schemas/faults/propagation"
@@ -207,6 +208,8 @@ type Deps struct {
 	People     *people.Store
 	Answers    *answers.Store // to requests with an Idempotency-Key
 	Audit      Audit          // nil shows none
+	// Requests is what people asked control for; nil takes and shows none.
+	Requests *requests.Store
 	// Estate, Allocations and Workflows are who has what and what is done for it, and Allocator
 	// gives it; nil gives nothing.
 	Estate      *estate.Store
@@ -259,6 +262,7 @@ type Server struct {
 	hub    *stream.Hub
 	live   *live
 	told   chan struct{} // a window was declared or ended
+	asks   chan struct{} // something was asked for
 	limit  *limiter
 	checks checker
 	meter  meter
@@ -289,7 +293,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second),
-		told: make(chan struct{}, 1),
+		told: make(chan struct{}, 1), asks: make(chan struct{}, 1),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	var err error
@@ -408,6 +412,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { s.live.run(ctx) })
 	wg.Go(func() { s.prune(ctx) })
 	wg.Go(func() { s.announceMaintenance(ctx) })
+	wg.Go(func() { s.announceRequests(ctx) })
 	failed := make(chan error, 1)
 	wg.Go(func() { failed <- s.app.Listener(ln) })
 	ready()

@@ -487,6 +487,22 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, "api/v1/proposals/"+p+"/decisions", access.RoleEngineer, body(`{"decision":"declined","reason":"x"}`))
 			return "engineer decline proposal gpu-9"
 		},
+		"powerServer": func() string {
+			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/power", access.RoleEngineer, body(`{"action":"power_cycle"}`))
+			return "engineer request power_cycle gpu-r01-03"
+		},
+		"powerServerOperation": func() string {
+			w.send(t, http.MethodPost, "api/v1/operations/gpu-r01-03/power", access.RoleAdmin, body(`{"action":"nmi"}`))
+			return "admin request nmi gpu-r01-03"
+		},
+		"setServerBios": func() string {
+			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/bios", access.RoleEngineer, body(`{"attributes":{"BootMode":"Uefi"}}`))
+			return "engineer request set_bios gpu-r01-03"
+		},
+		"updateServerFirmware": func() string {
+			w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/firmware", access.RoleEngineer, body(`{"component":"bmc","version":"1.2"}`))
+			return "engineer request update_firmware gpu-r01-03"
+		},
 		"decideAction": func() string {
 			w.send(t, http.MethodPost, "api/v1/actions/a-314/approve", access.RoleOperator, nil)
 			if in := <-asked; in.Actor != access.RoleOperator {

@@ -246,6 +246,7 @@ func (l *live) onMessages(topic string, msgs []bus.Message) {
 		l.dirty["predictions"], l.changed["predictions"], l.changed["servers"] = true, true, true
 	case schemas.TopicOutcomes:
 		l.dirty["actions"], l.changed["actions"], l.changed["incidents"], l.changed["audit"] = true, true, true, true
+		l.changed["operations"] = true
 	}
 }
 

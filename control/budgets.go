@@ -19,7 +19,12 @@ func (c *Controller) budgets(ctx context.Context) (schemas.Budgets, error) {
 	hour := schemas.Budget{Scope: schemas.ScopeHour, Limit: limits.PerHour}
 	racks := map[string]*schemas.Budget{}
 	c.mu.Lock()
+	counted := map[string]bool{}
 	for _, k := range c.open {
+		if k.Touched && counted[k.Subject] {
+			continue // a person is at a server whose ladder failed
+		}
+		counted[k.Subject] = counted[k.Subject] || k.Touched
 		rack := racks[k.Rack]
 		if rack == nil {
 			rack = &schemas.Budget{Scope: schemas.ScopeRack, Name: k.Rack, Limit: limits.Rack}

@@ -25,9 +25,12 @@ const (
 
 // work climbs the ladder of a case from where it stands.
 func (c *Controller) work(ctx context.Context, k *climb) error {
-	p, ok := c.policies.For(k.Fault)
+	p, ok := c.policyOf(k)
 	if !ok {
 		return c.close(ctx, k, caseCancelled)
+	}
+	if k.Request != nil {
+		return c.fulfil(ctx, k, p)
 	}
 	if k.Mode == schemas.ModeObserve || k.Mode == schemas.ModeDryRun {
 		return c.propose(ctx, k, p)
@@ -242,7 +245,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		c.mu.Unlock()
 		k.vouched = "" // the next step needs its own
 	}()
-	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved
+	approved := k.Mode == schemas.ModeEnforce || a.State == schemas.ActionApproved || k.Request != nil
 	end := func(state string, sentence schemas.Sentence, verb string) (bool, error) {
 		become(a, state, sentence)
 		return false, c.save(ctx, k, a, r, time.Time{}, verb)
@@ -261,6 +264,10 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		switch verb {
 		case verbApprove:
+			if k.Request != nil { // who asked has approved it
+				verb = ""
+				break
+			}
 			approved, a.Actor, k.vouched = true, who, who
 		case verbCancel:
 			a.Actor = who
@@ -272,14 +279,14 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !c.stands(k) && !k.Touched {
 			return end(schemas.ActionCancelled, messages.New(messages.CauseGone, nil), "cancel")
 		}
-		if a.Kind == kindUncordon && !k.Cordoned {
+		if a.Kind == kindUncordon && !k.Cordoned && k.Request == nil {
 			verified(a, messages.New(messages.NotOurs, nil))
 			return false, c.save(ctx, k, a, r, time.Time{}, "skip")
 		}
 		if approved && asked.IsZero() {
 			asked = c.d.Now()
 		}
-		rechecked := !rechecks(r)
+		rechecked := !rechecks(k, r)
 		var seen []schemas.Rail
 		if approved && !rechecked { // a call to a peer, so not while others wait for the decision
 			rails, err := c.check(ctx, k, p, a.Rung, false)
@@ -287,10 +294,10 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 				return false, err
 			}
 			if rechecked, _ = verdict(rails); rechecked {
-				seen = c.recheck(ctx, k, r)
+				seen = c.seen(ctx, k, r)
 			}
 		}
-		heard := !approved || c.listens(ctx, k, r, asked)
+		heard := !approved || k.Request != nil || c.listens(ctx, k, r, asked)
 		goes, wait, err := c.decideAndCommit(ctx, k, p, a, r, approved && rechecked && heard, seen)
 		if err != nil {
 			return false, err
@@ -298,7 +305,8 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if goes {
 			break
 		}
-		if !wait {
+		// What a person asks for is for now, and not for when the work of others ends.
+		if !wait || k.Request != nil && inWindow(a.Rails) {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
 		unseen := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railSeen && !r.OK })
@@ -395,7 +403,7 @@ func (c *Controller) decideAndCommit(
 		return false, true, nil
 	}
 	c.mu.Lock()
-	k.Touched, k.asks, k.asksToDestroy = true, false, false
+	k.Touched, k.asks, k.asksToDestroy = k.State != caseReading, false, false
 	c.mu.Unlock()
 	// A drain may reach the scheduler though its answer never comes: from here on
 	// the server counts as cordoned by us.
@@ -464,6 +472,9 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			}
 			c.afterStep("verified " + a.Kind)
 			return c.save(ctx, k, a, r, time.Time{}, "done")
+		case err == nil && v == Unseen:
+			become(a, schemas.ActionUnknown, messages.New(messages.OutcomeUnknown, messages.Args{"saw": last}))
+			return c.save(ctx, k, a, r, time.Time{}, "unknown")
 		case err == nil && v == Failed && !uncertain:
 			become(a, schemas.ActionFailed, observed)
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
@@ -481,7 +492,8 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
-		if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
+		if k.State == caseReading { // it needs no lease
+		} else if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
 			c.d.Log.Warn("lost the lease while verifying a step", "server", k.Subject, "token", token)
 		}
 		select {
@@ -519,23 +531,27 @@ func (c *Controller) ticket(ctx context.Context, k *climb, p policy.Policy, at i
 
 func (c *Controller) close(ctx context.Context, k *climb, state string) error {
 	dismiss(k)
+	held := k.State != caseReading
 	k.State = state
 	if err := c.store.saveCase(ctx, c.store.db, k); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	if state != caseFailed || !k.Cordoned {
-		delete(c.open, k.Subject)
+		delete(c.open, k.key())
 	}
 	c.mu.Unlock()
 	c.report(ctx)
+	if !held {
+		return nil
+	}
 	return c.store.release(ctx, k.Subject)
 }
 
 func (c *Controller) save(ctx context.Context, k *climb, a *schemas.Action, r policy.Rung, intent time.Time, verb string) error {
 	// What a person decided is theirs; what follows from it is done and seen by us.
 	who := actor
-	if a.Actor != "" && slices.Contains([]string{verbApprove, verbCancel, verbDryRun, "intend"}, verb) {
+	if a.Actor != "" && slices.Contains([]string{verbApprove, verbCancel, verbDryRun, verbRequest, "intend"}, verb) {
 		who = a.Actor
 	}
 	if err := c.store.saveAction(ctx, k, a, r.Destructive, intent, who, verb); err != nil {
@@ -578,7 +594,11 @@ func (c *Controller) newAction(k *climb, p policy.Policy, rung, attempt int, r p
 }
 
 func step(k *climb, a schemas.Action, since time.Time) Step {
-	return Step{ID: a.ID, Kind: a.Kind, Server: k.Subject, Target: k.Target, Reason: k.Fault + " on " + k.Target, Since: since, With: a.With}
+	reason := k.Fault + " on " + k.Target
+	if k.Request != nil {
+		reason = k.Request.Reason + " of " + k.Request.Actor
+	}
+	return Step{ID: a.ID, Kind: a.Kind, Server: k.Subject, Target: k.Target, Reason: reason, Since: since, With: a.With}
 }
 
 // blockedBy says which check holds a step back.

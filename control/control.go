@@ -1,5 +1,5 @@
-// Package control turns incidents into repairs: one durable state machine a
-// server climbs a ladder of policy (package policy), each rung checked before and
+// Package control turns incidents into repairs, and does what people, allocations and
+// workflows ask for: one durable state machine a server climbs a ladder of policy (package policy), each rung checked before and
 // verified after. It is the only writer of its state; everybody else queues
 // intents. An intent row is committed before each side effect: after a crash the
 // world is observed again, and nothing is sent twice.
@@ -61,6 +61,7 @@ const (
 	Pending Verdict = iota
 	Verified
 	Failed
+	Unseen // nothing tells whether the effect is there, and nothing will
 )
 
 // Remediator does one kind of step. Its calls observe deadlines of their context.
@@ -155,13 +156,15 @@ type Controller struct {
 
 	mu        sync.Mutex
 	incidents map[string]*candidate
-	open      map[string]*climb        // by subject; failed ones stay while the server is out of the pool
+	open      map[string]*climb        // by key; failed ones stay while the server is out of the pool
 	wake      map[string]chan struct{} // by action: an intent came
+	taken     []*climb                 // requests that the tick is to start
 	asked     []time.Time              // when ladders with destructive steps were opened
 	withdrawn map[string]string        // incidents that closed ("") or changed their cause, until the tick
 
 	wg      sync.WaitGroup
 	dirty   chan struct{}
+	taking  chan struct{}
 	actions *prometheus.CounterVec
 	ignored *prometheus.CounterVec
 
@@ -193,7 +196,7 @@ func New(cfg Config, d Deps) (*Controller, error) {
 	c := &Controller{
 		cfg: cfg, d: d, policies: set, store: &store{db: d.DB, holder: d.Holder, now: d.Now},
 		incidents: map[string]*candidate{}, open: map[string]*climb{}, wake: map[string]chan struct{}{}, withdrawn: map[string]string{},
-		dirty: make(chan struct{}, 1), afterStep: func(string) {},
+		dirty: make(chan struct{}, 1), taking: make(chan struct{}, 1), afterStep: func(string) {},
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_control_actions_total", Help: "Changes of actions, by kind, mode and new state.",
 		}, []string{"kind", "mode", "state"}),
@@ -275,6 +278,14 @@ func (c *Controller) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	reading, err := c.store.cases(ctx, caseReading)
+	if err != nil {
+		return err
+	}
+	open = append(open, reading...)
+	c.mu.Lock()
+	c.taken = nil // they are among the open ones
+	c.mu.Unlock()
 	c.takeUp(failed, open)
 	for _, k := range open {
 		c.start(ctx, k)
@@ -289,11 +300,11 @@ func (c *Controller) takeUp(failed, open []*climb) {
 	defer c.mu.Unlock()
 	for _, k := range failed {
 		if k.Cordoned {
-			c.open[k.Subject] = k
+			c.open[k.key()] = k
 		}
 	}
 	for _, k := range open {
-		c.open[k.Subject] = k
+		c.open[k.key()] = k
 	}
 }
 
@@ -332,6 +343,9 @@ func (c *Controller) consider(i schemas.Incident) {
 // stands returns the incident of a case while it is open and still blames what
 // the case treats.
 func (c *Controller) stands(k *climb) bool {
+	if k.Request != nil {
+		return true
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := c.incidents[k.Incident]
@@ -360,6 +374,8 @@ func (c *Controller) tickLoop(ctx context.Context) error {
 			return nil
 		case <-reports.C:
 			c.report(ctx)
+		case <-c.taking:
+			c.begin(ctx)
 		case <-t.C:
 			if err := c.openDue(ctx); err != nil {
 				return err
@@ -457,7 +473,7 @@ func (c *Controller) openCase(ctx context.Context, i schemas.Incident) error {
 		Target: i.RootCause.Resource, Fault: i.RootCause.Fault, Confidence: i.RootCause.Sure(), Why: i.Explanation, Summary: i.Summary,
 		Policy: p.Name, Mode: mode, Rack: rack, Site: site, Evidence: i.Updated, Opened: c.d.Now().UTC(), State: caseOpen,
 	}
-	ok, err := c.store.openCase(ctx, k)
+	ok, err := c.store.openCase(ctx, c.store.db, k)
 	if err != nil || !ok {
 		return err // another ladder stands on this server; it is tried again
 	}
@@ -510,10 +526,10 @@ func (c *Controller) reread(ctx context.Context, k *climb) (open bool, err error
 	v := k.vigil
 	*k = *stored
 	k.vigil = v
-	if k.State != caseOpen && (k.State != caseFailed || !k.Cordoned) {
-		delete(c.open, k.Subject)
+	if !k.open() && (k.State != caseFailed || !k.Cordoned) {
+		delete(c.open, k.key())
 	}
-	return k.State == caseOpen, nil
+	return k.open(), nil
 }
 
 var errPanic = errors.New("panic")

@@ -69,6 +69,7 @@ type world struct {
 	reboots map[string]time.Time
 	dead    map[string]bool // servers whose gpu2 never comes back
 	mute    map[string]bool // servers of which nothing is read
+	jobs    map[string][]string
 }
 
 func newWorld() *world {
@@ -120,12 +121,19 @@ func (r worldStep) Verify(_ context.Context, s Step) (Verdict, schemas.Sentence,
 	defer r.w.mu.Unlock()
 	ok := map[string]bool{
 		"drain": r.w.drained[s.Server], "uncordon": !r.w.drained[s.Server],
-		"power_cycle": !r.w.reboots[s.Server].Before(s.Since),
+		"power_cycle": !r.w.reboots[s.Server].Before(s.Since), "power_on": r.w.applied[s.ID] > 0, "validate": r.w.applied[s.ID] > 0,
 	}[s.Kind]
 	if ok {
 		return Verified, messages.New(messages.PowerBack, nil), nil
 	}
 	return Pending, messages.New(messages.NoReset, nil), nil
+}
+
+// Jobs implements Scheduler.
+func (r worldStep) Jobs(_ context.Context, server string) ([]string, error) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	return r.w.jobs[server], nil
 }
 
 type place struct{}
@@ -171,7 +179,7 @@ func power(at time.Time) []Value {
 
 func (place) Place(resource string) (server, rack, site string, ok bool) {
 	var r, s, g int
-	if n, _ := fmt.Sscanf(resource, "gpu-r%02d-%02d/gpu%d", &r, &s, &g); n == 3 {
+	if n, _ := fmt.Sscanf(resource, "gpu-r%02d-%02d/gpu%d", &r, &s, &g); n >= 2 {
 		return fmt.Sprintf("gpu-r%02d-%02d", r, s), fmt.Sprintf("r%02d", r), "dc1", true
 	}
 	return "", "", "dc1", true
@@ -235,7 +243,7 @@ func (b *bench) controller() *Controller {
 	r := worldStep{b.w}
 	c, err := New(cfg, Deps{
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, DB: b.db, Records: records.New(b.db), Bus: b.bus, Inventory: place{}, Holder: "test",
-		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r}, Life: exporter{b.w}, View: eyes,
+		Remediators: map[string]Remediator{"drain": r, "power_cycle": r, "uncordon": r, "power_on": r, "validate": r}, Life: exporter{b.w}, View: eyes,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -613,7 +621,7 @@ func TestLaddersCountInBudgetsAfterARestart(t *testing.T) {
 			Fault: inc.RootCause.Fault, Confidence: 0.9, Mode: schemas.ModeEnforce, Rack: fmt.Sprintf("r%02d", 1+i), Touched: i > 1,
 			Evidence: inc.Updated, Opened: inc.Opened.Add(time.Duration(i) * time.Millisecond), State: caseOpen,
 		}
-		if ok, err := first.store.openCase(t.Context(), k); err != nil || !ok {
+		if ok, err := first.store.openCase(t.Context(), first.store.db, k); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 	}
@@ -660,7 +668,7 @@ func TestAStepThatMayBeRecordedCounts(t *testing.T) {
 		ID: "case-1", Incident: inc.ID, Subject: server, Target: part, Fault: inc.RootCause.Fault, Confidence: 0.9,
 		Mode: schemas.ModeEnforce, Rack: "r01", Evidence: time.Now(), Opened: time.Now(), State: caseOpen,
 	}
-	if ok, err := c.store.openCase(t.Context(), k); err != nil || !ok {
+	if ok, err := c.store.openCase(t.Context(), c.store.db, k); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
 	c.takeUp(nil, []*climb{k})

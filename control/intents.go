@@ -17,6 +17,7 @@ const (
 	verbApprove = "approve"
 	verbCancel  = "cancel"
 	verbDryRun  = "dry-run"
+	verbRequest = schemas.IntentRequest
 )
 
 // onIntents stores what people decided before the bus is told that it was read.
@@ -24,9 +25,17 @@ const (
 func (c *Controller) onIntents(ctx context.Context, msgs []bus.Message) error {
 	for _, m := range msgs {
 		var in schemas.Intent
-		if err := json.Unmarshal(m.Value, &in); err != nil || in.Action == "" {
+		err := json.Unmarshal(m.Value, &in)
+		asked := in.Verb == verbRequest
+		if err != nil || asked && !complete(in) || !asked && in.Action == "" {
 			c.ignored.WithLabelValues(schemas.TopicIntents).Inc()
 			c.d.Log.Warn("cannot read intent", "partition", m.Partition, "offset", m.Offset)
+			continue
+		}
+		if asked {
+			if err := c.request(ctx, in); err != nil {
+				return err
+			}
 			continue
 		}
 		kept, err := c.store.putIntent(ctx, in)
@@ -62,7 +71,7 @@ func (c *Controller) decided(ctx context.Context) error {
 			a.Actor = d.actor
 			become(a, schemas.ActionCancelled, messages.New(messages.CancelledBy, messages.Args{"who": d.actor}))
 		case verbDryRun:
-			p, _ := c.policies.For(d.climb.Fault)
+			p, _ := c.policyOf(&d.climb)
 			if a.Rung < len(p.Ladder) {
 				if a.Rails, err = c.check(ctx, &d.climb, p, a.Rung, true); err != nil {
 					return err

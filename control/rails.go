@@ -29,6 +29,7 @@ const (
 	railHolds      = "quiet_seconds"
 	railSeen       = "own_evidence"
 	railWindow     = "maintenance_window"
+	railJobs       = "jobs"
 )
 
 var waits = []string{railWindow, railSeen, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
@@ -65,7 +66,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		return nil
 	}
 	lease := func() error {
-		if planned {
+		if planned || k.State == caseReading {
 			return nil
 		}
 		token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL)
@@ -95,14 +96,16 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		}
 		return out, nil
 	}
-	add(
-		railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence,
-		messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)},
-	)
+	if k.Request == nil {
+		add(
+			railConfidence, k.Confidence, p.MinConfidence, k.Confidence >= p.MinConfidence, messages.Confidence,
+			messages.Args{"value": math.Round(k.Confidence * 100), "limit": math.Round(p.MinConfidence * 100)},
+		)
+	}
 	if r.Person {
 		return out, nil
 	}
-	if c.d.Maintenance != nil {
+	if c.d.Maintenance != nil && k.State != caseReading {
 		m, open, err := c.d.Maintenance.Covering(ctx, now, k.Subject, k.Target)
 		if err != nil {
 			return nil, fmt.Errorf("read maintenance windows: %w", err)
@@ -121,7 +124,7 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 	if err := needs(); err != nil {
 		return nil, err
 	}
-	if r.EndsWhatRuns() || takesOut(r.Kind) {
+	if k.Request == nil && (r.EndsWhatRuns() || takesOut(r.Kind)) {
 		source, err := c.witness(ctx, k)
 		if err != nil {
 			return nil, fmt.Errorf("read the evidence against %s: %w", k.Target, err)
@@ -135,6 +138,9 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			seen, id = 0, messages.SeenByNobody
 		}
 		add(railSeen, seen, 1, seen == 1, id, args)
+	}
+	if k.State == caseReading { // nothing is taken from anybody
+		return out, nil
 	}
 	held, inRack := c.held(k)
 	b := c.policies.Budgets
@@ -230,8 +236,12 @@ func (c *Controller) testifies(k *climb, a *schemas.Alert) bool {
 }
 
 // rechecks reports whether the world is read again before a rung: a server that was
-// drained an hour ago may have been given back since.
-func rechecks(r policy.Rung) bool {
+// drained an hour ago may have been given back since, and one that somebody asks for
+// may be at work.
+func rechecks(k *climb, r policy.Rung) bool {
+	if k.Request != nil {
+		return r.Destructive
+	}
 	return r.Destructive && slices.ContainsFunc(r.Needs, takesOut)
 }
 
@@ -239,6 +249,14 @@ func takesOut(kind string) bool { return kind == kindDrain || kind == kindCordon
 
 // releases says whether a rung gives capacity back.
 func releases(kind string) bool { return kind == kindUncordon }
+
+// seen reads what the world itself says against a rung.
+func (c *Controller) seen(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
+	if k.Request != nil {
+		return c.occupied(ctx, k)
+	}
+	return c.recheck(ctx, k, r)
+}
 
 // recheck asks the scheduler whether no job runs on the server and none will start.
 func (c *Controller) recheck(ctx context.Context, k *climb, r policy.Rung) []schemas.Rail {
@@ -306,7 +324,7 @@ func (c *Controller) held(k *climb) (fleet, rack int) {
 	defer c.mu.Unlock()
 	fleet, rack = 1, 1
 	for _, o := range c.open {
-		if o.ID != k.ID && o.Touched {
+		if o.Subject != k.Subject && o.Touched {
 			fleet++
 			if o.Rack == k.Rack {
 				rack++

@@ -91,7 +91,7 @@ func (b *bench) climbedTo(c *Controller, last string) *climb {
 	inc := incident(k.Incident, k.Target, k.Fault)
 	b.keep(inc)
 	c.consider(inc)
-	if ok, err := c.store.openCase(b.t.Context(), k); err != nil || !ok {
+	if ok, err := c.store.openCase(b.t.Context(), c.store.db, k); err != nil || !ok {
 		b.t.Fatal(ok, err)
 	}
 	p, _ := c.policies.For(k.Fault)

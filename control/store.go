@@ -23,9 +23,11 @@ const (
 	caseFailed    = "failed"
 	caseCancelled = "cancelled"
 	caseProposed  = "proposed" // observe and dry-run: nothing was done
+	caseReading   = "reading"  // open, and changes nothing: it may stand beside another on its server
 )
 
-// climb is a ladder being climbed for one incident (table control_cases).
+// climb is a ladder being climbed for one incident, or what somebody asked for
+// (table control_cases).
 type climb struct {
 	ID         string            `json:"id"`
 	Incident   string            `json:"incident"`
@@ -46,6 +48,9 @@ type climb struct {
 	Decided    time.Time         `json:"decided"` // when the last side effect was decided
 	State      string            `json:"state"`
 
+	// Request is what was asked for, by a person, an allocation or a workflow; nil for an incident.
+	Request *schemas.Intent `json:"request,omitempty"`
+
 	asks, asksToDestroy bool // a step waits for a person; guarded by the controller's mutex
 
 	// Of the climb alone.
@@ -62,16 +67,36 @@ type store struct {
 	now    func() time.Time
 }
 
+// reason is what a case is of: an incident, or a request.
+func (c *climb) reason() string {
+	if c.Request != nil {
+		return c.Request.ID
+	}
+	return c.Incident
+}
+
+// key is the case among those that stand: one ladder a server, and beside one that
+// failed what people do about it.
+func (c *climb) key() string {
+	if c.Request != nil {
+		return c.ID
+	}
+	return c.Subject
+}
+
+// open says whether a case is still worked on.
+func (c *climb) open() bool { return c.State == caseOpen || c.State == caseReading }
+
 // openCase writes a new case; ok is false when the subject or the incident has one.
-func (s *store) openCase(ctx context.Context, c *climb) (ok bool, err error) {
+func (s *store) openCase(ctx context.Context, x records.Execer, c *climb) (ok bool, err error) {
 	doc, err := json.Marshal(c)
 	if err != nil {
 		return false, err
 	}
-	r, err := s.db.ExecContext(ctx, `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
-		c.ID, c.Incident, c.Subject, c.Target, c.State, s.now().UnixNano(), string(doc))
+	r, err := x.ExecContext(ctx, `INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
+		c.ID, c.reason(), c.Subject, c.Target, c.State, s.now().UnixNano(), string(doc))
 	if err != nil {
-		return false, fmt.Errorf("open case for %s: %w", c.Incident, err)
+		return false, fmt.Errorf("open case for %s: %w", c.reason(), err)
 	}
 	n, err := r.RowsAffected()
 	return n == 1, err
@@ -114,7 +139,7 @@ func (s *store) caseByID(ctx context.Context, id string) (*climb, error) {
 // hasCase reports whether a cause of an incident already had its case.
 func (s *store) hasCase(ctx context.Context, incident, target string) (bool, error) {
 	var one int
-	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE incident=$1 AND target=$2`, incident, target).Scan(&one)
+	err := s.db.QueryRowContext(ctx, `SELECT 1 FROM control_cases WHERE reason=$1 AND target=$2`, incident, target).Scan(&one)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -210,7 +235,7 @@ func unixNano(t time.Time) int64 {
 // than target, with their cases.
 func (s *store) proposals(ctx context.Context, incident, target string) (cs []*climb, as []schemas.Action, err error) {
 	rows, err := s.db.QueryContext(ctx, `SELECT c.doc, a.doc FROM control_actions a JOIN control_cases c ON c.id = a.case_id
-WHERE c.incident=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a.rung`, incident, target, schemas.ActionProposed)
+WHERE c.reason=$1 AND c.target<>$2 AND c.state<>'open' AND a.state=$3 ORDER BY a.rung`, incident, target, schemas.ActionProposed)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list proposals of %s: %w", incident, err)
 	}

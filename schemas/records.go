@@ -247,19 +247,23 @@ const (
 	ActionRefused   = "refused"
 )
 
-// Intent asks control for something (topic intents).
+// Intent asks control for something (topic intents). With the verb IntentRequest it asks for an
+// action, which then has the id of the intent: the same intent twice is one action. Control refuses
+// what it will not do, in the action's detail; every request that it can read becomes an action.
 type Intent struct {
 	ID     string    `json:"id"`
-	Time   time.Time `json:"time"`
+	Time   time.Time `json:"time"` // of a request: when it was asked for; an old one is refused
 	Site   string    `json:"site,omitempty"`
-	Verb   string    `json:"verb"` // propose, approve, cancel, dry-run
-	Action string    `json:"action,omitempty"`
-	Server string    `json:"server,omitempty"`
-	Kind   string    `json:"kind,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	Actor  string    `json:"actor"` // who asks: a user or "correlator"
+	Verb   string    `json:"verb"`             // request, approve, cancel, dry-run
+	Action string    `json:"action,omitempty"` // of a decision: what it is about
+	Server string    `json:"server,omitempty"` // name in the inventory
+	Target string    `json:"target,omitempty"` // of a request: the part of the server to act on, where it is one
+	Kind   string    `json:"kind,omitempty"`   // one of ActionKinds
+	Reason string    `json:"reason,omitempty"` // of a request: "request", "allocation ID" or "workflow ID"
+	Actor  string    `json:"actor"`            // who asks
 
-	// With are the parameters of what is asked for, as {target: disk}.
+	// With are the parameters of what is asked for, as {target: disk}. With force=true what ends
+	// the work on a server is done while jobs run there, and power_off takes the power at once.
 	With map[string]string `json:"with,omitempty"`
 }
 
@@ -276,14 +280,14 @@ type Action struct {
 	ServerID string    `json:"server_id,omitempty"` // a UUID; the API fills it in
 	Target   string    `json:"target,omitempty"`    // the part, where it is not the server
 	Kind     string    `json:"kind"`
-	Reason   string    `json:"reason"`             // id of the incident or prediction
+	Reason   string    `json:"reason"`             // id of the incident or prediction, or the reason of the request
 	Why      string    `json:"why"`                // in a sentence
 	Incident string    `json:"incident,omitempty"` // id
 	Mode     string    `json:"mode"`
 	Rung     int       `json:"rung"`
 	Ladder   []string  `json:"ladder,omitempty"` // kinds of all rungs, this one among them
 
-	// With are the parameters that the policy gives the rung, as {power_limit: 500}.
+	// With are the parameters that the policy, or who asked, gives the step, as {power_limit: 500}.
 	With map[string]string `json:"with,omitempty"`
 
 	Attempt    int    `json:"attempt"`
@@ -291,7 +295,7 @@ type Action struct {
 	Rails      []Rail `json:"rails"`
 	VerifiedBy string `json:"verified_by,omitempty"`
 	Detail     string `json:"detail,omitempty"` // the error, or what was seen
-	Actor      string `json:"actor,omitempty"`
+	Actor      string `json:"actor,omitempty"`  // who asked for it, or decided last
 
 	// SentAt is when the request had gone out for certain, by our clock; absent while
 	// the step is merely decided. EffectAt is when its effect was first read back.

@@ -40,6 +40,7 @@ const (
 	Correct  = "correct"  // say what the cause of an incident was
 	Declare  = "declare"  // declare and end maintenance windows
 	Enrol    = "enrol"    // make and revoke join tokens, and decide what agents bring into the inventory
+	Operate  = "operate"  // have control do something to a server: power, BIOS, firmware
 	Audit    = "audit"    // read who did what
 	Invite   = "invite"   // make login codes
 	Reload   = "reload"   // make the process read its configuration again
@@ -76,9 +77,9 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
 	case RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users}
 	}
 	return nil
 }

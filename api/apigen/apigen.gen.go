@@ -83,6 +83,33 @@ func (e NewProposalDecisionDecision) Valid() bool {
 	}
 }
 
+// Defines values for PowerRequestAction.
+const (
+	Nmi        PowerRequestAction = "nmi"
+	PowerCycle PowerRequestAction = "power_cycle"
+	PowerOff   PowerRequestAction = "power_off"
+	PowerOn    PowerRequestAction = "power_on"
+	Reboot     PowerRequestAction = "reboot"
+)
+
+// Valid indicates whether the value is a known member of the PowerRequestAction enum.
+func (e PowerRequestAction) Valid() bool {
+	switch e {
+	case Nmi:
+		return true
+	case PowerCycle:
+		return true
+	case PowerOff:
+		return true
+	case PowerOn:
+		return true
+	case Reboot:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListActionsParamsState.
 const (
 	ListActionsParamsStateApproved  ListActionsParamsState = "approved"
@@ -260,6 +287,51 @@ func (e ListEdgeProposalsParamsState) Valid() bool {
 	case ListEdgeProposalsParamsStateOpen:
 		return true
 	case ListEdgeProposalsParamsStateWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListOperationsParamsState.
+const (
+	ListOperationsParamsStateApproved  ListOperationsParamsState = "approved"
+	ListOperationsParamsStateCancelled ListOperationsParamsState = "cancelled"
+	ListOperationsParamsStateDone      ListOperationsParamsState = "done"
+	ListOperationsParamsStateFailed    ListOperationsParamsState = "failed"
+	ListOperationsParamsStatePending   ListOperationsParamsState = "pending"
+	ListOperationsParamsStateProposed  ListOperationsParamsState = "proposed"
+	ListOperationsParamsStateRefused   ListOperationsParamsState = "refused"
+	ListOperationsParamsStateRunning   ListOperationsParamsState = "running"
+	ListOperationsParamsStateUnknown   ListOperationsParamsState = "unknown"
+	ListOperationsParamsStateVerifying ListOperationsParamsState = "verifying"
+	ListOperationsParamsStateWaiting   ListOperationsParamsState = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListOperationsParamsState enum.
+func (e ListOperationsParamsState) Valid() bool {
+	switch e {
+	case ListOperationsParamsStateApproved:
+		return true
+	case ListOperationsParamsStateCancelled:
+		return true
+	case ListOperationsParamsStateDone:
+		return true
+	case ListOperationsParamsStateFailed:
+		return true
+	case ListOperationsParamsStatePending:
+		return true
+	case ListOperationsParamsStateProposed:
+		return true
+	case ListOperationsParamsStateRefused:
+		return true
+	case ListOperationsParamsStateRunning:
+		return true
+	case ListOperationsParamsStateUnknown:
+		return true
+	case ListOperationsParamsStateVerifying:
+		return true
+	case ListOperationsParamsStateWaiting:
 		return true
 	default:
 		return false
@@ -630,6 +702,12 @@ type AuditRow struct {
 	Verb string `json:"verb"`
 }
 
+// BiosRequest defines model for BiosRequest.
+type BiosRequest struct {
+	// Attributes By their names in Redfish
+	Attributes map[string]string `json:"attributes"`
+}
+
 // Breaker defines model for Breaker.
 type Breaker = schemas.Breaker
 
@@ -807,6 +885,13 @@ type FieldProblem struct {
 	// Field Its name; within a body with those around it, such as members[2]
 	Field string `json:"field"`
 	In    string `json:"in"`
+}
+
+// FirmwareRequest defines model for FirmwareRequest.
+type FirmwareRequest struct {
+	// Component What of the server, such as bmc, bios or gpu
+	Component string `json:"component"`
+	Version   string `json:"version"`
 }
 
 // Fleet defines model for Fleet.
@@ -1343,6 +1428,44 @@ type NewWorkflow struct {
 // NotChosen defines model for NotChosen.
 type NotChosen = schemas.NotChosen
 
+// Operation defines model for Operation.
+type Operation struct {
+	// Actor Who asked for it or decided last
+	Actor     string    `json:"actor"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Detail What holds it, went wrong, or was seen last
+	Detail string `json:"detail,omitempty,omitzero"`
+
+	// Done It changes no more, whether it went well or not
+	Done bool `json:"done"`
+
+	// ID That of the action, too
+	ID    string `json:"id"`
+	Kind  string `json:"kind"`
+	Rails []Rail `json:"rails"`
+
+	// Reason request, allocation ID, or workflow ID
+	Reason    string    `json:"reason"`
+	Sentence  Sentence  `json:"sentence,omitempty,omitzero"`
+	Server    string    `json:"server"`
+	ServerID  string    `json:"server_id,omitempty,omitzero"`
+	State     string    `json:"state"`
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// VerifiedBy What shows that it was done
+	VerifiedBy string            `json:"verified_by,omitempty,omitzero"`
+	With       map[string]string `json:"with,omitempty,omitzero"`
+}
+
+// OperationList defines model for OperationList.
+type OperationList struct {
+	Items []Operation `json:"items"`
+
+	// Next Give it as `after` for the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
 // PartLink defines model for PartLink.
 type PartLink struct {
 	Kind string `json:"kind"`
@@ -1389,6 +1512,17 @@ type PlotList struct {
 
 // PoolCapacity defines model for PoolCapacity.
 type PoolCapacity = schemas.PoolCapacity
+
+// PowerRequest defines model for PowerRequest.
+type PowerRequest struct {
+	Action PowerRequestAction `json:"action"`
+
+	// Force Do it though jobs of the scheduler run on the server; with `power_off`, take the power away without shutting the system down
+	Force bool `json:"force,omitempty,omitzero"`
+}
+
+// PowerRequestAction defines model for PowerRequest.Action.
+type PowerRequestAction string
 
 // Prediction A part that is expected to fail, and when
 type Prediction struct {
@@ -1713,6 +1847,9 @@ type QueryTeam = string
 // QueryUser defines model for query_user.
 type QueryUser = string
 
+// Asked defines model for Asked.
+type Asked = Operation
+
 // ListActionsParams defines parameters for ListActions.
 type ListActionsParams struct {
 	State ListActionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -1895,6 +2032,27 @@ type DeclareMaintenanceParams struct {
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListOperationsParams defines parameters for ListOperations.
+type ListOperationsParams struct {
+	State ListOperationsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// Server A server or switch, by any of its names
+	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListOperationsParamsState defines parameters for ListOperations.
+type ListOperationsParamsState string
+
+// PowerServerOperationParams defines parameters for PowerServerOperation.
+type PowerServerOperationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListPredictionsParams defines parameters for ListPredictions.
 type ListPredictionsParams struct {
 	State ListPredictionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -1945,6 +2103,18 @@ type ListResourcesParams struct {
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// SetServerBiosParams defines parameters for SetServerBios.
+type SetServerBiosParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// UpdateServerFirmwareParams defines parameters for UpdateServerFirmware.
+type UpdateServerFirmwareParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // GetServerPlotsParams defines parameters for GetServerPlots.
 type GetServerPlotsParams struct {
 	// Range How far back
@@ -1956,6 +2126,12 @@ type GetServerPlotsParams struct {
 
 // GetServerPlotsParamsRange defines parameters for GetServerPlots.
 type GetServerPlotsParamsRange string
+
+// PowerServerParams defines parameters for PowerServer.
+type PowerServerParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
 
 // StreamParams defines parameters for Stream.
 type StreamParams struct {
@@ -2082,8 +2258,20 @@ type LoginJSONRequestBody = Credential
 // DeclareMaintenanceJSONRequestBody defines body for DeclareMaintenance for application/json ContentType.
 type DeclareMaintenanceJSONRequestBody = NewMaintenance
 
+// PowerServerOperationJSONRequestBody defines body for PowerServerOperation for application/json ContentType.
+type PowerServerOperationJSONRequestBody = PowerRequest
+
 // DecideProposalJSONRequestBody defines body for DecideProposal for application/json ContentType.
 type DecideProposalJSONRequestBody = NewProposalDecision
+
+// SetServerBiosJSONRequestBody defines body for SetServerBios for application/json ContentType.
+type SetServerBiosJSONRequestBody = BiosRequest
+
+// UpdateServerFirmwareJSONRequestBody defines body for UpdateServerFirmware for application/json ContentType.
+type UpdateServerFirmwareJSONRequestBody = FirmwareRequest
+
+// PowerServerJSONRequestBody defines body for PowerServer for application/json ContentType.
+type PowerServerJSONRequestBody = PowerRequest
 
 // CreateTeamJSONRequestBody defines body for CreateTeam for application/json ContentType.
 type CreateTeamJSONRequestBody = NewTeam
@@ -2231,6 +2419,15 @@ type ServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
+	// ListOperations List what people, allocations and workflows asked for, newest first
+	// (GET /operations)
+	ListOperations(c *fiber.Ctx, params ListOperationsParams) error
+	// GetOperation How far an operation is
+	// (GET /operations/{id})
+	GetOperation(c *fiber.Ctx, id QueryID) error
+	// PowerServerOperation The same as `/servers/{id}/power`; the id is that of a server
+	// (POST /operations/{id}/power)
+	PowerServerOperation(c *fiber.Ctx, id QueryResource, params PowerServerOperationParams) error
 	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(c *fiber.Ctx, params ListPredictionsParams) error
@@ -2258,9 +2455,18 @@ type ServerInterface interface {
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(c *fiber.Ctx, id QueryResource) error
+	// SetServerBios Set BIOS attributes of a server
+	// (POST /servers/{id}/bios)
+	SetServerBios(c *fiber.Ctx, id QueryResource, params SetServerBiosParams) error
+	// UpdateServerFirmware Update firmware of a server
+	// (POST /servers/{id}/firmware)
+	UpdateServerFirmware(c *fiber.Ctx, id QueryResource, params UpdateServerFirmwareParams) error
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
+	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
+	// (POST /servers/{id}/power)
+	PowerServer(c *fiber.Ctx, id QueryResource, params PowerServerParams) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -3815,6 +4021,144 @@ func (siw *ServerInterfaceWrapper) GetMe(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListOperations operation middleware
+func (siw *ServerInterfaceWrapper) ListOperations(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListOperationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "server" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListOperations(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetOperation operation middleware
+func (siw *ServerInterfaceWrapper) GetOperation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetOperation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PowerServerOperation operation middleware
+func (siw *ServerInterfaceWrapper) PowerServerOperation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PowerServerOperationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PowerServerOperation(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListPredictions operation middleware
 func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 
@@ -4167,6 +4511,108 @@ func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// SetServerBios operation middleware
+func (siw *ServerInterfaceWrapper) SetServerBios(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SetServerBiosParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.SetServerBios(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateServerFirmware operation middleware
+func (siw *ServerInterfaceWrapper) UpdateServerFirmware(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateServerFirmwareParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateServerFirmware(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetServerPlots operation middleware
 func (siw *ServerInterfaceWrapper) GetServerPlots(c *fiber.Ctx) error {
 
@@ -4206,6 +4652,57 @@ func (siw *ServerInterfaceWrapper) GetServerPlots(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetServerPlots(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PowerServer operation middleware
+func (siw *ServerInterfaceWrapper) PowerServer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PowerServerParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PowerServer(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5133,6 +5630,18 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/servers/:id/plots", wrapper.GetServerPlots)
 
+	router.Post(options.BaseURL+"/servers/:id/power", wrapper.PowerServer)
+
+	router.Post(options.BaseURL+"/servers/:id/bios", wrapper.SetServerBios)
+
+	router.Post(options.BaseURL+"/servers/:id/firmware", wrapper.UpdateServerFirmware)
+
+	router.Get(options.BaseURL+"/operations", wrapper.ListOperations)
+
+	router.Get(options.BaseURL+"/operations/:id", wrapper.GetOperation)
+
+	router.Post(options.BaseURL+"/operations/:id/power", wrapper.PowerServerOperation)
+
 	router.Get(options.BaseURL+"/resources", wrapper.ListResources)
 
 	router.Get(options.BaseURL+"/resources/:id", wrapper.GetResource)
@@ -5183,6 +5692,15 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/stream", wrapper.Stream)
 
+}
+
+type AskedResponseHeaders struct {
+	Location string
+}
+type AskedJSONResponse struct {
+	Body Operation
+
+	Headers AskedResponseHeaders
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
@@ -6412,6 +6930,96 @@ func (response GetMedefaultApplicationProblemPlusJSONResponse) VisitGetMeRespons
 	return ctx.JSON(&response.Body)
 }
 
+type ListOperationsRequestObject struct {
+	Params ListOperationsParams
+}
+
+type ListOperationsResponseObject interface {
+	VisitListOperationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListOperations200JSONResponse OperationList
+
+func (response ListOperations200JSONResponse) VisitListOperationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListOperationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListOperationsdefaultApplicationProblemPlusJSONResponse) VisitListOperationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetOperationRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetOperationResponseObject interface {
+	VisitGetOperationResponse(ctx *fiber.Ctx) error
+}
+
+type GetOperation200JSONResponse Operation
+
+func (response GetOperation200JSONResponse) VisitGetOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetOperationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetOperationdefaultApplicationProblemPlusJSONResponse) VisitGetOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PowerServerOperationRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params PowerServerOperationParams
+	Body   *PowerServerOperationJSONRequestBody
+}
+
+type PowerServerOperationResponseObject interface {
+	VisitPowerServerOperationResponse(ctx *fiber.Ctx) error
+}
+
+type PowerServerOperation202JSONResponse struct{ AskedJSONResponse }
+
+func (response PowerServerOperation202JSONResponse) VisitPowerServerOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PowerServerOperationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PowerServerOperationdefaultApplicationProblemPlusJSONResponse) VisitPowerServerOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListPredictionsRequestObject struct {
 	Params ListPredictionsParams
 }
@@ -6673,6 +7281,70 @@ func (response GetServerdefaultApplicationProblemPlusJSONResponse) VisitGetServe
 	return ctx.JSON(&response.Body)
 }
 
+type SetServerBiosRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params SetServerBiosParams
+	Body   *SetServerBiosJSONRequestBody
+}
+
+type SetServerBiosResponseObject interface {
+	VisitSetServerBiosResponse(ctx *fiber.Ctx) error
+}
+
+type SetServerBios202JSONResponse struct{ AskedJSONResponse }
+
+func (response SetServerBios202JSONResponse) VisitSetServerBiosResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type SetServerBiosdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SetServerBiosdefaultApplicationProblemPlusJSONResponse) VisitSetServerBiosResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateServerFirmwareRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params UpdateServerFirmwareParams
+	Body   *UpdateServerFirmwareJSONRequestBody
+}
+
+type UpdateServerFirmwareResponseObject interface {
+	VisitUpdateServerFirmwareResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateServerFirmware202JSONResponse struct{ AskedJSONResponse }
+
+func (response UpdateServerFirmware202JSONResponse) VisitUpdateServerFirmwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateServerFirmwaredefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateServerFirmwaredefaultApplicationProblemPlusJSONResponse) VisitUpdateServerFirmwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerPlotsRequestObject struct {
 	ID     QueryResource `json:"id"`
 	Params GetServerPlotsParams
@@ -6697,6 +7369,38 @@ type GetServerPlotsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetServerPlotsdefaultApplicationProblemPlusJSONResponse) VisitGetServerPlotsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PowerServerRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params PowerServerParams
+	Body   *PowerServerJSONRequestBody
+}
+
+type PowerServerResponseObject interface {
+	VisitPowerServerResponse(ctx *fiber.Ctx) error
+}
+
+type PowerServer202JSONResponse struct{ AskedJSONResponse }
+
+func (response PowerServer202JSONResponse) VisitPowerServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PowerServerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PowerServerdefaultApplicationProblemPlusJSONResponse) VisitPowerServerResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -7517,6 +8221,15 @@ type StrictServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(ctx context.Context, request GetMeRequestObject) (GetMeResponseObject, error)
+	// ListOperations List what people, allocations and workflows asked for, newest first
+	// (GET /operations)
+	ListOperations(ctx context.Context, request ListOperationsRequestObject) (ListOperationsResponseObject, error)
+	// GetOperation How far an operation is
+	// (GET /operations/{id})
+	GetOperation(ctx context.Context, request GetOperationRequestObject) (GetOperationResponseObject, error)
+	// PowerServerOperation The same as `/servers/{id}/power`; the id is that of a server
+	// (POST /operations/{id}/power)
+	PowerServerOperation(ctx context.Context, request PowerServerOperationRequestObject) (PowerServerOperationResponseObject, error)
 	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(ctx context.Context, request ListPredictionsRequestObject) (ListPredictionsResponseObject, error)
@@ -7544,9 +8257,18 @@ type StrictServerInterface interface {
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
+	// SetServerBios Set BIOS attributes of a server
+	// (POST /servers/{id}/bios)
+	SetServerBios(ctx context.Context, request SetServerBiosRequestObject) (SetServerBiosResponseObject, error)
+	// UpdateServerFirmware Update firmware of a server
+	// (POST /servers/{id}/firmware)
+	UpdateServerFirmware(ctx context.Context, request UpdateServerFirmwareRequestObject) (UpdateServerFirmwareResponseObject, error)
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(ctx context.Context, request GetServerPlotsRequestObject) (GetServerPlotsResponseObject, error)
+	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
+	// (POST /servers/{id}/power)
+	PowerServer(ctx context.Context, request PowerServerRequestObject) (PowerServerResponseObject, error)
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(ctx context.Context, request StreamRequestObject) (StreamResponseObject, error)
@@ -8808,6 +9530,102 @@ func (sh *strictHandler) GetMe(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// ListOperations operation middleware
+func (sh *strictHandler) ListOperations(ctx *fiber.Ctx, params ListOperationsParams) error {
+	var request ListOperationsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListOperations(ctx.UserContext(), request.(ListOperationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListOperations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListOperationsResponseObject); ok {
+		if err := validResponse.VisitListOperationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetOperation operation middleware
+func (sh *strictHandler) GetOperation(ctx *fiber.Ctx, id QueryID) error {
+	var request GetOperationRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetOperation(ctx.UserContext(), request.(GetOperationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetOperation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetOperationResponseObject); ok {
+		if err := validResponse.VisitGetOperationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PowerServerOperation operation middleware
+func (sh *strictHandler) PowerServerOperation(ctx *fiber.Ctx, id QueryResource, params PowerServerOperationParams) error {
+	var request PowerServerOperationRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body PowerServerOperationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PowerServerOperation(ctx.UserContext(), request.(PowerServerOperationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PowerServerOperation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PowerServerOperationResponseObject); ok {
+		if err := validResponse.VisitPowerServerOperationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListPredictions operation middleware
 func (sh *strictHandler) ListPredictions(ctx *fiber.Ctx, params ListPredictionsParams) error {
 	var request ListPredictionsRequestObject
@@ -9063,6 +9881,90 @@ func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 	return nil
 }
 
+// SetServerBios operation middleware
+func (sh *strictHandler) SetServerBios(ctx *fiber.Ctx, id QueryResource, params SetServerBiosParams) error {
+	var request SetServerBiosRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body SetServerBiosJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.SetServerBios(ctx.UserContext(), request.(SetServerBiosRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetServerBios")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetServerBiosResponseObject); ok {
+		if err := validResponse.VisitSetServerBiosResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateServerFirmware operation middleware
+func (sh *strictHandler) UpdateServerFirmware(ctx *fiber.Ctx, id QueryResource, params UpdateServerFirmwareParams) error {
+	var request UpdateServerFirmwareRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateServerFirmwareJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateServerFirmware(ctx.UserContext(), request.(UpdateServerFirmwareRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateServerFirmware")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateServerFirmwareResponseObject); ok {
+		if err := validResponse.VisitUpdateServerFirmwareResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetServerPlots operation middleware
 func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error {
 	var request GetServerPlotsRequestObject
@@ -9083,6 +9985,48 @@ func (sh *strictHandler) GetServerPlots(ctx *fiber.Ctx, id QueryResource, params
 		return err
 	} else if validResponse, ok := response.(GetServerPlotsResponseObject); ok {
 		if err := validResponse.VisitGetServerPlotsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PowerServer operation middleware
+func (sh *strictHandler) PowerServer(ctx *fiber.Ctx, id QueryResource, params PowerServerParams) error {
+	var request PowerServerRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body PowerServerJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PowerServer(ctx.UserContext(), request.(PowerServerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PowerServer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PowerServerResponseObject); ok {
+		if err := validResponse.VisitPowerServerResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -2,10 +2,6 @@ package slurm
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	rest "auspex/internal/slurm"
@@ -87,107 +83,6 @@ func code(states []string) string {
 	return found
 }
 
-// maxHosts bounds the nodes of one job.
-const maxHosts = 1 << 16
-
-var errHosts = errors.New("malformed host list")
-
-// expand writes out a host list such as "gpu-r01-[01-03,07],login1".
-func expand(list string) ([]string, error) {
-	var out []string
-	for _, part := range splitTop(list) {
-		hosts, err := expandOne(part, maxHosts-len(out))
-		if err != nil {
-			return nil, fmt.Errorf("%w: %.60q", err, list)
-		}
-		out = append(out, hosts...)
-	}
-	return out, nil
-}
-
-// splitTop splits at commas outside of brackets.
-func splitTop(s string) []string {
-	var out []string
-	depth, from := 0, 0
-	for i := range len(s) {
-		switch s[i] {
-		case '[':
-			depth++
-		case ']':
-			depth--
-		case ',':
-			if depth == 0 {
-				out = append(out, s[from:i])
-				from = i + 1
-			}
-		}
-	}
-	out = append(out, s[from:])
-	return slices.DeleteFunc(out, func(p string) bool { return strings.TrimSpace(p) == "" })
-}
-
-func expandOne(s string, room int) ([]string, error) {
-	s = strings.TrimSpace(s)
-	open := strings.IndexByte(s, '[')
-	if open < 0 {
-		if strings.ContainsAny(s, "]") || room < 1 {
-			return nil, errHosts
-		}
-		return []string{s}, nil
-	}
-	end := strings.IndexByte(s[open:], ']')
-	if end < 0 {
-		return nil, errHosts
-	}
-	end += open
-	tails := []string{""}
-	if rest := s[end+1:]; rest != "" {
-		var err error
-		if tails, err = expandOne(rest, room); err != nil {
-			return nil, err
-		}
-	}
-	ids, err := ranges(s[open+1:end], room)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, id := range ids {
-		for _, t := range tails {
-			if len(out) >= room {
-				return nil, errHosts
-			}
-			out = append(out, s[:open]+id+t)
-		}
-	}
-	return out, nil
-}
-
-// ranges writes out "01-03,07", keeping leading zeros.
-func ranges(s string, room int) ([]string, error) {
-	var out []string
-	for p := range strings.SplitSeq(s, ",") {
-		lo, hi, isRange := strings.Cut(strings.TrimSpace(p), "-")
-		a, err := strconv.Atoi(lo)
-		if err != nil || a < 0 {
-			return nil, errHosts
-		}
-		b := a
-		if isRange {
-			if b, err = strconv.Atoi(hi); err != nil || b < a || b-a >= room-len(out) {
-				return nil, errHosts
-			}
-		}
-		for n := a; n <= b; n++ {
-			if len(out) >= room {
-				return nil, errHosts
-			}
-			out = append(out, fmt.Sprintf("%0*d", len(lo), n))
-		}
-	}
-	return out, nil
-}
-
 // gpus rest.Names the GPUs of a job, where the controller says their indexes: one
 // detail a node, such as "gpu:h100:4(IDX:0-2,7)".
 func gpus(nodes []string, details []string) []string {
@@ -196,7 +91,7 @@ func gpus(nodes []string, details []string) []string {
 	}
 	var out []string
 	for i, d := range details {
-		for _, g := range splitTop(strings.NewReplacer("(", "[", ")", "]").Replace(d)) {
+		for _, g := range rest.SplitTop(strings.NewReplacer("(", "[", ")", "]").Replace(d)) {
 			if !strings.HasPrefix(g, "gpu") {
 				continue
 			}
@@ -204,7 +99,7 @@ func gpus(nodes []string, details []string) []string {
 			if !ok {
 				continue
 			}
-			ids, err := ranges(strings.TrimRight(idx, "]"), 1024)
+			ids, err := rest.Ranges(strings.TrimRight(idx, "]"), 1024)
 			if err != nil {
 				continue
 			}

@@ -34,7 +34,7 @@ func (p *poller) window(r *reservation, now time.Time) (m schemas.Maintenance, o
 	if !slices.Contains(words(r.Flags), flagMaintenance) {
 		return m, false
 	}
-	nodes, err := expand(r.Nodes)
+	nodes, err := rest.Hosts(r.Nodes)
 	m = schemas.Maintenance{
 		ID:        "slurm-" + schemas.EventID(p.device, strconv.FormatInt(r.Start.N, 10), r.Name, strconv.FormatInt(r.End.N, 10), r.Nodes)[:10],
 		Resources: nodes, Work: schemas.WorkMaintenance, Reason: "Slurm reservation " + r.Name, By: cmp.Or(r.Users, "Slurm"),

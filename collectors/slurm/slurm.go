@@ -362,7 +362,7 @@ func (p *poller) job(j *job, now time.Time) {
 	p.mem.Jobs[j.ID.N], p.changed = t, true
 
 	name := workload(j.ID.N)
-	hosts, err := expand(j.Nodes)
+	hosts, err := rest.Hosts(j.Nodes)
 	if err != nil {
 		p.metrics.malformed.Inc()
 		p.log.Warn("malformed node list of a job", "job", name, "error", err)

@@ -218,7 +218,7 @@ func TestHostLists(t *testing.T) {
 		"x[1-300]y[1-300]z[1-300]":     "error",
 		"gpu-r01-[01-02],gpu-r02-[04]": "gpu-r01-01 gpu-r01-02 gpu-r02-04",
 	} {
-		hosts, err := expand(in)
+		hosts, err := rest.Hosts(in)
 		got := strings.Join(hosts, " ")
 		if err != nil {
 			got = "error"
@@ -240,8 +240,8 @@ func FuzzModel(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		var j job
 		if json.Unmarshal([]byte(s), &j) == nil {
-			hosts, err := expand(j.Nodes)
-			if err == nil && len(hosts) > maxHosts {
+			hosts, err := rest.Hosts(j.Nodes)
+			if err == nil && len(hosts) > rest.MaxHosts {
 				t.Error("too many hosts")
 			}
 			gpus(hosts, j.Gres)
@@ -251,7 +251,7 @@ func FuzzModel(f *testing.F) {
 		if json.Unmarshal([]byte(s), &n) == nil {
 			code(n.States())
 		}
-		_, _ = expand(s)
+		_, _ = rest.Hosts(s)
 	})
 }
 

@@ -1,5 +1,5 @@
 // Package bmc registers the driver that acts through board controllers, over
-// Redfish or IPMI: the rung power_cycle.
+// Redfish or IPMI: the rungs power_cycle, power_on, power_off, nmi and set_boot.
 package bmc
 
 import (
@@ -50,19 +50,23 @@ func (c *Config) Remediators(s control.Settings) (map[string]control.Remediator,
 	if err != nil {
 		return nil, err
 	}
-	open := func(ctx context.Context, server string) (power.BMC, error) {
+	open := func(ctx context.Context, server string) (controller, error) {
 		t, err := c.target(ctx, s, server)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", control.ErrCannot, err)
+			return controller{}, fmt.Errorf("%w: %w", control.ErrCannot, err)
 		}
 		t.TLS = trusted
 		client, err := bmc.Open(ctx, t)
 		if err != nil {
-			return nil, err
+			return controller{}, err
 		}
 		return controller{client}, nil
 	}
-	return map[string]control.Remediator{"power_cycle": power.New(open)}, nil
+	hand := hand{open}
+	return map[string]control.Remediator{
+		"power_cycle": power.New(func(ctx context.Context, server string) (power.BMC, error) { return open(ctx, server) }),
+		"power_on":    turn{hand, bmc.PowerOn}, "power_off": turn{hand, bmc.PowerOff}, "nmi": interrupt{hand}, "set_boot": boot{hand},
+	}, nil
 }
 
 // target says how to reach the controller of a server.
@@ -98,7 +102,11 @@ func (b controller) PowerOn(ctx context.Context) (bool, error) {
 
 // PowerCycle implements power.BMC.
 func (b controller) PowerCycle(ctx context.Context, request string) error {
-	err := b.c.Reset(ctx, bmc.ResetPowerCycle, request)
+	return refusal(b.c.Reset(ctx, bmc.ResetPowerCycle, request))
+}
+
+// refusal marks an error after which it is certain that nothing was done.
+func refusal(err error) error {
 	if bmc.Rejected(err) {
 		return fmt.Errorf("%w: %w", control.ErrRejected, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,10 +46,21 @@ func systemDoc(power string, reset time.Time) map[string]any {
 		"@odata.id": system, "PowerState": power, "LastResetTime": reset.UTC().Format(time.RFC3339),
 		"Links": map[string]any{"ManagedBy": []any{link("/redfish/v1/Managers/1")}},
 		"Actions": map[string]any{"#ComputerSystem.Reset": map[string]any{
-			"target": system + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []any{"On", "ForceOff", "PowerCycle"},
+			"target": system + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []any{"On", "ForceOff", "GracefulShutdown", "Nmi", "PowerCycle"},
 		}},
+		"Boot": overrides("Disabled", "None"),
 	}
 }
+
+func overrides(enabled, target string) map[string]any {
+	return map[string]any{
+		"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target,
+		"BootSourceOverrideTarget@Redfish.AllowableValues": []any{"None", "Pxe", "Hdd", "BiosSetup"},
+	}
+}
+
+// with are the parameters of the steps that need some.
+var with = map[string]map[string]string{"set_boot": {"target": "pxe"}}
 
 // tree is a service whose clock is off.
 func tree(off time.Duration) *redfishtest.Tree {
@@ -77,25 +89,45 @@ func TestConformanceOverRedfish(t *testing.T) {
 				return []func(){func() { s.Set(system, systemDoc("On", time.Now().Add(off+time.Second))) }}
 			},
 		} {
-			t.Run(name+", "+how, func(t *testing.T) {
-				controltest.Run(t, controltest.Harness{
-					Kinds: []string{"power_cycle"},
-					World: func(t *testing.T, m controltest.Manner) controltest.World {
-						peer := tree(off)
-						srv := httptest.NewServer(controltest.Behave(m, peer, changes))
-						if m == controltest.Gone {
-							srv.Close()
-						} else {
-							t.Cleanup(srv.Close)
-						}
-						return controltest.World{
-							Driver: Default(), Settings: settings(srv.URL, ""), Server: "s1",
-							Asked:   func() int { return len(peer.Posts()) },
-							Effects: map[string][]func(){"power_cycle": effects(peer)},
-						}
-					},
+			cycle := effects
+			for first, kinds := range map[string][]string{"On": {"power_cycle", "power_off", "set_boot"}, "Off": {"power_on"}, "on": {"nmi"}} {
+				t.Run(name+", "+how+", "+first, func(t *testing.T) {
+					controltest.Run(t, controltest.Harness{
+						Kinds: kinds, Some: true,
+						World: func(t *testing.T, m controltest.Manner) controltest.World {
+							peer := tree(off)
+							old := time.Now().Add(off - 48*time.Hour)
+							state := strings.ToUpper(first[:1]) + first[1:]
+							peer.Set(system, systemDoc(state, old))
+							srv := httptest.NewServer(controltest.Behave(m, peer, changes))
+							if m == controltest.Gone {
+								srv.Close()
+							} else {
+								t.Cleanup(srv.Close)
+							}
+							power := func(states ...string) (out []func()) {
+								for _, s := range states {
+									out = append(out, func() { peer.Set(system, systemDoc(s, old)) })
+								}
+								return out
+							}
+							return controltest.World{
+								Driver: Default(), Settings: settings(srv.URL, ""), Server: "s1", With: with,
+								Asked: func() int { return len(peer.Posts()) },
+								Effects: map[string][]func(){
+									"power_cycle": cycle(peer), "power_off": power("PoweringOff", "Off"), "power_on": power("PoweringOn", "On"),
+									"nmi": {func() { peer.Set(system, systemDoc("On", time.Now().Add(off+time.Second))) }},
+									"set_boot": {func() {
+										doc := systemDoc("Off", old)
+										doc["Boot"] = overrides("Once", "Pxe")
+										peer.Set(system, doc)
+									}},
+								},
+							}
+						},
+					})
 				})
-			})
+			}
 		}
 	}
 }
@@ -105,6 +137,7 @@ type chassis struct {
 	addr     string
 	asked    func() int
 	setPower func(on bool)
+	letBoot  func() // nil where the boot flags that it reports are never valid
 }
 
 // TestConformanceOverIPMI runs the suite with ipmi_sim, and with the controller that
@@ -117,28 +150,34 @@ func TestConformanceOverIPMI(t *testing.T) {
 				board = ipmitest.NoChassis
 			}
 			s := ipmitest.StartSim(t, board)
-			return chassis{s.Addr, s.Asked, s.SetPower}
+			return chassis{s.Addr, s.Asked, s.SetPower, nil}
 		},
 		"recorded": func(t *testing.T, refuses bool) chassis {
 			b := ipmitest.Start(t, ipmitest.State{Power: true})
 			if refuses {
 				b.Refuse()
 			}
-			return chassis{b.Addr, func() int { return len(b.Controls()) }, b.SetPower}
+			b.Hold()
+			return chassis{b.Addr, func() int { return len(b.Controls()) + b.Boots() }, b.SetPower, b.LetBoot}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			controltest.Run(t, controltest.Harness{
-				Kinds: []string{"power_cycle"},
-				World: func(t *testing.T, m controltest.Manner) controltest.World { return overIPMI(t, m, start) },
-			})
+			for on, kinds := range map[bool][]string{true: {"power_cycle", "power_off", "set_boot"}, false: {"power_on"}} {
+				if name == "ipmi_sim" { // it marks no boot flags as valid, and a board that refuses all has no power
+					kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "set_boot" || k == "power_off" })
+				}
+				controltest.Run(t, controltest.Harness{
+					Kinds: kinds, Some: true,
+					World: func(t *testing.T, m controltest.Manner) controltest.World { return overIPMI(t, m, start, on) },
+				})
+			}
 		})
 	}
 }
 
-func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refuses bool) chassis) controltest.World {
+func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refuses bool) chassis, on bool) controltest.World {
 	t.Helper()
-	w := controltest.World{Driver: Default(), Server: "s1", Asked: func() int { return 0 }}
+	w := controltest.World{Driver: Default(), Server: "s1", With: with, Asked: func() int { return 0 }}
 	if m == controltest.Mute || m == controltest.Gone {
 		conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
@@ -154,7 +193,11 @@ func overIPMI(t *testing.T, m controltest.Manner, start func(t *testing.T, refus
 	}
 	c := start(t, m == controltest.Refusing)
 	w.Asked = c.asked
-	w.Effects = map[string][]func(){"power_cycle": {func() { c.setPower(false) }, func() { c.setPower(true) }}}
+	c.setPower(on)
+	turn := func(on bool) func() { return func() { c.setPower(on) } }
+	w.Effects = map[string][]func(){
+		"power_cycle": {turn(false), turn(true)}, "power_off": {turn(false)}, "power_on": {turn(true)}, "set_boot": {c.letBoot},
+	}
 	if m == controltest.Lossy { // the answers are encrypted: those after a change are garbled, then lost
 		lost := 0
 		c.addr = ipmitest.Relay(t, c.addr, func(d []byte) [][]byte {
@@ -198,6 +241,80 @@ func TestAProtocolWithoutAnAddressCannot(t *testing.T) {
 		_, err := c.target(t.Context(), settings("http://127.0.0.1:1", ""), "s1")
 		if (err == nil) != want {
 			t.Errorf("%s: %v", protocol, err)
+		}
+	}
+}
+
+// What the controller shows of an interrupt is a reset that follows. Where it has no time of one, what
+// came of it is not known, and is not said to be.
+func TestAnInterruptThatLeavesNoTraceIsNeitherVerifiedNorFailed(t *testing.T) {
+	b := ipmitest.Start(t, ipmitest.State{Power: true})
+	all, err := Default().Remediators(settings("", b.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := control.Step{ID: "a", Kind: "nmi", Server: "s1", Since: time.Now()}
+	if err := all["nmi"].Apply(t.Context(), s); err != nil || !slices.Equal(b.Controls(), []byte{4}) {
+		t.Fatal(err, b.Controls())
+	}
+	if v, observed, err := all["nmi"].Verify(t.Context(), s); v != control.Unseen || err != nil {
+		t.Error(v, observed, err)
+	}
+	sim := ipmitest.StartSim(t, ipmitest.Obedient) // it knows no diagnostic interrupt
+	if all, err = Default().Remediators(settings("", sim.Addr)); err != nil {
+		t.Fatal(err)
+	}
+	if err := all["nmi"].Apply(t.Context(), s); !errors.Is(err, control.ErrRejected) {
+		t.Error(err)
+	}
+}
+
+// ipmi_sim takes the boot device and reports boot flags that are not valid: nothing is believed of them.
+func TestBootFlagsThatAreNotValidVerifyNothing(t *testing.T) {
+	sim := ipmitest.StartSim(t, ipmitest.Obedient)
+	all, err := Default().Remediators(settings("", sim.Addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := control.Step{ID: "a", Server: "s1", With: map[string]string{"target": "pxe"}}
+	if err := all["set_boot"].Apply(t.Context(), s); err != nil || sim.Asked() != 1 {
+		t.Fatal(err, sim.Asked())
+	}
+	if err := all["power_off"].Apply(t.Context(), control.Step{ID: "b", Server: "s1"}); err != nil || sim.Asked() != 2 {
+		t.Fatal(err, sim.Asked())
+	}
+	sim.SetBoot("pxe")
+	if v, observed, err := all["set_boot"].Verify(t.Context(), s); v != control.Pending || err != nil {
+		t.Error(v, observed, err)
+	}
+}
+
+// The power is taken from a server at once only where somebody says so, and not at all where a
+// controller has no other way.
+func TestAServerIsShutDownByItsSystemUnlessForceIsSaid(t *testing.T) {
+	for _, tc := range []struct{ force, allowed, want string }{
+		{"", "GracefulShutdown", "GracefulShutdown"}, {"false", "GracefulShutdown", "GracefulShutdown"},
+		{"true", "GracefulShutdown", "ForceOff"}, {"", "Nmi", ""},
+	} {
+		peer := tree(0)
+		doc := systemDoc("On", time.Now())
+		doc["Actions"] = map[string]any{"#ComputerSystem.Reset": map[string]any{
+			"target": system + "/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": []any{"On", "ForceOff", tc.allowed},
+		}}
+		peer.Set(system, doc)
+		srv := httptest.NewServer(peer)
+		all, err := Default().Remediators(settings(srv.URL, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = all["power_off"].Apply(t.Context(), control.Step{ID: "a", Server: "s1", With: map[string]string{"force": tc.force}})
+		srv.Close()
+		if tc.want == "" {
+			if !errors.Is(err, control.ErrRejected) || len(peer.Posts()) != 0 {
+				t.Errorf("%+v: %v, %v", tc, err, peer.Posts())
+			}
+		} else if posts := peer.Posts(); err != nil || len(posts) != 1 || !strings.Contains(posts[0].Body, tc.want) {
+			t.Errorf("%+v: %v, %v", tc, err, posts)
 		}
 	}
 }

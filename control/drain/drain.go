@@ -41,6 +41,8 @@ type Scheduler interface {
 	Drain(ctx context.Context, server, reason string) error
 	// Return lifts the cordon.
 	Return(ctx context.Context, server string) error
+	// Jobs names what runs on a server; its error for one that it does not know is that of Node.
+	Jobs(ctx context.Context, server string) ([]string, error)
 }
 
 // Remediators returns those of the rungs drain and uncordon.
@@ -86,6 +88,11 @@ func (d Drain) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 		return control.Verified, observed, nil
 	}
 	return control.Pending, observed, nil
+}
+
+// Jobs implements control.Scheduler.
+func (d Drain) Jobs(ctx context.Context, server string) ([]string, error) {
+	return d.Scheduler.Jobs(ctx, server)
 }
 
 // Uncordon is the remediator of the rung uncordon.

@@ -3,6 +3,7 @@ package drain_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,6 +42,10 @@ func (c cluster) Drain(_ context.Context, name, reason string) error {
 func (c cluster) Return(_ context.Context, name string) error {
 	c[name].unschedulable, c[name].annotation = false, ""
 	return nil
+}
+
+func (c cluster) Jobs(_ context.Context, name string) ([]string, error) {
+	return slices.Repeat([]string{"a pod"}, c[name].pods), nil
 }
 
 func TestDrainedMeansCordonedAndNothingLeft(t *testing.T) {

@@ -73,6 +73,24 @@ const (
 	ValidationPassed = "step.validation_passed"
 	ValidationFailed = "step.validation_failed"
 
+	Asked        = "request.asked"
+	ObservesOnly = "request.observes_only"
+	TooOld       = "request.too_old"
+	NoServer     = "request.no_server"
+	NoPart       = "request.no_part"
+	BadWith      = "request.bad_with"
+	BusyRepair   = "request.busy_repair"
+	BusyRequest  = "request.busy_request"
+
+	WouldPowerOn  = "step.would_power_on"
+	WouldPowerOff = "step.would_power_off"
+	WouldForceOff = "step.would_force_off"
+	WouldNMI      = "step.would_nmi"
+	WouldBoot     = "step.would_boot"
+	PowerIs       = "step.power_is"
+	BootIs        = "step.boot_is"
+	NMITaken      = "step.nmi_taken"
+
 	WouldSet   = "step.would_set"
 	WouldSetNo = "step.would_set_nothing"
 	SetUnread  = "step.set_unread"
@@ -114,6 +132,9 @@ const (
 	VouchedFor   = "check.vouched_for"
 	InWindow     = "check.in_window"
 	NoWindow     = "check.no_window"
+	JobsNone     = "check.jobs_none"
+	JobsRun      = "check.jobs_run"
+	JobsForced   = "check.jobs_forced"
 )
 
 // templates are English; {name} is an argument. {age} is a duration in words;
@@ -174,6 +195,24 @@ var templates = map[string]string{
 	ValidationPassed: "{gpus} of {server} passed {passed} tests at level {level}; {warned} warn, {skipped} were skipped",
 	ValidationFailed: "the validation of {gpus} of {server} found: {findings}",
 
+	Asked:        "{who} asked for {kind} ({reason})",
+	ObservesOnly: "control only observes",
+	TooOld:       "it was asked for {age} ago and not taken up in time; ask again",
+	NoServer:     "{server} is no server of the inventory",
+	NoPart:       "{part} is no part of {server}",
+	BadWith:      "the parameters of {kind} cannot be used: {error}",
+	BusyRepair:   "the repair for incident {incident} is under way on {server}",
+	BusyRequest:  "{kind}, which {who} asked for, is under way on {server}",
+
+	WouldPowerOn:  "would power {server} on through its BMC; power is {power} now",
+	WouldPowerOff: "would have {server} shut down and powered off through its BMC; power is {power} now",
+	WouldForceOff: "would take the power from {server} at once through its BMC; power is {power} now",
+	WouldNMI:      "would send {server} a diagnostic interrupt through its BMC; power is {power} now",
+	WouldBoot:     "would set the next boot of {server} to {target} through its BMC; it is {now} now",
+	PowerIs:       "the BMC reports that power is {power}",
+	BootIs:        "the BMC has {now} for the next boot",
+	NMITaken:      "the BMC took the interrupt and reports no reset since; what the host made of it, its console shows",
+
 	WouldSet:   "would set on {server} through its agent: {changes}",
 	WouldSetNo: "{gpus} of {server} are set so already: {settings}",
 	SetUnread:  "the agent of {server} has not read its GPUs as they should be: {changes}",
@@ -211,6 +250,9 @@ var templates = map[string]string{
 	SeenByNobody: "only posted alerts speak against {part}; none of our collectors saw its fault, so a person must approve",
 	InWindow:     "{server} is in maintenance window {window} by {by} until {until}; Auspex repairs nothing there meanwhile",
 	NoWindow:     "no maintenance window is open over {server}",
+	JobsNone:     "no job of the scheduler runs on {server}",
+	JobsRun:      "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
+	JobsForced:   "{n} jobs on {server} end with it, as was asked for: {jobs}",
 	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 

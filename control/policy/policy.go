@@ -103,6 +103,8 @@ const (
 	kindReload    = "reload_driver"
 	kindConfigure = "configure_gpu"
 	kindValidate  = "validate"
+	kindPowerOff  = "power_off"
+	kindSetBoot   = "set_boot"
 )
 
 // KindUncordon is the rung that gives a server back to its scheduler.

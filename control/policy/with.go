@@ -47,6 +47,18 @@ var parameters = map[string]map[string]func(value string) error{
 		"power_limit": watts, "application_clocks": clocks, "ecc": truth, "persistence": truth, "mig": truth,
 	},
 	kindValidate: {"level": level},
+	kindPowerOff: {Force: truth},
+	kindSetBoot:  {"target": device},
+}
+
+// BootTargets are what a server can be told to boot from once; none is what it is set to.
+var BootTargets = []string{"pxe", "disk", "bios", "none"}
+
+func device(value string) error {
+	if !slices.Contains(BootTargets, value) {
+		return fmt.Errorf("%q is none of %s", value, strings.Join(BootTargets, ", "))
+	}
+	return nil
 }
 
 // check says what speaks against the parameters of a kind.
@@ -68,9 +80,15 @@ func (w *With) check(kind string) (errs []error) {
 				err = fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("line %d: %w", w.lines[name], err))
+		if line := w.lines[name]; err != nil && line > 0 {
+			err = fmt.Errorf("line %d: %w", line, err)
 		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if _, ok := w.values["target"]; kind == kindSetBoot && !ok {
+		errs = append(errs, errors.New("it needs a target, as with: {target: pxe}"))
 	}
 	if kind == kindConfigure && len(w.values) == 0 {
 		errs = append(errs, errors.New("it needs settings, as with: {power_limit: 500}"))

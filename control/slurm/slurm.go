@@ -81,6 +81,26 @@ func nodeOf(n slurm.Node) drain.Node {
 	}
 }
 
+// Jobs implements drain.Scheduler. The list of all jobs is read only where the node says that it has any.
+func (s scheduler) Jobs(ctx context.Context, name string) ([]string, error) {
+	n, err := s.Node(ctx, name)
+	if err != nil || !n.Busy {
+		return nil, err
+	}
+	jobs, err := s.c.Running(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 { // it ended meanwhile, or is one that we may not see
+		return []string{"one that Slurm does not list (" + n.StateText + ")"}, nil
+	}
+	out := make([]string, len(jobs))
+	for i, j := range jobs {
+		out[i] = fmt.Sprintf("job-%d of %s", j.ID.N, j.User)
+	}
+	return out, nil
+}
+
 // Drain implements drain.Scheduler.
 func (s scheduler) Drain(ctx context.Context, name, reason string) error {
 	return s.set(ctx, name, "DRAIN", reason)

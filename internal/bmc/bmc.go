@@ -74,6 +74,8 @@ type Client interface {
 	Reset(ctx context.Context, t ResetType, requestID string) error
 	// SetBoot sets the boot source of the next boot or of all.
 	SetBoot(ctx context.Context, b Boot, requestID string) error
+	// Boot reads the boot source override back, as it is set for the boots to come.
+	Boot(ctx context.Context) (Boot, error)
 	// Protocol is "redfish" or "ipmi".
 	Protocol() string
 	// Close ends the session and gives the turn at the controller back.
@@ -159,6 +161,11 @@ func (r *redfishClient) SetBoot(ctx context.Context, b Boot, requestID string) e
 	return r.c.SetBoot(ctx, b.Enabled, b.Target, b.Mode, requestID)
 }
 
+func (r *redfishClient) Boot(ctx context.Context) (b Boot, err error) {
+	b.Enabled, b.Target, b.Mode, err = r.c.Boot(ctx)
+	return b, err
+}
+
 func (*redfishClient) Protocol() string { return "redfish" }
 
 func (r *redfishClient) Close(ctx context.Context) error {
@@ -196,8 +203,35 @@ func (c *ipmiClient) Reset(ctx context.Context, t ResetType, _ string) error {
 	return c.c.Control(ctx, cmd)
 }
 
+// devices are the boot devices of IPMI, by their names in Redfish.
+var devices = map[string]string{"None": "none", "Pxe": "pxe", "Hdd": "disk", "BiosSetup": "bios"}
+
+func (c *ipmiClient) Boot(ctx context.Context) (b Boot, err error) {
+	f, err := c.c.BootDevice(ctx)
+	if err != nil {
+		return b, err
+	}
+	b = Boot{Enabled: "Disabled", Target: "None", Mode: "Legacy"}
+	if f.UEFI {
+		b.Mode = "UEFI"
+	}
+	if !f.Valid || f.Device == "none" {
+		return b, nil
+	}
+	b.Enabled, b.Target = "Once", f.Device // one that Redfish has no name for keeps its own
+	for name, device := range devices {
+		if device == f.Device {
+			b.Target = name
+		}
+	}
+	if f.Persist {
+		b.Enabled = "Continuous"
+	}
+	return b, nil
+}
+
 func (c *ipmiClient) SetBoot(ctx context.Context, b Boot, _ string) error {
-	device, ok := map[string]string{"None": "none", "Pxe": "pxe", "Hdd": "disk", "BiosSetup": "bios"}[b.Target]
+	device, ok := devices[b.Target]
 	if b.Enabled == "Disabled" {
 		device, ok = "none", true
 	}

@@ -289,27 +289,58 @@ const (
 // Control sends a chassis control command, once: a lost answer is an error and
 // not a second command.
 func (c *Conn) Control(ctx context.Context, cmd Control) error {
+	return c.once(ctx, "chassis control", func(cl *client.Client) error {
+		_, err := cl.ChassisControl(ctx, chassis.ChassisControl(cmd))
+		return err
+	})
+}
+
+// once sends a command that changes something, without a retry.
+func (c *Conn) once(ctx context.Context, what string, f func(*client.Client) error) error {
 	if err := c.Connect(ctx); err != nil {
 		return err
 	}
 	c.c.WithRetry(0).WithTimeout(5 * time.Second)
-	err := c.do(ctx, "chassis control", func(cl *client.Client) error {
-		_, err := cl.ChassisControl(ctx, chassis.ChassisControl(cmd))
-		return err
-	})
+	err := c.do(ctx, what, f)
 	if c.c != nil {
 		c.c.WithRetry(c.opt.Retries).WithTimeout(c.opt.Timeout)
 	}
 	return err
 }
 
-// SetBootDevice sets the boot device for the next boot, or for every boot
+var bootDevices = map[string]types.BootDeviceSelector{
+	"none": types.BootDeviceSelectorNoOverride, "pxe": types.BootDeviceSelectorForcePXE,
+	"disk": types.BootDeviceSelectorForceHardDrive, "bios": types.BootDeviceSelectorForceBIOSSetup,
+}
+
+// BootFlags are what is set for the boots to come.
+type BootFlags struct {
+	Valid   bool   // else nothing is, whatever the rest says
+	Persist bool   // for every boot, not the next alone
+	UEFI    bool   // else a legacy boot
+	Device  string // one of SetBootDevice, or a number of table 28-14
+}
+
+// BootDevice reads the boot flags (section 28.13, parameter 5).
+func (c *Conn) BootDevice(ctx context.Context) (f BootFlags, err error) {
+	var p types.BootOptionParam_BootFlags
+	err = c.do(ctx, "read boot device", func(cl *client.Client) error { return cl.GetSystemBootOptionsParamFor(ctx, &p) })
+	if err != nil {
+		return f, err
+	}
+	f = BootFlags{Valid: p.BootFlagsValid, Persist: p.Persist, UEFI: p.BIOSBootType == types.BIOSBootTypeEFI, Device: fmt.Sprintf("device %d", p.BootDeviceSelector)}
+	for name, sel := range bootDevices {
+		if sel == p.BootDeviceSelector {
+			f.Device = name
+		}
+	}
+	return f, nil
+}
+
+// SetBootDevice sets the boot device for the next boot, or for every boot, once
 // (section 28.12, boot flags). Device is "pxe", "disk", "bios" or "none".
 func (c *Conn) SetBootDevice(ctx context.Context, device string, uefi, persist bool) error {
-	sel, ok := map[string]types.BootDeviceSelector{
-		"none": types.BootDeviceSelectorNoOverride, "pxe": types.BootDeviceSelectorForcePXE,
-		"disk": types.BootDeviceSelectorForceHardDrive, "bios": types.BootDeviceSelectorForceBIOSSetup,
-	}[device]
+	sel, ok := bootDevices[device]
 	if !ok {
 		return fmt.Errorf("ipmi boot device %q: want pxe, disk, bios or none", device)
 	}
@@ -317,5 +348,5 @@ func (c *Conn) SetBootDevice(ctx context.Context, device string, uefi, persist b
 	if uefi {
 		mode = types.BIOSBootTypeEFI
 	}
-	return c.do(ctx, "set boot device", func(cl *client.Client) error { return cl.SetBootDevice(ctx, sel, mode, persist) })
+	return c.once(ctx, "set boot device", func(cl *client.Client) error { return cl.SetBootDevice(ctx, sel, mode, persist) })
 }

@@ -155,6 +155,12 @@ func (c *Client) SetBoot(ctx context.Context, enabled, target, mode, requestID s
 		return err
 	}
 	boot := map[string]string{"BootSourceOverrideEnabled": enabled, "BootSourceOverrideTarget": target}
+	if allowed := s.Object("Boot").Strings("BootSourceOverrideTarget@Redfish.AllowableValues"); len(allowed) > 0 && !slices.Contains(allowed, target) {
+		if enabled != "Disabled" {
+			return fmt.Errorf("%w: boot target %s is not one that %s allows: %v", ErrNotFound, target, s.ID(), allowed)
+		}
+		delete(boot, "BootSourceOverrideTarget")
+	}
 	if mode != "" {
 		boot["BootSourceOverrideMode"] = mode
 	}
@@ -178,12 +184,22 @@ func (c *Client) SetBoot(ctx context.Context, enabled, target, mode, requestID s
 	return err
 }
 
-// Boot reads the boot source override.
+// Boot reads the boot source override. Where the service keeps what is to come in a settings
+// resource (DSP0266, "Settings resource"), that is read: the system shows it after a restart.
 func (c *Client) Boot(ctx context.Context) (enabled, target, mode string, err error) {
 	s, err := c.System(ctx)
 	if err != nil {
 		return "", "", "", err
 	}
 	b := s.Object("Boot")
+	if path := s.Object("@Redfish.Settings").Link("SettingsObject"); path != "" && path != s.ID() {
+		pending, err := c.Get(ctx, path)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return "", "", "", fmt.Errorf("read what is to come of %s: %w", s.ID(), err)
+		}
+		if p := pending.Object("Boot"); p.String("BootSourceOverrideTarget") != "" {
+			b = p
+		}
+	}
 	return b.String("BootSourceOverrideEnabled"), b.String("BootSourceOverrideTarget"), b.String("BootSourceOverrideMode"), nil
 }

@@ -225,7 +225,7 @@ func TestWhatIsGivenToNobody(t *testing.T) {
 	if why := w.refused(w.some(0, 0)); why != "" {
 		t.Errorf("the other GPU: %q", why)
 	}
-	if _, err := w.db.ExecContext(t.Context(), `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc)
+	if _, err := w.db.ExecContext(t.Context(), `INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc)
 VALUES ('c','i','s000','s000','open',1,'{}')`); err != nil {
 		t.Fatal(err)
 	}

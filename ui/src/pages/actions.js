@@ -12,29 +12,33 @@ import { Await, Note, Panel } from '../parts/panel.js';
 import { Shape, stepShape } from '../parts/status.js';
 
 const RUNGS = ['drain', 'configure_gpu', 'reset_gpu', 'reload_driver', 'reboot', 'power_cycle', 'ac_cycle', 'reinstall', 'validate', 'uncordon', 'quarantine'];
+/** Shown where somebody asked for them. */
+const ASKED = ['power_on', 'power_off', 'nmi', 'set_boot', 'set_bios', 'update_firmware', 'wipe', 'install'];
 const SHOWN = 100;
 const PAGE = 100;
 const AUDIT_PAGE = 30;
 const MOST_CELLS = 20;
 
-/** The ladders: for each server and cause, the newest action of each rung. */
+/** The ladders: for each server and cause, the newest action of each rung; what was asked for is one of its own. */
 function laddersOf(items) {
   const ladders = new Map();
   for (const action of items) { // newest first
-    const key = `${action.server} ${action.incident || action.reason}`;
+    const key = `${action.server} ${action.incident || action.id}`;
     if (!ladders.has(key)) ladders.set(key, { server: action.server, incident: action.incident, steps: new Map(), newest: action });
     const { steps } = ladders.get(key);
     if (!steps.has(action.kind)) steps.set(action.kind, action);
   }
-  return [...ladders.values()].filter(({ steps }) => RUNGS.some((rung) => steps.has(rung)));
+  return [...ladders.values()].filter(({ steps }) => [...RUNGS, ...ASKED].some((rung) => steps.has(rung)));
 }
 
 /** Servers down, rungs across: where each ladder stands. A rung that its policy has not is left blank. */
-const Matrix = ({ ladders }) => html`<div class="scroll"><table class="matrix">
-  <thead><tr><th>${t('act.server')}</th>${RUNGS.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
+function Matrix({ ladders }) {
+  const rungs = [...RUNGS, ...ASKED.filter((rung) => ladders.some(({ steps }) => steps.has(rung)))];
+  return html`<div class="scroll"><table class="matrix">
+  <thead><tr><th>${t('act.server')}</th>${rungs.map((r) => html`<th scope="col">${t(`rung.${r}`)}</th>`)}<th></th></tr></thead>
   <tbody>${ladders.map(({ server, incident, steps, newest }) => html`<tr>
-    <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident && html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>`}</th>
-    ${RUNGS.map((rung) => {
+    <th scope="row"><a class="mono" href=${href(`servers/${server}`)}>${server}</a>${incident ? html`<a class="dim" href=${href(`incidents/${incident}`)}>${incident}</a>` : html`<small class="dim">${newest.actor}</small>`}</th>
+    ${rungs.map((rung) => {
       const step = steps.get(rung);
       if (!step && newest.ladder && !newest.ladder.includes(rung)) return html`<td class="is-none"></td>`;
       const [kind, token] = step ? shapeOf(step) : stepShape('later');
@@ -43,6 +47,7 @@ const Matrix = ({ ladders }) => html`<div class="scroll"><table class="matrix">
     })}
     <td class="now"><span class=${`c-${shapeOf(newest)[1]}`}>${stateText(newest)}</span><small class="dim">${detailOf(newest) || textOf(newest.sentence, firstSentence(newest.why))}</small></td>
   </tr>`)}</tbody></table></div>`;
+}
 
 /** A budget: what is used, what is held for approvals, and what is free, as cells that can be counted. */
 function Gauge({ level }) {

@@ -26,8 +26,10 @@ const TEXTS_BY_STATE = new Set(['for a person', 'waits for approval', 'observed 
 export const detailOf = (action) => (IMPLIED_BY_STATE.has(action.detail_sentence?.id) || TEXTS_BY_STATE.has(action.detail) ? '' : textOf(action.detail_sentence, action.detail));
 const whyOf = (action) => textOf(action.sentence, firstSentence(action.why));
 const proofOf = (action) => textOf(action.verified_sentence, action.verified_by);
+/** Whether somebody asked for it: then nobody has to approve it, and it waits for a check alone. */
+const isAsked = (action) => action.sentence?.id === 'request.asked';
 /** The state of an action in a word. */
-export const stateText = (action) => (isManual(action) ? t('act.person') : isDry(action) && ['proposed', 'done', 'approved', 'waiting'].includes(action.state) ? t(`act.would.${action.mode}`) : t(`act.${action.state}`));
+export const stateText = (action) => (isManual(action) ? t('act.person') : isDry(action) && ['proposed', 'done', 'approved', 'waiting'].includes(action.state) ? t(`act.would.${action.mode}`) : t(isAsked(action) && action.state === 'waiting' ? 'act.held' : `act.${action.state}`));
 /** Shape and colour of an action. */
 export const shapeOf = (action) => (isManual(action) ? ['person', 'text'] : isDry(action) && action.state !== 'refused' ? ['later', 'action'] : stepShape(action.state));
 
@@ -93,11 +95,11 @@ export function Decide({ action, first }) {
     post(`actions/${encodeURIComponent(action.id)}/${verb}`).then(() => setNote(text), (e) => setNote(`${e.message} ${e.hint ?? ''}`)).then(() => setBusy(false));
   };
   const dry = () => ask('dry-run', t('act.dry_sent'));
-  useKeys(first && !denied && waits ? { a: () => setAsking(true), d: dry } : {});
+  useKeys(first && !denied && waits && !isAsked(action) ? { a: () => setAsking(true), d: dry } : {});
   if (!CANCELLABLE.includes(action.state) || isManual(action) || (isDry(action) && !waits)) return note && html`<p class="feedback" role="status">${note}</p>`;
   const off = Boolean(denied) || busy;
   return html`<div class="decide">
-    ${waits && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
+    ${waits && !isAsked(action) && html`<button class="btn primary" disabled=${off} title=${denied ?? undefined} onClick=${() => setAsking(true)}>${t('act.approve')}${first && html`<kbd>a</kbd>`}</button>
     <button class="btn" disabled=${off} onClick=${dry}>${t('act.dry_run')}${first && html`<kbd>d</kbd>`}</button>`}
     <button class="btn" disabled=${off} onClick=${() => ask('cancel', t('act.was_cancelled'))}>${t('act.cancel')}</button>
     ${denied && html`<p class="dim">${denied}</p>`}

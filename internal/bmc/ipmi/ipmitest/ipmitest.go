@@ -53,7 +53,10 @@ type BMC struct {
 	sel      [][]byte
 	added    uint32
 	controls []byte
+	boots    [][5]byte // boot flags that were set
+	boot     [5]byte   // in force
 	refuses  bool
+	holds    bool
 	commands map[types.Command]int
 }
 
@@ -98,6 +101,7 @@ func Start(t testing.TB, s State) *BMC {
 		types.CommandGetSDRRepoInfo: b.sdrInfo, types.CommandGetSDR: b.getSDR, types.CommandGetSensorReading: b.reading,
 		types.CommandGetSensorThresholds: b.thresholds,
 		types.CommandGetChassisStatus:    b.chassis, types.CommandChassisControl: b.control,
+		types.CommandSetSystemBootOptions: b.setBoot, types.CommandGetSystemBootOptions: b.getBoot,
 	} {
 		reg.RegisterFunc(cmd, func(_ context.Context, _ *handlers.HandlerContext, req []byte) ([]byte, types.CompletionCode, error) {
 			b.mu.Lock()
@@ -163,6 +167,28 @@ func (b *BMC) Refuse() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refuses = true
+}
+
+// Hold lets the controller take commands from now on and do nothing of it: what becomes of the server is
+// the test's to say.
+func (b *BMC) Hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds = true
+}
+
+// Boots returns how often boot flags were set, and LetBoot has the last ones in force.
+func (b *BMC) Boots() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.boots)
+}
+
+// LetBoot is what Boots says.
+func (b *BMC) LetBoot() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.boot = b.boots[len(b.boots)-1]
 }
 
 // Controls returns the chassis control commands that came.
@@ -282,6 +308,9 @@ func (b *BMC) control(req []byte) ([]byte, types.CompletionCode) {
 		return nil, types.CodeInsufficientPrivilege
 	}
 	b.controls = append(b.controls, req[0]&0x0f)
+	if b.holds {
+		return nil, types.CodeOK
+	}
 	switch req[0] & 0x0f {
 	case 0, 5:
 		b.state.Power = false
@@ -289,6 +318,30 @@ func (b *BMC) control(req []byte) ([]byte, types.CompletionCode) {
 		b.state.Power = true
 	}
 	return nil, types.CodeOK
+}
+
+// bootFlags is the parameter of the boot flags (IPMI 2.0, table 28-14).
+const bootFlags = 5
+
+func (b *BMC) setBoot(req []byte) ([]byte, types.CompletionCode) {
+	switch {
+	case b.refuses:
+		return nil, types.CodeInsufficientPrivilege
+	case len(req) != 6 || req[0]&0x7f != bootFlags:
+		return nil, 0x80 // parameter not supported
+	}
+	b.boots = append(b.boots, [5]byte(req[1:]))
+	if !b.holds {
+		b.boot = [5]byte(req[1:])
+	}
+	return nil, types.CodeOK
+}
+
+func (b *BMC) getBoot(req []byte) ([]byte, types.CompletionCode) {
+	if len(req) != 3 || req[0]&0x7f != bootFlags {
+		return nil, 0x80
+	}
+	return append([]byte{1, bootFlags}, b.boot[:]...), types.CodeOK
 }
 
 // Garbage answers every datagram with noise until the test ends.

@@ -24,7 +24,8 @@ type Sim struct {
 	dir string
 }
 
-// chassis plays the board behind ipmi_sim: its power is a file.
+// chassis plays the board behind ipmi_sim: what it is, is a file each, and what it is asked for is
+// written down and takes place when the test lets it.
 const chassis = `#!/bin/sh
 cd "$1" || exit 1
 op=$2
@@ -33,17 +34,13 @@ case $op in
 get)
 	for what in "$@"; do
 		case $what in
-		power) echo "power:$(cat power)" ;;
+		power | boot) echo "$what:$(cat "$what")" ;;
 		*) echo "$what:default" ;;
 		esac
 	done
 	;;
 set)
 	echo "$*" >>asked
-	while [ $# -gt 1 ]; do
-		[ "$1" != power ] || echo "$2" >power
-		shift 2
-	done
 	;;
 esac
 `
@@ -113,7 +110,7 @@ func StartSim(t testing.TB, b Board) *Sim {
 		control = ""
 	}
 	for name, content := range map[string]string{
-		"power": "1\n", "asked": "", "sim.emu": emulator, "lan.conf": fmt.Sprintf(lan, host, port, control), "chassis.sh": chassis,
+		"power": "1\n", "boot": "none\n", "asked": "", "sim.emu": emulator, "lan.conf": fmt.Sprintf(lan, host, port, control), "chassis.sh": chassis,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // one is a program
 			t.Fatal(err)
@@ -181,13 +178,26 @@ func (s *Sim) write(name, content string) {
 	}
 }
 
-// Asked counts how often the power was to be taken away; a cycle returns it by itself.
-func (s *Sim) Asked() int { return strings.Count(s.read("asked"), "power 0") }
+// Asked counts what the board was asked for. A cycle, which takes the power away, returns it by itself.
+func (s *Sim) Asked() (n int) {
+	cycled := false
+	for line := range strings.Lines(s.read("asked")) {
+		line = strings.TrimSpace(line)
+		if !cycled || line != "power 1" {
+			n++
+		}
+		cycled = line == "power 0"
+	}
+	return n
+}
 
 // SetPower turns the server on or off, as somebody at its button would.
 func (s *Sim) SetPower(on bool) {
 	s.write("power", map[bool]string{false: "0\n", true: "1\n"}[on])
 }
+
+// SetBoot makes the next boot one from pxe, cdrom or bios, or none; the simulator has no other.
+func (s *Sim) SetBoot(device string) { s.write("boot", device+"\n") }
 
 // Relay stands between a client and a controller until the test ends. What answer
 // makes of each datagram of the controller is sent in its place.

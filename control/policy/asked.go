@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Force is the parameter of a request that ends what runs on a server all the same.
+const Force = "force"
+
+// within is how long what was asked for may take; other kinds have a usual time.
+var within = map[string]time.Duration{
+	"power_on": 5 * time.Minute, "set_boot": 2 * time.Minute, "uncordon": 2 * time.Minute, "reboot": 20 * time.Minute,
+	"reload_driver": 20 * time.Minute, "drain": 30 * time.Minute, kindValidate: 3 * time.Hour,
+}
+
+const usual = 10 * time.Minute
+
+// Asked is the ladder of one rung that is climbed for a request: its effect alone is verified.
+func Asked(kind string) Policy {
+	r := Rung{Kind: kind, Attempts: 1, Verify: usual}
+	if t, ok := within[kind]; ok {
+		r.Verify = t
+	}
+	r.Destructive = r.EndsWhatRuns()
+	return Policy{Name: "request", Ladder: []Rung{r}}
+}
+
+// Reads reports whether a kind of step changes nothing on a server.
+func Reads(kind string) bool { return kind == kindValidate }
+
+// CheckAsked says what speaks against the parameters of a request. What ends the work on
+// a server takes force beside its own.
+func CheckAsked(kind string, with map[string]string) error {
+	own := maps.Clone(with)
+	if force, ok := own[Force]; ok && slices.Contains(ends, kind) {
+		if err := truth(force); err != nil {
+			return fmt.Errorf("%s: %w", Force, err)
+		}
+		delete(own, Force)
+	}
+	return errors.Join((&With{values: own}).check(kind)...)
+}

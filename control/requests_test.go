@@ -1,0 +1,269 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"auspex/internal/bus"
+	"auspex/internal/store/audit"
+	"auspex/internal/store/records"
+	"auspex/internal/store/requests"
+	"auspex/schemas"
+)
+
+// wish is a request for a server of the bench.
+func wish(id, kind string, with map[string]string) schemas.Intent {
+	return schemas.Intent{
+		ID: id, Time: time.Now().UTC(), Verb: schemas.IntentRequest, Server: server, Kind: kind, Reason: "request", Actor: "ann", With: with,
+	}
+}
+
+// tell gives a controller what the bus would.
+func (b *bench) tell(c *Controller, ins ...schemas.Intent) {
+	b.t.Helper()
+	var msgs []bus.Message
+	for _, in := range ins {
+		value, err := json.Marshal(in)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		msgs = append(msgs, bus.Message{Value: value})
+	}
+	if err := c.onIntents(b.t.Context(), msgs); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) actionOf(id string) schemas.Action {
+	b.t.Helper()
+	a, _, err := records.New(b.db).Action(b.t.Context(), id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+// closed says that a request has ended, and its case with it.
+func (b *bench) closed(id string) bool {
+	b.t.Helper()
+	var n int
+	if err := b.db.QueryRowContext(b.t.Context(), `SELECT count(*) FROM control_cases WHERE reason=$1 AND state IN ('open','reading')`, id).Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n == 0 && ended(b.actionOf(id))
+}
+
+func ended(a schemas.Action) bool {
+	return slices.Contains([]string{"done", "failed", "unknown", "cancelled", "refused"}, a.State)
+}
+
+func TestWhatIsAskedForIsDoneAndReadBack(t *testing.T) {
+	for _, mode := range []string{schemas.ModeApprove, schemas.ModeEnforce} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBench(t, mode)
+			c := b.controller()
+			in := wish("r1", "power_cycle", nil)
+			b.tell(c, in, in)
+			b.until(c, func([]schemas.Action) bool { return b.closed("r1") })
+			b.tell(c, in) // the bus brings it again
+			a := b.actionOf("r1")
+			if a.State != schemas.ActionDone || a.VerifiedBy == "" || a.Actor != "ann" || a.Reason != "request" || a.Incident != "" || a.Mode != mode {
+				t.Errorf("%+v", a)
+			}
+			if n := b.w.cycles()["r1"]; n != 1 {
+				t.Errorf("it was power-cycled %d times", n)
+			}
+			names := map[string]bool{}
+			for _, r := range a.Rails {
+				names[r.Name] = r.OK
+			}
+			for _, name := range []string{railFleet, railRack, railRate, railLease, railBreaker, railJobs} {
+				if !names[name] {
+					t.Errorf("rail %s is not among %v", name, names)
+				}
+			}
+			rows, err := audit.New(b.db, time.Now).List(t.Context(), 0, 20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			for _, r := range slices.Backward(rows) {
+				said = append(said, r.Actor+" "+r.Verb)
+			}
+			if got := strings.Join(said, ", "); got != "ann request, ann intend, auspex sent, auspex done" {
+				t.Errorf("the audit has %s", got)
+			}
+			list, _, err := requests.New(b.db).List(t.Context(), requests.Filter{Limit: 10, State: schemas.ActionDone})
+			if err != nil || len(list) != 1 || list[0].Intent.ID != "r1" {
+				t.Errorf("%+v, %v", list, err)
+			}
+			if len(c.open) != 0 {
+				t.Errorf("%d cases stand", len(c.open))
+			}
+		})
+	}
+}
+
+// A request that will not be done is an action that says why, at once.
+func TestWhatIsNotDoneIsRefusedWithTheReason(t *testing.T) {
+	old := wish("r", "power_cycle", nil)
+	old.Time = time.Now().Add(-time.Hour)
+	elsewhere, part := wish("r", "power_cycle", nil), wish("r", "power_cycle", nil)
+	elsewhere.Server, part.Target = "rack7", "gpu-r02-01/gpu0"
+	for want, tc := range map[string]struct {
+		mode string
+		in   schemas.Intent
+	}{
+		"control only observes":                                  {schemas.ModeObserve, wish("r", "power_cycle", nil)},
+		"cannot: no driver for set_bios":                         {schemas.ModeEnforce, wish("r", "set_bios", nil)},
+		"cannot: no driver for make_tea":                         {schemas.ModeDryRun, wish("r", "make_tea", nil)},
+		"ago and not taken up in time":                           {schemas.ModeEnforce, old},
+		"rack7 is no server of the inventory":                    {schemas.ModeEnforce, elsewhere},
+		"gpu-r02-01/gpu0 is no part of " + server:                {schemas.ModeEnforce, part},
+		"power_cycle cannot be used: it takes no":                {schemas.ModeEnforce, wish("r", "power_cycle", map[string]string{"speed": "1"})},
+		`force: "perhaps" is neither true nor false`:             {schemas.ModeEnforce, wish("r", "power_cycle", map[string]string{"force": "perhaps"})},
+		"1 jobs run on " + server + ": job-141 of bea; they end": {schemas.ModeEnforce, wish("r", "power_cycle", nil)},
+	} {
+		t.Run(want, func(t *testing.T) {
+			b := newBench(t, tc.mode)
+			b.w.jobs = map[string][]string{server: {"job-141 of bea"}}
+			c := b.controller()
+			b.tell(c, tc.in)
+			b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r")) })
+			if a := b.actionOf("r"); a.State != schemas.ActionRefused || !strings.Contains(a.Detail, want) {
+				t.Errorf("%s: %s", a.State, a.Detail)
+			}
+			if n := len(b.w.applied); n != 0 {
+				t.Errorf("%d steps were sent", n)
+			}
+		})
+	}
+}
+
+func TestForceEndsJobsAndSaysWhich(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.jobs = map[string][]string{server: {"job-141 of bea"}}
+	c := b.controller()
+	b.tell(c, wish("r", "power_cycle", map[string]string{"force": "true"}))
+	b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r")) })
+	a := b.actionOf("r")
+	if a.State != schemas.ActionDone || !slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return strings.Contains(r.Detail, "job-141 of bea") }) {
+		t.Errorf("%s: %s, %+v", a.State, a.Detail, a.Rails)
+	}
+}
+
+func TestDryRunSaysWhatItWouldDoForWhoAsks(t *testing.T) {
+	b := newBench(t, schemas.ModeDryRun)
+	c := b.controller()
+	b.tell(c, wish("r", "power_cycle", nil))
+	b.until(c, func([]schemas.Action) bool { return b.actionOf("r").Rails != nil })
+	if a := b.actionOf("r"); a.State != schemas.ActionProposed || !strings.HasPrefix(a.Detail, "would") || len(b.w.applied) != 0 {
+		t.Errorf("%s: %s, applied %v", a.State, a.Detail, b.w.applied)
+	}
+}
+
+// One thing at a time on a server: the second is refused, and not queued. What only reads is done beside it.
+func TestAServerUnderRepairIsLeftAlone(t *testing.T) {
+	b := newBench(t, schemas.ModeApprove)
+	c := b.controller()
+	b.until(c, func(as []schemas.Action) bool {
+		if len(as) == 0 {
+			return false
+		}
+		if b.actionOf("r").ID == "" {
+			b.tell(c, wish("r", "power_on", nil), wish("v", "validate", nil))
+		}
+		return b.closed("v")
+	}, incident("i1", part, "gpu.fallen_off_bus"))
+	if a := b.actionOf("r"); a.State != schemas.ActionRefused || a.Detail != "the repair for incident i1 is under way on "+server {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+	if a := b.actionOf("v"); a.State != schemas.ActionDone {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+	if _, ok, err := (&store{db: b.db, holder: "another", now: time.Now}).lease(t.Context(), server, time.Second); ok || err != nil {
+		t.Error("a validation gave the lease of a repair away", err)
+	}
+}
+
+// A server that a ladder left drained is a person's to treat and to give back.
+func TestAPersonGoesOnWhereALadderFailed(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	b.w.lazy = true
+	c := b.controller()
+	b.until(c, func(as []schemas.Action) bool { return states(as)["ticket"] != "" }, incident("i1", part, "gpu.fallen_off_bus"))
+	if len(c.open) != 1 {
+		t.Fatalf("%d cases stand", len(c.open))
+	}
+	c = b.controller()
+	b.until(c, func([]schemas.Action) bool {
+		if b.actionOf("p").ID == "" {
+			b.tell(c, wish("p", "power_on", nil))
+		}
+		if b.actionOf("p").State == schemas.ActionDone {
+			b.tell(c, wish("u", "uncordon", nil))
+		}
+		return b.closed("u")
+	})
+	if a := b.actionOf("u"); a.State != schemas.ActionDone {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+	if len(c.open) != 0 {
+		t.Errorf("%d cases stand", len(c.open))
+	}
+	b.w.drainedIs(t, false)
+}
+
+// A window of maintenance is not waited for: what was asked for now is not done at night.
+func TestARequestDoesNotWaitForTheEndOfMaintenance(t *testing.T) {
+	b := newBench(t, schemas.ModeEnforce)
+	c := b.controller()
+	c.d.Maintenance = window{}
+	b.tell(c, wish("r", "power_on", nil))
+	b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r")) })
+	if a := b.actionOf("r"); a.State != schemas.ActionRefused || !strings.Contains(a.Detail, "in maintenance window") {
+		t.Errorf("%s: %s", a.State, a.Detail)
+	}
+}
+
+type window struct{}
+
+func (window) Covering(context.Context, time.Time, ...string) (schemas.Maintenance, bool, error) {
+	return schemas.Maintenance{ID: "mw-1", By: "bea", Until: time.Now().Add(time.Hour)}, true, nil
+}
+
+// A process that dies between any two steps of a request, and hears of it again, repeats nothing.
+func TestDeathRepeatsNothingOfARequest(t *testing.T) {
+	for kill := 1; kill <= 6; kill++ {
+		t.Run(fmt.Sprint("step ", kill), func(t *testing.T) {
+			b := newBench(t, schemas.ModeEnforce)
+			in := wish("r1", "power_cycle", nil)
+			ctx, die := context.WithCancel(t.Context())
+			c := b.controller()
+			steps := 0
+			c.afterStep = func(string) {
+				if steps++; steps == kill {
+					die()
+				}
+			}
+			b.tell(c, in)
+			if ctx.Err() == nil {
+				if err := c.Run(ctx, func() {}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c = b.controller()
+			b.tell(c, in)
+			b.until(c, func([]schemas.Action) bool { return ended(b.actionOf("r1")) })
+			a := b.actionOf("r1")
+			if n := b.w.cycles()["r1"]; n > 1 || n == 0 && a.State == schemas.ActionDone {
+				t.Errorf("%s after %d cycles: %s", a.State, n, a.Detail)
+			}
+		})
+	}
+}

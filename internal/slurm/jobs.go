@@ -1,0 +1,41 @@
+package slurm
+
+import (
+	"context"
+	"slices"
+)
+
+// Job is a job as the controller shows it, as far as somebody who ends it wants to know.
+type Job struct {
+	ID    Number `json:"job_id"`
+	Name  string `json:"name"`
+	User  string `json:"user_name"`
+	State Names  `json:"job_state"`
+	Nodes string `json:"nodes"` // a host list
+}
+
+// Running returns the jobs that have a node now, those on their way out included. The controller
+// lists all of its jobs; a host list that cannot be read is an error, since it may name the node.
+func (c *Client) Running(ctx context.Context, node string) (out []Job, err error) {
+	var answer struct {
+		Jobs []Job `json:"jobs"`
+	}
+	if err := c.Get(ctx, "jobs", &answer); err != nil {
+		return nil, err
+	}
+	for _, j := range answer.Jobs {
+		if !slices.ContainsFunc(j.State, func(s string) bool {
+			return slices.Contains([]string{"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"}, s)
+		}) {
+			continue
+		}
+		nodes, err := Hosts(j.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(nodes, node) {
+			out = append(out, j)
+		}
+	}
+	return out, nil
+}
