@@ -362,7 +362,10 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 		}
 	}
 	changed := inv.Changed()
+	posted := job("RUNNING", map[string]string{"workload": "job-2", "nodes": "s1", schemas.AttrExternal: "true"})
+	posted.ID = "posted"
 	send(t, b, batch("sched", job("PENDING", nil)))
+	send(t, b, batch("sched", posted))
 	send(t, b, batch("sched", job("RUNNING", map[string]string{
 		"workload": "job-1", "owner": "ada", "nodes": "s1,s2,s9", "gpus": "s1/gpu0,s1/gpu1", "start": "2026-01-01T00:00:00Z",
 	})))
@@ -374,6 +377,9 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	w, _ := inv.Snapshot().Workload("job-1")
 	if d := cmp.Diff(want, w); d != "" {
 		t.Error(d)
+	}
+	if w, known := inv.Snapshot().Workload("job-2"); known {
+		t.Errorf("a job of somebody who may post events: %+v", w)
 	}
 	changed = inv.Changed()
 	send(t, b, batch("sched", job("FAILED", map[string]string{"end": now.Format(time.RFC3339Nano), "start": "never"})))
