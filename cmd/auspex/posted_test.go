@@ -24,11 +24,14 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/workflows"
 	"auspex/internal/waittest"
 	"auspex/pipeline/detect"
 	"auspex/pipeline/enrich"
@@ -99,6 +102,7 @@ func TestNothingIsDestroyedOnWhatIsPosted(t *testing.T) {
 	acfg.Listen = "127.0.0.1:0"
 	srv, err := api.New(acfg, api.Deps{
 		Log: quiet, Registerer: prometheus.NewRegistry(), DB: db, Records: st, People: people.New(db), Answers: answers.New(db), Inventory: inv,
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db),
 		Handling: handling.New(db), Publisher: b,
 	})
 	if err != nil {
