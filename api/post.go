@@ -195,7 +195,7 @@ func (r *report) event(ctx context.Context, names *cmdb.Snapshot, now time.Time)
 	id := []string{r.what, accountOf(who), resource, r.typ, string(r.severity), r.code, r.state, r.message, posted, said}
 	switch {
 	case r.key != "":
-		id = []string{r.what, accountOf(who), "key", r.key}
+		id = append(id, "key", r.key)
 	case said == "":
 		id = append(id, now.Format(time.RFC3339Nano)) // nothing says that two are one
 	}

@@ -162,8 +162,16 @@ func TestWhatIsPostedAgainIsOneEvent(t *testing.T) {
 	if a := w.send(t, http.MethodPost, "api/v1/events", access.RoleOperator, idempotent("k1", timed)); a.status != http.StatusUnprocessableEntity {
 		t.Errorf("%d %s", a.status, a.body)
 	}
+	keyed := send(access.RoleOperator, idempotent("k2", plain))
+	if _, err := w.db.ExecContext(t.Context(), `DELETE FROM api_answers`); err != nil { // as if its answer had been lost
+		t.Fatal(err)
+	}
+	if again := send(access.RoleOperator, idempotent("k2", plain)); again != keyed {
+		t.Errorf("%s was made again as %s", keyed, again)
+	}
+	ids[keyed]++
 	seen := map[string]int{} // the same may come to the bus again: detection knows it by its id
-	for range 3 + 3 + 1 + 1 {
+	for range 3 + 3 + 1 + 1 + 2 {
 		ev := <-heard
 		seen[ev.ID]++
 	}
