@@ -36,6 +36,7 @@ import (
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/handling"
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
@@ -136,6 +137,8 @@ type Records interface {
 	Alerts(ctx context.Context, f records.Filter) ([]schemas.Alert, string, error)
 	Incident(ctx context.Context, id string) (schemas.Incident, bool, error)
 	Incidents(ctx context.Context, f records.Filter) ([]schemas.Incident, string, error)
+	// IncidentOf returns the incident that lists an event, of those that opened within a span.
+	IncidentOf(ctx context.Context, event string, from, to time.Time) (schemas.Incident, bool, error)
 	Predictions(ctx context.Context, f records.Filter) ([]schemas.Prediction, string, error)
 	Action(ctx context.Context, id string) (schemas.Action, bool, error)
 	Actions(ctx context.Context, f records.Filter) ([]schemas.Action, string, error)
@@ -197,6 +200,14 @@ type History interface {
 	// Events returns events of a device, newest first; an empty device is all.
 	// Nil says that there is no history now.
 	Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error)
+	// Event returns one event, and whether there is one.
+	Event(ctx context.Context, id string) (schemas.Event, bool, error)
+	// Readings returns what each collector read of a metric of a resource, on a grid of n times from
+	// start on: the value at a time is of the step that ends there, of a counter the last, else the
+	// mean; nil is nothing. A nil map says that there is no history now.
+	Readings(
+		ctx context.Context, resource, metric string, counter bool, start time.Time, step time.Duration, n int,
+	) (map[string][]*float64, error)
 }
 
 // Deps is what the console needs of the rest of the system.
@@ -220,6 +231,8 @@ type Deps struct {
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.
 	Learned func(ctx context.Context) (int64, error)
+	// Handling is what people did about alerts; nil takes nothing.
+	Handling *handling.Store
 	// Edges are listed and decided on where they are there.
 	Edges Edges
 	// Maintenance is declared and listed where it is there.

@@ -780,7 +780,7 @@ func TestDocumentSaysWhatRecordsHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, v := range map[string]any{
-		"Event": schemas.Event{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
+		"AlertComment": schemas.AlertComment{}, "Action": schemas.Action{}, "Rail": schemas.Rail{}, "Cause": schemas.Cause{},
 		"Recommendation": schemas.Recommendation{}, "Sentence": schemas.Sentence{}, "Graph": schemas.Graph{}, "Evidence": schemas.Evidence{},
 		"Model":  schemas.Model{},
 		"Budget": schemas.Budget{}, "Breaker": schemas.Breaker{},

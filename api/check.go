@@ -30,8 +30,9 @@ type asked struct {
 	query    map[string]*openapi3.Schema
 	headers  []*openapi3.Parameter
 	body     *openapi3.Schema
-	required bool // the body
-	once     bool // an Idempotency-Key counts
+	required bool     // the body
+	once     bool     // an Idempotency-Key counts
+	items    []string // the fields of what it lists, where the caller may choose of them
 }
 
 // checker holds requests against the OpenAPI document, before a handler sees them: the document
@@ -60,6 +61,9 @@ func newChecker() (checker, error) {
 					a.headers = append(a.headers, p.Value)
 				}
 				a.once = a.once || p.Value.Name == "Idempotency-Key"
+			}
+			if a.query["fields"] != nil {
+				a.items = itemsOf(op)
 			}
 			if op.RequestBody != nil {
 				a.body, a.required = op.RequestBody.Value.Content.Get("application/json").Schema.Value, op.RequestBody.Value.Required
@@ -160,6 +164,16 @@ func (s *Server) check(c *fiber.Ctx) error {
 	}
 	if a.once {
 		return s.once(c)
+	}
+	if text := c.Query("fields"); a.items != nil && text != "" {
+		wanted, err := a.sparse(text)
+		if err != nil {
+			return err
+		}
+		if err := c.Next(); err != nil {
+			return err
+		}
+		return project(c, wanted)
 	}
 	return c.Next()
 }

@@ -171,7 +171,9 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	out.Events = alertsOf(alerts, names)
+	if out.Events, err = s.alertsOf(ctx, alerts, names); err != nil {
+		return nil, err
+	}
 	repaired := fleet.Repaired(facts.Actions)
 	for _, i := range facts.Incidents {
 		if index.Device(i.RootCause.Resource) == dev.ID ||

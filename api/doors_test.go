@@ -407,6 +407,18 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, path, access.RoleOperator, body(`{"decision":"declined","reason":"x"}`))
 			return "operator learn edge_declined "
 		},
+		"postEvent": func() string {
+			w.send(t, http.MethodPost, "api/v1/events", access.RoleOperator, body(`{"source_id":"gpu-r01-01","event_type":"psu.failure","severity":"error"}`))
+			return "operator post event gpu-r01-01"
+		},
+		"postAlert": func() string {
+			w.send(t, http.MethodPost, "api/v1/alerts", access.RoleOperator, body(`{"source_id":"gpu-r01-01","alert_type":"psu.failure","priority":"low"}`))
+			return "operator post alert gpu-r01-01"
+		},
+		"handleAlert": func() string {
+			w.send(t, http.MethodPut, "api/v1/alerts/e00001", access.RoleOperator, body(`{"status":"acknowledged"}`))
+			return "operator acknowledge alert e00001"
+		},
 		"declareMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance", access.RoleOperator, body(`{"resources":["dc1-r01"],"duration_seconds":60,"reason":"x"}`))
 			declared = newest().Action

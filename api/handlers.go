@@ -167,7 +167,7 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 	if s.deps.History != nil {
 		events, err := s.deps.History.Events(ctx, r.Params.Server, r.Params.Since, n)
 		if err == nil && events != nil {
-			return apigen.ListEvents200JSONResponse{Items: events, History: true}, nil
+			return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), History: true}, nil
 		}
 		if err != nil {
 			s.log.Warn("cannot read history", "error", err)
@@ -183,27 +183,7 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 	for k := range alerts {
 		events[k] = alerts[k].Event
 	}
-	return apigen.ListEvents200JSONResponse{Items: events, Next: next}, nil
-}
-
-// ListAlerts implements the operation listAlerts.
-func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObject) (apigen.ListAlertsResponseObject, error) {
-	n := pageSize(r.Params.Limit)
-	var err error
-	if r.Params.Server, err = s.serverFilter(r.Params.Server); err != nil {
-		return nil, err
-	}
-	status := string(r.Params.Status)
-	if status == alertActive {
-		status = schemas.AlertFiring
-	}
-	items, next, err := s.deps.Records.Alerts(ctx, records.Filter{
-		Status: status, Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
-	})
-	if err != nil {
-		return nil, listed(err)
-	}
-	return apigen.ListAlerts200JSONResponse{Items: alertsOf(items, s.live.directory()), Next: next}, nil
+	return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), Next: next}, nil
 }
 
 // ListIncidents implements the operation listIncidents.
@@ -285,6 +265,9 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		out.Graph = *i.Graph
 	}
 	if out.Lanes, err = s.lanes(ctx, i); err != nil {
+		return nil, err
+	}
+	if out.External, err = s.external(ctx, &i); err != nil {
 		return nil, err
 	}
 	for _, id := range i.Workloads {

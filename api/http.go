@@ -52,6 +52,12 @@ func (p problem) body() apigen.Problem {
 	}
 }
 
+// busy is a problem that has passed after a while.
+type busy struct {
+	problem
+	after time.Duration
+}
+
 // identity is who sent a request, and with what: a token, or the session of a
 // browser.
 type identity struct {
@@ -162,8 +168,12 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var f fielded
 	var m unmoved
 	var n noFit
+	var l busy
 	var fe *fiber.Error
 	switch {
+	case errors.As(err, &l):
+		p = l.problem
+		c.Set("Retry-After", strconv.Itoa(int(l.after.Seconds())))
 	case errors.As(err, &u):
 		p = u.problem
 	case errors.As(err, &f):
@@ -418,6 +428,7 @@ type meter struct {
 	seconds   *prometheus.HistogramVec
 	logins    *prometheus.CounterVec
 	intents   *prometheus.CounterVec
+	posted    *prometheus.CounterVec
 	refresh   prometheus.Counter
 	listen    prometheus.Counter
 	malformed prometheus.Counter
@@ -441,6 +452,10 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.intents = prometheus.NewCounterVec(
 		prometheus.CounterOpts{Name: "auspex_api_intents_total", Help: "Intents put on the bus, by verb."}, []string{"verb"},
 	)
+	m.posted = prometheus.NewCounterVec(
+		prometheus.CounterOpts{Name: "auspex_api_posted_total", Help: "Events and alerts that callers posted, by whether the bus took them."},
+		[]string{"what", "result"},
+	)
 	m.refresh = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "auspex_api_refresh_errors_total", Help: "Failed reads of the current state.",
 	})
@@ -450,7 +465,7 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read.",
 	})
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.logins, m.intents, m.refresh, m.listen, m.malformed} {
+	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

@@ -99,7 +99,7 @@ func (l *live) load(ctx context.Context) error {
 
 // note takes one alert into the bins and into what is known of contact.
 func (l *live) note(a schemas.Alert, now time.Time) {
-	if kind, ok := strings.CutSuffix(a.Type, ".unreachable"); ok && kind != "agent" {
+	if kind, ok := strings.CutSuffix(a.Type, ".unreachable"); ok && kind != "agent" && !a.External() { // who may post says nothing of our own contact
 		device := cmp.Or(a.Server, l.index.Device(a.Resource), a.Resource)
 		if a.Status == schemas.AlertResolved || a.State == schemas.StateCleared {
 			delete(l.facts.Silent, device)

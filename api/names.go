@@ -79,33 +79,6 @@ func refer(names *cmdb.Snapshot, name string) apigen.ResourceRef {
 // such as a job.
 func idOf(names *cmdb.Snapshot, name string) string { return refer(names, name).ID }
 
-// alertOf is an alert as the API has it (formats, section 9).
-func alertOf(a schemas.Alert, names *cmdb.Snapshot) apigen.Alert {
-	r := refer(names, a.Resource)
-	out := apigen.Alert{
-		ID: a.ID, Time: a.Time, Observed: a.Observed, Source: a.Source, Resource: a.Resource, SourceType: r.Kind, SourceID: r.ID,
-		Type: a.Type, AlertType: a.Type, Code: a.Code, Severity: a.Severity, Priority: a.Severity.Priority(),
-		State: a.Status, Status: alertActive, Condition: a.Event.State, TriggeredAt: a.Time, ResolvedAt: a.ResolvedAt,
-		Message: a.Message, Attrs: a.Attrs, Site: a.Site, Server: a.Server, Rack: a.Rack, Rule: a.Rule, Fingerprint: a.Fingerprint,
-		Labels: a.Labels, Annotations: a.Annotations,
-	}
-	if a.Status == schemas.AlertResolved {
-		out.Status = schemas.AlertResolved
-	}
-	return out
-}
-
-// alertActive is the status of an alert that fires.
-const alertActive = "active"
-
-func alertsOf(all []schemas.Alert, names *cmdb.Snapshot) []apigen.Alert {
-	out := make([]apigen.Alert, len(all))
-	for k, a := range all {
-		out[k] = alertOf(a, names)
-	}
-	return out
-}
-
 // shown is an action as the API has it.
 func shown(a schemas.Action, names *cmdb.Snapshot) schemas.Action {
 	a.ServerID, a.Rails = idOf(names, a.Server), orEmpty(a.Rails)

@@ -79,6 +79,14 @@ const (
 // says of a part, none of our own collectors has seen it.
 const AttrExternal = "external"
 
+// Attributes of what a caller posted: who it was, all of what was posted beside the fields of an
+// event (JSON), and, as "true", that an alert is wanted whatever the severity.
+const (
+	AttrPostedBy = "posted_by"
+	AttrPosted   = "posted"
+	AttrAlert    = "alert"
+)
+
 // AttrGrew names, separated by blanks, the metrics of which a rule says no more than that one
 // has grown within its window: it fires until the window has passed, whatever is true by then.
 const AttrGrew = "grew"

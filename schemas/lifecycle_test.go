@@ -23,6 +23,7 @@ func TestEveryPairOfStates(t *testing.T) {
 		}},
 		{schemas.AllocationLife, []string{"pending>active", "active>completed", "active>failed", "pending>failed", "failed>pending"}},
 		{schemas.WorkflowLife, []string{"pending>running", "running>completed", "running>failed", "failed>pending", "pending>failed"}},
+		{schemas.HandlingLife, []string{"active>acknowledged", "active>resolved", "acknowledged>resolved"}},
 	} {
 		seen := 0
 		states := tc.life.States()

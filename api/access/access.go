@@ -37,16 +37,18 @@ const (
 	Approve  = "approve"
 	Cancel   = "cancel"
 	DryRun   = "dry_run"
-	Correct  = "correct"  // say what the cause of an incident was
-	Declare  = "declare"  // declare and end maintenance windows
-	Enrol    = "enrol"    // make and revoke join tokens, and decide what agents bring into the inventory
-	Operate  = "operate"  // have control do something to a server: power, BIOS, firmware
-	Audit    = "audit"    // read who did what
-	Invite   = "invite"   // make login codes
-	Reload   = "reload"   // make the process read its configuration again
-	Tokens   = "tokens"   // make, list and revoke tokens
-	Allocate = "allocate" // ask for servers and GPUs, end that, and run workflows
-	Users    = "users"    // make and change users and teams, and list all of them
+	Correct  = "correct"     // say what the cause of an incident was
+	Post     = "post"        // report events and alerts
+	Handle   = "acknowledge" // acknowledge and resolve alerts, and comment on them
+	Declare  = "declare"     // declare and end maintenance windows
+	Enrol    = "enrol"       // make and revoke join tokens, and decide what agents bring into the inventory
+	Operate  = "operate"     // have control do something to a server: power, BIOS, firmware
+	Audit    = "audit"       // read who did what
+	Invite   = "invite"      // make login codes
+	Reload   = "reload"      // make the process read its configuration again
+	Tokens   = "tokens"      // make, list and revoke tokens
+	Allocate = "allocate"    // ask for servers and GPUs, end that, and run workflows
+	Users    = "users"       // make and change users and teams, and list all of them
 )
 
 // Errors of tokens.
@@ -75,11 +77,11 @@ func (p Principal) Permissions() []string {
 	case RoleViewer:
 		return []string{Read}
 	case RoleOperator:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit}
 	case RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users}
 	}
 	return nil
 }

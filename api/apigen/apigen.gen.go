@@ -205,14 +205,17 @@ func (e ListAgentsParamsState) Valid() bool {
 
 // Defines values for ListAlertsParamsStatus.
 const (
-	ListAlertsParamsStatusActive   ListAlertsParamsStatus = "active"
-	ListAlertsParamsStatusFiring   ListAlertsParamsStatus = "firing"
-	ListAlertsParamsStatusResolved ListAlertsParamsStatus = "resolved"
+	ListAlertsParamsStatusAcknowledged ListAlertsParamsStatus = "acknowledged"
+	ListAlertsParamsStatusActive       ListAlertsParamsStatus = "active"
+	ListAlertsParamsStatusFiring       ListAlertsParamsStatus = "firing"
+	ListAlertsParamsStatusResolved     ListAlertsParamsStatus = "resolved"
 )
 
 // Valid indicates whether the value is a known member of the ListAlertsParamsStatus enum.
 func (e ListAlertsParamsStatus) Valid() bool {
 	switch e {
+	case ListAlertsParamsStatusAcknowledged:
+		return true
 	case ListAlertsParamsStatusActive:
 		return true
 	case ListAlertsParamsStatusFiring:
@@ -555,14 +558,26 @@ type AgentList struct {
 
 // Alert An event that detection admitted
 type Alert struct {
+	AcknowledgedAt time.Time `json:"acknowledged_at,omitempty,omitzero"`
+	AcknowledgedBy string    `json:"acknowledged_by,omitempty,omitzero"`
+
 	// AlertType The same as type
 	AlertType   string            `json:"alert_type"`
 	Annotations map[string]string `json:"annotations,omitempty,omitzero"`
 	Attrs       map[string]string `json:"attrs,omitempty,omitzero"`
 	Code        string            `json:"code,omitempty,omitzero"`
 
+	// Comments The oldest first; only of one alert
+	Comments []AlertComment `json:"comments,omitempty,omitzero"`
+
 	// Condition raised or cleared, for conditions that end
 	Condition string `json:"condition,omitempty,omitzero"`
+
+	// Data What was posted; of all other alerts attrs
+	Data map[string]interface{} `json:"data"`
+
+	// EventType The same as type
+	EventType string `json:"event_type"`
 
 	// Fingerprint Of the condition: a raise and its end have the same
 	Fingerprint string            `json:"fingerprint"`
@@ -573,12 +588,18 @@ type Alert struct {
 	// Observed By the clock of the collector
 	Observed time.Time `json:"observed"`
 
+	// OccurredAt The same as time
+	OccurredAt time.Time `json:"occurred_at"`
+
 	// Priority low, medium, high or critical, in the order of severity
 	Priority string `json:"priority"`
 	Rack     string `json:"rack,omitempty,omitzero"`
 
-	// ResolvedAt When it ended
-	ResolvedAt time.Time        `json:"resolved_at,omitempty,omitzero"`
+	// ResolvedAt When it ended, or a person resolved it
+	ResolvedAt time.Time `json:"resolved_at,omitempty,omitzero"`
+
+	// ResolvedBy Of a person, where one resolved it
+	ResolvedBy string           `json:"resolved_by,omitempty,omitzero"`
 	Resource   string           `json:"resource"`
 	Rule       string           `json:"rule"`
 	Server     string           `json:"server,omitempty,omitzero"`
@@ -592,10 +613,10 @@ type Alert struct {
 	// SourceType Kind of the resource, such as gpu or server
 	SourceType string `json:"source_type,omitempty,omitzero"`
 
-	// State firing or resolved
+	// State firing or resolved, as detection has it
 	State string `json:"state"`
 
-	// Status active while it fires, then resolved
+	// Status For people: active, acknowledged or resolved. What detection has ended is resolved, and so is what a person resolved
 	Status string `json:"status"`
 
 	// Time By the clock of the device
@@ -604,6 +625,34 @@ type Alert struct {
 	// TriggeredAt The same as time
 	TriggeredAt time.Time `json:"triggered_at"`
 	Type        string    `json:"type"`
+}
+
+// AlertChange defines model for AlertChange.
+type AlertChange struct {
+	Comment string `json:"comment,omitempty,omitzero"`
+	Status  string `json:"status,omitempty,omitzero"`
+}
+
+// AlertComment defines model for AlertComment.
+type AlertComment = schemas.AlertComment
+
+// AlertCorrelation defines model for AlertCorrelation.
+type AlertCorrelation struct {
+	Alert        string  `json:"alert"`
+	Alternatives []Cause `json:"alternatives"`
+
+	// Confidence A probability
+	Confidence  *float64 `json:"confidence"`
+	Explanation *string  `json:"explanation"`
+
+	// External All that speaks for the incident was posted by callers: nothing destructive is done on it
+	External bool `json:"external"`
+
+	// Incident Id; null: none holds it, and reason says why
+	Incident       *string                 `json:"incident"`
+	Reason         *string                 `json:"reason"`
+	Recommendation *schemas.Recommendation `json:"recommendation"`
+	RootCause      *schemas.Cause          `json:"root_cause"`
 }
 
 // AlertList defines model for AlertList.
@@ -830,7 +879,40 @@ type EdgeProposalList struct {
 }
 
 // Event defines model for Event.
-type Event = schemas.Event
+type Event struct {
+	Attrs map[string]string `json:"attrs,omitempty,omitzero"`
+	Code  string            `json:"code,omitempty,omitzero"`
+
+	// Data What was posted; of all other events attrs
+	Data map[string]interface{} `json:"data"`
+
+	// EventType The same as type
+	EventType string `json:"event_type"`
+	ID        string `json:"id"`
+	Message   string `json:"message,omitempty,omitzero"`
+
+	// Observed By the clock of the collector
+	Observed time.Time `json:"observed"`
+
+	// OccurredAt The same as time
+	OccurredAt time.Time        `json:"occurred_at"`
+	Resource   string           `json:"resource"`
+	Severity   schemas.Severity `json:"severity"`
+	Source     string           `json:"source"`
+
+	// SourceID UUID of the resource; of a job its id, and empty where nobody knows it
+	SourceID string `json:"source_id"`
+
+	// SourceType Kind of the resource, such as gpu or server; workload: a job
+	SourceType string `json:"source_type"`
+
+	// State raised or cleared, for conditions that end
+	State string `json:"state,omitempty,omitzero"`
+
+	// Time By the clock of the device
+	Time time.Time `json:"time"`
+	Type string    `json:"type"`
+}
 
 // EventList defines model for EventList.
 type EventList struct {
@@ -868,6 +950,15 @@ type EvidenceLane struct {
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
+}
+
+// FanStatus defines model for FanStatus.
+type FanStatus struct {
+	// Duty Share of full speed that is asked for, 0 to 1
+	Duty    *float64 `json:"duty"`
+	Healthy *bool    `json:"healthy"`
+	Name    string   `json:"name"`
+	Rpm     *float64 `json:"rpm"`
 }
 
 // FaultKinds defines model for FaultKinds.
@@ -1010,6 +1101,87 @@ type Forecast struct {
 	Times       []float64  `json:"times"`
 }
 
+// GPUMemory Bytes
+type GPUMemory struct {
+	Free     *float64 `json:"free"`
+	Reserved *float64 `json:"reserved"`
+	Total    *float64 `json:"total"`
+	Used     *float64 `json:"used"`
+}
+
+// GPUMetricColumn defines model for GPUMetricColumn.
+type GPUMetricColumn struct {
+	// Collector Empty: nobody reads it
+	Collector string `json:"collector"`
+
+	// Counter It only grows, until a reset
+	Counter bool       `json:"counter"`
+	Name    string     `json:"name"`
+	Unit    string     `json:"unit"`
+	Values  []*float64 `json:"values"`
+}
+
+// GPUMetricColumns defines model for GPUMetricColumns.
+type GPUMetricColumns struct {
+	From time.Time `json:"from"`
+
+	// History The history answered for what is older than the hot window; false: it was not needed or is not there, and what is older is null
+	History     bool              `json:"history"`
+	ID          string            `json:"id"`
+	Metrics     []GPUMetricColumn `json:"metrics"`
+	Name        string            `json:"name"`
+	StepSeconds float64           `json:"step_seconds"`
+
+	// Thinned The step is longer than what was asked for
+	Thinned bool `json:"thinned"`
+
+	// Times s since 1970: the ends of the steps
+	Times []float64 `json:"times"`
+	To    time.Time `json:"to"`
+}
+
+// GPUStatus defines model for GPUStatus.
+type GPUStatus struct {
+	// Collector Whose readings these are, where one reads them
+	Collector *string `json:"collector"`
+	Driver    *string `json:"driver"`
+	ID        string  `json:"id"`
+
+	// Memory Bytes
+	Memory GPUMemory `json:"memory"`
+
+	// MemoryTemperature °C
+	MemoryTemperature *float64 `json:"memory_temperature"`
+	Name              string   `json:"name"`
+
+	// Power W
+	Power *float64 `json:"power"`
+
+	// Processes That hold the GPU
+	Processes *int   `json:"processes"`
+	Server    string `json:"server"`
+
+	// State ok, warning, critical, affected, predicted, acting, out or unknown
+	State string `json:"state"`
+
+	// Temperature °C
+	Temperature *float64 `json:"temperature"`
+
+	// Timestamp Of the newest reading
+	Timestamp *time.Time `json:"timestamp"`
+
+	// Utilization Percent
+	Utilization GPUUtilization `json:"utilization"`
+}
+
+// GPUUtilization Percent
+type GPUUtilization struct {
+	Compute         *float64 `json:"compute"`
+	Gpu             *float64 `json:"gpu"`
+	Memory          *float64 `json:"memory"`
+	MemoryBandwidth *float64 `json:"memory_bandwidth"`
+}
+
 // Graph defines model for Graph.
 type Graph = schemas.Graph
 
@@ -1036,18 +1208,21 @@ type Incident struct {
 	Explanation string   `json:"explanation"`
 
 	// Explanations The explanation by language
-	Explanations   map[string]string `json:"explanations,omitempty,omitzero"`
-	Graph          Graph             `json:"graph,omitempty,omitzero"`
-	ID             string            `json:"id"`
-	Jobs           []IncidentJob     `json:"jobs,omitempty,omitzero"`
-	Lanes          []EvidenceLane    `json:"lanes,omitempty,omitzero"`
-	MergedInto     string            `json:"merged_into,omitempty,omitzero"`
-	Opened         time.Time         `json:"opened"`
-	Recommendation Recommendation    `json:"recommendation,omitempty,omitzero"`
-	Revision       int               `json:"revision,omitempty,omitzero"`
-	RootCause      Cause             `json:"root_cause"`
-	Sentences      []Sentence        `json:"sentences,omitempty,omitzero"`
-	Severity       string            `json:"severity,omitempty,omitzero"`
+	Explanations map[string]string `json:"explanations,omitempty,omitzero"`
+
+	// External All that speaks for it was posted by callers: nothing destructive is done on it. Not in lists
+	External       bool           `json:"external,omitempty,omitzero"`
+	Graph          Graph          `json:"graph,omitempty,omitzero"`
+	ID             string         `json:"id"`
+	Jobs           []IncidentJob  `json:"jobs,omitempty,omitzero"`
+	Lanes          []EvidenceLane `json:"lanes,omitempty,omitzero"`
+	MergedInto     string         `json:"merged_into,omitempty,omitzero"`
+	Opened         time.Time      `json:"opened"`
+	Recommendation Recommendation `json:"recommendation,omitempty,omitzero"`
+	Revision       int            `json:"revision,omitempty,omitzero"`
+	RootCause      Cause          `json:"root_cause"`
+	Sentences      []Sentence     `json:"sentences,omitempty,omitzero"`
+	Severity       string         `json:"severity,omitempty,omitzero"`
 
 	// Similar Closed incidents of the same fault, the most alike first, at most 5; not in lists
 	Similar []SimilarIncident `json:"similar,omitempty,omitzero"`
@@ -1268,6 +1443,32 @@ type Me struct {
 // Model defines model for Model.
 type Model = schemas.Model
 
+// NewAlert defines model for NewAlert.
+type NewAlert struct {
+	AlertType string `json:"alert_type"`
+	Code      string `json:"code,omitempty,omitzero"`
+
+	// Data As of an event
+	Data    map[string]any `json:"data,omitempty,omitzero"`
+	Message string         `json:"message,omitempty,omitzero"`
+
+	// Priority info, warning, error and critical in this order
+	Priority string `json:"priority,omitempty,omitzero"`
+
+	// Severity This or priority
+	Severity string `json:"severity,omitempty,omitzero"`
+
+	// SourceID The resource, by any of its names, or the id of a job
+	SourceID   string `json:"source_id"`
+	SourceType string `json:"source_type,omitempty,omitzero"`
+
+	// Status Of a condition that ends; absent: a moment
+	Status string `json:"status,omitempty,omitzero"`
+
+	// TriggeredAt As occurred_at of an event
+	TriggeredAt time.Time `json:"triggered_at,omitempty,omitzero"`
+}
+
 // NewAllocation One of `server_id`, `server_ids`, `gpu_ids` and `wish`
 type NewAllocation struct {
 	// EndTime Absent is open
@@ -1323,6 +1524,31 @@ type NewEdgeDecision struct {
 
 // NewEdgeDecisionDecision withdrawn takes an acceptance back
 type NewEdgeDecisionDecision string
+
+// NewEvent defines model for NewEvent.
+type NewEvent struct {
+	Code string `json:"code,omitempty,omitzero"`
+
+	// Data At most 64 fields, 4 deep, and 16 KiB as JSON. Hints at the part, such as gpu, pci, sensor or port, are followed
+	Data map[string]any `json:"data,omitempty,omitzero"`
+
+	// EventType A dotted name, such as psu.failure; what Auspex alone tells is refused
+	EventType string `json:"event_type"`
+	Message   string `json:"message,omitempty,omitzero"`
+
+	// OccurredAt By your clock; at most 30 seconds ahead of ours, and a day old; now if absent
+	OccurredAt time.Time `json:"occurred_at,omitempty,omitzero"`
+	Severity   string    `json:"severity"`
+
+	// SourceID The resource, by any of its names, or the id of a job
+	SourceID string `json:"source_id"`
+
+	// SourceType Kind of the resource; workload: a job
+	SourceType string `json:"source_type,omitempty,omitzero"`
+
+	// State For conditions that end; absent: a moment
+	State string `json:"state,omitempty,omitzero"`
+}
 
 // NewJoinToken defines model for NewJoinToken.
 type NewJoinToken struct {
@@ -1464,6 +1690,16 @@ type OperationList struct {
 
 	// Next Give it as `after` for the next page; absent on the last
 	Next string `json:"next,omitempty,omitzero"`
+}
+
+// PSUStatus defines model for PSUStatus.
+type PSUStatus struct {
+	Healthy *bool `json:"healthy"`
+
+	// InputPower W
+	InputPower   *float64 `json:"input_power"`
+	InputPresent *bool    `json:"input_present"`
+	Name         string   `json:"name"`
 }
 
 // PartLink defines model for PartLink.
@@ -1678,6 +1914,30 @@ type ResourceRef struct {
 	Name string `json:"name"`
 }
 
+// SearchResult defines model for SearchResult.
+type SearchResult struct {
+	ID string `json:"id"`
+
+	// Kind That of the resource, or incident or user
+	Kind  string `json:"kind"`
+	Match string `json:"match"`
+
+	// Matched In what it was found: id, name, serial, uuid, mac, pci, email or resource
+	Matched string `json:"matched"`
+
+	// Name Of an incident: what it blames, and for what
+	Name string `json:"name"`
+
+	// Server Of a part: what it is part of
+	Server string `json:"server,omitempty,omitzero"`
+}
+
+// SearchResults defines model for SearchResults.
+type SearchResults struct {
+	Items []SearchResult `json:"items"`
+	More  bool           `json:"more"`
+}
+
 // Sentence defines model for Sentence.
 type Sentence = schemas.Sentence
 
@@ -1717,6 +1977,36 @@ type ServerParts struct {
 
 	// States One digit per part
 	States string `json:"states"`
+}
+
+// ServerStatus defines model for ServerStatus.
+type ServerStatus struct {
+	// AgentReachable The collector of the node agent hears of it
+	AgentReachable *bool `json:"agent_reachable"`
+
+	// BmcReachable A collector that reads the board controller hears of it; null: none reads it
+	BmcReachable *bool       `json:"bmc_reachable"`
+	Fans         []FanStatus `json:"fans"`
+
+	// Health ok, warning, critical, affected, predicted, acting, out or unknown
+	Health string `json:"health"`
+	ID     string `json:"id"`
+
+	// InletTemperature °C
+	InletTemperature *float64   `json:"inlet_temperature"`
+	LastBoot         *time.Time `json:"last_boot"`
+	Name             string     `json:"name"`
+	Power            *string    `json:"power"`
+
+	// PowerDraw W
+	PowerDraw *float64    `json:"power_draw"`
+	Psus      []PSUStatus `json:"psus"`
+
+	// Telemetry How old the newest reading of each collector is
+	Telemetry []Contact `json:"telemetry"`
+
+	// Timestamp Of the newest reading
+	Timestamp *time.Time `json:"timestamp"`
 }
 
 // SimilarIncident An incident of the past with the same fault, and what was done about it
@@ -1826,6 +2116,9 @@ type QueryAfter = string
 // QueryAllocation defines model for query_allocation.
 type QueryAllocation = string
 
+// QueryFields defines model for query_fields.
+type QueryFields = string
+
 // QueryID defines model for query_id.
 type QueryID = string
 
@@ -1861,6 +2154,9 @@ type ListActionsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListActionsParamsState defines parameters for ListActions.
@@ -1882,6 +2178,9 @@ type ListAgentsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListAgentsParamsState defines parameters for ListAgents.
@@ -1889,7 +2188,7 @@ type ListAgentsParamsState string
 
 // ListAlertsParams defines parameters for ListAlerts.
 type ListAlertsParams struct {
-	// Status active and firing are the same
+	// Status active, acknowledged and resolved as people see it; firing: all that detection has not ended
 	Status ListAlertsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
 	// Server A server or switch, by any of its names
@@ -1899,10 +2198,25 @@ type ListAlertsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
+
+// PostAlertParams defines parameters for PostAlert.
+type PostAlertParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// HandleAlertParams defines parameters for HandleAlert.
+type HandleAlertParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
 
 // ListAllocationsParams defines parameters for ListAllocations.
 type ListAllocationsParams struct {
@@ -1920,6 +2234,9 @@ type ListAllocationsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListAllocationsParamsStatus defines parameters for ListAllocations.
@@ -1951,6 +2268,9 @@ type ListAuditParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListCorrectionsParams defines parameters for ListCorrections.
@@ -1960,6 +2280,9 @@ type ListCorrectionsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
@@ -1971,12 +2294,36 @@ type ListEventsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// PostEventParams defines parameters for PostEvent.
+type PostEventParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
 	// Ids Include the ids of racks and servers, which are most of the bytes of a large fleet
 	Ids *bool `form:"ids,omitempty" json:"ids,omitempty"`
+}
+
+// GetGPUMetricsParams defines parameters for GetGPUMetrics.
+type GetGPUMetricsParams struct {
+	// From An hour before `to` if absent
+	From time.Time `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To Now if absent
+	To time.Time `form:"to,omitempty" json:"to,omitempty,omitzero"`
+
+	// Step Seconds; a 240th of the range if absent, and at least 30
+	Step int `form:"step,omitempty" json:"step,omitempty,omitzero"`
+
+	// Metrics Names of metrics, separated by commas, at most 32
+	Metrics string `form:"metrics,omitempty" json:"metrics,omitempty,omitzero"`
 }
 
 // ListIncidentsParams defines parameters for ListIncidents.
@@ -1987,6 +2334,9 @@ type ListIncidentsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
@@ -1997,6 +2347,9 @@ type ListJoinTokensParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
@@ -2012,6 +2365,9 @@ type ListMachinesParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListMaintenanceParams defines parameters for ListMaintenance.
@@ -2025,6 +2381,9 @@ type ListMaintenanceParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // DeclareMaintenanceParams defines parameters for DeclareMaintenance.
@@ -2063,6 +2422,9 @@ type ListPredictionsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListPredictionsParamsState defines parameters for ListPredictions.
@@ -2075,6 +2437,9 @@ type ListProposalsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListProposalsParamsState defines parameters for ListProposals.
@@ -2085,6 +2450,9 @@ type ListRefusedDescriptionsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListResourcesParams defines parameters for ListResources.
@@ -2101,6 +2469,19 @@ type ListResourcesParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// SearchParams defines parameters for Search.
+type SearchParams struct {
+	// Q What to look for, in either case
+	Q string `form:"q" json:"q"`
+
+	// Kind Only this kind: of a resource, such as gpu, or incident or user
+	Kind  string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+	Limit int    `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // SetServerBiosParams defines parameters for SetServerBios.
@@ -2143,6 +2524,9 @@ type ListTeamsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // CreateTeamParams defines parameters for CreateTeam.
@@ -2168,6 +2552,9 @@ type ListTokensParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListUsersParams defines parameters for ListUsers.
@@ -2178,6 +2565,9 @@ type ListUsersParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListUsersParamsRole defines parameters for ListUsers.
@@ -2206,6 +2596,9 @@ type ListUserAllocationsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListWorkflowsParams defines parameters for ListWorkflows.
@@ -2220,6 +2613,9 @@ type ListWorkflowsParams struct {
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListWorkflowsParamsStatus defines parameters for ListWorkflows.
@@ -2234,6 +2630,12 @@ type CreateWorkflowParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// PostAlertJSONRequestBody defines body for PostAlert for application/json ContentType.
+type PostAlertJSONRequestBody = NewAlert
+
+// HandleAlertJSONRequestBody defines body for HandleAlert for application/json ContentType.
+type HandleAlertJSONRequestBody = AlertChange
+
 // CreateAllocationJSONRequestBody defines body for CreateAllocation for application/json ContentType.
 type CreateAllocationJSONRequestBody = NewAllocation
 
@@ -2242,6 +2644,9 @@ type UpdateAllocationJSONRequestBody = ChangedAllocation
 
 // StopAllocationJSONRequestBody defines body for StopAllocation for application/json ContentType.
 type StopAllocationJSONRequestBody = StoppedAllocation
+
+// PostEventJSONRequestBody defines body for PostEvent for application/json ContentType.
+type PostEventJSONRequestBody = NewEvent
 
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
@@ -2317,6 +2722,18 @@ type ServerInterface interface {
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(c *fiber.Ctx, params ListAlertsParams) error
+	// PostAlert Report an alert that Auspex does not raise itself
+	// (POST /alerts)
+	PostAlert(c *fiber.Ctx, params PostAlertParams) error
+	// GetAlert One alert, and how people handled it
+	// (GET /alerts/{id})
+	GetAlert(c *fiber.Ctx, id QueryID) error
+	// HandleAlert Acknowledge or resolve an alert, or comment on it
+	// (PUT /alerts/{id})
+	HandleAlert(c *fiber.Ctx, id QueryID, params HandleAlertParams) error
+	// GetAlertCorrelation Which incident an alert belongs to, and what caused it
+	// (GET /alerts/{id}/correlation)
+	GetAlertCorrelation(c *fiber.Ctx, id QueryID) error
 	// ListAllocations List allocations, the last made first; a member of a team sees those of their own and of their teams
 	// (GET /allocations)
 	ListAllocations(c *fiber.Ctx, params ListAllocationsParams) error
@@ -2353,12 +2770,24 @@ type ServerInterface interface {
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
+	// PostEvent Report an event that Auspex does not see itself
+	// (POST /events)
+	PostEvent(c *fiber.Ctx, params PostEventParams) error
+	// GetEvent One event, of the alerts or of the history
+	// (GET /events/{id})
+	GetEvent(c *fiber.Ctx, id QueryID) error
 	// ListFaults The faults that can be blamed, each with the kinds of resources that may have it
 	// (GET /faults)
 	ListFaults(c *fiber.Ctx) error
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(c *fiber.Ctx, params GetFleetParams) error
+	// GetGPUMetrics Readings of a GPU over a range, as columns
+	// (GET /gpus/{id}/metrics)
+	GetGPUMetrics(c *fiber.Ctx, id QueryResource, params GetGPUMetricsParams) error
+	// GetGPUStatus What a GPU does now; null where nobody reads it
+	// (GET /gpus/{id}/status)
+	GetGPUStatus(c *fiber.Ctx, id QueryResource) error
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -2452,6 +2881,9 @@ type ServerInterface interface {
 	// GetResource One resource, its parents and its direct parts
 	// (GET /resources/{id})
 	GetResource(c *fiber.Ctx, id QueryResource) error
+	// Search Find resources, incidents and people by a part of what they are called
+	// (GET /search)
+	Search(c *fiber.Ctx, params SearchParams) error
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(c *fiber.Ctx, id QueryResource) error
@@ -2467,6 +2899,9 @@ type ServerInterface interface {
 	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
 	// (POST /servers/{id}/power)
 	PowerServer(c *fiber.Ctx, id QueryResource, params PowerServerParams) error
+	// GetServerStatus What a server does now; null where nobody reads it
+	// (GET /servers/{id}/status)
+	GetServerStatus(c *fiber.Ctx, id QueryResource) error
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(c *fiber.Ctx, params StreamParams) error
@@ -2586,6 +3021,13 @@ func (siw *ServerInterfaceWrapper) ListActions(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -2745,6 +3187,13 @@ func (siw *ServerInterfaceWrapper) ListAgents(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListAgents(c, params)
 	}
@@ -2810,8 +3259,167 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListAlerts(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PostAlert operation middleware
+func (siw *ServerInterfaceWrapper) PostAlert(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PostAlertParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PostAlert(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAlert operation middleware
+func (siw *ServerInterfaceWrapper) GetAlert(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAlert(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// HandleAlert operation middleware
+func (siw *ServerInterfaceWrapper) HandleAlert(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params HandleAlertParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.HandleAlert(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAlertCorrelation operation middleware
+func (siw *ServerInterfaceWrapper) GetAlertCorrelation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAlertCorrelation(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -2880,6 +3488,13 @@ func (siw *ServerInterfaceWrapper) ListAllocations(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -3200,6 +3815,13 @@ func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListAudit(c, params)
 	}
@@ -3269,6 +3891,13 @@ func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListCorrections(c, params)
 	}
@@ -3327,8 +3956,87 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListEvents(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PostEvent operation middleware
+func (siw *ServerInterfaceWrapper) PostEvent(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PostEventParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PostEvent(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetEvent operation middleware
+func (siw *ServerInterfaceWrapper) GetEvent(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetEvent(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -3397,6 +4105,101 @@ func (siw *ServerInterfaceWrapper) GetFleet(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetGPUMetrics operation middleware
+func (siw *ServerInterfaceWrapper) GetGPUMetrics(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetGPUMetricsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", query, &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter from: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", query, &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter to: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "step" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "step", query, &params.Step, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter step: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "metrics" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "metrics", query, &params.Metrics, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter metrics: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGPUMetrics(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGPUStatus operation middleware
+func (siw *ServerInterfaceWrapper) GetGPUStatus(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGPUStatus(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListIncidents operation middleware
 func (siw *ServerInterfaceWrapper) ListIncidents(c *fiber.Ctx) error {
 
@@ -3438,6 +4241,13 @@ func (siw *ServerInterfaceWrapper) ListIncidents(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -3587,6 +4397,13 @@ func (siw *ServerInterfaceWrapper) ListJoinTokens(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -3800,6 +4617,13 @@ func (siw *ServerInterfaceWrapper) ListMachines(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListMachines(c, params)
 	}
@@ -3885,6 +4709,13 @@ func (siw *ServerInterfaceWrapper) ListMaintenance(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -4202,6 +5033,13 @@ func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListPredictions(c, params)
 	}
@@ -4269,6 +5107,13 @@ func (siw *ServerInterfaceWrapper) ListProposals(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -4373,6 +5218,13 @@ func (siw *ServerInterfaceWrapper) ListRefusedDescriptions(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListRefusedDescriptions(c, params)
 	}
@@ -4438,6 +5290,13 @@ func (siw *ServerInterfaceWrapper) ListResources(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListResources(c, params)
 	}
@@ -4469,6 +5328,57 @@ func (siw *ServerInterfaceWrapper) GetResource(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetResource(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// Search operation middleware
+func (siw *ServerInterfaceWrapper) Search(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params SearchParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Required query parameter "q" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "q", query, &params.Q, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter q: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.Search(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -4716,6 +5626,35 @@ func (siw *ServerInterfaceWrapper) PowerServer(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetServerStatus operation middleware
+func (siw *ServerInterfaceWrapper) GetServerStatus(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetServerStatus(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Stream operation middleware
 func (siw *ServerInterfaceWrapper) Stream(c *fiber.Ctx) error {
 
@@ -4786,6 +5725,13 @@ func (siw *ServerInterfaceWrapper) ListTeams(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -5006,6 +5952,13 @@ func (siw *ServerInterfaceWrapper) ListTokens(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListTokens(c, params)
 	}
@@ -5109,6 +6062,13 @@ func (siw *ServerInterfaceWrapper) ListUsers(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -5293,6 +6253,13 @@ func (siw *ServerInterfaceWrapper) ListUserAllocations(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListUserAllocations(c, id, params)
 	}
@@ -5363,6 +6330,13 @@ func (siw *ServerInterfaceWrapper) ListWorkflows(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -5628,6 +6602,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/servers/:id", wrapper.GetServer)
 
+	router.Get(options.BaseURL+"/servers/:id/status", wrapper.GetServerStatus)
+
 	router.Get(options.BaseURL+"/servers/:id/plots", wrapper.GetServerPlots)
 
 	router.Post(options.BaseURL+"/servers/:id/power", wrapper.PowerServer)
@@ -5642,13 +6618,29 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/operations/:id/power", wrapper.PowerServerOperation)
 
+	router.Get(options.BaseURL+"/gpus/:id/status", wrapper.GetGPUStatus)
+
+	router.Get(options.BaseURL+"/gpus/:id/metrics", wrapper.GetGPUMetrics)
+
 	router.Get(options.BaseURL+"/resources", wrapper.ListResources)
 
 	router.Get(options.BaseURL+"/resources/:id", wrapper.GetResource)
 
 	router.Get(options.BaseURL+"/events", wrapper.ListEvents)
 
+	router.Post(options.BaseURL+"/events", wrapper.PostEvent)
+
+	router.Get(options.BaseURL+"/events/:id", wrapper.GetEvent)
+
 	router.Get(options.BaseURL+"/alerts", wrapper.ListAlerts)
+
+	router.Post(options.BaseURL+"/alerts", wrapper.PostAlert)
+
+	router.Get(options.BaseURL+"/alerts/:id", wrapper.GetAlert)
+
+	router.Put(options.BaseURL+"/alerts/:id", wrapper.HandleAlert)
+
+	router.Get(options.BaseURL+"/alerts/:id/correlation", wrapper.GetAlertCorrelation)
 
 	router.Get(options.BaseURL+"/incidents", wrapper.ListIncidents)
 
@@ -5687,6 +6679,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/maintenance/:id", wrapper.GetMaintenance)
 
 	router.Post(options.BaseURL+"/maintenance/:id/end", wrapper.EndMaintenance)
+
+	router.Get(options.BaseURL+"/search", wrapper.Search)
 
 	router.Get(options.BaseURL+"/audit", wrapper.ListAudit)
 
@@ -5874,6 +6868,149 @@ type ListAlertsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListAlertsdefaultApplicationProblemPlusJSONResponse) VisitListAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PostAlertRequestObject struct {
+	Params PostAlertParams
+	Body   *PostAlertJSONRequestBody
+}
+
+type PostAlertResponseObject interface {
+	VisitPostAlertResponse(ctx *fiber.Ctx) error
+}
+
+type PostAlert201ResponseHeaders struct {
+	Location string
+}
+
+type PostAlert201JSONResponse struct {
+	Body    Event
+	Headers PostAlert201ResponseHeaders
+}
+
+func (response PostAlert201JSONResponse) VisitPostAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PostAlertdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PostAlertdefaultApplicationProblemPlusJSONResponse) VisitPostAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAlertRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetAlertResponseObject interface {
+	VisitGetAlertResponse(ctx *fiber.Ctx) error
+}
+
+type GetAlert200ResponseHeaders struct {
+	ETag string
+}
+
+type GetAlert200JSONResponse struct {
+	Body    Alert
+	Headers GetAlert200ResponseHeaders
+}
+
+func (response GetAlert200JSONResponse) VisitGetAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAlertdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAlertdefaultApplicationProblemPlusJSONResponse) VisitGetAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type HandleAlertRequestObject struct {
+	ID     QueryID `json:"id"`
+	Params HandleAlertParams
+	Body   *HandleAlertJSONRequestBody
+}
+
+type HandleAlertResponseObject interface {
+	VisitHandleAlertResponse(ctx *fiber.Ctx) error
+}
+
+type HandleAlert200ResponseHeaders struct {
+	ETag string
+}
+
+type HandleAlert200JSONResponse struct {
+	Body    Alert
+	Headers HandleAlert200ResponseHeaders
+}
+
+func (response HandleAlert200JSONResponse) VisitHandleAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type HandleAlertdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response HandleAlertdefaultApplicationProblemPlusJSONResponse) VisitHandleAlertResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAlertCorrelationRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetAlertCorrelationResponseObject interface {
+	VisitGetAlertCorrelationResponse(ctx *fiber.Ctx) error
+}
+
+type GetAlertCorrelation200JSONResponse AlertCorrelation
+
+func (response GetAlertCorrelation200JSONResponse) VisitGetAlertCorrelationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetAlertCorrelationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAlertCorrelationdefaultApplicationProblemPlusJSONResponse) VisitGetAlertCorrelationResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -6283,6 +7420,73 @@ func (response ListEventsdefaultApplicationProblemPlusJSONResponse) VisitListEve
 	return ctx.JSON(&response.Body)
 }
 
+type PostEventRequestObject struct {
+	Params PostEventParams
+	Body   *PostEventJSONRequestBody
+}
+
+type PostEventResponseObject interface {
+	VisitPostEventResponse(ctx *fiber.Ctx) error
+}
+
+type PostEvent201ResponseHeaders struct {
+	Location string
+}
+
+type PostEvent201JSONResponse struct {
+	Body    Event
+	Headers PostEvent201ResponseHeaders
+}
+
+func (response PostEvent201JSONResponse) VisitPostEventResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PostEventdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PostEventdefaultApplicationProblemPlusJSONResponse) VisitPostEventResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetEventRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetEventResponseObject interface {
+	VisitGetEventResponse(ctx *fiber.Ctx) error
+}
+
+type GetEvent200JSONResponse Event
+
+func (response GetEvent200JSONResponse) VisitGetEventResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetEventdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetEventdefaultApplicationProblemPlusJSONResponse) VisitGetEventResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListFaultsRequestObject struct {
 }
 
@@ -6334,6 +7538,65 @@ type GetFleetdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetFleetdefaultApplicationProblemPlusJSONResponse) VisitGetFleetResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPUMetricsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params GetGPUMetricsParams
+}
+
+type GetGPUMetricsResponseObject interface {
+	VisitGetGPUMetricsResponse(ctx *fiber.Ctx) error
+}
+
+type GetGPUMetrics200JSONResponse GPUMetricColumns
+
+func (response GetGPUMetrics200JSONResponse) VisitGetGPUMetricsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetGPUMetricsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGPUMetricsdefaultApplicationProblemPlusJSONResponse) VisitGetGPUMetricsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPUStatusRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetGPUStatusResponseObject interface {
+	VisitGetGPUStatusResponse(ctx *fiber.Ctx) error
+}
+
+type GetGPUStatus200JSONResponse GPUStatus
+
+func (response GetGPUStatus200JSONResponse) VisitGetGPUStatusResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetGPUStatusdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGPUStatusdefaultApplicationProblemPlusJSONResponse) VisitGetGPUStatusResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -7252,6 +8515,35 @@ func (response GetResourcedefaultApplicationProblemPlusJSONResponse) VisitGetRes
 	return ctx.JSON(&response.Body)
 }
 
+type SearchRequestObject struct {
+	Params SearchParams
+}
+
+type SearchResponseObject interface {
+	VisitSearchResponse(ctx *fiber.Ctx) error
+}
+
+type Search200JSONResponse SearchResults
+
+func (response Search200JSONResponse) VisitSearchResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type SearchdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response SearchdefaultApplicationProblemPlusJSONResponse) VisitSearchResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerRequestObject struct {
 	ID QueryResource `json:"id"`
 }
@@ -7401,6 +8693,35 @@ type PowerServerdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response PowerServerdefaultApplicationProblemPlusJSONResponse) VisitPowerServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetServerStatusRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetServerStatusResponseObject interface {
+	VisitGetServerStatusResponse(ctx *fiber.Ctx) error
+}
+
+type GetServerStatus200JSONResponse ServerStatus
+
+func (response GetServerStatus200JSONResponse) VisitGetServerStatusResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetServerStatusdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetServerStatusdefaultApplicationProblemPlusJSONResponse) VisitGetServerStatusResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -8119,6 +9440,18 @@ type StrictServerInterface interface {
 	// ListAlerts List alerts: events that detection admitted
 	// (GET /alerts)
 	ListAlerts(ctx context.Context, request ListAlertsRequestObject) (ListAlertsResponseObject, error)
+	// PostAlert Report an alert that Auspex does not raise itself
+	// (POST /alerts)
+	PostAlert(ctx context.Context, request PostAlertRequestObject) (PostAlertResponseObject, error)
+	// GetAlert One alert, and how people handled it
+	// (GET /alerts/{id})
+	GetAlert(ctx context.Context, request GetAlertRequestObject) (GetAlertResponseObject, error)
+	// HandleAlert Acknowledge or resolve an alert, or comment on it
+	// (PUT /alerts/{id})
+	HandleAlert(ctx context.Context, request HandleAlertRequestObject) (HandleAlertResponseObject, error)
+	// GetAlertCorrelation Which incident an alert belongs to, and what caused it
+	// (GET /alerts/{id}/correlation)
+	GetAlertCorrelation(ctx context.Context, request GetAlertCorrelationRequestObject) (GetAlertCorrelationResponseObject, error)
 	// ListAllocations List allocations, the last made first; a member of a team sees those of their own and of their teams
 	// (GET /allocations)
 	ListAllocations(ctx context.Context, request ListAllocationsRequestObject) (ListAllocationsResponseObject, error)
@@ -8155,12 +9488,24 @@ type StrictServerInterface interface {
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
+	// PostEvent Report an event that Auspex does not see itself
+	// (POST /events)
+	PostEvent(ctx context.Context, request PostEventRequestObject) (PostEventResponseObject, error)
+	// GetEvent One event, of the alerts or of the history
+	// (GET /events/{id})
+	GetEvent(ctx context.Context, request GetEventRequestObject) (GetEventResponseObject, error)
 	// ListFaults The faults that can be blamed, each with the kinds of resources that may have it
 	// (GET /faults)
 	ListFaults(ctx context.Context, request ListFaultsRequestObject) (ListFaultsResponseObject, error)
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(ctx context.Context, request GetFleetRequestObject) (GetFleetResponseObject, error)
+	// GetGPUMetrics Readings of a GPU over a range, as columns
+	// (GET /gpus/{id}/metrics)
+	GetGPUMetrics(ctx context.Context, request GetGPUMetricsRequestObject) (GetGPUMetricsResponseObject, error)
+	// GetGPUStatus What a GPU does now; null where nobody reads it
+	// (GET /gpus/{id}/status)
+	GetGPUStatus(ctx context.Context, request GetGPUStatusRequestObject) (GetGPUStatusResponseObject, error)
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
@@ -8254,6 +9599,9 @@ type StrictServerInterface interface {
 	// GetResource One resource, its parents and its direct parts
 	// (GET /resources/{id})
 	GetResource(ctx context.Context, request GetResourceRequestObject) (GetResourceResponseObject, error)
+	// Search Find resources, incidents and people by a part of what they are called
+	// (GET /search)
+	Search(ctx context.Context, request SearchRequestObject) (SearchResponseObject, error)
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
@@ -8269,6 +9617,9 @@ type StrictServerInterface interface {
 	// PowerServer Turn a server on or off, restart it, or send it a diagnostic interrupt
 	// (POST /servers/{id}/power)
 	PowerServer(ctx context.Context, request PowerServerRequestObject) (PowerServerResponseObject, error)
+	// GetServerStatus What a server does now; null where nobody reads it
+	// (GET /servers/{id}/status)
+	GetServerStatus(ctx context.Context, request GetServerStatusRequestObject) (GetServerStatusResponseObject, error)
 	// Stream Changes as they happen (server-sent events)
 	// (GET /stream)
 	Stream(ctx context.Context, request StreamRequestObject) (StreamResponseObject, error)
@@ -8503,6 +9854,143 @@ func (sh *strictHandler) ListAlerts(ctx *fiber.Ctx, params ListAlertsParams) err
 		return err
 	} else if validResponse, ok := response.(ListAlertsResponseObject); ok {
 		if err := validResponse.VisitListAlertsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PostAlert operation middleware
+func (sh *strictHandler) PostAlert(ctx *fiber.Ctx, params PostAlertParams) error {
+	var request PostAlertRequestObject
+
+	request.Params = params
+
+	var body PostAlertJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PostAlert(ctx.UserContext(), request.(PostAlertRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PostAlert")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PostAlertResponseObject); ok {
+		if err := validResponse.VisitPostAlertResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAlert operation middleware
+func (sh *strictHandler) GetAlert(ctx *fiber.Ctx, id QueryID) error {
+	var request GetAlertRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAlert(ctx.UserContext(), request.(GetAlertRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAlert")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAlertResponseObject); ok {
+		if err := validResponse.VisitGetAlertResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// HandleAlert operation middleware
+func (sh *strictHandler) HandleAlert(ctx *fiber.Ctx, id QueryID, params HandleAlertParams) error {
+	var request HandleAlertRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body HandleAlertJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.HandleAlert(ctx.UserContext(), request.(HandleAlertRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "HandleAlert")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(HandleAlertResponseObject); ok {
+		if err := validResponse.VisitHandleAlertResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAlertCorrelation operation middleware
+func (sh *strictHandler) GetAlertCorrelation(ctx *fiber.Ctx, id QueryID) error {
+	var request GetAlertCorrelationRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAlertCorrelation(ctx.UserContext(), request.(GetAlertCorrelationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAlertCorrelation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAlertCorrelationResponseObject); ok {
+		if err := validResponse.VisitGetAlertCorrelationResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -8880,6 +10368,74 @@ func (sh *strictHandler) ListEvents(ctx *fiber.Ctx, params ListEventsParams) err
 	return nil
 }
 
+// PostEvent operation middleware
+func (sh *strictHandler) PostEvent(ctx *fiber.Ctx, params PostEventParams) error {
+	var request PostEventRequestObject
+
+	request.Params = params
+
+	var body PostEventJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PostEvent(ctx.UserContext(), request.(PostEventRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PostEvent")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PostEventResponseObject); ok {
+		if err := validResponse.VisitPostEventResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEvent operation middleware
+func (sh *strictHandler) GetEvent(ctx *fiber.Ctx, id QueryID) error {
+	var request GetEventRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEvent(ctx.UserContext(), request.(GetEventRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEvent")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEventResponseObject); ok {
+		if err := validResponse.VisitGetEventResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListFaults operation middleware
 func (sh *strictHandler) ListFaults(ctx *fiber.Ctx) error {
 	var request ListFaultsRequestObject
@@ -8924,6 +10480,61 @@ func (sh *strictHandler) GetFleet(ctx *fiber.Ctx, params GetFleetParams) error {
 		return err
 	} else if validResponse, ok := response.(GetFleetResponseObject); ok {
 		if err := validResponse.VisitGetFleetResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGPUMetrics operation middleware
+func (sh *strictHandler) GetGPUMetrics(ctx *fiber.Ctx, id QueryResource, params GetGPUMetricsParams) error {
+	var request GetGPUMetricsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGPUMetrics(ctx.UserContext(), request.(GetGPUMetricsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGPUMetrics")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGPUMetricsResponseObject); ok {
+		if err := validResponse.VisitGetGPUMetricsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGPUStatus operation middleware
+func (sh *strictHandler) GetGPUStatus(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetGPUStatusRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGPUStatus(ctx.UserContext(), request.(GetGPUStatusRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGPUStatus")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGPUStatusResponseObject); ok {
+		if err := validResponse.VisitGetGPUStatusResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -9854,6 +11465,33 @@ func (sh *strictHandler) GetResource(ctx *fiber.Ctx, id QueryResource) error {
 	return nil
 }
 
+// Search operation middleware
+func (sh *strictHandler) Search(ctx *fiber.Ctx, params SearchParams) error {
+	var request SearchRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.Search(ctx.UserContext(), request.(SearchRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Search")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SearchResponseObject); ok {
+		if err := validResponse.VisitSearchResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetServer operation middleware
 func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 	var request GetServerRequestObject
@@ -10027,6 +11665,33 @@ func (sh *strictHandler) PowerServer(ctx *fiber.Ctx, id QueryResource, params Po
 		return err
 	} else if validResponse, ok := response.(PowerServerResponseObject); ok {
 		if err := validResponse.VisitPowerServerResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetServerStatus operation middleware
+func (sh *strictHandler) GetServerStatus(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetServerStatusRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetServerStatus(ctx.UserContext(), request.(GetServerStatusRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetServerStatus")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetServerStatusResponseObject); ok {
+		if err := validResponse.VisitGetServerStatusResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

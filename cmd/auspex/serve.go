@@ -21,6 +21,7 @@ import (
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/handling"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/people"
@@ -42,7 +43,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 		deps := api.Deps{
 			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Requests: requests.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Allocator: s.allocating(), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
-			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db),
+			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
 			Contacts: cursors.New(s.db), Tunnel: s.tunnelAddress(),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
@@ -116,6 +117,26 @@ func (v historyView) Events(ctx context.Context, device string, since time.Time,
 		return nil, nil
 	}
 	return h.Events(ctx, device, since, limit)
+}
+
+// Event implements api.History.
+func (v historyView) Event(ctx context.Context, id string) (schemas.Event, bool, error) {
+	h := v.s.history.Load()
+	if h == nil {
+		return schemas.Event{}, false, nil
+	}
+	return h.Event(ctx, id)
+}
+
+// Readings implements api.History.
+func (v historyView) Readings(
+	ctx context.Context, resource, metric string, counter bool, start time.Time, step time.Duration, n int,
+) (map[string][]*float64, error) {
+	h := v.s.history.Load()
+	if h == nil {
+		return nil, nil
+	}
+	return h.Readings(ctx, resource, metric, counter, start, step, n)
 }
 
 // shownConfig is the configuration that this process began with.

@@ -32,6 +32,7 @@ type graph struct {
 	identity  map[string]string // normalised uuid, serial, MAC → id
 	space     schemas.Space     // of the ids
 	known     func() *directory
+	pile      func() *pile
 }
 
 type node struct {
@@ -51,6 +52,7 @@ func newGraph(t schemas.Topology, site string) *graph {
 		nodes: make(map[string]*node, len(t.Resources)), identity: map[string]string{},
 	}
 	g.known = sync.OnceValue(func() *directory { return newDirectory(g) })
+	g.pile = sync.OnceValue(func() *pile { return newPile(g) })
 	for i := range g.resources {
 		r := &g.resources[i]
 		g.nodes[r.ID] = &node{Resource: r}

@@ -16,6 +16,8 @@ func (d *Detector) admits(ev *schemas.Event) bool {
 		return true // the correlator must know, whatever people want to hear of
 	case d.ignore[ev.Type]:
 		return false
+	case ev.External() && ev.Attrs[schemas.AttrAlert] != "":
+		return true // somebody posted an alert
 	}
 	return ev.Severity.Rank() >= d.cfg.MinSeverity.Rank() || ev.State == schemas.StateCleared || d.admit[ev.Type]
 }

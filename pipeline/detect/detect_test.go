@@ -202,6 +202,38 @@ func TestEventsBecomeAlertsOnce(t *testing.T) {
 	})
 }
 
+// What a caller posts as an alert is one whatever its severity, ends when its end is posted, and ends nothing that
+// a collector of ours saw.
+func TestPostedAlertsAreAdmitted(t *testing.T) {
+	b, rec := mem.New(2), openRecords(t)
+	t.Cleanup(func() { _ = b.Close() })
+	start(t, detect.New(detect.DefaultConfig(), b, enrich.New(inventory(t), nil), rec, nil, nil))
+	post := func(id, state, alert string) schemas.Event {
+		ev := schemas.Event{
+			ID: id, Source: schemas.SourceAPI, Resource: "s1/gpu0", Type: "gpu.thermal", Severity: "info", State: state,
+			Attrs: map[string]string{schemas.AttrExternal: "true"},
+		}
+		if alert != "" {
+			ev.Attrs[schemas.AttrAlert] = alert
+		}
+		return ev
+	}
+	seen := schemas.Event{ID: "k", Source: schemas.SourceDCGM, Resource: "s1/gpu0", Type: "gpu.thermal", Severity: "error", State: "raised"}
+	send(t, b, batch("s1", seen))
+	send(t, b, batch("s1", post("e", "", "")))
+	send(t, b, batch("s1", post("a", "raised", "true")))
+	send(t, b, batch("s1", post("a", "raised", "true")))
+	send(t, b, batch("s1", post("z", "cleared", "true")))
+	if got := alerts(t, b, 3); got[0].ID != "k" || got[1].ID != "a" || got[2].ID != "z" {
+		t.Errorf("%+v", got)
+	}
+	for id, want := range map[string]string{"k": schemas.AlertFiring, "a": schemas.AlertResolved} {
+		if a, found, err := rec.Alert(t.Context(), id); !found || err != nil || a.Status != want {
+			t.Errorf("%s: %+v %v", id, a, err)
+		}
+	}
+}
+
 func TestTheEndOfAConditionResolvesItsAlertAlsoAfterARestart(t *testing.T) {
 	b, rec := mem.New(2), openRecords(t)
 	t.Cleanup(func() { _ = b.Close() })
@@ -362,7 +394,10 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 		}
 	}
 	changed := inv.Changed()
+	posted := job("RUNNING", map[string]string{"workload": "job-2", "nodes": "s1", schemas.AttrExternal: "true"})
+	posted.ID = "posted"
 	send(t, b, batch("sched", job("PENDING", nil)))
+	send(t, b, batch("sched", posted))
 	send(t, b, batch("sched", job("RUNNING", map[string]string{
 		"workload": "job-1", "owner": "ada", "nodes": "s1,s2,s9", "gpus": "s1/gpu0,s1/gpu1", "start": "2026-01-01T00:00:00Z",
 	})))
@@ -374,6 +409,9 @@ func TestSchedulerEventsBecomeWorkloads(t *testing.T) {
 	w, _ := inv.Snapshot().Workload("job-1")
 	if d := cmp.Diff(want, w); d != "" {
 		t.Error(d)
+	}
+	if w, known := inv.Snapshot().Workload("job-2"); known {
+		t.Errorf("a job of somebody who may post events: %+v", w)
 	}
 	changed = inv.Changed()
 	send(t, b, batch("sched", job("FAILED", map[string]string{"end": now.Format(time.RFC3339Nano), "start": "never"})))

@@ -88,6 +88,10 @@ func (w *Workloads) handle(ctx context.Context, msgs []bus.Message) error {
 				continue
 			}
 			ev := schemas.EventFromWire(e)
+			if ev.External() { // who may post events may not say which jobs run where
+				w.changes.WithLabelValues("posted").Inc()
+				continue
+			}
 			job, ok := w.workload(&ev, put, at)
 			if !ok {
 				continue

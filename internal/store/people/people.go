@@ -123,15 +123,21 @@ type Filter struct {
 	// Near is the id of a user: only they themselves and those of their teams are listed, and
 	// of teams only theirs.
 	Near  string
+	Text  string // of users: a part of their name or address, or their id
 	After string // name that the page before ended with
 	Limit int
 }
 
 // Users lists users by name.
 func (s *Store) Users(ctx context.Context, f Filter) ([]schemas.User, string, error) {
+	like := ""
+	if f.Text != "" {
+		like = "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(f.Text)) + "%"
+	}
 	found, err := users(ctx, s.db, `(CAST($1 AS TEXT)='' OR role=$1) AND (CAST($2 AS TEXT)='' OR status=$2) AND lower(username)>lower($3)
 AND (CAST($4 AS TEXT)='' OR id=$4 OR id IN (SELECT a.user_id FROM team_members a JOIN team_members b ON a.team_id=b.team_id WHERE b.user_id=$4))
-ORDER BY lower(username) LIMIT $5`, f.Role, f.Status, f.After, f.Near, f.Limit+1)
+AND (CAST($6 AS TEXT)='' OR lower(username) LIKE $6 ESCAPE '\' OR lower(email) LIKE $6 ESCAPE '\' OR id=$7)
+ORDER BY lower(username) LIMIT $5`, f.Role, f.Status, f.After, f.Near, f.Limit+1, like, f.Text)
 	if err != nil {
 		return nil, "", fmt.Errorf("list users: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ type Filter struct {
 	Resource string
 	Server   string
 	Incident string
+	Handled  string // of alerts: what people see, schemas.HandlingActive and so on
 	Since    time.Time
 	After    string // cursor of the page before
 	Limit    int    // 0 means 200
@@ -106,6 +108,15 @@ func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out 
 	}
 	if f.Status != "" {
 		where(` AND status=?`, f.Status)
+	}
+	switch f.Handled {
+	case "":
+	case schemas.HandlingResolved:
+		where(` AND (status=? OR EXISTS (SELECT 1 FROM alert_handling h WHERE h.alert=records.id AND h.status='resolved'))`, schemas.AlertResolved)
+	case schemas.HandlingAcknowledged:
+		where(` AND status=? AND EXISTS (SELECT 1 FROM alert_handling h WHERE h.alert=records.id AND h.status='acknowledged')`, schemas.AlertFiring)
+	default:
+		where(` AND status=? AND NOT EXISTS (SELECT 1 FROM alert_handling h WHERE h.alert=records.id AND h.status<>'active')`, schemas.AlertFiring)
 	}
 	if f.Resource != "" {
 		where(` AND resource=?`, f.Resource)
@@ -204,6 +215,27 @@ func PutIncidentIn(ctx context.Context, x Execer, i schemas.Incident) error {
 // Incident returns the incident with an id, and whether there is one.
 func (s *Store) Incident(ctx context.Context, id string) (schemas.Incident, bool, error) {
 	return get[schemas.Incident](ctx, s.db, kindIncident, id)
+}
+
+// IncidentOf returns the incident, not merged into another, that lists an event, of those that opened
+// within a span, and whether there is one.
+func (s *Store) IncidentOf(ctx context.Context, event string, from, to time.Time) (i schemas.Incident, found bool, err error) {
+	quoted, err := json.Marshal(event)
+	if err != nil {
+		return i, false, err
+	}
+	like := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(string(quoted))
+	all, err := sqldb.Docs[schemas.Incident](ctx, s.db, `SELECT doc FROM records WHERE kind=$1 AND status<>$2 AND time_ns>=$3 AND time_ns<=$4
+AND doc LIKE $5 ESCAPE '\' ORDER BY time_ns DESC, id DESC LIMIT 10`, kindIncident, StatusMerged, from.UnixNano(), to.UnixNano(), "%"+like+"%")
+	if err != nil {
+		return i, false, fmt.Errorf("find the incident of event %s: %w", event, err)
+	}
+	for _, i := range all {
+		if slices.Contains(i.Events, event) {
+			return i, true, nil
+		}
+	}
+	return i, false, nil
 }
 
 // Incidents lists incidents by the time they opened, newest first.

@@ -85,6 +85,12 @@ function Plots({ id, part, rangeName, events, picked, onPick }) {
   <//>`)}<//>`;
 }
 
+/** Who looks after an alert, or has resolved it. */
+const Handled = ({ alert }) => {
+  const by = alert.resolved_by || alert.acknowledged_by;
+  return by ? html` <span class="dim">· ${t(alert.resolved_by ? 'dev.resolved_by' : 'dev.acknowledged_by', { by })}</span>` : null;
+};
+
 export function DevicePage({ id, query }) {
   const answer = useApi(`servers/${encodeURIComponent(id)}`, { every: 3 * FRESH_MS });
   const canonical = answer.data?.name;
@@ -112,7 +118,7 @@ export function DevicePage({ id, query }) {
       <div class="column">
         <${Plots} id=${server.name} part=${part} rangeName=${rangeName} events=${server.events} picked=${picked} onPick=${setPicked} />
         <${Panel} title=${t('dev.log')} id="log" flush aside=${html`<input class="field small" type="search" value=${filter} placeholder=${t('dev.filter')} aria-label=${t('dev.filter')} onInput=${(e) => setFilter(e.target.value)} />`}>
-          ${log.length === 0 ? html`<${Note} title=${t('dev.no_log')} />` : html`<div class="scroll"><table class="table tight"><tbody>${log.map((e) => html`<tr class=${cls('row', picked === e.k && 'selected')} onMouseEnter=${() => setPicked(e.k)} onMouseLeave=${() => setPicked(null)}><td class="num dim">${fmt.clock(Date.parse(e.time))}</td><td><${Shape} kind=${severityKind(e.severity)} token=${e.severity === 'info' ? 'out' : undefined} label=${name('severity', e.severity)} /></td><td>${e.source}</td><td class="mono">${e.type}${e.code ? ` ${e.code}` : ''}</td><td class="mono dim">${e.resource.split('/')[1] ?? ''}</td><td class="wrap">${e.message ?? ''}</td></tr>`)}</tbody></table></div>`}
+          ${log.length === 0 ? html`<${Note} title=${t('dev.no_log')} />` : html`<div class="scroll"><table class="table tight"><tbody>${log.map((e) => html`<tr class=${cls('row', picked === e.k && 'selected')} onMouseEnter=${() => setPicked(e.k)} onMouseLeave=${() => setPicked(null)}><td class="num dim">${fmt.clock(Date.parse(e.time))}</td><td><${Shape} kind=${severityKind(e.severity)} token=${e.severity === 'info' ? 'out' : undefined} label=${name('severity', e.severity)} /></td><td>${e.source}</td><td class="mono">${e.type}${e.code ? ` ${e.code}` : ''}</td><td class="mono dim">${e.resource.split('/')[1] ?? ''}</td><td class="wrap">${e.message ?? ''}<${Handled} alert=${e} /></td></tr>`)}</tbody></table></div>`}
         <//>
       </div>
       <div class="column side">

@@ -21,6 +21,7 @@ function Head({ incident }) {
     <p class="crumbs"><a href=${href('incidents')}>${t('inc.title')}</a> / <span class="mono">${incident.id}</span> <span class=${`pill c-${severityKind(incident.severity)}`}>${t(`inc.${incident.status}`)}</span></p>
     <h1><${Shape} kind=${severityKind(incident.severity)} size=${18} label=${name('severity', incident.severity)} />${summaryOf(incident)}</h1>
     ${incident.merged_into && html`<p class="text-2"><a href=${href(`incidents/${incident.merged_into}`)}>${t('inc.merged_into', { id: incident.merged_into })}</a></p>`}
+    ${incident.external && html`<p class="c-warning">${t('inc.external')}</p>`}
     <dl class="facts-line">
       <div><dt>${t('inc.cause')}</dt><dd><${Res} id=${cause.resource} /> <span class="dim">${titleOf(cause)}</span></dd></div>
       <div><dt>${t('inc.confidence')}</dt><dd><${Confidence} p=${cause.confidence} wide /></dd></div>

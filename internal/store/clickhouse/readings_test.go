@@ -1,0 +1,95 @@
+package clickhouse_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"auspex/internal/store/clickhouse"
+	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/schemas"
+)
+
+// TestReadingsAreOfTheStepThatEnds holds points at both ends of steps, of the wide table and of the other.
+func TestReadingsAreOfTheStepThatEnds(t *testing.T) {
+	db := open(t, embeddedtest.Start(t))
+	start := time.Now().Add(-time.Hour).Truncate(time.Minute)
+	ms := func(seconds ...float64) (out []int64) {
+		for _, s := range seconds {
+			out = append(out, start.Add(time.Duration(s*float64(time.Second))).UnixMilli())
+		}
+		return out
+	}
+	same := func(n int, s string) (out []string) {
+		for range n {
+			out = append(out, s)
+		}
+		return out
+	}
+	insert := func(table string, columns ...clickhouse.Column) {
+		t.Helper()
+		if err := db.Insert(t.Context(), table, table, columns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := ms(-60, -59.999, 0, 0.001, 60, 60.001, 180, 180.001, 30)
+	insert(
+		"gpu", clickhouse.Column{Name: "time", Values: at}, clickhouse.Column{Name: "observed", Values: at},
+		clickhouse.Column{Name: "resource", Values: same(9, "s/gpu0")}, clickhouse.Column{Name: "collector", Values: append(same(8, "dcgmexporter"), "agent")},
+		clickhouse.Column{Name: "gpu_temp_celsius", Values: []float32{1, 10, 20, 30, 50, float32(math.NaN()), 70, 99, 5}},
+		clickhouse.Column{Name: "total_energy_millijoules", Values: []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}},
+	)
+	at = ms(0, 10, 0, 10)
+	insert(
+		"samples", clickhouse.Column{Name: "metric", Values: same(4, "auspex_gpu_nvlink_crc_errors_total")}, clickhouse.Column{Name: "time", Values: at},
+		clickhouse.Column{Name: "observed", Values: at}, clickhouse.Column{Name: "resource", Values: same(4, "s/gpu0")},
+		clickhouse.Column{Name: "collector", Values: same(4, "agent")}, clickhouse.Column{Name: "labels", Values: []string{"a", "a", "b", "b"}},
+		clickhouse.Column{Name: "value", Values: []float64{1, 2, 10, 20}},
+	)
+	f := func(v float64) *float64 { return &v }
+	for _, c := range []struct {
+		resource, metric string
+		counter          bool
+		want             map[string][]*float64
+	}{
+		{"s/gpu0", "DCGM_FI_DEV_GPU_TEMP", false, map[string][]*float64{"dcgmexporter": {f(15), f(40), nil, f(70)}, "agent": {nil, f(5), nil, nil}}},
+		{"s/gpu0", schemas.GPUEnergy, true, map[string][]*float64{"dcgmexporter": {f(3), f(5), f(6), f(7)}, "agent": {nil, f(9), nil, nil}}},
+		{"s/gpu0", "auspex_gpu_nvlink_crc_errors_total", true, map[string][]*float64{"agent": {f(11), f(22), nil, nil}}},
+		{"s/gpu1", "DCGM_FI_DEV_GPU_TEMP", false, map[string][]*float64{}},
+		{"s/gpu0", "x'; DROP TABLE gpu; --", false, map[string][]*float64{}},
+	} {
+		got, err := db.Readings(t.Context(), c.resource, c.metric, c.counter, start, time.Minute, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(c.want, got); d != "" {
+			t.Errorf("%s of %s: -want +got\n%s", c.metric, c.resource, d)
+		}
+	}
+}
+
+func TestAnEventIsFoundByItsID(t *testing.T) {
+	db := open(t, embeddedtest.Start(t))
+	at := time.Now().UTC().Truncate(time.Second)
+	if err := db.Insert(t.Context(), "events", "x", []clickhouse.Column{
+		{Name: "id", Values: []string{"a", "b"}},
+		{Name: "time", Values: []time.Time{at, at}},
+		{Name: "observed", Values: []time.Time{at, at}},
+		{Name: "type", Values: []string{"gpu.xid", "fan.failure"}},
+		{Name: "attrs", Values: []map[string]string{nil, {"part": "fan1"}}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ev, found, err := db.Event(t.Context(), "b")
+	if err != nil || !found || ev.Type != "fan.failure" || ev.Attr("part") != "fan1" {
+		t.Errorf("%+v %v %v", ev, found, err)
+	}
+	if _, found, err := db.Event(t.Context(), "c"); found || err != nil {
+		t.Error(found, err)
+	}
+	if all, err := db.Events(t.Context(), "", at.Add(-time.Minute), 10); err != nil || len(all) != 2 {
+		t.Errorf("%+v %v", all, err)
+	}
+}
