@@ -155,6 +155,13 @@ func TestChoice(t *testing.T) {
 			"a:4 d:8", "2 less_size",
 		},
 		{
+			"a server that is the best is left where it needs one that is worse than all others",
+			[]Server{
+				server("a", "r1", free(1)), server("b", "r1", risks(.1), free(4)), server("c", "r1", risks(.1), free(4)), server("d", "r1", risks(.2), free(7)),
+			},
+			Wish{GPUs: 8, From: from, Until: after(day)}, "b:4 c:4", "1 less_size, 1 less_risk",
+		},
+		{
 			"a rack is chosen that has enough",
 			slices.Concat(in("r1", 3), in("r2", 5), in("r3", 4)),
 			with(week, func(w *Wish) { w.Servers, w.Together = 4, Rack }), "r3-1 r3-2 r3-3 r3-4", "3 domain_short, 5 less_domain",
