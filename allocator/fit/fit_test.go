@@ -159,7 +159,8 @@ func TestChoice(t *testing.T) {
 			[]Server{
 				server("a", "r1", free(1)), server("b", "r1", risks(.1), free(4)), server("c", "r1", risks(.1), free(4)), server("d", "r1", risks(.2), free(7)),
 			},
-			Wish{GPUs: 8, From: from, Until: after(day)}, "b:4 c:4", "1 less_size, 1 less_risk",
+			Wish{GPUs: 8, From: from, Until: after(day)},
+			"b:4 c:4", "1 less_size, 1 less_risk",
 		},
 		{
 			"a rack is chosen that has enough",
