@@ -36,6 +36,7 @@ import (
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/hooks"
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
@@ -213,6 +214,8 @@ type Deps struct {
 	Allocations *allocations.Store
 	Workflows   *workflows.Store
 	Allocator   Allocator
+	// Webhooks are where notices are sent to; nil shows none.
+	Webhooks *hooks.Store
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.

@@ -46,6 +46,7 @@ const (
 	Tokens   = "tokens"   // make, list and revoke tokens
 	Allocate = "allocate" // ask for servers and GPUs, end that, and run workflows
 	Users    = "users"    // make and change users and teams, and list all of them
+	Webhooks = "webhooks" // make, change and list webhooks, and see what was sent to them
 )
 
 // Errors of tokens.
@@ -78,7 +79,7 @@ func (p Principal) Permissions() []string {
 	case RoleEngineer:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Invite, Reload, Tokens, Users, Webhooks}
 	}
 	return nil
 }
