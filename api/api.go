@@ -37,6 +37,7 @@ import (
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
+	"auspex/internal/store/hooks"
 	"auspex/internal/store/join"
 	"auspex/internal/store/people"
 	"auspex/internal/store/records"
@@ -227,6 +228,8 @@ type Deps struct {
 	Allocations *allocations.Store
 	Workflows   *workflows.Store
 	Allocator   Allocator
+	// Webhooks are where notices are sent to; nil shows none.
+	Webhooks *hooks.Store
 	// Corrections are shown and taken where they are there.
 	Corrections Corrections
 	// Learned is the version of the learned parameters in force; nil reads as 0.

@@ -482,6 +482,23 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodDelete, "api/v1/teams/speech", access.RoleAdmin, nil)
 			return "admin delete team speech"
 		},
+		"createWebhook": func() string {
+			w.send(t, http.MethodPost, "api/v1/webhooks", access.RoleAdmin, body(newHook))
+			return "admin create webhook chat"
+		},
+		"updateWebhook": func() string {
+			w.send(t, http.MethodPut, "api/v1/webhooks/chat", access.RoleAdmin, body(`{"topics":["allocation.*"]}`))
+			return "admin update webhook chat"
+		},
+		"testWebhook": func() string {
+			w.send(t, http.MethodPost, "api/v1/webhooks/chat/test", access.RoleAdmin, nil)
+			return "admin test webhook chat"
+		},
+		"deleteWebhook": func() string {
+			w.send(t, http.MethodPost, "api/v1/webhooks", access.RoleAdmin, body(strings.Replace(newHook, "chat", "pager", 1)))
+			w.send(t, http.MethodDelete, "api/v1/webhooks/pager", access.RoleAdmin, nil)
+			return "admin delete webhook pager"
+		},
 		"createJoinToken": func() string {
 			w.send(t, http.MethodPost, "api/v1/join-tokens", access.RoleEngineer, body(`{"name":"image"}`))
 			return "engineer create join_token image"

@@ -33,6 +33,7 @@ import (
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
+	"auspex/internal/store/hooks"
 	"auspex/internal/store/join"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
@@ -253,7 +254,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	cfg := api.DefaultConfig()
 	cfg.Listen, cfg.Name = "127.0.0.1:0", "demo"
 	deps := api.Deps{
-		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, People: people.New(db), Answers: answers.New(db), Requests: requests.New(db), Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Audit: audit.New(db, time.Now), Inventory: w.inv,
+		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, People: people.New(db), Answers: answers.New(db), Requests: requests.New(db), Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Webhooks: hooks.New(db), Audit: audit.New(db, time.Now), Inventory: w.inv,
 		Corrections: corrections.New(db), Maintenance: maintenance.New(db), Handling: handling.New(db), Edges: edges{learned.New(db)},
 		Join: join.New(db, nil, nil), Enrol: &enrol.Desk{Store: enrol.New(db), Inventory: cmdb.New(cmdb.DefaultConfig(), db, nil, nil), Machines: join.New(db, nil, nil)},
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,

@@ -29,16 +29,18 @@ type chooser struct {
 	why    []reason  // by place
 	free   []uint64  // GPUs, by place
 	risked []float64 // by place
+	racks  []sym     // by place
 	keys   []uint64  // of those that fit
 	count  []int32   // by symbol: servers that fit in a rack, then in a domain
 	start  []int32   // by symbol: where a domain's keys begin
-	byPart []uint64  // keys by domain
+	byPart []uint64  // keys by domain, and room to sort them in
 	parts  []sym     // domains that have a server that fits
 	taken  []uint64  // keys of the best of one domain
 	best   []uint64
 	chosen []bool // by place
 	held   map[sym]int
-	sums   [maxGPUs + 1]int
+	sums   [maxGPUs + 1]int // servers by how many GPUs they give
+	most   int              // GPUs of the server that gives the most
 
 	domains []domain
 	left    int  // steps that searches may take yet
@@ -143,7 +145,7 @@ func room[T any](s []T, n int) []T {
 // look asks each server whether it may be given.
 func (c *chooser) look() {
 	n := len(c.v.order)
-	c.why, c.free, c.risked = room(c.why, n), room(c.free, n), room(c.risked, n)
+	c.why, c.free, c.risked, c.racks = room(c.why, n), room(c.free, n), room(c.risked, n), room(c.racks, n)
 	c.count = room(c.count, len(c.v.symbols))
 	c.keys = c.keys[:0]
 	for at, i := range c.v.order {
@@ -153,6 +155,7 @@ func (c *chooser) look() {
 		if why != fits {
 			continue
 		}
+		c.racks[at] = r.rack
 		c.count[r.rack]++
 		c.keys = append(c.keys, uint64(r.health)<<atHealth|uint64(percent(risked))<<atRisk|c.since(r)<<atFailed|uint64(at))
 	}
@@ -162,8 +165,7 @@ func (c *chooser) look() {
 func (c *chooser) pack() {
 	for i, k := range c.keys {
 		at := place(k)
-		r := c.row(at)
-		block := uint64(min(maxBlock, c.count[r.rack]))
+		block := uint64(min(maxBlock, c.count[c.racks[at]]))
 		free := uint64(bits.OnesCount64(c.free[at]))
 		var packed uint64
 		switch {
@@ -171,7 +173,7 @@ func (c *chooser) pack() {
 			packed = free<<13 | block
 		case !c.exclusive && c.mode == equal:
 			packed = (free-uint64(c.per))<<13 | block
-		case r.rack == 0:
+		case c.racks[at] == 0:
 			packed = 0
 		case block >= uint64(c.need):
 			packed = block - uint64(c.need)
@@ -180,7 +182,33 @@ func (c *chooser) pack() {
 		}
 		c.keys[i] = k | packed<<atPacked
 	}
-	slices.Sort(c.keys)
+	c.sort()
+}
+
+// sort orders keys, which come in the order of their places: by what stands above these, eleven
+// bits at a time.
+func (c *chooser) sort() {
+	const digit = 1<<11 - 1
+	c.byPart = room(c.byPart, len(c.keys))
+	for shift := atPacked; shift < 64; shift += 11 {
+		var start [digit + 1]int32
+		for _, k := range c.keys {
+			start[k>>shift&digit]++
+		}
+		if len(c.keys) > 0 && int(start[c.keys[0]>>shift&digit]) == len(c.keys) {
+			continue
+		}
+		sum := int32(0)
+		for i, n := range start {
+			start[i], sum = sum, sum+n
+		}
+		for _, k := range c.keys {
+			d := k >> shift & digit
+			c.byPart[start[d]] = k
+			start[d]++
+		}
+		c.keys, c.byPart = c.byPart, c.keys
+	}
 }
 
 // divide sorts the servers that fit into domains, which come by name.
@@ -237,10 +265,11 @@ func (c *chooser) pick(d *domain) bool {
 // fewest takes as few servers as give the GPUs; of such sets one whose worst server is the best
 // there is, and then whose first, second and so on are.
 func (c *chooser) fewest(d *domain) bool {
-	d.free = 0
+	d.free, c.most = 0, 0
 	clear(c.sums[:])
 	for _, k := range d.keys {
 		n := c.size(k)
+		c.most = max(c.most, n)
 		c.sums[n]++
 		d.free += n
 	}
@@ -280,7 +309,7 @@ func (c *chooser) size(key uint64) int { return bits.OnesCount64(c.free[place(ke
 
 // top is how many GPUs the m largest of the sums have.
 func (c *chooser) top(m int) (gpus int) {
-	for n := maxGPUs; n > 0 && m > 0; n-- {
+	for n := c.most; n > 0 && m > 0; n-- {
 		k := min(m, c.sums[n])
 		gpus, m = gpus+k*n, m-k
 	}
@@ -289,7 +318,7 @@ func (c *chooser) top(m int) (gpus int) {
 
 // reach is how few of the sums have so many GPUs.
 func (c *chooser) reach(gpus int) (servers int) {
-	for n := maxGPUs; n > 0 && gpus > 0; n-- {
+	for n := c.most; n > 0 && gpus > 0; n-- {
 		k := min((gpus+n-1)/n, c.sums[n])
 		gpus, servers = gpus-k*n, servers+k
 	}

@@ -270,12 +270,12 @@ func (c *chooser) areas() []Domain {
 		name := c.v.symbols[d.id]
 		args := map[string]any{"over": c.over(), "name": name, "free": d.free, "need": c.need}
 		id := messages.DomainWorse
-		switch {
-		case d.lost == fits:
+		switch d.lost {
+		case fits:
 			id = messages.DomainChosen
-		case d.lost == domainShort:
+		case domainShort:
 			id = messages.DomainFew
-		case d.lost == tooNear:
+		case tooNear:
 			id = messages.DomainNear
 		default:
 			args["why"] = say(words[d.lost], nil)

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"auspex/allocator/fit/messages"
-	"auspex/schemas"
 )
 
 // reason is why a server was not chosen, in the order in which it is asked.
@@ -82,7 +81,7 @@ func (p *plan) filter(v *View, r *row) (why reason, free uint64, risked float64)
 			return otherLabels, 0, 0
 		}
 	}
-	if p.ServerModel != "" && !p.matches(p.models, v, p.ServerModel, r.model) {
+	if p.ServerModel != "" && !matches(p.models, v, p.ServerModel, r.model) {
 		return otherServer, 0, 0
 	}
 	match, why := p.suited(v, r, wanted)
@@ -90,7 +89,7 @@ func (p *plan) filter(v *View, r *row) (why reason, free uint64, risked float64)
 		return why, 0, 0
 	}
 	switch {
-	case v.symbols[r.status] != schemas.ServerReady:
+	case r.status != p.ready:
 		return notReady, 0, 0
 	case r.hold != "":
 		return held, 0, 0
@@ -124,7 +123,7 @@ func (p *plan) suited(v *View, r *row, wanted uint64) (match uint64, why reason)
 	var model, memory uint64
 	for i := range r.kinds {
 		k := &r.kinds[i]
-		if p.Model != "" && !p.matches(p.gpuModels, v, p.Model, k.model) {
+		if p.Model != "" && !matches(p.gpuModels, v, p.Model, k.model) {
 			continue
 		}
 		model |= k.mask

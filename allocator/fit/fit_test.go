@@ -145,12 +145,22 @@ func TestChoice(t *testing.T) {
 		{
 			"some GPUs come from the server that is used the most",
 			[]Server{server("a", "r1"), server("b", "r1", free(4)), server("c", "r1", free(2)), server("d", "r1", free(1))},
-			Wish{GPUs: 2, From: from, Until: after(day)}, "c:2", "3 less_size",
+			Wish{GPUs: 2, From: from, Until: after(day)},
+			"c:2", "3 less_size",
 		},
 		{
 			"GPUs come from the fewest servers",
 			[]Server{server("a", "r1", free(4)), server("b", "r1", free(4)), server("c", "r1", free(5)), server("d", "r1")},
-			Wish{GPUs: 12, From: from, Until: after(day)}, "a:4 d:8", "2 less_size",
+			Wish{GPUs: 12, From: from, Until: after(day)},
+			"a:4 d:8", "2 less_size",
+		},
+		{
+			"a server that is the best is left where it needs one that is worse than all others",
+			[]Server{
+				server("a", "r1", free(1)), server("b", "r1", risks(.1), free(4)), server("c", "r1", risks(.1), free(4)), server("d", "r1", risks(.2), free(7)),
+			},
+			Wish{GPUs: 8, From: from, Until: after(day)},
+			"b:4 c:4", "1 less_size, 1 less_risk",
 		},
 		{
 			"a rack is chosen that has enough",
@@ -200,11 +210,14 @@ func TestChoice(t *testing.T) {
 					s.GPUs[i].Model = "A100"
 				}
 			})},
-			Wish{GPUs: 2, Model: "H100*", From: from}, "a:2", "",
+			Wish{GPUs: 2, Model: "H100*", From: from},
+			"a:2", "",
 		},
 		{
 			"by name, GPUs as well",
-			in("r1", 3), Wish{GPUNames: []string{"r1-1/gpu3", "r1-3/gpu0", "r1-3/gpu7"}, From: from}, "r1-1:1 r1-3:2", "1 not_asked",
+			in("r1", 3),
+			Wish{GPUNames: []string{"r1-1/gpu3", "r1-3/gpu0", "r1-3/gpu7"}, From: from},
+			"r1-1:1 r1-3:2", "1 not_asked",
 		},
 		{"by name", in("r1", 3), Wish{ServerNames: []string{"r1-3", "r1-2"}, From: from}, "r1-2 r1-3", "1 not_asked"},
 		{"so many GPUs of each", in("r1", 3, free(5)), Wish{GPUs: 8, GPUsPerServer: 4, From: from}, "r1-1:4 r1-2:4", "1 less_name"},
@@ -233,27 +246,33 @@ func TestNothingFitsSaysWhatIsMissing(t *testing.T) {
 		want    string
 	}{
 		{
-			"too few", in("r1", 3), Wish{Servers: 4, From: from},
+			"too few", in("r1", 3),
+			Wish{Servers: 4, From: from},
 			"nothing fits: 3 of 4 servers are free",
 		},
 		{
-			"too few in one rack", slices.Concat(in("r1", 2), in("r2", 3)), Wish{Servers: 4, Together: Rack, From: from},
+			"too few in one rack", slices.Concat(in("r1", 2), in("r2", 3)),
+			Wish{Servers: 4, Together: Rack, From: from},
 			"nothing fits: the most that one rack has free is 3 of 4: r2; without together it would fit",
 		},
 		{
-			"fourteen of sixteen", slices.Concat(in("r3", 2, free(7))), Wish{GPUs: 16, Together: Rack, From: from},
+			"fourteen of sixteen", slices.Concat(in("r3", 2, free(7))),
+			Wish{GPUs: 16, Together: Rack, From: from},
 			"nothing fits: 14 of 16 GPUs are free; the most that one rack has free is 14 of 16: r3",
 		},
 		{
-			"at too small a risk", in("r1", 2, risks(.2)), Wish{Servers: 2, MaxRisk: .1, From: from},
+			"at too small a risk", in("r1", 2, risks(.2)),
+			Wish{Servers: 2, MaxRisk: .1, From: from},
 			"nothing fits: 0 of 2 servers are free; with a risk of at most 20 % it would fit",
 		},
 		{
-			"a pool", in("r1", 2), Wish{Servers: 2, Pool: "big", From: from},
+			"a pool", in("r1", 2),
+			Wish{Servers: 2, Pool: "big", From: from},
 			"nothing fits: 0 of 2 servers are free; without pool it would fit",
 		},
 		{
-			"a name that there is not", in("r1", 2), Wish{ServerNames: []string{"r1-1", "r9"}, From: from},
+			"a name that there is not", in("r1", 2),
+			Wish{ServerNames: []string{"r1-1", "r9"}, From: from},
 			"nothing fits: there is no r9",
 		},
 	} {

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func exists(servers []Server, w *Wish) bool {
 func rounds(t *testing.T, n int, f func(t *testing.T, r *rand.Rand)) {
 	t.Helper()
 	for seed := range uint64(n) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { f(t, rand.New(rand.NewPCG(seed, 1))) })
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { f(t, rand.New(rand.NewPCG(seed, 1))) })
 		if t.Failed() {
 			return
 		}

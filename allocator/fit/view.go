@@ -75,7 +75,7 @@ type Risk struct {
 	P10, P50, P90 time.Time // of the time of the failure; zero is not known
 }
 
-// View is the servers and GPUs that there are to choose from. It takes about 700 bytes a server with
+// View is the servers and GPUs that there are to choose from. It takes about 900 bytes a server with
 // eight GPUs. Its owner guards it: a choice reads it and changes nothing.
 type View struct {
 	rows  []row

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"auspex/schemas"
 )
 
 // DefaultMaxRisk is the risk that a wish takes which names none: a server that more likely than
@@ -104,10 +106,10 @@ type plan struct {
 
 	among, except map[string]bool
 	gpus          map[string]bool
-	pool          sym
+	pool, ready   sym
 	labels        []label
-	models        map[sym]bool // of servers and GPUs: whether they match; filled as they are met
-	gpuModels     map[sym]bool
+	models        []match // by symbol, of servers and GPUs; filled as they are met
+	gpuModels     []match
 	caps          []capacity
 	unknown       []string // names that the view does not have
 }
@@ -191,8 +193,13 @@ func (w *Wish) plan(v *View) (*plan, error) {
 		}
 	}
 	slices.Sort(p.unknown)
-	p.except = set(w.Except)
-	p.models, p.gpuModels = map[sym]bool{}, map[sym]bool{}
+	p.except, p.ready = set(w.Except), v.known(schemas.ServerReady)
+	if w.ServerModel != "" {
+		p.models = make([]match, len(v.symbols))
+	}
+	if w.Model != "" {
+		p.gpuModels = make([]match, len(v.symbols))
+	}
 	if w.Pool != "" {
 		p.pool = v.known(w.Pool)
 	}
@@ -223,12 +230,22 @@ func set(names []string) map[string]bool {
 	return m
 }
 
+// match is whether a model is one that was asked for.
+type match uint8
+
+const (
+	unmet match = iota
+	no
+	yes
+)
+
 // matches reports whether a model is one that was asked for.
-func (p *plan) matches(memo map[sym]bool, v *View, glob string, model sym) bool {
-	ok, met := memo[model]
-	if !met {
-		ok, _ = path.Match(strings.ToLower(glob), strings.ToLower(v.symbols[model]))
-		memo[model] = ok
+func matches(met []match, v *View, glob string, model sym) bool {
+	if met[model] == unmet {
+		met[model] = no
+		if ok, _ := path.Match(strings.ToLower(glob), strings.ToLower(v.symbols[model])); ok {
+			met[model] = yes
+		}
 	}
-	return ok
+	return met[model] == yes
 }

@@ -49,6 +49,7 @@ const (
 	Tokens   = "tokens"      // make, list and revoke tokens
 	Allocate = "allocate"    // ask for servers and GPUs, end that, and run workflows
 	Users    = "users"       // make and change users and teams, and list all of them
+	Webhooks = "webhooks"    // make, change and list webhooks, and see what was sent to them
 )
 
 // Errors of tokens.
@@ -81,7 +82,7 @@ func (p Principal) Permissions() []string {
 	case RoleEngineer:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users, Webhooks}
 	}
 	return nil
 }

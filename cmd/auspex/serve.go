@@ -7,12 +7,14 @@ import (
 	"strings"
 	"time"
 
+	prom "github.com/prometheus/client_golang/prometheus"
 	promrules "github.com/prometheus/prometheus/rules"
 
 	"auspex/api"
 	"auspex/api/prometheus"
 	"auspex/correlator/learn"
 	"auspex/internal/enrol"
+	"auspex/internal/notices"
 	"auspex/internal/run"
 	"auspex/internal/sim/child"
 	"auspex/internal/store/allocations"
@@ -22,6 +24,7 @@ import (
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
+	"auspex/internal/store/hooks"
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/people"
@@ -38,10 +41,10 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	if !s.cfg.has(RoleAPI) {
 		return []run.Component{s.serveOwn()}
 	}
-	return []run.Component{late("api", func(context.Context) (run.Component, error) {
+	return []run.Component{s.sendNotices(), late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Requests: requests.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Allocator: s.allocating(), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Requests: requests.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Allocator: s.allocating(), Webhooks: hooks.New(s.db), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
@@ -95,6 +98,13 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			})
 		}), nil
 	})}
+}
+
+// sendNotices sends to webhooks what happens.
+func (s *stack) sendNotices() run.Component {
+	return s.lasting("notices", func(reg prom.Registerer) (run.Component, error) {
+		return notices.NewSender(notices.DefaultConfig(), hooks.New(s.db), s.log, reg), nil
+	})
 }
 
 // serveOwn answers those who watch a process without an API.
