@@ -46,7 +46,11 @@ const (
 	Reload   = "reload"   // make the process read its configuration again
 	Tokens   = "tokens"   // make, list and revoke tokens
 	Allocate = "allocate" // ask for servers and GPUs, end that, and run workflows
-	Users    = "users"    // make and change users and teams, and list all of them
+	// Inventory is to register and change servers, GPUs and their configurations, and Quotas to make
+	// and change pools, quotas and reservations.
+	Inventory = "inventory"
+	Quotas    = "quotas"
+	Users     = "users" // make and change users and teams, and list all of them
 )
 
 // Errors of tokens.
@@ -77,9 +81,9 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit}
 	case RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate, Inventory}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Declare, Audit, Enrol, Allocate, Operate, Inventory, Invite, Quotas, Reload, Tokens, Users}
 	}
 	return nil
 }
