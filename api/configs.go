@@ -119,14 +119,13 @@ func (s *Server) ListServerConfigs(ctx context.Context, r apigen.ListServerConfi
 	return out, nil
 }
 
-// limitQueries ask for the power limit of a GPU: the one that was set, where an agent tells it,
+// limitQuery asks for the power limit of a GPU: the one that was set, where an agent tells it,
 // else the one in force as exporters tell it.
 const limitQuery = `max(last_over_time(auspex_gpu_power_limit_watts{resource=%q}[15m])) or max(last_over_time(%s{resource=%q,bound=%q}[15m]))`
 
-// applied is what of a GPU's configuration is in force, as the hot window has it, and why not
-// all of that is known.
+// applied is what of a GPU's configuration is in force, as the hot window has it, and why that
+// is not known.
 func (s *Server) applied(ctx context.Context, gpu string) (*apigen.GPUReadings, string) {
-	const clock = "the clock of the memory that is set is not told, only the one of the moment"
 	if s.deps.Querier == nil {
 		return nil, "this console has no hot window to read it in"
 	}
@@ -137,10 +136,10 @@ func (s *Server) applied(ctx context.Context, gpu string) (*apigen.GPUReadings, 
 	}
 	if len(found) == 1 && len(found[0].Points) == 1 {
 		if v := number(found[0].Points[0].V); v != nil {
-			return &apigen.GPUReadings{PowerLimit: v}, clock
+			return &apigen.GPUReadings{PowerLimit: v}, ""
 		}
 	}
-	return nil, "no collector has told the power limit of late; " + clock
+	return nil, "no collector has told the power limit of late"
 }
 
 // watt is how far apart two power limits are that are the same one.
@@ -150,32 +149,34 @@ const watt = .5
 func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string) apigen.GPUConfig {
 	out := apigen.GPUConfig{
 		ID: c.ID, GpuID: c.GPUID, Gpu: c.GPU, Version: c.Version, PowerLimit: c.PowerLimit, MemoryClock: c.MemoryClock, DriverConfig: c.Driver,
-		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Applied: is, AppliedReason: reason, Differences: []apigen.ConfigDifference{},
+		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Applied: is, Differences: []apigen.ConfigDifference{},
 	}
-	read, unread := 0, 0
+	read := false
+	var unread []string // why
 	if c.PowerLimit != nil {
 		switch {
 		case is == nil || is.PowerLimit == nil:
-			unread++
+			unread = append(unread, reason)
 		case math.Abs(*is.PowerLimit-*c.PowerLimit) > watt:
-			read++
 			out.Differences = append(out.Differences, apigen.ConfigDifference{Field: "power_limit", Desired: *c.PowerLimit, Applied: *is.PowerLimit})
 		default:
-			read++
+			read = true
 		}
 	}
-	switch unreadable := c.MemoryClock != nil || len(c.Driver) > 0; { // by anybody
+	if c.MemoryClock != nil {
+		unread = append(unread, "nobody tells which clock of the memory was set, only the one of the moment")
+	}
+	if len(c.Driver) > 0 {
+		unread = append(unread, "no collector reads settings of the driver")
+	}
+	out.AppliedReason = strings.Join(unread, "; ")
+	switch {
 	case len(out.Differences) > 0:
 		out.State = configDiffers
-	case unread > 0 || read > 0 && unreadable:
+	case len(unread) > 0 && c.PowerLimit != nil:
 		out.State = configUnknown
-	case read > 0:
+	case read:
 		out.State = configInForce
-	}
-	if out.State == configInForce {
-		out.AppliedReason = ""
-	} else if len(c.Driver) > 0 {
-		out.AppliedReason = strings.TrimPrefix(reason+"; no collector reads settings of the driver", "; ")
 	}
 	return out
 }
@@ -278,8 +279,8 @@ func (s *Server) ListGPUConfigs(ctx context.Context, r apigen.ListGPUConfigsRequ
 	}
 	out := apigen.ListGPUConfigs200JSONResponse{Items: make([]apigen.GPUConfig, min(n, len(found)))}
 	for i := range out.Items {
-		out.Items[i] = gpuConfig(&found[i], nil, "a later version has replaced it")
-		out.Items[i].State = configStored
+		out.Items[i] = gpuConfig(&found[i], nil, "")
+		out.Items[i].State, out.Items[i].AppliedReason = configStored, "a later version has replaced it"
 	}
 	if from == 0 && len(found) > 0 {
 		out.Items[0] = s.gpuConfigNow(ctx, &found[0])

@@ -269,9 +269,9 @@ func (l *lines[T]) Close() error {
 	return nil
 }
 
-// note says in the log what was changed, and tells the pages.
+// noted says in the log what was changed, and tells the pages.
 func (s *Server) noted(ctx context.Context, what, name string, topics ...string) {
-	s.log.Info(what, "name", name, "actor", Caller(ctx).Name)
+	s.log.Info("changed by a caller", "change", what, "name", name, "actor", Caller(ctx).Name)
 	s.live.mark(append(topics, "audit")...)
 }
 

@@ -5,23 +5,32 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/answers"
 	"auspex/internal/store/configs"
 	"auspex/internal/store/estate"
+	"auspex/internal/store/people"
+	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
+	"auspex/internal/store/sqldb/sqltest"
+	"auspex/internal/store/workflows"
 	"auspex/schemas"
 )
 
@@ -341,6 +350,9 @@ func TestGPUsAreRegisteredChangedAndListed(t *testing.T) {
 	if d := cmp.Diff([]string{schemas.GPUAvailable}, p.Legal); d != "" {
 		t.Error(d)
 	}
+	if page := got[apigen.Server](t, w.do(t, eng, http.MethodGet, "servers/gpu-r01-01", "", ""), 200); *page.Allocatable || page.WhyNot != allocations.WhyGPU {
+		t.Errorf("%+v", page)
+	}
 	got[schemas.GPU](t, change(a.header.Get("ETag"), `{"status":"available"}`), 200)
 	refusal(t, "no reason", change("", `{"status":"error"}`), http.StatusBadRequest, "bad_body", "status_reason")
 	refusal(t, "no memory", change("", `{"memory_gb":0}`), http.StatusBadRequest, "bad_body", "memory_gb")
@@ -628,6 +640,87 @@ func TestWhoMayChangeTheEstate(t *testing.T) {
 	for _, path := range []string{"servers", "gpus", "pools", "quotas", "reservations", "assets", "servers/x/config"} {
 		refusal(t, path, bare.do(t, access.RoleAdmin, http.MethodGet, path, "", ""), http.StatusServiceUnavailable, "no_estate", "")
 	}
+}
+
+// BenchmarkListOfGPUs reads the 80,000 GPUs of 10,000 servers: as lines, with the memory that the
+// heap grew by at most while they were read, and as one page.
+func BenchmarkListOfGPUs(b *testing.B) {
+	db := sqltest.Open(b)
+	inv := cmdb.New(cmdb.DefaultConfig(), db, nil, nil)
+	inv.Follow(estate.New(db))
+	var top schemas.Topology
+	for s := range 10_000 {
+		name := fmt.Sprintf("s%05d", s)
+		top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer})
+		for g := range 8 {
+			top.Resources = append(top.Resources, schemas.Resource{
+				ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"model": "H100 80GB", "serial": fmt.Sprint(s, "-", g)},
+			})
+		}
+	}
+	if _, err := inv.Import(b.Context(), cmdb.Draft{Topology: top}, cmdb.ImportOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	cfg := api.DefaultConfig()
+	cfg.Listen = "127.0.0.1:0"
+	s, err := api.New(cfg, api.Deps{
+		Log: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(), DB: db, Records: records.New(db), People: people.New(db), Answers: answers.New(db),
+		Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Configs: configs.New(db), Registry: inv, Inventory: inv,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- s.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	defer func() { stop(); <-done }()
+	token, err := s.IssueToken(ctx, "bench", access.RoleViewer)
+	if err != nil {
+		b.Fatal(err)
+	}
+	read := func(b *testing.B, query, accept string, each func()) (n int) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"api/v1/gpus"+query, http.NoBody)
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		req.Header.Set("Accept", accept)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		for lines := bufio.NewScanner(res.Body); lines.Scan(); n++ {
+			if n%4000 == 0 {
+				each()
+			}
+		}
+		return n
+	}
+	b.Run("lines", func(b *testing.B) {
+		var m runtime.MemStats
+		var most uint64
+		for b.Loop() {
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			before := m.HeapAlloc
+			n := read(b, "", "application/x-ndjson", func() {
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				most = max(most, m.HeapAlloc-min(m.HeapAlloc, before))
+			})
+			if n != 80_000 {
+				b.Fatal(n)
+			}
+		}
+		b.ReportMetric(float64(most)/(1<<20), "MiB-held")
+	})
+	b.Run("page", func(b *testing.B) {
+		for b.Loop() {
+			read(b, "?limit=200&after=s05000", "", func() {})
+		}
+	})
 }
 
 // estateDoors is what the routes of the estate leave in the audit, each with all that it needs:

@@ -80,8 +80,10 @@ func TestWhatIsDroppedIsOneSourcesAlone(t *testing.T) {
 	bring(t, i, cmdb.ImportOptions{Source: "dcim", Bounds: cmdb.NoBounds()}, racks(2))
 	add := cmdb.ImportOptions{Source: cmdb.SourceAPI, Add: true, Bounds: cmdb.NoBounds()}
 	bring(t, i, add, schemas.Topology{Resources: []schemas.Resource{
-		{ID: "new", Kind: schemas.KindServer, Parent: "dc1"}, {ID: "new/gpu0", Kind: schemas.KindGPU, Parent: "new"},
-		{ID: "kept", Kind: schemas.KindServer, Parent: "dc1"}, {ID: "s000", Kind: schemas.KindServer, Attrs: map[string]string{"model": "M"}},
+		{ID: "new", Kind: schemas.KindServer, Parent: "dc1"},
+		{ID: "new/gpu0", Kind: schemas.KindGPU, Parent: "new"},
+		{ID: "kept", Kind: schemas.KindServer, Parent: "dc1"},
+		{ID: "s000", Kind: schemas.KindServer, Attrs: map[string]string{"model": "M"}},
 	}})
 	no := errors.New("no")
 	drop := add

@@ -54,6 +54,11 @@ func (s *Store) Standings(ctx context.Context, who Viewer, servers []schemas.Ser
 		whole, mine   bool
 		a             schemas.ServerAllocation
 	}
+	list, args = sqldb.In(1, ids)
+	ill, err := sqldb.Rows(ctx, s.db, text, `SELECT DISTINCT server_id FROM gpus WHERE present AND status='error' AND server_id IN (`+list+`)`, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list GPUs in error: %w", err)
+	}
 	list, args = sqldb.In(2, ids)
 	claims, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (c claim, err error) {
 		var end int64
@@ -89,8 +94,12 @@ GROUP BY c.server_id, c.state, a.id, a.status, u.username, a.user_id, a.team_id,
 		v := &servers[i]
 		st := out[v.ID]
 		st.Why = cmp.Or(unfit(v), taken[v.ID])
-		if st.Why == "" && slices.Contains(cases, v.Name) {
+		switch {
+		case st.Why != "":
+		case slices.Contains(cases, v.Name):
 			st.Why = WhyCase
+		case slices.Contains(ill, v.ID):
+			st.Why = WhyGPU
 		}
 		out[v.ID] = st
 	}
