@@ -33,6 +33,7 @@ import (
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/configs"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
@@ -243,6 +244,10 @@ type Deps struct {
 	// Join is who may dial in, and Enrol what agents propose; nil shows none.
 	Join  *join.Store
 	Enrol *enrol.Desk
+	// Configs is what servers and GPUs are to be configured as, and Registry the inventory that
+	// callers add to, which Inventory is the reading half of; nil registers nothing.
+	Configs  *configs.Store
+	Registry *cmdb.Inventory
 	// Contacts is which agents are lost, and Tunnel where they dial in, if this process
 	// lets them.
 	Contacts   Contacts

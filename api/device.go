@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gofiber/fiber/v2"
+
 	"auspex/api/apigen"
 	"auspex/internal/fleet"
 	"auspex/internal/store/records"
@@ -130,6 +132,9 @@ func (s *Server) device(text string) (*fleet.Index, *fleet.States, fleet.Facts, 
 func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject) (apigen.GetServerResponseObject, error) {
 	index, states, facts, dev, err := s.device(r.ID)
 	if err != nil {
+		if gone, e := s.left(ctx, r.ID); e == nil {
+			return gone, nil
+		}
 		return nil, err
 	}
 	now, names := time.Now(), s.live.directory()
@@ -191,8 +196,24 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 			out.Actions = append(out.Actions, shown(a, names))
 		}
 	}
-	return apigen.GetServer200JSONResponse(out), nil
+	e, err := s.holdings()
+	if err != nil || dev.Kind != schemas.KindServer {
+		return untagged(out), nil //nolint:nilerr // a page without what a server is given by
+	}
+	v, tag, err := s.changed(ctx, e, dev.ID)
+	if err != nil {
+		s.log.Warn("a server of the inventory has no record", "server", dev.ID, "error", err)
+		return untagged(out), nil
+	}
+	beside(&out, &v)
+	return apigen.GetServer200JSONResponse{Body: out, Headers: apigen.GetServer200ResponseHeaders{ETag: tag}}, nil
 }
+
+// untagged is the page of what has no record that could be changed, such as a switch.
+type untagged apigen.Server
+
+// VisitGetServerResponse implements apigen.GetServerResponseObject.
+func (p untagged) VisitGetServerResponse(c *fiber.Ctx) error { return c.JSON(apigen.Server(p)) }
 
 var partOrder = []string{
 	schemas.KindGPU, schemas.KindNVSwitch, schemas.KindFan, schemas.KindPSU, schemas.KindNIC, schemas.KindPort, schemas.KindCPU,

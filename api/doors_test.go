@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -342,7 +343,7 @@ func TestTokensAreMadeAndRevokedByAdmins(t *testing.T) {
 // TestEveryRouteThatChangesSomethingIsAudited holds the routes of the OpenAPI
 // document against the audit: a new one that writes must say here what it leaves.
 func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
-	w := gives(t, func(_ *api.Config, d *api.Deps) {
+	w := gives(t, withEstate(t, 8), func(_ *api.Config, d *api.Deps) {
 		d.Admin = map[string]http.Handler{
 			"/-/reload": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}\n") }),
 		}
@@ -363,7 +364,8 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 	}
 	var cookie *http.Cookie
 	declared := ""
-	does := map[string]func() (row string){ // by operation; control writes the row of an intent once it has taken it
+	does := w.estateDoors(t)
+	maps.Copy(does, map[string]func() (row string){ // by operation; control writes the row of an intent once it has taken it
 		"createToken": func() string {
 			w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"day","role":"viewer"}`))
 			return "admin create token day"
@@ -540,7 +542,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			r := newest()
 			return strings.Join([]string{r.Actor, r.Verb, r.Kind, r.Subject}, " ")
 		},
-	}
+	})
 	var doc struct {
 		Paths map[string]map[string]struct {
 			OperationID string `yaml:"operationId"`

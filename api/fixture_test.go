@@ -233,6 +233,7 @@ type world struct {
 	up      func()            // starts a console on the same address and store
 	stop    func()
 	deps    func(*testing.T) api.Deps
+	estate  api.Deps
 }
 
 // down stops the console; the returned function starts one again.
@@ -274,6 +275,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	for _, o := range options {
 		o(&cfg, &deps)
 	}
+	w.estate = deps
 	w.deps = func(*testing.T) api.Deps {
 		d := deps
 		d.Registerer = prometheus.NewRegistry()

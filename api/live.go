@@ -175,6 +175,18 @@ func (l *live) derive() (turned []int) {
 	return turned
 }
 
+// renew takes up a change of the inventory at once.
+func (l *live) renew() {
+	l.mu.Lock()
+	before := l.names
+	l.derive()
+	changed := l.names != before
+	l.mu.Unlock()
+	if changed {
+		l.mark("fleet", "servers")
+	}
+}
+
 // run keeps the state fresh until ctx is done.
 func (l *live) run(ctx context.Context) {
 	var wg sync.WaitGroup

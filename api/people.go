@@ -39,6 +39,9 @@ var errStale = problem{
 
 // refused tells the errors of the store as a person should see them.
 func refused(err error, what, ref string) error {
+	if out, ok := standing(err); ok {
+		return out
+	}
 	var field *entity.FieldError
 	switch {
 	case errors.Is(err, entity.ErrNone):

@@ -36,6 +36,15 @@ func (a *Allocation) Live() bool {
 	return a.Status == AllocationPending || a.Status == AllocationActive
 }
 
+// ServerAllocation is what a server tells of the allocation that has it.
+type ServerAllocation struct {
+	ID      string    `json:"id"`
+	Status  string    `json:"status"`
+	User    string    `json:"user"` // username
+	UserID  string    `json:"user_id"`
+	EndTime time.Time `json:"end_time,omitzero"` // absent is open
+}
+
 // States of a claim, on a GPU or on a server as a whole.
 const (
 	ClaimBooked   = "booked"   // for later

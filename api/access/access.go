@@ -50,6 +50,10 @@ const (
 	Allocate = "allocate"    // ask for servers and GPUs, end that, and run workflows
 	Users    = "users"       // make and change users and teams, and list all of them
 	Webhooks = "webhooks"    // make, change and list webhooks, and see what was sent to them
+	// Inventory is to register and change servers, GPUs and their configurations, and Quotas to make
+	// and change pools, quotas and reservations.
+	Inventory = "inventory"
+	Quotas    = "quotas"
 )
 
 // Errors of tokens.
@@ -80,9 +84,9 @@ func (p Principal) Permissions() []string {
 	case RoleOperator:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit}
 	case RoleEngineer:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Inventory}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Invite, Reload, Tokens, Users, Webhooks}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Inventory, Invite, Quotas, Reload, Tokens, Users, Webhooks}
 	}
 	return nil
 }

@@ -251,6 +251,30 @@ func (e ListAllocationsParamsStatus) Valid() bool {
 	}
 }
 
+// Defines values for ListGPUsParamsStatus.
+const (
+	ListGPUsParamsStatusAllocated ListGPUsParamsStatus = "allocated"
+	ListGPUsParamsStatusAvailable ListGPUsParamsStatus = "available"
+	ListGPUsParamsStatusError     ListGPUsParamsStatus = "error"
+	ListGPUsParamsStatusInUse     ListGPUsParamsStatus = "in_use"
+)
+
+// Valid indicates whether the value is a known member of the ListGPUsParamsStatus enum.
+func (e ListGPUsParamsStatus) Valid() bool {
+	switch e {
+	case ListGPUsParamsStatusAllocated:
+		return true
+	case ListGPUsParamsStatusAvailable:
+		return true
+	case ListGPUsParamsStatusError:
+		return true
+	case ListGPUsParamsStatusInUse:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListIncidentsParamsStatus.
 const (
 	ListIncidentsParamsStatusClosed ListIncidentsParamsStatus = "closed"
@@ -380,6 +404,33 @@ func (e ListProposalsParamsState) Valid() bool {
 	case ListProposalsParamsStateDeclined:
 		return true
 	case ListProposalsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListServersParamsStatus.
+const (
+	ListServersParamsStatusDiscovered   ListServersParamsStatus = "discovered"
+	ListServersParamsStatusError        ListServersParamsStatus = "error"
+	ListServersParamsStatusProvisioning ListServersParamsStatus = "provisioning"
+	ListServersParamsStatusReady        ListServersParamsStatus = "ready"
+	ListServersParamsStatusRetired      ListServersParamsStatus = "retired"
+)
+
+// Valid indicates whether the value is a known member of the ListServersParamsStatus enum.
+func (e ListServersParamsStatus) Valid() bool {
+	switch e {
+	case ListServersParamsStatusDiscovered:
+		return true
+	case ListServersParamsStatusError:
+		return true
+	case ListServersParamsStatusProvisioning:
+		return true
+	case ListServersParamsStatusReady:
+		return true
+	case ListServersParamsStatusRetired:
 		return true
 	default:
 		return false
@@ -727,6 +778,75 @@ type AllocationStatus struct {
 	Workflows    []Workflow        `json:"workflows"`
 }
 
+// Asset A resource of the inventory, or one that was
+type Asset struct {
+	Attrs map[string]string `json:"attrs"`
+
+	// Change added, changed or removed: what was done last
+	Change      string    `json:"change"`
+	ChangedAt   time.Time `json:"changed_at,omitempty,omitzero"`
+	ChangedBy   string    `json:"changed_by,omitempty,omitzero"`
+	ID          string    `json:"id"`
+	InInventory bool      `json:"in_inventory"`
+	Kind        string    `json:"kind"`
+	Name        string    `json:"name"`
+
+	// Origin The file or request
+	Origin string `json:"origin,omitempty,omitzero"`
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Place Where something stands
+	Place Place `json:"place,omitempty,omitzero"`
+
+	// Source That changed it last: file, api, agent, discovery, …
+	Source string `json:"source"`
+
+	// Version From 1, by one with each change; 0 is not known
+	Version int64 `json:"version"`
+}
+
+// AssetDifference defines model for AssetDifference.
+type AssetDifference struct {
+	Attribute string `json:"attribute"`
+
+	// Is Absent: it has none
+	Is string `json:"is,omitempty,omitzero"`
+
+	// Was Absent: it had none
+	Was string `json:"was,omitempty,omitzero"`
+}
+
+// AssetList defines model for AssetList.
+type AssetList struct {
+	Items []Asset `json:"items"`
+	Next  string  `json:"next,omitempty,omitzero"`
+}
+
+// AssetVersion defines model for AssetVersion.
+type AssetVersion struct {
+	// Attrs After it; of what was removed, as it was
+	Attrs map[string]string `json:"attrs"`
+	By    string            `json:"by,omitempty,omitzero"`
+
+	// Change added, changed or removed
+	Change string `json:"change"`
+
+	// Differences To the version before
+	Differences []AssetDifference `json:"differences"`
+	Kind        string            `json:"kind"`
+	Origin      string            `json:"origin,omitempty,omitzero"`
+	Parent      string            `json:"parent,omitempty,omitzero"`
+	Source      string            `json:"source"`
+	Time        time.Time         `json:"time,omitempty,omitzero"`
+	Version     int64             `json:"version"`
+}
+
+// AssetVersionList defines model for AssetVersionList.
+type AssetVersionList struct {
+	Items []AssetVersion `json:"items"`
+	Next  string         `json:"next,omitempty,omitzero"`
+}
+
 // AuditChain defines model for AuditChain.
 type AuditChain struct {
 	// BrokenAt The first row that does not hold
@@ -815,6 +935,72 @@ type ChangedAllocation struct {
 	Purpose *string   `json:"purpose,omitempty"`
 }
 
+// ChangedGPU defines model for ChangedGPU.
+type ChangedGPU struct {
+	CudaVersion   *string  `json:"cuda_version,omitempty"`
+	DriverVersion *string  `json:"driver_version,omitempty"`
+	MemoryGb      *float64 `json:"memory_gb,omitempty"`
+	Model         *string  `json:"model,omitempty"`
+	SerialNumber  *string  `json:"serial_number,omitempty"`
+	Status        string   `json:"status,omitempty,omitzero"`
+
+	// StatusReason Why its status changes; needed for error
+	StatusReason string `json:"status_reason,omitempty,omitzero"`
+}
+
+// ChangedPool defines model for ChangedPool.
+type ChangedPool struct {
+	Description *string `json:"description,omitempty"`
+	Name        string  `json:"name,omitempty,omitzero"`
+}
+
+// ChangedQuota defines model for ChangedQuota.
+type ChangedQuota struct {
+	MaxGpus    *int64 `json:"max_gpus,omitempty"`
+	MaxSeconds *int64 `json:"max_seconds,omitempty"`
+	MaxServers *int64 `json:"max_servers,omitempty"`
+}
+
+// ChangedReservation defines model for ChangedReservation.
+type ChangedReservation struct {
+	EndTime   time.Time `json:"end_time,omitempty,omitzero"`
+	Gpus      *int64    `json:"gpus,omitempty"`
+	Name      string    `json:"name,omitempty,omitzero"`
+	Pool      string    `json:"pool,omitempty,omitzero"`
+	Servers   *int64    `json:"servers,omitempty"`
+	StartTime time.Time `json:"start_time,omitempty,omitzero"`
+	Team      string    `json:"team,omitempty,omitzero"`
+}
+
+// ChangedServer defines model for ChangedServer.
+type ChangedServer struct {
+	// Credential The name of a secret for its board controller, never the secret
+	Credential *string `json:"credential,omitempty"`
+
+	// Hold Why nobody is to be given it; empty ends the hold
+	Hold *string `json:"hold,omitempty"`
+
+	// IpmiIP Host, or host:port
+	IpmiIP *string `json:"ipmi_ip,omitempty"`
+
+	// Labels Names have 1 to 64 letters, digits and . _ / -
+	Labels       *map[string]string `json:"labels,omitempty"`
+	ManagementIP *string            `json:"management_ip,omitempty"`
+	Model        *string            `json:"model,omitempty"`
+
+	// Parent The rack that it stands in, or a row or site
+	Parent *string `json:"parent,omitempty"`
+
+	// Pool By id or name
+	Pool         *string `json:"pool,omitempty"`
+	RedfishURL   *string `json:"redfish_url,omitempty"`
+	SerialNumber *string `json:"serial_number,omitempty"`
+	Status       string  `json:"status,omitempty,omitzero"`
+
+	// StatusReason Why its status changes
+	StatusReason string `json:"status_reason,omitempty,omitzero"`
+}
+
 // ChangedTeam defines model for ChangedTeam.
 type ChangedTeam struct {
 	Description *string   `json:"description,omitempty"`
@@ -841,6 +1027,13 @@ type ChangedWebhook struct {
 
 // Choice defines model for Choice.
 type Choice = schemas.Choice
+
+// ConfigDifference A setting that is not in force as it is desired
+type ConfigDifference struct {
+	Applied interface{} `json:"applied"`
+	Desired interface{} `json:"desired"`
+	Field   string      `json:"field"`
+}
 
 // Contact When a collector last read this device
 type Contact struct {
@@ -1142,6 +1335,52 @@ type Forecast struct {
 	Times       []float64  `json:"times"`
 }
 
+// GPU defines model for GPU.
+type GPU = schemas.GPU
+
+// GPUApplied What is in force, as collectors read it; null where nobody reads it
+type GPUApplied = *GPUReadings
+
+// GPUConfig defines model for GPUConfig.
+type GPUConfig struct {
+	// Applied What is in force, as collectors read it; null where nobody reads it
+	Applied GPUApplied `json:"applied"`
+
+	// AppliedReason Why not all of it is known
+	AppliedReason string                 `json:"applied_reason"`
+	CreatedAt     time.Time              `json:"created_at"`
+	CreatedBy     string                 `json:"created_by"`
+	Differences   []ConfigDifference     `json:"differences"`
+	DriverConfig  map[string]interface{} `json:"driver_config"`
+	Gpu           string                 `json:"gpu"`
+	GpuID         string                 `json:"gpu_id"`
+	ID            string                 `json:"id"`
+
+	// MemoryClock MHz; null leaves it as it is
+	MemoryClock *int64 `json:"memory_clock"`
+
+	// PowerLimit Watts; null leaves it as it is
+	PowerLimit *float64 `json:"power_limit"`
+
+	// State stored: it is kept, and nobody reads what is in force; unknown: not all of it is read now
+	State string `json:"state"`
+
+	// Version From 1, by one with each change
+	Version int64 `json:"version"`
+}
+
+// GPUConfigList defines model for GPUConfigList.
+type GPUConfigList struct {
+	Items []GPUConfig `json:"items"`
+	Next  string      `json:"next,omitempty,omitzero"`
+}
+
+// GPUList defines model for GPUList.
+type GPUList struct {
+	Items []GPU  `json:"items"`
+	Next  string `json:"next,omitempty,omitzero"`
+}
+
 // GPUMemory Bytes
 type GPUMemory struct {
 	Free     *float64 `json:"free"`
@@ -1179,6 +1418,12 @@ type GPUMetricColumns struct {
 	// Times s since 1970: the ends of the steps
 	Times []float64 `json:"times"`
 	To    time.Time `json:"to"`
+}
+
+// GPUReadings defines model for GPUReadings.
+type GPUReadings struct {
+	MemoryClock *int64   `json:"memory_clock"`
+	PowerLimit  *float64 `json:"power_limit"`
 }
 
 // GPUStatus defines model for GPUStatus.
@@ -1591,6 +1836,35 @@ type NewEvent struct {
 	State string `json:"state,omitempty,omitzero"`
 }
 
+// NewGPU defines model for NewGPU.
+type NewGPU struct {
+	CudaVersion   string   `json:"cuda_version,omitempty,omitzero"`
+	DriverVersion string   `json:"driver_version,omitempty,omitzero"`
+	Index         *int     `json:"index,omitempty"`
+	MemoryGb      *float64 `json:"memory_gb,omitempty"`
+	Model         string   `json:"model,omitempty,omitzero"`
+
+	// Name Its name within the server; gpu and its index if absent
+	Name string `json:"name,omitempty,omitzero"`
+
+	// Pci As 0000:1b:00.0
+	Pci          string `json:"pci,omitempty,omitzero"`
+	SerialNumber string `json:"serial_number,omitempty,omitzero"`
+	UUID         string `json:"uuid,omitempty,omitzero"`
+}
+
+// NewGPUConfig defines model for NewGPUConfig.
+type NewGPUConfig struct {
+	// DriverConfig At most 64 KiB
+	DriverConfig map[string]interface{} `json:"driver_config,omitempty,omitzero"`
+
+	// MemoryClock MHz
+	MemoryClock *int64 `json:"memory_clock,omitempty"`
+
+	// PowerLimit Watts
+	PowerLimit *float64 `json:"power_limit,omitempty"`
+}
+
 // NewJoinToken defines model for NewJoinToken.
 type NewJoinToken struct {
 	// Accept What its machines propose is accepted at once where it contradicts nothing
@@ -1633,6 +1907,12 @@ type NewMaintenance struct {
 	Work string `json:"work,omitempty,omitzero"`
 }
 
+// NewPool defines model for NewPool.
+type NewPool struct {
+	Description string `json:"description,omitempty,omitzero"`
+	Name        string `json:"name"`
+}
+
 // NewProposalDecision defines model for NewProposalDecision.
 type NewProposalDecision struct {
 	Decision NewProposalDecisionDecision `json:"decision"`
@@ -1646,6 +1926,72 @@ type NewProposalDecision struct {
 
 // NewProposalDecisionDecision defines model for NewProposalDecision.Decision.
 type NewProposalDecisionDecision string
+
+// NewQuota defines model for NewQuota.
+type NewQuota struct {
+	MaxGpus    *int64 `json:"max_gpus,omitempty"`
+	MaxSeconds *int64 `json:"max_seconds,omitempty"`
+	MaxServers *int64 `json:"max_servers,omitempty"`
+
+	// Pool By id or name; absent: all pools together
+	Pool string `json:"pool,omitempty,omitzero"`
+
+	// Team By id or name; absent: each team without a quota of its own in that pool, and each user without a team
+	Team string `json:"team,omitempty,omitzero"`
+}
+
+// NewReservation defines model for NewReservation.
+type NewReservation struct {
+	EndTime time.Time `json:"end_time"`
+	Gpus    int64     `json:"gpus,omitempty,omitzero"`
+	Name    string    `json:"name"`
+
+	// Pool By id or name
+	Pool string `json:"pool"`
+
+	// Servers Whole ones
+	Servers int64 `json:"servers,omitempty,omitzero"`
+
+	// StartTime Now if absent
+	StartTime time.Time `json:"start_time,omitempty,omitzero"`
+
+	// Team By id or name
+	Team string `json:"team"`
+}
+
+// NewServer defines model for NewServer.
+type NewServer struct {
+	// Credential The name of a secret for its board controller, never the secret
+	Credential string   `json:"credential,omitempty,omitzero"`
+	Gpus       []NewGPU `json:"gpus,omitempty,omitzero"`
+
+	// IpmiIP Host, or host:port
+	IpmiIP string `json:"ipmi_ip,omitempty,omitzero"`
+
+	// Labels Names have 1 to 64 letters, digits and . _ / -
+	Labels       map[string]string `json:"labels,omitempty,omitzero"`
+	ManagementIP string            `json:"management_ip,omitempty,omitzero"`
+	Model        string            `json:"model,omitempty,omitzero"`
+
+	// Name Letters, digits and . _ -; no other resource's
+	Name string `json:"name"`
+
+	// Parent The rack that it stands in, or a row or site
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Pool By id or name
+	Pool         string `json:"pool,omitempty,omitzero"`
+	RedfishURL   string `json:"redfish_url,omitempty,omitzero"`
+	SerialNumber string `json:"serial_number,omitempty,omitzero"`
+}
+
+// NewServerConfig defines model for NewServerConfig.
+type NewServerConfig struct {
+	// BiosConfig At most 64 KiB
+	BiosConfig    map[string]interface{} `json:"bios_config,omitempty,omitzero"`
+	NetworkConfig map[string]interface{} `json:"network_config,omitempty,omitzero"`
+	RaidConfig    map[string]interface{} `json:"raid_config,omitempty,omitzero"`
+}
 
 // NewTeam defines model for NewTeam.
 type NewTeam struct {
@@ -1768,6 +2114,15 @@ type PartLink struct {
 // Pick defines model for Pick.
 type Pick = schemas.Pick
 
+// Place Where something stands
+type Place struct {
+	// Parent What it is directly in
+	Parent string `json:"parent,omitempty,omitzero"`
+	Rack   string `json:"rack,omitempty,omitzero"`
+	Row    string `json:"row,omitempty,omitzero"`
+	Site   string `json:"site,omitempty,omitzero"`
+}
+
 // Plot defines model for Plot.
 type Plot struct {
 	Avg []*float64 `json:"avg"`
@@ -1802,8 +2157,17 @@ type PlotList struct {
 	RangeSeconds float64 `json:"range_seconds"`
 }
 
+// Pool defines model for Pool.
+type Pool = schemas.Pool
+
 // PoolCapacity defines model for PoolCapacity.
 type PoolCapacity = schemas.PoolCapacity
+
+// PoolList defines model for PoolList.
+type PoolList struct {
+	Items []Pool `json:"items"`
+	Next  string `json:"next,omitempty,omitzero"`
+}
 
 // PowerRequest defines model for PowerRequest.
 type PowerRequest struct {
@@ -1927,6 +2291,49 @@ type ProposalList struct {
 	Next  string     `json:"next,omitempty,omitzero"`
 }
 
+// Quota defines model for Quota.
+type Quota struct {
+	CreatedAt time.Time `json:"created_at"`
+	ID        string    `json:"id"`
+
+	// MaxGpus At a time; null is no limit
+	MaxGpus *int64 `json:"max_gpus"`
+
+	// MaxSeconds Of one allocation; null is no limit
+	MaxSeconds *int64 `json:"max_seconds"`
+
+	// MaxServers Whole ones at a time; null is no limit
+	MaxServers *int64 `json:"max_servers"`
+
+	// Pool Absent: all pools together
+	Pool string `json:"pool,omitempty,omitzero"`
+
+	// Team Absent: each team without a quota of its own in that pool, and each user without a team
+	Team      string    `json:"team,omitempty,omitzero"`
+	UpdatedAt time.Time `json:"updated_at"`
+
+	// Usage What those whom it binds, and you may know of, have now, the most first; at most 100
+	Usage []QuotaUsage `json:"usage"`
+}
+
+// QuotaList defines model for QuotaList.
+type QuotaList struct {
+	Items []Quota `json:"items"`
+	Next  string  `json:"next,omitempty,omitzero"`
+}
+
+// QuotaUsage defines model for QuotaUsage.
+type QuotaUsage struct {
+	Gpus int64 `json:"gpus"`
+
+	// Servers Whole ones
+	Servers int64  `json:"servers"`
+	Team    string `json:"team,omitempty,omitzero"`
+
+	// User Of a user without a team
+	User string `json:"user,omitempty,omitzero"`
+}
+
 // Rail defines model for Rail.
 type Rail = schemas.Rail
 
@@ -1940,6 +2347,15 @@ type RefusedDescription = enrol.Agent
 type RefusedDescriptionList struct {
 	Items []RefusedDescription `json:"items"`
 	Next  string               `json:"next,omitempty,omitzero"`
+}
+
+// Reservation defines model for Reservation.
+type Reservation = schemas.Reservation
+
+// ReservationList defines model for ReservationList.
+type ReservationList struct {
+	Items []Reservation `json:"items"`
+	Next  string        `json:"next,omitempty,omitzero"`
 }
 
 // Resource A resource of the inventory
@@ -1999,23 +2415,85 @@ type Sentence = schemas.Sentence
 
 // Server defines model for Server.
 type Server struct {
-	Actions     []Action      `json:"actions"`
-	Contact     []Contact     `json:"contact"`
-	Events      []Alert       `json:"events"`
-	ID          string        `json:"id"`
-	Incidents   []Incident    `json:"incidents"`
-	Inventory   []Fact        `json:"inventory"`
-	Job         ServerJob     `json:"job,omitempty,omitzero"`
-	Kind        string        `json:"kind"`
-	Links       []PartLink    `json:"links"`
-	Model       string        `json:"model,omitempty,omitzero"`
-	Name        string        `json:"name"`
-	Parts       []ServerParts `json:"parts"`
-	Predictions []Prediction  `json:"predictions"`
-	Rack        string        `json:"rack"`
-	Serial      string        `json:"serial,omitempty,omitzero"`
-	Site        string        `json:"site"`
-	State       int           `json:"state"`
+	Actions []Action `json:"actions"`
+
+	// Allocatable Whether it could be given as a whole now
+	Allocatable *bool `json:"allocatable,omitempty"`
+
+	// Allocation Who has it as a whole, or the first of those who have GPUs of it; null is nobody, or nobody of your teams
+	Allocation ServerAllocation `json:"allocation"`
+	Contact    []Contact        `json:"contact"`
+	CreatedAt  time.Time        `json:"created_at,omitempty,omitzero"`
+	Events     []Alert          `json:"events"`
+
+	// Hold Why nobody is given it; empty is no hold
+	Hold         string            `json:"hold,omitempty,omitzero"`
+	HoldBy       string            `json:"hold_by,omitempty,omitzero"`
+	ID           string            `json:"id"`
+	InInventory  *bool             `json:"in_inventory,omitempty"`
+	Incidents    []Incident        `json:"incidents"`
+	Inventory    []Fact            `json:"inventory"`
+	IpmiIP       string            `json:"ipmi_ip,omitempty,omitzero"`
+	Job          ServerJob         `json:"job,omitempty,omitzero"`
+	Kind         string            `json:"kind"`
+	Labels       map[string]string `json:"labels,omitempty,omitzero"`
+	Links        []PartLink        `json:"links"`
+	ManagementIP string            `json:"management_ip,omitempty,omitzero"`
+	Model        string            `json:"model,omitempty,omitzero"`
+	Name         string            `json:"name"`
+	Parts        []ServerParts     `json:"parts"`
+
+	// Place Where something stands
+	Place        Place        `json:"place,omitempty,omitzero"`
+	Pool         string       `json:"pool,omitempty,omitzero"`
+	Predictions  []Prediction `json:"predictions"`
+	Rack         string       `json:"rack"`
+	RedfishURL   string       `json:"redfish_url,omitempty,omitzero"`
+	Serial       string       `json:"serial,omitempty,omitzero"`
+	SerialNumber string       `json:"serial_number,omitempty,omitzero"`
+	Site         string       `json:"site"`
+	State        int          `json:"state"`
+
+	// Status Of its life; its health is telemetry, and state tells it
+	Status       string    `json:"status,omitempty,omitzero"`
+	StatusReason string    `json:"status_reason,omitempty,omitzero"`
+	StatusSince  time.Time `json:"status_since,omitempty,omitzero"`
+	UpdatedAt    time.Time `json:"updated_at,omitempty,omitzero"`
+
+	// WhyNot Why it could not
+	WhyNot string `json:"why_not,omitempty,omitzero"`
+}
+
+// ServerAllocation Who has it as a whole, or the first of those who have GPUs of it; null is nobody, or nobody of your teams
+type ServerAllocation = *schemas.ServerAllocation
+
+// ServerConfig defines model for ServerConfig.
+type ServerConfig struct {
+	// Applied What is in force; null where nobody reads it
+	Applied map[string]interface{} `json:"applied"`
+
+	// AppliedReason Why that is not known
+	AppliedReason string                 `json:"applied_reason"`
+	BiosConfig    map[string]interface{} `json:"bios_config"`
+	CreatedAt     time.Time              `json:"created_at"`
+	CreatedBy     string                 `json:"created_by"`
+	ID            string                 `json:"id"`
+	NetworkConfig map[string]interface{} `json:"network_config"`
+	RaidConfig    map[string]interface{} `json:"raid_config"`
+	Server        string                 `json:"server"`
+	ServerID      string                 `json:"server_id"`
+
+	// State stored: it is kept, and nobody reads what is in force; unknown: not all of it is read now
+	State string `json:"state"`
+
+	// Version From 1, by one with each change
+	Version int64 `json:"version"`
+}
+
+// ServerConfigList defines model for ServerConfigList.
+type ServerConfigList struct {
+	Items []ServerConfig `json:"items"`
+	Next  string         `json:"next,omitempty,omitzero"`
 }
 
 // ServerJob defines model for ServerJob.
@@ -2033,6 +2511,48 @@ type ServerParts struct {
 
 	// States One digit per part
 	States string `json:"states"`
+}
+
+// ServerRecord defines model for ServerRecord.
+type ServerRecord struct {
+	// Allocatable Whether it could be given as a whole now
+	Allocatable bool `json:"allocatable"`
+
+	// Allocation Who has it as a whole, or the first of those who have GPUs of it; null is nobody, or nobody of your teams
+	Allocation ServerAllocation `json:"allocation"`
+	CreatedAt  time.Time        `json:"created_at"`
+
+	// Hold Why nobody is given it; empty is no hold
+	Hold         string            `json:"hold"`
+	HoldBy       string            `json:"hold_by,omitempty,omitzero"`
+	ID           string            `json:"id"`
+	InInventory  bool              `json:"in_inventory"`
+	IpmiIP       string            `json:"ipmi_ip"`
+	Labels       map[string]string `json:"labels"`
+	ManagementIP string            `json:"management_ip"`
+	Model        string            `json:"model"`
+	Name         string            `json:"name"`
+
+	// Place Where something stands
+	Place        Place  `json:"place"`
+	Pool         string `json:"pool"`
+	RedfishURL   string `json:"redfish_url"`
+	SerialNumber string `json:"serial_number"`
+
+	// Status Of its life; its health is telemetry, and state tells it
+	Status       string    `json:"status"`
+	StatusReason string    `json:"status_reason,omitempty,omitzero"`
+	StatusSince  time.Time `json:"status_since"`
+	UpdatedAt    time.Time `json:"updated_at"`
+
+	// WhyNot Why it could not
+	WhyNot string `json:"why_not,omitempty,omitzero"`
+}
+
+// ServerRecordList defines model for ServerRecordList.
+type ServerRecordList struct {
+	Items []ServerRecord `json:"items"`
+	Next  string         `json:"next,omitempty,omitzero"`
 }
 
 // ServerStatus defines model for ServerStatus.
@@ -2333,6 +2853,26 @@ type UpdateAllocationParams struct {
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
+// ListAssetsParams defines parameters for ListAssets.
+type ListAssetsParams struct {
+	// Kind Only this kind, such as disk
+	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// Within Only parts of this resource, at any depth
+	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListAssetVersionsParams defines parameters for ListAssetVersions.
+type ListAssetVersionsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
 	// After `next` of the previous page
@@ -2379,6 +2919,58 @@ type PostEventParams struct {
 type GetFleetParams struct {
 	// Ids Include the ids of racks and servers, which are most of the bytes of a large fleet
 	Ids *bool `form:"ids,omitempty" json:"ids,omitempty"`
+}
+
+// ListGPUsParams defines parameters for ListGPUs.
+type ListGPUsParams struct {
+	// Server Only of this server, by any of its names
+	Server string               `form:"server,omitempty" json:"server,omitempty,omitzero"`
+	Status ListGPUsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Model  string               `form:"model,omitempty" json:"model,omitempty,omitzero"`
+
+	// Pool Only of servers of this pool, by name
+	Pool string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
+
+	// Gone Also those that have left the inventory, or of servers that are retired
+	Gone bool `form:"gone,omitempty" json:"gone,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListGPUsParamsStatus defines parameters for ListGPUs.
+type ListGPUsParamsStatus string
+
+// UpdateGPUParams defines parameters for UpdateGPU.
+type UpdateGPUParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// CreateGPUConfigParams defines parameters for CreateGPUConfig.
+type CreateGPUConfigParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// UpdateGPUConfigParams defines parameters for UpdateGPUConfig.
+type UpdateGPUConfigParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListGPUConfigsParams defines parameters for ListGPUConfigs.
+type ListGPUConfigsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
 // GetGPUMetricsParams defines parameters for GetGPUMetrics.
@@ -2482,6 +3074,31 @@ type PowerServerOperationParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListPoolsParams defines parameters for ListPools.
+type ListPoolsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// CreatePoolParams defines parameters for CreatePool.
+type CreatePoolParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeletePoolParams defines parameters for DeletePool.
+type DeletePoolParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdatePoolParams defines parameters for UpdatePool.
+type UpdatePoolParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
 // ListPredictionsParams defines parameters for ListPredictions.
 type ListPredictionsParams struct {
 	State ListPredictionsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -2515,6 +3132,31 @@ type ListProposalsParams struct {
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
 
+// ListQuotasParams defines parameters for ListQuotas.
+type ListQuotasParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// CreateQuotaParams defines parameters for CreateQuota.
+type CreateQuotaParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeleteQuotaParams defines parameters for DeleteQuota.
+type DeleteQuotaParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdateQuotaParams defines parameters for UpdateQuota.
+type UpdateQuotaParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
 // ListRefusedDescriptionsParams defines parameters for ListRefusedDescriptions.
 type ListRefusedDescriptionsParams struct {
 	// After `next` of the previous page
@@ -2523,6 +3165,31 @@ type ListRefusedDescriptionsParams struct {
 
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListReservationsParams defines parameters for ListReservations.
+type ListReservationsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// CreateReservationParams defines parameters for CreateReservation.
+type CreateReservationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeleteReservationParams defines parameters for DeleteReservation.
+type DeleteReservationParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdateReservationParams defines parameters for UpdateReservation.
+type UpdateReservationParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
 // ListResourcesParams defines parameters for ListResources.
@@ -2554,14 +3221,83 @@ type SearchParams struct {
 	Limit int    `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 }
 
+// ListServersParams defines parameters for ListServers.
+type ListServersParams struct {
+	Status ListServersParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// Pool Only of this pool, by name
+	Pool  string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
+	Model string `form:"model,omitempty" json:"model,omitempty,omitzero"`
+
+	// Label Only with this label: `name`, or `name=value`
+	Label string `form:"label,omitempty" json:"label,omitempty,omitzero"`
+
+	// Gone Also those that have left the inventory or are retired
+	Gone bool `form:"gone,omitempty" json:"gone,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListServersParamsStatus defines parameters for ListServers.
+type ListServersParamsStatus string
+
+// RegisterServerParams defines parameters for RegisterServer.
+type RegisterServerParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// RetireServerParams defines parameters for RetireServer.
+type RetireServerParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdateServerParams defines parameters for UpdateServer.
+type UpdateServerParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
 // SetServerBiosParams defines parameters for SetServerBios.
 type SetServerBiosParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// PutServerConfigParams defines parameters for PutServerConfig.
+type PutServerConfigParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListServerConfigsParams defines parameters for ListServerConfigs.
+type ListServerConfigsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
 // UpdateServerFirmwareParams defines parameters for UpdateServerFirmware.
 type UpdateServerFirmwareParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListServerGPUsParams defines parameters for ListServerGPUs.
+type ListServerGPUsParams struct {
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// RegisterGPUParams defines parameters for RegisterGPU.
+type RegisterGPUParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
@@ -2761,6 +3497,15 @@ type StopAllocationJSONRequestBody = StoppedAllocation
 // PostEventJSONRequestBody defines body for PostEvent for application/json ContentType.
 type PostEventJSONRequestBody = NewEvent
 
+// UpdateGPUJSONRequestBody defines body for UpdateGPU for application/json ContentType.
+type UpdateGPUJSONRequestBody = ChangedGPU
+
+// CreateGPUConfigJSONRequestBody defines body for CreateGPUConfig for application/json ContentType.
+type CreateGPUConfigJSONRequestBody = NewGPUConfig
+
+// UpdateGPUConfigJSONRequestBody defines body for UpdateGPUConfig for application/json ContentType.
+type UpdateGPUConfigJSONRequestBody = NewGPUConfig
+
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
@@ -2779,14 +3524,44 @@ type DeclareMaintenanceJSONRequestBody = NewMaintenance
 // PowerServerOperationJSONRequestBody defines body for PowerServerOperation for application/json ContentType.
 type PowerServerOperationJSONRequestBody = PowerRequest
 
+// CreatePoolJSONRequestBody defines body for CreatePool for application/json ContentType.
+type CreatePoolJSONRequestBody = NewPool
+
+// UpdatePoolJSONRequestBody defines body for UpdatePool for application/json ContentType.
+type UpdatePoolJSONRequestBody = ChangedPool
+
 // DecideProposalJSONRequestBody defines body for DecideProposal for application/json ContentType.
 type DecideProposalJSONRequestBody = NewProposalDecision
+
+// CreateQuotaJSONRequestBody defines body for CreateQuota for application/json ContentType.
+type CreateQuotaJSONRequestBody = NewQuota
+
+// UpdateQuotaJSONRequestBody defines body for UpdateQuota for application/json ContentType.
+type UpdateQuotaJSONRequestBody = ChangedQuota
+
+// CreateReservationJSONRequestBody defines body for CreateReservation for application/json ContentType.
+type CreateReservationJSONRequestBody = NewReservation
+
+// UpdateReservationJSONRequestBody defines body for UpdateReservation for application/json ContentType.
+type UpdateReservationJSONRequestBody = ChangedReservation
+
+// RegisterServerJSONRequestBody defines body for RegisterServer for application/json ContentType.
+type RegisterServerJSONRequestBody = NewServer
+
+// UpdateServerJSONRequestBody defines body for UpdateServer for application/json ContentType.
+type UpdateServerJSONRequestBody = ChangedServer
 
 // SetServerBiosJSONRequestBody defines body for SetServerBios for application/json ContentType.
 type SetServerBiosJSONRequestBody = BiosRequest
 
+// PutServerConfigJSONRequestBody defines body for PutServerConfig for application/json ContentType.
+type PutServerConfigJSONRequestBody = NewServerConfig
+
 // UpdateServerFirmwareJSONRequestBody defines body for UpdateServerFirmware for application/json ContentType.
 type UpdateServerFirmwareJSONRequestBody = FirmwareRequest
+
+// RegisterGPUJSONRequestBody defines body for RegisterGPU for application/json ContentType.
+type RegisterGPUJSONRequestBody = NewGPU
 
 // PowerServerJSONRequestBody defines body for PowerServer for application/json ContentType.
 type PowerServerJSONRequestBody = PowerRequest
@@ -2877,6 +3652,15 @@ type ServerInterface interface {
 	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
 	// (POST /allocations/{id}/stop)
 	StopAllocation(c *fiber.Ctx, id QueryAllocation) error
+	// ListAssets List the resources of the inventory by name, with who changed them last
+	// (GET /assets)
+	ListAssets(c *fiber.Ctx, params ListAssetsParams) error
+	// GetAsset One resource, there or not any more, with who changed it last
+	// (GET /assets/{id})
+	GetAsset(c *fiber.Ctx, id QueryResource) error
+	// ListAssetVersions What a resource was: who changed what, when, and from which source, the latest first; the last 50 are kept
+	// (GET /assets/{id}/versions)
+	ListAssetVersions(c *fiber.Ctx, id QueryResource, params ListAssetVersionsParams) error
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
@@ -2901,6 +3685,27 @@ type ServerInterface interface {
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(c *fiber.Ctx, params GetFleetParams) error
+	// ListGPUs List the GPUs of the inventory by name
+	// (GET /gpus)
+	ListGPUs(c *fiber.Ctx, params ListGPUsParams) error
+	// GetGPU One GPU
+	// (GET /gpus/{id})
+	GetGPU(c *fiber.Ctx, id QueryResource) error
+	// UpdateGPU Change a GPU; what is left out stays as it is
+	// (PUT /gpus/{id})
+	UpdateGPU(c *fiber.Ctx, id QueryResource, params UpdateGPUParams) error
+	// GetGPUConfig What a GPU is to be configured as
+	// (GET /gpus/{id}/config)
+	GetGPUConfig(c *fiber.Ctx, id QueryResource) error
+	// CreateGPUConfig Say anew what a GPU is to be configured as; what is left out is left as it is on the GPU
+	// (POST /gpus/{id}/config)
+	CreateGPUConfig(c *fiber.Ctx, id QueryResource, params CreateGPUConfigParams) error
+	// UpdateGPUConfig Change what a GPU is to be configured as; what is left out stays as it was
+	// (PUT /gpus/{id}/config)
+	UpdateGPUConfig(c *fiber.Ctx, id QueryResource, params UpdateGPUConfigParams) error
+	// ListGPUConfigs List the versions of the configuration of a GPU, the latest first
+	// (GET /gpus/{id}/config/versions)
+	ListGPUConfigs(c *fiber.Ctx, id QueryResource, params ListGPUConfigsParams) error
 	// GetGPUMetrics Readings of a GPU over a range, as columns
 	// (GET /gpus/{id}/metrics)
 	GetGPUMetrics(c *fiber.Ctx, id QueryResource, params GetGPUMetricsParams) error
@@ -2976,6 +3781,21 @@ type ServerInterface interface {
 	// PowerServerOperation The same as `/servers/{id}/power`; the id is that of a server
 	// (POST /operations/{id}/power)
 	PowerServerOperation(c *fiber.Ctx, id QueryResource, params PowerServerOperationParams) error
+	// ListPools List pools by name
+	// (GET /pools)
+	ListPools(c *fiber.Ctx, params ListPoolsParams) error
+	// CreatePool Create a pool; needs the permission `quotas`, which admins have
+	// (POST /pools)
+	CreatePool(c *fiber.Ctx, params CreatePoolParams) error
+	// DeletePool Remove a pool. Needs the permission `quotas`
+	// (DELETE /pools/{id})
+	DeletePool(c *fiber.Ctx, id string, params DeletePoolParams) error
+	// GetPool One pool
+	// (GET /pools/{id})
+	GetPool(c *fiber.Ctx, id string) error
+	// UpdatePool Change a pool; what is left out stays as it is. Needs the permission `quotas`
+	// (PUT /pools/{id})
+	UpdatePool(c *fiber.Ctx, id string, params UpdatePoolParams) error
 	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(c *fiber.Ctx, params ListPredictionsParams) error
@@ -2991,9 +3811,39 @@ type ServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(c *fiber.Ctx, id QueryID) error
+	// ListQuotas List quotas, those of other teams left out unless you may change the inventory, and what is used of them
+	// (GET /quotas)
+	ListQuotas(c *fiber.Ctx, params ListQuotasParams) error
+	// CreateQuota Create a quota; needs the permission `quotas`, which admins have
+	// (POST /quotas)
+	CreateQuota(c *fiber.Ctx, params CreateQuotaParams) error
+	// DeleteQuota Remove a quota. Needs the permission `quotas`
+	// (DELETE /quotas/{id})
+	DeleteQuota(c *fiber.Ctx, id string, params DeleteQuotaParams) error
+	// GetQuota One quota
+	// (GET /quotas/{id})
+	GetQuota(c *fiber.Ctx, id string) error
+	// UpdateQuota Change a quota; a limit that is left out is none. Needs the permission `quotas`
+	// (PUT /quotas/{id})
+	UpdateQuota(c *fiber.Ctx, id string, params UpdateQuotaParams) error
 	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
 	// (GET /refused-descriptions)
 	ListRefusedDescriptions(c *fiber.Ctx, params ListRefusedDescriptionsParams) error
+	// ListReservations List reservations by name, those of other teams left out unless you may change the inventory
+	// (GET /reservations)
+	ListReservations(c *fiber.Ctx, params ListReservationsParams) error
+	// CreateReservation Create a reservation; needs the permission `quotas`, which admins have
+	// (POST /reservations)
+	CreateReservation(c *fiber.Ctx, params CreateReservationParams) error
+	// DeleteReservation Remove a reservation. Needs the permission `quotas`
+	// (DELETE /reservations/{id})
+	DeleteReservation(c *fiber.Ctx, id string, params DeleteReservationParams) error
+	// GetReservation One reservation
+	// (GET /reservations/{id})
+	GetReservation(c *fiber.Ctx, id string) error
+	// UpdateReservation Change a reservation; what is left out stays as it is. Needs the permission `quotas`
+	// (PUT /reservations/{id})
+	UpdateReservation(c *fiber.Ctx, id string, params UpdateReservationParams) error
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(c *fiber.Ctx, params ListResourcesParams) error
@@ -3003,15 +3853,42 @@ type ServerInterface interface {
 	// Search Find resources, incidents and people by a part of what they are called
 	// (GET /search)
 	Search(c *fiber.Ctx, params SearchParams) error
+	// ListServers List the servers of the inventory by name, with what they are given to people by
+	// (GET /servers)
+	ListServers(c *fiber.Ctx, params ListServersParams) error
+	// RegisterServer Register a server
+	// (POST /servers)
+	RegisterServer(c *fiber.Ctx, params RegisterServerParams) error
+	// RetireServer Retire a server
+	// (DELETE /servers/{id})
+	RetireServer(c *fiber.Ctx, id QueryResource, params RetireServerParams) error
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(c *fiber.Ctx, id QueryResource) error
+	// UpdateServer Change a server; what is left out stays as it is
+	// (PUT /servers/{id})
+	UpdateServer(c *fiber.Ctx, id QueryResource, params UpdateServerParams) error
 	// SetServerBios Set BIOS attributes of a server
 	// (POST /servers/{id}/bios)
 	SetServerBios(c *fiber.Ctx, id QueryResource, params SetServerBiosParams) error
+	// GetServerConfig What a server is to be configured as
+	// (GET /servers/{id}/config)
+	GetServerConfig(c *fiber.Ctx, id QueryResource) error
+	// PutServerConfig Say what a server is to be configured as; what is left out stays as it was
+	// (PUT /servers/{id}/config)
+	PutServerConfig(c *fiber.Ctx, id QueryResource, params PutServerConfigParams) error
+	// ListServerConfigs List the versions of the configuration of a server, the latest first
+	// (GET /servers/{id}/config/versions)
+	ListServerConfigs(c *fiber.Ctx, id QueryResource, params ListServerConfigsParams) error
 	// UpdateServerFirmware Update firmware of a server
 	// (POST /servers/{id}/firmware)
 	UpdateServerFirmware(c *fiber.Ctx, id QueryResource, params UpdateServerFirmwareParams) error
+	// ListServerGPUs List the GPUs of a server by name
+	// (GET /servers/{id}/gpus)
+	ListServerGPUs(c *fiber.Ctx, id QueryResource, params ListServerGPUsParams) error
+	// RegisterGPU Register a GPU of a server
+	// (POST /servers/{id}/gpus)
+	RegisterGPU(c *fiber.Ctx, id QueryResource, params RegisterGPUParams) error
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(c *fiber.Ctx, id QueryResource, params GetServerPlotsParams) error
@@ -3926,6 +4803,145 @@ func (siw *ServerInterfaceWrapper) StopAllocation(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListAssets operation middleware
+func (siw *ServerInterfaceWrapper) ListAssets(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAssetsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "within" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "within", query, &params.Within, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter within: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAssets(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetAsset operation middleware
+func (siw *ServerInterfaceWrapper) GetAsset(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetAsset(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListAssetVersions operation middleware
+func (siw *ServerInterfaceWrapper) ListAssetVersions(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAssetVersionsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListAssetVersions(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListAudit operation middleware
 func (siw *ServerInterfaceWrapper) ListAudit(c *fiber.Ctx) error {
 
@@ -4232,6 +5248,382 @@ func (siw *ServerInterfaceWrapper) GetFleet(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetFleet(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListGPUs operation middleware
+func (siw *ServerInterfaceWrapper) ListGPUs(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGPUsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "server" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "model" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "model", query, &params.Model, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter model: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "pool" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pool", query, &params.Pool, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "gone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "gone", query, &params.Gone, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter gone: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListGPUs(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGPU operation middleware
+func (siw *ServerInterfaceWrapper) GetGPU(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGPU(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateGPU operation middleware
+func (siw *ServerInterfaceWrapper) UpdateGPU(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateGPUParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateGPU(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGPUConfig operation middleware
+func (siw *ServerInterfaceWrapper) GetGPUConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGPUConfig(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateGPUConfig operation middleware
+func (siw *ServerInterfaceWrapper) CreateGPUConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateGPUConfigParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateGPUConfig(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateGPUConfig operation middleware
+func (siw *ServerInterfaceWrapper) UpdateGPUConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateGPUConfigParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateGPUConfig(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListGPUConfigs operation middleware
+func (siw *ServerInterfaceWrapper) ListGPUConfigs(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGPUConfigsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListGPUConfigs(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5130,6 +6522,224 @@ func (siw *ServerInterfaceWrapper) PowerServerOperation(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListPools operation middleware
+func (siw *ServerInterfaceWrapper) ListPools(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListPoolsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListPools(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreatePool operation middleware
+func (siw *ServerInterfaceWrapper) CreatePool(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreatePoolParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreatePool(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeletePool operation middleware
+func (siw *ServerInterfaceWrapper) DeletePool(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeletePoolParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeletePool(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetPool operation middleware
+func (siw *ServerInterfaceWrapper) GetPool(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetPool(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdatePool operation middleware
+func (siw *ServerInterfaceWrapper) UpdatePool(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdatePoolParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdatePool(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListPredictions operation middleware
 func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 
@@ -5329,6 +6939,224 @@ func (siw *ServerInterfaceWrapper) DecideProposal(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListQuotas operation middleware
+func (siw *ServerInterfaceWrapper) ListQuotas(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListQuotasParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListQuotas(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateQuota operation middleware
+func (siw *ServerInterfaceWrapper) CreateQuota(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateQuotaParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateQuota(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteQuota operation middleware
+func (siw *ServerInterfaceWrapper) DeleteQuota(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteQuotaParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteQuota(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetQuota operation middleware
+func (siw *ServerInterfaceWrapper) GetQuota(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetQuota(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateQuota operation middleware
+func (siw *ServerInterfaceWrapper) UpdateQuota(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateQuotaParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateQuota(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListRefusedDescriptions operation middleware
 func (siw *ServerInterfaceWrapper) ListRefusedDescriptions(c *fiber.Ctx) error {
 
@@ -5367,6 +7195,224 @@ func (siw *ServerInterfaceWrapper) ListRefusedDescriptions(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListRefusedDescriptions(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListReservations operation middleware
+func (siw *ServerInterfaceWrapper) ListReservations(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListReservationsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListReservations(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateReservation operation middleware
+func (siw *ServerInterfaceWrapper) CreateReservation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateReservationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateReservation(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteReservation operation middleware
+func (siw *ServerInterfaceWrapper) DeleteReservation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteReservationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteReservation(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetReservation operation middleware
+func (siw *ServerInterfaceWrapper) GetReservation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetReservation(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateReservation operation middleware
+func (siw *ServerInterfaceWrapper) UpdateReservation(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateReservationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateReservation(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5532,6 +7578,179 @@ func (siw *ServerInterfaceWrapper) Search(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListServers operation middleware
+func (siw *ServerInterfaceWrapper) ListServers(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListServersParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "pool" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pool", query, &params.Pool, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "model" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "model", query, &params.Model, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter model: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "label" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "label", query, &params.Label, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter label: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "gone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "gone", query, &params.Gone, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter gone: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListServers(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RegisterServer operation middleware
+func (siw *ServerInterfaceWrapper) RegisterServer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RegisterServerParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RegisterServer(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RetireServer operation middleware
+func (siw *ServerInterfaceWrapper) RetireServer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetireServerParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RetireServer(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetServer operation middleware
 func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 
@@ -5548,6 +7767,57 @@ func (siw *ServerInterfaceWrapper) GetServer(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetServer(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateServer operation middleware
+func (siw *ServerInterfaceWrapper) UpdateServer(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateServerParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateServer(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5612,6 +7882,155 @@ func (siw *ServerInterfaceWrapper) SetServerBios(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetServerConfig operation middleware
+func (siw *ServerInterfaceWrapper) GetServerConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetServerConfig(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// PutServerConfig operation middleware
+func (siw *ServerInterfaceWrapper) PutServerConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutServerConfigParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.PutServerConfig(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListServerConfigs operation middleware
+func (siw *ServerInterfaceWrapper) ListServerConfigs(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListServerConfigsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListServerConfigs(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // UpdateServerFirmware operation middleware
 func (siw *ServerInterfaceWrapper) UpdateServerFirmware(c *fiber.Ctx) error {
 
@@ -5650,6 +8069,109 @@ func (siw *ServerInterfaceWrapper) UpdateServerFirmware(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.UpdateServerFirmware(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListServerGPUs operation middleware
+func (siw *ServerInterfaceWrapper) ListServerGPUs(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListServerGPUsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListServerGPUs(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// RegisterGPU operation middleware
+func (siw *ServerInterfaceWrapper) RegisterGPU(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RegisterGPUParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.RegisterGPU(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -7082,7 +9604,15 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/fleet", wrapper.GetFleet)
 
+	router.Get(options.BaseURL+"/servers", wrapper.ListServers)
+
+	router.Post(options.BaseURL+"/servers", wrapper.RegisterServer)
+
+	router.Delete(options.BaseURL+"/servers/:id", wrapper.RetireServer)
+
 	router.Get(options.BaseURL+"/servers/:id", wrapper.GetServer)
+
+	router.Put(options.BaseURL+"/servers/:id", wrapper.UpdateServer)
 
 	router.Get(options.BaseURL+"/servers/:id/status", wrapper.GetServerStatus)
 
@@ -7099,6 +9629,66 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Get(options.BaseURL+"/operations/:id", wrapper.GetOperation)
 
 	router.Post(options.BaseURL+"/operations/:id/power", wrapper.PowerServerOperation)
+
+	router.Get(options.BaseURL+"/servers/:id/gpus", wrapper.ListServerGPUs)
+
+	router.Post(options.BaseURL+"/servers/:id/gpus", wrapper.RegisterGPU)
+
+	router.Get(options.BaseURL+"/servers/:id/config", wrapper.GetServerConfig)
+
+	router.Put(options.BaseURL+"/servers/:id/config", wrapper.PutServerConfig)
+
+	router.Get(options.BaseURL+"/servers/:id/config/versions", wrapper.ListServerConfigs)
+
+	router.Get(options.BaseURL+"/gpus", wrapper.ListGPUs)
+
+	router.Get(options.BaseURL+"/gpus/:id", wrapper.GetGPU)
+
+	router.Put(options.BaseURL+"/gpus/:id", wrapper.UpdateGPU)
+
+	router.Get(options.BaseURL+"/gpus/:id/config", wrapper.GetGPUConfig)
+
+	router.Post(options.BaseURL+"/gpus/:id/config", wrapper.CreateGPUConfig)
+
+	router.Put(options.BaseURL+"/gpus/:id/config", wrapper.UpdateGPUConfig)
+
+	router.Get(options.BaseURL+"/gpus/:id/config/versions", wrapper.ListGPUConfigs)
+
+	router.Get(options.BaseURL+"/assets", wrapper.ListAssets)
+
+	router.Get(options.BaseURL+"/assets/:id", wrapper.GetAsset)
+
+	router.Get(options.BaseURL+"/assets/:id/versions", wrapper.ListAssetVersions)
+
+	router.Get(options.BaseURL+"/pools", wrapper.ListPools)
+
+	router.Post(options.BaseURL+"/pools", wrapper.CreatePool)
+
+	router.Delete(options.BaseURL+"/pools/:id", wrapper.DeletePool)
+
+	router.Get(options.BaseURL+"/pools/:id", wrapper.GetPool)
+
+	router.Put(options.BaseURL+"/pools/:id", wrapper.UpdatePool)
+
+	router.Get(options.BaseURL+"/quotas", wrapper.ListQuotas)
+
+	router.Post(options.BaseURL+"/quotas", wrapper.CreateQuota)
+
+	router.Delete(options.BaseURL+"/quotas/:id", wrapper.DeleteQuota)
+
+	router.Get(options.BaseURL+"/quotas/:id", wrapper.GetQuota)
+
+	router.Put(options.BaseURL+"/quotas/:id", wrapper.UpdateQuota)
+
+	router.Get(options.BaseURL+"/reservations", wrapper.ListReservations)
+
+	router.Post(options.BaseURL+"/reservations", wrapper.CreateReservation)
+
+	router.Delete(options.BaseURL+"/reservations/:id", wrapper.DeleteReservation)
+
+	router.Get(options.BaseURL+"/reservations/:id", wrapper.GetReservation)
+
+	router.Put(options.BaseURL+"/reservations/:id", wrapper.UpdateReservation)
 
 	router.Get(options.BaseURL+"/gpus/:id/status", wrapper.GetGPUStatus)
 
@@ -7787,6 +10377,94 @@ func (response StopAllocationdefaultApplicationProblemPlusJSONResponse) VisitSto
 	return ctx.JSON(&response.Body)
 }
 
+type ListAssetsRequestObject struct {
+	Params ListAssetsParams
+}
+
+type ListAssetsResponseObject interface {
+	VisitListAssetsResponse(ctx *fiber.Ctx) error
+}
+
+type ListAssets200JSONResponse AssetList
+
+func (response ListAssets200JSONResponse) VisitListAssetsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAssetsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAssetsdefaultApplicationProblemPlusJSONResponse) VisitListAssetsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetAssetRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetAssetResponseObject interface {
+	VisitGetAssetResponse(ctx *fiber.Ctx) error
+}
+
+type GetAsset200JSONResponse Asset
+
+func (response GetAsset200JSONResponse) VisitGetAssetResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetAssetdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetAssetdefaultApplicationProblemPlusJSONResponse) VisitGetAssetResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListAssetVersionsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListAssetVersionsParams
+}
+
+type ListAssetVersionsResponseObject interface {
+	VisitListAssetVersionsResponse(ctx *fiber.Ctx) error
+}
+
+type ListAssetVersions200JSONResponse AssetVersionList
+
+func (response ListAssetVersions200JSONResponse) VisitListAssetVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListAssetVersionsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListAssetVersionsdefaultApplicationProblemPlusJSONResponse) VisitListAssetVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListAuditRequestObject struct {
 	Params ListAuditParams
 }
@@ -8020,6 +10698,294 @@ type GetFleetdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetFleetdefaultApplicationProblemPlusJSONResponse) VisitGetFleetResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListGPUsRequestObject struct {
+	Params ListGPUsParams
+}
+
+type ListGPUsResponseObject interface {
+	VisitListGPUsResponse(ctx *fiber.Ctx) error
+}
+
+type ListGPUs200JSONResponse GPUList
+
+func (response ListGPUs200JSONResponse) VisitListGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListGPUs200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListGPUs200ApplicationXNdjsonResponse) VisitListGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListGPUsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListGPUsdefaultApplicationProblemPlusJSONResponse) VisitListGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPURequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetGPUResponseObject interface {
+	VisitGetGPUResponse(ctx *fiber.Ctx) error
+}
+
+type GetGPU200ResponseHeaders struct {
+	ETag string
+}
+
+type GetGPU200JSONResponse struct {
+	Body    GPU
+	Headers GetGPU200ResponseHeaders
+}
+
+func (response GetGPU200JSONResponse) VisitGetGPUResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPUdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGPUdefaultApplicationProblemPlusJSONResponse) VisitGetGPUResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateGPURequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params UpdateGPUParams
+	Body   *UpdateGPUJSONRequestBody
+}
+
+type UpdateGPUResponseObject interface {
+	VisitUpdateGPUResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateGPU200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateGPU200JSONResponse struct {
+	Body    GPU
+	Headers UpdateGPU200ResponseHeaders
+}
+
+func (response UpdateGPU200JSONResponse) VisitUpdateGPUResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateGPUdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateGPUdefaultApplicationProblemPlusJSONResponse) VisitUpdateGPUResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPUConfigRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetGPUConfigResponseObject interface {
+	VisitGetGPUConfigResponse(ctx *fiber.Ctx) error
+}
+
+type GetGPUConfig200ResponseHeaders struct {
+	ETag string
+}
+
+type GetGPUConfig200JSONResponse struct {
+	Body    GPUConfig
+	Headers GetGPUConfig200ResponseHeaders
+}
+
+func (response GetGPUConfig200JSONResponse) VisitGetGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGPUConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGPUConfigdefaultApplicationProblemPlusJSONResponse) VisitGetGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGPUConfigRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params CreateGPUConfigParams
+	Body   *CreateGPUConfigJSONRequestBody
+}
+
+type CreateGPUConfigResponseObject interface {
+	VisitCreateGPUConfigResponse(ctx *fiber.Ctx) error
+}
+
+type CreateGPUConfig201ResponseHeaders struct {
+	ETag string
+}
+
+type CreateGPUConfig201JSONResponse struct {
+	Body    GPUConfig
+	Headers CreateGPUConfig201ResponseHeaders
+}
+
+func (response CreateGPUConfig201JSONResponse) VisitCreateGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGPUConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateGPUConfigdefaultApplicationProblemPlusJSONResponse) VisitCreateGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateGPUConfigRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params UpdateGPUConfigParams
+	Body   *UpdateGPUConfigJSONRequestBody
+}
+
+type UpdateGPUConfigResponseObject interface {
+	VisitUpdateGPUConfigResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateGPUConfig200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateGPUConfig200JSONResponse struct {
+	Body    GPUConfig
+	Headers UpdateGPUConfig200ResponseHeaders
+}
+
+func (response UpdateGPUConfig200JSONResponse) VisitUpdateGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateGPUConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateGPUConfigdefaultApplicationProblemPlusJSONResponse) VisitUpdateGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListGPUConfigsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListGPUConfigsParams
+}
+
+type ListGPUConfigsResponseObject interface {
+	VisitListGPUConfigsResponse(ctx *fiber.Ctx) error
+}
+
+type ListGPUConfigs200JSONResponse GPUConfigList
+
+func (response ListGPUConfigs200JSONResponse) VisitListGPUConfigsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListGPUConfigsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListGPUConfigsdefaultApplicationProblemPlusJSONResponse) VisitListGPUConfigsResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -8753,12 +11719,174 @@ func (response PowerServerOperation202JSONResponse) VisitPowerServerOperationRes
 	return ctx.JSON(&response.Body)
 }
 
-type PowerServerOperationdefaultApplicationProblemPlusJSONResponse struct {
+type ListPoolsRequestObject struct {
+	Params ListPoolsParams
+}
+
+type ListPoolsResponseObject interface {
+	VisitListPoolsResponse(ctx *fiber.Ctx) error
+}
+
+type ListPools200JSONResponse PoolList
+
+func (response ListPools200JSONResponse) VisitListPoolsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListPoolsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
 }
 
-func (response PowerServerOperationdefaultApplicationProblemPlusJSONResponse) VisitPowerServerOperationResponse(ctx *fiber.Ctx) error {
+func (response ListPoolsdefaultApplicationProblemPlusJSONResponse) VisitListPoolsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreatePoolRequestObject struct {
+	Params CreatePoolParams
+	Body   *CreatePoolJSONRequestBody
+}
+
+type CreatePoolResponseObject interface {
+	VisitCreatePoolResponse(ctx *fiber.Ctx) error
+}
+
+type CreatePool201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type CreatePool201JSONResponse struct {
+	Body    Pool
+	Headers CreatePool201ResponseHeaders
+}
+
+func (response CreatePool201JSONResponse) VisitCreatePoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreatePooldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreatePooldefaultApplicationProblemPlusJSONResponse) VisitCreatePoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeletePoolRequestObject struct {
+	ID     string `json:"id"`
+	Params DeletePoolParams
+}
+
+type DeletePoolResponseObject interface {
+	VisitDeletePoolResponse(ctx *fiber.Ctx) error
+}
+
+type DeletePool204Response struct {
+}
+
+func (response DeletePool204Response) VisitDeletePoolResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeletePooldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeletePooldefaultApplicationProblemPlusJSONResponse) VisitDeletePoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPoolRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetPoolResponseObject interface {
+	VisitGetPoolResponse(ctx *fiber.Ctx) error
+}
+
+type GetPool200ResponseHeaders struct {
+	ETag string
+}
+
+type GetPool200JSONResponse struct {
+	Body    Pool
+	Headers GetPool200ResponseHeaders
+}
+
+func (response GetPool200JSONResponse) VisitGetPoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetPooldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetPooldefaultApplicationProblemPlusJSONResponse) VisitGetPoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdatePoolRequestObject struct {
+	ID     string `json:"id"`
+	Params UpdatePoolParams
+	Body   *UpdatePoolJSONRequestBody
+}
+
+type UpdatePoolResponseObject interface {
+	VisitUpdatePoolResponse(ctx *fiber.Ctx) error
+}
+
+type UpdatePool200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdatePool200JSONResponse struct {
+	Body    Pool
+	Headers UpdatePool200ResponseHeaders
+}
+
+func (response UpdatePool200JSONResponse) VisitUpdatePoolResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdatePooldefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdatePooldefaultApplicationProblemPlusJSONResponse) VisitUpdatePoolResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -8910,6 +12038,180 @@ func (response DecideProposaldefaultApplicationProblemPlusJSONResponse) VisitDec
 	return ctx.JSON(&response.Body)
 }
 
+type ListQuotasRequestObject struct {
+	Params ListQuotasParams
+}
+
+type ListQuotasResponseObject interface {
+	VisitListQuotasResponse(ctx *fiber.Ctx) error
+}
+
+type ListQuotas200JSONResponse QuotaList
+
+func (response ListQuotas200JSONResponse) VisitListQuotasResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListQuotasdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListQuotasdefaultApplicationProblemPlusJSONResponse) VisitListQuotasResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateQuotaRequestObject struct {
+	Params CreateQuotaParams
+	Body   *CreateQuotaJSONRequestBody
+}
+
+type CreateQuotaResponseObject interface {
+	VisitCreateQuotaResponse(ctx *fiber.Ctx) error
+}
+
+type CreateQuota201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type CreateQuota201JSONResponse struct {
+	Body    Quota
+	Headers CreateQuota201ResponseHeaders
+}
+
+func (response CreateQuota201JSONResponse) VisitCreateQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateQuotadefaultApplicationProblemPlusJSONResponse) VisitCreateQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteQuotaRequestObject struct {
+	ID     string `json:"id"`
+	Params DeleteQuotaParams
+}
+
+type DeleteQuotaResponseObject interface {
+	VisitDeleteQuotaResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteQuota204Response struct {
+}
+
+func (response DeleteQuota204Response) VisitDeleteQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteQuotadefaultApplicationProblemPlusJSONResponse) VisitDeleteQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetQuotaRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetQuotaResponseObject interface {
+	VisitGetQuotaResponse(ctx *fiber.Ctx) error
+}
+
+type GetQuota200ResponseHeaders struct {
+	ETag string
+}
+
+type GetQuota200JSONResponse struct {
+	Body    Quota
+	Headers GetQuota200ResponseHeaders
+}
+
+func (response GetQuota200JSONResponse) VisitGetQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetQuotadefaultApplicationProblemPlusJSONResponse) VisitGetQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateQuotaRequestObject struct {
+	ID     string `json:"id"`
+	Params UpdateQuotaParams
+	Body   *UpdateQuotaJSONRequestBody
+}
+
+type UpdateQuotaResponseObject interface {
+	VisitUpdateQuotaResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateQuota200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateQuota200JSONResponse struct {
+	Body    Quota
+	Headers UpdateQuota200ResponseHeaders
+}
+
+func (response UpdateQuota200JSONResponse) VisitUpdateQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateQuotadefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateQuotadefaultApplicationProblemPlusJSONResponse) VisitUpdateQuotaResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListRefusedDescriptionsRequestObject struct {
 	Params ListRefusedDescriptionsParams
 }
@@ -8933,6 +12235,180 @@ type ListRefusedDescriptionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListRefusedDescriptionsdefaultApplicationProblemPlusJSONResponse) VisitListRefusedDescriptionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListReservationsRequestObject struct {
+	Params ListReservationsParams
+}
+
+type ListReservationsResponseObject interface {
+	VisitListReservationsResponse(ctx *fiber.Ctx) error
+}
+
+type ListReservations200JSONResponse ReservationList
+
+func (response ListReservations200JSONResponse) VisitListReservationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListReservationsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListReservationsdefaultApplicationProblemPlusJSONResponse) VisitListReservationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateReservationRequestObject struct {
+	Params CreateReservationParams
+	Body   *CreateReservationJSONRequestBody
+}
+
+type CreateReservationResponseObject interface {
+	VisitCreateReservationResponse(ctx *fiber.Ctx) error
+}
+
+type CreateReservation201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type CreateReservation201JSONResponse struct {
+	Body    Reservation
+	Headers CreateReservation201ResponseHeaders
+}
+
+func (response CreateReservation201JSONResponse) VisitCreateReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateReservationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateReservationdefaultApplicationProblemPlusJSONResponse) VisitCreateReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteReservationRequestObject struct {
+	ID     string `json:"id"`
+	Params DeleteReservationParams
+}
+
+type DeleteReservationResponseObject interface {
+	VisitDeleteReservationResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteReservation204Response struct {
+}
+
+func (response DeleteReservation204Response) VisitDeleteReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteReservationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteReservationdefaultApplicationProblemPlusJSONResponse) VisitDeleteReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetReservationRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetReservationResponseObject interface {
+	VisitGetReservationResponse(ctx *fiber.Ctx) error
+}
+
+type GetReservation200ResponseHeaders struct {
+	ETag string
+}
+
+type GetReservation200JSONResponse struct {
+	Body    Reservation
+	Headers GetReservation200ResponseHeaders
+}
+
+func (response GetReservation200JSONResponse) VisitGetReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetReservationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetReservationdefaultApplicationProblemPlusJSONResponse) VisitGetReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateReservationRequestObject struct {
+	ID     string `json:"id"`
+	Params UpdateReservationParams
+	Body   *UpdateReservationJSONRequestBody
+}
+
+type UpdateReservationResponseObject interface {
+	VisitUpdateReservationResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateReservation200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateReservation200JSONResponse struct {
+	Body    Reservation
+	Headers UpdateReservation200ResponseHeaders
+}
+
+func (response UpdateReservation200JSONResponse) VisitUpdateReservationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateReservationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateReservationdefaultApplicationProblemPlusJSONResponse) VisitUpdateReservationResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -9026,6 +12502,142 @@ func (response SearchdefaultApplicationProblemPlusJSONResponse) VisitSearchRespo
 	return ctx.JSON(&response.Body)
 }
 
+type ListServersRequestObject struct {
+	Params ListServersParams
+}
+
+type ListServersResponseObject interface {
+	VisitListServersResponse(ctx *fiber.Ctx) error
+}
+
+type ListServers200JSONResponse ServerRecordList
+
+func (response ListServers200JSONResponse) VisitListServersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListServers200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListServers200ApplicationXNdjsonResponse) VisitListServersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListServersdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListServersdefaultApplicationProblemPlusJSONResponse) VisitListServersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RegisterServerRequestObject struct {
+	Params RegisterServerParams
+	Body   *RegisterServerJSONRequestBody
+}
+
+type RegisterServerResponseObject interface {
+	VisitRegisterServerResponse(ctx *fiber.Ctx) error
+}
+
+type RegisterServer201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type RegisterServer201JSONResponse struct {
+	Body    ServerRecord
+	Headers RegisterServer201ResponseHeaders
+}
+
+func (response RegisterServer201JSONResponse) VisitRegisterServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RegisterServerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RegisterServerdefaultApplicationProblemPlusJSONResponse) VisitRegisterServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RetireServerRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params RetireServerParams
+}
+
+type RetireServerResponseObject interface {
+	VisitRetireServerResponse(ctx *fiber.Ctx) error
+}
+
+type RetireServer204Response struct {
+}
+
+func (response RetireServer204Response) VisitRetireServerResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type RetireServerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RetireServerdefaultApplicationProblemPlusJSONResponse) VisitRetireServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetServerRequestObject struct {
 	ID QueryResource `json:"id"`
 }
@@ -9034,13 +12646,21 @@ type GetServerResponseObject interface {
 	VisitGetServerResponse(ctx *fiber.Ctx) error
 }
 
-type GetServer200JSONResponse Server
+type GetServer200ResponseHeaders struct {
+	ETag string
+}
+
+type GetServer200JSONResponse struct {
+	Body    Server
+	Headers GetServer200ResponseHeaders
+}
 
 func (response GetServer200JSONResponse) VisitGetServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type GetServerdefaultApplicationProblemPlusJSONResponse struct {
@@ -9049,6 +12669,45 @@ type GetServerdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetServerdefaultApplicationProblemPlusJSONResponse) VisitGetServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateServerRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params UpdateServerParams
+	Body   *UpdateServerJSONRequestBody
+}
+
+type UpdateServerResponseObject interface {
+	VisitUpdateServerResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateServer200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateServer200JSONResponse struct {
+	Body    ServerRecord
+	Headers UpdateServer200ResponseHeaders
+}
+
+func (response UpdateServer200JSONResponse) VisitUpdateServerResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateServerdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateServerdefaultApplicationProblemPlusJSONResponse) VisitUpdateServerResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -9087,6 +12746,112 @@ func (response SetServerBiosdefaultApplicationProblemPlusJSONResponse) VisitSetS
 	return ctx.JSON(&response.Body)
 }
 
+type GetServerConfigRequestObject struct {
+	ID QueryResource `json:"id"`
+}
+
+type GetServerConfigResponseObject interface {
+	VisitGetServerConfigResponse(ctx *fiber.Ctx) error
+}
+
+type GetServerConfig200ResponseHeaders struct {
+	ETag string
+}
+
+type GetServerConfig200JSONResponse struct {
+	Body    ServerConfig
+	Headers GetServerConfig200ResponseHeaders
+}
+
+func (response GetServerConfig200JSONResponse) VisitGetServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetServerConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetServerConfigdefaultApplicationProblemPlusJSONResponse) VisitGetServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PutServerConfigRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params PutServerConfigParams
+	Body   *PutServerConfigJSONRequestBody
+}
+
+type PutServerConfigResponseObject interface {
+	VisitPutServerConfigResponse(ctx *fiber.Ctx) error
+}
+
+type PutServerConfig200ResponseHeaders struct {
+	ETag string
+}
+
+type PutServerConfig200JSONResponse struct {
+	Body    ServerConfig
+	Headers PutServerConfig200ResponseHeaders
+}
+
+func (response PutServerConfig200JSONResponse) VisitPutServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PutServerConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PutServerConfigdefaultApplicationProblemPlusJSONResponse) VisitPutServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListServerConfigsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListServerConfigsParams
+}
+
+type ListServerConfigsResponseObject interface {
+	VisitListServerConfigsResponse(ctx *fiber.Ctx) error
+}
+
+type ListServerConfigs200JSONResponse ServerConfigList
+
+func (response ListServerConfigs200JSONResponse) VisitListServerConfigsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListServerConfigsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListServerConfigsdefaultApplicationProblemPlusJSONResponse) VisitListServerConfigsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type UpdateServerFirmwareRequestObject struct {
 	ID     QueryResource `json:"id"`
 	Params UpdateServerFirmwareParams
@@ -9113,6 +12878,77 @@ type UpdateServerFirmwaredefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response UpdateServerFirmwaredefaultApplicationProblemPlusJSONResponse) VisitUpdateServerFirmwareResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListServerGPUsRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ListServerGPUsParams
+}
+
+type ListServerGPUsResponseObject interface {
+	VisitListServerGPUsResponse(ctx *fiber.Ctx) error
+}
+
+type ListServerGPUs200JSONResponse GPUList
+
+func (response ListServerGPUs200JSONResponse) VisitListServerGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListServerGPUsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListServerGPUsdefaultApplicationProblemPlusJSONResponse) VisitListServerGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RegisterGPURequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params RegisterGPUParams
+	Body   *RegisterGPUJSONRequestBody
+}
+
+type RegisterGPUResponseObject interface {
+	VisitRegisterGPUResponse(ctx *fiber.Ctx) error
+}
+
+type RegisterGPU201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type RegisterGPU201JSONResponse struct {
+	Body    GPU
+	Headers RegisterGPU201ResponseHeaders
+}
+
+func (response RegisterGPU201JSONResponse) VisitRegisterGPUResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type RegisterGPUdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response RegisterGPUdefaultApplicationProblemPlusJSONResponse) VisitRegisterGPUResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -10200,6 +14036,15 @@ type StrictServerInterface interface {
 	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
 	// (POST /allocations/{id}/stop)
 	StopAllocation(ctx context.Context, request StopAllocationRequestObject) (StopAllocationResponseObject, error)
+	// ListAssets List the resources of the inventory by name, with who changed them last
+	// (GET /assets)
+	ListAssets(ctx context.Context, request ListAssetsRequestObject) (ListAssetsResponseObject, error)
+	// GetAsset One resource, there or not any more, with who changed it last
+	// (GET /assets/{id})
+	GetAsset(ctx context.Context, request GetAssetRequestObject) (GetAssetResponseObject, error)
+	// ListAssetVersions What a resource was: who changed what, when, and from which source, the latest first; the last 50 are kept
+	// (GET /assets/{id}/versions)
+	ListAssetVersions(ctx context.Context, request ListAssetVersionsRequestObject) (ListAssetVersionsResponseObject, error)
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
@@ -10224,6 +14069,27 @@ type StrictServerInterface interface {
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(ctx context.Context, request GetFleetRequestObject) (GetFleetResponseObject, error)
+	// ListGPUs List the GPUs of the inventory by name
+	// (GET /gpus)
+	ListGPUs(ctx context.Context, request ListGPUsRequestObject) (ListGPUsResponseObject, error)
+	// GetGPU One GPU
+	// (GET /gpus/{id})
+	GetGPU(ctx context.Context, request GetGPURequestObject) (GetGPUResponseObject, error)
+	// UpdateGPU Change a GPU; what is left out stays as it is
+	// (PUT /gpus/{id})
+	UpdateGPU(ctx context.Context, request UpdateGPURequestObject) (UpdateGPUResponseObject, error)
+	// GetGPUConfig What a GPU is to be configured as
+	// (GET /gpus/{id}/config)
+	GetGPUConfig(ctx context.Context, request GetGPUConfigRequestObject) (GetGPUConfigResponseObject, error)
+	// CreateGPUConfig Say anew what a GPU is to be configured as; what is left out is left as it is on the GPU
+	// (POST /gpus/{id}/config)
+	CreateGPUConfig(ctx context.Context, request CreateGPUConfigRequestObject) (CreateGPUConfigResponseObject, error)
+	// UpdateGPUConfig Change what a GPU is to be configured as; what is left out stays as it was
+	// (PUT /gpus/{id}/config)
+	UpdateGPUConfig(ctx context.Context, request UpdateGPUConfigRequestObject) (UpdateGPUConfigResponseObject, error)
+	// ListGPUConfigs List the versions of the configuration of a GPU, the latest first
+	// (GET /gpus/{id}/config/versions)
+	ListGPUConfigs(ctx context.Context, request ListGPUConfigsRequestObject) (ListGPUConfigsResponseObject, error)
 	// GetGPUMetrics Readings of a GPU over a range, as columns
 	// (GET /gpus/{id}/metrics)
 	GetGPUMetrics(ctx context.Context, request GetGPUMetricsRequestObject) (GetGPUMetricsResponseObject, error)
@@ -10299,6 +14165,21 @@ type StrictServerInterface interface {
 	// PowerServerOperation The same as `/servers/{id}/power`; the id is that of a server
 	// (POST /operations/{id}/power)
 	PowerServerOperation(ctx context.Context, request PowerServerOperationRequestObject) (PowerServerOperationResponseObject, error)
+	// ListPools List pools by name
+	// (GET /pools)
+	ListPools(ctx context.Context, request ListPoolsRequestObject) (ListPoolsResponseObject, error)
+	// CreatePool Create a pool; needs the permission `quotas`, which admins have
+	// (POST /pools)
+	CreatePool(ctx context.Context, request CreatePoolRequestObject) (CreatePoolResponseObject, error)
+	// DeletePool Remove a pool. Needs the permission `quotas`
+	// (DELETE /pools/{id})
+	DeletePool(ctx context.Context, request DeletePoolRequestObject) (DeletePoolResponseObject, error)
+	// GetPool One pool
+	// (GET /pools/{id})
+	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
+	// UpdatePool Change a pool; what is left out stays as it is. Needs the permission `quotas`
+	// (PUT /pools/{id})
+	UpdatePool(ctx context.Context, request UpdatePoolRequestObject) (UpdatePoolResponseObject, error)
 	// ListPredictions List predictions: what fails next, and when
 	// (GET /predictions)
 	ListPredictions(ctx context.Context, request ListPredictionsRequestObject) (ListPredictionsResponseObject, error)
@@ -10314,9 +14195,39 @@ type StrictServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(ctx context.Context, request DecideProposalRequestObject) (DecideProposalResponseObject, error)
+	// ListQuotas List quotas, those of other teams left out unless you may change the inventory, and what is used of them
+	// (GET /quotas)
+	ListQuotas(ctx context.Context, request ListQuotasRequestObject) (ListQuotasResponseObject, error)
+	// CreateQuota Create a quota; needs the permission `quotas`, which admins have
+	// (POST /quotas)
+	CreateQuota(ctx context.Context, request CreateQuotaRequestObject) (CreateQuotaResponseObject, error)
+	// DeleteQuota Remove a quota. Needs the permission `quotas`
+	// (DELETE /quotas/{id})
+	DeleteQuota(ctx context.Context, request DeleteQuotaRequestObject) (DeleteQuotaResponseObject, error)
+	// GetQuota One quota
+	// (GET /quotas/{id})
+	GetQuota(ctx context.Context, request GetQuotaRequestObject) (GetQuotaResponseObject, error)
+	// UpdateQuota Change a quota; a limit that is left out is none. Needs the permission `quotas`
+	// (PUT /quotas/{id})
+	UpdateQuota(ctx context.Context, request UpdateQuotaRequestObject) (UpdateQuotaResponseObject, error)
 	// ListRefusedDescriptions List the node agents whose description of their machine is not taken, and why, the newest first
 	// (GET /refused-descriptions)
 	ListRefusedDescriptions(ctx context.Context, request ListRefusedDescriptionsRequestObject) (ListRefusedDescriptionsResponseObject, error)
+	// ListReservations List reservations by name, those of other teams left out unless you may change the inventory
+	// (GET /reservations)
+	ListReservations(ctx context.Context, request ListReservationsRequestObject) (ListReservationsResponseObject, error)
+	// CreateReservation Create a reservation; needs the permission `quotas`, which admins have
+	// (POST /reservations)
+	CreateReservation(ctx context.Context, request CreateReservationRequestObject) (CreateReservationResponseObject, error)
+	// DeleteReservation Remove a reservation. Needs the permission `quotas`
+	// (DELETE /reservations/{id})
+	DeleteReservation(ctx context.Context, request DeleteReservationRequestObject) (DeleteReservationResponseObject, error)
+	// GetReservation One reservation
+	// (GET /reservations/{id})
+	GetReservation(ctx context.Context, request GetReservationRequestObject) (GetReservationResponseObject, error)
+	// UpdateReservation Change a reservation; what is left out stays as it is. Needs the permission `quotas`
+	// (PUT /reservations/{id})
+	UpdateReservation(ctx context.Context, request UpdateReservationRequestObject) (UpdateReservationResponseObject, error)
 	// ListResources List the resources of the inventory by name
 	// (GET /resources)
 	ListResources(ctx context.Context, request ListResourcesRequestObject) (ListResourcesResponseObject, error)
@@ -10326,15 +14237,42 @@ type StrictServerInterface interface {
 	// Search Find resources, incidents and people by a part of what they are called
 	// (GET /search)
 	Search(ctx context.Context, request SearchRequestObject) (SearchResponseObject, error)
+	// ListServers List the servers of the inventory by name, with what they are given to people by
+	// (GET /servers)
+	ListServers(ctx context.Context, request ListServersRequestObject) (ListServersResponseObject, error)
+	// RegisterServer Register a server
+	// (POST /servers)
+	RegisterServer(ctx context.Context, request RegisterServerRequestObject) (RegisterServerResponseObject, error)
+	// RetireServer Retire a server
+	// (DELETE /servers/{id})
+	RetireServer(ctx context.Context, request RetireServerRequestObject) (RetireServerResponseObject, error)
 	// GetServer A server or switch with its parts, alerts, predictions and actions
 	// (GET /servers/{id})
 	GetServer(ctx context.Context, request GetServerRequestObject) (GetServerResponseObject, error)
+	// UpdateServer Change a server; what is left out stays as it is
+	// (PUT /servers/{id})
+	UpdateServer(ctx context.Context, request UpdateServerRequestObject) (UpdateServerResponseObject, error)
 	// SetServerBios Set BIOS attributes of a server
 	// (POST /servers/{id}/bios)
 	SetServerBios(ctx context.Context, request SetServerBiosRequestObject) (SetServerBiosResponseObject, error)
+	// GetServerConfig What a server is to be configured as
+	// (GET /servers/{id}/config)
+	GetServerConfig(ctx context.Context, request GetServerConfigRequestObject) (GetServerConfigResponseObject, error)
+	// PutServerConfig Say what a server is to be configured as; what is left out stays as it was
+	// (PUT /servers/{id}/config)
+	PutServerConfig(ctx context.Context, request PutServerConfigRequestObject) (PutServerConfigResponseObject, error)
+	// ListServerConfigs List the versions of the configuration of a server, the latest first
+	// (GET /servers/{id}/config/versions)
+	ListServerConfigs(ctx context.Context, request ListServerConfigsRequestObject) (ListServerConfigsResponseObject, error)
 	// UpdateServerFirmware Update firmware of a server
 	// (POST /servers/{id}/firmware)
 	UpdateServerFirmware(ctx context.Context, request UpdateServerFirmwareRequestObject) (UpdateServerFirmwareResponseObject, error)
+	// ListServerGPUs List the GPUs of a server by name
+	// (GET /servers/{id}/gpus)
+	ListServerGPUs(ctx context.Context, request ListServerGPUsRequestObject) (ListServerGPUsResponseObject, error)
+	// RegisterGPU Register a GPU of a server
+	// (POST /servers/{id}/gpus)
+	RegisterGPU(ctx context.Context, request RegisterGPURequestObject) (RegisterGPUResponseObject, error)
 	// GetServerPlots Plots of a device over a range that ends now
 	// (GET /servers/{id}/plots)
 	GetServerPlots(ctx context.Context, request GetServerPlotsRequestObject) (GetServerPlotsResponseObject, error)
@@ -11007,6 +14945,88 @@ func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation) erro
 	return nil
 }
 
+// ListAssets operation middleware
+func (sh *strictHandler) ListAssets(ctx *fiber.Ctx, params ListAssetsParams) error {
+	var request ListAssetsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAssets(ctx.UserContext(), request.(ListAssetsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAssets")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAssetsResponseObject); ok {
+		if err := validResponse.VisitListAssetsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetAsset operation middleware
+func (sh *strictHandler) GetAsset(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetAssetRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAsset(ctx.UserContext(), request.(GetAssetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAsset")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAssetResponseObject); ok {
+		if err := validResponse.VisitGetAssetResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAssetVersions operation middleware
+func (sh *strictHandler) ListAssetVersions(ctx *fiber.Ctx, id QueryResource, params ListAssetVersionsParams) error {
+	var request ListAssetVersionsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAssetVersions(ctx.UserContext(), request.(ListAssetVersionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAssetVersions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAssetVersionsResponseObject); ok {
+		if err := validResponse.VisitListAssetVersionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListAudit operation middleware
 func (sh *strictHandler) ListAudit(ctx *fiber.Ctx, params ListAuditParams) error {
 	var request ListAuditRequestObject
@@ -11225,6 +15245,241 @@ func (sh *strictHandler) GetFleet(ctx *fiber.Ctx, params GetFleetParams) error {
 		return err
 	} else if validResponse, ok := response.(GetFleetResponseObject); ok {
 		if err := validResponse.VisitGetFleetResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListGPUs operation middleware
+func (sh *strictHandler) ListGPUs(ctx *fiber.Ctx, params ListGPUsParams) error {
+	var request ListGPUsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListGPUs(ctx.UserContext(), request.(ListGPUsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListGPUs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListGPUsResponseObject); ok {
+		if err := validResponse.VisitListGPUsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGPU operation middleware
+func (sh *strictHandler) GetGPU(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetGPURequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGPU(ctx.UserContext(), request.(GetGPURequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGPU")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGPUResponseObject); ok {
+		if err := validResponse.VisitGetGPUResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateGPU operation middleware
+func (sh *strictHandler) UpdateGPU(ctx *fiber.Ctx, id QueryResource, params UpdateGPUParams) error {
+	var request UpdateGPURequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateGPUJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateGPU(ctx.UserContext(), request.(UpdateGPURequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateGPU")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateGPUResponseObject); ok {
+		if err := validResponse.VisitUpdateGPUResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGPUConfig operation middleware
+func (sh *strictHandler) GetGPUConfig(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetGPUConfigRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGPUConfig(ctx.UserContext(), request.(GetGPUConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGPUConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGPUConfigResponseObject); ok {
+		if err := validResponse.VisitGetGPUConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateGPUConfig operation middleware
+func (sh *strictHandler) CreateGPUConfig(ctx *fiber.Ctx, id QueryResource, params CreateGPUConfigParams) error {
+	var request CreateGPUConfigRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body CreateGPUConfigJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateGPUConfig(ctx.UserContext(), request.(CreateGPUConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateGPUConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateGPUConfigResponseObject); ok {
+		if err := validResponse.VisitCreateGPUConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateGPUConfig operation middleware
+func (sh *strictHandler) UpdateGPUConfig(ctx *fiber.Ctx, id QueryResource, params UpdateGPUConfigParams) error {
+	var request UpdateGPUConfigRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateGPUConfigJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateGPUConfig(ctx.UserContext(), request.(UpdateGPUConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateGPUConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateGPUConfigResponseObject); ok {
+		if err := validResponse.VisitUpdateGPUConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListGPUConfigs operation middleware
+func (sh *strictHandler) ListGPUConfigs(ctx *fiber.Ctx, id QueryResource, params ListGPUConfigsParams) error {
+	var request ListGPUConfigsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListGPUConfigs(ctx.UserContext(), request.(ListGPUConfigsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListGPUConfigs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListGPUConfigsResponseObject); ok {
+		if err := validResponse.VisitListGPUConfigsResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -11982,6 +16237,171 @@ func (sh *strictHandler) PowerServerOperation(ctx *fiber.Ctx, id QueryResource, 
 	return nil
 }
 
+// ListPools operation middleware
+func (sh *strictHandler) ListPools(ctx *fiber.Ctx, params ListPoolsParams) error {
+	var request ListPoolsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListPools(ctx.UserContext(), request.(ListPoolsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListPools")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListPoolsResponseObject); ok {
+		if err := validResponse.VisitListPoolsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreatePool operation middleware
+func (sh *strictHandler) CreatePool(ctx *fiber.Ctx, params CreatePoolParams) error {
+	var request CreatePoolRequestObject
+
+	request.Params = params
+
+	var body CreatePoolJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreatePool(ctx.UserContext(), request.(CreatePoolRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreatePool")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreatePoolResponseObject); ok {
+		if err := validResponse.VisitCreatePoolResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeletePool operation middleware
+func (sh *strictHandler) DeletePool(ctx *fiber.Ctx, id string, params DeletePoolParams) error {
+	var request DeletePoolRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeletePool(ctx.UserContext(), request.(DeletePoolRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeletePool")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeletePoolResponseObject); ok {
+		if err := validResponse.VisitDeletePoolResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetPool operation middleware
+func (sh *strictHandler) GetPool(ctx *fiber.Ctx, id string) error {
+	var request GetPoolRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetPool(ctx.UserContext(), request.(GetPoolRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetPool")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetPoolResponseObject); ok {
+		if err := validResponse.VisitGetPoolResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdatePool operation middleware
+func (sh *strictHandler) UpdatePool(ctx *fiber.Ctx, id string, params UpdatePoolParams) error {
+	var request UpdatePoolRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdatePoolJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdatePool(ctx.UserContext(), request.(UpdatePoolRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdatePool")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdatePoolResponseObject); ok {
+		if err := validResponse.VisitUpdatePoolResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListPredictions operation middleware
 func (sh *strictHandler) ListPredictions(ctx *fiber.Ctx, params ListPredictionsParams) error {
 	var request ListPredictionsRequestObject
@@ -12129,6 +16549,171 @@ func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID) error {
 	return nil
 }
 
+// ListQuotas operation middleware
+func (sh *strictHandler) ListQuotas(ctx *fiber.Ctx, params ListQuotasParams) error {
+	var request ListQuotasRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListQuotas(ctx.UserContext(), request.(ListQuotasRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListQuotas")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListQuotasResponseObject); ok {
+		if err := validResponse.VisitListQuotasResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateQuota operation middleware
+func (sh *strictHandler) CreateQuota(ctx *fiber.Ctx, params CreateQuotaParams) error {
+	var request CreateQuotaRequestObject
+
+	request.Params = params
+
+	var body CreateQuotaJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateQuota(ctx.UserContext(), request.(CreateQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateQuota")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateQuotaResponseObject); ok {
+		if err := validResponse.VisitCreateQuotaResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteQuota operation middleware
+func (sh *strictHandler) DeleteQuota(ctx *fiber.Ctx, id string, params DeleteQuotaParams) error {
+	var request DeleteQuotaRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteQuota(ctx.UserContext(), request.(DeleteQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteQuota")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteQuotaResponseObject); ok {
+		if err := validResponse.VisitDeleteQuotaResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetQuota operation middleware
+func (sh *strictHandler) GetQuota(ctx *fiber.Ctx, id string) error {
+	var request GetQuotaRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetQuota(ctx.UserContext(), request.(GetQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetQuota")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetQuotaResponseObject); ok {
+		if err := validResponse.VisitGetQuotaResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateQuota operation middleware
+func (sh *strictHandler) UpdateQuota(ctx *fiber.Ctx, id string, params UpdateQuotaParams) error {
+	var request UpdateQuotaRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateQuotaJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateQuota(ctx.UserContext(), request.(UpdateQuotaRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateQuota")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateQuotaResponseObject); ok {
+		if err := validResponse.VisitUpdateQuotaResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListRefusedDescriptions operation middleware
 func (sh *strictHandler) ListRefusedDescriptions(ctx *fiber.Ctx, params ListRefusedDescriptionsParams) error {
 	var request ListRefusedDescriptionsRequestObject
@@ -12148,6 +16733,171 @@ func (sh *strictHandler) ListRefusedDescriptions(ctx *fiber.Ctx, params ListRefu
 		return err
 	} else if validResponse, ok := response.(ListRefusedDescriptionsResponseObject); ok {
 		if err := validResponse.VisitListRefusedDescriptionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListReservations operation middleware
+func (sh *strictHandler) ListReservations(ctx *fiber.Ctx, params ListReservationsParams) error {
+	var request ListReservationsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListReservations(ctx.UserContext(), request.(ListReservationsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListReservations")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListReservationsResponseObject); ok {
+		if err := validResponse.VisitListReservationsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateReservation operation middleware
+func (sh *strictHandler) CreateReservation(ctx *fiber.Ctx, params CreateReservationParams) error {
+	var request CreateReservationRequestObject
+
+	request.Params = params
+
+	var body CreateReservationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateReservation(ctx.UserContext(), request.(CreateReservationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateReservation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateReservationResponseObject); ok {
+		if err := validResponse.VisitCreateReservationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteReservation operation middleware
+func (sh *strictHandler) DeleteReservation(ctx *fiber.Ctx, id string, params DeleteReservationParams) error {
+	var request DeleteReservationRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteReservation(ctx.UserContext(), request.(DeleteReservationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteReservation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteReservationResponseObject); ok {
+		if err := validResponse.VisitDeleteReservationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetReservation operation middleware
+func (sh *strictHandler) GetReservation(ctx *fiber.Ctx, id string) error {
+	var request GetReservationRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetReservation(ctx.UserContext(), request.(GetReservationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetReservation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetReservationResponseObject); ok {
+		if err := validResponse.VisitGetReservationResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateReservation operation middleware
+func (sh *strictHandler) UpdateReservation(ctx *fiber.Ctx, id string, params UpdateReservationParams) error {
+	var request UpdateReservationRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateReservationJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateReservation(ctx.UserContext(), request.(UpdateReservationRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateReservation")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateReservationResponseObject); ok {
+		if err := validResponse.VisitUpdateReservationResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -12237,6 +16987,102 @@ func (sh *strictHandler) Search(ctx *fiber.Ctx, params SearchParams) error {
 	return nil
 }
 
+// ListServers operation middleware
+func (sh *strictHandler) ListServers(ctx *fiber.Ctx, params ListServersParams) error {
+	var request ListServersRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListServers(ctx.UserContext(), request.(ListServersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListServers")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListServersResponseObject); ok {
+		if err := validResponse.VisitListServersResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RegisterServer operation middleware
+func (sh *strictHandler) RegisterServer(ctx *fiber.Ctx, params RegisterServerParams) error {
+	var request RegisterServerRequestObject
+
+	request.Params = params
+
+	var body RegisterServerJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RegisterServer(ctx.UserContext(), request.(RegisterServerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RegisterServer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RegisterServerResponseObject); ok {
+		if err := validResponse.VisitRegisterServerResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RetireServer operation middleware
+func (sh *strictHandler) RetireServer(ctx *fiber.Ctx, id QueryResource, params RetireServerParams) error {
+	var request RetireServerRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RetireServer(ctx.UserContext(), request.(RetireServerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RetireServer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RetireServerResponseObject); ok {
+		if err := validResponse.VisitRetireServerResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetServer operation middleware
 func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 	var request GetServerRequestObject
@@ -12256,6 +17102,48 @@ func (sh *strictHandler) GetServer(ctx *fiber.Ctx, id QueryResource) error {
 		return err
 	} else if validResponse, ok := response.(GetServerResponseObject); ok {
 		if err := validResponse.VisitGetServerResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateServer operation middleware
+func (sh *strictHandler) UpdateServer(ctx *fiber.Ctx, id QueryResource, params UpdateServerParams) error {
+	var request UpdateServerRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateServerJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateServer(ctx.UserContext(), request.(UpdateServerRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateServer")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateServerResponseObject); ok {
+		if err := validResponse.VisitUpdateServerResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -12306,6 +17194,103 @@ func (sh *strictHandler) SetServerBios(ctx *fiber.Ctx, id QueryResource, params 
 	return nil
 }
 
+// GetServerConfig operation middleware
+func (sh *strictHandler) GetServerConfig(ctx *fiber.Ctx, id QueryResource) error {
+	var request GetServerConfigRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetServerConfig(ctx.UserContext(), request.(GetServerConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetServerConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetServerConfigResponseObject); ok {
+		if err := validResponse.VisitGetServerConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutServerConfig operation middleware
+func (sh *strictHandler) PutServerConfig(ctx *fiber.Ctx, id QueryResource, params PutServerConfigParams) error {
+	var request PutServerConfigRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body PutServerConfigJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.PutServerConfig(ctx.UserContext(), request.(PutServerConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutServerConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutServerConfigResponseObject); ok {
+		if err := validResponse.VisitPutServerConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListServerConfigs operation middleware
+func (sh *strictHandler) ListServerConfigs(ctx *fiber.Ctx, id QueryResource, params ListServerConfigsParams) error {
+	var request ListServerConfigsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListServerConfigs(ctx.UserContext(), request.(ListServerConfigsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListServerConfigs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListServerConfigsResponseObject); ok {
+		if err := validResponse.VisitListServerConfigsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // UpdateServerFirmware operation middleware
 func (sh *strictHandler) UpdateServerFirmware(ctx *fiber.Ctx, id QueryResource, params UpdateServerFirmwareParams) error {
 	var request UpdateServerFirmwareRequestObject
@@ -12340,6 +17325,76 @@ func (sh *strictHandler) UpdateServerFirmware(ctx *fiber.Ctx, id QueryResource, 
 		return err
 	} else if validResponse, ok := response.(UpdateServerFirmwareResponseObject); ok {
 		if err := validResponse.VisitUpdateServerFirmwareResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListServerGPUs operation middleware
+func (sh *strictHandler) ListServerGPUs(ctx *fiber.Ctx, id QueryResource, params ListServerGPUsParams) error {
+	var request ListServerGPUsRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListServerGPUs(ctx.UserContext(), request.(ListServerGPUsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListServerGPUs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListServerGPUsResponseObject); ok {
+		if err := validResponse.VisitListServerGPUsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RegisterGPU operation middleware
+func (sh *strictHandler) RegisterGPU(ctx *fiber.Ctx, id QueryResource, params RegisterGPUParams) error {
+	var request RegisterGPURequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body RegisterGPUJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.RegisterGPU(ctx.UserContext(), request.(RegisterGPURequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RegisterGPU")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RegisterGPUResponseObject); ok {
+		if err := validResponse.VisitRegisterGPUResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

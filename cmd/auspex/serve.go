@@ -20,6 +20,7 @@ import (
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/configs"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
 	"auspex/internal/store/estate"
@@ -48,6 +49,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
+			Configs: configs.New(s.db), Registry: s.inv,
 			Contacts: cursors.New(s.db), Tunnel: s.tunnelAddress(),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,

@@ -78,6 +78,15 @@ type ImportOptions struct {
 	// Resources of the same id are joined; a network link takes the place of those of
 	// the source that are at the part of a server at its end.
 	Add bool
+	// Drop names resources that the source of an addition brings no more, with their parts.
+	// What another source brings too stays.
+	Drop []string
+	// Check sees the inventory that the import would change, and may refuse it: nobody else
+	// changes that inventory meanwhile.
+	Check func(old *Snapshot) error
+	// First is done in the transaction of the import before anything else, also where nothing
+	// is to be changed.
+	First func(ctx context.Context, tx *sql.Tx) error
 	// With is done in the transaction of the import, before it is in the audit, and
 	// also where nothing is to be changed.
 	With func(ctx context.Context, tx *sql.Tx) error
@@ -151,9 +160,19 @@ func (i *Inventory) Import(ctx context.Context, d Draft, o ImportOptions) (Repor
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for attempt := 0; ; attempt++ {
+		if o.Check != nil {
+			if err := o.Check(i.Snapshot()); err != nil {
+				return Report{}, err
+			}
+		}
+		was := i.stored
 		r, err := i.importOnce(ctx, d, o)
 		if err == nil || i.db == nil || errors.As(err, new(*RefusedError)) {
 			return r, err
+		}
+		if errors.As(err, new(hookError)) { // the transaction is rolled back, and memory is as it was
+			i.stored = was
+			return r, fmt.Errorf("import inventory: %w", err)
 		}
 		if ctx.Err() == nil { // memory goes back to what is stored
 			err = errors.Join(err, i.load(ctx))
@@ -185,7 +204,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 	if !o.DryRun && err == nil {
 		i.problems.Add(float64(len(report.Problems)))
 	}
-	if err != nil || o.DryRun || diff.same && len(diff.putJobs) == 0 && o.With == nil {
+	if err != nil || o.DryRun || diff.same && len(diff.putJobs) == 0 && o.With == nil && o.First == nil {
 		return report, err
 	}
 	if i.db != nil {
@@ -193,11 +212,14 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if err := i.bump(ctx, tx, !diff.same, len(diff.putJobs) > 0); err != nil {
 				return err
 			}
+			if err := hook(ctx, tx, o.First); err != nil {
+				return err
+			}
 			if err := writeWorkloads(ctx, tx, diff.putJobs); err != nil {
 				return err
 			}
 			if diff.same {
-				return with(ctx, tx, o)
+				return hook(ctx, tx, o.With)
 			}
 			if err := writeResources(ctx, tx, diff.put, diff.remove); err != nil {
 				return err
@@ -213,7 +235,10 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			if report.Version, err = writeVersions(ctx, tx, diff, report, o.Origin, i.cfg.KeepVersions); err != nil {
 				return err
 			}
-			if err := with(ctx, tx, o); err != nil {
+			if err := writeHistory(ctx, tx, diff, old, o); err != nil {
+				return err
+			}
+			if err := hook(ctx, tx, o.With); err != nil {
 				return err
 			}
 			return audit.Append(ctx, tx, audit.Row{
@@ -237,12 +262,21 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 	return report, nil
 }
 
-func with(ctx context.Context, tx *sql.Tx, o ImportOptions) error {
-	if o.With == nil {
+func hook(ctx context.Context, tx *sql.Tx, f func(context.Context, *sql.Tx) error) error {
+	if f == nil {
 		return nil
 	}
-	return o.With(ctx, tx)
+	if err := f(ctx, tx); err != nil {
+		return hookError{err}
+	}
+	return nil
 }
+
+// hookError is of what is done in the transaction of an import beside it.
+type hookError struct{ error }
+
+// Unwrap returns what went wrong.
+func (e hookError) Unwrap() error { return e.error }
 
 // inForce leaves out what another source has overruled since: to bring it again would make
 // it the latest word.
@@ -261,6 +295,28 @@ func inForce(brought []schemas.Resource, now *Snapshot) []schemas.Resource {
 		maps.DeleteFunc(r.Attrs, func(attr, value string) bool { return is.Attrs[attr] != value })
 	}
 	return out
+}
+
+// drop leaves out resources and their parts, and the links that begin or end there.
+func drop(t schemas.Topology, names []string) schemas.Topology {
+	if len(names) == 0 {
+		return t
+	}
+	parent := make(map[string]string, len(t.Resources))
+	for _, r := range t.Resources {
+		parent[r.ID] = r.Parent
+	}
+	gone := func(id string) bool {
+		for steps := 0; id != "" && steps <= len(parent); id, steps = parent[id], steps+1 {
+			if slices.Contains(names, id) {
+				return true
+			}
+		}
+		return false
+	}
+	t.Resources = slices.DeleteFunc(slices.Clone(t.Resources), func(r schemas.Resource) bool { return gone(r.ID) })
+	t.Links = slices.DeleteFunc(slices.Clone(t.Links), func(l schemas.Link) bool { return gone(l.From) || gone(l.To) })
+	return t
 }
 
 // add joins records to those that their source brought.
@@ -325,7 +381,7 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	}
 	if o.Add {
 		before.t.Resources = inForce(before.t.Resources, old)
-		d.Topology, d.at = add(before.t, d.Topology), places{}
+		d.Topology, d.at = add(drop(before.t, o.Drop), d.Topology), places{}
 	}
 	t, problems := validate(d.Topology, d.at, foreign)
 	report.Problems = append(slices.Clip(d.Problems), problems...)

@@ -328,15 +328,23 @@ func (s *Store) claim(ctx context.Context, tx *sql.Tx, id string, parts []part, 
 	return nil
 }
 
-// blocked is why a locked server is given to nobody.
-func blocked(ctx context.Context, tx *sql.Tx, v *schemas.Server) error {
+// unfit is why a server is given to nobody, by its own record.
+func unfit(v *schemas.Server) string {
 	switch {
 	case !v.Present:
-		return &ConflictError{v.Name, WhyGone}
+		return WhyGone
 	case v.Status != schemas.ServerReady:
-		return &ConflictError{v.Name, WhyState}
+		return WhyState
 	case v.Hold != "":
-		return &ConflictError{v.Name, WhyHold}
+		return WhyHold
+	}
+	return ""
+}
+
+// blocked is why a locked server is given to nobody.
+func blocked(ctx context.Context, tx *sql.Tx, v *schemas.Server) error {
+	if why := unfit(v); why != "" {
+		return &ConflictError{v.Name, why}
 	}
 	var n int
 	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state='open'`, v.Name).Scan(&n); err != nil {

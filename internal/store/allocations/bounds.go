@@ -262,20 +262,29 @@ func quotas(ctx context.Context, q sqldb.Queryer, where string, args ...any) ([]
 	return out, err
 }
 
-// Quota returns the quota with an id.
-func (s *Store) Quota(ctx context.Context, id string) (schemas.Quota, error) {
-	found, err := quotas(ctx, s.db, `q.id=$1`, id)
-	return entity.Only(found, err, KindQuota, id)
+// Quota returns the quota with an id, and what is used of it, for a viewer: those of other teams
+// are not there.
+func (s *Store) Quota(ctx context.Context, who Viewer, id string) (Used, error) {
+	found, err := sqldb.Rows(ctx, s.db, scanQuota, `SELECT `+quotaColumns+` WHERE q.id=$1 AND ($2 OR q.team_id IS NULL OR `+teams("q.team_id", 3)+`)`,
+		id, who.All, who.User)
+	if _, err := entity.Only(found, err, KindQuota, id); err != nil {
+		return Used{}, err
+	}
+	used, err := s.used(ctx, who, found)
+	return entity.Only(used, err, KindQuota, id)
 }
 
-// Quotas lists the quotas, in the order of their ids.
-func (s *Store) Quotas(ctx context.Context, after string, limit int) ([]schemas.Quota, string, error) {
-	found, err := quotas(ctx, s.db, `q.id>$1 ORDER BY q.id LIMIT $2`, after, limit+1)
+// Quotas lists the quotas that a viewer may know of and what is used of them, in the order of
+// their ids.
+func (s *Store) Quotas(ctx context.Context, who Viewer, after string, limit int) ([]Used, string, error) {
+	found, err := sqldb.Rows(ctx, s.db, scanQuota, `SELECT `+quotaColumns+` WHERE q.id>$1 AND ($2 OR q.team_id IS NULL OR `+teams("q.team_id", 3)+`)
+ORDER BY q.id LIMIT $4`, after, who.All, who.User, limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list quotas: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(q *schemas.Quota) string { return q.ID })
-	return found, next, nil
+	found, next := entity.Page(found, limit, func(q *quota) string { return q.ID })
+	used, err := s.used(ctx, who, found)
+	return used, next, err
 }
 
 // refer finds what is named, or the error of the field that names it; "" is NULL.

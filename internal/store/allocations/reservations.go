@@ -28,15 +28,17 @@ func reservations(ctx context.Context, q sqldb.Queryer, where string, args ...an
 
 const askedReservation = `r.id=$1 OR lower(r.name)=lower($1)`
 
-// Reservation returns the reservation with an id or a name.
-func (s *Store) Reservation(ctx context.Context, ref string) (schemas.Reservation, error) {
-	found, err := reservations(ctx, s.db, askedReservation, ref)
+// Reservation returns the reservation with an id or a name, for a viewer: those of other teams
+// are not there.
+func (s *Store) Reservation(ctx context.Context, who Viewer, ref string) (schemas.Reservation, error) {
+	found, err := reservations(ctx, s.db, `(`+askedReservation+`) AND ($2 OR `+teams("r.team_id", 3)+`)`, ref, who.All, who.User)
 	return entity.Only(found, err, KindReservation, ref)
 }
 
-// Reservations lists reservations by name.
-func (s *Store) Reservations(ctx context.Context, after string, limit int) ([]schemas.Reservation, string, error) {
-	found, err := reservations(ctx, s.db, `lower(r.name)>lower($1) ORDER BY lower(r.name) LIMIT $2`, after, limit+1)
+// Reservations lists the reservations that a viewer may know of, by name.
+func (s *Store) Reservations(ctx context.Context, who Viewer, after string, limit int) ([]schemas.Reservation, string, error) {
+	found, err := reservations(ctx, s.db, `lower(r.name)>lower($1) AND ($2 OR `+teams("r.team_id", 3)+`) ORDER BY lower(r.name) LIMIT $4`,
+		after, who.All, who.User, limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list reservations: %w", err)
 	}

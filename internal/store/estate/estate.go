@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"auspex/internal/store/entity"
@@ -88,13 +90,13 @@ func (s *Store) Server(ctx context.Context, ref string) (schemas.Server, error) 
 
 // GPU returns the GPU with an id or a name.
 func (s *Store) GPU(ctx context.Context, ref string) (schemas.GPU, error) {
-	found, err := gpus(ctx, s.db, `g.id=$1 OR g.name=$1`, ref)
-	return entity.Only(found, err, KindGPU, ref)
+	return GPUOf(ctx, s.db, ref)
 }
 
 // Filter chooses of a list; what is empty asks nothing.
 type Filter struct {
 	Status, Pool, Model, Server string
+	Label                       string // of servers: `name`, or `name=value`
 	Gone                        bool   // also what has left the inventory, or is retired
 	After                       string // name that the page before ended with
 	Limit                       int
@@ -103,13 +105,28 @@ type Filter struct {
 // Servers lists servers by name.
 func (s *Store) Servers(ctx context.Context, f Filter) ([]schemas.Server, string, error) {
 	found, err := servers(ctx, s.db, `(CAST($1 AS TEXT)='' OR s.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
-AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND s.name>$4 AND ($5 OR s.present AND (s.status<>'retired' OR $1='retired')) ORDER BY s.name LIMIT $6`,
-		f.Status, f.Pool, f.Model, f.After, f.Gone, f.Limit+1)
+AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND s.name>$4 AND ($5 OR s.present AND (s.status<>'retired' OR $1='retired')) AND (CAST($6 AS TEXT)='' OR replace(s.labels, $6, '')<>s.labels)
+ORDER BY s.name LIMIT $7`, f.Status, f.Pool, f.Model, f.After, f.Gone, labelled(f.Label), f.Limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list servers: %w", err)
 	}
 	found, next := entity.Page(found, f.Limit, func(v *schemas.Server) string { return v.Name })
 	return found, next, nil
+}
+
+// labelled is what the labels of a server hold, as JSON, that has a label. A quote within a value
+// is escaped, so that it is found nowhere else.
+func labelled(label string) string {
+	if label == "" {
+		return ""
+	}
+	name, value, exact := strings.Cut(label, "=")
+	text, _ := json.Marshal(map[string]string{name: value}) // strings alone: it cannot fail
+	out := strings.Trim(string(text), "{}")
+	if !exact {
+		out = strings.TrimSuffix(out, `"`)
+	}
+	return out
 }
 
 // GPUs lists GPUs by name.
@@ -132,6 +149,25 @@ func Lock(ctx context.Context, tx *sql.Tx, id string) (schemas.Server, error) {
 	}
 	found, err := servers(ctx, tx, `s.id=$1`, id)
 	return entity.Only(found, err, KindServer, id)
+}
+
+// GPUOf returns the GPU with an id or a name, within a transaction.
+func GPUOf(ctx context.Context, q sqldb.Queryer, ref string) (schemas.GPU, error) {
+	found, err := gpus(ctx, q, `g.id=$1 OR g.name=$1`, ref)
+	return entity.Only(found, err, KindGPU, ref)
+}
+
+// LockGPU locks the server of a GPU, as [Lock] does, and returns the GPU.
+func LockGPU(ctx context.Context, tx *sql.Tx, id string) (v schemas.GPU, err error) {
+	found, err := gpus(ctx, tx, `g.id=$1`, id)
+	if v, err = entity.Only(found, err, KindGPU, id); err != nil {
+		return v, err
+	}
+	if _, err := Lock(ctx, tx, v.ServerID); err != nil {
+		return v, err
+	}
+	found, err = gpus(ctx, tx, `g.id=$1`, id)
+	return entity.Only(found, err, KindGPU, id)
 }
 
 // MoveServer moves a locked server along its life.
@@ -177,64 +213,15 @@ func GPUsOf(ctx context.Context, q sqldb.Queryer, server string) ([]schemas.GPU,
 	return gpus(ctx, q, `g.server_id=$1 AND g.present ORDER BY g.name`, server)
 }
 
+// ErrReason is of a state that needs a reason.
+var ErrReason = &entity.FieldError{Field: "status_reason", Reason: "is missing: why?"}
+
 // UpdateServer changes what a person may of a server: its pool, labels, hold, and its state
 // along its life. A revision that is not 0 is the one that the change was made of.
 func (s *Store) UpdateServer(ctx context.Context, by, ref string, revision int64, change func(*schemas.Server)) (v schemas.Server, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		found, err := servers(ctx, tx, `s.id=$1 OR s.name=$1`, ref)
-		if v, err = entity.Only(found, err, KindServer, ref); err != nil {
-			return err
-		}
-		if v, err = Lock(ctx, tx, v.ID); err != nil {
-			return err
-		}
-		if err := entity.Check(revision, v.Revision); err != nil {
-			return err
-		}
-		before := v
-		before.Labels = maps.Clone(v.Labels)
-		change(&v)
-		to := v.Status
-		if v.Status = before.Status; to != v.Status {
-			if to == schemas.ServerRetired {
-				if err := free(ctx, tx, v.ID); err != nil {
-					return err
-				}
-			}
-			if err := s.MoveServer(ctx, tx, by, &v, to, v.Reason); err != nil {
-				return err
-			}
-			before.Status, before.Reason, before.Since, before.Revision, before.UpdatedAt = v.Status, v.Reason, v.Since, v.Revision, v.UpdatedAt
-		}
-		if v.Pool == before.Pool && v.Hold == before.Hold && maps.Equal(v.Labels, before.Labels) {
-			return nil
-		}
-		if v.Hold != before.Hold {
-			v.HoldBy = by
-			if v.Hold == "" {
-				v.HoldBy = ""
-			}
-		}
-		pools, err := sqldb.Rows(ctx, tx, scanPool, `SELECT `+poolColumns+` FROM pools p WHERE p.id=$1 OR lower(p.name)=lower($1)`, v.Pool)
-		if err != nil {
-			return err
-		}
-		if len(pools) == 0 {
-			return &entity.FieldError{Field: "pool", Value: v.Pool, Reason: "is no pool"}
-		}
-		v.Pool = pools[0].Name
-		labels, err := json.Marshal(v.Labels)
-		if err != nil {
-			return err
-		}
-		v.Revision++
-		v.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
-		res, err := tx.ExecContext(ctx, `UPDATE servers SET pool_id=$1, labels=$2, hold=$3, hold_by=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
-			pools[0].ID, string(labels), v.Hold, v.HoldBy, v.Revision, v.UpdatedAt.UnixNano(), v.ID, before.Revision)
-		if err := entity.One(res, err); err != nil {
-			return err
-		}
-		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindServer, v.Name, before, v)
+		v, err = s.ChangeServer(ctx, tx, by, ref, revision, change)
+		return err
 	})
 	if err != nil {
 		return v, fmt.Errorf("update server %s: %w", ref, err)
@@ -242,17 +229,144 @@ func (s *Store) UpdateServer(ctx context.Context, by, ref string, revision int64
 	return v, nil
 }
 
-// ErrAllocated is of a server that somebody has or has been promised.
-var ErrAllocated = errors.New("it is allocated")
+// ChangeServer is [Store.UpdateServer] within a transaction.
+func (s *Store) ChangeServer(
+	ctx context.Context, tx *sql.Tx, by, ref string, revision int64, change func(*schemas.Server),
+) (v schemas.Server, err error) {
+	if v, err = LockServer(ctx, tx, ref); err != nil {
+		return v, err
+	}
+	if err := entity.Check(revision, v.Revision); err != nil {
+		return v, err
+	}
+	before := v
+	before.Labels = maps.Clone(v.Labels)
+	change(&v)
+	to := v.Status
+	if v.Status = before.Status; to != v.Status {
+		if err := schemas.ServerLife.Move(v.Status, to); err != nil {
+			return v, err
+		}
+		if v.Status == schemas.ServerReady || to == schemas.ServerRetired {
+			if err := free(ctx, tx, &v, to, s.now()); err != nil {
+				return v, err
+			}
+		}
+		if err := s.MoveServer(ctx, tx, by, &v, to, v.Reason); err != nil {
+			return v, err
+		}
+		before.Status, before.Reason, before.Since, before.Revision, before.UpdatedAt = v.Status, v.Reason, v.Since, v.Revision, v.UpdatedAt
+	}
+	v.Reason = before.Reason
+	if v.Pool == before.Pool && v.Hold == before.Hold && maps.Equal(v.Labels, before.Labels) {
+		return v, nil
+	}
+	if v.Hold != before.Hold {
+		v.HoldBy = by
+		if v.Hold == "" {
+			v.HoldBy = ""
+		}
+	}
+	if err := s.put(ctx, tx, &v); err != nil {
+		return v, err
+	}
+	return v, entity.Audit(ctx, tx, s.now(), by, entity.Update, KindServer, v.Name, before, v)
+}
 
-// free is [ErrAllocated] where a claim lives on a locked server.
-func free(ctx context.Context, tx *sql.Tx, server string) error {
-	var n int
-	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM allocation_claims WHERE server_id=$1 AND state<>'released'`, server).Scan(&n); err != nil {
+// Register gives a server that the transaction has brought into the inventory its pool and its
+// labels, and notes who registered it.
+func (s *Store) Register(ctx context.Context, tx *sql.Tx, by, name, pool string, labels map[string]string) error {
+	v, err := LockServer(ctx, tx, name)
+	if err != nil {
 		return err
 	}
-	if n > 0 {
-		return ErrAllocated
+	if pool != "" {
+		v.Pool = pool
+	}
+	if labels != nil {
+		v.Labels = labels
+	}
+	if err := s.put(ctx, tx, &v); err != nil {
+		return err
+	}
+	return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindServer, v.Name, nil, v)
+}
+
+// put writes the pool, the labels and the hold of a locked server.
+func (s *Store) put(ctx context.Context, tx *sql.Tx, v *schemas.Server) error {
+	found, err := pools(ctx, tx, askedPool, v.Pool)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return &entity.FieldError{Field: "pool", Value: v.Pool, Reason: "is no pool"}
+	}
+	labels, err := json.Marshal(v.Labels)
+	if err != nil {
+		return err
+	}
+	was := v.Revision
+	v.Pool, v.Revision, v.UpdatedAt = found[0].Name, was+1, entity.Later(s.now(), v.UpdatedAt)
+	res, err := tx.ExecContext(ctx, `UPDATE servers SET pool_id=$1, labels=$2, hold=$3, hold_by=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
+		found[0].ID, string(labels), v.Hold, v.HoldBy, v.Revision, v.UpdatedAt.UnixNano(), v.ID, was)
+	return entity.One(res, err)
+}
+
+// LockServer is [Lock] of the server with an id or a name.
+func LockServer(ctx context.Context, tx *sql.Tx, ref string) (v schemas.Server, err error) {
+	found, err := servers(ctx, tx, `s.id=$1 OR s.name=$1`, ref)
+	if v, err = entity.Only(found, err, KindServer, ref); err != nil {
+		return v, err
+	}
+	return Lock(ctx, tx, v.ID)
+}
+
+// ChangeGPU moves a GPU, by id, as a person may: into error, with a reason, when it is
+// available, and out of it again. Everything else is its allocation's, and a
+// [*schemas.MoveError] that says where a person may move it.
+func (s *Store) ChangeGPU(ctx context.Context, tx *sql.Tx, by, id string, to, reason string) (v schemas.GPU, err error) {
+	if v, err = LockGPU(ctx, tx, id); err != nil {
+		return v, err
+	}
+	legal := map[string][]string{schemas.GPUAvailable: {schemas.GPUError}, schemas.GPUError: {schemas.GPUAvailable}}[v.Status]
+	if !slices.Contains(legal, to) {
+		return v, &schemas.MoveError{Of: schemas.GPULife.Of, From: v.Status, To: to, Legal: legal}
+	}
+	if to == schemas.GPUError && reason == "" {
+		return v, ErrReason
+	}
+	return v, s.MoveGPU(ctx, tx, by, &v, to, reason)
+}
+
+// What stands against a move of a server by a person.
+var (
+	ErrAllocated = errors.New("it is allocated")
+	ErrLeased    = errors.New("it is worked on")
+	ErrCase      = errors.New("it is under repair")
+)
+
+// free is [ErrAllocated] where a claim lives on a locked server that is to move, and of one to be
+// retired also [ErrLeased] or [ErrCase] where it is repaired.
+func free(ctx context.Context, tx *sql.Tx, v *schemas.Server, to string, now time.Time) error {
+	for _, c := range []struct {
+		err   error
+		query string
+		args  []any
+	}{
+		{ErrAllocated, `SELECT count(*) FROM allocation_claims WHERE server_id=$1 AND state<>'released'`, []any{v.ID}},
+		{ErrLeased, `SELECT count(*) FROM control_leases WHERE subject=$1 AND expires_ns>$2`, []any{v.Name, now.UnixNano()}},
+		{ErrCase, `SELECT count(*) FROM control_cases WHERE subject=$1 AND state='open'`, []any{v.Name}},
+	} {
+		var n int
+		if err := tx.QueryRowContext(ctx, c.query, c.args...).Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			return c.err
+		}
+		if to != schemas.ServerRetired {
+			break
+		}
 	}
 	return nil
 }

@@ -1,0 +1,292 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/schemas"
+)
+
+// How what is desired stands to what is in force.
+const (
+	configStored  = "stored"   // nobody reads what is in force
+	configInForce = "in_force" // all of it is read, and is so
+	configDiffers = "differs"
+	configUnknown = "unknown" // not all of it is read now
+)
+
+// before is the version that a list goes on from; 0 is its beginning.
+func before(after string) (int64, error) {
+	if after == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(after, 10, 64)
+	if err != nil || n < 1 {
+		return 0, problem{
+			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.",
+		}
+	}
+	return n, nil
+}
+
+func serverConfig(c *schemas.ServerConfig) apigen.ServerConfig {
+	return apigen.ServerConfig{
+		ID: c.ID, ServerID: c.ServerID, Server: c.Server, Version: c.Version, BiosConfig: c.BIOS, RaidConfig: c.RAID, NetworkConfig: c.Network,
+		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored,
+		AppliedReason: "no collector reads the settings of firmware, RAID and network",
+	}
+}
+
+// GetServerConfig implements the operation getServerConfig.
+func (s *Server) GetServerConfig(ctx context.Context, r apigen.GetServerConfigRequestObject) (apigen.GetServerConfigResponseObject, error) {
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.itself(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.configs.Server(ctx, v.ID)
+	if err != nil {
+		return nil, refused(err, "configuration of server", v.Name)
+	}
+	return apigen.GetServerConfig200JSONResponse{Body: serverConfig(&c), Headers: apigen.GetServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+}
+
+// PutServerConfig implements the operation putServerConfig.
+func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRequestObject) (apigen.PutServerConfigResponseObject, error) {
+	e, err := s.editor(ctx, access.Inventory)
+	if err != nil {
+		return nil, err
+	}
+	of, err := revision(r.Params.IfMatch)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.itself(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	b := r.Body
+	c, err := e.configs.PutServer(ctx, Caller(ctx).Name, v.ID, of, func(c *schemas.ServerConfig) {
+		for from, to := range map[*map[string]any]*map[string]any{&b.BiosConfig: &c.BIOS, &b.RaidConfig: &c.RAID, &b.NetworkConfig: &c.Network} {
+			if *from != nil {
+				*to = *from
+			}
+		}
+	})
+	if err != nil {
+		return nil, refused(err, "server", r.ID)
+	}
+	s.noted(ctx, "configuration of a server stored", v.Name, "configs")
+	return apigen.PutServerConfig200JSONResponse{Body: serverConfig(&c), Headers: apigen.PutServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+}
+
+// ListServerConfigs implements the operation listServerConfigs.
+func (s *Server) ListServerConfigs(ctx context.Context, r apigen.ListServerConfigsRequestObject) (apigen.ListServerConfigsResponseObject, error) {
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	from, err := before(r.Params.After)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.itself(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	n := pageSize(r.Params.Limit)
+	found, err := e.configs.Servers(ctx, v.ID, from, n+1)
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListServerConfigs200JSONResponse{Items: make([]apigen.ServerConfig, min(n, len(found)))}
+	for i := range out.Items {
+		out.Items[i] = serverConfig(&found[i])
+	}
+	if len(found) > n {
+		out.Next = strconv.FormatInt(found[n-1].Version, 10)
+	}
+	return out, nil
+}
+
+// limitQuery asks for the power limit of a GPU: the one that was set, where an agent tells it,
+// else the one in force as exporters tell it.
+const limitQuery = `max(last_over_time(auspex_gpu_power_limit_watts{resource=%q}[15m])) or max(last_over_time(%s{resource=%q,bound=%q}[15m]))`
+
+// applied is what of a GPU's configuration is in force, as the hot window has it, and why that
+// is not known.
+func (s *Server) applied(ctx context.Context, gpu string) (*apigen.GPUReadings, string) {
+	if s.deps.Querier == nil {
+		return nil, "this console has no hot window to read it in"
+	}
+	found, err := s.deps.Querier.Instant(ctx, fmt.Sprintf(limitQuery, gpu, schemas.ThresholdMetric("DCGM_FI_DEV_POWER_USAGE"), gpu, schemas.RangeMax), time.Now())
+	if err != nil {
+		s.log.Warn("cannot read the power limit", "gpu", gpu, "error", err)
+		return nil, "the hot window does not answer"
+	}
+	if len(found) == 1 && len(found[0].Points) == 1 {
+		if v := number(found[0].Points[0].V); v != nil {
+			return &apigen.GPUReadings{PowerLimit: v}, ""
+		}
+	}
+	return nil, "no collector has told the power limit of late"
+}
+
+// watt is how far apart two power limits are that are the same one.
+const watt = .5
+
+// gpuConfig holds what is desired of a GPU against what is in force.
+func gpuConfig(c *schemas.GPUConfig, is *apigen.GPUReadings, reason string) apigen.GPUConfig {
+	out := apigen.GPUConfig{
+		ID: c.ID, GpuID: c.GPUID, Gpu: c.GPU, Version: c.Version, PowerLimit: c.PowerLimit, MemoryClock: c.MemoryClock, DriverConfig: c.Driver,
+		CreatedBy: c.CreatedBy, CreatedAt: c.CreatedAt, State: configStored, Applied: is, Differences: []apigen.ConfigDifference{},
+	}
+	read := false
+	var unread []string // why
+	if c.PowerLimit != nil {
+		switch {
+		case is == nil || is.PowerLimit == nil:
+			unread = append(unread, reason)
+		case math.Abs(*is.PowerLimit-*c.PowerLimit) > watt:
+			out.Differences = append(out.Differences, apigen.ConfigDifference{Field: "power_limit", Desired: *c.PowerLimit, Applied: *is.PowerLimit})
+		default:
+			read = true
+		}
+	}
+	if c.MemoryClock != nil {
+		unread = append(unread, "nobody tells which clock of the memory was set, only the one of the moment")
+	}
+	if len(c.Driver) > 0 {
+		unread = append(unread, "no collector reads settings of the driver")
+	}
+	out.AppliedReason = strings.Join(unread, "; ")
+	switch {
+	case len(out.Differences) > 0:
+		out.State = configDiffers
+	case len(unread) > 0 && c.PowerLimit != nil:
+		out.State = configUnknown
+	case read:
+		out.State = configInForce
+	}
+	return out
+}
+
+// gpuConfigNow is the latest configuration of a GPU, with what is in force.
+func (s *Server) gpuConfigNow(ctx context.Context, c *schemas.GPUConfig) apigen.GPUConfig {
+	is, reason := s.applied(ctx, c.GPU)
+	return gpuConfig(c, is, reason)
+}
+
+// GetGPUConfig implements the operation getGPUConfig.
+func (s *Server) GetGPUConfig(ctx context.Context, r apigen.GetGPUConfigRequestObject) (apigen.GetGPUConfigResponseObject, error) {
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.gpu(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.configs.GPU(ctx, g.ID)
+	if err != nil {
+		return nil, refused(err, "configuration of GPU", g.Name)
+	}
+	return apigen.GetGPUConfig200JSONResponse{Body: s.gpuConfigNow(ctx, &c), Headers: apigen.GetGPUConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
+}
+
+// putGPUConfig makes the next version of a GPU, of the latest or of nothing.
+func (s *Server) putGPUConfig(ctx context.Context, ref, tag string, b *apigen.NewGPUConfig, anew bool) (out apigen.GPUConfig, version string, err error) {
+	e, err := s.editor(ctx, access.Inventory)
+	if err != nil {
+		return out, "", err
+	}
+	of, err := revision(tag)
+	if err != nil {
+		return out, "", err
+	}
+	g, err := s.gpu(ctx, ref)
+	if err != nil {
+		return out, "", err
+	}
+	c, err := e.configs.PutGPU(ctx, Caller(ctx).Name, g.ID, of, func(c *schemas.GPUConfig) {
+		if anew {
+			// The zero id makes another version of what is said once more.
+			c.ID, c.PowerLimit, c.MemoryClock, c.Driver = "", nil, nil, nil
+		}
+		if b.PowerLimit != nil {
+			c.PowerLimit = b.PowerLimit
+		}
+		if b.MemoryClock != nil {
+			c.MemoryClock = b.MemoryClock
+		}
+		if b.DriverConfig != nil {
+			c.Driver = b.DriverConfig
+		}
+	})
+	if err != nil {
+		return out, "", refused(err, "GPU", ref)
+	}
+	s.noted(ctx, "configuration of a GPU stored", g.Name, "configs")
+	return s.gpuConfigNow(ctx, &c), etag(c.Version), nil
+}
+
+// CreateGPUConfig implements the operation createGPUConfig.
+func (s *Server) CreateGPUConfig(ctx context.Context, r apigen.CreateGPUConfigRequestObject) (apigen.CreateGPUConfigResponseObject, error) {
+	c, tag, err := s.putGPUConfig(ctx, r.ID, r.Params.IfMatch, r.Body, true)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.CreateGPUConfig201JSONResponse{Body: c, Headers: apigen.CreateGPUConfig201ResponseHeaders{ETag: tag}}, nil
+}
+
+// UpdateGPUConfig implements the operation updateGPUConfig.
+func (s *Server) UpdateGPUConfig(ctx context.Context, r apigen.UpdateGPUConfigRequestObject) (apigen.UpdateGPUConfigResponseObject, error) {
+	c, tag, err := s.putGPUConfig(ctx, r.ID, r.Params.IfMatch, r.Body, false)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.UpdateGPUConfig200JSONResponse{Body: c, Headers: apigen.UpdateGPUConfig200ResponseHeaders{ETag: tag}}, nil
+}
+
+// ListGPUConfigs implements the operation listGPUConfigs.
+func (s *Server) ListGPUConfigs(ctx context.Context, r apigen.ListGPUConfigsRequestObject) (apigen.ListGPUConfigsResponseObject, error) {
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	from, err := before(r.Params.After)
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.gpu(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	n := pageSize(r.Params.Limit)
+	found, err := e.configs.GPUs(ctx, g.ID, from, n+1)
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListGPUConfigs200JSONResponse{Items: make([]apigen.GPUConfig, min(n, len(found)))}
+	for i := range out.Items {
+		out.Items[i] = gpuConfig(&found[i], nil, "")
+		out.Items[i].State, out.Items[i].AppliedReason = configStored, "a later version has replaced it"
+	}
+	if from == 0 && len(found) > 0 {
+		out.Items[0] = s.gpuConfigNow(ctx, &found[0])
+	}
+	if len(found) > n {
+		out.Next = strconv.FormatInt(found[n-1].Version, 10)
+	}
+	return out, nil
+}
