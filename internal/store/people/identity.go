@@ -17,6 +17,7 @@ import (
 // Errors of who comes from a login service.
 var (
 	ErrInactive = errors.New("the user is inactive")
+	ErrName     = errors.New("there is no usable name and address for the user")
 	ErrOther    = errors.New("another user has this name or address")
 )
 
@@ -24,7 +25,7 @@ var (
 type Statement struct {
 	Issuer, Subject string    // who they are; a name or an address says nothing of that
 	At              time.Time // when it was said
-	Username, Email string    // of a user that is made
+	Username, Email string    // of a user that is made; without them none is, which is [ErrName]
 	Role            string
 	Teams           map[string]bool // by name, whether they are of it; other teams are left as they are
 }
@@ -101,6 +102,9 @@ func (s *Store) known(ctx context.Context, tx *sql.Tx, by string, st *Statement)
 
 // admit makes the user of a statement.
 func (s *Store) admit(ctx context.Context, tx *sql.Tx, by string, st *Statement) (schemas.User, error) {
+	if st.Username == "" || st.Email == "" {
+		return schemas.User{}, ErrName
+	}
 	now := s.now().UTC()
 	u := schemas.User{
 		ID: sqldb.NewID(ctx), Username: st.Username, Email: st.Email, Role: st.Role, Status: schemas.UserActive,
