@@ -388,7 +388,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		"finishLogin": func() string { // a read by its method, and what a browser is sent to
 			console, service, _ := consoleWith(t, true)
 			service.set(func() { service.groups["id-ada"] = []string{"watch"} })
-			console.person(t).login(t, service, "ada")
+			console.visitor(t).login(t, service, "ada")
 			of = console
 			return "ada start session ada"
 		},

@@ -271,27 +271,27 @@ func methods(t *testing.T, w *world) method {
 	return m.OIDC
 }
 
-// person is a browser.
-type person struct {
+// visitor is a browser.
+type visitor struct {
 	*http.Client
 	w *world
 }
 
-func (w *world) person(t *testing.T) *person {
+func (w *world) visitor(t *testing.T) *visitor {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &person{&http.Client{Jar: jar, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, w}
+	return &visitor{&http.Client{Jar: jar, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, w}
 }
 
-func (p *person) get(t *testing.T, address string) *http.Response {
+func (p *visitor) get(t *testing.T, address string) *http.Response {
 	t.Helper()
 	return p.do(t, http.MethodGet, address, nil)
 }
 
-func (p *person) do(t *testing.T, method, address string, form url.Values) *http.Response {
+func (p *visitor) do(t *testing.T, method, address string, form url.Values) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form.Encode()))
 	if err != nil {
@@ -310,7 +310,7 @@ func (p *person) do(t *testing.T, method, address string, form url.Values) *http
 }
 
 // walk goes from our login to the address that the login service sends the browser back to.
-func (p *person) walk(t *testing.T, s *service, user, back string) string {
+func (p *visitor) walk(t *testing.T, s *service, user, back string) string {
 	t.Helper()
 	res := p.get(t, p.w.base+"api/v1/oidc/login?return="+url.QueryEscape(back))
 	if res.StatusCode != http.StatusFound || !strings.HasPrefix(res.Header.Get("Location"), s.issuer) {
@@ -333,13 +333,13 @@ func (p *person) walk(t *testing.T, s *service, user, back string) string {
 }
 
 // login returns where the browser is sent in the end.
-func (p *person) login(t *testing.T, s *service, user string) string {
+func (p *visitor) login(t *testing.T, s *service, user string) string {
 	t.Helper()
 	return p.get(t, p.walk(t, s, user, "/fleet?by=rack")).Header.Get("Location")
 }
 
 // me is who the API takes a browser for.
-func (p *person) me(t *testing.T) (name, role string, status int) {
+func (p *visitor) me(t *testing.T) (name, role string, status int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.w.base+"api/v1/me", http.NoBody)
 	if err != nil {
@@ -384,7 +384,7 @@ func TestALoginServiceLetsPeopleIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.set(func() { s.groups["id-ada"] = []string{"watch", "ops", "vision-people", "other"} })
-	ada := w.person(t)
+	ada := w.visitor(t)
 	if to := ada.login(t, s, "ada"); to != "/fleet?by=rack" {
 		t.Fatalf("sent to %s\n%s", to, log)
 	}
@@ -408,7 +408,7 @@ func TestALoginServiceLetsPeopleIn(t *testing.T) {
 	// The groups change: the role of the open session too, once she has logged in anywhere.
 	s.set(func() { s.groups["id-ada"] = []string{"root", "speech-people"} })
 	waitSecond(t)
-	if to := w.person(t).login(t, s, "ada"); to != "/fleet?by=rack" {
+	if to := w.visitor(t).login(t, s, "ada"); to != "/fleet?by=rack" {
 		t.Fatal(to)
 	}
 	if _, role, _ := ada.me(t); role != schemas.RoleAdmin {
@@ -450,7 +450,7 @@ func waitSecond(t *testing.T) {
 func TestALogoutEndsTheSession(t *testing.T) {
 	w, s, _ := consoleWith(t, true)
 	s.set(func() { s.groups["id-ada"] = []string{"watch"} })
-	ada := w.person(t)
+	ada := w.visitor(t)
 	ada.login(t, s, "ada")
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, w.base+"api/v1/logout", http.NoBody)
 	req.Header.Set("Sec-Fetch-Site", "same-origin")
@@ -481,7 +481,7 @@ func TestALocalUserIsNotTakenOver(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"ada", "bob"} {
-		p := w.person(t)
+		p := w.visitor(t)
 		if to := p.login(t, s, name); to != "/#login-error=other_user" {
 			t.Errorf("%s is sent to %s\n%s", name, to, log)
 		}
@@ -544,7 +544,7 @@ func TestWhatDoesNotHoldLetsNobodyIn(t *testing.T) {
 		"garbage": func(*service, map[string]any, map[string]any) string { return "x" },
 	} {
 		s.set(func() { s.tamper = tamper })
-		p := w.person(t)
+		p := w.visitor(t)
 		if to := p.login(t, s, "ada"); to != "/#login-error=token" {
 			t.Errorf("%s: sent to %s", name, to)
 		}
@@ -553,7 +553,7 @@ func TestWhatDoesNotHoldLetsNobodyIn(t *testing.T) {
 		}
 	}
 	s.set(func() { s.tamper = nil })
-	if to := w.person(t).login(t, s, "ada"); to != "/fleet?by=rack" {
+	if to := w.visitor(t).login(t, s, "ada"); to != "/fleet?by=rack" {
 		t.Errorf("and then what holds: %s\n%s", to, log)
 	}
 	if list, _, _ := people.New(w.db).Users(t.Context(), people.Filter{Limit: 10}); len(list) != 1 {
@@ -564,7 +564,7 @@ func TestWhatDoesNotHoldLetsNobodyIn(t *testing.T) {
 func TestALoginIsFinishedByTheBrowserThatBeganIt(t *testing.T) {
 	w, s, _ := consoleWith(t, true)
 	s.set(func() { s.groups["id-ada"] = []string{"watch"} })
-	ada, eve := w.person(t), w.person(t)
+	ada, eve := w.visitor(t), w.visitor(t)
 	back := ada.walk(t, s, "ada", "/")
 	if to := eve.get(t, back).Header.Get("Location"); to != "/#login-error=state" {
 		t.Errorf("another browser is sent to %s", to)
@@ -578,7 +578,7 @@ func TestALoginIsFinishedByTheBrowserThatBeganIt(t *testing.T) {
 	q.Set("state", q.Get("state")+"x")
 	wrong := *u
 	wrong.RawQuery = q.Encode()
-	fresh := w.person(t)
+	fresh := w.visitor(t)
 	fresh.Jar.SetCookies(u, ada.Jar.Cookies(u))
 	if to := fresh.get(t, wrong.String()).Header.Get("Location"); to != "/#login-error=state" {
 		t.Errorf("another state is sent to %s", to)
@@ -590,12 +590,12 @@ func TestALoginIsFinishedByTheBrowserThatBeganIt(t *testing.T) {
 	if to := ada.get(t, back).Header.Get("Location"); to != "/#login-error=state" {
 		t.Errorf("the second time she is sent to %s", to)
 	}
-	thief := w.person(t) // has the cookie as well: the code is used
+	thief := w.visitor(t) // has the cookie as well: the code is used
 	thief.Jar.SetCookies(u, cookies)
 	if to := thief.get(t, back).Header.Get("Location"); to != "/#login-error=refused" {
 		t.Errorf("a used code is sent to %s", to)
 	}
-	bob := w.person(t)
+	bob := w.visitor(t)
 	bob.get(t, w.base+"api/v1/oidc/login")
 	login, _ := url.Parse(bob.get(t, w.base+"api/v1/oidc/login").Header.Get("Location"))
 	to := bob.get(t, w.base+"api/v1/oidc/callback?error=access_denied&error_description=x&session_state=y&state="+login.Query().Get("state")).Header.Get("Location")
@@ -631,7 +631,7 @@ func TestABrowserIsSentToNoOtherPlace(t *testing.T) {
 		"/incidents/i-1": "/incidents/i-1", "/fleet?by=temp": "/fleet?by=temp", "": "/", "fleet": "/", "//evil.example/": "/", `/\evil.example`: "/", `\\evil.example`: "/",
 		"https://evil.example/": "/", "/%5cevil.example": "/", "/%2fevil.example": "/", "javascript:alert(1)": "/", "/\t/evil.example": "/", "/api/v1/logout": "/", "///evil.example": "/",
 	} {
-		p := w.person(t)
+		p := w.visitor(t)
 		if to := p.get(t, p.walk(t, s, "ada", back)).Header.Get("Location"); to != want {
 			t.Errorf("%q: sent to %q, want %q", back, to, want)
 		}
@@ -640,7 +640,7 @@ func TestABrowserIsSentToNoOtherPlace(t *testing.T) {
 
 func TestWithoutARoleNobodyIsMade(t *testing.T) {
 	w, s, _ := consoleWith(t, true)
-	p := w.person(t)
+	p := w.visitor(t)
 	if to := p.login(t, s, "bob"); to != "/#login-error=no_role" {
 		t.Errorf("sent to %s", to)
 	}
@@ -656,13 +656,13 @@ func TestWithoutARoleNobodyIsMade(t *testing.T) {
 func TestKeysMayChange(t *testing.T) {
 	w, s, log := consoleWith(t, true)
 	s.set(func() { s.groups["id-ada"] = []string{"watch"} })
-	if to := w.person(t).login(t, s, "ada"); to != "/fleet?by=rack" {
+	if to := w.visitor(t).login(t, s, "ada"); to != "/fleet?by=rack" {
 		t.Fatal(to)
 	}
 	key := newKey(t, "second")
 	s.set(func() { s.key = key })
 	began := time.Now()
-	waittest.For(t, "a login by the new key", func() bool { return w.person(t).login(t, s, "ada") == "/fleet?by=rack" })
+	waittest.For(t, "a login by the new key", func() bool { return w.visitor(t).login(t, s, "ada") == "/fleet?by=rack" })
 	t.Log("taken after", time.Since(began), log)
 	s.set(func() {
 		if s.fetched > 4 {
@@ -678,12 +678,12 @@ func TestALoginServiceMayComeLater(t *testing.T) {
 	if m := methods(t, w); m.Ready || m.Name != "Example login" {
 		t.Errorf("%+v", m)
 	}
-	if to := w.person(t).get(t, w.base+"api/v1/oidc/login").Header.Get("Location"); to != "/#login-error=away" {
+	if to := w.visitor(t).get(t, w.base+"api/v1/oidc/login").Header.Get("Location"); to != "/#login-error=away" {
 		t.Errorf("sent to %s", to)
 	}
 	s.start(t)
 	waittest.For(t, "the login service is found", func() bool { return methods(t, w).Ready })
-	if to := w.person(t).login(t, s, "ada"); to != "/fleet?by=rack" {
+	if to := w.visitor(t).login(t, s, "ada"); to != "/fleet?by=rack" {
 		t.Errorf("sent to %s", to)
 	}
 	if n := strings.Count(log.String(), "cannot find the login service"); n > 1 {
