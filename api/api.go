@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/api/access"
+	"auspex/api/oidc"
 	promapi "auspex/api/prometheus"
 	"auspex/api/stream"
 	"auspex/internal/bus"
@@ -62,6 +63,10 @@ type Config struct {
 	// alone, and token elsewhere; health is open.
 	Metrics string `yaml:"metrics"`
 	Health  string `yaml:"health"`
+	// Limits is how often a caller may ask.
+	Limits LimitsConfig `yaml:"limits"`
+	// OIDC is the login service that lets people in, where there is one.
+	OIDC oidc.Config `yaml:"oidc"`
 	// Query bounds what the Prometheus read API does for a caller.
 	Query promapi.Config `yaml:"query"`
 }
@@ -102,7 +107,10 @@ func (c TLSConfig) Read() (tls.Certificate, error) {
 
 // DefaultConfig returns a console on loopback.
 func DefaultConfig() Config {
-	return Config{Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64, Query: promapi.DefaultConfig()}
+	return Config{
+		Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64, Query: promapi.DefaultConfig(),
+		Limits: LimitsConfig{Reads: 2000, Writes: 500, Burst: 2 * time.Second}, OIDC: oidc.DefaultConfig(),
+	}
 }
 
 // Validate reports the first setting that cannot work.
@@ -253,6 +261,7 @@ type Deps struct {
 	Contacts   Contacts
 	Tunnel     string
 	Inventory  Inventory
+	Secrets    oidc.Secrets   // has that of the login service, where one is configured
 	Querier    Querier        // hot window; nil when there is none: pages then have no plots
 	History    History        // nil when there is none
 	Publisher  bus.Publisher  // for intents; nil refuses them
@@ -282,9 +291,10 @@ type Server struct {
 	access *access.Store
 	hub    *stream.Hub
 	live   *live
-	told   chan struct{} // a window was declared or ended
-	asks   chan struct{} // something was asked for
-	limit  *limiter
+	told   chan struct{}  // a window was declared or ended
+	asks   chan struct{}  // something was asked for
+	oidc   *oidc.Provider // nil where there is no login service
+	limits
 	checks checker
 	meter  meter
 
@@ -313,7 +323,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		deps.Mode = func() string { return schemas.ModeObserve }
 	}
 	s := &Server{
-		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limit: newLimiter(10, 6*time.Second),
+		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limits: newLimits(cfg.Limits),
 		told: make(chan struct{}, 1), asks: make(chan struct{}, 1),
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
@@ -323,6 +333,14 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if err := s.meter.register(deps.Registerer); err != nil {
 		return nil, fmt.Errorf("api: %w", err)
+	}
+	if cfg.OIDC.On() {
+		if deps.Secrets == nil && cfg.OIDC.ClientSecret != "" {
+			return nil, errors.New("api: a login service with a secret needs secrets")
+		}
+		if s.oidc, err = oidc.New(cfg.OIDC, deps.Secrets, deps.Log, deps.Registerer); err != nil {
+			return nil, fmt.Errorf("api.oidc.%w", err)
+		}
 	}
 	s.live = newLive(deps, s.hub, &s.meter)
 	if s.checks, err = newChecker(); err != nil {
@@ -432,6 +450,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	wg.Go(func() { s.live.run(ctx) })
 	wg.Go(func() { s.prune(ctx) })
+	if s.oidc != nil {
+		wg.Go(func() { s.oidc.Run(ctx) })
+	}
 	wg.Go(func() { s.announceMaintenance(ctx) })
 	wg.Go(func() { s.announceRequests(ctx) })
 	failed := make(chan error, 1)

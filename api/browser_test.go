@@ -51,6 +51,15 @@ type view struct {
 // open opens a tab with its own storage on a console, logged in with a role.
 func open(browser context.Context, t *testing.T, w *world, role string, v view) *tab {
 	t.Helper()
+	p := stranger(browser, t, w, v)
+	_, code, _ := strings.Cut(w.login(t, "on-call", role), "#")
+	p.visit(w.base + "#" + code)
+	return p
+}
+
+// stranger opens a tab of somebody who is not logged in.
+func stranger(browser context.Context, t *testing.T, w *world, v view) *tab {
+	t.Helper()
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx}
@@ -77,8 +86,6 @@ func open(browser context.Context, t *testing.T, w *world, role string, v view) 
 			}
 		}
 	}()
-	_, code, _ := strings.Cut(w.login(t, "on-call", role), "#")
-	p.visit(w.base + "#" + code)
 	return p
 }
 
@@ -116,7 +123,7 @@ func (p *tab) wait(what, js string) {
 		if p.eval("String(Boolean("+js+"))") == "true" {
 			return nil
 		}
-		return fmt.Errorf("%s; the console said %q; the page says %q", what, p.console(), p.eval("document.body.innerText"))
+		return fmt.Errorf("%s; the console said %q; the page says %q", what, p.console(), p.eval("document.body?.innerText ?? ''"))
 	})
 }
 

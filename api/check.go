@@ -33,6 +33,7 @@ type asked struct {
 	required bool     // the body
 	once     bool     // an Idempotency-Key counts
 	items    []string // the fields of what it lists, where the caller may choose of them
+	others   bool     // parameters that are not named may come, from whom nobody here tells what to send
 }
 
 // checker holds requests against the OpenAPI document, before a handler sees them: the document
@@ -48,6 +49,7 @@ func newChecker() (checker, error) {
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			a := asked{path: strings.Split(strings.TrimPrefix(path, "/"), "/"), params: make(map[int]*openapi3.Parameter), query: make(map[string]*openapi3.Schema)}
+			a.others = op.Extensions["x-other-parameters"] == true
 			for i, part := range a.path {
 				if name, ok := strings.CutPrefix(part, "{"); ok {
 					a.path[i], a.params[i] = "", op.Parameters.GetByInAndName(openapi3.ParameterInPath, strings.TrimSuffix(name, "}"))
@@ -204,6 +206,8 @@ func (a *asked) checkQuery(c *fiber.Ctx) error {
 		schema, known := a.query[name]
 		detail := ""
 		switch {
+		case !known && a.others:
+			return
 		case !known:
 			detail = "there is no such parameter here"
 		case seen[name]:

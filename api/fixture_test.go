@@ -286,7 +286,9 @@ func start(t *testing.T, seed bool, options ...option) *world {
 	}
 	w.up = func() {
 		t.Helper()
-		s, err := api.New(cfg, w.deps(t))
+		d := w.deps(t)
+		w.reg = d.Registerer.(*prometheus.Registry)
+		s, err := api.New(cfg, d)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -83,10 +82,9 @@ func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 	if !found {
 		// Guesses are slowed down, and only they: who shares an address with a
 		// guesser still gets in. A try costs a hash and a look-up, whatever it holds.
-		if ok, wait := s.limit.allow(c.IP(), time.Now()); !ok {
+		if err := s.slow(c, s.logins, "login"); err != nil {
 			s.meter.logins.WithLabelValues("limited").Inc()
-			c.Set("Retry-After", strconv.Itoa(int(wait.Seconds())+1))
-			return problem{http.StatusTooManyRequests, "too_many_logins", "Too many login attempts.", "Wait a moment and try again."}
+			return err
 		}
 		s.meter.logins.WithLabelValues("refused").Inc()
 		return problem{

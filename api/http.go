@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -117,8 +116,11 @@ func (s *Server) build() (*fiber.App, error) {
 			defer cancel()
 			c.SetUserContext(ctx)
 		}
-		if strings.HasSuffix(c.Path(), "/api/v1/login") {
+		switch strings.TrimPrefix(c.Path(), s.cfg.BasePath+"/api/v1") {
+		case "/login":
 			return s.login(c)
+		case "/login-methods", "/oidc/login", "/oidc/callback":
+			return c.Next()
 		}
 		return s.authenticate(c)
 	})
@@ -277,6 +279,12 @@ func (s *Server) authenticate(c *fiber.Ctx) error {
 		return err
 	}
 	if id == nil {
+		// Whose credential holds never waits, whoever guesses from the same address.
+		if c.Get("Authorization") != "" || c.Cookies(sessionCookie) != "" {
+			if err := s.slow(c, s.guesses, "credential"); err != nil {
+				return err
+			}
+		}
 		c.Set("WWW-Authenticate", `Bearer realm="auspex"`)
 		return problem{
 			http.StatusUnauthorized, "login_needed", "The request has no valid session or token.",
@@ -293,6 +301,9 @@ func (s *Server) authenticate(c *fiber.Ctx) error {
 		if err := s.crossSite(c); err != nil {
 			return err
 		}
+	}
+	if err := s.pace(c, id.Principal); err != nil {
+		return err
 	}
 	c.SetUserContext(context.WithValue(c.UserContext(), identityKey{}, id))
 	if err := unpack(c); err != nil {
@@ -314,7 +325,9 @@ func (s *Server) identify(ctx context.Context, authorization, cookie string) (*i
 		}
 	}
 	id, found, err := &identity{token: token}, false, error(nil)
-	if token != "" {
+	if s.oidc != nil && s.oidc.Takes(token) {
+		id.Principal, found, err = s.bearer(ctx, token)
+	} else if token != "" {
 		id.Principal, found, err = s.access.Token(ctx, token)
 	} else if cookie != "" {
 		id.session = cookie
@@ -432,6 +445,7 @@ type meter struct {
 	refresh   prometheus.Counter
 	listen    prometheus.Counter
 	malformed prometheus.Counter
+	limited   *prometheus.CounterVec
 }
 
 func (m *meter) register(reg prometheus.Registerer) error {
@@ -465,7 +479,10 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.malformed = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "auspex_api_malformed_records_total", Help: "Records on the bus that the live stream could not read.",
 	})
-	for _, c := range []prometheus.Collector{m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
+	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "auspex_api_limited_total", Help: "Requests that were answered 429: reads and writes of callers, and credentials and logins that failed.",
+	}, []string{"what"})
+	for _, c := range []prometheus.Collector{m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
@@ -488,45 +505,4 @@ func (s *Server) measure(c *fiber.Ctx) error {
 		s.meter.seconds.WithLabelValues(route).Observe(time.Since(began).Seconds())
 	}
 	return nil
-}
-
-// limiter bounds tries to log in: a few at once, then one in a while.
-type limiter struct {
-	mu    sync.Mutex
-	burst float64
-	every time.Duration
-	have  map[string]bucket
-}
-
-type bucket struct {
-	tokens float64
-	at     time.Time
-}
-
-const maxBuckets = 4096
-
-func newLimiter(burst int, every time.Duration) *limiter {
-	return &limiter{burst: float64(burst), every: every, have: make(map[string]bucket)}
-}
-
-// allow takes one try of an address, or says how long to wait.
-func (l *limiter) allow(addr string, now time.Time) (bool, time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b, ok := l.have[addr]
-	if !ok {
-		if len(l.have) >= maxBuckets {
-			clear(l.have)
-		}
-		b = bucket{l.burst, now}
-	}
-	b.tokens = min(l.burst, b.tokens+now.Sub(b.at).Seconds()/l.every.Seconds())
-	b.at = now
-	if b.tokens < 1 {
-		l.have[addr] = b
-		return false, time.Duration((1 - b.tokens) * float64(l.every))
-	}
-	b.tokens--
-	l.have[addr] = b
-	return true, 0
 }

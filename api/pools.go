@@ -147,8 +147,8 @@ func (s *Server) GetQuota(ctx context.Context, r apigen.GetQuotaRequestObject) (
 	return apigen.GetQuota200JSONResponse{Body: q, Headers: apigen.GetQuota200ResponseHeaders{ETag: tag}}, nil
 }
 
-// limits sets the limits of a quota; nil is none.
-func limits(q *schemas.Quota, gpus, servers, seconds *int64) {
+// bound sets the limits of a quota; nil is none.
+func bound(q *schemas.Quota, gpus, servers, seconds *int64) {
 	q.MaxGPUs, q.MaxServers, q.MaxDuration = gpus, servers, 0
 	if seconds != nil {
 		q.MaxDuration = *seconds
@@ -164,7 +164,7 @@ func (s *Server) CreateQuota(ctx context.Context, r apigen.CreateQuotaRequestObj
 	b := r.Body
 	made, err := e.allocations.PutQuota(ctx, Caller(ctx).Name, "", 0, func(q *schemas.Quota) {
 		q.Team, q.Pool = b.Team, b.Pool
-		limits(q, b.MaxGpus, b.MaxServers, b.MaxSeconds)
+		bound(q, b.MaxGpus, b.MaxServers, b.MaxSeconds)
 	})
 	if err != nil {
 		return nil, refused(err, "quota", b.Team)
@@ -190,7 +190,7 @@ func (s *Server) UpdateQuota(ctx context.Context, r apigen.UpdateQuotaRequestObj
 		return nil, err
 	}
 	if _, err := e.allocations.PutQuota(ctx, Caller(ctx).Name, r.ID, of, func(q *schemas.Quota) {
-		limits(q, r.Body.MaxGpus, r.Body.MaxServers, r.Body.MaxSeconds)
+		bound(q, r.Body.MaxGpus, r.Body.MaxServers, r.Body.MaxSeconds)
 	}); err != nil {
 		return nil, refused(err, "quota", r.ID)
 	}

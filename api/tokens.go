@@ -107,6 +107,8 @@ func (s *Server) stands(ctx context.Context, owner any) bool {
 	var err error
 	if id.session != "" {
 		_, found, err = s.access.Session(ctx, id.session)
+	} else if s.oidc != nil && s.oidc.Takes(id.token) {
+		_, found, err = s.bearer(ctx, id.token)
 	} else {
 		_, found, err = s.access.Token(ctx, id.token)
 	}

@@ -94,7 +94,7 @@ func (p Principal) Permissions() []string {
 // May reports whether the principal has a permission.
 func (p Principal) May(permission string) bool { return slices.Contains(p.Permissions(), permission) }
 
-// DB is the relational store, with the tables of migrations 0050 to 0052, and
+// DB is the relational store, with the tables of migrations 0050 to 0054, and
 // those of the audit.
 type DB interface {
 	// InTx runs f in a transaction and commits when it returns nil.
@@ -349,17 +349,33 @@ func (s *Store) forget(hash string) {
 // StartSession makes a session and returns its secret and its end. What came
 // from a token ends with it.
 func (s *Store) StartSession(ctx context.Context, p Principal) (session string, expires time.Time, err error) {
+	return s.startSession(ctx, p, p.Role, "role "+p.Role)
+}
+
+// StartUserSession makes a session of a user whom a login service knows: what it may follows
+// their role.
+func (s *Store) StartUserSession(ctx context.Context, u *schemas.User) (session string, expires time.Time, err error) {
+	return s.startSession(ctx, Principal{Name: u.Username, User: u.ID}, RoleAdmin, "role "+u.Role+", by OIDC")
+}
+
+// User returns an active user, as who asks.
+func (s *Store) User(ctx context.Context, id string) (p Principal, found bool, err error) {
+	return s.principal(ctx, "look up user", `SELECT '', '`+RoleAdmin+`', '', u.id, u.username, u.role FROM users u WHERE u.id=$1 AND u.status=$2`,
+		id, schemas.UserActive)
+}
+
+func (s *Store) startSession(ctx context.Context, p Principal, role, detail string) (session string, expires time.Time, err error) {
 	session, now := secret(), s.now()
 	expires = now.Add(s.lifetime)
-	err = s.change(ctx, p.Name, verbStart, kindSession, p.Name, "role "+p.Role, func(tx *sql.Tx) error {
+	err = s.change(ctx, p.Name, verbStart, kindSession, p.Name, detail, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE expires_ns<$1`, now.UnixNano()); err != nil {
 			return err
 		}
 		// A token that is revoked at this moment is not there: the foundation of what came from it is gone.
-		return some(ErrRevoked)(tx.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns, token)
-SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS TEXT)
+		return some(ErrRevoked)(tx.ExecContext(ctx, `INSERT INTO api_sessions (hash, name, role, created_ns, expires_ns, token, user_id)
+SELECT CAST($1 AS TEXT), CAST($2 AS TEXT), CAST($3 AS TEXT), CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS TEXT), NULLIF(CAST($7 AS TEXT), '')
 WHERE CAST($6 AS TEXT)='' OR EXISTS (SELECT 1 FROM api_tokens t WHERE t.hash=$6 AND (t.expires_ns=0 OR t.expires_ns>$4))`,
-			hashOf(session), p.Name, p.Role, now.UnixNano(), expires.UnixNano(), p.token))
+			hashOf(session), p.Name, role, now.UnixNano(), expires.UnixNano(), p.token, p.User))
 	})
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("start session: %w", err)
@@ -370,8 +386,9 @@ WHERE CAST($6 AS TEXT)='' OR EXISTS (SELECT 1 FROM api_tokens t WHERE t.hash=$6 
 // Session returns whose session it is, and whether it is one that still lasts.
 func (s *Store) Session(ctx context.Context, session string) (p Principal, found bool, err error) {
 	return s.principal(ctx, "look up session", `SELECT s.name, s.role, s.token, `+ofUser+` FROM api_sessions s
-LEFT JOIN api_tokens t ON t.hash=s.token LEFT JOIN users u ON u.id=t.user_id
-WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR t.hash IS NOT NULL AND `+standing+`)`, hashOf(session), s.now().UnixNano())
+LEFT JOIN api_tokens t ON t.hash=s.token LEFT JOIN users u ON u.id=COALESCE(t.user_id, s.user_id)
+WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR t.hash IS NOT NULL AND (t.expires_ns=0 OR t.expires_ns>$2)) AND (u.id IS NULL OR u.status='`+
+		schemas.UserActive+`')`, hashOf(session), s.now().UnixNano())
 }
 
 // A token t of a user u, or of nobody, that still works at the time $2.

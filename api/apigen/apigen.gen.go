@@ -1655,6 +1655,21 @@ type LoginCode struct {
 	Expires time.Time `json:"expires"`
 }
 
+// LoginMethods defines model for LoginMethods.
+type LoginMethods struct {
+	// Oidc Absent where there is no login service
+	Oidc *LoginService `json:"oidc,omitempty,omitzero"`
+}
+
+// LoginService defines model for LoginService.
+type LoginService struct {
+	// Name What the login page calls it
+	Name string `json:"name"`
+
+	// Ready Whether it has been found
+	Ready bool `json:"ready"`
+}
+
 // Machine defines model for Machine.
 type Machine struct {
 	Address string `json:"address,omitempty,omitzero"`
@@ -3053,6 +3068,19 @@ type DeclareMaintenanceParams struct {
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// FinishLoginParams defines parameters for FinishLogin.
+type FinishLoginParams struct {
+	Code  string `form:"code,omitempty" json:"code,omitempty,omitzero"`
+	State string `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	Error string `form:"error,omitempty" json:"error,omitempty,omitzero"`
+}
+
+// BeginLoginParams defines parameters for BeginLogin.
+type BeginLoginParams struct {
+	// Return Path of a page of this server; anything else is the first page
+	Return string `form:"return,omitempty" json:"return,omitempty,omitzero"`
+}
+
 // ListOperationsParams defines parameters for ListOperations.
 type ListOperationsParams struct {
 	State ListOperationsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
@@ -3748,6 +3776,9 @@ type ServerInterface interface {
 	// CreateLoginCode Create a one-time login code for a browser; it is valid for 15 minutes
 	// (POST /login-codes)
 	CreateLoginCode(c *fiber.Ctx) error
+	// GetLoginMethods How a browser may log in, beside a code or a token
+	// (GET /login-methods)
+	GetLoginMethods(c *fiber.Ctx) error
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(c *fiber.Ctx) error
@@ -3772,6 +3803,12 @@ type ServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
+	// FinishLogin Where the login service sends the browser back to: it gets a session, or a page with `#login-error=`
+	// (GET /oidc/callback)
+	FinishLogin(c *fiber.Ctx, params FinishLoginParams) error
+	// BeginLogin Send the browser to the login service (OpenID Connect), and back to a page of ours
+	// (GET /oidc/login)
+	BeginLogin(c *fiber.Ctx, params BeginLoginParams) error
 	// ListOperations List what people, allocations and workflows asked for, newest first
 	// (GET /operations)
 	ListOperations(c *fiber.Ctx, params ListOperationsParams) error
@@ -6102,6 +6139,24 @@ func (siw *ServerInterfaceWrapper) CreateLoginCode(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetLoginMethods operation middleware
+func (siw *ServerInterfaceWrapper) GetLoginMethods(c *fiber.Ctx) error {
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetLoginMethods(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // Logout operation middleware
 func (siw *ServerInterfaceWrapper) Logout(c *fiber.Ctx) error {
 
@@ -6371,6 +6426,94 @@ func (siw *ServerInterfaceWrapper) GetMe(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetMe(c)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// FinishLogin operation middleware
+func (siw *ServerInterfaceWrapper) FinishLogin(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FinishLoginParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "code" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "code", query, &params.Code, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter code: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "error" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error", query, &params.Error, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter error: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.FinishLogin(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// BeginLogin operation middleware
+func (siw *ServerInterfaceWrapper) BeginLogin(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params BeginLoginParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "return" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "return", query, &params.Return, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter return: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.BeginLogin(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -9506,6 +9649,12 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/login", wrapper.Login)
 
+	router.Get(options.BaseURL+"/login-methods", wrapper.GetLoginMethods)
+
+	router.Get(options.BaseURL+"/oidc/login", wrapper.BeginLogin)
+
+	router.Get(options.BaseURL+"/oidc/callback", wrapper.FinishLogin)
+
 	router.Post(options.BaseURL+"/login-codes", wrapper.CreateLoginCode)
 
 	router.Post(options.BaseURL+"/logout", wrapper.Logout)
@@ -9770,6 +9919,14 @@ type AskedJSONResponse struct {
 }
 
 type ProblemApplicationProblemPlusJSONResponse Problem
+
+type RedirectResponseHeaders struct {
+	Location  string
+	SetCookie string
+}
+type RedirectResponse struct {
+	Headers RedirectResponseHeaders
+}
 
 type ListActionsRequestObject struct {
 	Params ListActionsParams
@@ -11406,6 +11563,34 @@ func (response CreateLoginCodedefaultApplicationProblemPlusJSONResponse) VisitCr
 	return ctx.JSON(&response.Body)
 }
 
+type GetLoginMethodsRequestObject struct {
+}
+
+type GetLoginMethodsResponseObject interface {
+	VisitGetLoginMethodsResponse(ctx *fiber.Ctx) error
+}
+
+type GetLoginMethods200JSONResponse LoginMethods
+
+func (response GetLoginMethods200JSONResponse) VisitGetLoginMethodsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetLoginMethodsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetLoginMethodsdefaultApplicationProblemPlusJSONResponse) VisitGetLoginMethodsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type LogoutRequestObject struct {
 }
 
@@ -11635,6 +11820,64 @@ type GetMedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetMedefaultApplicationProblemPlusJSONResponse) VisitGetMeResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type FinishLoginRequestObject struct {
+	Params FinishLoginParams
+}
+
+type FinishLoginResponseObject interface {
+	VisitFinishLoginResponse(ctx *fiber.Ctx) error
+}
+
+type FinishLogin302Response = RedirectResponse
+
+func (response FinishLogin302Response) VisitFinishLoginResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Set-Cookie", fmt.Sprint(response.Headers.SetCookie))
+	ctx.Status(302)
+	return nil
+}
+
+type FinishLogindefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response FinishLogindefaultApplicationProblemPlusJSONResponse) VisitFinishLoginResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type BeginLoginRequestObject struct {
+	Params BeginLoginParams
+}
+
+type BeginLoginResponseObject interface {
+	VisitBeginLoginResponse(ctx *fiber.Ctx) error
+}
+
+type BeginLogin302Response = RedirectResponse
+
+func (response BeginLogin302Response) VisitBeginLoginResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Set-Cookie", fmt.Sprint(response.Headers.SetCookie))
+	ctx.Status(302)
+	return nil
+}
+
+type BeginLogindefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response BeginLogindefaultApplicationProblemPlusJSONResponse) VisitBeginLoginResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -14132,6 +14375,9 @@ type StrictServerInterface interface {
 	// CreateLoginCode Create a one-time login code for a browser; it is valid for 15 minutes
 	// (POST /login-codes)
 	CreateLoginCode(ctx context.Context, request CreateLoginCodeRequestObject) (CreateLoginCodeResponseObject, error)
+	// GetLoginMethods How a browser may log in, beside a code or a token
+	// (GET /login-methods)
+	GetLoginMethods(ctx context.Context, request GetLoginMethodsRequestObject) (GetLoginMethodsResponseObject, error)
 	// Logout End the session of this cookie
 	// (POST /logout)
 	Logout(ctx context.Context, request LogoutRequestObject) (LogoutResponseObject, error)
@@ -14156,6 +14402,12 @@ type StrictServerInterface interface {
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(ctx context.Context, request GetMeRequestObject) (GetMeResponseObject, error)
+	// FinishLogin Where the login service sends the browser back to: it gets a session, or a page with `#login-error=`
+	// (GET /oidc/callback)
+	FinishLogin(ctx context.Context, request FinishLoginRequestObject) (FinishLoginResponseObject, error)
+	// BeginLogin Send the browser to the login service (OpenID Connect), and back to a page of ours
+	// (GET /oidc/login)
+	BeginLogin(ctx context.Context, request BeginLoginRequestObject) (BeginLoginResponseObject, error)
 	// ListOperations List what people, allocations and workflows asked for, newest first
 	// (GET /operations)
 	ListOperations(ctx context.Context, request ListOperationsRequestObject) (ListOperationsResponseObject, error)
@@ -15915,6 +16167,31 @@ func (sh *strictHandler) CreateLoginCode(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// GetLoginMethods operation middleware
+func (sh *strictHandler) GetLoginMethods(ctx *fiber.Ctx) error {
+	var request GetLoginMethodsRequestObject
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetLoginMethods(ctx.UserContext(), request.(GetLoginMethodsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetLoginMethods")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetLoginMethodsResponseObject); ok {
+		if err := validResponse.VisitGetLoginMethodsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // Logout operation middleware
 func (sh *strictHandler) Logout(ctx *fiber.Ctx) error {
 	var request LogoutRequestObject
@@ -16133,6 +16410,60 @@ func (sh *strictHandler) GetMe(ctx *fiber.Ctx) error {
 		return err
 	} else if validResponse, ok := response.(GetMeResponseObject); ok {
 		if err := validResponse.VisitGetMeResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// FinishLogin operation middleware
+func (sh *strictHandler) FinishLogin(ctx *fiber.Ctx, params FinishLoginParams) error {
+	var request FinishLoginRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.FinishLogin(ctx.UserContext(), request.(FinishLoginRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FinishLogin")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(FinishLoginResponseObject); ok {
+		if err := validResponse.VisitFinishLoginResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// BeginLogin operation middleware
+func (sh *strictHandler) BeginLogin(ctx *fiber.Ctx, params BeginLoginParams) error {
+	var request BeginLoginRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.BeginLogin(ctx.UserContext(), request.(BeginLoginRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "BeginLogin")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(BeginLoginResponseObject); ok {
+		if err := validResponse.VisitBeginLoginResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

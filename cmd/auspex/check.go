@@ -50,6 +50,7 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 		_, err = cfg.API.TLS.Read()
 		note(err)
 	}
+	note(s.checkOIDC(ctx))
 	if cfg.Bus.Type == "kafka" {
 		note(cfg.Bus.Kafka.CheckFiles())
 	}
@@ -94,6 +95,24 @@ func Check(ctx context.Context, cfg Config, connect bool, out, errw io.Writer) e
 	}
 	if connect {
 		return s.connect(ctx, t, out, errw)
+	}
+	return nil
+}
+
+// checkOIDC finds the secret and the certificates for the login service.
+func (s *stack) checkOIDC(ctx context.Context) error {
+	c := s.cfg.API.OIDC
+	if !c.On() {
+		return nil
+	}
+	if _, err := c.TLS.Client(); err != nil {
+		return fmt.Errorf("api.oidc.tls: %w", err)
+	}
+	if c.ClientSecret == "" {
+		return nil
+	}
+	if _, _, err := s.secrets.Secret(ctx, c.ClientSecret); err != nil {
+		return fmt.Errorf("api.oidc.client_secret: %w", err)
 	}
 	return nil
 }

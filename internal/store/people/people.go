@@ -168,16 +168,33 @@ func (s *Store) CreateUser(ctx context.Context, by string, u schemas.User) (sche
 	u.CreatedAt = s.now().UTC()
 	u.UpdatedAt = u.CreatedAt
 	err := entity.Made(ctx, s.db, &u, func(q sqldb.Queryer) ([]schemas.User, error) { return users(ctx, q, `id=$1`, u.ID) }, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO users (`+userColumns+`) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
-			u.ID, u.Username, u.Email, u.Role, u.Status, u.Revision, u.CreatedAt.UnixNano(), u.UpdatedAt.UnixNano()); err != nil {
-			return entity.Explain(err, "users", userField(&u))
-		}
-		return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindUser, u.Username, nil, u)
+		return s.insert(ctx, tx, by, &u)
 	})
 	if err != nil {
 		return u, fmt.Errorf("create user %s: %w", u.Username, err)
 	}
 	return u, nil
+}
+
+// insert adds a user, with its row of the audit.
+func (s *Store) insert(ctx context.Context, tx *sql.Tx, by string, u *schemas.User) error {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO users (`+userColumns+`) VALUES ($1,$2,$3,$4,$5,$6,$7,$8)`,
+		u.ID, u.Username, u.Email, u.Role, u.Status, u.Revision, u.CreatedAt.UnixNano(), u.UpdatedAt.UnixNano()); err != nil {
+		return entity.Explain(err, "users", userField(u))
+	}
+	return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindUser, u.Username, nil, *u)
+}
+
+// put writes what a user is now, with its row of the audit.
+func (s *Store) put(ctx context.Context, tx *sql.Tx, by string, before schemas.User, u *schemas.User) error {
+	u.Revision++
+	u.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
+	res, err := tx.ExecContext(ctx, `UPDATE users SET username=$1, email=$2, role=$3, status=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
+		u.Username, u.Email, u.Role, u.Status, u.Revision, u.UpdatedAt.UnixNano(), u.ID, before.Revision)
+	if err := entity.One(res, err); err != nil {
+		return entity.Explain(err, "users", userField(u))
+	}
+	return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindUser, u.Username, before, *u)
 }
 
 // UpdateUser changes a user for by. A revision that is not 0 is the one that the change was
@@ -196,14 +213,7 @@ func (s *Store) UpdateUser(ctx context.Context, by, ref string, revision int64, 
 		if change(&u); u.Username == before.Username && u.Email == before.Email && u.Role == before.Role && u.Status == before.Status {
 			return nil
 		}
-		u.Revision++
-		u.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
-		res, err := tx.ExecContext(ctx, `UPDATE users SET username=$1, email=$2, role=$3, status=$4, revision=$5, updated_ns=$6 WHERE id=$7 AND revision=$8`,
-			u.Username, u.Email, u.Role, u.Status, u.Revision, u.UpdatedAt.UnixNano(), u.ID, before.Revision)
-		if err := entity.One(res, err); err != nil {
-			return entity.Explain(err, "users", userField(&u))
-		}
-		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindUser, u.Username, before, u)
+		return s.put(ctx, tx, by, before, &u)
 	})
 	if err != nil {
 		return u, fmt.Errorf("update user %s: %w", ref, err)
@@ -218,24 +228,29 @@ func (s *Store) CreateTeam(ctx context.Context, by string, t schemas.Team) (sche
 	t.CreatedAt = s.now().UTC()
 	t.UpdatedAt = t.CreatedAt
 	err := entity.Made(ctx, s.db, &t, func(q sqldb.Queryer) ([]schemas.Team, error) { return teams(ctx, q, `id=$1`, t.ID) }, func(tx *sql.Tx) error {
-		ids, names, err := members(ctx, tx, t.Members)
-		if err != nil {
-			return err
-		}
-		t.Members = names
-		if _, err := tx.ExecContext(ctx, `INSERT INTO teams (`+teamColumns+`) VALUES ($1,$2,$3,$4,$5,$6)`,
-			t.ID, t.Name, t.Description, t.Revision, t.CreatedAt.UnixNano(), t.UpdatedAt.UnixNano()); err != nil {
-			return entity.Explain(err, "teams", func(string) string { return t.Name })
-		}
-		if err := join(ctx, tx, t.ID, ids); err != nil {
-			return err
-		}
-		return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindTeam, t.Name, nil, t)
+		return s.found(ctx, tx, by, &t)
 	})
 	if err != nil {
 		return t, fmt.Errorf("create team %s: %w", t.Name, err)
 	}
 	return t, nil
+}
+
+// found adds a team, with its row of the audit.
+func (s *Store) found(ctx context.Context, tx *sql.Tx, by string, t *schemas.Team) error {
+	ids, names, err := members(ctx, tx, t.Members)
+	if err != nil {
+		return err
+	}
+	t.Members = names
+	if _, err := tx.ExecContext(ctx, `INSERT INTO teams (`+teamColumns+`) VALUES ($1,$2,$3,$4,$5,$6)`,
+		t.ID, t.Name, t.Description, t.Revision, t.CreatedAt.UnixNano(), t.UpdatedAt.UnixNano()); err != nil {
+		return entity.Explain(err, "teams", func(string) string { return t.Name })
+	}
+	if err := join(ctx, tx, t.ID, ids); err != nil {
+		return err
+	}
+	return entity.Audit(ctx, tx, s.now(), by, entity.Create, KindTeam, t.Name, nil, *t)
 }
 
 // members finds users by id or username: their ids, and their names, sorted.
@@ -276,36 +291,41 @@ func (s *Store) UpdateTeam(ctx context.Context, by, ref string, revision int64, 
 		if err := entity.Check(revision, t.Revision); err != nil {
 			return err
 		}
-		before := t
-		before.Members = slices.Clone(t.Members)
-		change(&t)
-		ids, names, err := members(ctx, tx, t.Members)
-		if err != nil {
-			return err
-		}
-		t.Members = names
-		if t.Name == before.Name && t.Description == before.Description && slices.Equal(t.Members, before.Members) {
-			return nil
-		}
-		t.Revision++
-		t.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
-		res, err := tx.ExecContext(ctx, `UPDATE teams SET name=$1, description=$2, revision=$3, updated_ns=$4 WHERE id=$5 AND revision=$6`,
-			t.Name, t.Description, t.Revision, t.UpdatedAt.UnixNano(), t.ID, before.Revision)
-		if err := entity.One(res, err); err != nil {
-			return entity.Explain(err, "teams", func(string) string { return t.Name })
-		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, t.ID); err != nil {
-			return err
-		}
-		if err := join(ctx, tx, t.ID, ids); err != nil {
-			return err
-		}
-		return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindTeam, t.Name, before, t)
+		return s.amend(ctx, tx, by, &t, change)
 	})
 	if err != nil {
 		return t, fmt.Errorf("update team %s: %w", ref, err)
 	}
 	return t, nil
+}
+
+// amend changes a team, with its row of the audit; what stays as it was is no change.
+func (s *Store) amend(ctx context.Context, tx *sql.Tx, by string, t *schemas.Team, change func(*schemas.Team)) error {
+	before := *t
+	before.Members = slices.Clone(t.Members)
+	change(t)
+	ids, names, err := members(ctx, tx, t.Members)
+	if err != nil {
+		return err
+	}
+	t.Members = names
+	if t.Name == before.Name && t.Description == before.Description && slices.Equal(t.Members, before.Members) {
+		return nil
+	}
+	t.Revision++
+	t.UpdatedAt = entity.Later(s.now(), before.UpdatedAt)
+	res, err := tx.ExecContext(ctx, `UPDATE teams SET name=$1, description=$2, revision=$3, updated_ns=$4 WHERE id=$5 AND revision=$6`,
+		t.Name, t.Description, t.Revision, t.UpdatedAt.UnixNano(), t.ID, before.Revision)
+	if err := entity.One(res, err); err != nil {
+		return entity.Explain(err, "teams", func(string) string { return t.Name })
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM team_members WHERE team_id=$1`, t.ID); err != nil {
+		return err
+	}
+	if err := join(ctx, tx, t.ID, ids); err != nil {
+		return err
+	}
+	return entity.Audit(ctx, tx, s.now(), by, entity.Update, KindTeam, t.Name, before, *t)
 }
 
 // DeleteTeam removes a team for by; its members stay.

@@ -183,6 +183,7 @@ export const en = {
 
   // login
   'login.title': 'Log in', 'login.hint': 'Open the address that Auspex printed at start, or paste the address, its code or a token here.', 'login.secret': 'Address, code or token', 'login.enter': 'Log in', 'login.out': 'Log out',
+  'login.with': 'Log in with {name}', 'login.away': '{name} does not answer right now; it is tried again. A code or a token works meanwhile.', 'login.error.away': 'The login service does not answer. Try again in a moment.', 'login.error.refused': 'The login service refused the login. Try again.', 'login.error.state': 'This login was begun in another browser, or too long ago. Begin again.', 'login.error.token': 'What the login service answered could not be verified. Tell an admin.', 'login.error.no_role': 'None of your groups has a role here. Ask an admin for one.', 'login.error.no_name': 'The login service did not tell your name and address. Tell an admin.', 'login.error.inactive': 'Your user is inactive. Ask an admin.', 'login.error.other_user': 'Another user here has your name or address. Ask an admin.',
 
   // palette and keys
   'pal.placeholder': 'Server, incident, job, page or command', 'pal.none': 'No match.', 'pal.go': 'Go to', 'pal.server': 'Server', 'pal.resource': 'Inventory', 'pal.incident': 'Incident', 'pal.command': 'Command', 'pal.theme': 'Switch between light and dark', 'pal.language': 'Switch to 中文',

@@ -181,6 +181,7 @@ export const zh = {
 
   // login
   'login.title': '登录', 'login.hint': '打开 Auspex 启动时打印的地址，或把该地址、其中的登录码或令牌粘贴到这里。', 'login.secret': '地址、登录码或令牌', 'login.enter': '登录', 'login.out': '退出',
+  'login.with': '使用 {name} 登录', 'login.away': '{name} 暂时没有响应，正在重试。此时仍可使用登录码或令牌。', 'login.error.away': '登录服务没有响应，请稍后重试。', 'login.error.refused': '登录服务拒绝了登录，请重试。', 'login.error.state': '此登录是在其他浏览器中开始的，或已过时，请重新登录。', 'login.error.token': '无法验证登录服务的回答，请告知管理员。', 'login.error.no_role': '您的用户组在这里没有角色，请联系管理员。', 'login.error.no_name': '登录服务没有提供您的姓名和邮箱地址，请告知管理员。', 'login.error.inactive': '您的用户已停用，请联系管理员。', 'login.error.other_user': '这里已有其他用户使用您的用户名或邮箱地址，请联系管理员。',
 
   // palette and keys
   'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.resource': '设备清单', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',

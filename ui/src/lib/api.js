@@ -26,7 +26,7 @@ export const ask = (path) => request(path);
 async function request(path, options) {
   const response = await fetch(new URL(path, root), { headers: { accept: 'application/json' }, ...options });
   const body = await response.json().catch(() => null);
-  if (response.status === 401 && path !== 'login') setSession(false);
+  if ((response.status === 401 || body?.code === 'too_many_failures') && path !== 'login') setSession(false);
   if (!response.ok) throw new ApiError(response.status, body);
   return body;
 }
@@ -59,8 +59,22 @@ export async function login(credential) {
   listen();
 }
 
+const FAILURES = ['away', 'refused', 'state', 'token', 'no_role', 'no_name', 'inactive', 'other_user'];
+let failure = null;
+
+/** Why the login service has let nobody in, if it was asked. */
+export const loginFailure = () => failure;
+
+/** Where a login by the login service begins; it ends on this page. */
+export const loginPath = () => new URL(`oidc/login?return=${encodeURIComponent(location.pathname + location.search)}`, root).href;
+
 /** Takes the code of the address that the server printed. The fragment leaves the address bar and the history at once. */
 export async function loginFromAddress() {
+  const error = /^#login-error=(\w+)$/.exec(location.hash)?.[1];
+  if (error) {
+    failure = FAILURES.includes(error) ? error : 'refused';
+    history.replaceState(null, '', location.pathname + location.search);
+  }
   const code = /^#login=([\w-]+)$/.exec(location.hash)?.[1];
   if (!code) return;
   history.replaceState(null, '', location.pathname + location.search);
