@@ -309,8 +309,8 @@ func TestWhoHasAServerIsToldToThoseWhoMayKnow(t *testing.T) {
 	refusal(t, "retire", w.do(t, eng, http.MethodDelete, "servers/gpu-r01-01", "", ""), http.StatusConflict, "allocated", "")
 	refusal(t, "provision", w.do(t, eng, http.MethodPut, "servers/gpu-r01-01", "", `{"status":"provisioning"}`), http.StatusConflict, "allocated", "")
 	for table, code := range map[string]string{
-		`INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ('gpu-r01-02','x',1,9000000000000000000)`:                   "leased",
-		`INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc) VALUES ('c','i','gpu-r01-03','t','open',0,'{}')`: "under_repair",
+		`INSERT INTO control_leases (subject, holder, token, expires_ns) VALUES ('gpu-r01-02','x',1,9000000000000000000)`:                 "leased",
+		`INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc) VALUES ('c','i','gpu-r01-03','t','open',0,'{}')`: "under_repair",
 	} {
 		if _, err := w.db.ExecContext(t.Context(), table); err != nil {
 			t.Fatal(err)
