@@ -72,7 +72,7 @@ export function Allocate({ pools, onClose, onDone }) {
     <h2 id="alo-form-title">${t('alo.ask')}</h2>
     <div class="request"><div class="form">
       <${Segments} label=${t('alo.what')} value=${form.of} options=${[['servers', t('alo.of.servers')], ['gpus', t('alo.of.gpus')]]} onChange=${(of) => set({ of })} />
-      <label for="alo-count">${t('alo.how_many')}</label><input id="alo-count" class="field num" type="number" min="1" max=${form.of === 'servers' ? 4096 : 32_768} required value=${form.count} onInput=${typed('count')} />
+      <label for="alo-count">${t('alo.how_many')}</label><input id="alo-count" class="field num" type="number" autofocus min="1" max=${form.of === 'servers' ? 4096 : 32_768} required value=${form.count} onInput=${typed('count')} />
       <label for="alo-lasts">${t('alo.how_long')}</label><${Select} id="alo-lasts" value=${form.lasts} options=${LASTS.map((s) => [s, s ? fmt.dur(s) : t('alo.open_end')])} onChange=${(v) => set({ lasts: Number(v) })} />
       <label for="alo-purpose">${t('alo.purpose')}</label><input id="alo-purpose" class="field" maxlength="500" value=${form.purpose} onInput=${typed('purpose')} />
       ${(others || !me?.user) && html`<label for="alo-user">${t(me?.user ? 'alo.for_other' : 'alo.for_user')}</label><input id="alo-user" class="field" list="alo-users" required=${!me?.user} maxlength="64" spellcheck="false" autocomplete="off" value=${form.user} onInput=${typed('user')} /><datalist id="alo-users">${users.map((u) => html`<option value=${u.username} />`)}</datalist>`}

@@ -34,12 +34,13 @@ const shapeOf = (a) => (a.status === 'pending' && a.booked ? ['waiting', 'text']
 
 function Status({ a }) {
   const [kind, token] = shapeOf(a);
+  if (token === 'out' && a.status === 'failed') return html`<span class="c-out"><${Shape} kind=${kind} token="out" size=${11} /> ${reasonOf(a)}</span>`;
   return html`<span class=${`c-${token}`}><${Shape} kind=${kind} token=${token} size=${11} /> ${a.status === 'pending' && a.booked ? t('alo.booked', { when: stamp(a.start_time) }) : t(`alo.is.${a.status}`)}</span>${reasonOf(a) && html`<br /><span class="text-2">${reasonOf(a)}</span>`}`;
 }
 
 function Servers({ a }) {
   const more = a.servers.length - NAMED;
-  return html`${a.servers.slice(0, NAMED).map((s, k) => html`${k > 0 && ', '}<${Server} id=${s} />`)}${more > 0 && html` <span class="dim">${t('more', { n: more })}</span>`}<br /><span class="dim num">${a.exclusive ? t('alo.whole', { n: a.servers.length, gpus: a.gpu_ids.length }) : t('alo.gpus', { n: a.gpu_ids.length })}</span>`;
+  return html`${a.servers.slice(0, NAMED).map((s, k) => html`${k > 0 && ', '}<${Server} id=${s} />`)}${more > 0 && html` <span class="dim num">${t('alo.and_more', { n: more })}</span>`}<br /><span class="dim num">${a.exclusive ? t('alo.whole', { n: a.servers.length, gpus: a.gpu_ids.length }) : t('alo.gpus', { n: a.gpu_ids.length })}</span>`;
 }
 
 function Flow({ flow: w }) {
@@ -121,7 +122,7 @@ function Row({ a, live }) {
     ${open && html`<tr class="detail"><td colspan=${COLUMNS}><${Detail} a=${a} /></td></tr>`}`;
 }
 
-const Rows = ({ items, live, head = true }) => html`<div class="scroll"><table class=${cls('table tight allocations', !live && 'quiet')}>${head && html`<thead><tr><th>${t('alo.purpose')}</th><th>${t('alo.who')}</th><th>${t('alo.what')}</th><th>${t('alo.status')}</th><th>${t(live ? 'alo.until' : 'alo.ended_at')}</th><th><span class="sr">${t('alo.do')}</span></th></tr></thead>`}<tbody>${items.map((a) => html`<${Row} key=${a.id} a=${a} live=${live} />`)}</tbody></table></div>`;
+const Rows = ({ items, live, head = true }) => html`<div class="scroll"><table class=${cls('table tight allocations', !live && 'quiet')}>${head && html`<thead><tr><th>${t('alo.purpose')}</th><th>${t('alo.who')}</th><th>${t('alo.what')}</th><th>${t('alo.status')}</th><th>${t(live ? 'alo.until' : 'alo.ended_at')}</th><th aria-label=${t('alo.do')}></th></tr></thead>`}<tbody>${items.map((a) => html`<${Row} key=${a.id} a=${a} live=${live} />`)}</tbody></table></div>`;
 
 /** Live allocations; `next` says that there are more than were read. */
 export function Live({ items, next }) {

@@ -10,10 +10,10 @@ const EXAMPLES = 3;
 const Server = ({ id }) => html`<a class="mono" href=${href(`servers/${encodeURIComponent(id)}`)}>${id}</a>`;
 const say = (sentences) => sentences.map((s) => textOf(s)).filter(Boolean).join(t('alo.and'));
 
-const Pick = ({ pick: p, whole }) => html`<li><span><${Server} id=${p.server} />${!whole && html` <span class="num">${t('alo.gpus', { n: p.gpus.length })}</span>`} <span class="text-2">${say(p.reasons)}</span></span></li>`;
+const Pick = ({ pick: p, whole }) => html`<li><span><${Server} id=${p.server} />${!whole && html` <span class="num">${t('alo.gpus', { n: p.gpus.length })}</span>`}<br /><span class="text-2">${say(p.reasons)}</span></span></li>`;
 
 /** A server that was nearly chosen: what decided against it stands first. */
-const Runner = ({ pick: p }) => html`<li><span><${Server} id=${p.server} /> ${textOf(p.reasons.at(-1))} <span class="dim">${say(p.reasons.slice(0, -1))}</span></span></li>`;
+const Runner = ({ pick: p }) => html`<li><span><${Server} id=${p.server} /> ${textOf(p.reasons.at(-1))}<br /><span class="dim">${say(p.reasons.slice(0, -1))}</span></span></li>`;
 
 /** One reason speaks of its first server; the others of it are counted. */
 function Lost({ lost: l }) {
