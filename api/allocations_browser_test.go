@@ -150,6 +150,9 @@ func TestAllocationsAreOnAPage(t *testing.T) {
 			if ids := p.eval(`(document.body.innerText.match(/\b(?:alo|fit|over|life|wish|rung|act|nav|map|agt)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).join(' ')`); ids != "" {
 				t.Errorf("%s in %s: ids on screen: %s", what, c.view.language, ids)
 			}
+			if cut := p.eval(`(() => { const d = document.querySelector('dialog'); return d && d.scrollWidth > d.clientWidth ? d.innerText : ''; })()`); cut != "" {
+				t.Errorf("%s, %d wide: the dialog is too narrow for %q", what, c.view.width, cut)
+			}
 			p.picture(shots, fmt.Sprintf("allocations-%s-%s-%s-%d", what, c.view.language, c.view.theme, c.view.width))
 			if checker == "" {
 				return
@@ -263,4 +266,5 @@ func TestAMemberOfATeamSeesWhatIsTheirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wait("that it has ended", `document.querySelector('section[aria-labelledby=live-title]').innerText.includes('Nothing is given')`)
+	p.wait("it among what has ended", `document.querySelector('section[aria-labelledby=past-title]').innerText.includes('train the encoder')`)
 }

@@ -225,8 +225,8 @@ function listen() {
 /** What follows from a topic, below another path. */
 const FOLLOWS = { allocations: ['capacity'], workflows: ['allocations', 'capacity'] };
 
-/** Fetches again what is on screen, and marks the rest as old. */
-function refresh(changed) {
+/** Fetches again what is on screen of these topics, and marks the rest as old. */
+export function refresh(changed) {
   const topics = changed.flatMap((topic) => [topic, ...(FOLLOWS[topic] ?? [])]);
   for (const [path, item] of cache) {
     if (!topics.some((topic) => path.startsWith(topic))) continue;

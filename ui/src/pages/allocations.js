@@ -1,6 +1,6 @@
 // Who has what, is something stranded, and what can be had?
-import { html, useState } from '../lib/html.js';
-import { useApi } from '../lib/api.js';
+import { html, useEffect, useRef, useState } from '../lib/html.js';
+import { refresh, useApi } from '../lib/api.js';
 import { useNow } from '../lib/clock.js';
 import { t } from '../lib/i18n.js';
 import { Allocate } from '../parts/allocate.js';
@@ -36,6 +36,12 @@ export function AllocationsPage() {
   const [asking, setAsking] = useState(false);
   const [told, setTold] = useState('');
   useNow(PENDING_MS);
+  const now = live.data?.items.map((a) => a.id).join();
+  const before = useRef(now);
+  useEffect(() => { // one that has left this list is in the other
+    if (before.current !== undefined && before.current !== now) refresh(['allocations?ended']);
+    before.current = now;
+  }, [now]);
   const wanted = live.data?.items.some((a) => a.status === 'pending' && !a.booked) ? PENDING_MS : EVERY_MS;
   if (wanted !== every) setEvery(wanted);
   return html`<${Await} of=${live} height=${400}>${({ items, next }) => html`<${Await} of=${capacity} height=${400}>${(c) => html`
