@@ -24,6 +24,6 @@ export function Capacity({ capacity: { pools, stranded } }) {
   return html`<${Panel} title=${t('alo.capacity')} id="capacity">
       ${pools.length === 0 ? html`<p class="dim">${t('alo.no_pool')}</p>` : html`<ul class="pools">${pools.map((p) => html`<${Pool} key=${p.pool} pool=${p} />`)}</ul>`}<//>
     ${stranded.length > 0 && html`<${Panel} title=${t('alo.stranded_list')} id="stranded" flush aside=${html`<span class="dim num">${fmt.num(stranded.length)}</span>`}>
-      <ul class="edges">${stranded.slice(0, SHOWN).map((s) => html`<${Lost} key=${s.server} item=${s} />`)}</ul>
+      <ul>${stranded.slice(0, SHOWN).map((s) => html`<${Lost} key=${s.server} item=${s} />`)}</ul>
       ${stranded.length > SHOWN && html`<${Note} title=${t('more', { n: stranded.length - SHOWN })} />`}<//>`}`;
 }
