@@ -141,7 +141,7 @@ func (s *Server) ListAllocations(ctx context.Context, r apigen.ListAllocationsRe
 	if err != nil {
 		return nil, err
 	}
-	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Near: near, After: r.Params.After, Limit: pageSize(r.Params.Limit)}
+	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: near, After: r.Params.After, Limit: pageSize(r.Params.Limit)}
 	if r.Params.User != "" {
 		if f.User, err = s.userID(ctx, r.Params.User, "query", "user"); err != nil {
 			return nil, err

@@ -28,10 +28,20 @@ type named struct {
 	given  *allocations.Store
 	flows  *workflows.Store
 	woken  int
+	// fits answers wishes; without it nothing fits.
+	fits func(*schemas.Wish) (schemas.Choice, error)
+	free []schemas.Pick // instead of servers that are ill
 }
 
 func (n *named) draft(ctx context.Context, r *schemas.AllocationRequest) (d allocations.Draft, c schemas.Choice, err error) {
-	if r.Wish != nil {
+	if r.Wish != nil && n.fits != nil {
+		if c, err = n.fits(r.Wish); err != nil {
+			return d, c, err
+		}
+		for _, p := range c.Servers {
+			r.ServerIDs = append(r.ServerIDs, p.ServerID)
+		}
+	} else if r.Wish != nil {
 		return d, c, &schemas.NoFitError{Choice: schemas.Choice{
 			Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{{Reason: schemas.Sentence{ID: "lost.model"}, Count: 3, Examples: []string{}}},
 		}}
@@ -47,7 +57,10 @@ func (n *named) draft(ctx context.Context, r *schemas.AllocationRequest) (d allo
 		}
 		d.Parts = append(d.Parts, allocations.Part{Server: g.ServerID, GPUs: []string{id}})
 	}
-	return d, schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}, nil
+	if r.Wish == nil {
+		c = schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}
+	}
+	return d, c, nil
 }
 
 func (n *named) Choose(ctx context.Context, r schemas.AllocationRequest) (schemas.Choice, error) {
@@ -76,7 +89,7 @@ func (n *named) Again(ctx context.Context, by, id string) (schemas.Allocation, e
 }
 
 func (n *named) Replacement(context.Context, *schemas.Allocation) ([]schemas.Pick, error) {
-	return nil, nil
+	return n.free, nil
 }
 
 func (n *named) Workflow(ctx context.Context, by, kind, server string) (schemas.Workflow, error) {
@@ -101,9 +114,9 @@ func (n *named) Wake() { n.woken++ }
 // gives starts a console that gives the servers of its inventory.
 func gives(t *testing.T, options ...option) *world {
 	t.Helper()
-	w := start(t, true, append(options, func(_ *api.Config, d *api.Deps) {
+	w := start(t, true, append([]option{func(_ *api.Config, d *api.Deps) {
 		d.Allocator = &named{estate: d.Estate, given: d.Allocations, flows: d.Workflows}
-	})...)
+	}}, options...)...)
 	w.engineer(t)
 	cfg := cmdb.DefaultConfig()
 	cfg.Site = "dc1"
@@ -163,7 +176,7 @@ func TestAnAllocationIsAskedForReadAndEnded(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for query, want := range map[string]int{
-		"": 2, "?live=true": 2, "?status=active": 0, "?user=li": 2, "?server=" + name: 1, "?server=gpu-r01-03": 0, "?limit=1": 1,
+		"": 2, "?live=true": 2, "?ended=true": 0, "?status=active": 0, "?user=li": 2, "?server=" + name: 1, "?server=gpu-r01-03": 0, "?limit=1": 1,
 	} {
 		if list := decode[apigen.AllocationList](t, w.send(t, http.MethodGet, "api/v1/allocations"+query, "li", nil), http.StatusOK); len(list.Items) != want {
 			t.Errorf("%s: %d, want %d", query, len(list.Items), want)
@@ -185,6 +198,9 @@ func TestAnAllocationIsAskedForReadAndEnded(t *testing.T) {
 	a = w.send(t, http.MethodDelete, path, "li", nil)
 	if got := decode[schemas.Allocation](t, a, http.StatusOK); got.Status != schemas.AllocationFailed || got.Reason != allocations.Cancelled || got.Returned {
 		t.Errorf("%s", a.body)
+	}
+	if list := decode[apigen.AllocationList](t, w.send(t, http.MethodGet, "api/v1/allocations?ended=true", "li", nil), http.StatusOK); len(list.Items) != 1 || list.Items[0].ID != made.ID {
+		t.Errorf("ended: %+v", list)
 	}
 	again := w.send(t, http.MethodDelete, path, "li", nil)
 	if p := again.problem(t); again.status != http.StatusConflict || p.Code != "illegal_move" || strings.Join(p.Legal, " ") != "pending" {

@@ -160,7 +160,7 @@ func (p *tab) picture(dir, name string) {
 
 var paths = []string{
 	"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02",
-	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "agents", "explore", "nowhere",
+	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "allocations", "agents", "explore", "nowhere",
 }
 
 // axe is the accessibility checker, from the libraries of the UI.
@@ -190,7 +190,7 @@ func TestPagesAreSilentAndAccessible(t *testing.T) {
 		for _, path := range paths {
 			p.visit(w.base + path)
 			if ids := p.eval(
-				`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`,
+				`(document.body.innerText.match(/\b(?:sum|say|step|check|act|audit|scope|actor|rail|inc|fleet|dev|pre|predict|exp|state|severity|fault|rung|do|plot|part|role|link|login|load|shell|mode|nav|map|by|alo|fit|wish|over)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).filter((id) => !/^(fault|link|check\.rules)\b/.test(id)).join(' ')`,
 			); ids != "" {
 				t.Errorf("%s %s: ids on screen: %s", path, v.language, ids)
 			}

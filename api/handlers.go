@@ -100,10 +100,14 @@ func (a loginAnswer) VisitLoginResponse(c *fiber.Ctx) error {
 	case err != nil:
 		return err
 	}
+	me, err := s.me(a.ctx, who)
+	if err != nil {
+		return err
+	}
 	s.meter.logins.WithLabelValues("accepted").Inc()
 	s.log.Info("browser logged in", "name", who.Name, "role", who.Role)
 	c.Cookie(s.cookie(session, expires))
-	return c.JSON(s.me(who))
+	return c.JSON(me)
 }
 
 func (s *Server) cookie(value string, expires time.Time) *fiber.Cookie {
@@ -143,16 +147,26 @@ func (a logoutAnswer) VisitLogoutResponse(c *fiber.Ctx) error {
 	return c.SendStatus(http.StatusNoContent)
 }
 
-func (s *Server) me(p access.Principal) apigen.Me {
-	return apigen.Me{
+func (s *Server) me(ctx context.Context, p access.Principal) (apigen.Me, error) {
+	m := apigen.Me{
 		Name: p.Name, Role: p.Role, Permissions: p.Permissions(), Mode: s.deps.Mode(), Version: s.deps.Version,
 		Simulated: s.deps.Simulated, History: s.deps.HistoryLive,
 	}
+	if p.User == "" {
+		return m, nil
+	}
+	u, err := s.deps.People.User(ctx, p.User)
+	m.User = apigen.MyUser{ID: u.ID, Username: u.Username, Teams: orEmpty(u.Teams)}
+	return m, err
 }
 
 // GetMe implements the operation getMe.
 func (s *Server) GetMe(ctx context.Context, _ apigen.GetMeRequestObject) (apigen.GetMeResponseObject, error) {
-	return apigen.GetMe200JSONResponse(s.me(Caller(ctx))), nil
+	m, err := s.me(ctx, Caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return apigen.GetMe200JSONResponse(m), nil
 }
 
 // ListEvents implements the operation listEvents.

@@ -131,8 +131,11 @@ func TestATokenFollowsItsUser(t *testing.T) {
 		}
 		return m
 	}
-	if m := me(); made.User != "li" || m.Name != "li" || m.Role != access.RoleOperator {
+	if m := me(); made.User != "li" || m.Name != "li" || m.Role != access.RoleOperator || m.User.Username != "li" || m.User.ID == "" || m.User.Teams == nil {
 		t.Errorf("%+v %+v", made, m)
+	}
+	if a := w.send(t, http.MethodGet, "api/v1/me", access.RoleAdmin, nil); strings.Contains(string(a.body), `"user"`) {
+		t.Errorf("whose is nobody's: %s", a.body)
 	}
 	a := w.send(t, http.MethodPost, "api/v1/login", "", body(fmt.Sprintf(`{"token":%q}`, made.Token)))
 	cookie := a.header.Get("Set-Cookie")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	choices "auspex/allocator/fit/messages"
 	actions "auspex/control/messages"
 	predictions "auspex/predictor/messages"
 	"auspex/schemas/faults/propagation"
@@ -61,9 +62,9 @@ func TestFaultsAreNotNamedInTheSources(t *testing.T) {
 
 func TestEverySentenceOfARecordHasAText(t *testing.T) {
 	have := keys(t, "en")
-	for _, id := range slices.Concat(predictions.All(), actions.All()) {
+	for _, id := range slices.Concat(predictions.All(), actions.All(), choices.All()) {
 		if !slices.Contains(have, id) {
-			t.Errorf("no text for %s: %s%s", id, predictions.Template(id), actions.Template(id))
+			t.Errorf("no text for %s: %s%s%s", id, predictions.Template(id), actions.Template(id), choices.Template(id))
 		}
 	}
 }

@@ -1738,11 +1738,23 @@ type Me struct {
 	Permissions []string `json:"permissions"`
 	Role        string   `json:"role"`
 	Simulated   bool     `json:"simulated"`
-	Version     string   `json:"version"`
+
+	// User Absent where a token or session is nobody's
+	User    MyUser `json:"user,omitempty,omitzero"`
+	Version string `json:"version"`
 }
 
 // Model defines model for Model.
 type Model = schemas.Model
+
+// MyUser Absent where a token or session is nobody's
+type MyUser struct {
+	ID string `json:"id"`
+
+	// Teams Names
+	Teams    []string `json:"teams"`
+	Username string   `json:"username"`
+}
 
 // NewAlert defines model for NewAlert.
 type NewAlert struct {
@@ -2835,6 +2847,9 @@ type ListAllocationsParams struct {
 
 	// Live Only pending and active ones
 	Live bool `form:"live,omitempty" json:"live,omitempty,omitzero"`
+
+	// Ended Only completed and failed ones
+	Ended bool `form:"ended,omitempty" json:"ended,omitempty,omitzero"`
 
 	// After `next` of the previous page
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -4528,6 +4543,13 @@ func (siw *ServerInterfaceWrapper) ListAllocations(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "live", query, &params.Live, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter live: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "ended" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended", query, &params.Ended, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------

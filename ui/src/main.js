@@ -10,6 +10,7 @@ import { Mark } from './parts/bits.js';
 import { Palette } from './parts/palette.js';
 import { ActionsPage } from './pages/actions.js';
 import { AgentsPage } from './pages/agents.js';
+import { AllocationsPage } from './pages/allocations.js';
 import { DevicePage } from './pages/device.js';
 import { ExplorePage } from './pages/explore.js';
 import { FleetPage } from './pages/fleet.js';
@@ -23,7 +24,8 @@ import './style/parts.css';
 import './style/pages.css';
 import 'uplot/dist/uPlot.min.css';
 
-const PAGES = [['fleet', 'f'], ['incidents', 'i'], ['predictions', 'p'], ['actions', 'a'], ['agents', 'n'], ['explore', 'e']];
+const PAGES = [['fleet', 'f'], ['incidents', 'i'], ['predictions', 'p'], ['actions', 'a'], ['allocations', 'l'], ['agents', 'n'], ['explore', 'e']];
+const TABS = 6; // of them on a phone
 
 function page({ parts, query }) {
   const [name = 'fleet', id] = parts;
@@ -32,13 +34,14 @@ function page({ parts, query }) {
   if (name === 'servers' && id) return html`<${DevicePage} key=${id} id=${id} query=${query} />`;
   if (name === 'predictions') return html`<${PredictionsPage} />`;
   if (name === 'actions') return html`<${ActionsPage} />`;
+  if (name === 'allocations') return html`<${AllocationsPage} query=${query} />`;
   if (name === 'agents') return html`<${AgentsPage} />`;
   if (name === 'explore') return html`<${ExplorePage} query=${query} />`;
   return html`<h1>${t('missing.title')}</h1><p>${t('missing.hint')}</p>`;
 }
 
 const ICONS = {
-  fleet: 'M2 2h5v5H2zM9 2h5v5H9zM2 9h5v5H2zM9 9h5v5H9z', incidents: 'M8 1.5 14.5 8 8 14.5 1.5 8Z', predictions: 'M1.5 11C5 11 6 4 14.5 3M9 3h5.5v5.5', actions: 'M3 2.5v11L13.5 8Z', agents: 'M2 3h12v4H2zM2 9h12v4H2zM4.5 5h.01M4.5 11h.01',
+  fleet: 'M2 2h5v5H2zM9 2h5v5H9zM2 9h5v5H2zM9 9h5v5H9z', incidents: 'M8 1.5 14.5 8 8 14.5 1.5 8Z', predictions: 'M1.5 11C5 11 6 4 14.5 3M9 3h5.5v5.5', actions: 'M3 2.5v11L13.5 8Z', allocations: 'M2 2h12v12H2zM2 8h12M8 8v6', agents: 'M2 3h12v4H2zM2 9h12v4H2zM4.5 5h.01M4.5 11h.01',
 };
 const Icon = ({ name }) => html`<svg width="18" height="18" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICONS[name]} fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round" stroke-linecap="round" /></svg>`;
 
@@ -100,7 +103,7 @@ function App() {
     </header>
     <${LostBar} />
     <main id="main" tabindex="-1">${page(route)}</main>
-    <nav class="tabs" aria-label=${t('nav.label')}>${PAGES.slice(0, 5).map(([name]) => html`<a href=${href(name)} class=${current === name ? 'on' : ''} aria-current=${current === name ? 'page' : undefined}><${Icon} name=${name} /><span>${t(`nav.${name}`)}</span>${count[name] > 0 && html`<b class=${`badge ${name}`}>${count[name]}</b>`}</a>`)}</nav>
+    <nav class="tabs" aria-label=${t('nav.label')}>${PAGES.slice(0, TABS).map(([name]) => html`<a href=${href(name)} class=${current === name ? 'on' : ''} aria-current=${current === name ? 'page' : undefined}><${Icon} name=${name} /><span>${t(`nav.${name}`)}</span>${count[name] > 0 && html`<b class=${`badge ${name}`}>${count[name]}</b>`}</a>`)}</nav>
     ${over === 'palette' && html`<${Palette} onClose=${() => setOver(null)} commands=${commands} />`}
     ${over === 'keys' && html`<${KeysHelp} onClose=${() => setOver(null)} />`}`;
 }

@@ -153,6 +153,7 @@ func (s *Store) Get(ctx context.Context, id string) (schemas.Allocation, error) 
 type Filter struct {
 	Status, User, Server string // ids
 	Live                 bool   // pending or active
+	Ended                bool   // completed or failed
 	// Near is the id of a user: only theirs, and those of their teams.
 	Near  string
 	After string // cursor
@@ -172,8 +173,9 @@ func (s *Store) List(ctx context.Context, f Filter) ([]schemas.Allocation, strin
 AND (CAST($3 AS TEXT)='' OR EXISTS (SELECT 1 FROM allocation_claims c WHERE c.allocation_id=a.id AND c.server_id=$3))
 AND (NOT $4 OR a.status IN ('pending','active'))
 AND (CAST($5 AS TEXT)='' OR a.user_id=$5 OR a.team_id IN (SELECT team_id FROM team_members WHERE user_id=$5))
-AND (a.created_ns<$6 OR a.created_ns=$6 AND a.id<$7) ORDER BY a.created_ns DESC, a.id DESC LIMIT $8`,
-		f.Status, f.User, f.Server, f.Live, f.Near, c.Time, c.ID, f.Limit+1)
+AND (a.created_ns<$6 OR a.created_ns=$6 AND a.id<$7) AND (NOT $8 OR a.status IN ('completed','failed'))
+ORDER BY a.created_ns DESC, a.id DESC LIMIT $9`,
+		f.Status, f.User, f.Server, f.Live, f.Near, c.Time, c.ID, f.Ended, f.Limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list allocations: %w", err)
 	}

@@ -14,6 +14,7 @@ export class ApiError extends Error {
     super(body?.detail ?? `HTTP ${status}`);
     this.status = status;
     this.hint = body?.hint;
+    this.body = body ?? {};
   }
 }
 
@@ -81,8 +82,15 @@ export async function loginFromAddress() {
   await post('login', { code }).catch(() => {}); // a code that was used already may still leave a session
 }
 
+const write = (method, path, body, headers) => request(path, { method, body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json', ...headers } });
+
 /** Writes carry a key, so that what is sent twice happens once. */
-export const post = (path, body, key = newKey()) => request(path, { method: 'POST', body: JSON.stringify(body ?? {}), headers: { 'content-type': 'application/json', 'idempotency-key': key } });
+export const post = (path, body, key = newKey()) => write('POST', path, body, { 'idempotency-key': key });
+
+/** A POST that changes nothing. */
+export const tryOut = (path, body) => write('POST', path, body);
+
+export const put = (path, body) => write('PUT', path, body);
 
 export const remove = (path) => request(path, { method: 'DELETE' });
 
@@ -228,8 +236,12 @@ function listen() {
   }
 }
 
-/** Fetches again what is on screen, and marks the rest as old. */
-function refresh(topics) {
+/** What follows from a topic, below another path. */
+const FOLLOWS = { allocations: ['capacity'], workflows: ['allocations', 'capacity'] };
+
+/** Fetches again what is on screen of these topics, and marks the rest as old. */
+export function refresh(changed) {
+  const topics = changed.flatMap((topic) => [topic, ...(FOLLOWS[topic] ?? [])]);
   for (const [path, item] of cache) {
     if (!topics.some((topic) => path.startsWith(topic))) continue;
     if (item.listeners.size) load(path, true);

@@ -13,7 +13,8 @@ const TRACE = localStorage.getItem('trace') === 'on'; // frame times as User Tim
 const TABLE_ROWS = 200;
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
-export function HeatMap({ picture, by, only, height, onStates }) {
+/** `about`, of a server's place in the columns: what to say of it beside its state, as [label, text]. */
+export function HeatMap({ picture, by, only, height, onStates, label = 'fleet.map_label', about }) {
   const canvas = useRef();
   const box = useRef();
   const scene = useRef(null);
@@ -133,15 +134,15 @@ export function HeatMap({ picture, by, only, height, onStates }) {
 
   const shown = hover >= 0 ? hover : mark;
   return html`<div class="heatmap" ref=${box}>
-    <canvas ref=${canvas} tabindex="0" role="application" aria-label=${t('fleet.map_label')} aria-describedby="map-now" onKeyDown=${onKeyDown} ...${pointer}></canvas>
+    <canvas ref=${canvas} tabindex="0" role="application" aria-label=${t(label)} aria-describedby="map-now" onKeyDown=${onKeyDown} ...${pointer}></canvas>
     ${picture.servers.name.length > CARDS_UP_TO && html`<div class="zoom"><button class="btn small" onClick=${() => zoomBy(1.8)} aria-label=${t('map.in')}>+</button><button class="btn small" onClick=${() => zoomBy(1 / 1.8)} aria-label=${t('map.out')}>−</button><button class="btn small" onClick=${fit}>${t('map.fit')}</button></div>`}
-    <p id="map-now" class="sr" aria-live="polite">${mark >= 0 ? `${picture.servers.name[mark]}, ${t(`state.${STATES[picture.servers.state[mark]].key}`)}` : ''}</p>
-    ${shown >= 0 && scene.current && html`<${Tip} picture=${picture} i=${shown} scene=${scene.current} width=${width} />`}
+    <p id="map-now" class="sr" aria-live="polite">${mark >= 0 ? `${picture.servers.name[mark]}, ${t(`state.${STATES[picture.servers.state[mark]].key}`)}${about ? about(mark).map(([, text]) => `, ${text}`).join('') : ''}` : ''}</p>
+    ${shown >= 0 && scene.current && html`<${Tip} about=${about} picture=${picture} i=${shown} scene=${scene.current} width=${width} />`}
   </div>`;
 }
 
 /** What the map says of one server. It keeps to the side that is free. */
-function Tip({ picture, i, scene, width }) {
+function Tip({ picture, about, i, scene, width }) {
   const { servers, jobs } = picture;
   const { k, x, y } = scene.view;
   const [bx, by, bw, bh] = scene.place.boxes.subarray(i * 4, i * 4 + 4);
@@ -151,11 +152,11 @@ function Tip({ picture, i, scene, width }) {
   const counts = [...servers.gpus[i]].filter((d) => d !== '0').length;
   return html`<div class="tip" style=${style} aria-hidden="true">
     <header><b class="mono">${servers.name[i]}</b><${StateTag} state=${servers.state[i]} /></header>
-    <dl>
+    ${about ? html`<dl>${about(i).map(([term, text]) => html`<dt>${term}</dt><dd>${text}</dd>`)}</dl>` : html`<dl>
       <dt>GPU</dt><dd>${servers.gpus[i].length - counts} / ${servers.gpus[i].length}</dd><dt>${t('by.job')}</dt><dd>${job ? `${job.id}, ${job.tenant}` : t('map.free')}</dd>
       <dt>${t('by.temp')}</dt><dd>${fmt.num(servers.temp[i])} °C</dd><dt>${t('by.power')}</dt><dd>${kilowatts(servers.power[i])} kW</dd>
       <dt>${t('by.load')}</dt><dd>${fmt.num(servers.load[i])} %</dd><dt>${t('by.risk')}</dt><dd>${fmt.fixed(servers.risk[i], 1)} %</dd>
-    </dl>
+    </dl>`}
   </div>`;
 }
 
