@@ -55,7 +55,7 @@ func TestNumbersAreShownWithTheDigitsThatCount(t *testing.T) {
 		{`dur(0)`, "0 s", "0 秒"},
 	}
 	var script strings.Builder
-	script.WriteString("import { fmt, setLanguage } from './i18n.js';\nconst out = [];\nfor (const l of ['en', 'zh']) { setLanguage(l); out.push([\n")
+	script.WriteString("import { fmt, setLanguage } from './i18n.js';\nconst out = [];\nfor (const l of ['en', 'zh']) { await setLanguage(l); out.push([\n")
 	for _, c := range cases {
 		script.WriteString("fmt." + c.call + ",\n")
 	}

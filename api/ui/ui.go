@@ -13,8 +13,8 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Files returns the built files: index.html, app.js, app.css, icon.svg and the
-// licences of the libraries in the bundle.
+// Files returns the built files: index.html, app.js, app.css, a file of words for each
+// language, icon.svg and the licences of the libraries in the bundle.
 func Files() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useMemo, useModal, useState } from './lib/html.js';
 import { connect, loginFromAddress, post, useApi, useLink, useSession } from './lib/api.js';
 import { useNow } from './lib/clock.js';
-import { fmt, languages, setLanguage, t, useLanguage } from './lib/i18n.js';
+import { fmt, languages, loadLanguage, setLanguage, t, useLanguage } from './lib/i18n.js';
 import { useKeys } from './lib/keys.js';
 import { captureLinks, go, href, useRoute } from './lib/router.js';
 import { toggleTheme, useTheme } from './lib/theme.js';
@@ -109,7 +109,7 @@ function App() {
 }
 
 captureLinks();
-loginFromAddress().then(() => {
+Promise.all([loadLanguage(), loginFromAddress()]).then(() => {
   connect();
   render(html`<${App} />`, document.getElementById('app'));
 });

@@ -1,10 +1,9 @@
 // Words and numbers in the reader's language. A message is a string with {names}, or a function of its
 // arguments where a language needs a choice (plurals). A test compares the keys of both languages.
 import { useEffect, useState } from 'preact/hooks';
-import { en } from '../i18n/en.js';
-import { zh } from '../i18n/zh.js';
 
-const TABLES = { en, zh };
+const LOADERS = { en: () => import('../i18n/en.js'), zh: () => import('../i18n/zh.js') }; // a file each: nobody reads both at once
+const TABLES = {};
 const LOCALES = { en: 'en-GB', zh: 'zh-CN' };
 const listeners = new Set();
 let language = localStorage.getItem('language') ?? (navigator.language.startsWith('zh') ? 'zh' : 'en');
@@ -12,7 +11,15 @@ document.documentElement.lang = language;
 
 export const languages = [['en', 'English'], ['zh', '中文']];
 
-export function setLanguage(next) {
+async function words(of) {
+  TABLES[of] ??= (await LOADERS[of]())[of];
+}
+
+/** Loads the words of the reader's language; nothing is drawn before. */
+export const loadLanguage = () => words(language);
+
+export async function setLanguage(next) {
+  await words(next);
   language = next;
   localStorage.setItem('language', next);
   document.documentElement.lang = next;
