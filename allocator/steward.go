@@ -64,8 +64,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// with are the parameters of steps that need some.
-var with = map[string]map[string]string{"set_boot": {"target": "disk"}}
+// with are the parameters of steps that need some: a server that is not installed anew boots from
+// where it always does.
+var with = map[string]map[string]string{"set_boot": {"target": "none"}}
 
 func stepsOf(names []string) []schemas.WorkflowStep {
 	out := make([]schemas.WorkflowStep, len(names))

@@ -16,6 +16,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,7 +52,6 @@ type service struct {
 	tamper  func(s *service, header, claims map[string]any) string // "" leaves the ID token
 	fetched int                                                    // of the keys
 	last    string                                                 // ID token
-	logged  bytes.Buffer
 }
 
 type signingKey struct {
@@ -367,15 +367,6 @@ func auditOf(t *testing.T, w *world) (out []string) {
 	return out
 }
 
-func has(list []string, want string) bool {
-	for _, s := range list {
-		if s == want {
-			return true
-		}
-	}
-	return false
-}
-
 // A login makes the user at first, and has role and teams follow the groups each time; what an admin
 // decides counts at the next request.
 func TestALoginServiceLetsPeopleIn(t *testing.T) {
@@ -401,7 +392,7 @@ func TestALoginServiceLetsPeopleIn(t *testing.T) {
 	}
 	rows := auditOf(t, w)
 	for _, want := range []string{"oidc create user ada", "oidc create team vision", "ada start session ada"} {
-		if !has(rows, want) {
+		if !slices.Contains(rows, want) {
 			t.Errorf("no row %q in %v", want, rows)
 		}
 	}
@@ -417,7 +408,7 @@ func TestALoginServiceLetsPeopleIn(t *testing.T) {
 	if u, _ = store.User(t.Context(), "ada"); strings.Join(u.Teams, " ") != "local speech" {
 		t.Errorf("teams %v", u.Teams)
 	}
-	if rows = auditOf(t, w); !has(rows, "oidc update user ada") || !has(rows, "oidc update team vision") {
+	if rows = auditOf(t, w); !slices.Contains(rows, "oidc update user ada") || !slices.Contains(rows, "oidc update team vision") {
 		t.Errorf("%v", rows)
 	}
 	// An admin sends her away.
@@ -717,7 +708,7 @@ func TestTokensOfTheLoginServiceAreTaken(t *testing.T) {
 	}); a.status == http.StatusRequestEntityTooLarge {
 		t.Error("a known caller is read no more of than a stranger")
 	}
-	if rows := auditOf(t, w); !has(rows, "oidc create user ci") {
+	if rows := auditOf(t, w); !slices.Contains(rows, "oidc create user ci") {
 		t.Errorf("%v", rows)
 	}
 	other := newKey(t, "first")

@@ -492,9 +492,10 @@ func (c *Controller) verify(ctx context.Context, k *climb, a *schemas.Action, r 
 			become(a, schemas.ActionFailed, messages.New(messages.NoEffect, args))
 			return c.save(ctx, k, a, r, time.Time{}, "fail")
 		}
-		if k.State == caseReading { // it needs no lease
-		} else if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
-			c.d.Log.Warn("lost the lease while verifying a step", "server", k.Subject, "token", token)
+		if k.State != caseReading { // which needs no lease
+			if token, ok, err := c.store.lease(ctx, k.Subject, c.cfg.LeaseTTL); err == nil && !ok {
+				c.d.Log.Warn("lost the lease while verifying a step", "server", k.Subject, "token", token)
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -24,6 +24,12 @@ type Scheduler interface {
 	Jobs(ctx context.Context, server string) ([]string, error)
 }
 
+// Settler is a remediator of what can be so already: where it is, nothing is done, and what was
+// read back is the proof. It changes nothing, in any mode.
+type Settler interface {
+	Settled(ctx context.Context, s Step) (bool, schemas.Sentence, error)
+}
+
 // policyOf is the ladder of a case: of its fault, or the one step that was asked for.
 func (c *Controller) policyOf(k *climb) (policy.Policy, bool) {
 	if k.Request != nil {
@@ -103,7 +109,7 @@ func (c *Controller) caseOf(in schemas.Intent) *climb {
 
 // against says why a request is refused, whatever the state of its server.
 func (c *Controller) against(in schemas.Intent, k *climb) schemas.Sentence {
-	if k.Mode == schemas.ModeObserve {
+	if _, settles := c.d.Remediators[in.Kind].(Settler); k.Mode == schemas.ModeObserve && !settles {
 		return messages.New(messages.ObservesOnly, nil)
 	}
 	// Who asked may have gone home since.
@@ -159,6 +165,11 @@ func (s *store) openRequest(ctx context.Context, k *climb, a *schemas.Action, de
 			if err != nil {
 				return fmt.Errorf("read the case that holds %s: %w", k.Subject, err)
 			}
+			if over, err := s.over(ctx, tx, other); err != nil {
+				return err
+			} else if over {
+				return fmt.Errorf("open case for request %s: %s has just ended", a.ID, other.ID) // it is read again
+			}
 			become(a, schemas.ActionRefused, busy(other))
 			k.State = caseDone
 			if ok, err = s.openCase(ctx, tx, k); err != nil {
@@ -178,6 +189,18 @@ func (s *store) openRequest(ctx context.Context, k *climb, a *schemas.Action, de
 		return false, fmt.Errorf("take request %s: %w", a.ID, err)
 	}
 	return known, nil
+}
+
+// over reports whether the case of a request has ended but for its closing: its action has.
+func (s *store) over(ctx context.Context, tx *sql.Tx, k *climb) (bool, error) {
+	if k.Request == nil {
+		return false, nil
+	}
+	var state string
+	if err := tx.QueryRowContext(ctx, `SELECT state FROM control_actions WHERE case_id=$1`, k.ID).Scan(&state); err != nil {
+		return false, fmt.Errorf("read the action of case %s: %w", k.ID, err)
+	}
+	return slices.Contains([]string{schemas.ActionDone, schemas.ActionFailed, schemas.ActionUnknown, schemas.ActionCancelled, schemas.ActionRefused}, state), nil
 }
 
 // asked is a request as the list of them has it, where nobody noted it before.
@@ -208,7 +231,22 @@ func (c *Controller) fulfil(ctx context.Context, k *climb, p policy.Policy) erro
 		return c.close(ctx, k, caseCancelled)
 	}
 	r := p.Ladder[0]
+	if a.SentAt.IsZero() && (a.State == schemas.ActionApproved || a.State == schemas.ActionProposed) {
+		if so, how := c.settled(ctx, k, a); so {
+			verified(&a, how)
+			if err := c.save(ctx, k, &a, r, time.Time{}, "done"); err != nil {
+				return err
+			}
+			return c.close(ctx, k, caseDone)
+		}
+	}
 	switch {
+	case k.Mode == schemas.ModeObserve:
+		become(&a, schemas.ActionRefused, messages.New(messages.ObservesOnly, nil))
+		if err := c.save(ctx, k, &a, r, time.Time{}, "refuse"); err != nil {
+			return err
+		}
+		return c.close(ctx, k, caseDone)
 	case k.Mode == schemas.ModeDryRun:
 		if err := c.rehearse(ctx, k, p, &a); err != nil {
 			return err
@@ -233,6 +271,19 @@ func (c *Controller) fulfil(ctx context.Context, k *climb, p policy.Policy) erro
 		}
 	}
 	return c.close(ctx, k, caseDone)
+}
+
+// settled reports whether what was asked for is so already, by what can be read back, and how. A
+// server that does not answer is not settled.
+func (c *Controller) settled(ctx context.Context, k *climb, a schemas.Action) (bool, schemas.Sentence) {
+	rem, ok := c.d.Remediators[a.Kind].(Settler)
+	if !ok {
+		return false, schemas.Sentence{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTime)
+	defer cancel()
+	so, how, err := rem.Settled(ctx, step(k, a, c.d.Now()))
+	return so && err == nil, how
 }
 
 // rehearse says what would be done, and which checks hold.

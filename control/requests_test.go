@@ -3,12 +3,14 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"auspex/control/messages"
 	"auspex/internal/bus"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
@@ -265,5 +267,54 @@ func TestDeathRepeatsNothingOfARequest(t *testing.T) {
 				t.Errorf("%s after %d cycles: %s", a.State, n, a.Detail)
 			}
 		})
+	}
+}
+
+// onAlready is a server that has its power, or does not answer.
+type onAlready struct {
+	worldStep
+	on  bool
+	err error
+}
+
+func (r onAlready) Settled(context.Context, Step) (bool, schemas.Sentence, error) {
+	return r.on, messages.New(messages.PowerIs, messages.Args{"power": "On"}), r.err
+}
+
+// TestWhatIsSoAlready is done in any mode, with nothing sent and what was read as its proof; what is
+// not so, or not known, is what the mode makes of it.
+func TestWhatIsSoAlready(t *testing.T) {
+	for _, mode := range []string{schemas.ModeObserve, schemas.ModeDryRun, schemas.ModeEnforce} {
+		for _, tc := range []struct {
+			name string
+			rem  onAlready
+			want map[string]string // by mode
+		}{
+			{"on", onAlready{on: true}, map[string]string{"observe": "done", "dry-run": "done", "enforce": "done"}},
+			{"off", onAlready{}, map[string]string{"observe": "refused", "dry-run": "proposed", "enforce": "done"}},
+			{"silent", onAlready{on: true, err: errors.New("no answer")}, map[string]string{"observe": "refused", "dry-run": "proposed", "enforce": "done"}},
+		} {
+			t.Run(mode+" "+tc.name, func(t *testing.T) {
+				b := newBench(t, mode)
+				c := b.controller()
+				tc.rem.worldStep = worldStep{b.w}
+				c.d.Remediators["power_on"] = tc.rem
+				b.tell(c, wish("r", "power_on", nil))
+				b.until(c, func([]schemas.Action) bool {
+					var n int
+					if err := b.db.QueryRowContext(b.t.Context(), `SELECT count(*) FROM control_cases WHERE state IN ('open','reading')`).Scan(&n); err != nil {
+						b.t.Fatal(err)
+					}
+					return n == 0 && b.actionOf("r").State == tc.want[mode]
+				})
+				a, sent := b.actionOf("r"), 0
+				if tc.want[mode] == schemas.ActionDone && tc.name != "on" {
+					sent = 1
+				}
+				if a.State != tc.want[mode] || len(b.w.applied) != sent || tc.name == "on" && a.VerifiedBy == "" {
+					t.Errorf("%s (%s, %s), %d sent", a.State, a.Detail, a.VerifiedBy, len(b.w.applied))
+				}
+			})
+		}
 	}
 }

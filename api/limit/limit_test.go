@@ -3,6 +3,7 @@ package limit_test
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,7 +63,7 @@ func TestMemoryIsBoundedAndThoseSeenLastStay(t *testing.T) {
 		t.Error("b is still there")
 	}
 	for i := range 10_000 {
-		l.Allow(fmt.Sprint(i), began)
+		l.Allow(strconv.Itoa(i), began)
 	}
 	if n := l.Len(); n != 4 {
 		t.Errorf("%d keys are kept", n)
@@ -105,7 +106,7 @@ func TestASourceIsANetworkInIPv6(t *testing.T) {
 			t.Errorf("%s: %s", a, got)
 		}
 	}
-	if limit.Source(netip.Addr{}) != limit.Source(netip.Addr{}) {
+	if none, again := limit.Source(netip.Addr{}), limit.Source(netip.Addr{}); none != again {
 		t.Error("what is no address is not one source")
 	}
 }

@@ -293,8 +293,10 @@ func TestBootFlagsThatAreNotValidVerifyNothing(t *testing.T) {
 // controller has no other way.
 func TestAServerIsShutDownByItsSystemUnlessForceIsSaid(t *testing.T) {
 	for _, tc := range []struct{ force, allowed, want string }{
-		{"", "GracefulShutdown", "GracefulShutdown"}, {"false", "GracefulShutdown", "GracefulShutdown"},
-		{"true", "GracefulShutdown", "ForceOff"}, {"", "Nmi", ""},
+		{"", "GracefulShutdown", "GracefulShutdown"},
+		{"false", "GracefulShutdown", "GracefulShutdown"},
+		{"true", "GracefulShutdown", "ForceOff"},
+		{"", "Nmi", ""},
 	} {
 		peer := tree(0)
 		doc := systemDoc("On", time.Now())

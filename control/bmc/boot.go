@@ -59,6 +59,12 @@ func (o boot) Apply(ctx context.Context, s control.Step) error {
 	return o.do(ctx, s.Server, func(c controller) error { return refusal(c.c.SetBoot(ctx, want, s.ID)) })
 }
 
+// Settled implements control.Settler.
+func (o boot) Settled(ctx context.Context, s control.Step) (bool, schemas.Sentence, error) {
+	v, how, err := o.Verify(ctx, s)
+	return v == control.Verified, how, err
+}
+
 // Verify implements control.Remediator.
 func (o boot) Verify(ctx context.Context, s control.Step) (v control.Verdict, observed schemas.Sentence, err error) {
 	want, err := wants(s)

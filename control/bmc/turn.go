@@ -95,6 +95,12 @@ func (t turn) Apply(ctx context.Context, s control.Step) error {
 	})
 }
 
+// Settled implements control.Settler.
+func (t turn) Settled(ctx context.Context, s control.Step) (bool, schemas.Sentence, error) {
+	v, how, err := t.Verify(ctx, s)
+	return v == control.Verified, how, err
+}
+
 // Verify implements control.Remediator.
 func (t turn) Verify(ctx context.Context, s control.Step) (control.Verdict, schemas.Sentence, error) {
 	p, err := t.power(ctx, s.Server)

@@ -108,4 +108,3 @@ func Ranges(s string, room int) ([]string, error) {
 	}
 	return out, nil
 }
-
