@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"auspex/allocator/steps"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/workflows"
@@ -197,6 +199,9 @@ func flowID(allocation, server, kind string, since time.Time) string {
 // flow returns a workflow of an allocation on a server, which it makes where there is none; nil
 // is that the server is not free for it yet.
 func (s *Steward) flow(ctx context.Context, id, allocation, server, kind string, exclusive bool, names []string) (*schemas.Workflow, error) {
+	if !exclusive { // who has the other GPUs keeps the server as it is
+		names = slices.DeleteFunc(slices.Clone(names), steps.OfServer)
+	}
 	w, err := s.d.Workflows.Create(ctx, actor, schemas.Workflow{
 		ID: id, AllocationID: allocation, ServerID: server, Type: kind, Exclusive: exclusive, Steps: stepsOf(names),
 	})

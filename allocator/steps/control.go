@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"auspex/schemas"
@@ -19,9 +20,15 @@ type Control struct {
 	Now    func() time.Time
 }
 
+// ofServer are the steps that are done to a server as a whole.
+var ofServer = []string{"power_on", "power_off", "power_cycle", "reboot", "set_boot"}
+
+// OfServer reports whether a step is done to a server as a whole, whoever has its parts.
+func OfServer(name string) bool { return slices.Contains(ofServer, name) }
+
 // Kinds implements [Driver].
 func (c Control) Kinds() []string {
-	return []string{"power_on", "power_off", "power_cycle", "reboot", "set_boot", "validate", "reset_gpu", "configure_gpu"}
+	return append(slices.Clone(ofServer), "validate", "reset_gpu", "configure_gpu")
 }
 
 // Do implements [Driver].

@@ -112,7 +112,7 @@ func TestASourceIsANetworkInIPv6(t *testing.T) {
 }
 
 func BenchmarkAllow(b *testing.B) {
-	type caller struct{ user, token string }
+	type caller struct{ token string }
 	for _, tc := range []struct {
 		name string
 		keys int
