@@ -111,7 +111,7 @@ func TestWhatIsIllIsNotGiven(t *testing.T) {
 		ID: "p1", Time: now, Resource: "r00-s1/fan1", Server: "r00-s1", Failure: "cooling.fan_failure", Probability: .9, HorizonSeconds: (7 * 24 * time.Hour).Seconds(),
 		ETAP10: &now, ETAP50: &soon, ETAP90: &later, State: schemas.PredictionOpen,
 	}))
-	if _, err := s.db.ExecContext(t.Context(), `INSERT INTO control_cases (id, incident, subject, target, state, updated_ns, doc)
+	if _, err := s.db.ExecContext(t.Context(), `INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc)
 VALUES ('c','i','r00-s2','r00-s2','open',1,'{}')`); err != nil {
 		t.Fatal(err)
 	}
