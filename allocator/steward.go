@@ -78,15 +78,6 @@ func stepsOf(names []string) []schemas.WorkflowStep {
 	return out
 }
 
-// Stages of an allocation that its user is told of.
-const (
-	NoticeActive   = "allocation.active"
-	NoticeFailed   = "allocation.failed"
-	NoticeEnding   = "allocation.ending"
-	NoticeEnded    = "allocation.ended"
-	NoticeDegraded = "allocation.degraded"
-)
-
 // Deps is what a steward stands on.
 type Deps struct {
 	Allocations *allocations.Store
@@ -94,8 +85,6 @@ type Deps struct {
 	Workflows   *workflows.Store
 	// Blamed returns the open incidents that name a part as their cause, by its name.
 	Blamed func(ctx context.Context) (map[string]schemas.Incident, error)
-	// Tell tells the user of an allocation; it is called again for the same until it was taken.
-	Tell func(ctx context.Context, notice string, a *schemas.Allocation, detail string) error
 	// Put makes an allocation a workload of the inventory; the correlator asks it who computes where.
 	Put func(ctx context.Context, w schemas.Workload) error
 	// Wake makes workflows that wait begin.
@@ -257,10 +246,7 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 		return err
 	}
 	s.moves.WithLabelValues(got.Status).Inc()
-	if err := s.workload(ctx, &got); err != nil {
-		return err
-	}
-	return s.d.Tell(ctx, NoticeActive, &got, "")
+	return s.workload(ctx, &got)
 }
 
 // workload tells the inventory who computes where.
@@ -283,21 +269,16 @@ func (s *Steward) workload(ctx context.Context, a *schemas.Allocation) error {
 // WorkloadID is the id of the workload of an allocation.
 func WorkloadID(allocation string) string { return "allocation-" + allocation }
 
-// end ends an allocation and tells its user.
+// end ends an allocation.
 func (s *Steward) end(ctx context.Context, id, to, reason string) error {
-	a, err := s.d.Allocations.End(ctx, actor, id, 0, to, reason, "")
+	_, err := s.d.Allocations.End(ctx, actor, id, 0, to, reason, "")
 	if errors.As(err, new(*schemas.MoveError)) {
 		return nil // somebody was faster
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		s.moves.WithLabelValues(to).Inc()
 	}
-	s.moves.WithLabelValues(to).Inc()
-	notice := NoticeEnded
-	if to == schemas.AllocationFailed {
-		notice = NoticeFailed
-	}
-	return s.d.Tell(ctx, notice, &a, reason)
+	return err
 }
 
 // Expired is the reason of an allocation whose time was over.
@@ -311,10 +292,7 @@ func (s *Steward) ending(ctx context.Context, a *schemas.Allocation) error {
 	if a.Noticed.Equal(a.EndTime) {
 		return nil
 	}
-	if err := s.d.Tell(ctx, NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339)); err != nil {
-		return err
-	}
-	return s.d.Allocations.Notice(ctx, a.ID, a.EndTime)
+	return s.d.Allocations.Warn(ctx, a)
 }
 
 // cleaning has what an ended allocation held cleaned, and gives it back.
@@ -376,21 +354,9 @@ func (s *Steward) gpus(ctx context.Context) error {
 		if known[name] {
 			continue
 		}
-		g, err := s.d.Estate.Break(ctx, actor, name, incidentReason+i.ID)
-		if err != nil {
+		// What is no GPU of ours is looked for again each time.
+		if _, err := s.d.Allocations.Break(ctx, actor, name, incidentReason+i.ID, cmp.Or(i.Explanation, i.RootCause.Fault)); err != nil {
 			return err
-		}
-		if g == nil { // no GPU of ours
-			continue
-		}
-		a, held, err := s.d.Allocations.Holder(ctx, g.ID)
-		if err != nil {
-			return err
-		}
-		if held {
-			if err := s.d.Tell(ctx, NoticeDegraded, &a, name+": "+cmp.Or(i.Explanation, i.RootCause.Fault)); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

@@ -2,6 +2,8 @@ package allocator_test
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,7 +44,6 @@ type site struct {
 	mu      sync.Mutex
 	outcome map[string]string // by step: "" is done, "wait", or why it fails
 	did     []string          // steps that were begun, as type/step
-	told    []string
 	blamed  map[string]schemas.Incident
 	works   map[string]schemas.Workload
 	config  allocator.Config
@@ -132,12 +133,6 @@ func (s *site) run(holder string) (stop func()) {
 			defer s.mu.Unlock()
 			return maps.Clone(s.blamed), nil
 		},
-		Tell: func(_ context.Context, notice string, a *schemas.Allocation, detail string) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.told = append(s.told, strings.TrimSpace(notice+" "+a.User+" "+detail))
-			return nil
-		},
 		Put: func(_ context.Context, w schemas.Workload) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -212,12 +207,20 @@ func (s *site) gpu(name string) schemas.GPU {
 func (s *site) saw(notice string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !slices.Contains(s.told, notice) {
-			return fmt.Errorf("told: %q, want %q", s.told, notice)
+		told, err := sqldb.Rows(s.t.Context(), s.db, func(rows *sql.Rows) (text string, err error) {
+			var kind string
+			var data []byte
+			if err := rows.Scan(&kind, &data); err != nil {
+				return "", err
+			}
+			var n struct{ User, Detail string }
+			err = json.Unmarshal(data, &n)
+			return strings.TrimSpace(kind + " " + n.User + " " + n.Detail), err
+		}, `SELECT type, data FROM notices`)
+		if err == nil && !slices.Contains(told, notice) {
+			err = fmt.Errorf("told: %q, want %q", told, notice)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -397,7 +400,7 @@ func TestAnAllocationEnds(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	s.saw("allocation.ending li ends at " + a.EndTime.Format(time.RFC3339))
-	s.saw("allocation.ended li expired")
+	s.saw("allocation.completed li expired")
 	s.returned(a.ID)
 }
 

@@ -14,7 +14,6 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/browsertest"
 	"auspex/internal/store/allocations"
-	"auspex/internal/store/estate"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
 )
@@ -93,7 +92,7 @@ func allots(t *testing.T) (*world, map[string]schemas.Allocation) {
 	decode[schemas.Allocation](t, w.send(t, http.MethodDelete, "api/v1/allocations/"+gone.ID, "li", nil), http.StatusOK)
 	left := give("left", "li", `"server_id":"gpu-r05-05"`)
 	decode[schemas.Allocation](t, w.send(t, http.MethodPost, "api/v1/allocations/"+left.ID+"/stop", access.RoleAdmin, body(`{"force":true}`)), http.StatusAccepted)
-	if _, err := estate.New(w.db).Break(t.Context(), "allocator", "gpu-r02-03/gpu5", "incident i-1044"); err != nil {
+	if _, err := allocations.New(w.db).Break(t.Context(), "allocator", "gpu-r02-03/gpu5", "incident i-1044", "it fell off the bus"); err != nil {
 		t.Fatal(err)
 	}
 	return w, out

@@ -45,6 +45,16 @@ type ServerAllocation struct {
 	EndTime time.Time `json:"end_time,omitzero"` // absent is open
 }
 
+// Types of notices about an allocation.
+const (
+	NoticeActive    = "allocation.active"    // it is ready, and its user's
+	NoticeFailed    = "allocation.failed"    // with why
+	NoticeCompleted = "allocation.completed" // it has ended
+	NoticeEnding    = "allocation.ending"    // it ends soon
+	NoticeDegraded  = "allocation.degraded"  // a GPU of it is in error
+	NoticeRepair    = "allocation.repair"    // control works on a server of it
+)
+
 // States of a claim, on a GPU or on a server as a whole.
 const (
 	ClaimBooked   = "booked"   // for later

@@ -53,7 +53,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Tell: s.tell,
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) },
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {
@@ -174,10 +174,4 @@ func (s *stack) ill(ctx context.Context, server string) (out []string, err error
 		}
 	})
 	return out, err
-}
-
-// tell writes down what a user is told.
-func (s *stack) tell(_ context.Context, notice string, a *schemas.Allocation, detail string) error {
-	s.log.Info("told a user", "notice", notice, "allocation", a.ID, "user", a.User, "detail", detail)
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"auspex/internal/notices"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
@@ -55,6 +56,11 @@ report=$9, revision=$10, updated_ns=$11 WHERE id=$12 AND revision=$13`, a.Status
 			again, err := list(ctx, tx, `a.id=$1`, id)
 			if a, err = entity.Only(again, err, Kind, id); err != nil {
 				return err
+			}
+			if told := noticeOf[a.Status]; a.Status != before.Status && told != "" {
+				if err := s.tell(ctx, tx, told, &a, a.Reason); err != nil {
+					return err
+				}
 			}
 			return entity.Audit(ctx, tx, s.now(), by, entity.Update, Kind, id, before, a)
 		})
@@ -292,10 +298,58 @@ func (s *Store) extend(ctx context.Context, tx *sql.Tx, a *schemas.Allocation, f
 	return s.spare(ctx, tx, team.String, a.ID, asks, before, last)
 }
 
-// Notice notes the end of which a user was told.
-func (s *Store) Notice(ctx context.Context, id string, end time.Time) error {
-	_, err := s.db.ExecContext(ctx, `UPDATE allocations SET noticed_ns=$1 WHERE id=$2`, ns(end), id)
-	return err
+// noticeOf is what a user is told of a state.
+var noticeOf = map[string]string{
+	schemas.AllocationActive: schemas.NoticeActive, schemas.AllocationFailed: schemas.NoticeFailed, schemas.AllocationCompleted: schemas.NoticeCompleted,
+}
+
+// tell writes a notice for the user of an allocation, in the transaction of what it tells.
+func (s *Store) tell(ctx context.Context, tx *sql.Tx, kind string, a *schemas.Allocation, detail string) error {
+	var team sql.NullString
+	if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, a.ID).Scan(&team); err != nil {
+		return err
+	}
+	return notices.Put(ctx, tx, notices.Notice{
+		Type: kind, Subject: a.ID, Time: s.now().UTC(), User: a.UserID, Team: team.String,
+		Data: struct {
+			*schemas.Allocation
+			Detail string `json:"detail,omitempty"`
+		}{a, detail},
+	})
+}
+
+// Warn tells the user of an allocation that it ends soon, once for an end.
+func (s *Store) Warn(ctx context.Context, a *schemas.Allocation) error {
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		res, err := tx.ExecContext(ctx, `UPDATE allocations SET noticed_ns=$1 WHERE id=$2 AND noticed_ns<>$1`, ns(a.EndTime), a.ID)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return err
+		}
+		return s.tell(ctx, tx, schemas.NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339))
+	})
+	if err != nil {
+		return fmt.Errorf("tell the end of allocation %s: %w", a.ID, err)
+	}
+	return nil
+}
+
+// Break moves a GPU to error, and tells whoever has it; false is that there is no such GPU.
+func (s *Store) Break(ctx context.Context, by, name, reason, detail string) (is bool, err error) {
+	err = s.retry(ctx, func(ctx context.Context) error {
+		g, err := s.estate.Break(ctx, by, name, reason, func(tx *sql.Tx, g *schemas.GPU) error {
+			found, err := holder(ctx, tx, g.ID)
+			if err != nil || len(found) == 0 {
+				return err
+			}
+			return s.tell(ctx, tx, schemas.NoticeDegraded, &found[0], name+": "+detail)
+		})
+		is = g != nil
+		return err
+	})
+	return is, err
 }
 
 // Note says why an allocation still waits, where that has changed.
@@ -340,11 +394,15 @@ WHERE c.allocation_id=$1 AND c.server_id=$2 ORDER BY g.name`, id, server)
 
 // Holder is the allocation that holds a GPU or a server as a whole.
 func (s *Store) Holder(ctx context.Context, unit string) (a schemas.Allocation, held bool, err error) {
-	found, err := list(ctx, s.db, `a.status IN ('pending','active') AND a.id=(SELECT allocation_id FROM allocation_claims WHERE unit=$1 AND state='held')`, unit)
+	found, err := holder(ctx, s.db, unit)
 	if err != nil || len(found) == 0 {
 		return a, false, err
 	}
 	return found[0], true, nil
+}
+
+func holder(ctx context.Context, q sqldb.Queryer, unit string) ([]schemas.Allocation, error) {
+	return list(ctx, q, `a.status IN ('pending','active') AND a.id=(SELECT allocation_id FROM allocation_claims WHERE unit=$1 AND state='held')`, unit)
 }
 
 // Mend moves a GPU out of error: to available, and to where its allocation is where it has one.

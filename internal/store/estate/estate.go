@@ -395,8 +395,9 @@ func (s *Store) InError(ctx context.Context) ([]schemas.GPU, error) {
 	return gpus(ctx, s.db, `g.status='error' ORDER BY g.name`)
 }
 
-// Break moves a GPU to error; nil is that there is no such GPU.
-func (s *Store) Break(ctx context.Context, by, name, reason string) (g *schemas.GPU, err error) {
+// Break moves a GPU to error, with what follows from it in the same transaction; nil is that there
+// is no such GPU. One that is in error stays as it is.
+func (s *Store) Break(ctx context.Context, by, name, reason string, with func(tx *sql.Tx, g *schemas.GPU) error) (g *schemas.GPU, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		found, err := gpus(ctx, tx, `g.name=$1`, name)
 		if err != nil || len(found) == 0 {
@@ -412,7 +413,10 @@ func (s *Store) Break(ctx context.Context, by, name, reason string) (g *schemas.
 		if g.Status == schemas.GPUError {
 			return nil
 		}
-		return s.MoveGPU(ctx, tx, by, g, schemas.GPUError, reason)
+		if err := s.MoveGPU(ctx, tx, by, g, schemas.GPUError, reason); err != nil {
+			return err
+		}
+		return with(tx, g)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("move GPU %s to error: %w", name, err)
