@@ -412,6 +412,30 @@ func (s *Server) mine(ctx context.Context, id string) (schemas.Allocation, error
 	return s.allocation(ctx, id)
 }
 
+// agrees is nil where a caller may decide what happens to a server: nobody has it, they or one of
+// their teams do, or they are an admin.
+func (s *Server) agrees(ctx context.Context, server string) error {
+	if Caller(ctx).May(access.Users) {
+		return nil
+	}
+	held, err := s.deps.Allocations.On(ctx, server)
+	if err != nil {
+		return err
+	}
+	for _, a := range held {
+		mine, err := s.deps.Allocations.Sees(ctx, Caller(ctx).User, a.ID)
+		if err != nil {
+			return err
+		}
+		if !mine {
+			return problem{
+				http.StatusForbidden, "not_yours", server + " is allocated to somebody else.", "They or an admin decide what is done to it.",
+			}
+		}
+	}
+	return nil
+}
+
 // UpdateAllocation implements the operation updateAllocation.
 func (s *Server) UpdateAllocation(ctx context.Context, r apigen.UpdateAllocationRequestObject) (apigen.UpdateAllocationResponseObject, error) {
 	if _, err := s.mine(ctx, r.ID); err != nil {

@@ -482,6 +482,11 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	if !found {
 		return nil, missing("action", r.ID)
 	}
+	if r.Verb == apigen.Approve {
+		if err := s.agrees(ctx, a.Server); err != nil {
+			return nil, err
+		}
+	}
 	if !slices.Contains(d.states, a.State) {
 		return nil, problem{
 			http.StatusConflict, "wrong_state", fmt.Sprintf("Action %s is %s.", a.ID, a.State),

@@ -49,6 +49,9 @@ func (s *Server) ask(ctx context.Context, server, kind string, with map[string]s
 	if err != nil {
 		return out, err
 	}
+	if err := s.agrees(ctx, name); err != nil {
+		return out, err
+	}
 	in := schemas.Intent{
 		ID: sqldb.NewID(ctx), Time: time.Now().UTC(), Site: names.Site(name), Verb: schemas.IntentRequest, Server: name, Kind: kind, With: with,
 		Reason: schemas.IntentRequest, Actor: Caller(ctx).Name,

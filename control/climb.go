@@ -309,7 +309,10 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		if !wait || k.Request != nil && inWindow(a.Rails) {
 			return end(schemas.ActionRefused, blockedBy(a.Rails), "refuse")
 		}
-		unseen := slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == railSeen && !r.OK })
+		lacks := func(rail string) bool {
+			return slices.ContainsFunc(a.Rails, func(r schemas.Rail) bool { return r.Name == rail && !r.OK })
+		}
+		unseen, owned := lacks(railSeen), lacks(railOwner)
 		sentence := blockedBy(a.Rails)
 		switch {
 		case !approved:
@@ -323,7 +326,7 @@ func (c *Controller) send(ctx context.Context, k *climb, p policy.Policy, a *sch
 		}
 		if now := gist(sentence); now != shown { // publish once, not at each check with another age
 			shown = now
-			c.asks(k, !approved || unseen, r.Destructive)
+			c.asks(k, !approved || unseen || owned, r.Destructive)
 			if tried != nil {
 				sentence = messages.New(messages.Both, messages.Args{"first": sentence, "second": *tried})
 			}

@@ -1,15 +1,18 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"auspex/control/messages"
 	"auspex/control/policy"
+	"auspex/internal/store/allocations"
 	"auspex/schemas"
 )
 
@@ -30,9 +33,10 @@ const (
 	railSeen       = "own_evidence"
 	railWindow     = "maintenance_window"
 	railJobs       = "jobs"
+	railOwner      = "allocation"
 )
 
-var waits = []string{railWindow, railSeen, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
+var waits = []string{railWindow, railSeen, railOwner, railDrained, railHolds, railFleet, railRack, railRate, railCoolDown, railLease, railBreaker}
 
 // check evaluates the rails of a rung. planned says that rungs before it were
 // planned, not done: observe and dry-run examine the whole ladder at once.
@@ -138,6 +142,18 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 			seen, id = 0, messages.SeenByNobody
 		}
 		add(railSeen, seen, 1, seen == 1, id, args)
+		held, err := allocations.On(ctx, c.store.db, k.Subject)
+		if err != nil {
+			return nil, fmt.Errorf("read who has %s: %w", k.Subject, err)
+		}
+		switch args := (messages.Args{"server": k.Subject, "who": k.vouched, "user": users(held)}); {
+		case len(held) == 0:
+			add(railOwner, 0, 0, true, messages.NobodyHas, args)
+		case k.vouched != "":
+			add(railOwner, float64(len(held)), 0, true, messages.OwnerAgreed, args)
+		default:
+			add(railOwner, float64(len(held)), 0, false, messages.OwnerAsked, args)
+		}
 	}
 	if k.State == caseReading { // nothing is taken from anybody
 		return out, nil
@@ -175,6 +191,17 @@ func (c *Controller) check(ctx context.Context, k *climb, p policy.Policy, rung 
 		return nil, err
 	}
 	return out, nil
+}
+
+// users names whose allocations they are.
+func users(held []schemas.Allocation) string {
+	var names []string
+	for i := range held {
+		if name := cmp.Or(held[i].Team, held[i].User); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // witness returns the source of an alert by which our own collectors saw the fault:

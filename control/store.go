@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"auspex/control/policy"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/sqldb"
@@ -92,6 +94,10 @@ func (s *store) openCase(ctx context.Context, x records.Execer, c *climb) (ok bo
 	doc, err := json.Marshal(c)
 	if err != nil {
 		return false, err
+	}
+	// A claim locks its server: it is seen by the checks of this case, or sees that the case is open.
+	if _, err := x.ExecContext(ctx, `UPDATE servers SET fence=fence+1 WHERE name=$1`, c.Subject); err != nil {
+		return false, fmt.Errorf("lock %s: %w", c.Subject, err)
 	}
 	r, err := x.ExecContext(ctx, `INSERT INTO control_cases (id, reason, subject, target, state, updated_ns, doc) VALUES ($1,$2,$3,$4,$5,$6,$7) ON CONFLICT DO NOTHING`,
 		c.ID, c.reason(), c.Subject, c.Target, c.State, s.now().UnixNano(), string(doc))
@@ -178,8 +184,20 @@ func (s *store) action(ctx context.Context, caseID string, rung, attempt int) (a
 // transaction, unpublished. intent is set once, when the side effect is decided.
 func (s *store) saveAction(ctx context.Context, c *climb, a *schemas.Action, destructive bool, intent time.Time, actor, verb string) error {
 	return s.db.InTx(ctx, func(tx *sql.Tx) error {
-		return errors.Join(s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb), s.saveCase(ctx, tx, c))
+		return errors.Join(s.owners(ctx, tx, c, a), s.saveCase(ctx, tx, c), s.putAction(ctx, tx, c.ID, a, destructive, intent, actor, verb))
 	})
+}
+
+// told are the states of a step of which the users of a server are told: before and after.
+var told = []string{schemas.ActionWaiting, schemas.ActionRunning, schemas.ActionDone, schemas.ActionFailed, schemas.ActionUnknown}
+
+// owners tells whoever holds a server what a repair does to it.
+func (s *store) owners(ctx context.Context, tx *sql.Tx, c *climb, a *schemas.Action) error {
+	r := policy.Rung{Kind: a.Kind}
+	if c.Request != nil || !slices.Contains(told, a.State) || !r.EndsWhatRuns() && !takesOut(a.Kind) && !releases(a.Kind) {
+		return nil
+	}
+	return allocations.Tell(ctx, tx, s.now(), c.Subject, schemas.NoticeRepair, fmt.Sprintf("%s of %s: %s. %s", a.Kind, c.Subject, a.State, c.Why))
 }
 
 // saveDecision writes the state of an action that no climb holds, with the audit line.

@@ -130,6 +130,9 @@ const (
 	SeenBy       = "check.seen_by"
 	SeenByNobody = "check.seen_by_nobody"
 	VouchedFor   = "check.vouched_for"
+	NobodyHas    = "check.nobody_has"
+	OwnerAsked   = "check.owner_asked"
+	OwnerAgreed  = "check.owner_agreed"
 	InWindow     = "check.in_window"
 	NoWindow     = "check.no_window"
 	JobsNone     = "check.jobs_none"
@@ -253,6 +256,9 @@ var templates = map[string]string{
 	JobsNone:     "no job of the scheduler runs on {server}",
 	JobsRun:      "{n} jobs run on {server}: {jobs}; they end only where force is asked for",
 	JobsForced:   "{n} jobs on {server} end with it, as was asked for: {jobs}",
+	NobodyHas:    "{server} is given to nobody",
+	OwnerAsked:   "{user} has {server}, so they or an admin must approve",
+	OwnerAgreed:  "{user} has {server}; {who} approved the step",
 	VouchedFor:   "none of our collectors saw the fault of {part}; {who} approved the step all the same",
 }
 

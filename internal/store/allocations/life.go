@@ -58,7 +58,7 @@ report=$9, revision=$10, updated_ns=$11 WHERE id=$12 AND revision=$13`, a.Status
 				return err
 			}
 			if told := noticeOf[a.Status]; a.Status != before.Status && told != "" {
-				if err := s.tell(ctx, tx, told, &a, a.Reason); err != nil {
+				if err := tell(ctx, tx, s.now(), told, &a, a.Reason); err != nil {
 					return err
 				}
 			}
@@ -304,18 +304,39 @@ var noticeOf = map[string]string{
 }
 
 // tell writes a notice for the user of an allocation, in the transaction of what it tells.
-func (s *Store) tell(ctx context.Context, tx *sql.Tx, kind string, a *schemas.Allocation, detail string) error {
+func tell(ctx context.Context, tx *sql.Tx, now time.Time, kind string, a *schemas.Allocation, detail string) error {
 	var team sql.NullString
 	if err := tx.QueryRowContext(ctx, `SELECT team_id FROM allocations WHERE id=$1`, a.ID).Scan(&team); err != nil {
 		return err
 	}
 	return notices.Put(ctx, tx, notices.Notice{
-		Type: kind, Subject: a.ID, Time: s.now().UTC(), User: a.UserID, Team: team.String,
+		Type: kind, Subject: a.ID, Time: now.UTC(), User: a.UserID, Team: team.String,
 		Data: struct {
 			*schemas.Allocation
 			Detail string `json:"detail,omitempty"`
 		}{a, detail},
 	})
+}
+
+// On returns the live allocations that hold a server, by its name, or a part of it.
+func On(ctx context.Context, q sqldb.Queryer, server string) ([]schemas.Allocation, error) {
+	return list(ctx, q, `a.status IN ('pending','active') AND a.id IN (SELECT c.allocation_id FROM allocation_claims c JOIN servers s ON s.id=c.server_id
+WHERE s.name=$1 AND c.state='held') ORDER BY a.id`, server)
+}
+
+// On returns the live allocations that hold a server, by its name, or a part of it.
+func (s *Store) On(ctx context.Context, server string) ([]schemas.Allocation, error) { return On(ctx, s.db, server) }
+
+// Tell writes a notice for whoever holds a server, or a part of it, in the transaction of what is
+// done to it.
+func Tell(ctx context.Context, tx *sql.Tx, now time.Time, server, kind, detail string) error {
+	held, err := On(ctx, tx, server)
+	for i := range held {
+		if err == nil {
+			err = tell(ctx, tx, now, kind, &held[i], detail)
+		}
+	}
+	return err
 }
 
 // Warn tells the user of an allocation that it ends soon, once for an end.
@@ -328,7 +349,7 @@ func (s *Store) Warn(ctx context.Context, a *schemas.Allocation) error {
 		if n, err := res.RowsAffected(); err != nil || n == 0 {
 			return err
 		}
-		return s.tell(ctx, tx, schemas.NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339))
+		return tell(ctx, tx, s.now(), schemas.NoticeEnding, a, "ends at "+a.EndTime.UTC().Format(time.RFC3339))
 	})
 	if err != nil {
 		return fmt.Errorf("tell the end of allocation %s: %w", a.ID, err)
@@ -344,7 +365,7 @@ func (s *Store) Break(ctx context.Context, by, name, reason, detail string) (is 
 			if err != nil || len(found) == 0 {
 				return err
 			}
-			return s.tell(ctx, tx, schemas.NoticeDegraded, &found[0], name+": "+detail)
+			return tell(ctx, tx, s.now(), schemas.NoticeDegraded, &found[0], name+": "+detail)
 		})
 		is = g != nil
 		return err
