@@ -87,6 +87,8 @@ type Deps struct {
 	Blamed func(ctx context.Context) (map[string]schemas.Incident, error)
 	// Put makes an allocation a workload of the inventory; the correlator asks it who computes where.
 	Put func(ctx context.Context, w schemas.Workload) error
+	// Changed tells that an allocation or what it has is in another state.
+	Changed func()
 	// Wake makes workflows that wait begin.
 	Wake    func()
 	Log     *slog.Logger
@@ -246,6 +248,7 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 		return err
 	}
 	s.moves.WithLabelValues(got.Status).Inc()
+	s.d.Changed()
 	return s.workload(ctx, &got)
 }
 
@@ -276,6 +279,7 @@ func (s *Steward) end(ctx context.Context, id, to, reason string) error {
 		return nil // somebody was faster
 	}
 	if err == nil {
+		s.d.Changed()
 		s.moves.WithLabelValues(to).Inc()
 	}
 	return err
@@ -321,6 +325,7 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {
 		return err
 	}
+	s.d.Changed()
 	return s.d.Allocations.Free(ctx, actor, r.Allocation, r.Server)
 }
 

@@ -89,6 +89,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 		if err != nil {
 			return nil, err
 		}
+		s.console.Store(srv)
 		if s.cfg.API.TLS.CertFile != "" {
 			s.reloads("certificate", func(ctx context.Context, cfg Config) (func(context.Context) error, error) {
 				return srv.PrepareTLS(ctx, cfg.API.TLS)

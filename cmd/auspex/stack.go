@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/allocator"
+	"auspex/api"
 	"auspex/internal/bmc"
 	"auspex/internal/bus"
 	"auspex/internal/bus/jetstream"
@@ -61,6 +62,7 @@ type stack struct {
 	rules     atomic.Pointer[detect.Rules]
 	faults    atomic.Pointer[propagation.Model] // what is known of faults
 	history   atomic.Pointer[clickhouse.DB]
+	console   atomic.Pointer[api.Server]        // of this process
 	steward   atomic.Pointer[allocator.Steward] // of this process
 	mu        sync.Mutex
 	parts     map[string]*replaceable
