@@ -217,7 +217,11 @@ func (c *chooser) sentence(at int32) schemas.Sentence {
 	case risky:
 		p, worst, _ := risk(r.risks, c.Until)
 		args["risk"], args["max"], args["part"], args["failure"] = percent(p), percent(c.risk), worst.Part, worst.Failure
-	case noPlace, domainShort, lessDomain:
+	case domainShort:
+		if args["over"] = c.over(); c.over() == "" {
+			return say(messages.Few, nil)
+		}
+	case noPlace, lessDomain:
 		args["over"] = c.over()
 	}
 	return say(words[why], args)

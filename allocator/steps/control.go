@@ -54,6 +54,10 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 	case schemas.ActionDone:
 		p.Done, p.Message = true, said
 	case schemas.ActionProposed:
+		if a.Detail == a.Why { // it has yet to look what it would do
+			p.Message = "control looks at it"
+			break
+		}
 		p.Failed, p.Message = true, "control does nothing in mode "+a.Mode+": "+cmp.Or(a.Detail, "it only proposes")
 	case schemas.ActionFailed, schemas.ActionUnknown, schemas.ActionCancelled, schemas.ActionRefused:
 		p.Failed, p.Message = true, a.State+": "+cmp.Or(a.Detail, "control does not say why")

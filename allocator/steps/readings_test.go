@@ -118,7 +118,8 @@ func TestControlIsAskedOnce(t *testing.T) {
 		{schemas.Action{State: schemas.ActionWaiting, Detail: "rack budget"}, false, false, "waiting: rack budget"},
 		{schemas.Action{State: schemas.ActionDone, VerifiedBy: "the power is on"}, true, false, "the power is on"},
 		{schemas.Action{State: schemas.ActionRefused, Detail: "it has no BMC"}, false, true, "refused: it has no BMC"},
-		{schemas.Action{State: schemas.ActionProposed, Mode: "dry-run"}, false, true, "control does nothing in mode dry-run: it only proposes"},
+		{schemas.Action{State: schemas.ActionProposed, Mode: "dry-run", Why: "li asked", Detail: "li asked"}, false, false, "control looks at it"},
+		{schemas.Action{State: schemas.ActionProposed, Mode: "dry-run", Why: "li asked", Detail: "it would"}, false, true, "control does nothing in mode dry-run: it would"},
 	} {
 		actions[j.ID()] = tc.a
 		if p, err := c.Do(t.Context(), j); err != nil || p.Done != tc.done || p.Failed != tc.failed || p.Message != tc.said {

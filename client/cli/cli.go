@@ -88,10 +88,10 @@ func first(all ...string) string {
 
 func (o *options) flags(c *cobra.Command) {
 	f := c.PersistentFlags()
-	f.StringVar(&o.url, "url", "", "`address` of Auspex (default $"+EnvURL+", or the one of the data folder)")
+	f.StringVar(&o.url, "api", "", "`address` of Auspex (default $"+EnvURL+", or the one of the data folder)")
 	f.StringVar(&o.tokenFile, "token-file", "", "`file` with the token (default $"+EnvFile+" or $"+EnvToken+")")
 	f.StringVar(&o.ca, "ca-file", "", "`file` of certificates that Auspex is trusted by (default $"+EnvCA+", or those of the system)")
-	f.StringVar(&o.data, "data", ".auspex", "data `folder` of an Auspex on this machine")
+	f.StringVar(&o.data, "data-dir", ".auspex", "data `folder` of an Auspex on this machine")
 	f.StringVarP(&o.output, "output", "o", "table", "table, json or yaml")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -251,11 +251,11 @@ func TestWhereAnAuspexIs(t *testing.T) {
 	}
 	root.AddCommand(all...)
 	root.SetOut(io.Discard)
-	root.SetArgs([]string{"me", "get", "--data", dir})
+	root.SetArgs([]string{"me", "get", "--data-dir", dir})
 	if err := root.ExecuteContext(t.Context()); err != nil || s.got[0].auth != "Bearer local" {
 		t.Errorf("%v %+v", err, s.got)
 	}
-	root.SetArgs([]string{"me", "get", "--data", filepath.Join(dir, "none")})
+	root.SetArgs([]string{"me", "get", "--data-dir", filepath.Join(dir, "none")})
 	if err := root.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "where is Auspex? Set AUSPEX_URL and AUSPEX_TOKEN_FILE") {
 		t.Errorf("%v", err)
 	}

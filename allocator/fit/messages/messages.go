@@ -30,6 +30,7 @@ const (
 	Risk        = "fit.risk"
 	NoPlace     = "fit.no_place"
 	DomainShort = "fit.domain_short"
+	Few         = "fit.few"
 	TooNear     = "fit.too_near"
 	LessDomain  = "fit.less_domain"
 	LessSize    = "fit.less_size"
@@ -90,6 +91,7 @@ var templates = map[string]string{
 	Risk:        "may fail within the time: {part} with {risk} %, and at most {max} % was asked for",
 	NoPlace:     "is in no known {over}",
 	DomainShort: "is in a {over} where too few are free",
+	Few:         "would do, but too few are free in all",
 	TooNear:     "shares a feed or rack with as many of the chosen as may be on one",
 	LessDomain:  "is in a {over} that is chosen less well",
 	LessSize:    "has a number of free GPUs that suits less well",
