@@ -79,8 +79,10 @@ func TestAllocatedServersFromAskingToReturn(t *testing.T) {
 	beside(t)
 	dir := dataDir(t)
 	const ill, well = "gpu-r04-02", "gpu-r04-03"
-	args := []string{"--script", "testdata/scripts/tenant.yaml", "--seed", "3", "--set", "store.clickhouse=off"}
-	p := startDemo(t, dir, args...)
+	script := func(name string) []string {
+		return []string{"--script", "testdata/scripts/" + name + ".yaml", "--seed", "3", "--set", "store.clickhouse=off"}
+	}
+	p := startDemo(t, dir, script("quiet")...)
 	made, err := command(t, "token", "create", "root", "--role", "admin", "--data", dir).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +103,7 @@ func TestAllocatedServersFromAskingToReturn(t *testing.T) {
 	must(&given, "allocate", ill, well, "--user", "zoe", "--for", "2h", "--purpose", "train")
 	id := given.Allocation.ID
 	p.kill()
-	p = startDemo(t, dir, args...)
+	p = startDemo(t, dir, script("quiet")...)
 	status := func() (s struct {
 		Status      string             `json:"status"`
 		Reason      string             `json:"status_reason"`
@@ -122,7 +124,7 @@ func TestAllocatedServersFromAskingToReturn(t *testing.T) {
 		})
 	}
 	becomes(schemas.AllocationActive)
-	p.hears(hook, "allocation.active "+id)
+	p.hears(hook, "auspex.allocation.active "+id)
 	s, err := status()
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +142,9 @@ func TestAllocatedServersFromAskingToReturn(t *testing.T) {
 		}
 	}
 
-	p.hears(hook, "allocation.degraded "+id)
+	p.interrupt()
+	p = startDemo(t, dir, script("tenant")...)
+	p.hears(hook, "auspex.allocation.degraded "+id)
 	p.awaitFor(2*patience, "another is offered", func() error {
 		s, err := status()
 		if err == nil && (len(s.Replacement) != 1 || s.Replacement[0].Server == well) {

@@ -76,5 +76,6 @@ func Again(err error) bool {
 	if errors.As(err, &pg) {
 		return pg.Code == "40001" || pg.Code == "40P01" // serialization_failure, deadlock_detected
 	}
-	return false
+	var lite *sqlite.Error
+	return errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_BUSY // another process holds the file
 }

@@ -30,6 +30,7 @@ import (
 type DB struct {
 	*sql.DB
 	Dialect database.Dialect
+	turn    chan struct{} // of SQLite's writers in this process, which wait in line; nil on PostgreSQL
 }
 
 // IsPostgres tells a libpq DSN, as a URL or as keywords, from the path of a file.
@@ -98,7 +99,11 @@ func open(dsn string) (*DB, error) {
 		return nil, fmt.Errorf("open relational store: %w", err)
 	}
 	db.SetMaxOpenConns(8)
-	return &DB{DB: db, Dialect: dialect}, nil
+	d := &DB{DB: db, Dialect: dialect}
+	if dialect == database.DialectSQLite3 {
+		d.turn = make(chan struct{}, 1)
+	}
+	return d, nil
 }
 
 func migrate(ctx context.Context, db *sql.DB, dialect database.Dialect) error {
@@ -139,8 +144,17 @@ func (db *DB) Health() error {
 	return nil
 }
 
-// InTx runs f in a transaction and commits when it returns nil.
+// InTx runs f in a transaction and commits when it returns nil. SQLite wakes whoever waits for its
+// lock at random, and not those who have waited longest: in this process they take turns.
 func (db *DB) InTx(ctx context.Context, f func(*sql.Tx) error) error {
+	if db.turn != nil {
+		select {
+		case db.turn <- struct{}{}:
+			defer func() { <-db.turn }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
