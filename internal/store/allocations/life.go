@@ -325,7 +325,9 @@ WHERE s.name=$1 AND c.state='held') ORDER BY a.id`, server)
 }
 
 // On returns the live allocations that hold a server, by its name, or a part of it.
-func (s *Store) On(ctx context.Context, server string) ([]schemas.Allocation, error) { return On(ctx, s.db, server) }
+func (s *Store) On(ctx context.Context, server string) ([]schemas.Allocation, error) {
+	return On(ctx, s.db, server)
+}
 
 // Tell writes a notice for whoever holds a server, or a part of it, in the transaction of what is
 // done to it.
