@@ -47,12 +47,16 @@ func TestNoRailAboutCapacityHoldsBackARelease(t *testing.T) {
 		railWindow: func(_ *bench, c *Controller, k *climb, _ *policy.Policy) { c.d.Maintenance = work{k.Subject: "w1"} },
 		railSeen:   func(_ *bench, c *Controller, _ *climb, _ *policy.Policy) { clear(c.incidents) },
 		railHolds:  func(_ *bench, _ *Controller, k *climb, _ *policy.Policy) { k.vigil.deaf() },
+		railOwner:  func(*bench, *Controller, *climb, *policy.Policy) {}, // before there was a case
 	}
 	holdsRelease := []string{railLease, railNeeds, railHolds}
 	for name, spoil := range breaks {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, schemas.ModeEnforce)
 			c := b.controller()
+			if name == railOwner {
+				b.allocated(server)
+			}
 			k := b.climbedTo(c, "power_cycle")
 			p, _ := c.policies.For(k.Fault)
 			p.Ladder = slices.Clone(p.Ladder)
