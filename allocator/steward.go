@@ -87,6 +87,8 @@ type Deps struct {
 	Blamed func(ctx context.Context) (map[string]schemas.Incident, error)
 	// Put makes an allocation a workload of the inventory; the correlator asks it who computes where.
 	Put func(ctx context.Context, w schemas.Workload) error
+	// Post publishes an event. One that is published again under its id is still one.
+	Post func(ctx context.Context, ev schemas.Event) error
 	// Changed tells that an allocation or what it has is in another state.
 	Changed func()
 	// Wake makes workflows that wait begin.
@@ -105,12 +107,14 @@ type Steward struct {
 	wake  chan struct{}
 	moves *prometheus.CounterVec
 	fails prometheus.Counter
+	// posted are the cleanups that wait for their server, and whose report is on the bus already.
+	posted map[string]bool
 }
 
 // NewSteward returns a steward that does nothing yet.
 func NewSteward(cfg Config, d Deps) *Steward {
 	s := &Steward{
-		cfg: cfg, d: d, now: time.Now, wake: make(chan struct{}, 1),
+		cfg: cfg, d: d, now: time.Now, wake: make(chan struct{}, 1), posted: make(map[string]bool),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_allocator_allocations_total", Help: "Allocations that became active or ended, by state.",
 		}, []string{"status"}),
@@ -269,6 +273,18 @@ func (s *Steward) workload(ctx context.Context, a *schemas.Allocation) error {
 	return s.d.Put(ctx, w)
 }
 
+// reported is what the user of an allocation said of a server when it was given back. It is
+// evidence by somebody who can post, as any other: people see it, and nothing is destroyed for it alone.
+func reported(a *schemas.Allocation, r *allocations.Return) schemas.Event {
+	return schemas.Event{
+		ID: "r" + flowID(r.Allocation, r.Server, schemas.EventTenantReport, r.EndedAt), Time: r.EndedAt, Observed: r.EndedAt,
+		Source: schemas.SourceAPI, Resource: r.Name, Type: schemas.EventTenantReport, Severity: schemas.SeverityWarning, Message: a.Report,
+		Attrs: map[string]string{
+			schemas.AttrExternal: "true", schemas.AttrAlert: "true", schemas.AttrPostedBy: a.User, "allocation": a.ID,
+		},
+	}
+}
+
 // WorkloadID is the id of the workload of an allocation.
 func WorkloadID(allocation string) string { return "allocation-" + allocation }
 
@@ -321,11 +337,19 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 			return err
 		}
 	}
-	w, err := s.flow(ctx, flowID(r.Allocation, r.Server, schemas.WorkflowCleanup, r.EndedAt), r.Allocation, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
+	id := flowID(r.Allocation, r.Server, schemas.WorkflowCleanup, r.EndedAt)
+	if a.Report != "" && !s.posted[id] && !slices.ContainsFunc(made, func(w schemas.Workflow) bool { return w.ID == id }) {
+		if err := s.d.Post(ctx, reported(&a, r)); err != nil {
+			return fmt.Errorf("post what %s reports of %s: %w", a.User, r.Name, err)
+		}
+		s.posted[id] = true
+	}
+	w, err := s.flow(ctx, id, r.Allocation, r.Server, schemas.WorkflowCleanup, r.Exclusive, s.cfg.Cleanup)
 	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {
 		return err
 	}
 	s.d.Changed()
+	delete(s.posted, id)
 	return s.d.Allocations.Free(ctx, actor, r.Allocation, r.Server)
 }
 

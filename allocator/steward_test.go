@@ -46,6 +46,9 @@ type site struct {
 	did     []string          // steps that were begun, as type/step
 	blamed  map[string]schemas.Incident
 	works   map[string]schemas.Workload
+	deaf    bool // the bus takes nothing
+	refused int
+	posted  []schemas.Event
 	config  allocator.Config
 }
 
@@ -137,6 +140,16 @@ func (s *site) run(holder string) (stop func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.works[w.ID] = w
+			return nil
+		},
+		Post: func(_ context.Context, ev schemas.Event) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.deaf {
+				s.refused++
+				return errors.New("the bus is full")
+			}
+			s.posted = append(s.posted, ev)
 			return nil
 		},
 	})
@@ -344,6 +357,44 @@ func TestACleanupThatFailsKeepsTheServer(t *testing.T) {
 	_, err = s.flows.Move(t.Context(), "root", "", last.ID, schemas.WorkflowPending, "", nil)
 	s.must(err)
 	s.returned(a.ID)
+}
+
+// TestWhatAUserReportsIsEvidence: it is on the bus once for each server, before that is cleaned, whatever the bus does and whoever is killed.
+func TestWhatAUserReportsIsEvidence(t *testing.T) {
+	s := newSite(t, 2)
+	s.deaf = true
+	stop := s.run("one")
+	a := s.take(s.whole("s0", "s1"))
+	s.becomes(a.ID, schemas.AllocationActive)
+	_, err := s.given.End(t.Context(), "li", a.ID, 0, schemas.AllocationCompleted, "", "two of them throttle")
+	s.must(err)
+	waittest.Until(t, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.refused < 3 {
+			return fmt.Errorf("%d asked", s.refused)
+		}
+		return nil
+	})
+	stop()
+	if fs, err := s.flows.Of(t.Context(), a.ID); err != nil || slices.ContainsFunc(fs, func(w schemas.Workflow) bool { return w.Type == schemas.WorkflowCleanup }) {
+		t.Errorf("cleaned before it is told: %+v, %v", fs, err)
+	}
+	s.mu.Lock()
+	s.deaf = false
+	s.mu.Unlock()
+	s.run("two")
+	s.returned(a.ID)
+	told := map[string]string{}
+	for _, ev := range s.posted {
+		told[ev.ID] = ev.Resource
+		if !ev.External() || ev.Message != "two of them throttle" || ev.Attrs[schemas.AttrPostedBy] != "li" || ev.Type != schemas.EventTenantReport {
+			t.Errorf("%+v", ev)
+		}
+	}
+	if got := slices.Sorted(maps.Values(told)); !slices.Equal(got, []string{"s0", "s1"}) || len(s.posted) != 2 {
+		t.Errorf("%+v", s.posted)
+	}
 }
 
 func TestWhatIsCancelledWhileItIsMadeReady(t *testing.T) {

@@ -64,6 +64,7 @@ const (
 	EventServiceFailed        = "service.failed"
 	EventWorkloadState        = "workload.state"
 	EventNodeState            = "node.state"
+	EventTenantReport         = "tenant.report"
 	EventMaintenanceDeclared  = "maintenance.declared"
 	EventMaintenanceEnded     = "maintenance.ended"
 	EventWorkloadFailed       = "workload.failed"
@@ -133,6 +134,7 @@ func EventTypes() []string {
 		EventServiceFailed,
 		EventWorkloadState,
 		EventNodeState,
+		EventTenantReport,
 		EventMaintenanceDeclared,
 		EventMaintenanceEnded,
 		EventWorkloadFailed,

@@ -21,6 +21,7 @@ import (
 	"auspex/internal/store/records"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
+	"auspex/schemas/auspexv1"
 )
 
 // readWithin is how far back a part counts as one that somebody reads.
@@ -53,7 +54,7 @@ func (s *stack) allocate() []run.Component {
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
 			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Changed: s.allocationsChanged, Blamed: s.blamed,
-			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) },
+			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post,
 		})
 		s.steward.Store(steward)
 		return run.Func("allocator", func(ctx context.Context, ready func()) error {
@@ -62,6 +63,16 @@ func (s *stack) allocate() []run.Component {
 			}))
 		}), nil
 	})}
+}
+
+// post publishes an event of a server.
+func (s *stack) post(ctx context.Context, ev schemas.Event) error {
+	batch := auspexv1.Batch{Device: ev.Resource, Collector: ev.Source, Observed: ev.Observed.UnixNano(), Events: []*auspexv1.Event{ev.Wire()}}
+	value, err := batch.MarshalVT()
+	if err != nil {
+		return fmt.Errorf("encode event %s: %w", ev.ID, err)
+	}
+	return s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicEvents, Key: ev.Resource, Value: value})
 }
 
 // allocationsChanged tells the readers of this process.

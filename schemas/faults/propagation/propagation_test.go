@@ -64,6 +64,7 @@ func TestEachTypeOfEventIsASign(t *testing.T) {
 		schemas.EventNodeState:        "news",
 		schemas.EventDiskWear:         "nothing fails yet",
 		schemas.EventMaintenanceEnded: "it ends a window",
+		schemas.EventTenantReport:     "what is meant is in the sentence, for people to read",
 	}
 	for _, typ := range schemas.EventTypes() {
 		if seen, why := len(m.byType[typ]) > 0, none[typ]; seen == (why != "") {
