@@ -42,7 +42,7 @@ type Config struct {
 // ten imports.
 func DefaultConfig() Config {
 	return Config{
-		Poll: 5 * time.Second, KeepWorkloads: 7 * 24 * time.Hour,
+		Poll: 500 * time.Millisecond, KeepWorkloads: 7 * 24 * time.Hour,
 		Source: DefaultSource, Bounds: DefaultBounds(), KeepVersions: 10,
 	}
 }
@@ -210,28 +210,17 @@ func readVersion(ctx context.Context, q querier) (v version, err error) {
 func (i *Inventory) load(ctx context.Context) error {
 	var t schemas.Topology
 	var v version
-	err := i.db.InTx(ctx, func(tx *sql.Tx) (err error) {
+	var whole bool // most changes are of workloads alone
+	old := i.Snapshot()
+	g, generation := old.graph, old.Generation
+	err := i.db.InView(ctx, func(tx *sql.Tx) (err error) {
 		if v, err = readVersion(ctx, tx); err != nil {
 			return err
 		}
-		if err := scan(ctx, tx, `SELECT id, kind, parent, attrs FROM inventory_resources ORDER BY id`, func(rows *sql.Rows) error {
-			var r schemas.Resource
-			var attrs string
-			if err := rows.Scan(&r.ID, &r.Kind, &r.Parent, &attrs); err != nil {
+		if whole = v.resources != i.stored.resources || generation == 0; whole {
+			if t, err = scanTopology(ctx, tx); err != nil {
 				return err
 			}
-			t.Resources = append(t.Resources, r)
-			return unmarshal(attrs, &t.Resources[len(t.Resources)-1].Attrs)
-		}); err != nil {
-			return err
-		}
-		if err := scan(ctx, tx, `SELECT from_id, to_id, kind FROM inventory_links ORDER BY from_id, to_id, kind`, func(rows *sql.Rows) error {
-			var l schemas.Link
-			err := rows.Scan(&l.From, &l.To, &l.Kind)
-			t.Links = append(t.Links, l)
-			return err
-		}); err != nil {
-			return err
 		}
 		return scan(ctx, tx, `SELECT id, resources, start_ns, end_ns, attrs FROM inventory_workloads`, func(rows *sql.Rows) error {
 			var w schemas.Workload
@@ -251,9 +240,7 @@ func (i *Inventory) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load inventory: %w", err)
 	}
-	old := i.Snapshot()
-	g, generation := old.graph, old.Generation
-	if v.resources != i.stored.resources || generation == 0 {
+	if whole {
 		g, generation = newGraph(t, i.cfg.Site), generation+1
 	}
 	jobs := make(map[string]schemas.Workload, len(t.Workloads))
@@ -263,6 +250,27 @@ func (i *Inventory) load(ctx context.Context) error {
 	i.stored = v
 	i.publish(newSnapshot(g, jobs, old.Version+1, generation))
 	return nil
+}
+
+func scanTopology(ctx context.Context, q querier) (t schemas.Topology, err error) {
+	err = scan(ctx, q, `SELECT id, kind, parent, attrs FROM inventory_resources ORDER BY id`, func(rows *sql.Rows) error {
+		var r schemas.Resource
+		var attrs string
+		if err := rows.Scan(&r.ID, &r.Kind, &r.Parent, &attrs); err != nil {
+			return err
+		}
+		t.Resources = append(t.Resources, r)
+		return unmarshal(attrs, &t.Resources[len(t.Resources)-1].Attrs)
+	})
+	if err != nil {
+		return t, err
+	}
+	return t, scan(ctx, q, `SELECT from_id, to_id, kind FROM inventory_links ORDER BY from_id, to_id, kind`, func(rows *sql.Rows) error {
+		var l schemas.Link
+		err := rows.Scan(&l.From, &l.To, &l.Kind)
+		t.Links = append(t.Links, l)
+		return err
+	})
 }
 
 func scan(ctx context.Context, q querier, query string, each func(*sql.Rows) error) error {

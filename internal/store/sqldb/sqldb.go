@@ -29,8 +29,9 @@ import (
 // PostgreSQL may meet and then have to be tried again.
 type DB struct {
 	*sql.DB
-	Dialect database.Dialect
-	turn    chan struct{} // of SQLite's writers in this process, which wait in line; nil on PostgreSQL
+	Dialect  database.Dialect
+	snapshot sql.IsolationLevel
+	turn     chan struct{} // of SQLite's writers in this process, which wait in line; nil on PostgreSQL
 }
 
 // IsPostgres tells a libpq DSN, as a URL or as keywords, from the path of a file.
@@ -99,9 +100,9 @@ func open(dsn string) (*DB, error) {
 		return nil, fmt.Errorf("open relational store: %w", err)
 	}
 	db.SetMaxOpenConns(8)
-	d := &DB{DB: db, Dialect: dialect}
+	d := &DB{DB: db, Dialect: dialect, snapshot: sql.LevelRepeatableRead}
 	if dialect == database.DialectSQLite3 {
-		d.turn = make(chan struct{}, 1)
+		d.turn, d.snapshot = make(chan struct{}, 1), sql.LevelDefault // its readers see one moment anyway
 	}
 	return d, nil
 }
@@ -142,6 +143,16 @@ func (db *DB) Health() error {
 		return fmt.Errorf("PostgreSQL does not answer: %w", err) //nolint:revive,staticcheck // a name
 	}
 	return nil
+}
+
+// InView runs f on the store as it is at one moment. It keeps nobody from writing.
+func (db *DB) InView(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: db.snapshot})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	return f(tx)
 }
 
 // InTx runs f in a transaction and commits when it returns nil. SQLite wakes whoever waits for its
