@@ -89,8 +89,6 @@ type Deps struct {
 	Put func(ctx context.Context, w schemas.Workload) error
 	// Post publishes an event. One that is published again under its id is still one.
 	Post func(ctx context.Context, ev schemas.Event) error
-	// Changed tells that an allocation or what it has is in another state.
-	Changed func()
 	// Wake makes workflows that wait begin.
 	Wake    func()
 	Log     *slog.Logger
@@ -252,7 +250,6 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 		return err
 	}
 	s.moves.WithLabelValues(got.Status).Inc()
-	s.d.Changed()
 	return s.workload(ctx, &got)
 }
 
@@ -295,7 +292,6 @@ func (s *Steward) end(ctx context.Context, id, to, reason string) error {
 		return nil // somebody was faster
 	}
 	if err == nil {
-		s.d.Changed()
 		s.moves.WithLabelValues(to).Inc()
 	}
 	return err
@@ -348,7 +344,6 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 	if err != nil || w == nil || w.Status != schemas.WorkflowCompleted {
 		return err
 	}
-	s.d.Changed()
 	delete(s.posted, id)
 	return s.d.Allocations.Free(ctx, actor, r.Allocation, r.Server)
 }

@@ -124,13 +124,13 @@ func (s *site) run(holder string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	log := slog.New(slog.DiscardHandler)
 	runner := flow.New(flow.Config{StepTime: time.Minute, Poll: s.config.Poll, Parallel: 8, Hold: 300 * time.Millisecond}, flow.Deps{
-		Store: s.flows, Drivers: drivers, Holder: holder, Changed: func() {}, Log: log, Metrics: prometheus.NewRegistry(),
+		Store: s.flows, Drivers: drivers, Holder: holder, Log: log, Metrics: prometheus.NewRegistry(),
 		GPUs: func(ctx context.Context, w *schemas.Workflow) ([]string, error) {
 			return s.given.GPUs(ctx, w.AllocationID, w.ServerID)
 		},
 	})
 	steward := allocator.NewSteward(s.config, allocator.Deps{
-		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Log: log, Metrics: prometheus.NewRegistry(), Wake: runner.Wake, Changed: func() {},
+		Allocations: s.given, Estate: s.estate, Workflows: s.flows, Log: log, Metrics: prometheus.NewRegistry(), Wake: runner.Wake,
 		Blamed: func(context.Context) (map[string]schemas.Incident, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -386,9 +386,8 @@ func (s *Server) at(list, id string) string {
 	return s.cfg.BasePath + "/api/v1/" + list + "/" + url.PathEscape(id)
 }
 
-// allocated has what was changed done, and readers fetch it.
+// allocated has what was changed done.
 func (s *Server) allocated() {
-	s.live.mark("allocations", "workflows", "audit")
 	if s.deps.Allocator != nil {
 		s.deps.Allocator.Wake()
 	}

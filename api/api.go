@@ -355,9 +355,6 @@ func New(cfg Config, deps Deps) (*Server, error) {
 // printedCode is how long an address works that stands in a terminal.
 const printedCode = 12 * time.Hour
 
-// Changed tells the readers of the live stream that lists are others than they were.
-func (s *Server) Changed(lists ...string) { s.live.mark(lists...) }
-
 // Name implements run.Component.
 func (s *Server) Name() string { return "api" }
 

@@ -23,6 +23,7 @@ import (
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/store/people"
 	"auspex/schemas"
 	"auspex/schemas/openapi"
 )
@@ -616,6 +617,14 @@ func TestStreamTellsChangesAndWhatWasMissed(t *testing.T) {
 	}
 	if _, data := next(s, "changed"); !strings.Contains(data, `"actions"`) {
 		t.Errorf("changed: %s", data)
+	}
+	if _, err := people.New(w.db).CreateUser(t.Context(), "another process", schemas.User{
+		Username: "new", Email: "new@example.com", Role: access.RoleViewer, Status: schemas.UserActive,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, data := next(s, "changed"); !strings.Contains(data, `"audit","users"`) {
+		t.Errorf("changed by another process: %s", data)
 	}
 	stop()
 	s, stop = listen(id)

@@ -86,7 +86,7 @@ func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRe
 	if err != nil {
 		return nil, refused(err, "server", r.ID)
 	}
-	s.noted(ctx, "configuration of a server stored", v.Name, "configs")
+	s.noted(ctx, "configuration of a server stored", v.Name)
 	return apigen.PutServerConfig200JSONResponse{Body: serverConfig(&c), Headers: apigen.PutServerConfig200ResponseHeaders{ETag: etag(c.Version)}}, nil
 }
 
@@ -236,7 +236,7 @@ func (s *Server) putGPUConfig(ctx context.Context, ref, tag string, b *apigen.Ne
 	if err != nil {
 		return out, "", refused(err, "GPU", ref)
 	}
-	s.noted(ctx, "configuration of a GPU stored", g.Name, "configs")
+	s.noted(ctx, "configuration of a GPU stored", g.Name)
 	return s.gpuConfigNow(ctx, &c), etag(c.Version), nil
 }
 

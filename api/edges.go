@@ -91,6 +91,5 @@ func (s *Server) DecideEdgeProposal(
 		return nil, err
 	}
 	s.log.Info("edge proposal decided", "proposal", r.ID, "decision", d.Decision, "actor", d.Author, "version", p.Decision.Version)
-	s.live.mark("audit")
 	return apigen.DecideEdgeProposal201JSONResponse(p), nil
 }

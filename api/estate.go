@@ -269,10 +269,9 @@ func (l *lines[T]) Close() error {
 	return nil
 }
 
-// noted says in the log what was changed, and tells the pages.
-func (s *Server) noted(ctx context.Context, what, name string, topics ...string) {
+// noted says in the log what was changed.
+func (s *Server) noted(ctx context.Context, what, name string) {
 	s.log.Info("changed by a caller", "change", what, "name", name, "actor", Caller(ctx).Name)
-	s.live.mark(append(topics, "audit")...)
 }
 
 // zeroOr is a time, or another where it is zero.

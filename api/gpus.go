@@ -103,7 +103,7 @@ func (s *Server) RegisterGPU(ctx context.Context, r apigen.RegisterGPURequestObj
 	if err != nil {
 		return nil, refused(err, "GPU", gpu.ID)
 	}
-	s.noted(ctx, "GPU registered", g.Name, "servers")
+	s.noted(ctx, "GPU registered", g.Name)
 	return apigen.RegisterGPU201JSONResponse{Body: g, Headers: apigen.RegisterGPU201ResponseHeaders{
 		ETag: etag(g.Revision), Location: s.cfg.BasePath + "/api/v1/gpus/" + url.PathEscape(g.ID),
 	}}, nil
@@ -184,6 +184,6 @@ func (s *Server) UpdateGPU(ctx context.Context, r apigen.UpdateGPURequestObject)
 	if g, err = e.GPU(ctx, g.ID); err != nil {
 		return nil, refused(err, "GPU", r.ID)
 	}
-	s.noted(ctx, "GPU changed", g.Name, "servers")
+	s.noted(ctx, "GPU changed", g.Name)
 	return apigen.UpdateGPU200JSONResponse{Body: g, Headers: apigen.UpdateGPU200ResponseHeaders{ETag: etag(g.Revision)}}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -58,12 +59,14 @@ type live struct {
 	readAt   time.Time
 	loadedAt time.Time
 	sentAt   time.Time
+	heard    int64    // the last row of the audit
+	moved    []string // workflows that run, and how far they are
 }
 
 func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	l := &live{
 		deps: deps, hub: hub, meter: m, bins: fleet.NewBins(historyStep, historySpan), seen: make(map[string]struct{}),
-		dirty: make(map[string]bool), changed: make(map[string]bool),
+		dirty: make(map[string]bool), changed: make(map[string]bool), heard: -1,
 	}
 	l.facts.Silent = make(map[string]string)
 	l.derive()
@@ -270,14 +273,15 @@ func (l *live) refresh(ctx context.Context) error {
 		return nil
 	}
 	l.sentAt = now
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	deaf := l.hear(ctx)
 	l.pending.Lock()
 	lists := slices.Collect(maps.Keys(l.dirty))
 	topics := slices.Sorted(maps.Keys(l.changed))
 	clear(l.dirty)
 	clear(l.changed)
 	l.pending.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
 	if now.Sub(l.loadedAt) > reloadEvery {
 		lists = []string{"incidents", "predictions", "actions"}
 	}
@@ -292,11 +296,10 @@ func (l *live) refresh(ctx context.Context) error {
 		l.pending.Unlock()
 		return err
 	}
-	fresh := false
-	var err error
+	fresh, err := false, deaf
 	if l.hub.Readers() > 0 && l.due(now) {
-		err = l.read(ctx)
-		fresh = err == nil
+		unread := l.read(ctx)
+		fresh, err = unread == nil, errors.Join(err, unread)
 	}
 	l.mu.Lock()
 	before := l.names

@@ -127,7 +127,6 @@ func (s *Server) CreateUser(ctx context.Context, r apigen.CreateUserRequestObjec
 		return nil, refused(err, "user", b.Username)
 	}
 	s.log.Info("user created", "username", u.Username, "role", u.Role, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.CreateUser201JSONResponse{Body: u, Headers: apigen.CreateUser201ResponseHeaders{
 		ETag: etag(u.Revision), Location: s.cfg.BasePath + "/api/v1/users/" + u.ID,
 	}}, nil
@@ -151,7 +150,6 @@ func (s *Server) UpdateUser(ctx context.Context, r apigen.UpdateUserRequestObjec
 	}
 	s.hub.Prune(func(owner any) bool { return s.stands(ctx, owner) })
 	s.log.Info("user changed", "username", u.Username, "role", u.Role, "status", u.Status, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.UpdateUser200JSONResponse{Body: u, Headers: apigen.UpdateUser200ResponseHeaders{ETag: etag(u.Revision)}}, nil
 }
 
@@ -196,7 +194,6 @@ func (s *Server) CreateTeam(ctx context.Context, r apigen.CreateTeamRequestObjec
 		return nil, refused(err, "team", r.Body.Name)
 	}
 	s.log.Info("team created", "name", t.Name, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.CreateTeam201JSONResponse{Body: t, Headers: apigen.CreateTeam201ResponseHeaders{
 		ETag: etag(t.Revision), Location: s.cfg.BasePath + "/api/v1/teams/" + url.PathEscape(t.ID),
 	}}, nil
@@ -224,7 +221,6 @@ func (s *Server) UpdateTeam(ctx context.Context, r apigen.UpdateTeamRequestObjec
 		return nil, refused(err, "team", r.ID)
 	}
 	s.log.Info("team changed", "name", t.Name, "members", len(t.Members), "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.UpdateTeam200JSONResponse{Body: t, Headers: apigen.UpdateTeam200ResponseHeaders{ETag: etag(t.Revision)}}, nil
 }
 
@@ -241,6 +237,5 @@ func (s *Server) DeleteTeam(ctx context.Context, r apigen.DeleteTeamRequestObjec
 		return nil, refused(err, "team", r.ID)
 	}
 	s.log.Info("team removed", "name", r.ID, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.DeleteTeam204Response{}, nil
 }

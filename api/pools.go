@@ -47,7 +47,7 @@ func (s *Server) CreatePool(ctx context.Context, r apigen.CreatePoolRequestObjec
 	if err != nil {
 		return nil, refused(err, "pool", r.Body.Name)
 	}
-	s.noted(ctx, "pool created", p.Name, "pools")
+	s.noted(ctx, "pool created", p.Name)
 	return apigen.CreatePool201JSONResponse{Body: p, Headers: apigen.CreatePool201ResponseHeaders{
 		ETag: etag(p.Revision), Location: s.cfg.BasePath + "/api/v1/pools/" + p.ID,
 	}}, nil
@@ -72,7 +72,7 @@ func (s *Server) UpdatePool(ctx context.Context, r apigen.UpdatePoolRequestObjec
 	if err != nil {
 		return nil, refused(err, "pool", r.ID)
 	}
-	s.noted(ctx, "pool changed", p.Name, "pools", "servers")
+	s.noted(ctx, "pool changed", p.Name)
 	return apigen.UpdatePool200JSONResponse{Body: p, Headers: apigen.UpdatePool200ResponseHeaders{ETag: etag(p.Revision)}}, nil
 }
 
@@ -89,7 +89,7 @@ func (s *Server) DeletePool(ctx context.Context, r apigen.DeletePoolRequestObjec
 	if err := e.DeletePool(ctx, Caller(ctx).Name, r.ID, of); err != nil {
 		return nil, refused(err, "pool", r.ID)
 	}
-	s.noted(ctx, "pool removed", r.ID, "pools")
+	s.noted(ctx, "pool removed", r.ID)
 	return apigen.DeletePool204Response{}, nil
 }
 
@@ -173,7 +173,7 @@ func (s *Server) CreateQuota(ctx context.Context, r apigen.CreateQuotaRequestObj
 	if err != nil {
 		return nil, err
 	}
-	s.noted(ctx, "quota created", q.ID, "quotas")
+	s.noted(ctx, "quota created", q.ID)
 	return apigen.CreateQuota201JSONResponse{Body: q, Headers: apigen.CreateQuota201ResponseHeaders{
 		ETag: tag, Location: s.cfg.BasePath + "/api/v1/quotas/" + q.ID,
 	}}, nil
@@ -198,7 +198,7 @@ func (s *Server) UpdateQuota(ctx context.Context, r apigen.UpdateQuotaRequestObj
 	if err != nil {
 		return nil, err
 	}
-	s.noted(ctx, "quota changed", q.ID, "quotas")
+	s.noted(ctx, "quota changed", q.ID)
 	return apigen.UpdateQuota200JSONResponse{Body: q, Headers: apigen.UpdateQuota200ResponseHeaders{ETag: tag}}, nil
 }
 
@@ -215,7 +215,7 @@ func (s *Server) DeleteQuota(ctx context.Context, r apigen.DeleteQuotaRequestObj
 	if err := e.allocations.DeleteQuota(ctx, Caller(ctx).Name, r.ID, of); err != nil {
 		return nil, refused(err, "quota", r.ID)
 	}
-	s.noted(ctx, "quota removed", r.ID, "quotas")
+	s.noted(ctx, "quota removed", r.ID)
 	return apigen.DeleteQuota204Response{}, nil
 }
 
@@ -259,7 +259,7 @@ func (s *Server) CreateReservation(ctx context.Context, r apigen.CreateReservati
 	if err != nil {
 		return nil, refused(err, "reservation", b.Name)
 	}
-	s.noted(ctx, "reservation created", v.Name, "reservations")
+	s.noted(ctx, "reservation created", v.Name)
 	return apigen.CreateReservation201JSONResponse{Body: v, Headers: apigen.CreateReservation201ResponseHeaders{
 		ETag: etag(v.Revision), Location: s.cfg.BasePath + "/api/v1/reservations/" + v.ID,
 	}}, nil
@@ -289,7 +289,7 @@ func (s *Server) UpdateReservation(ctx context.Context, r apigen.UpdateReservati
 	if err != nil {
 		return nil, refused(err, "reservation", r.ID)
 	}
-	s.noted(ctx, "reservation changed", v.Name, "reservations")
+	s.noted(ctx, "reservation changed", v.Name)
 	return apigen.UpdateReservation200JSONResponse{Body: v, Headers: apigen.UpdateReservation200ResponseHeaders{ETag: etag(v.Revision)}}, nil
 }
 
@@ -306,6 +306,6 @@ func (s *Server) DeleteReservation(ctx context.Context, r apigen.DeleteReservati
 	if err := e.allocations.DeleteReservation(ctx, Caller(ctx).Name, r.ID, of); err != nil {
 		return nil, refused(err, "reservation", r.ID)
 	}
-	s.noted(ctx, "reservation removed", r.ID, "reservations")
+	s.noted(ctx, "reservation removed", r.ID)
 	return apigen.DeleteReservation204Response{}, nil
 }

@@ -176,7 +176,7 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 	if err != nil {
 		return nil, err
 	}
-	s.noted(ctx, "server registered", b.Name, "servers")
+	s.noted(ctx, "server registered", b.Name)
 	return apigen.RegisterServer201JSONResponse{Body: out, Headers: apigen.RegisterServer201ResponseHeaders{
 		ETag: tag, Location: s.cfg.BasePath + "/api/v1/servers/" + out.ID,
 	}}, nil
@@ -239,7 +239,7 @@ func (s *Server) UpdateServer(ctx context.Context, r apigen.UpdateServerRequestO
 	if err != nil {
 		return nil, err
 	}
-	s.noted(ctx, "server changed", v.Name, "servers")
+	s.noted(ctx, "server changed", v.Name)
 	return apigen.UpdateServer200JSONResponse{Body: out, Headers: apigen.UpdateServer200ResponseHeaders{ETag: tag}}, nil
 }
 
@@ -302,7 +302,7 @@ func (s *Server) RetireServer(ctx context.Context, r apigen.RetireServerRequestO
 	if err != nil {
 		return nil, refused(err, "server", r.ID)
 	}
-	s.noted(ctx, "server retired", v.Name, "servers")
+	s.noted(ctx, "server retired", v.Name)
 	return apigen.RetireServer204Response{}, nil
 }
 

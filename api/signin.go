@@ -99,7 +99,6 @@ func (s *Server) FinishLogin(ctx context.Context, r apigen.FinishLoginRequestObj
 				}
 				s.meter.logins.WithLabelValues("accepted").Inc()
 				s.log.Info("browser logged in", "name", u.Username, "role", u.Role, "by", "oidc")
-				s.live.mark("audit")
 				c.Cookie(s.cookie(session, expires))
 				return c.Redirect(s.ownPage(page), http.StatusFound)
 			}

@@ -74,7 +74,6 @@ func (s *Server) CreateWebhook(ctx context.Context, r apigen.CreateWebhookReques
 		return nil, refusedHook(err, b.Name)
 	}
 	s.log.Info("webhook created", "name", h.Name, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.CreateWebhook201JSONResponse{Body: h, Headers: apigen.CreateWebhook201ResponseHeaders{
 		ETag: etag(h.Revision), Location: s.cfg.BasePath + "/api/v1/webhooks/" + h.ID,
 	}}, nil
@@ -104,7 +103,6 @@ func (s *Server) UpdateWebhook(ctx context.Context, r apigen.UpdateWebhookReques
 		return nil, refusedHook(err, r.ID)
 	}
 	s.log.Info("webhook changed", "name", h.Name, "active", h.Active, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.UpdateWebhook200JSONResponse{Body: h, Headers: apigen.UpdateWebhook200ResponseHeaders{ETag: etag(h.Revision)}}, nil
 }
 
@@ -122,7 +120,6 @@ func (s *Server) DeleteWebhook(ctx context.Context, r apigen.DeleteWebhookReques
 		return nil, refusedHook(err, r.ID)
 	}
 	s.log.Info("webhook removed", "name", r.ID, "actor", Caller(ctx).Name)
-	s.live.mark("audit")
 	return apigen.DeleteWebhook204Response{}, nil
 }
 
@@ -136,7 +133,6 @@ func (s *Server) TestWebhook(ctx context.Context, r apigen.TestWebhookRequestObj
 	if err != nil {
 		return nil, refusedHook(err, r.ID)
 	}
-	s.live.mark("audit")
 	return apigen.TestWebhook202JSONResponse{Body: d, Headers: apigen.TestWebhook202ResponseHeaders{
 		Location: s.cfg.BasePath + "/api/v1/webhooks/" + url.PathEscape(d.WebhookID) + "/deliveries",
 	}}, nil

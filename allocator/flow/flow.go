@@ -32,7 +32,6 @@ type Runner struct {
 	store   *workflows.Store
 	drivers steps.Drivers
 	gpus    func(ctx context.Context, w *schemas.Workflow) ([]string, error)
-	changed func()
 	holder  string
 	log     *slog.Logger
 	ended   *prometheus.CounterVec
@@ -50,7 +49,6 @@ type Deps struct {
 	// GPUs names the GPUs that a workflow is about.
 	GPUs    func(ctx context.Context, w *schemas.Workflow) ([]string, error)
 	Holder  string // names this process
-	Changed func() // a workflow is further than it was
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -58,7 +56,7 @@ type Deps struct {
 // New returns a runner that does nothing yet.
 func New(cfg Config, d Deps) *Runner {
 	r := &Runner{
-		cfg: cfg, store: d.Store, drivers: d.Drivers, gpus: d.GPUs, changed: d.Changed, holder: d.Holder, log: d.Log, wake: make(chan struct{}, 1), now: time.Now,
+		cfg: cfg, store: d.Store, drivers: d.Drivers, gpus: d.GPUs, holder: d.Holder, log: d.Log, wake: make(chan struct{}, 1), now: time.Now,
 		running: make(map[string]bool),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_allocator_workflows_total", Help: "Workflows that ended, by type and how.",
@@ -219,16 +217,13 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 }
 
 func (r *Runner) save(ctx context.Context, w *schemas.Workflow) error {
-	err := r.store.Save(ctx, r.holder, w)
-	r.changed()
-	return err
+	return r.store.Save(ctx, r.holder, w)
 }
 
 func (r *Runner) finish(ctx context.Context, w *schemas.Workflow, status, reason string) error {
 	if _, err := r.store.Move(ctx, w.CreatedBy, r.holder, w.ID, status, reason, w.Steps); err != nil {
 		return err
 	}
-	r.changed()
 	r.ended.WithLabelValues(w.Type, status).Inc()
 	if status == schemas.WorkflowFailed {
 		r.log.Warn("workflow failed", "workflow", w.ID, "server", w.Server, "type", w.Type, "reason", reason)

@@ -44,7 +44,7 @@ func (s *stack) allocate() []run.Component {
 		cfg := s.cfg.Allocator
 		given, flows := allocations.New(s.db), workflows.New(s.db)
 		runner := flow.New(flow.Config{StepTime: cfg.StepTime, Poll: cfg.Poll, Parallel: cfg.Parallel, Hold: 30 * time.Second}, flow.Deps{
-			Store: flows, Drivers: drivers, Holder: fmt.Sprintf("%s/%d", host, os.Getpid()), Changed: s.allocationsChanged, Log: s.log, Metrics: reg,
+			Store: flows, Drivers: drivers, Holder: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: s.log, Metrics: reg,
 			GPUs: func(ctx context.Context, w *schemas.Workflow) ([]string, error) {
 				if w.AllocationID != "" {
 					return given.GPUs(ctx, w.AllocationID, w.ServerID)
@@ -53,7 +53,7 @@ func (s *stack) allocate() []run.Component {
 			},
 		})
 		steward := allocator.NewSteward(cfg, allocator.Deps{
-			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Changed: s.allocationsChanged, Blamed: s.blamed,
+			Allocations: given, Estate: estate.New(s.db), Workflows: flows, Log: s.log, Metrics: reg, Wake: runner.Wake, Blamed: s.blamed,
 			Put: func(ctx context.Context, w schemas.Workload) error { return s.inv.PutWorkloads(ctx, w) }, Post: s.post,
 		})
 		s.steward.Store(steward)
@@ -73,13 +73,6 @@ func (s *stack) post(ctx context.Context, ev schemas.Event) error {
 		return fmt.Errorf("encode event %s: %w", ev.ID, err)
 	}
 	return s.bus.Publish(ctx, bus.Message{Topic: schemas.TopicEvents, Key: ev.Resource, Value: value})
-}
-
-// allocationsChanged tells the readers of this process.
-func (s *stack) allocationsChanged() {
-	if srv := s.console.Load(); srv != nil {
-		srv.Changed("allocations", "workflows")
-	}
 }
 
 // allocating gives servers and GPUs, to the API of this process.

@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -121,6 +122,36 @@ func (l *Log) List(ctx context.Context, before int64, limit int) ([]Row, error) 
 		out = append(out, r)
 	}
 	return out, rows.Err()
+}
+
+// most is how many rows are told apart at once; of more, only that there are some.
+const most = 1000
+
+// Since returns the number of the last row, and of what kinds those after one are: after itself
+// where that is the last. Before the first row is 0; below that nobody asks for kinds.
+func Since(ctx context.Context, db sqldb.Queryer, after int64) (last int64, kinds []string, err error) {
+	head, err := sqldb.Rows(ctx, db, func(rows *sql.Rows) (n int64, err error) { return n, rows.Scan(&n) }, `SELECT seq FROM control_audit_head`)
+	if err == nil && len(head) != 1 {
+		err = errors.New("the audit has no head")
+	}
+	if err != nil {
+		return after, nil, err
+	}
+	if last = head[0]; last == after || after < 0 {
+		return last, nil, nil
+	}
+	kinds, err = sqldb.Rows(ctx, db, func(rows *sql.Rows) (string, error) {
+		var head string
+		err := rows.Scan(&head)
+		var r Row
+		r.setDetail(head)
+		return r.Kind, err
+	}, `SELECT substr(detail, 1, 200) FROM control_audit WHERE seq>$1 AND seq<=$2 ORDER BY seq DESC LIMIT $3`, after, last, most)
+	if err != nil {
+		return after, nil, fmt.Errorf("read what is new in the audit: %w", err)
+	}
+	slices.Sort(kinds)
+	return last, slices.Compact(kinds), nil
 }
 
 // Check walks the chain. It reads what is new at each call, and all of it every

@@ -77,6 +77,16 @@ func (s *Store) Get(ctx context.Context, id string) (schemas.Workflow, error) {
 	return entity.Only(found, err, Kind, id)
 }
 
+// Moved tells how far the workflows are that run, so that two answers differ where one has moved.
+func Moved(ctx context.Context, db sqldb.Queryer) ([]string, error) {
+	return sqldb.Rows(ctx, db, func(rows *sql.Rows) (string, error) {
+		var id string
+		var updated int64
+		err := rows.Scan(&id, &updated)
+		return fmt.Sprint(id, " ", updated), err
+	}, `SELECT id, updated_ns FROM workflows WHERE status IN ('pending','running') ORDER BY id`)
+}
+
 // Of returns the workflows of an allocation, the first made first.
 func (s *Store) Of(ctx context.Context, allocation string) ([]schemas.Workflow, error) {
 	return list(ctx, s.db, `w.allocation_id=$1 ORDER BY w.created_ns, w.id`, allocation)
