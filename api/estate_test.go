@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -545,6 +546,45 @@ func TestConfigurationsHaveVersions(t *testing.T) {
 	refusal(t, "a viewer", w.do(t, access.RoleViewer, http.MethodPut, gpu, "", `{"power_limit":1}`), http.StatusForbidden, "no_permission", "")
 }
 
+func TestAConfigurationIsApplied(t *testing.T) {
+	w := start(t, true, withEstate(t, 1))
+	w.engineer(t)
+	asked := w.intents(t)
+	const eng, gpu = access.RoleEngineer, "gpus/gpu-r01-01%2Fgpu0/config"
+	store := func(path, text string) {
+		t.Helper()
+		if a := w.do(t, eng, http.MethodPut, path, "", text); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	refusal(t, "nothing stored", w.do(t, eng, http.MethodPost, gpu+"/apply", "", ""), http.StatusNotFound, "not_found", "")
+	store(gpu, `{"power_limit":512.5,"memory_clock":2619,"driver_config":{"sm_clock":1980,"persistence":true}}`)
+	o := operationIn(t, w.do(t, eng, http.MethodPost, gpu+"/apply", "", ""))
+	with := map[string]string{"power_limit": "512.5", "application_clocks": "2619,1980", "persistence": "true"}
+	in := <-asked
+	if d := cmp.Diff(with, in.With); d != "" || in.ID != o.ID || in.Kind != "configure_gpu" || in.Server != "gpu-r01-01" || in.Target != "gpu-r01-01/gpu0" ||
+		o.Target != in.Target {
+		t.Errorf("%s%+v", d, in)
+	}
+	for field, text := range map[string]string{
+		"memory_clock": `{"driver_config":{"persistence":true}}`, "driver_config.vgpu": `{"driver_config":{"sm_clock":1980,"vgpu":1}}`,
+		"driver_config.ecc": `{"driver_config":{"sm_clock":1980,"ecc":"on"}}`,
+	} {
+		store(gpu, text)
+		refusal(t, field, w.do(t, eng, http.MethodPost, gpu+"/apply", "", ""), http.StatusUnprocessableEntity, "not_applicable", field)
+	}
+	store("servers/gpu-r01-01/config", `{"bios_config":{"SMT":"off","Cores":64}}`)
+	operationIn(t, w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""))
+	if in = <-asked; in.Kind != "set_bios" || !maps.Equal(in.With, map[string]string{"SMT": "off", "Cores": "64"}) {
+		t.Errorf("%+v", in)
+	}
+	for field, text := range map[string]string{"bios_config.n": `{"bios_config":{"n":[1]}}`, "raid_config": `{"raid_config":{"level":1}}`} {
+		store("servers/gpu-r01-01/config", text)
+		refusal(t, field, w.do(t, eng, http.MethodPost, "servers/gpu-r01-01/config/apply", "", ""), http.StatusUnprocessableEntity, "not_applicable", field)
+	}
+	refusal(t, "a viewer", w.do(t, access.RoleViewer, http.MethodPost, gpu+"/apply", "", ""), http.StatusForbidden, "no_permission", "")
+}
+
 func TestAssetsTellWhoChangedThem(t *testing.T) {
 	w := start(t, false, withEstate(t, 1))
 	w.engineer(t)
@@ -774,6 +814,16 @@ func (w *world) estateDoors(t *testing.T) map[string]func() string {
 		"updateGPUConfig": func() string {
 			send(eng, http.MethodPut, "gpus/gpu-r07-04%2Fgpu1/config", `{"power_limit":600}`, http.StatusOK)
 			return "engineer update gpu_config gpu-r07-04/gpu1"
+		},
+		"applyServerConfig": func() string {
+			send(eng, http.MethodPut, "servers/gpu-r07-05/config", `{"bios_config":{"BootMode":"Uefi"}}`, http.StatusOK)
+			send(eng, http.MethodPost, "servers/gpu-r07-05/config/apply", "", http.StatusAccepted)
+			return "engineer request set_bios gpu-r07-05"
+		},
+		"applyGPUConfig": func() string {
+			send(eng, http.MethodPost, "gpus/gpu-r07-06%2Fgpu1/config", `{"power_limit":500}`, http.StatusCreated)
+			send(eng, http.MethodPost, "gpus/gpu-r07-06%2Fgpu1/config/apply", "", http.StatusAccepted)
+			return "engineer request configure_gpu gpu-r07-06"
 		},
 		"createPool": func() string {
 			send(adm, http.MethodPost, "pools", `{"name":"p1"}`, http.StatusCreated)

@@ -28,8 +28,8 @@ func (s *Server) requests() (*requests.Store, error) {
 	return s.deps.Requests, nil
 }
 
-// ask notes that a caller wants something done to a server, and has it put on the bus.
-func (s *Server) ask(ctx context.Context, server, kind string, with map[string]string) (out apigen.AskedJSONResponse, err error) {
+// ask notes that a caller wants something done to a server, or to a part of it, and has it put on the bus.
+func (s *Server) ask(ctx context.Context, server, part, kind string, with map[string]string) (out apigen.AskedJSONResponse, err error) {
 	if err := may(ctx, access.Operate); err != nil {
 		return out, err
 	}
@@ -53,7 +53,7 @@ func (s *Server) ask(ctx context.Context, server, kind string, with map[string]s
 		return out, err
 	}
 	in := schemas.Intent{
-		ID: sqldb.NewID(ctx), Time: time.Now().UTC(), Site: names.Site(name), Verb: schemas.IntentRequest, Server: name, Kind: kind, With: with,
+		ID: sqldb.NewID(ctx), Time: time.Now().UTC(), Site: names.Site(name), Verb: schemas.IntentRequest, Server: name, Target: part, Kind: kind, With: with,
 		Reason: schemas.IntentRequest, Actor: Caller(ctx).Name,
 	}
 	if err := store.Add(ctx, in); err != nil {
@@ -82,7 +82,7 @@ func (s *Server) ask(ctx context.Context, server, kind string, with map[string]s
 func operation(r *requests.Request, names *cmdb.Snapshot) apigen.Operation {
 	in := &r.Intent
 	out := apigen.Operation{
-		ID: in.ID, Server: in.Server, ServerID: idOf(names, in.Server), Kind: in.Kind, With: in.With, State: requests.Pending, Reason: in.Reason,
+		ID: in.ID, Server: in.Server, ServerID: idOf(names, in.Server), Target: in.Target, Kind: in.Kind, With: in.With, State: requests.Pending, Reason: in.Reason,
 		Actor: in.Actor, CreatedAt: in.Time, UpdatedAt: in.Time, Rails: []schemas.Rail{},
 	}
 	a := r.Action
@@ -110,7 +110,7 @@ func (s *Server) power(ctx context.Context, server string, b *apigen.PowerReques
 	if b.Force {
 		with = map[string]string{"force": "true"}
 	}
-	return s.ask(ctx, server, string(b.Action), with)
+	return s.ask(ctx, server, "", string(b.Action), with)
 }
 
 // PowerServer implements the operation powerServer.
@@ -129,7 +129,7 @@ func (s *Server) PowerServerOperation(
 
 // SetServerBios implements the operation setServerBios.
 func (s *Server) SetServerBios(ctx context.Context, r apigen.SetServerBiosRequestObject) (apigen.SetServerBiosResponseObject, error) {
-	out, err := s.ask(ctx, r.ID, "set_bios", r.Body.Attributes)
+	out, err := s.ask(ctx, r.ID, "", "set_bios", r.Body.Attributes)
 	return apigen.SetServerBios202JSONResponse{AskedJSONResponse: out}, err
 }
 
@@ -137,7 +137,7 @@ func (s *Server) SetServerBios(ctx context.Context, r apigen.SetServerBiosReques
 func (s *Server) UpdateServerFirmware(
 	ctx context.Context, r apigen.UpdateServerFirmwareRequestObject,
 ) (apigen.UpdateServerFirmwareResponseObject, error) {
-	out, err := s.ask(ctx, r.ID, "update_firmware", map[string]string{"component": r.Body.Component, "version": r.Body.Version})
+	out, err := s.ask(ctx, r.ID, "", "update_firmware", map[string]string{"component": r.Body.Component, "version": r.Body.Version})
 	return apigen.UpdateServerFirmware202JSONResponse{AskedJSONResponse: out}, err
 }
 

@@ -2101,11 +2101,14 @@ type Operation struct {
 	Rails []Rail `json:"rails"`
 
 	// Reason request, allocation ID, or workflow ID
-	Reason    string    `json:"reason"`
-	Sentence  Sentence  `json:"sentence,omitempty,omitzero"`
-	Server    string    `json:"server"`
-	ServerID  string    `json:"server_id,omitempty,omitzero"`
-	State     string    `json:"state"`
+	Reason   string   `json:"reason"`
+	Sentence Sentence `json:"sentence,omitempty,omitzero"`
+	Server   string   `json:"server"`
+	ServerID string   `json:"server_id,omitempty,omitzero"`
+	State    string   `json:"state"`
+
+	// Target The part of the server that it is about, where it is one
+	Target    string    `json:"target,omitempty,omitzero"`
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// VerifiedBy What shows that it was done
@@ -2996,6 +2999,12 @@ type UpdateGPUConfigParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ApplyGPUConfigParams defines parameters for ApplyGPUConfig.
+type ApplyGPUConfigParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListGPUConfigsParams defines parameters for ListGPUConfigs.
 type ListGPUConfigsParams struct {
 	// After `next` of the previous page
@@ -3315,6 +3324,12 @@ type PutServerConfigParams struct {
 	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ApplyServerConfigParams defines parameters for ApplyServerConfig.
+type ApplyServerConfigParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
@@ -3746,6 +3761,9 @@ type ServerInterface interface {
 	// UpdateGPUConfig Change what a GPU is to be configured as; what is left out stays as it was
 	// (PUT /gpus/{id}/config)
 	UpdateGPUConfig(c *fiber.Ctx, id QueryResource, params UpdateGPUConfigParams) error
+	// ApplyGPUConfig Have control set a GPU as its latest configuration says
+	// (POST /gpus/{id}/config/apply)
+	ApplyGPUConfig(c *fiber.Ctx, id QueryResource, params ApplyGPUConfigParams) error
 	// ListGPUConfigs List the versions of the configuration of a GPU, the latest first
 	// (GET /gpus/{id}/config/versions)
 	ListGPUConfigs(c *fiber.Ctx, id QueryResource, params ListGPUConfigsParams) error
@@ -3929,6 +3947,9 @@ type ServerInterface interface {
 	// PutServerConfig Say what a server is to be configured as; what is left out stays as it was
 	// (PUT /servers/{id}/config)
 	PutServerConfig(c *fiber.Ctx, id QueryResource, params PutServerConfigParams) error
+	// ApplyServerConfig Have control set a server as its latest configuration says
+	// (POST /servers/{id}/config/apply)
+	ApplyServerConfig(c *fiber.Ctx, id QueryResource, params ApplyServerConfigParams) error
 	// ListServerConfigs List the versions of the configuration of a server, the latest first
 	// (GET /servers/{id}/config/versions)
 	ListServerConfigs(c *fiber.Ctx, id QueryResource, params ListServerConfigsParams) error
@@ -5631,6 +5652,57 @@ func (siw *ServerInterfaceWrapper) UpdateGPUConfig(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.UpdateGPUConfig(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ApplyGPUConfig operation middleware
+func (siw *ServerInterfaceWrapper) ApplyGPUConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ApplyGPUConfigParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ApplyGPUConfig(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -8144,6 +8216,57 @@ func (siw *ServerInterfaceWrapper) PutServerConfig(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ApplyServerConfig operation middleware
+func (siw *ServerInterfaceWrapper) ApplyServerConfig(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryResource
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ApplyServerConfigParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ApplyServerConfig(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListServerConfigs operation middleware
 func (siw *ServerInterfaceWrapper) ListServerConfigs(c *fiber.Ctx) error {
 
@@ -9809,6 +9932,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Put(options.BaseURL+"/servers/:id/config", wrapper.PutServerConfig)
 
+	router.Post(options.BaseURL+"/servers/:id/config/apply", wrapper.ApplyServerConfig)
+
 	router.Get(options.BaseURL+"/servers/:id/config/versions", wrapper.ListServerConfigs)
 
 	router.Get(options.BaseURL+"/gpus", wrapper.ListGPUs)
@@ -9822,6 +9947,8 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/gpus/:id/config", wrapper.CreateGPUConfig)
 
 	router.Put(options.BaseURL+"/gpus/:id/config", wrapper.UpdateGPUConfig)
+
+	router.Post(options.BaseURL+"/gpus/:id/config/apply", wrapper.ApplyGPUConfig)
 
 	router.Get(options.BaseURL+"/gpus/:id/config/versions", wrapper.ListGPUConfigs)
 
@@ -11135,6 +11262,37 @@ type UpdateGPUConfigdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response UpdateGPUConfigdefaultApplicationProblemPlusJSONResponse) VisitUpdateGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ApplyGPUConfigRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ApplyGPUConfigParams
+}
+
+type ApplyGPUConfigResponseObject interface {
+	VisitApplyGPUConfigResponse(ctx *fiber.Ctx) error
+}
+
+type ApplyGPUConfig202JSONResponse struct{ AskedJSONResponse }
+
+func (response ApplyGPUConfig202JSONResponse) VisitApplyGPUConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ApplyGPUConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ApplyGPUConfigdefaultApplicationProblemPlusJSONResponse) VisitApplyGPUConfigResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -13087,6 +13245,37 @@ func (response PutServerConfigdefaultApplicationProblemPlusJSONResponse) VisitPu
 	return ctx.JSON(&response.Body)
 }
 
+type ApplyServerConfigRequestObject struct {
+	ID     QueryResource `json:"id"`
+	Params ApplyServerConfigParams
+}
+
+type ApplyServerConfigResponseObject interface {
+	VisitApplyServerConfigResponse(ctx *fiber.Ctx) error
+}
+
+type ApplyServerConfig202JSONResponse struct{ AskedJSONResponse }
+
+func (response ApplyServerConfig202JSONResponse) VisitApplyServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ApplyServerConfigdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ApplyServerConfigdefaultApplicationProblemPlusJSONResponse) VisitApplyServerConfigResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListServerConfigsRequestObject struct {
 	ID     QueryResource `json:"id"`
 	Params ListServerConfigsParams
@@ -14352,6 +14541,9 @@ type StrictServerInterface interface {
 	// UpdateGPUConfig Change what a GPU is to be configured as; what is left out stays as it was
 	// (PUT /gpus/{id}/config)
 	UpdateGPUConfig(ctx context.Context, request UpdateGPUConfigRequestObject) (UpdateGPUConfigResponseObject, error)
+	// ApplyGPUConfig Have control set a GPU as its latest configuration says
+	// (POST /gpus/{id}/config/apply)
+	ApplyGPUConfig(ctx context.Context, request ApplyGPUConfigRequestObject) (ApplyGPUConfigResponseObject, error)
 	// ListGPUConfigs List the versions of the configuration of a GPU, the latest first
 	// (GET /gpus/{id}/config/versions)
 	ListGPUConfigs(ctx context.Context, request ListGPUConfigsRequestObject) (ListGPUConfigsResponseObject, error)
@@ -14535,6 +14727,9 @@ type StrictServerInterface interface {
 	// PutServerConfig Say what a server is to be configured as; what is left out stays as it was
 	// (PUT /servers/{id}/config)
 	PutServerConfig(ctx context.Context, request PutServerConfigRequestObject) (PutServerConfigResponseObject, error)
+	// ApplyServerConfig Have control set a server as its latest configuration says
+	// (POST /servers/{id}/config/apply)
+	ApplyServerConfig(ctx context.Context, request ApplyServerConfigRequestObject) (ApplyServerConfigResponseObject, error)
 	// ListServerConfigs List the versions of the configuration of a server, the latest first
 	// (GET /servers/{id}/config/versions)
 	ListServerConfigs(ctx context.Context, request ListServerConfigsRequestObject) (ListServerConfigsResponseObject, error)
@@ -15726,6 +15921,34 @@ func (sh *strictHandler) UpdateGPUConfig(ctx *fiber.Ctx, id QueryResource, param
 		return err
 	} else if validResponse, ok := response.(UpdateGPUConfigResponseObject); ok {
 		if err := validResponse.VisitUpdateGPUConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ApplyGPUConfig operation middleware
+func (sh *strictHandler) ApplyGPUConfig(ctx *fiber.Ctx, id QueryResource, params ApplyGPUConfigParams) error {
+	var request ApplyGPUConfigRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ApplyGPUConfig(ctx.UserContext(), request.(ApplyGPUConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ApplyGPUConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ApplyGPUConfigResponseObject); ok {
+		if err := validResponse.VisitApplyGPUConfigResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -17608,6 +17831,34 @@ func (sh *strictHandler) PutServerConfig(ctx *fiber.Ctx, id QueryResource, param
 		return err
 	} else if validResponse, ok := response.(PutServerConfigResponseObject); ok {
 		if err := validResponse.VisitPutServerConfigResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ApplyServerConfig operation middleware
+func (sh *strictHandler) ApplyServerConfig(ctx *fiber.Ctx, id QueryResource, params ApplyServerConfigParams) error {
+	var request ApplyServerConfigRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ApplyServerConfig(ctx.UserContext(), request.(ApplyServerConfigRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ApplyServerConfig")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ApplyServerConfigResponseObject); ok {
+		if err := validResponse.VisitApplyServerConfigResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -52,7 +52,7 @@ func TestAttacks(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	a := &attacker{t: t, p: p, admin: token("attack-admin", "admin"), viewer: token("attack-viewer", "viewer")}
+	a := &attacker{t: t, p: p, admin: token("attack-admin", "admin"), operator: token("attack-operator", "operator"), viewer: token("attack-viewer", "viewer")}
 	for _, door := range []struct {
 		name string
 		try  func(*testing.T, *attacker)
@@ -100,9 +100,9 @@ func TestAttacks(t *testing.T) {
 
 // attacker sends requests to the product.
 type attacker struct {
-	t             *testing.T
-	p             *product
-	admin, viewer string
+	t                       *testing.T
+	p                       *product
+	admin, operator, viewer string
 }
 
 type reply struct {
@@ -414,7 +414,7 @@ func reloadWithoutToken(_ *testing.T, a *attacker) {
 		a.want(a.send("GET", "debug/pprof/heap", "", nil, header...), 401)
 	}
 	a.want(a.send("POST", "-/reload", a.viewer, nil), 403)
-	a.want(a.send("POST", "-/reload", a.p.token, nil), 403) // of run.json: an operator
+	a.want(a.send("POST", "-/reload", a.operator, nil), 403)
 }
 
 func foreignNames(_ *testing.T, a *attacker) {
@@ -532,7 +532,7 @@ func roles(_ *testing.T, a *attacker) {
 		a.want(a.send("GET", path, a.viewer, nil), 403)
 		a.want(a.send("GET", path, "", nil), 401)
 	}
-	for _, token := range []string{a.viewer, a.p.token} {
+	for _, token := range []string{a.viewer, a.operator} {
 		a.want(
 			a.send("POST", "api/v1/tokens", token, strings.NewReader(`{"name":"mine","role":"admin"}`), "Content-Type", "application/json"), 403,
 		)

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/schemas"
+)
+
+// driverSettings are those of driver_config that control can set, by the name of its parameter.
+var driverSettings = []string{"ecc", "mig", "persistence"}
+
+// unset is a configuration that control cannot set as it is.
+func unset(field, format string, args ...any) error {
+	return fielded{
+		problem{422, "not_applicable", "Control cannot set this configuration.", "Store a version without it, or set it by hand."},
+		[]apigen.FieldProblem{{Field: field, Detail: fmt.Sprintf(format, args...)}},
+	}
+}
+
+// gpuSettings are the parameters of the step that sets a GPU so.
+func gpuSettings(c *schemas.GPUConfig) (map[string]string, error) {
+	with := map[string]string{}
+	if c.PowerLimit != nil {
+		with["power_limit"] = strconv.FormatFloat(*c.PowerLimit, 'f', -1, 64)
+	}
+	left := maps.Clone(c.Driver)
+	sm, clocked := left["sm_clock"].(float64)
+	delete(left, "sm_clock")
+	if (c.MemoryClock != nil) != clocked {
+		return nil, unset("memory_clock", "it is set together with driver_config.sm_clock, in MHz, or not at all")
+	}
+	if clocked {
+		with["application_clocks"] = fmt.Sprintf("%d,%d", int64(*c.MemoryClock), int64(sm))
+	}
+	for _, name := range driverSettings {
+		switch v := left[name].(type) {
+		case bool:
+			with[name] = strconv.FormatBool(v)
+			delete(left, name)
+		case nil:
+		default:
+			return nil, unset("driver_config."+name, "it is true or false")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		return nil, unset("driver_config."+name, "no driver of control sets it")
+	}
+	if len(with) == 0 {
+		return nil, unset("power_limit", "the configuration has no setting")
+	}
+	return with, nil
+}
+
+// ApplyGPUConfig implements the operation applyGPUConfig.
+func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequestObject) (apigen.ApplyGPUConfigResponseObject, error) {
+	if err := may(ctx, access.Operate); err != nil {
+		return nil, err
+	}
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	g, err := s.gpu(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.configs.GPU(ctx, g.ID)
+	if err != nil {
+		return nil, refused(err, "configuration of GPU", g.Name)
+	}
+	with, err := gpuSettings(&c)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.ask(ctx, g.ServerID, g.Name, "configure_gpu", with)
+	return apigen.ApplyGPUConfig202JSONResponse{AskedJSONResponse: out}, err
+}
+
+// ApplyServerConfig implements the operation applyServerConfig.
+func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConfigRequestObject) (apigen.ApplyServerConfigResponseObject, error) {
+	if err := may(ctx, access.Operate); err != nil {
+		return nil, err
+	}
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.itself(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.configs.Server(ctx, v.ID)
+	if err != nil {
+		return nil, refused(err, "configuration of server", v.Name)
+	}
+	switch {
+	case len(c.RAID) > 0:
+		return nil, unset("raid_config", "no driver of control sets it")
+	case len(c.Network) > 0:
+		return nil, unset("network_config", "no driver of control sets it")
+	case len(c.BIOS) == 0:
+		return nil, unset("bios_config", "the configuration has no setting")
+	}
+	with := make(map[string]string, len(c.BIOS))
+	for name, v := range c.BIOS {
+		switch v := v.(type) {
+		case float64:
+			with[name] = strconv.FormatFloat(v, 'f', -1, 64)
+		case string, bool:
+			with[name] = fmt.Sprint(v)
+		default:
+			return nil, unset("bios_config."+name, "an attribute is a text, a number, or true or false")
+		}
+	}
+	out, err := s.ask(ctx, v.ID, "", "set_bios", with)
+	return apigen.ApplyServerConfig202JSONResponse{AskedJSONResponse: out}, err
+}
