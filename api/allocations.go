@@ -48,19 +48,11 @@ var noAllocator = problem{
 
 // around is the user whose own and whose teams' allocations a caller sees, or "" for one who sees
 // all: admins, scripts of nobody, and people of no team, who run the place.
-func (s *Server) around(ctx context.Context) (string, error) {
-	who := Caller(ctx)
-	if who.User == "" || who.May(access.Users) {
-		return "", nil
+func around(ctx context.Context) string {
+	if v := seen(ctx); v != nil {
+		return v.user
 	}
-	u, err := s.deps.People.User(ctx, who.User)
-	if err != nil {
-		return "", err
-	}
-	if len(u.Teams) == 0 {
-		return "", nil
-	}
-	return who.User, nil
+	return ""
 }
 
 // allocation returns one that the caller may see; another is not there.
@@ -69,9 +61,9 @@ func (s *Server) allocation(ctx context.Context, id string) (schemas.Allocation,
 	if err != nil {
 		return a, refused(err, "allocation", id)
 	}
-	near, err := s.around(ctx)
-	if err != nil || near == "" {
-		return a, err
+	near := around(ctx)
+	if near == "" {
+		return a, nil
 	}
 	ok, err := s.deps.Allocations.Sees(ctx, near, id)
 	if err == nil && !ok {
@@ -137,11 +129,8 @@ type noFit struct {
 
 // ListAllocations implements the operation listAllocations.
 func (s *Server) ListAllocations(ctx context.Context, r apigen.ListAllocationsRequestObject) (apigen.ListAllocationsResponseObject, error) {
-	near, err := s.around(ctx)
-	if err != nil {
-		return nil, err
-	}
-	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: near, After: r.Params.After, Limit: pageSize(r.Params.Limit)}
+	var err error
+	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: around(ctx), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
 	if r.Params.User != "" {
 		if f.User, err = s.userID(ctx, r.Params.User, "query", "user"); err != nil {
 			return nil, err
@@ -170,10 +159,7 @@ func (s *Server) userID(ctx context.Context, ref, in, field string) (string, err
 	} else if err != nil {
 		return "", err
 	}
-	near, err := s.around(ctx)
-	if err != nil {
-		return "", err
-	}
+	near := around(ctx)
 	if near != "" {
 		if ok, err := s.sees(ctx, &u); err != nil {
 			return "", err
@@ -192,10 +178,7 @@ func (s *Server) ListUserAllocations(
 	if err != nil {
 		return nil, refused(err, "user", r.ID)
 	}
-	near, err := s.around(ctx)
-	if err != nil {
-		return nil, err
-	}
+	near := around(ctx)
 	if near != "" {
 		if ok, err := s.sees(ctx, &u); err != nil {
 			return nil, err
@@ -587,10 +570,7 @@ func (s *Server) GetAllocationStatus(
 
 // GetCapacity implements the operation getCapacity.
 func (s *Server) GetCapacity(ctx context.Context, _ apigen.GetCapacityRequestObject) (apigen.GetCapacityResponseObject, error) {
-	near, err := s.around(ctx)
-	if err != nil {
-		return nil, err
-	}
+	near := around(ctx)
 	pools, stranded, err := s.deps.Allocations.Capacity(ctx)
 	if err != nil {
 		return nil, err
@@ -603,10 +583,7 @@ func (s *Server) GetCapacity(ctx context.Context, _ apigen.GetCapacityRequestObj
 
 // ListWorkflows implements the operation listWorkflows.
 func (s *Server) ListWorkflows(ctx context.Context, r apigen.ListWorkflowsRequestObject) (apigen.ListWorkflowsResponseObject, error) {
-	near, err := s.around(ctx)
-	if err != nil {
-		return nil, err
-	}
+	near := around(ctx)
 	f := workflows.Filter{
 		Status: string(r.Params.Status), Type: string(r.Params.Type), Allocation: r.Params.Allocation, Near: near, After: r.Params.After,
 		Limit: pageSize(r.Params.Limit),
@@ -631,9 +608,9 @@ func (s *Server) workflow(ctx context.Context, id string) (schemas.Workflow, err
 	if err != nil {
 		return w, refused(err, "workflow", id)
 	}
-	near, err := s.around(ctx)
-	if err != nil || near == "" {
-		return w, err
+	near := around(ctx)
+	if near == "" {
+		return w, nil
 	}
 	ok, err := s.deps.Allocations.Sees(ctx, near, w.AllocationID)
 	if err == nil && !ok {

@@ -279,6 +279,8 @@ type Deps struct {
 	// whoever may read, those of Admin the POST of an admin.
 	Open    map[string]http.Handler
 	Guarded map[string]http.Handler
+	// Viewed are as Guarded, and keep to the view of their caller (prometheus.WithView).
+	Viewed map[string]http.Handler
 	Admin   map[string]http.Handler
 }
 
@@ -321,6 +323,10 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	if deps.Mode == nil {
 		deps.Mode = func() string { return schemas.ModeObserve }
+	}
+	deps.Records = viewed{deps.Records}
+	if deps.History != nil {
+		deps.History = past{deps.History}
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log, access: access.New(deps.DB, cfg.SessionLifetime), limits: newLimits(cfg.Limits),

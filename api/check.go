@@ -33,6 +33,7 @@ type asked struct {
 	required bool     // the body
 	once     bool     // an Idempotency-Key counts
 	items    []string // the fields of what it lists, where the caller may choose of them
+	operation string
 	others   bool     // parameters that are not named may come, from whom nobody here tells what to send
 }
 
@@ -49,7 +50,7 @@ func newChecker() (checker, error) {
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			a := asked{path: strings.Split(strings.TrimPrefix(path, "/"), "/"), params: make(map[int]*openapi3.Parameter), query: make(map[string]*openapi3.Schema)}
-			a.others = op.Extensions["x-other-parameters"] == true
+			a.others, a.operation = op.Extensions["x-other-parameters"] == true, op.OperationID
 			for i, part := range a.path {
 				if name, ok := strings.CutPrefix(part, "{"); ok {
 					a.path[i], a.params[i] = "", op.Parameters.GetByInAndName(openapi3.ParameterInPath, strings.TrimSuffix(name, "}"))
@@ -149,6 +150,9 @@ func (s *Server) check(c *fiber.Ctx) error {
 	if err := a.checkPath(path); err != nil {
 		return err
 	}
+	if err := s.tenant(c.UserContext(), a, path); err != nil {
+		return err
+	}
 	for _, p := range a.headers {
 		if text := c.Get(p.Name); text != "" {
 			if detail := faults(p.Schema.Value, typed(p.Schema.Value, text)); detail != "" {
@@ -178,6 +182,17 @@ func (s *Server) check(c *fiber.Ctx) error {
 		return project(c, wanted)
 	}
 	return c.Next()
+}
+
+// subject is what the first parameter of a path says.
+func (a *asked) subject(path string) string {
+	for i, part := range strings.Split(strings.Trim(path, "/"), "/") {
+		if a.params[i] != nil {
+			text, _ := url.PathUnescape(part) // which was checked
+			return text
+		}
+	}
+	return ""
 }
 
 func (a *asked) checkPath(path string) error {

@@ -26,6 +26,8 @@ func (s *Server) GetFleet(ctx context.Context, r apigen.GetFleetRequestObject) (
 		return nil, err
 	}
 	out := s.fleet(incidents)
+	index, _, _ := s.live.current()
+	seen(ctx).fleet(&out, index)
 	if r.Params.Ids == nil || *r.Params.Ids {
 		names := s.live.directory()
 		for k := range out.Racks {
@@ -137,7 +139,8 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 		}
 		return nil, err
 	}
-	now, names := time.Now(), s.live.directory()
+	now, names, sees := time.Now(), s.live.directory(), seen(ctx)
+	facts = sees.facts(facts)
 	out := apigen.Server{
 		ID: names.ID(dev.ID), Name: dev.ID, Kind: dev.Kind, Rack: index.Ancestor(dev.ID, schemas.KindRack),
 		Site:  index.Ancestor(dev.ID, schemas.KindSite),
@@ -146,7 +149,9 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
 	}
 	running := index.Running(now)
-	if w, ok := running[dev.ID]; ok {
+	if !sees.has(dev.ID) {
+		out.State, out.Contact = int(fleet.Unknown), []apigen.Contact{}
+	} else if w, ok := running[dev.ID]; ok {
 		out.Job = apigen.ServerJob{ID: w.ID, Tenant: fleet.Tenant(w), Name: w.Attrs["name"], Since: w.Start}
 	}
 	_, gpus := states.Server(index, fleet.Server{ID: dev.ID, GPUs: index.Parts(dev.ID, schemas.KindGPU)})
@@ -161,6 +166,9 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 		digit := strconv.Itoa(int(states.Of(id)))
 		if part.Kind == schemas.KindGPU && len(p.Names) < len(gpus) {
 			digit = gpus[len(p.Names) : len(p.Names)+1]
+		}
+		if !sees.has(id) {
+			digit = unknownDigit
 		}
 		p.Names = append(p.Names, strings.TrimPrefix(id, dev.ID+"/"))
 		p.States += digit

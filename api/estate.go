@@ -53,7 +53,7 @@ func (s *Server) editor(ctx context.Context, permission string) (*holdings, erro
 // viewer is who asks, as to quotas and reservations.
 func viewer(ctx context.Context) allocations.Viewer {
 	who := Caller(ctx)
-	return allocations.Viewer{User: who.User, All: who.May(access.Inventory)}
+	return allocations.Viewer{User: who.User, All: who.May(access.Inventory) && seen(ctx) == nil}
 }
 
 // standing tells what stands against a change of what people are given; ok is false where it is
@@ -108,10 +108,7 @@ func placeOf(names *cmdb.Snapshot, name string) apigen.Place {
 
 // records are servers as the API has them.
 func (s *Server) records(ctx context.Context, e *holdings, found []schemas.Server) ([]apigen.ServerRecord, error) {
-	near, err := s.around(ctx)
-	if err != nil {
-		return nil, err
-	}
+	near := around(ctx)
 	standings, err := e.allocations.Standings(ctx, allocations.Viewer{User: near, All: near == ""}, found)
 	if err != nil {
 		return nil, err

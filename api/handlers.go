@@ -527,6 +527,11 @@ func (s *Server) Stream(ctx context.Context, r apigen.StreamRequestObject) (apig
 			"Close other pages, or raise api.max_streams.",
 		}
 	}
+	if v := seen(ctx); v != nil {
+		return apigen.Stream200TextEventStreamResponse{Body: &overheard{reader: reader, look: func() (*sight, error) {
+			return s.look(s.stopping, Caller(ctx))
+		}}}, nil
+	}
 	return apigen.Stream200TextEventStreamResponse{Body: reader}, nil
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	prom "auspex/api/prometheus"
 	"auspex/api/ui"
 	"auspex/schemas/openapi"
 )
@@ -62,6 +63,7 @@ type busy struct {
 type identity struct {
 	access.Principal
 	token, session string
+	sees           *sight
 }
 
 type identityKey struct{}
@@ -91,8 +93,13 @@ func (s *Server) build() (*fiber.App, error) {
 		root.All(prefix, mount(s.strip(h)))
 		root.All(strings.TrimSuffix(prefix, "/")+"/*", mount(s.strip(h)))
 	}
-	for _, prefix := range longestFirst(s.deps.Guarded) {
-		chain := []fiber.Handler{packed, s.authenticate, s.readers, mount(s.strip(s.deps.Guarded[prefix]))}
+	guarded := maps.Clone(s.deps.Viewed)
+	maps.Copy(guarded, s.deps.Guarded)
+	for _, prefix := range longestFirst(guarded) {
+		chain := []fiber.Handler{packed, s.authenticate, s.readers, mount(s.strip(guarded[prefix]))}
+		if s.deps.Viewed[prefix] == nil {
+			chain = slices.Insert(chain, 3, s.keepers)
+		}
 		root.All(prefix, chain...)
 		root.All(strings.TrimSuffix(prefix, "/")+"/*", chain...)
 	}
@@ -305,7 +312,14 @@ func (s *Server) authenticate(c *fiber.Ctx) error {
 	if err := s.pace(c, id.Principal); err != nil {
 		return err
 	}
-	c.SetUserContext(context.WithValue(c.UserContext(), identityKey{}, id))
+	if id.sees, err = s.look(c.UserContext(), id.Principal); err != nil {
+		return err
+	}
+	ctx := context.WithValue(c.UserContext(), identityKey{}, id)
+	if id.sees != nil {
+		ctx = prom.WithView(ctx, id.sees)
+	}
+	c.SetUserContext(ctx)
 	if err := unpack(c); err != nil {
 		return err
 	}
@@ -343,6 +357,14 @@ func (s *Server) identify(ctx context.Context, authorization, cookie string) (*i
 func (s *Server) readers(c *fiber.Ctx) error {
 	if err := may(c.UserContext(), access.Read); err != nil {
 		return err
+	}
+	return c.Next()
+}
+
+// keepers lets those through who see everything.
+func (s *Server) keepers(c *fiber.Ctx) error {
+	if seen(c.UserContext()) != nil {
+		return errSite
 	}
 	return c.Next()
 }

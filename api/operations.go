@@ -154,7 +154,7 @@ func (s *Server) GetOperation(ctx context.Context, r apigen.GetOperationRequestO
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	if !found || !seen(ctx).at(q.Intent.Server, q.Intent.Time) {
 		return nil, missing("operation", r.ID)
 	}
 	return apigen.GetOperation200JSONResponse(operation(&q, s.live.directory())), nil
@@ -175,9 +175,11 @@ func (s *Server) ListOperations(ctx context.Context, r apigen.ListOperationsRequ
 			return nil, err
 		}
 	}
-	items, next, err := store.List(ctx, requests.Filter{
-		Server: server, State: string(r.Params.State), After: r.Params.After, Limit: pageSize(r.Params.Limit),
-	})
+	f := requests.Filter{Server: server, State: string(r.Params.State), Limit: pageSize(r.Params.Limit)}
+	items, next, err := through(r.Params.After, func(after string) ([]requests.Request, string, error) {
+		f.After = after
+		return store.List(ctx, f)
+	}, func(q *requests.Request) bool { return seen(ctx).at(q.Intent.Server, q.Intent.Time) })
 	if err != nil {
 		return nil, listed(err)
 	}

@@ -124,6 +124,9 @@ func (s *Server) post(ctx context.Context, r *report) (schemas.Event, error) {
 	if err != nil {
 		return ev, err
 	}
+	if !seen(ctx).has(ev.Resource) {
+		return ev, problem{http.StatusForbidden, "not_yours", "You do not have " + ev.Resource + " now.", "Whoever is in a team reports of what their team has."}
+	}
 	batch := auspexv1.Batch{Device: device, Collector: schemas.SourceAPI, Observed: now.UnixNano(), Events: []*auspexv1.Event{ev.Wire()}}
 	value, err := batch.MarshalVT()
 	if err != nil {

@@ -96,7 +96,7 @@ func (s *Server) searchIncidents(ctx context.Context, text, id string) ([]apigen
 		})
 	}
 	_, _, facts := s.live.current()
-	for _, i := range facts.Incidents {
+	for _, i := range seen(ctx).facts(facts).Incidents {
 		match, in := matchOf(i.ID, text), "id"
 		if match == "" {
 			match, in = matchOf(i.RootCause.Resource, text), "resource"

@@ -151,13 +151,13 @@ func New(store storage.Queryable, cfg Config, log *slog.Logger, reg client.Regis
 	route(get, "label_values", "label/{name}/values", h.labelValues)
 	route(get, "metadata", "metadata", h.metadata)
 	route(both, "query_exemplars", "query_exemplars", func(*http.Request) result { return result{data: []string{}} })
-	route(get, "rules", "rules", h.rules)
-	route(get, "alerts", "alerts", h.alerts)
+	route(get, "rules", "rules", whole(h.rules))
+	route(get, "alerts", "alerts", whole(h.alerts))
 	route(both, "parse_query", "parse_query", h.parseQuery)
-	route(get, "config", "status/config", h.configuration)
-	route(get, "flags", "status/flags", h.flags)
-	route(get, "runtimeinfo", "status/runtimeinfo", h.runtimeInfo)
-	route(get, "tsdb", "status/tsdb", h.tsdbStatus)
+	route(get, "config", "status/config", whole(h.configuration))
+	route(get, "flags", "status/flags", whole(h.flags))
+	route(get, "runtimeinfo", "status/runtimeinfo", whole(h.runtimeInfo))
+	route(get, "tsdb", "status/tsdb", whole(h.tsdbStatus))
 	route(get, "buildinfo", "status/buildinfo", func(*http.Request) result {
 		return result{data: map[string]string{
 			"version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": runtime.Version(),
@@ -184,6 +184,7 @@ var (
 	errBusyKind  = kind{"unavailable", http.StatusServiceUnavailable}
 	errInternal  = kind{"internal", http.StatusInternalServerError}
 	errNotFound  = kind{"not_found", http.StatusNotFound}
+	errForbidden = kind{"forbidden", http.StatusForbidden}
 )
 
 // result is what a route answers: data that encodes as JSON, or an error.

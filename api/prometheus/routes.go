@@ -154,7 +154,7 @@ func (h *handler) query(r *http.Request) result {
 	}
 	text := r.FormValue("query")
 	b := h.budget(r.Context())
-	q, err := h.engine.NewInstantQuery(r.Context(), b.spend(h.store), promql.NewPrometheusQueryOpts(false, lookback), text, at)
+	q, err := h.engine.NewInstantQuery(r.Context(), b.spend(h.reads(r.Context())), promql.NewPrometheusQueryOpts(false, lookback), text, at)
 	return h.execute(b, q, err, text, timeout, limit)
 }
 
@@ -189,7 +189,7 @@ func (h *handler) queryRange(r *http.Request) result {
 	}
 	text := r.FormValue("query")
 	b := h.budget(r.Context())
-	q, err := h.engine.NewRangeQuery(r.Context(), b.spend(h.store), promql.NewPrometheusQueryOpts(false, lookback), text, start, end, step)
+	q, err := h.engine.NewRangeQuery(r.Context(), b.spend(h.reads(r.Context())), promql.NewPrometheusQueryOpts(false, lookback), text, start, end, step)
 	return h.execute(b, q, err, text, timeout, limit)
 }
 
@@ -265,7 +265,7 @@ func (h *handler) series(r *http.Request) result {
 		return *p.bad
 	}
 	hints := &storage.SelectHints{Start: timestamp.FromTime(start), End: timestamp.FromTime(end), Func: "series", Limit: hint(limit)}
-	q, err := h.budget(r.Context()).spend(h.store).Querier(hints.Start, hints.End)
+	q, err := h.budget(r.Context()).spend(h.reads(r.Context())).Querier(hints.Start, hints.End)
 	if err != nil {
 		return execution(err)
 	}
@@ -329,7 +329,7 @@ func (h *handler) names(
 	if p.bad != nil {
 		return *p.bad
 	}
-	q, err := h.store.Querier(timestamp.FromTime(start), timestamp.FromTime(end))
+	q, err := h.reads(r.Context()).Querier(timestamp.FromTime(start), timestamp.FromTime(end))
 	if err != nil {
 		return execution(err)
 	}
@@ -374,7 +374,7 @@ func (h *handler) metadata(r *http.Request) result {
 	if p.bad != nil {
 		return *p.bad
 	}
-	q, err := h.store.Querier(timestamp.FromTime(minTime), timestamp.FromTime(maxTime))
+	q, err := h.reads(r.Context()).Querier(timestamp.FromTime(minTime), timestamp.FromTime(maxTime))
 	if err != nil {
 		return execution(err)
 	}

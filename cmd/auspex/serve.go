@@ -82,7 +82,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			if err != nil {
 				return nil, err
 			}
-			deps.Guarded[promPrefix+"/"] = read
+			deps.Viewed = map[string]http.Handler{promPrefix + "/": read}
 			deps.Querier = api.NewQuerier(read, promPrefix)
 		}
 		srv, err := api.New(s.cfg.API, deps)

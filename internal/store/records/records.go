@@ -31,6 +31,7 @@ type Filter struct {
 	Status   string // of the kind: an incident's open or closed, an action's state
 	Resource string
 	Server   string
+	Servers  []string // any of them, where there are any
 	Incident string
 	Handled  string // of alerts: what people see, schemas.HandlingActive and so on
 	Since    time.Time
@@ -123,6 +124,11 @@ func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out 
 	}
 	if f.Server != "" {
 		where(` AND server=?`, f.Server)
+	}
+	if len(f.Servers) > 0 {
+		in, some := sqldb.In(len(args)+1, f.Servers)
+		args = append(args, some...)
+		q.WriteString(` AND server IN (` + in + `)`)
 	}
 	if f.Incident != "" {
 		where(` AND incident=?`, f.Incident)
