@@ -281,7 +281,7 @@ type Deps struct {
 	Guarded map[string]http.Handler
 	// Viewed are as Guarded, and keep to the view of their caller (prometheus.WithView).
 	Viewed map[string]http.Handler
-	Admin   map[string]http.Handler
+	Admin  map[string]http.Handler
 }
 
 // Server is the console. It is a component of internal/run.

@@ -25,16 +25,16 @@ const maxDepth = 32
 
 // asked is what the document says that an operation may be asked.
 type asked struct {
-	path     []string                    // its parts; "" takes any
-	params   map[int]*openapi3.Parameter // that those are, by their place
-	query    map[string]*openapi3.Schema
-	headers  []*openapi3.Parameter
-	body     *openapi3.Schema
-	required bool     // the body
-	once     bool     // an Idempotency-Key counts
-	items    []string // the fields of what it lists, where the caller may choose of them
+	path      []string                    // its parts; "" takes any
+	params    map[int]*openapi3.Parameter // that those are, by their place
+	query     map[string]*openapi3.Schema
+	headers   []*openapi3.Parameter
+	body      *openapi3.Schema
+	required  bool     // the body
+	once      bool     // an Idempotency-Key counts
+	items     []string // the fields of what it lists, where the caller may choose of them
 	operation string
-	others   bool     // parameters that are not named may come, from whom nobody here tells what to send
+	others    bool // parameters that are not named may come, from whom nobody here tells what to send
 }
 
 // checker holds requests against the OpenAPI document, before a handler sees them: the document

@@ -262,7 +262,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 		Open: map[string]http.Handler{
 			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),
 		},
-		Guarded: map[string]http.Handler{"/prometheus/": http.HandlerFunc(prometheusStub)},
+		Viewed: map[string]http.Handler{"/prometheus/": http.HandlerFunc(prometheusStub)},
 	}
 	if os.Getenv("AUSPEX_TEST_LOG") != "" {
 		deps.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))

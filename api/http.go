@@ -93,7 +93,8 @@ func (s *Server) build() (*fiber.App, error) {
 		root.All(prefix, mount(s.strip(h)))
 		root.All(strings.TrimSuffix(prefix, "/")+"/*", mount(s.strip(h)))
 	}
-	guarded := maps.Clone(s.deps.Viewed)
+	guarded := make(map[string]http.Handler)
+	maps.Copy(guarded, s.deps.Viewed)
 	maps.Copy(guarded, s.deps.Guarded)
 	for _, prefix := range longestFirst(guarded) {
 		chain := []fiber.Handler{packed, s.authenticate, s.readers, mount(s.strip(guarded[prefix]))}

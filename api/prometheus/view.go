@@ -29,7 +29,9 @@ type View interface {
 type viewKey struct{}
 
 // WithView has the queries of a context read no more than a view lets through.
-func WithView(ctx context.Context, v View) context.Context { return context.WithValue(ctx, viewKey{}, v) }
+func WithView(ctx context.Context, v View) context.Context {
+	return context.WithValue(ctx, viewKey{}, v)
+}
 
 func viewOf(ctx context.Context) View {
 	v, _ := ctx.Value(viewKey{}).(View)

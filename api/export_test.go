@@ -1,0 +1,4 @@
+package api
+
+// OfTenants reports whether somebody of a team may use a route at all.
+func OfTenants(operation string) bool { return tenantRules[operation] != ruleSite }

@@ -1,0 +1,317 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"auspex/api"
+	"auspex/api/access"
+	"auspex/api/apigen"
+	"auspex/internal/bus"
+	"auspex/internal/store/allocations"
+	"auspex/schemas"
+	"auspex/schemas/openapi"
+)
+
+// operations are those of the document, by id: method and path.
+func operations(t *testing.T) map[string][2]string {
+	t.Helper()
+	var doc struct {
+		Paths map[string]map[string]struct {
+			OperationID string `yaml:"operationId"`
+		} `yaml:"paths"`
+	}
+	if err := yaml.Unmarshal(openapi.Document, &doc); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string][2]string{}
+	for path, methods := range doc.Paths {
+		for method, op := range methods {
+			if op.OperationID != "" {
+				out[op.OperationID] = [2]string{strings.ToUpper(method), path}
+			}
+		}
+	}
+	return out
+}
+
+// tenants are li of red, who has gpu-r01-01, and jo of blue, who has the server of many records,
+// both for an hour.
+func tenants(t *testing.T) (w *world, red, blue schemas.Allocation) {
+	t.Helper()
+	w = gives(t, withEstate(t, 8), func(_ *api.Config, d *api.Deps) {
+		d.Guarded = map[string]http.Handler{"/metrics": http.NotFoundHandler(), "/debug/pprof/": http.NotFoundHandler()}
+	})
+	for name, team := range map[string]string{"li": "red", "jo": "blue"} {
+		w.person(t, name, access.RoleEngineer)
+		makes[schemas.Team](t, w, "api/v1/teams", `{"name":"`+team+`","members":["`+name+`"]}`)
+	}
+	red, blue = w.gets(t, "li", "gpu-r01-01", "red-work"), w.gets(t, "jo", "gpu-r01-03", "blue-secret")
+	return w, red, blue
+}
+
+// gets gives somebody a server that they have had for an hour.
+func (w *world) gets(t *testing.T, who, server, purpose string) schemas.Allocation {
+	t.Helper()
+	a := decode[apigen.CreatedAllocation](t, w.send(t, http.MethodPost, "api/v1/allocations", who,
+		body(`{"server_id":"`+server+`","purpose":"`+purpose+`"}`)), http.StatusCreated).Allocation
+	store := allocations.New(w.db)
+	if _, err := store.Begin(t.Context(), "allocator", a.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Activate(t.Context(), "allocator", a.ID); err != nil {
+		t.Fatal(err)
+	}
+	w.had(t, a.ID, time.Now().Add(-time.Hour), time.Time{})
+	return a
+}
+
+// had has an allocation be active from one time to another.
+func (w *world) had(t *testing.T, id string, from, until time.Time) {
+	t.Helper()
+	end := int64(0)
+	if !until.IsZero() {
+		end = until.UnixNano()
+	}
+	if _, err := w.db.ExecContext(t.Context(), `UPDATE allocations SET active_ns=$1, ended_ns=$2 WHERE id=$3`, from.UnixNano(), end, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is another team's is nowhere in what a tenant can read: no list, page, search, stream or error.
+func TestATenantReadsNothingOfAnother(t *testing.T) {
+	w, _, blue := tenants(t)
+	_ = w.send(t, http.MethodPost, "api/v1/servers/gpu-r01-03/power", access.RoleAdmin, body(`{"action":"power_on"}`))
+	alert := read[apigen.AlertList](t, w, "api/v1/alerts?server=gpu-r01-03&limit=1").Items[0]
+	asked := decode[apigen.OperationList](t, w.send(t, http.MethodGet, "api/v1/operations", access.RoleAdmin, nil), 200).Items[0]
+	// What tells of them, by what it is; the names of servers are for everybody.
+	secrets := []string{blue.ID, "blue-secret", "jo@", `"jo"`, "i-1043", "a-314", alert.ID, asked.ID}
+	ids := map[string]string{
+		"/alerts/": alert.ID, "/events/": alert.ID, "/incidents/": "i-1043", "/actions/": "a-314", "/allocations/": blue.ID, "/users/": "jo", "/teams/": "blue",
+		"/operations/": asked.ID, "/servers/": "gpu-r01-03", "/gpus/": url.PathEscape("gpu-r01-03/gpu4"), "/resources/": "gpu-r01-03", "/assets/": "gpu-r01-03",
+		"/machines/": "gpu-r01-03", "/maintenance/": "m-1", "/workflows/": "none", "/webhooks/": "none", "/pools/": "default", "/quotas/": "none",
+		"/reservations/": "none", "/proposals/": "none",
+	}
+	shown := 0
+	for id, op := range operations(t) {
+		method, path := op[0], op[1]
+		if method != http.MethodGet || slices.Contains([]string{"stream", "beginLogin", "finishLogin"}, id) {
+			continue
+		}
+		for prefix, value := range ids {
+			if rest, ok := strings.CutPrefix(path, prefix+"{"); ok {
+				_, rest, _ = strings.Cut(rest, "}")
+				path = prefix + value + rest
+			}
+		}
+		query := map[string]string{"search": "?q=r01-03", "getGPUMetrics": "?metric=DCGM_FI_DEV_GPU_TEMP", "listUsers": ""}[id]
+		if strings.Contains(path, "{") {
+			t.Errorf("%s: nothing to put into %s", id, path)
+		}
+		a, admin := w.send(t, http.MethodGet, "api/v1"+path+query, "li", nil), w.send(t, http.MethodGet, "api/v1"+path+query, access.RoleAdmin, nil)
+		for _, s := range secrets {
+			if strings.Contains(string(a.body), s) && !(a.status == http.StatusNotFound && strings.Contains(path, url.PathEscape(s))) {
+				t.Errorf("%s tells %s: %d %s", id, s, a.status, a.body)
+			}
+			if strings.Contains(string(admin.body), s) && admin.status == http.StatusOK {
+				shown++
+			}
+		}
+		if a.status >= http.StatusInternalServerError {
+			t.Errorf("%s: %d %s", id, a.status, a.body)
+		}
+	}
+	if shown < 20 {
+		t.Errorf("an admin is told of them %d times only", shown)
+	}
+}
+
+// An id that is another's is answered as one that nobody has.
+func TestWhatIsAnothersIsAnsweredAsWhatIsNotThere(t *testing.T) {
+	w, _, _ := tenants(t)
+	alert := read[apigen.AlertList](t, w, "api/v1/alerts?server=gpu-r01-03&limit=1").Items[0].ID
+	for _, tc := range []struct{ method, path, theirs, none, text string }{
+		{"GET", "alerts/X", alert, "e-none", ""},
+		{"PUT", "alerts/X", alert, "e-none", `{"status":"acknowledged"}`},
+		{"GET", "alerts/X/correlation", alert, "e-none", ""},
+		{"GET", "events/X", alert, "e-none", ""},
+		{"GET", "incidents/X", "i-1043", "i-9999", ""},
+		{"GET", "actions/X", "a-314", "a-999", ""},
+		{"POST", "actions/X/approve", "a-314", "a-999", ""},
+		{"GET", "servers/X/status", "gpu-r01-03", "gpu-r99-99", ""},
+		{"POST", "servers/X/power", "gpu-r01-03", "gpu-r99-99", `{"action":"power_off"}`},
+		{"POST", "operations/X/power", "gpu-r01-03", "gpu-r99-99", `{"action":"power_off"}`},
+		{"GET", "servers/X/plots", "gpu-r01-03", "gpu-r99-99", ""},
+		{"GET", "gpus/X/status", "gpu-r01-03%2Fgpu1", "gpu-r99-99%2Fgpu1", ""},
+		{"GET", "users/X", "jo", "nobody", ""},
+		{"GET", "users/X/allocations", "jo", "nobody", ""},
+		{"GET", "teams/X", "blue", "green", ""},
+	} {
+		theirs, none := w.do(t, "li", tc.method, strings.Replace(tc.path, "X", tc.theirs, 1), "", tc.text), w.do(t, "li", tc.method, strings.Replace(tc.path, "X", tc.none, 1), "", tc.text)
+		unescape := func(s string) string { return strings.ReplaceAll(s, "%2F", "/") }
+		if theirs.status != http.StatusNotFound || strings.ReplaceAll(string(theirs.body), unescape(tc.theirs), unescape(tc.none)) != string(none.body) {
+			t.Errorf("%s %s: %d %s\nof none: %d %s", tc.method, tc.path, theirs.status, theirs.body, none.status, none.body)
+		}
+	}
+}
+
+// A tenant sees what happened to a server while they had it, and nothing of before and after.
+func TestATenantSeesTheirServersForTheirTime(t *testing.T) {
+	w, red, _ := tenants(t)
+	now := time.Now().UTC()
+	w.had(t, red.ID, now.Add(-3*time.Hour), now.Add(-time.Hour))
+	for id, ago := range map[string]time.Duration{"x-before": 4 * time.Hour, "x-during": 2 * time.Hour, "x-after": time.Minute} {
+		at := now.Add(-ago)
+		if err := w.records.PutAlert(t.Context(), schemas.Alert{
+			Event:  schemas.Event{ID: id, Time: at, Observed: at, Source: "kmsg", Resource: "gpu-r01-01/gpu0", Type: "gpu.xid", Severity: "error"},
+			Server: "gpu-r01-01",
+			Status: schemas.AlertFiring,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.records.PutIncident(t.Context(), schemas.Incident{
+			ID: "i-" + id, Opened: at, Updated: at, Closed: &at, At: at, Severity: "error", RootCause: schemas.Cause{Resource: "gpu-r01-01/gpu0", Fault: "gpu.gsp_hang"},
+			Affected: []string{"gpu-r01-01"}, Events: []string{id},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names := func(list []apigen.Alert) (out []string) {
+		for _, a := range list {
+			out = append(out, a.ID)
+		}
+		return out
+	}
+	if got := names(decode[apigen.AlertList](t, w.send(t, http.MethodGet, "api/v1/alerts", "li", nil), 200).Items); !slices.Equal(got, []string{"x-during"}) {
+		t.Errorf("%v", got)
+	}
+	for id, status := range map[string]int{"x-before": 404, "x-during": 200, "x-after": 404} {
+		for _, path := range []string{"alerts/" + id, "events/" + id, "alerts/" + id + "/correlation", "incidents/i-" + id} {
+			if a := w.send(t, http.MethodGet, "api/v1/"+path, "li", nil); a.status != status {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+	}
+	for path, status := range map[string]int{"servers/gpu-r01-01/status": 404, "servers/gpu-r01-01/plots": 200, "servers/gpu-r01-01": 200} {
+		if a := w.send(t, http.MethodGet, "api/v1/"+path, "li", nil); a.status != status {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	w.had(t, red.ID, now.Add(-3*time.Hour), time.Time{}) // again
+	if a := w.send(t, http.MethodGet, "api/v1/servers/gpu-r01-01/status", "li", nil); a.status != http.StatusOK {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// An incident that touches others too says what it is and what of it is the tenant's, and no more.
+func TestAnIncidentOfSeveralIsToldInPart(t *testing.T) {
+	w, _, _ := tenants(t)
+	now := time.Now().UTC()
+	if err := w.records.PutIncident(t.Context(), schemas.Incident{
+		ID: "i-feed", Opened: now.Add(-time.Minute), Updated: now, At: now, Severity: "critical", Events: []string{"e1"}, Workloads: []string{"job-blue"},
+		RootCause: schemas.Cause{Resource: "pdu-r01-a", Fault: "power.feed_loss", Title: map[string]string{"en": "Power feed lost", "zh": "供电中断"}},
+		Affected:  []string{"gpu-r01-01", "gpu-r01-03"}, Explanation: "job-blue of jo on gpu-r01-03 has ended",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	i := decode[apigen.Incident](t, w.send(t, http.MethodGet, "api/v1/incidents/i-feed", "li", nil), 200)
+	if !slices.Equal(i.Affected, []string{"gpu-r01-01"}) || len(i.Workloads) != 0 || len(i.Events) != 0 || i.RootCause.Resource != "" ||
+		i.RootCause.Fault != "power.feed_loss" || i.Explanation != "Power feed lost" {
+		t.Errorf("%+v", i)
+	}
+}
+
+// Each route is of tenants or it is not: what nobody has thought about is not.
+func TestEachRouteIsOfTenantsOrNot(t *testing.T) {
+	w, _, _ := tenants(t)
+	site := []string{
+		"applyServerConfig", "correctIncident", "createGPUConfig", "createJoinToken", "createLoginCode", "createPool", "createQuota", "createReservation",
+		"createTeam", "createToken", "createUser", "createWebhook", "createWorkflow", "decideEdgeProposal", "decideProposal", "declareMaintenance",
+		"deletePool", "deleteQuota", "deleteReservation", "deleteTeam", "deleteWebhook", "endMaintenance", "getAsset", "getBudgets", "getIncidentRecord",
+		"getPredictionRecord", "getProposal", "getServerConfig", "getWebhook", "listAgents", "listAssetVersions", "listAssets", "listAudit",
+		"listCorrections", "listDeliveries", "listEdgeProposals", "listIncidentCorrections", "listJoinTokens", "listMachines", "listProposals",
+		"listRefusedDescriptions", "listServerConfigs", "listTokens", "listWebhooks", "putServerConfig", "registerGPU", "registerServer", "retireServer",
+		"revokeJoinToken", "revokeMachine", "revokeToken", "setServerBios", "testWebhook", "updateGPU", "updateGPUConfig", "updatePool", "updateQuota",
+		"updateReservation", "updateServer", "updateServerFirmware", "updateTeam", "updateUser", "updateWebhook",
+	}
+	ops := operations(t)
+	for _, id := range site {
+		if api.OfTenants(id) {
+			t.Errorf("%s is of tenants, and is listed as one that is not", id)
+		}
+		op := ops[id]
+		path := strings.NewReplacer("{id}", "gpu-r01-01", "{resource}", "gpu-r01-01", "{name}", "x", "{incident}", "i-1043", "{server}", "gpu-r01-01").Replace(op[1])
+		if a := w.send(t, op[0], "api/v1"+path, "li", nil); a.status != http.StatusForbidden || a.problem(t).Code != "not_for_tenants" {
+			t.Errorf("%s: %s %s: %d %s", id, op[0], path, a.status, a.body)
+		}
+		delete(ops, id)
+	}
+	for _, id := range slices.Sorted(maps.Keys(ops)) {
+		if !api.OfTenants(id) {
+			t.Errorf("%s: nobody has said whether it is of tenants", id)
+		}
+	}
+	for _, path := range []string{"metrics", "debug/pprof/heap"} {
+		if a := w.send(t, http.MethodGet, path, "li", nil); a.status != http.StatusForbidden {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}
+
+// A tenant's stream tells that lists changed, and of whose servers only their own.
+func TestATenantsStream(t *testing.T) {
+	w, _, _ := tenants(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+"api/v1/stream", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+w.tokens["li"])
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	told := false
+	for lines.Scan() {
+		line := lines.Text()
+		if line == "event: hello" {
+			w.alarm(t, "gpu-r01-03")
+			w.alarm(t, "gpu-r01-01")
+		}
+		if line == "event: servers" || strings.Contains(line, "gpu-r01-03") {
+			t.Fatal(line)
+		}
+		if strings.Contains(line, `"servers/gpu-r01-01"`) {
+			told = true
+			break
+		}
+	}
+	if !told {
+		t.Fatal("nothing is told of their server", lines.Err())
+	}
+}
+
+// alarm tells the bus of an alert of a server.
+func (w *world) alarm(t *testing.T, server string) {
+	t.Helper()
+	value, err := json.Marshal(schemas.Alert{Event: schemas.Event{ID: "alarm-" + server, Resource: server, Type: "host.oom"}, Server: server})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicAlerts, Key: server, Value: value}); err != nil {
+		t.Fatal(err)
+	}
+}
