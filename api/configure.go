@@ -16,10 +16,10 @@ import (
 var driverSettings = []string{"ecc", "mig", "persistence"}
 
 // unset is a configuration that control cannot set as it is.
-func unset(field, format string, args ...any) error {
+func unset(field, detail string) error {
 	return fielded{
 		problem{422, "not_applicable", "Control cannot set this configuration.", "Store a version without it, or set it by hand."},
-		[]apigen.FieldProblem{{Field: field, Detail: fmt.Sprintf(format, args...)}},
+		[]apigen.FieldProblem{{Field: field, Detail: detail}},
 	}
 }
 

@@ -140,7 +140,7 @@ func TestAnAbandonedRequestIsEnded(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			began, ended := make(chan struct{}), make(chan error, 1)
 			guard := func(_ *api.Config, d *api.Deps) {
-				d.Guarded["/slow"] = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				d.Viewed["/slow"] = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					close(began)
 					<-r.Context().Done()
 					ended <- r.Context().Err()

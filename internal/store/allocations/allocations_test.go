@@ -192,6 +192,33 @@ func TestTheLifeOfAnAllocation(t *testing.T) {
 	}
 }
 
+// TestSpans: what somebody has and had is theirs and their teams' from when it was ready to its end.
+func TestSpans(t *testing.T) {
+	w := newWorld(t, 3)
+	whole, gpu, never := w.take(w.whole(0)), w.take(w.some(1, 1)), w.take(w.whole(2))
+	for _, a := range []schemas.Allocation{whole, gpu} {
+		_, err := w.Activate(t.Context(), "auspex", a.ID)
+		w.must(err)
+	}
+	ended := w.end(whole, schemas.AllocationCompleted, "")
+	found, err := w.Spans(t.Context(), whole.UserID)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%+v %v, and %s was never active", found, err, never.ID)
+	}
+	if sp := found[0]; sp.Server != whole.Servers[0] || sp.GPU != "" || sp.From.IsZero() || !sp.Until.Equal(ended.EndedAt) {
+		t.Errorf("%+v", sp)
+	}
+	if found, err = w.Spans(t.Context(), w.bo.ID); err != nil || len(found) != 1 {
+		t.Fatalf("%+v %v", found, err)
+	}
+	if sp := found[0]; sp.Server != gpu.Servers[0] || sp.GPU != w.gpu(1, 1).Name || !sp.Until.IsZero() {
+		t.Errorf("%+v", sp)
+	}
+	if found, err = w.Spans(t.Context(), "somebody else"); err != nil || len(found) != 0 {
+		t.Errorf("%+v %v", found, err)
+	}
+}
+
 func TestWhatIsGivenToNobody(t *testing.T) {
 	w := newWorld(t, 1)
 	set := func(change func(*schemas.Server)) {
