@@ -294,11 +294,54 @@ func (s *Server) GetIncident(ctx context.Context, r apigen.GetIncidentRequestObj
 		}
 		out.Jobs = append(out.Jobs, job)
 	}
+	if out.Holders, err = s.holders(ctx, &i); err != nil {
+		return nil, err
+	}
 	whole := []apigen.Incident{out}
 	if err := s.corrected(ctx, whole); err != nil {
 		return nil, err
 	}
 	return apigen.GetIncident200JSONResponse(whole[0]), nil
+}
+
+// maxHolders bounds whom an incident names.
+const maxHolders = 100
+
+// holders are who had what an incident touches while it was open, as far as the caller may know.
+func (s *Server) holders(ctx context.Context, i *schemas.Incident) ([]apigen.IncidentHolder, error) {
+	end := time.Now()
+	if i.Closed != nil {
+		end = *i.Closed
+	}
+	touched := slices.Clone(i.Affected)
+	if root := s.live.directory().Server(i.RootCause.Resource); root != "" && !slices.Contains(touched, root) {
+		touched = append(touched, root)
+	}
+	found, err := s.deps.Allocations.Held(ctx, touched, i.Opened, end)
+	if err != nil {
+		return nil, err
+	}
+	var out []apigen.IncidentHolder
+	for k := range found {
+		a := &found[k]
+		if near := around(ctx); near != "" {
+			if ok, err := s.deps.Allocations.Sees(ctx, near, a.ID); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		}
+		h := apigen.IncidentHolder{Allocation: a.ID, User: a.User, Team: a.Team, Purpose: a.Purpose}
+		for _, server := range a.Servers {
+			if slices.Contains(touched, server) {
+				h.Servers = append(h.Servers, server)
+			}
+		}
+		if out = append(out, h); len(out) == maxHolders {
+			break
+		}
+	}
+	return out, nil
 }
 
 // lanes joins the lanes of an incident with what its alerts said. An incident

@@ -215,7 +215,7 @@ func TestATenantSeesTheirServersForTheirTime(t *testing.T) {
 
 // An incident that touches others too says what it is and what of it is the tenant's, and no more.
 func TestAnIncidentOfSeveralIsToldInPart(t *testing.T) {
-	w, _, _ := tenants(t)
+	w, red, _ := tenants(t)
 	now := time.Now().UTC()
 	if err := w.records.PutIncident(t.Context(), schemas.Incident{
 		ID: "i-feed", Opened: now.Add(-time.Minute), Updated: now, At: now, Severity: "critical", Events: []string{"e1"}, Workloads: []string{"job-blue"},
@@ -228,6 +228,12 @@ func TestAnIncidentOfSeveralIsToldInPart(t *testing.T) {
 	if !slices.Equal(i.Affected, []string{"gpu-r01-01"}) || len(i.Workloads) != 0 || len(i.Events) != 0 || i.RootCause.Resource != "" ||
 		i.RootCause.Fault != "power.feed_loss" || i.Explanation != "Power feed lost" {
 		t.Errorf("%+v", i)
+	}
+	if len(i.Holders) != 1 || i.Holders[0].Allocation != red.ID || i.Holders[0].Team != "red" || !slices.Equal(i.Holders[0].Servers, []string{"gpu-r01-01"}) {
+		t.Errorf("%+v", i.Holders)
+	}
+	if i = read[apigen.Incident](t, w, "api/v1/incidents/i-feed"); len(i.Holders) != 2 || i.Holders[0].Purpose == i.Holders[1].Purpose {
+		t.Errorf("%+v", i.Holders)
 	}
 }
 

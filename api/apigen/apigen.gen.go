@@ -1497,18 +1497,21 @@ type Incident struct {
 	Explanations map[string]string `json:"explanations,omitempty,omitzero"`
 
 	// External All that speaks for it was posted by callers: nothing destructive is done on it. Not in lists
-	External       bool           `json:"external,omitempty,omitzero"`
-	Graph          Graph          `json:"graph,omitempty,omitzero"`
-	ID             string         `json:"id"`
-	Jobs           []IncidentJob  `json:"jobs,omitempty,omitzero"`
-	Lanes          []EvidenceLane `json:"lanes,omitempty,omitzero"`
-	MergedInto     string         `json:"merged_into,omitempty,omitzero"`
-	Opened         time.Time      `json:"opened"`
-	Recommendation Recommendation `json:"recommendation,omitempty,omitzero"`
-	Revision       int            `json:"revision,omitempty,omitzero"`
-	RootCause      Cause          `json:"root_cause"`
-	Sentences      []Sentence     `json:"sentences,omitempty,omitzero"`
-	Severity       string         `json:"severity,omitempty,omitzero"`
+	External bool  `json:"external,omitempty,omitzero"`
+	Graph    Graph `json:"graph,omitempty,omitzero"`
+
+	// Holders Who had servers that it touches while it was open; not in lists
+	Holders        []IncidentHolder `json:"holders,omitempty,omitzero"`
+	ID             string           `json:"id"`
+	Jobs           []IncidentJob    `json:"jobs,omitempty,omitzero"`
+	Lanes          []EvidenceLane   `json:"lanes,omitempty,omitzero"`
+	MergedInto     string           `json:"merged_into,omitempty,omitzero"`
+	Opened         time.Time        `json:"opened"`
+	Recommendation Recommendation   `json:"recommendation,omitempty,omitzero"`
+	Revision       int              `json:"revision,omitempty,omitzero"`
+	RootCause      Cause            `json:"root_cause"`
+	Sentences      []Sentence       `json:"sentences,omitempty,omitzero"`
+	Severity       string           `json:"severity,omitempty,omitzero"`
 
 	// Similar Closed incidents of the same fault, the most alike first, at most 5; not in lists
 	Similar []SimilarIncident `json:"similar,omitempty,omitzero"`
@@ -1543,6 +1546,17 @@ type IncidentFault struct {
 	Right      int      `json:"right"`
 	SecondsP50 *float64 `json:"seconds_p50,omitempty"`
 	SecondsP95 *float64 `json:"seconds_p95,omitempty"`
+}
+
+// IncidentHolder defines model for IncidentHolder.
+type IncidentHolder struct {
+	Allocation string `json:"allocation"`
+	Purpose    string `json:"purpose"`
+
+	// Servers Those of them that it touches
+	Servers []string `json:"servers"`
+	Team    string   `json:"team,omitempty,omitzero"`
+	User    string   `json:"user"`
 }
 
 // IncidentJob defines model for IncidentJob.

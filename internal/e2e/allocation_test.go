@@ -152,15 +152,25 @@ func TestAllocatedServersFromAskingToReturn(t *testing.T) {
 		}
 		return err
 	})
-	p.awaitFor(2*patience, "an incident names the GPU", func() error {
+	p.awaitFor(2*patience, "an incident names the GPU, and who has it", func() error {
 		var list struct{ Items []schemas.Incident }
 		if err := p.get("api/v1/incidents?status=open", &list); err != nil {
 			return err
 		}
 		for _, i := range list.Items {
-			if i.RootCause.Resource == ill+"/gpu3" {
+			if i.RootCause.Resource != ill+"/gpu3" {
+				continue
+			}
+			var one struct {
+				Holders []struct{ Allocation, User string }
+			}
+			if err := p.get("api/v1/incidents/"+i.ID, &one); err != nil {
+				return err
+			}
+			if len(one.Holders) == 1 && one.Holders[0].Allocation == id && one.Holders[0].User == "zoe" {
 				return nil
 			}
+			return fmt.Errorf("%+v", one)
 		}
 		return fmt.Errorf("%+v", list.Items)
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"auspex/internal/store/sqldb"
+	"auspex/schemas"
 )
 
 // Span is a time in which somebody had a server or a GPU.
@@ -31,4 +32,16 @@ WHERE a.active_ns>0 AND (c.gpu_id IS NULL OR NOT a.exclusive) AND (a.user_id=$1 
 		return nil, fmt.Errorf("list what %s has and had: %w", user, err)
 	}
 	return found, nil
+}
+
+// Held returns the allocations that had one of some servers, by name, or a part of it, as active
+// ones at some time of a span.
+func (s *Store) Held(ctx context.Context, servers []string, from, until time.Time) ([]schemas.Allocation, error) {
+	if len(servers) == 0 {
+		return nil, nil
+	}
+	in, args := sqldb.In(3, servers)
+	return list(ctx, s.db, `a.active_ns>0 AND a.active_ns<=$1 AND (a.ended_ns=0 OR a.ended_ns>=$2) AND a.id IN
+(SELECT c.allocation_id FROM allocation_claims c JOIN servers s ON s.id=c.server_id WHERE s.name IN (`+in+`)) ORDER BY a.active_ns, a.id`,
+		append([]any{until.UnixNano(), from.UnixNano()}, args...)...)
 }

@@ -31,7 +31,7 @@ export const zh = {
   // incident
   'inc.against': '不符之处', 'inc.would_change': '什么会改变判断', 'inc.similar': '以往', 'inc.cured_by': '由此恢复', 'inc.not_cured': 'Auspex 未处置', 'inc.match.resource': '同一部件', 'inc.match.model': '同一型号', 'inc.match.fault': '同类故障',
   'inc.title': '事件', 'inc.open': '未结', 'inc.repair': '修复中', 'inc.closed': '已结', 'inc.merged': '已合并', 'inc.cause': '原因', 'inc.confidence': '置信度', 'inc.confidence_tip': '在置信度相同的所有事件中，有这么大比例指对了原因。',
-  'inc.why': '判断依据', 'inc.evidence': '证据', 'inc.graph': '因果关系', 'inc.alternatives': '其他可能', 'inc.jobs': '受影响的作业', 'inc.todo': '建议处置', 'inc.opened': '发生', 'inc.lasts': '持续', 'inc.servers': '服务器', 'inc.alerts': '告警', 'inc.n_alerts': '{n} 条告警',
+  'inc.why': '判断依据', 'inc.evidence': '证据', 'inc.graph': '因果关系', 'inc.alternatives': '其他可能', 'inc.jobs': '受影响的作业', 'inc.holders': '分配给', 'inc.todo': '建议处置', 'inc.opened': '发生', 'inc.lasts': '持续', 'inc.servers': '服务器', 'inc.alerts': '告警', 'inc.n_alerts': '{n} 条告警',
   'inc.external': '该事件的所有依据均由外部经 API 上报，我们的采集器都没有看到。仅凭这些不会执行任何破坏性操作。', 'inc.folded': '{alerts} 条告警，1 个事件', 'inc.repeat': '（重复）', 'inc.merged_into': '已并入 {id}', 'inc.as_text': '文字形式', 'inc.axis': '距首条告警的时间（对数轴）', 'inc.none': '没有符合条件的事件。', 
   'inc.affects': ({ servers, jobs }) => `${servers} 台服务器${jobs ? `，${jobs} 个作业` : ''}`, 'inc.what': '经过', 'inc.no_detail': '该事件的告警已不再保留。', 'inc.fold_line': '已折叠告警', 'inc.reports_of': '{of} 中 {n} 个上报', 'inc.quiet': '无异常，符合预期',
 

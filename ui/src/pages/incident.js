@@ -90,6 +90,7 @@ export function IncidentPage({ id }) {
         <${Panel} title=${t('inc.alternatives')} id="alternatives"><${Alternatives} items=${incident.alternatives} cause=${incident.root_cause} /><//>
         <${Verdict} incident=${incident} />
         ${incident.similar?.length > 0 && html`<${Panel} title=${t('inc.similar')} id="similar" flush><${Similar} items=${incident.similar} /><//>`}
+        ${incident.holders?.length > 0 && html`<${Panel} title=${t('inc.holders')} id="holders" flush><table class="table tight"><tbody>${incident.holders.map((h) => html`<tr><td>${h.team || h.user}</td><td>${h.purpose || '–'}</td><td class="r num">${h.servers.length > 2 ? t('inc.affects', { servers: h.servers.length, jobs: 0 }) : h.servers.join(', ')}</td></tr>`)}</tbody></table><//>`}
         ${incident.jobs?.length > 0 && html`<${Panel} title=${t('inc.jobs')} id="jobs" flush><table class="table tight"><tbody>${incident.jobs.map((job) => html`<tr><td class="mono">${job.id}</td><td>${job.tenant || '–'}</td><td class="r num">${job.gpus > 0 ? `${job.gpus} GPU` : ''}</td></tr>`)}</tbody></table><//>`}
       </div>
     </div>`}<//>`;
