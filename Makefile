@@ -48,6 +48,7 @@ $(BIN)/oapi-codegen: tools/gen/go.mod
 
 lint: $(BIN)/golangci-lint ## check style and the rules of .golangci.yml
 	@$(BIN)/golangci-lint run
+	@$(GO) test -count=1 ./schemas/openapi # the rules of the OpenAPI document
 	@if command -v $${CC:-gcc} >/dev/null; then CGO_ENABLED=1 $(BIN)/golangci-lint run --build-tags dcgm ./agent/nvml/... ./agent/dcgm/...; fi
 
 generate: $(BIN)/buf $(BIN)/oapi-codegen ## write the generated code anew

@@ -249,7 +249,7 @@ func TestBadRequestsAreExplained(t *testing.T) {
 		{http.MethodPost, "api/v1/actions/a-314/explode", nil, 400, "bad_parameter"},
 		{http.MethodPost, "api/v1/actions/a-310/approve", nil, 409, "wrong_state"},
 		{http.MethodPost, "api/v1/actions/a-308/cancel", nil, 409, "wrong_state"},
-		{http.MethodDelete, "api/v1/actions/a-314", nil, 404, "no_route"},
+		{http.MethodDelete, "api/v1/actions/a-314", nil, 405, "no_route"},
 	} {
 		a := w.send(t, tc.method, tc.path, access.RoleOperator, tc.change)
 		if a.status != tc.status {

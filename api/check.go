@@ -28,6 +28,7 @@ type asked struct {
 	path      []string                    // its parts; "" takes any
 	params    map[int]*openapi3.Parameter // that those are, by their place
 	query     map[string]*openapi3.Schema
+	needed    []string // of those
 	headers   []*openapi3.Parameter
 	body      *openapi3.Schema
 	required  bool     // the body
@@ -60,6 +61,9 @@ func newChecker() (checker, error) {
 				switch p.Value.In {
 				case openapi3.ParameterInQuery:
 					a.query[p.Value.Name] = p.Value.Schema.Value
+					if p.Value.Required {
+						a.needed = append(a.needed, p.Value.Name)
+					}
 				case openapi3.ParameterInHeader:
 					a.headers = append(a.headers, p.Value)
 				}
@@ -91,8 +95,9 @@ func closed(s *openapi3.Schema) {
 	}
 }
 
-// find returns what may be asked at a path below /api/v1. Words come before parameters, and HEAD is asked as GET is.
-func (c checker) find(method, path string) *asked {
+// find returns what may be asked at a path below /api/v1, and how many of its parts are words. Words come before
+// parameters, and HEAD is asked as GET is.
+func (c checker) find(method, path string) (*asked, int) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
@@ -117,7 +122,7 @@ func (c checker) find(method, path string) *asked {
 			found, words = a, n
 		}
 	}
-	return found
+	return found, words
 }
 
 // wrong is what is wrong with a request, by field.
@@ -134,18 +139,48 @@ func wrong(in string, errs ...apigen.FieldProblem) error {
 	return fielded{problem{http.StatusBadRequest, code, strings.Join(words, "; ") + ".", "The OpenAPI document says what a request may hold."}, errs}
 }
 
+// faulty is a bad request by one field, which the sentence is about.
+func faulty(in, field, code, sentence, hint string) error {
+	return fielded{problem{http.StatusBadRequest, code, sentence, hint}, []apigen.FieldProblem{{In: in, Field: field, Detail: sentence}}}
+}
+
 // fielded is a problem that names fields.
 type fielded struct {
 	problem
 	errs []apigen.FieldProblem
 }
 
+// elsewhere refuses a method that a route does not have, and names those that it has (RFC 9110,
+// section 15.5.6); what is no route goes on.
+func (c checker) elsewhere(ctx *fiber.Ctx, path string) error {
+	var allowed []string
+	closest := 0
+	for method := range c {
+		switch found, words := c.find(method, path); {
+		case found == nil || words < closest:
+		case words > closest:
+			allowed, closest = []string{method}, words
+		default:
+			allowed = append(allowed, method)
+		}
+	}
+	if allowed == nil {
+		return ctx.Next()
+	}
+	if slices.Contains(allowed, http.MethodGet) {
+		allowed = append(allowed, http.MethodHead)
+	}
+	slices.Sort(allowed)
+	ctx.Set("Allow", strings.Join(allowed, ", "))
+	return problem{http.StatusMethodNotAllowed, "no_route", ctx.Method() + " is not allowed here.", "GET /api/v1/openapi.yaml lists the routes and their methods."}
+}
+
 // check refuses a request that the document does not describe.
 func (s *Server) check(c *fiber.Ctx) error {
 	path := strings.TrimPrefix(c.Path(), s.cfg.BasePath+"/api/v1")
-	a := s.checks.find(c.Method(), path)
+	a, _ := s.checks.find(c.Method(), path)
 	if a == nil {
-		return c.Next()
+		return s.checks.elsewhere(c, path)
 	}
 	if err := a.checkPath(path); err != nil {
 		return err
@@ -234,6 +269,11 @@ func (a *asked) checkQuery(c *fiber.Ctx) error {
 			errs = append(errs, apigen.FieldProblem{Field: name, Detail: detail})
 		}
 	})
+	for _, name := range a.needed {
+		if !seen[name] {
+			errs = append(errs, apigen.FieldProblem{Field: name, Detail: "it is missing"})
+		}
+	}
 	if len(errs) > 0 {
 		return wrong("query", errs...)
 	}
@@ -316,6 +356,8 @@ func (a *asked) checkBody(c *fiber.Ctx) error {
 		if a.required {
 			return wrong("body", apigen.FieldProblem{Detail: "the request needs a body"})
 		}
+		c.Request().SetBodyString("{}") // nothing is left to read for the handler otherwise, which would refuse it
+		c.Request().Header.SetContentType(fiber.MIMEApplicationJSON)
 		return nil
 	}
 	if kind, _, err := mime.ParseMediaType(c.Get("Content-Type")); err != nil || kind != "application/json" {

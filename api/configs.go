@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -29,9 +28,7 @@ func before(after string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(after, 10, 64)
 	if err != nil || n < 1 {
-		return 0, problem{
-			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.",
-		}
+		return 0, errCursor
 	}
 	return n, nil
 }

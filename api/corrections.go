@@ -114,7 +114,7 @@ func (s *Server) CorrectIncident(ctx context.Context, r apigen.CorrectIncidentRe
 	switch c.Verdict {
 	case schemas.VerdictRight:
 		if i.RootCause.Fault == schemas.FaultUnknown || i.RootCause.Fault == "" {
-			return nil, badCorrection("Incident %s names no cause that could be right.", i.ID)
+			return nil, badCorrection("verdict", "Incident %s names no cause that could be right.", i.ID)
 		}
 		c.Resource, c.Fault = i.RootCause.Resource, i.RootCause.Fault
 	case schemas.VerdictCause:
@@ -130,18 +130,15 @@ func (s *Server) CorrectIncident(ctx context.Context, r apigen.CorrectIncidentRe
 	return apigen.CorrectIncident201JSONResponse(c), nil
 }
 
-func badCorrection(format string, args ...any) error {
-	return problem{
-		http.StatusBadRequest, "bad_correction", fmt.Sprintf(format, args...),
-		"The OpenAPI document lists the verdicts, and GET /faults what can be wrong.",
-	}
+func badCorrection(field, format string, args ...any) error {
+	return faulty("body", field, "bad_correction", fmt.Sprintf(format, args...), "The OpenAPI document lists the verdicts, and GET /faults what can be wrong.")
 }
 
 // cause resolves what a person names: a resource by any of its names or a workload,
 // and a fault that its kind may have.
 func (s *Server) cause(resource, fault string) (string, string, error) {
 	if resource == "" || fault == "" {
-		return "", "", badCorrection("The verdict cause needs resource and fault.")
+		return "", "", badCorrection("resource", "The verdict cause needs resource and fault.")
 	}
 	names := s.live.directory()
 	index, _, _ := s.live.current()
@@ -167,9 +164,9 @@ func (s *Server) cause(resource, fault string) (string, string, error) {
 	}
 	switch {
 	case !known:
-		return "", "", badCorrection("There is no fault %q; say unknown where none fits, and what it was in the note.", fault)
+		return "", "", badCorrection("fault", "There is no fault %q; say unknown where none fits, and what it was in the note.", fault)
 	case !slices.Contains(kinds, kind):
-		return "", "", badCorrection("%s is a %s, which cannot have %s; that is of: %s.", resource, kind, fault, strings.Join(kinds, ", "))
+		return "", "", badCorrection("fault", "%s is a %s, which cannot have %s; that is of: %s.", resource, kind, fault, strings.Join(kinds, ", "))
 	}
 	return resource, fault, nil
 }

@@ -64,16 +64,14 @@ func (s *Server) DecideEdgeProposal(
 		Decision: string(r.Body.Decision), Reason: strings.TrimSpace(r.Body.Reason), Fault: r.Body.Fault, Author: Caller(ctx).Name,
 		Time: time.Now().UTC(),
 	}
-	bad := func(detail string) error {
-		return problem{
-			http.StatusBadRequest, "bad_decision", detail, "The OpenAPI document lists the decisions; GET /learning/edges has the causes.",
-		}
+	bad := func(field, detail string) error {
+		return faulty("body", field, "bad_decision", detail, "The OpenAPI document lists the decisions; GET /learning/edges has the causes.")
 	}
 	switch {
 	case d.Reason == "":
-		return nil, bad("reason has nothing but spaces: why?")
+		return nil, bad("reason", "reason has nothing but spaces: why?")
 	case d.Fault != "" && d.Decision != schemas.EdgeAccepted:
-		return nil, bad("fault is of an acceptance.")
+		return nil, bad("fault", "fault is of an acceptance.")
 	}
 	p, err := store.Decide(ctx, r.ID, d)
 	switch {
@@ -86,7 +84,7 @@ func (s *Server) DecideEdgeProposal(
 			"Read it again; somebody else may have decided.",
 		}
 	case errors.Is(err, learned.ErrNoCause):
-		return nil, bad("The proposal lists no such cause.")
+		return nil, bad("fault", "The proposal lists no such cause.")
 	case err != nil:
 		return nil, err
 	}

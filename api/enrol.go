@@ -54,23 +54,23 @@ func (s *Server) CreateJoinToken(ctx context.Context, r apigen.CreateJoinTokenRe
 		return nil, errNoEnrolment
 	}
 	b := r.Body
-	bad := func(detail string) error {
-		return problem{http.StatusBadRequest, "bad_parameter", detail, "The OpenAPI document says what a join token may be."}
+	bad := func(field, detail string) error {
+		return faulty("body", field, "bad_parameter", detail, "The OpenAPI document says what a join token may be.")
 	}
 	if b.ExpiresIn < 0 || b.ExpiresIn > int64(join.MaxExpiry/time.Second) {
-		return nil, bad("expires_in is not within 0 to 366 days.")
+		return nil, bad("expires_in", "expires_in is not within 0 to 366 days.")
 	}
 	plain, t, err := s.deps.Join.Create(ctx, Caller(ctx).Name, join.Spec{
 		Name: b.Name, Server: b.Server, Uses: b.Uses, Expiry: time.Duration(b.ExpiresIn) * time.Second, Accept: b.Accept,
 	})
-	sentence := join.BadError("")
+	sentence := join.BadError{}
 	switch {
 	case errors.Is(err, join.ErrTaken):
 		return nil, problem{http.StatusConflict, "name_taken", "A join token with this name exists.", "Choose another name; a revoked one keeps its own."}
 	case errors.Is(err, join.ErrName):
-		return nil, bad("A name has 1 to 64 letters, digits and . _ @ -.")
+		return nil, bad("name", "A name has 1 to 64 letters, digits and . _ @ -.")
 	case errors.As(err, &sentence):
-		return nil, bad(string(sentence))
+		return nil, bad(sentence.Field, sentence.Text)
 	case errors.Is(err, join.ErrMany):
 		return nil, problem{http.StatusConflict, "too_many", "There are too many join tokens.", "Revoke those that are not needed."}
 	case err != nil:
@@ -184,12 +184,12 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 	if s.deps.Enrol == nil {
 		return nil, errNoEnrolment
 	}
-	bad := func(detail string) error {
-		return problem{http.StatusBadRequest, "bad_decision", detail, "The OpenAPI document lists the decisions."}
+	bad := func(field, detail string) error {
+		return faulty("body", field, "bad_decision", detail, "The OpenAPI document lists the decisions.")
 	}
 	reason, by := strings.TrimSpace(r.Body.Reason), Caller(ctx).Name
 	if !r.Body.Decision.Valid() {
-		return nil, bad("decision is none of accepted, declined.")
+		return nil, bad("decision", "decision is none of accepted, declined.")
 	}
 	p, err := s.deps.Enrol.Get(ctx, r.ID)
 	if errors.Is(err, enrol.ErrNone) {
@@ -200,9 +200,9 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 	decline := string(r.Body.Decision) == enrol.Declined
 	switch n := len([]rune(reason)); {
 	case n > 500, n == 0 && (decline || p.Conflicts > 0):
-		return nil, bad("reason needs 1 to 500 characters: why?")
+		return nil, bad("reason", "reason needs 1 to 500 characters: why?")
 	case decline && r.Body.Rack != "":
-		return nil, bad("rack is for a proposal that is accepted.")
+		return nil, bad("rack", "rack is for a proposal that is accepted.")
 	case decline:
 		p, err = s.deps.Enrol.Decline(ctx, r.ID, by, reason)
 	default:
@@ -211,9 +211,8 @@ func (s *Server) DecideProposal(ctx context.Context, r apigen.DecideProposalRequ
 	refusal, rack := (*cmdb.RefusedError)(nil), enrol.RackError("")
 	switch {
 	case errors.As(err, &rack):
-		return nil, problem{
-			http.StatusBadRequest, "bad_rack", sentence(string(rack)), "GET /api/v1/resources?kind=rack lists them; leave rack out to put the server nowhere yet.",
-		}
+		return nil, faulty("body", "rack", "bad_rack", sentence(string(rack)),
+			"GET /api/v1/resources?kind=rack lists them; leave rack out to put the server nowhere yet.")
 	case errors.Is(err, enrol.ErrNone):
 		return nil, missing("proposal", r.ID)
 	case errors.Is(err, enrol.ErrDecided):

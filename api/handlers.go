@@ -37,12 +37,12 @@ var _ apigen.StrictServerInterface = (*Server)(nil)
 // pageSize is what a list asks for, which the document bounds.
 func pageSize(n int) int { return cmp.Or(n, defaultPage) }
 
+var errCursor = faulty("query", "after", "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.")
+
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
 	if errors.Is(err, sqldb.ErrCursor) {
-		return problem{
-			http.StatusBadRequest, "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.",
-		}
+		return errCursor
 	}
 	return err
 }

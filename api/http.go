@@ -79,11 +79,12 @@ func Caller(ctx context.Context) access.Principal {
 // build assembles the handlers. The order matters: what is refused is refused
 // before anything is read.
 func (s *Server) build() (*fiber.App, error) {
+	methods := append(slices.Clone(fiber.DefaultMethods), "QUERY") // any other is refused before anything of ours is asked
 	app := fiber.New(fiber.Config{
 		AppName: "auspex", DisableStartupMessage: true, Immutable: true, // values of a request outlive it in stores and queues
 		BodyLimit: maxBody, ReadTimeout: 15 * time.Second, IdleTimeout: 2 * time.Minute, WriteTimeout: 0, // a stream has no end
 		ErrorHandler: s.fail, StrictRouting: false, CaseSensitive: true, ReadBufferSize: 16 << 10,
-		Concurrency: maxConnections, DisablePreParseMultipartForm: true, // which would unpack before anybody is known
+		Concurrency: maxConnections, RequestMethods: methods, DisablePreParseMultipartForm: true, // which would unpack before anybody is known
 	})
 	app.Server().HeaderReceived = s.admit
 	app.Use(s.measure, recover.New(), s.headers, s.frame, s.host, s.coded, s.attend)

@@ -33,13 +33,6 @@ func (s *Server) maintenance() (Maintenance, error) {
 	return s.deps.Maintenance, nil
 }
 
-func badMaintenance(format string, args ...any) error {
-	return problem{
-		http.StatusBadRequest, "bad_maintenance", fmt.Sprintf(format, args...),
-		"GET /maintenance lists the kinds of work, and for which kinds of resources each can be declared.",
-	}
-}
-
 func missingWindow(err error, id string) error {
 	if errors.Is(err, maintenance.ErrNone) {
 		return missing("maintenance window", id)
@@ -119,8 +112,9 @@ func (s *Server) DeclareMaintenance(
 		Resources: b.Resources, Match: b.Match, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
 		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name,
 	}.Window(names, find, s.deps.Faults(), time.Now().UTC())
-	if bad := (maintenance.BadError)(""); errors.As(err, &bad) {
-		return nil, badMaintenance("%s", bad)
+	if bad := (maintenance.BadError{}); errors.As(err, &bad) {
+		return nil, faulty("body", bad.Field, "bad_maintenance", bad.Text,
+			"GET /maintenance lists the kinds of work, and for which kinds of resources each can be declared.")
 	} else if err != nil {
 		return nil, err
 	}

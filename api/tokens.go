@@ -40,9 +40,7 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 		return nil, err
 	}
 	if r.Body.ExpiresIn < 0 || r.Body.ExpiresIn > maxTokenLife {
-		return nil, problem{
-			http.StatusBadRequest, "bad_parameter", "expires_in is not within 0 to 100 years.", "It is in seconds; 0 means no expiry.",
-		}
+		return nil, faulty("body", "expires_in", "bad_parameter", "expires_in is not within 0 to 100 years.", "It is in seconds; 0 means no expiry.")
 	}
 	plain, t, err := s.access.CreateToken(ctx, Caller(ctx).Name, r.Body.Name, r.Body.Role, r.Body.User, time.Duration(r.Body.ExpiresIn)*time.Second)
 	switch {
@@ -50,11 +48,10 @@ func (s *Server) CreateToken(ctx context.Context, r apigen.CreateTokenRequestObj
 		return nil, problem{http.StatusConflict, "name_taken", "A token with this name exists.", "Choose another name, or revoke that one first."}
 	case errors.Is(err, access.ErrUser):
 		return nil, wrong("body", apigen.FieldProblem{Field: "user", Detail: "there is no such user, or not an active one"})
-	case errors.Is(err, access.ErrName), errors.Is(err, access.ErrRole):
-		return nil, problem{
-			http.StatusBadRequest, "bad_parameter", "The name or role of the token is invalid.",
-			"A name has 1 to 64 letters, digits and . _ @ -; the OpenAPI document lists the roles.",
-		}
+	case errors.Is(err, access.ErrName):
+		return nil, faulty("body", "name", "bad_parameter", "The name of the token is invalid.", "A name has 1 to 64 letters, digits and . _ @ -.")
+	case errors.Is(err, access.ErrRole):
+		return nil, faulty("body", "role", "bad_parameter", "The role of the token is invalid.", "The OpenAPI document lists the roles.")
 	case err != nil:
 		return nil, err
 	}

@@ -872,7 +872,7 @@ type AuditRow struct {
 	// Action Id of the action
 	Action string `json:"action"`
 
-	// Actor A person
+	// Actor A person, or auspex
 	Actor  string `json:"actor"`
 	Detail string `json:"detail,omitempty,omitzero"`
 
@@ -1926,6 +1926,7 @@ type NewJoinToken struct {
 
 // NewMaintenance defines model for NewMaintenance.
 type NewMaintenance struct {
+	// DurationSeconds In place of until; at most 14 days
 	DurationSeconds int64 `json:"duration_seconds,omitempty,omitzero"`
 
 	// From Now, if absent; at most a day ago
@@ -2047,7 +2048,7 @@ type NewTeam struct {
 
 // NewToken defines model for NewToken.
 type NewToken struct {
-	// ExpiresIn Validity in seconds; 0 means no expiry
+	// ExpiresIn Validity in seconds, at most 100 years; 0 means no expiry
 	ExpiresIn int64 `json:"expires_in,omitempty,omitzero"`
 
 	// Name Letters, digits and . _ @ -; not yet taken
@@ -12152,6 +12153,18 @@ func (response PowerServerOperation202JSONResponse) VisitPowerServerOperationRes
 	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type PowerServerOperationdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response PowerServerOperationdefaultApplicationProblemPlusJSONResponse) VisitPowerServerOperationResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
 
 	return ctx.JSON(&response.Body)
 }

@@ -274,11 +274,18 @@ func (o *options) release() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var a schemas.Allocation
+			var raw json.RawMessage
 			if err := api.Do(cmd.Context(), client.Request{
 				Method: http.MethodPost, Path: "allocations/" + url.PathEscape(args[0]) + "/stop", Body: map[string]string{"report": report},
-			}, &a); err != nil {
+			}, &raw); err != nil {
 				return explain(err)
+			}
+			if o.output != "table" {
+				return o.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), nil, raw)
+			}
+			var a schemas.Allocation
+			if err := json.Unmarshal(raw, &a); err != nil {
+				return err
 			}
 			return summary(cmd.OutOrStdout(), &a)
 		},

@@ -244,42 +244,29 @@ func (r *route) command() *cobra.Command {
 			return err
 		}
 		var raw json.RawMessage
-		if err := api.Do(cmd.Context(), req, &raw); err != nil {
-			return explain(err)
-		}
 		if pages {
-			if raw, err = rest(cmd.Context(), api, req, raw); err != nil {
-				return explain(err)
-			}
+			raw, err = whole(cmd.Context(), api, req)
+		} else {
+			err = api.Do(cmd.Context(), req, &raw)
+		}
+		if err != nil {
+			return explain(err)
 		}
 		return r.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), r.answer(), raw)
 	}
 	return c
 }
 
-// rest adds the pages that follow to a page.
-func rest(ctx context.Context, api *client.Client, req client.Request, page json.RawMessage) (json.RawMessage, error) {
-	var all struct {
-		Items []json.RawMessage `json:"items"`
-		Next  string            `json:"next,omitempty"`
-	}
-	if err := json.Unmarshal(page, &all); err != nil {
-		return nil, err
-	}
-	if req.Query == nil {
-		req.Query = url.Values{}
-	}
-	for all.Next != "" {
-		req.Query.Set("after", all.Next)
-		all.Next = ""
-		before := all.Items
-		all.Items = nil
-		if err := api.Do(ctx, req, &all); err != nil {
+// whole is a list with all of its pages as one.
+func whole(ctx context.Context, api *client.Client, req client.Request) (json.RawMessage, error) {
+	all := []json.RawMessage{}
+	for item, err := range client.All[json.RawMessage](ctx, api, req.Path, req.Query) {
+		if err != nil {
 			return nil, err
 		}
-		all.Items = append(before, all.Items...)
+		all = append(all, item)
 	}
-	return json.Marshal(all)
+	return json.Marshal(map[string]any{"items": all})
 }
 
 // fill puts arguments into the path.

@@ -51,7 +51,7 @@ as it likes, until it or its token is revoked.`,
 			spec.Name = args[0]
 			return on(cmd, func(ctx context.Context, s *join.Store) error {
 				plain, t, err := s.Create(ctx, shellUser(), spec)
-				if sentence := join.BadError(""); errors.As(err, &sentence) || errors.Is(err, join.ErrName) {
+				if sentence := (join.BadError{}); errors.As(err, &sentence) || errors.Is(err, join.ErrName) {
 					return usageError{err}
 				}
 				if err != nil {

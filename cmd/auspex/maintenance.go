@@ -84,7 +84,7 @@ what is still out some time after the end is told too.`,
 					m, err = r.Window(names, find, model, time.Now().UTC())
 					return err
 				})
-				if bad := maintenance.BadError(""); errors.As(err, &bad) {
+				if bad := (maintenance.BadError{}); errors.As(err, &bad) {
 					return usageError{err}
 				}
 				if err != nil {

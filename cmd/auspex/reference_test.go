@@ -4,6 +4,7 @@ import (
 	"io"
 	"testing"
 
+	"auspex/client/cli"
 	"auspex/collectors"
 	"auspex/internal/config"
 	"auspex/internal/docs"
@@ -22,12 +23,17 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	std := IO{Out: io.Discard, Err: io.Discard}
+	root := newRoot(std)
+	if err := addRemote(root, nil, std); err != nil {
+		t.Fatal(err)
+	}
 	api, err := docs.APIPage(openapi.Document)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages := map[string][]byte{
-		"cli.md":     docs.CLIPage(newRoot(IO{Out: io.Discard, Err: io.Discard})),
+		"cli.md":     docs.CLIPage(root, cli.Group),
 		"config.md":  src.ConfigPage("cmd/auspex", "Config", config.Keys(&cfg)),
 		"api.md":     api,
 		"metrics.md": src.MetricsPage(),

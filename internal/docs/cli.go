@@ -8,18 +8,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// CLIPage is docs/reference/cli.md.
-func CLIPage(root *cobra.Command) []byte {
+// CLIPage is docs/reference/cli.md. The commands of the group remote that hold others are a table each.
+func CLIPage(root *cobra.Command, remote string) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Command line\n\nGenerated from the code; do not edit. Data goes to standard output, logs and progress to standard error.\n" +
 		"Exit status: 0 success, 1 failure, 2 wrong usage, 3 input that was read and found wanting (`config check`, `check rules`).\n")
 	root.InitDefaultHelpCmd()
-	writeCommand(&b, root)
+	writeCommand(&b, root, remote)
 	return b.Bytes()
 }
 
-func writeCommand(b *bytes.Buffer, c *cobra.Command) {
+func writeCommand(b *bytes.Buffer, c *cobra.Command, remote string) {
 	if c.Hidden || c.Name() == "help" || c.Name() == "completion" {
+		return
+	}
+	if c.GroupID == remote && c.HasSubCommands() {
+		fmt.Fprintf(b, "\n## %s\n\n| command | what |\n|---|---|\n", c.CommandPath())
+		for _, sub := range c.Commands() {
+			fmt.Fprintf(b, "| `%s %s` | %s |\n", c.CommandPath(), sub.Use, cell(sub.Short))
+		}
 		return
 	}
 	c.InitDefaultHelpFlag()
@@ -47,7 +54,7 @@ func writeCommand(b *bytes.Buffer, c *cobra.Command) {
 		fmt.Fprintf(b, "\n%s\n\n`auspex completion bash|zsh|fish|powershell` prints a completion script.\n", c.Long)
 	}
 	for _, sub := range c.Commands() {
-		writeCommand(b, sub)
+		writeCommand(b, sub, remote)
 	}
 }
 

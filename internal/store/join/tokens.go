@@ -63,13 +63,15 @@ func (t *Token) State(now time.Time) string {
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
-// BadError says, in a sentence, what is wrong with a request.
-type BadError string
+// BadError says, in a sentence, what is wrong with a request, and which of its fields.
+type BadError struct{ Field, Text string }
 
 // Error implements error.
-func (e BadError) Error() string { return string(e) }
+func (e BadError) Error() string { return e.Text }
 
-func bad(format string, args ...any) error { return BadError(fmt.Sprintf(format, args...)) }
+func bad(field, format string, args ...any) error {
+	return BadError{field, fmt.Sprintf(format, args...)}
+}
 
 // Create makes a token for by and returns its secret, which is shown once and not kept.
 func (s *Store) Create(ctx context.Context, by string, spec Spec) (plain string, t Token, err error) {
@@ -83,13 +85,13 @@ func (s *Store) Create(ctx context.Context, by string, spec Spec) (plain string,
 	case !nameForm.MatchString(spec.Name):
 		return "", t, fmt.Errorf("join token %q: %w", spec.Name, ErrName)
 	case spec.Uses < 1 || spec.Uses > MaxUses:
-		return "", t, bad("uses is %d; it must be 1 to %d.", spec.Uses, MaxUses)
+		return "", t, bad("uses", "uses is %d; it must be 1 to %d.", spec.Uses, MaxUses)
 	case spec.Server != "" && spec.Uses > 1:
-		return "", t, bad("A token for one server is for one machine, not for %d.", spec.Uses)
+		return "", t, bad("uses", "A token for one server is for one machine, not for %d.", spec.Uses)
 	case len(spec.Server) > 256:
-		return "", t, bad("The name of the server has more than 256 characters.")
+		return "", t, bad("server", "The name of the server has more than 256 characters.")
 	case spec.Expiry < 0 || spec.Expiry > MaxExpiry:
-		return "", t, bad("The time to join is %s; it must be at most %s.", spec.Expiry, MaxExpiry)
+		return "", t, bad("expires_in", "The time to join is %s; it must be at most %s.", spec.Expiry, MaxExpiry)
 	}
 	now := s.now().UTC()
 	plain = secret()

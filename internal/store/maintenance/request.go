@@ -19,13 +19,15 @@ const (
 	declaredSoon = 90 * 24 * time.Hour // and how long before
 )
 
-// BadError says, in a sentence, what is wrong with a request.
-type BadError string
+// BadError says, in a sentence, what is wrong with a request, and which of its fields.
+type BadError struct{ Field, Text string }
 
 // Error implements error.
-func (e BadError) Error() string { return string(e) }
+func (e BadError) Error() string { return e.Text }
 
-func bad(format string, args ...any) error { return BadError(fmt.Sprintf(format, args...)) }
+func bad(field, format string, args ...any) error {
+	return BadError{field, fmt.Sprintf(format, args...)}
+}
 
 // Request is what somebody asks for, as they said it.
 type Request struct {
@@ -55,24 +57,24 @@ func (r Request) Window(
 	}
 	switch {
 	case r.Seconds != 0 && !r.Until.IsZero():
-		return m, bad("The end and the duration are both given.")
+		return m, bad("duration_seconds", "The end and the duration are both given.")
 	case r.Seconds < 0 || r.Seconds > int64(schemas.MaxMaintenance/time.Second):
-		return m, bad("It would last %d s; a window lasts at most %s.", r.Seconds, schemas.MaxMaintenance)
+		return m, bad("duration_seconds", "It would last %d s; a window lasts at most %s.", r.Seconds, schemas.MaxMaintenance)
 	case r.Seconds != 0:
 		m.Until = m.From.Add(time.Duration(r.Seconds) * time.Second)
 	case r.Until.IsZero():
-		return m, bad("Until when? Give the end or the duration.")
+		return m, bad("until", "Until when? Give the end or the duration.")
 	}
 	if err := m.Check(); err != nil {
-		return m, bad("%s.", err)
+		return m, bad("until", "%s.", err)
 	}
 	switch n := len([]rune(m.Reason)); {
 	case !m.Until.After(now):
-		return m, bad("It is over: until is %s.", m.Until.Format(time.RFC3339))
+		return m, bad("until", "It is over: until is %s.", m.Until.Format(time.RFC3339))
 	case now.Sub(m.From) > declaredLate || m.From.Sub(now) > declaredSoon:
-		return m, bad("from is %s; that is more than %s ago or %s ahead.", m.From.Format(time.RFC3339), declaredLate, declaredSoon)
+		return m, bad("from", "from is %s; that is more than %s ago or %s ahead.", m.From.Format(time.RFC3339), declaredLate, declaredSoon)
 	case n == 0 || n > maxReason:
-		return m, bad("A reason has 1 to %d characters.", maxReason)
+		return m, bad("reason", "A reason has 1 to %d characters.", maxReason)
 	}
 	for _, text := range r.Resources {
 		name, err := find(text)
@@ -90,18 +92,18 @@ func (r Request) Window(
 	m.Resources = slices.Compact(m.Resources)
 	switch n := len(m.Resources); {
 	case n == 0:
-		return m, bad("On what? Nothing is named, and nothing matches.")
+		return m, bad("resources", "On what? Nothing is named, and nothing matches.")
 	case n > maxPlaces:
-		return m, bad("%d resources; a window has at most %d. Name the racks, rows or PDUs that hold them.", n, maxPlaces)
+		return m, bad("resources", "%d resources; a window has at most %d. Name the racks, rows or PDUs that hold them.", n, maxPlaces)
 	}
 	works, kinds := model.Works()
 	if !slices.Contains(works, m.Work) {
-		return m, bad("There is no kind of work %q; there is: %s.", m.Work, strings.Join(works, ", "))
+		return m, bad("work", "There is no kind of work %q; there is: %s.", m.Work, strings.Join(works, ", "))
 	}
 	for _, name := range m.Resources {
 		res, _ := names.Resource(name)
 		if !slices.Contains(kinds[m.Work], res.Kind) {
-			return m, bad("%s is a %s; %s is declared for: %s.", name, res.Kind, m.Work, strings.Join(kinds[m.Work], ", "))
+			return m, bad("resources", "%s is a %s; %s is declared for: %s.", name, res.Kind, m.Work, strings.Join(kinds[m.Work], ", "))
 		}
 	}
 	return m, nil
