@@ -32,12 +32,18 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	python, err := docs.PythonClient(openapi.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pages := map[string][]byte{
 		"cli.md":     docs.CLIPage(root, cli.Group),
 		"config.md":  src.ConfigPage("cmd/auspex", "Config", config.Keys(&cfg)),
 		"api.md":     api,
 		"metrics.md": src.MetricsPage(),
 		"agent.md":   docs.AgentPage(),
+
+		"../../client/python/auspex/api.py": python,
 	}
 	for name, page := range pages {
 		same, err := docs.Same("../../docs/reference/"+name, page)
