@@ -19,7 +19,7 @@ var driverSettings = []string{"ecc", "mig", "persistence"}
 func unset(field, detail string) error {
 	return fielded{
 		problem{422, "not_applicable", "Control cannot set this configuration.", "Store a version without it, or set it by hand."},
-		[]apigen.FieldProblem{{Field: field, Detail: detail}},
+		[]apigen.FieldProblem{{In: "stored", Field: field, Detail: detail}},
 	}
 }
 

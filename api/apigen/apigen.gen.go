@@ -1209,7 +1209,9 @@ type FieldProblem struct {
 
 	// Field Its name; within a body with those around it, such as members[2]
 	Field string `json:"field"`
-	In    string `json:"in"`
+
+	// In Where the field is; stored is in what was stored before
+	In string `json:"in"`
 }
 
 // FirmwareRequest defines model for FirmwareRequest.

@@ -576,7 +576,7 @@ FaultList = TypedDict("FaultList", {
 FieldProblem = TypedDict("FieldProblem", {
     "detail": str,
     "field": str,
-    "in": Literal["body", "query", "path", "header"],
+    "in": Literal["body", "query", "path", "header", "stored"],
 })
 
 FirmwareRequest = TypedDict("FirmwareRequest", {
