@@ -104,10 +104,12 @@ func (v *sight) event(resource, server string, t time.Time) bool {
 
 // Spans implements [prom.View].
 func (v *sight) Spans(server, resource string) []prom.Span {
-	r, _ := v.names().Resource(resource)
+	r, known := v.names().Resource(resource)
+	// A part that the inventory no longer knows may be a GPU of somebody else's.
+	part := r.Kind == schemas.KindGPU || !known && resource != "" && resource != server
 	var out []prom.Span
 	for _, sp := range v.had[server] {
-		if sp.GPU != "" && r.Kind == schemas.KindGPU && sp.GPU != resource {
+		if sp.GPU != "" && part && sp.GPU != resource {
 			continue
 		}
 		one := prom.Span{From: sp.From.UnixMilli(), Until: time.Now().UnixMilli()}

@@ -114,14 +114,20 @@ func (h past) Events(ctx context.Context, device string, since time.Time, limit 
 	if v == nil {
 		return h.History.Events(ctx, device, since, limit)
 	}
-	out := []schemas.Event{}
+	var out []schemas.Event
+	if len(v.had) == 0 {
+		out = []schemas.Event{}
+	}
 	for _, server := range v.Servers() {
 		if device != "" && device != server {
 			continue
 		}
 		found, err := h.History.Events(ctx, server, since, limit)
-		if err != nil || found == nil {
+		if err != nil {
 			return nil, err
+		}
+		if found != nil && out == nil { // a server without events may be nil too, and says nothing of the others
+			out = []schemas.Event{}
 		}
 		for k := range found {
 			if v.event(found[k].Resource, server, found[k].Time) {
