@@ -207,9 +207,9 @@ type Inventory interface {
 
 // History answers for what is older than the records. It may be missing.
 type History interface {
-	// Events returns events of a device, newest first; an empty device is all.
+	// Events returns events of a device, newest first; an empty device is all, a zero end now.
 	// Nil says that there is no history now.
-	Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error)
+	Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error)
 	// Event returns one event, and whether there is one.
 	Event(ctx context.Context, id string) (schemas.Event, bool, error)
 	// Readings returns what each collector read of a metric of a resource, on a grid of n times from

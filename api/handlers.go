@@ -177,7 +177,7 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 		return nil, err
 	}
 	if s.deps.History != nil {
-		events, err := s.deps.History.Events(ctx, r.Params.Server, r.Params.Since, n)
+		events, err := s.deps.History.Events(ctx, r.Params.Server, r.Params.Since, time.Time{}, n)
 		if err == nil && events != nil {
 			return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), History: true}, nil
 		}

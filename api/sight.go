@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -60,58 +61,49 @@ func seen(ctx context.Context) *sight {
 
 // Servers implements [prom.View]: those that a tenant has or had.
 func (v *sight) Servers() []string {
-	out := make([]string, 0, len(v.had))
-	for name := range v.had {
-		out = append(out, name)
+	return slices.Sorted(maps.Keys(v.had))
+}
+
+// spans are when a tenant had a resource of a server. Of a server of which they had only GPUs, those
+// of others are not theirs, and a part that the inventory no longer knows may be one.
+func (v *sight) spans(server, resource string) (out []allocations.Span) {
+	r, known := v.names().Resource(resource)
+	part := r.Kind == schemas.KindGPU || !known && resource != "" && resource != server
+	for _, sp := range v.had[server] {
+		if sp.GPU == "" || !part || sp.GPU == resource {
+			out = append(out, sp)
+		}
 	}
-	slices.Sort(out)
 	return out
 }
 
-// during reports whether a tenant had a resource at some time of a span; a zero end is now. Of a
-// server of which they had only GPUs, the GPUs of others are not theirs.
+// within reports whether a tenant had a resource of a server at some time of a span; a zero end is now.
+func (v *sight) within(server, resource string, from, to time.Time) bool {
+	return slices.ContainsFunc(v.spans(server, resource), func(sp allocations.Span) bool {
+		return (to.IsZero() || !sp.From.After(to)) && (sp.Until.IsZero() || !sp.Until.Before(from))
+	})
+}
+
+// during reports whether a tenant had a resource at some time of a span; a zero end is now.
 func (v *sight) during(resource string, from, to time.Time) bool {
-	if v == nil {
-		return true
-	}
-	names := v.names()
-	server := cmp.Or(names.Server(resource), resource)
-	r, _ := names.Resource(resource)
-	for _, sp := range v.had[server] {
-		if sp.GPU != "" && r.Kind == schemas.KindGPU && sp.GPU != resource {
-			continue
-		}
-		if (to.IsZero() || !sp.From.After(to)) && (sp.Until.IsZero() || !sp.Until.Before(from)) {
-			return true
-		}
-	}
-	return false
+	return v == nil || v.within(cmp.Or(v.names().Server(resource), resource), resource, from, to)
 }
 
 // at reports whether a tenant had a resource at a time.
 func (v *sight) at(resource string, t time.Time) bool { return v.during(resource, t, t) }
 
 // has reports whether a tenant has a resource now.
-func (v *sight) has(resource string) bool {
-	now := time.Now()
-	return v.during(resource, now, now)
-}
+func (v *sight) has(resource string) bool { return v.at(resource, time.Now()) }
 
-// event reports whether a tenant sees what happened to a resource, or to a server of which more is not known.
+// event reports whether a tenant sees what happened to a resource, of a server where that is known.
 func (v *sight) event(resource, server string, t time.Time) bool {
-	return v == nil || v.at(resource, t) || server != "" && v.names().Server(resource) == "" && v.at(server, t)
+	return v == nil || v.within(cmp.Or(v.names().Server(resource), server, resource), resource, t, t)
 }
 
 // Spans implements [prom.View].
 func (v *sight) Spans(server, resource string) []prom.Span {
-	r, known := v.names().Resource(resource)
-	// A part that the inventory no longer knows may be a GPU of somebody else's.
-	part := r.Kind == schemas.KindGPU || !known && resource != "" && resource != server
 	var out []prom.Span
-	for _, sp := range v.had[server] {
-		if sp.GPU != "" && part && sp.GPU != resource {
-			continue
-		}
+	for _, sp := range v.spans(server, resource) {
 		one := prom.Span{From: sp.From.UnixMilli(), Until: time.Now().UnixMilli()}
 		if !sp.Until.IsZero() {
 			one.Until = sp.Until.UnixMilli()

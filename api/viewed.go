@@ -109,10 +109,10 @@ func limited[T any](
 type past struct{ History }
 
 // Events implements [History].
-func (h past) Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error) {
+func (h past) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
 	v := seen(ctx)
 	if v == nil {
-		return h.History.Events(ctx, device, since, limit)
+		return h.History.Events(ctx, device, since, until, limit)
 	}
 	var out []schemas.Event
 	if len(v.had) == 0 {
@@ -122,20 +122,35 @@ func (h past) Events(ctx context.Context, device string, since time.Time, limit 
 		if device != "" && device != server {
 			continue
 		}
-		found, err := h.History.Events(ctx, server, since, limit)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil && out == nil { // a server without events may be nil too, and says nothing of the others
-			out = []schemas.Event{}
-		}
-		for k := range found {
-			if v.event(found[k].Resource, server, found[k].Time) {
-				out = append(out, found[k])
+		for _, sp := range v.had[server] {
+			from, to := sp.From, sp.Until
+			if from.Before(since) {
+				from = since
+			}
+			if to.IsZero() || !until.IsZero() && until.Before(to) {
+				to = until
+			}
+			found, err := h.History.Events(ctx, server, from, to, limit)
+			if err != nil {
+				return nil, err
+			}
+			if found != nil && out == nil { // a server without events may be nil too, and says nothing of the others
+				out = []schemas.Event{}
+			}
+			for k := range found {
+				if v.event(found[k].Resource, server, found[k].Time) {
+					out = append(out, found[k])
+				}
 			}
 		}
 	}
 	slices.SortStableFunc(out, func(a, b schemas.Event) int { return b.Time.Compare(a.Time) })
+	seen := map[string]bool{} // spans of two GPUs of a server meet
+	out = slices.DeleteFunc(out, func(ev schemas.Event) bool {
+		again := seen[ev.ID]
+		seen[ev.ID] = true
+		return again
+	})
 	return out[:min(len(out), limit)], nil
 }
 

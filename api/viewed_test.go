@@ -16,7 +16,7 @@ type toldOf struct {
 	of map[string][]schemas.Event
 }
 
-func (h toldOf) Events(_ context.Context, device string, _ time.Time, _ int) ([]schemas.Event, error) {
+func (h toldOf) Events(_ context.Context, device string, _, _ time.Time, _ int) ([]schemas.Event, error) {
 	return h.of[device], nil
 }
 
@@ -34,10 +34,10 @@ func TestAQuietServerHidesNoEvents(t *testing.T) {
 	v := sightOf(allocations.Span{Server: "a", From: from}, allocations.Span{Server: "b", From: from})
 	ctx := context.WithValue(t.Context(), identityKey{}, &identity{sees: v})
 	h := past{toldOf{of: map[string][]schemas.Event{"b": {{ID: "e1", Resource: "b", Time: time.Now().Add(-time.Minute)}}}}}
-	if got, err := h.Events(ctx, "", time.Time{}, 10); err != nil || len(got) != 1 {
+	if got, err := h.Events(ctx, "", time.Time{}, time.Time{}, 10); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
-	if got, err := (past{toldOf{}}).Events(ctx, "", time.Time{}, 10); err != nil || got != nil {
+	if got, err := (past{toldOf{}}).Events(ctx, "", time.Time{}, time.Time{}, 10); err != nil || got != nil {
 		t.Errorf("without a history: %v %v", got, err)
 	}
 }

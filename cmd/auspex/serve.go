@@ -125,12 +125,12 @@ func (s *stack) serveOwn() run.Component {
 type historyView struct{ s *stack }
 
 // Events implements api.History.
-func (v historyView) Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error) {
+func (v historyView) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
 	h := v.s.history.Load()
 	if h == nil {
 		return nil, nil
 	}
-	return h.Events(ctx, device, since, limit)
+	return h.Events(ctx, device, since, until, limit)
 }
 
 // Event implements api.History.

@@ -11,8 +11,11 @@ import (
 const eventColumns = `id, time, observed, source, resource, type, code, severity, state, message, attrs`
 
 // Events returns events of a device, newest first; an empty device is all.
-func (db *DB) Events(ctx context.Context, device string, since time.Time, limit int) ([]schemas.Event, error) {
-	return db.events(ctx, `observed >= ? AND (? = '' OR server = ? OR resource = ?) ORDER BY observed DESC LIMIT ?`, since, device, device, device, limit)
+func (db *DB) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
+	if until.IsZero() {
+		until = time.Now().AddDate(1, 0, 0)
+	}
+	return db.events(ctx, `observed >= ? AND observed <= ? AND (? = '' OR server = ? OR resource = ?) ORDER BY observed DESC LIMIT ?`, since, until, device, device, device, limit)
 }
 
 // Event returns the event with an id, and whether there is one.

@@ -89,7 +89,7 @@ func TestAnEventIsFoundByItsID(t *testing.T) {
 	if _, found, err := db.Event(t.Context(), "c"); found || err != nil {
 		t.Error(found, err)
 	}
-	if all, err := db.Events(t.Context(), "", at.Add(-time.Minute), 10); err != nil || len(all) != 2 {
+	if all, err := db.Events(t.Context(), "", at.Add(-time.Minute), time.Time{}, 10); err != nil || len(all) != 2 {
 		t.Errorf("%+v %v", all, err)
 	}
 }
