@@ -30,6 +30,7 @@ import (
 	"auspex/api/stream"
 	"auspex/internal/bus"
 	"auspex/internal/cmdb"
+	"auspex/internal/discover"
 	"auspex/internal/enrol"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
@@ -252,6 +253,8 @@ type Deps struct {
 	// Join is who may dial in, and Enrol what agents propose; nil shows none.
 	Join  *join.Store
 	Enrol *enrol.Desk
+	// Discovery is where sweeps are asked for and conflicts decided; nil shows none.
+	Discovery *discover.Desk
 	// Configs is what servers and GPUs are to be configured as, and Registry the inventory that
 	// callers add to, which Inventory is the reading half of; nil registers nothing.
 	Configs  *configs.Store

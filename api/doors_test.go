@@ -521,6 +521,17 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodDelete, "api/v1/machines/"+w.joins(t, "one", "gpu-9"), access.RoleEngineer, nil)
 			return "engineer revoke machine " + machineKey("gpu-9")
 		},
+		"startDiscovery": func() string { return "engineer create discovery " + w.asks(t).ID },
+		"cancelDiscovery": func() string {
+			d := w.asks(t)
+			w.send(t, http.MethodDelete, "api/v1/discoveries/"+d.ID, access.RoleEngineer, nil)
+			return "engineer update discovery " + d.ID
+		},
+		"decideConflict": func() string {
+			c := w.contradicts(t, "S2")
+			w.send(t, http.MethodPost, "api/v1/conflicts/"+c.ID, access.RoleEngineer, body(`{"decision":"left"}`))
+			return "engineer update conflict " + c.ID
+		},
 		"decideProposal": func() string {
 			p := w.proposes(t, "gpu-9")
 			w.send(t, http.MethodPost, "api/v1/proposals/"+p+"/decisions", access.RoleEngineer, body(`{"decision":"declined","reason":"x"}`))

@@ -26,11 +26,14 @@ import (
 	"auspex/internal/bus"
 	"auspex/internal/bus/mem"
 	"auspex/internal/cmdb"
+	"auspex/internal/discover"
 	"auspex/internal/enrol"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
+	"auspex/internal/store/conflicts"
 	"auspex/internal/store/corrections"
+	"auspex/internal/store/discoveries"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
 	"auspex/internal/store/hooks"
@@ -258,6 +261,7 @@ func start(t *testing.T, seed bool, options ...option) *world {
 		Log: slog.New(slog.DiscardHandler), Registerer: w.reg, DB: db, Records: w.records, People: people.New(db), Answers: answers.New(db), Requests: requests.New(db), Estate: estate.New(db), Allocations: allocations.New(db), Workflows: workflows.New(db), Webhooks: hooks.New(db), Audit: audit.New(db, time.Now), Inventory: w.inv,
 		Corrections: corrections.New(db), Maintenance: maintenance.New(db), Handling: handling.New(db), Edges: edges{learned.New(db)},
 		Join: join.New(db, nil, nil), Enrol: &enrol.Desk{Store: enrol.New(db), Inventory: cmdb.New(cmdb.DefaultConfig(), db, nil, nil), Machines: join.New(db, nil, nil)},
+		Discovery: &discover.Desk{Config: sweeps(), Sweeps: discoveries.New(db), Conflicts: conflicts.New(db)},
 		Publisher: w.bus, Subscriber: w.bus, Mode: func() string { return schemas.ModeApprove }, Version: "test", Simulated: true,
 		Open: map[string]http.Handler{
 			"/-/healthy": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }),

@@ -121,10 +121,14 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 	if err := badLabels(b.Labels); err != nil {
 		return nil, err
 	}
+	uuid, nics, err := s.complete(ctx, b)
+	if err != nil {
+		return nil, err
+	}
 	server := schemas.Resource{ID: b.Name, Kind: schemas.KindServer, Parent: b.Parent, Attrs: map[string]string{}}
 	set(server.Attrs, map[string]string{
 		schemas.AttrModel: b.Model, schemas.AttrSerial: b.SerialNumber, schemas.AttrIPMIIP: b.IpmiIP, schemas.AttrRedfishURL: b.RedfishURL,
-		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential,
+		schemas.AttrManagementIP: b.ManagementIP, schemas.AttrCredential: b.Credential, schemas.AttrUUID: uuid,
 	})
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{server}}
 	for i := range b.Gpus {
@@ -134,6 +138,8 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 		}
 		t.Resources = append(t.Resources, gpu)
 	}
+	gpus := len(t.Resources)
+	t.Resources = append(t.Resources, nics...)
 	err = s.bring(ctx, e, t, cmdb.ImportOptions{
 		Check: func(old *cmdb.Snapshot) error {
 			if err := untaken(ctx, e, old, "name", b.Name); err != nil {
@@ -158,7 +164,7 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 			if b.SerialNumber != "" {
 				seen["serial_number "+b.SerialNumber] = true
 			}
-			for i := range t.Resources[1:] {
+			for i := range t.Resources[1:gpus] {
 				if err := newPart(ctx, e, old, &t.Resources[i+1], fmt.Sprintf("gpus[%d].", i), seen); err != nil {
 					return err
 				}

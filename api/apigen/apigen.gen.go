@@ -251,6 +251,93 @@ func (e ListAllocationsParamsStatus) Valid() bool {
 	}
 }
 
+// Defines values for ListConflictsParamsStatus.
+const (
+	ListConflictsParamsStatusDecided ListConflictsParamsStatus = "decided"
+	ListConflictsParamsStatusOpen    ListConflictsParamsStatus = "open"
+)
+
+// Valid indicates whether the value is a known member of the ListConflictsParamsStatus enum.
+func (e ListConflictsParamsStatus) Valid() bool {
+	switch e {
+	case ListConflictsParamsStatusDecided:
+		return true
+	case ListConflictsParamsStatusOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListConflictsParamsKind.
+const (
+	Cable       ListConflictsParamsKind = "cable"
+	SerialTwice ListConflictsParamsKind = "serial_twice"
+	TwoSources  ListConflictsParamsKind = "two_sources"
+)
+
+// Valid indicates whether the value is a known member of the ListConflictsParamsKind enum.
+func (e ListConflictsParamsKind) Valid() bool {
+	switch e {
+	case Cable:
+		return true
+	case SerialTwice:
+		return true
+	case TwoSources:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListDiscoveriesParamsStatus.
+const (
+	ListDiscoveriesParamsStatusCancelled ListDiscoveriesParamsStatus = "cancelled"
+	ListDiscoveriesParamsStatusCompleted ListDiscoveriesParamsStatus = "completed"
+	ListDiscoveriesParamsStatusFailed    ListDiscoveriesParamsStatus = "failed"
+	ListDiscoveriesParamsStatusRunning   ListDiscoveriesParamsStatus = "running"
+	ListDiscoveriesParamsStatusWaiting   ListDiscoveriesParamsStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the ListDiscoveriesParamsStatus enum.
+func (e ListDiscoveriesParamsStatus) Valid() bool {
+	switch e {
+	case ListDiscoveriesParamsStatusCancelled:
+		return true
+	case ListDiscoveriesParamsStatusCompleted:
+		return true
+	case ListDiscoveriesParamsStatusFailed:
+		return true
+	case ListDiscoveriesParamsStatusRunning:
+		return true
+	case ListDiscoveriesParamsStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetDiscoveryParamsResult.
+const (
+	GetDiscoveryParamsResultFound      GetDiscoveryParamsResult = "found"
+	GetDiscoveryParamsResultRefused    GetDiscoveryParamsResult = "refused"
+	GetDiscoveryParamsResultUnreadable GetDiscoveryParamsResult = "unreadable"
+)
+
+// Valid indicates whether the value is a known member of the GetDiscoveryParamsResult enum.
+func (e GetDiscoveryParamsResult) Valid() bool {
+	switch e {
+	case GetDiscoveryParamsResultFound:
+		return true
+	case GetDiscoveryParamsResultRefused:
+		return true
+	case GetDiscoveryParamsResultUnreadable:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListGPUsParamsStatus.
 const (
 	ListGPUsParamsStatusAllocated ListGPUsParamsStatus = "allocated"
@@ -1035,6 +1122,20 @@ type ConfigDifference struct {
 	Field   string      `json:"field"`
 }
 
+// Conflict defines model for Conflict.
+type Conflict = schemas.Conflict
+
+// ConflictList defines model for ConflictList.
+type ConflictList struct {
+	Items []Conflict `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// ConflictSide defines model for ConflictSide.
+type ConflictSide = schemas.ConflictSide
+
 // Contact When a collector last read this device
 type Contact struct {
 	Collector string  `json:"collector"`
@@ -1094,6 +1195,26 @@ type DeliveryList struct {
 
 // Difference One thing in which an agent and the inventory differ
 type Difference = enrol.Difference
+
+// Discovery defines model for Discovery.
+type Discovery = schemas.Discovery
+
+// DiscoveryList defines model for DiscoveryList.
+type DiscoveryList struct {
+	Items []Discovery `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
+
+// DiscoveryPage defines model for DiscoveryPage.
+type DiscoveryPage struct {
+	Discovery Discovery `json:"discovery"`
+	Items     []Find    `json:"items"`
+
+	// Next `after` of the next page; absent on the last
+	Next string `json:"next,omitempty,omitzero"`
+}
 
 // EdgeCause A fault that could show the effect of a proposal
 type EdgeCause = schemas.EdgeCause
@@ -1213,6 +1334,9 @@ type FieldProblem struct {
 	// In Where the field is; stored is in what was stored before
 	In string `json:"in"`
 }
+
+// Find A board controller that has answered, and the server behind it. status, server, matched_by and proposal are as the inventory is now
+type Find = schemas.Find
 
 // FirmwareRequest defines model for FirmwareRequest.
 type FirmwareRequest struct {
@@ -1336,6 +1460,15 @@ type Forecast struct {
 	Resource    string     `json:"resource"`
 	Times       []float64  `json:"times"`
 }
+
+// FoundPart defines model for FoundPart.
+type FoundPart = schemas.FoundPart
+
+// FoundPlace defines model for FoundPlace.
+type FoundPlace = schemas.FoundPlace
+
+// FoundProposal As what it could be registered. Nothing of it is invented
+type FoundProposal = schemas.FoundProposal
 
 // GPU defines model for GPU.
 type GPU = schemas.GPU
@@ -1825,6 +1958,12 @@ type NewAllocation struct {
 	Wish   Wish   `json:"wish,omitempty,omitzero"`
 }
 
+// NewConflictDecision defines model for NewConflictDecision.
+type NewConflictDecision struct {
+	Comment  string `json:"comment,omitempty,omitzero"`
+	Decision string `json:"decision"`
+}
+
 // NewCorrection defines model for NewCorrection.
 type NewCorrection struct {
 	// Fault What was wrong with it, of the verdict cause: one of GET /faults, or unknown
@@ -1840,6 +1979,21 @@ type NewCorrection struct {
 
 // NewCorrectionVerdict Whether the root cause is right, the cause was another, this was no incident, or what was said before no longer stands
 type NewCorrectionVerdict string
+
+// NewDiscovery defines model for NewDiscovery.
+type NewDiscovery struct {
+	// Credential The name of a secret of the controllers, never the secret. Without it only what is told to everybody is read, and no IPMI
+	Credential string `json:"credential,omitempty,omitzero"`
+
+	// IpmiPorts 623 where it is absent; empty asks for no IPMI
+	IpmiPorts []int `json:"ipmi_ports,omitempty,omitzero"`
+
+	// Ranges Addresses, or prefixes such as 10.0.0.0/28
+	Ranges []string `json:"ranges"`
+
+	// RedfishPorts 443 where it is absent; empty asks for no Redfish
+	RedfishPorts []int `json:"redfish_ports,omitempty,omitzero"`
+}
 
 // NewEdgeDecision defines model for NewEdgeDecision.
 type NewEdgeDecision struct {
@@ -2006,8 +2160,11 @@ type NewReservation struct {
 // NewServer defines model for NewServer.
 type NewServer struct {
 	// Credential The name of a secret for its board controller, never the secret
-	Credential string   `json:"credential,omitempty,omitzero"`
-	Gpus       []NewGPU `json:"gpus,omitempty,omitzero"`
+	Credential string `json:"credential,omitempty,omitzero"`
+
+	// Found Id of what a sweep has found: what is left out here is taken from there, with the interfaces
+	Found string   `json:"found,omitempty,omitzero"`
+	Gpus  []NewGPU `json:"gpus,omitempty,omitzero"`
 
 	// IpmiIP Host, or host:port
 	IpmiIP string `json:"ipmi_ip,omitempty,omitzero"`
@@ -2933,6 +3090,28 @@ type ListAuditParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// ListConflictsParams defines parameters for ListConflicts.
+type ListConflictsParams struct {
+	Status ListConflictsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	Kind   ListConflictsParamsKind   `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// Resource Only of this resource or its parts, by name
+	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListConflictsParamsStatus defines parameters for ListConflicts.
+type ListConflictsParamsStatus string
+
+// ListConflictsParamsKind defines parameters for ListConflicts.
+type ListConflictsParamsKind string
+
 // ListCorrectionsParams defines parameters for ListCorrections.
 type ListCorrectionsParams struct {
 	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
@@ -2944,6 +3123,42 @@ type ListCorrectionsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListDiscoveriesParams defines parameters for ListDiscoveries.
+type ListDiscoveriesParams struct {
+	Status ListDiscoveriesParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// ListDiscoveriesParamsStatus defines parameters for ListDiscoveries.
+type ListDiscoveriesParamsStatus string
+
+// StartDiscoveryParams defines parameters for StartDiscovery.
+type StartDiscoveryParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// GetDiscoveryParams defines parameters for GetDiscovery.
+type GetDiscoveryParams struct {
+	Result GetDiscoveryParamsResult `form:"result,omitempty" json:"result,omitempty,omitzero"`
+
+	// After `next` of the previous page
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// GetDiscoveryParamsResult defines parameters for GetDiscovery.
+type GetDiscoveryParamsResult string
 
 // ListEventsParams defines parameters for ListEvents.
 type ListEventsParams struct {
@@ -3569,6 +3784,12 @@ type UpdateAllocationJSONRequestBody = ChangedAllocation
 // StopAllocationJSONRequestBody defines body for StopAllocation for application/json ContentType.
 type StopAllocationJSONRequestBody = StoppedAllocation
 
+// DecideConflictJSONRequestBody defines body for DecideConflict for application/json ContentType.
+type DecideConflictJSONRequestBody = NewConflictDecision
+
+// StartDiscoveryJSONRequestBody defines body for StartDiscovery for application/json ContentType.
+type StartDiscoveryJSONRequestBody = NewDiscovery
+
 // PostEventJSONRequestBody defines body for PostEvent for application/json ContentType.
 type PostEventJSONRequestBody = NewEvent
 
@@ -3742,9 +3963,30 @@ type ServerInterface interface {
 	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
 	// (GET /capacity)
 	GetCapacity(c *fiber.Ctx) error
+	// ListConflicts List what is said of resources in two ways, the newest first
+	// (GET /conflicts)
+	ListConflicts(c *fiber.Ctx, params ListConflictsParams) error
+	// GetConflict One conflict with both its sides
+	// (GET /conflicts/{id})
+	GetConflict(c *fiber.Ctx, id QueryID) error
+	// DecideConflict Say which side of a conflict is right
+	// (POST /conflicts/{id})
+	DecideConflict(c *fiber.Ctx, id QueryID) error
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(c *fiber.Ctx, params ListCorrectionsParams) error
+	// ListDiscoveries List sweeps for board controllers, the newest first
+	// (GET /discoveries)
+	ListDiscoveries(c *fiber.Ctx, params ListDiscoveriesParams) error
+	// StartDiscovery Sweep ranges of addresses for board controllers
+	// (POST /discoveries)
+	StartDiscovery(c *fiber.Ctx, params StartDiscoveryParams) error
+	// CancelDiscovery Cancel a sweep; what it has found stays
+	// (DELETE /discoveries/{id})
+	CancelDiscovery(c *fiber.Ctx, id QueryID) error
+	// GetDiscovery A sweep with what it has found, in the order of addresses
+	// (GET /discoveries/{id})
+	GetDiscovery(c *fiber.Ctx, id QueryID, params GetDiscoveryParams) error
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(c *fiber.Ctx, params ListEventsParams) error
@@ -5108,6 +5350,136 @@ func (siw *ServerInterfaceWrapper) GetCapacity(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListConflicts operation middleware
+func (siw *ServerInterfaceWrapper) ListConflicts(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListConflictsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", query, &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "resource" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", query, &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter resource: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListConflicts(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetConflict operation middleware
+func (siw *ServerInterfaceWrapper) GetConflict(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetConflict(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DecideConflict operation middleware
+func (siw *ServerInterfaceWrapper) DecideConflict(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DecideConflict(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListCorrections operation middleware
 func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 
@@ -5153,6 +5525,202 @@ func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListCorrections(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListDiscoveries operation middleware
+func (siw *ServerInterfaceWrapper) ListDiscoveries(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDiscoveriesParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", query, &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListDiscoveries(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// StartDiscovery operation middleware
+func (siw *ServerInterfaceWrapper) StartDiscovery(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartDiscoveryParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.StartDiscovery(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CancelDiscovery operation middleware
+func (siw *ServerInterfaceWrapper) CancelDiscovery(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CancelDiscovery(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetDiscovery operation middleware
+func (siw *ServerInterfaceWrapper) GetDiscovery(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDiscoveryParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "result" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "result", query, &params.Result, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter result: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetDiscovery(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -9913,6 +10481,20 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Get(options.BaseURL+"/agents", wrapper.ListAgents)
 
+	router.Get(options.BaseURL+"/discoveries", wrapper.ListDiscoveries)
+
+	router.Post(options.BaseURL+"/discoveries", wrapper.StartDiscovery)
+
+	router.Delete(options.BaseURL+"/discoveries/:id", wrapper.CancelDiscovery)
+
+	router.Get(options.BaseURL+"/discoveries/:id", wrapper.GetDiscovery)
+
+	router.Get(options.BaseURL+"/conflicts", wrapper.ListConflicts)
+
+	router.Get(options.BaseURL+"/conflicts/:id", wrapper.GetConflict)
+
+	router.Post(options.BaseURL+"/conflicts/:id", wrapper.DecideConflict)
+
 	router.Get(options.BaseURL+"/fleet", wrapper.GetFleet)
 
 	router.Get(options.BaseURL+"/servers", wrapper.ListServers)
@@ -10845,6 +11427,94 @@ func (response GetCapacitydefaultApplicationProblemPlusJSONResponse) VisitGetCap
 	return ctx.JSON(&response.Body)
 }
 
+type ListConflictsRequestObject struct {
+	Params ListConflictsParams
+}
+
+type ListConflictsResponseObject interface {
+	VisitListConflictsResponse(ctx *fiber.Ctx) error
+}
+
+type ListConflicts200JSONResponse ConflictList
+
+func (response ListConflicts200JSONResponse) VisitListConflictsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListConflictsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListConflictsdefaultApplicationProblemPlusJSONResponse) VisitListConflictsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetConflictRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type GetConflictResponseObject interface {
+	VisitGetConflictResponse(ctx *fiber.Ctx) error
+}
+
+type GetConflict200JSONResponse Conflict
+
+func (response GetConflict200JSONResponse) VisitGetConflictResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetConflictdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetConflictdefaultApplicationProblemPlusJSONResponse) VisitGetConflictResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DecideConflictRequestObject struct {
+	ID   QueryID `json:"id"`
+	Body *DecideConflictJSONRequestBody
+}
+
+type DecideConflictResponseObject interface {
+	VisitDecideConflictResponse(ctx *fiber.Ctx) error
+}
+
+type DecideConflict200JSONResponse Conflict
+
+func (response DecideConflict200JSONResponse) VisitDecideConflictResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type DecideConflictdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DecideConflictdefaultApplicationProblemPlusJSONResponse) VisitDecideConflictResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListCorrectionsRequestObject struct {
 	Params ListCorrectionsParams
 }
@@ -10868,6 +11538,132 @@ type ListCorrectionsdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response ListCorrectionsdefaultApplicationProblemPlusJSONResponse) VisitListCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListDiscoveriesRequestObject struct {
+	Params ListDiscoveriesParams
+}
+
+type ListDiscoveriesResponseObject interface {
+	VisitListDiscoveriesResponse(ctx *fiber.Ctx) error
+}
+
+type ListDiscoveries200JSONResponse DiscoveryList
+
+func (response ListDiscoveries200JSONResponse) VisitListDiscoveriesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListDiscoveriesdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListDiscoveriesdefaultApplicationProblemPlusJSONResponse) VisitListDiscoveriesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StartDiscoveryRequestObject struct {
+	Params StartDiscoveryParams
+	Body   *StartDiscoveryJSONRequestBody
+}
+
+type StartDiscoveryResponseObject interface {
+	VisitStartDiscoveryResponse(ctx *fiber.Ctx) error
+}
+
+type StartDiscovery202ResponseHeaders struct {
+	Location string
+}
+
+type StartDiscovery202JSONResponse struct {
+	Body    Discovery
+	Headers StartDiscovery202ResponseHeaders
+}
+
+func (response StartDiscovery202JSONResponse) VisitStartDiscoveryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(202)
+
+	return ctx.JSON(&response.Body)
+}
+
+type StartDiscoverydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response StartDiscoverydefaultApplicationProblemPlusJSONResponse) VisitStartDiscoveryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CancelDiscoveryRequestObject struct {
+	ID QueryID `json:"id"`
+}
+
+type CancelDiscoveryResponseObject interface {
+	VisitCancelDiscoveryResponse(ctx *fiber.Ctx) error
+}
+
+type CancelDiscovery200JSONResponse Discovery
+
+func (response CancelDiscovery200JSONResponse) VisitCancelDiscoveryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type CancelDiscoverydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CancelDiscoverydefaultApplicationProblemPlusJSONResponse) VisitCancelDiscoveryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetDiscoveryRequestObject struct {
+	ID     QueryID `json:"id"`
+	Params GetDiscoveryParams
+}
+
+type GetDiscoveryResponseObject interface {
+	VisitGetDiscoveryResponse(ctx *fiber.Ctx) error
+}
+
+type GetDiscovery200JSONResponse DiscoveryPage
+
+func (response GetDiscovery200JSONResponse) VisitGetDiscoveryResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetDiscoverydefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetDiscoverydefaultApplicationProblemPlusJSONResponse) VisitGetDiscoveryResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -14534,9 +15330,30 @@ type StrictServerInterface interface {
 	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
 	// (GET /capacity)
 	GetCapacity(ctx context.Context, request GetCapacityRequestObject) (GetCapacityResponseObject, error)
+	// ListConflicts List what is said of resources in two ways, the newest first
+	// (GET /conflicts)
+	ListConflicts(ctx context.Context, request ListConflictsRequestObject) (ListConflictsResponseObject, error)
+	// GetConflict One conflict with both its sides
+	// (GET /conflicts/{id})
+	GetConflict(ctx context.Context, request GetConflictRequestObject) (GetConflictResponseObject, error)
+	// DecideConflict Say which side of a conflict is right
+	// (POST /conflicts/{id})
+	DecideConflict(ctx context.Context, request DecideConflictRequestObject) (DecideConflictResponseObject, error)
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(ctx context.Context, request ListCorrectionsRequestObject) (ListCorrectionsResponseObject, error)
+	// ListDiscoveries List sweeps for board controllers, the newest first
+	// (GET /discoveries)
+	ListDiscoveries(ctx context.Context, request ListDiscoveriesRequestObject) (ListDiscoveriesResponseObject, error)
+	// StartDiscovery Sweep ranges of addresses for board controllers
+	// (POST /discoveries)
+	StartDiscovery(ctx context.Context, request StartDiscoveryRequestObject) (StartDiscoveryResponseObject, error)
+	// CancelDiscovery Cancel a sweep; what it has found stays
+	// (DELETE /discoveries/{id})
+	CancelDiscovery(ctx context.Context, request CancelDiscoveryRequestObject) (CancelDiscoveryResponseObject, error)
+	// GetDiscovery A sweep with what it has found, in the order of addresses
+	// (GET /discoveries/{id})
+	GetDiscovery(ctx context.Context, request GetDiscoveryRequestObject) (GetDiscoveryResponseObject, error)
 	// ListEvents List events
 	// (GET /events)
 	ListEvents(ctx context.Context, request ListEventsRequestObject) (ListEventsResponseObject, error)
@@ -15577,6 +16394,101 @@ func (sh *strictHandler) GetCapacity(ctx *fiber.Ctx) error {
 	return nil
 }
 
+// ListConflicts operation middleware
+func (sh *strictHandler) ListConflicts(ctx *fiber.Ctx, params ListConflictsParams) error {
+	var request ListConflictsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListConflicts(ctx.UserContext(), request.(ListConflictsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListConflicts")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListConflictsResponseObject); ok {
+		if err := validResponse.VisitListConflictsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetConflict operation middleware
+func (sh *strictHandler) GetConflict(ctx *fiber.Ctx, id QueryID) error {
+	var request GetConflictRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetConflict(ctx.UserContext(), request.(GetConflictRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetConflict")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetConflictResponseObject); ok {
+		if err := validResponse.VisitGetConflictResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DecideConflict operation middleware
+func (sh *strictHandler) DecideConflict(ctx *fiber.Ctx, id QueryID) error {
+	var request DecideConflictRequestObject
+
+	request.ID = id
+
+	var body DecideConflictJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DecideConflict(ctx.UserContext(), request.(DecideConflictRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DecideConflict")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DecideConflictResponseObject); ok {
+		if err := validResponse.VisitDecideConflictResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListCorrections operation middleware
 func (sh *strictHandler) ListCorrections(ctx *fiber.Ctx, params ListCorrectionsParams) error {
 	var request ListCorrectionsRequestObject
@@ -15596,6 +16508,129 @@ func (sh *strictHandler) ListCorrections(ctx *fiber.Ctx, params ListCorrectionsP
 		return err
 	} else if validResponse, ok := response.(ListCorrectionsResponseObject); ok {
 		if err := validResponse.VisitListCorrectionsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListDiscoveries operation middleware
+func (sh *strictHandler) ListDiscoveries(ctx *fiber.Ctx, params ListDiscoveriesParams) error {
+	var request ListDiscoveriesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDiscoveries(ctx.UserContext(), request.(ListDiscoveriesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDiscoveries")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListDiscoveriesResponseObject); ok {
+		if err := validResponse.VisitListDiscoveriesResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StartDiscovery operation middleware
+func (sh *strictHandler) StartDiscovery(ctx *fiber.Ctx, params StartDiscoveryParams) error {
+	var request StartDiscoveryRequestObject
+
+	request.Params = params
+
+	var body StartDiscoveryJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.StartDiscovery(ctx.UserContext(), request.(StartDiscoveryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartDiscovery")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StartDiscoveryResponseObject); ok {
+		if err := validResponse.VisitStartDiscoveryResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CancelDiscovery operation middleware
+func (sh *strictHandler) CancelDiscovery(ctx *fiber.Ctx, id QueryID) error {
+	var request CancelDiscoveryRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CancelDiscovery(ctx.UserContext(), request.(CancelDiscoveryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CancelDiscovery")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CancelDiscoveryResponseObject); ok {
+		if err := validResponse.VisitCancelDiscoveryResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDiscovery operation middleware
+func (sh *strictHandler) GetDiscovery(ctx *fiber.Ctx, id QueryID, params GetDiscoveryParams) error {
+	var request GetDiscoveryRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDiscovery(ctx.UserContext(), request.(GetDiscoveryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDiscovery")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDiscoveryResponseObject); ok {
+		if err := validResponse.VisitGetDiscoveryResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

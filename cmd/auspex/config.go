@@ -18,6 +18,7 @@ import (
 	"auspex/internal/bus/kafka"
 	"auspex/internal/bus/spool"
 	"auspex/internal/cmdb"
+	"auspex/internal/discover"
 	"auspex/internal/enrol"
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded"
@@ -67,6 +68,10 @@ type Config struct {
 	// Tunnel is where node agents dial in that nobody may reach, for the roles collect and
 	// control: servers whose agent_address is tunnel.
 	Tunnel tunnel.Config `yaml:"tunnel"`
+
+	// Discovery is where sweeps for board controllers may go: the role api asks for them, the
+	// role collect does them.
+	Discovery discover.Config `yaml:"discovery"`
 
 	Collect    CollectConfig     `yaml:"collect"`
 	Collectors Collectors        `yaml:"collectors"`
@@ -157,6 +162,7 @@ func DefaultConfig() Config {
 			Sink: sink.DefaultConfig(), HotWindow: hot.DefaultConfig(),
 		},
 		Tunnel:     tunnel.DefaultConfig(),
+		Discovery:  discover.DefaultConfig(),
 		Collect:    CollectConfig{RunnerConfig: collectors.DefaultRunnerConfig(), Spool: spool.DefaultConfig(), Enrol: enrol.DefaultConfig()},
 		Detect:     DetectConfig{Config: detect.DefaultConfig(), Rules: detect.DefaultRulesConfig()},
 		Correlator: correlator.DefaultConfig(),

@@ -13,6 +13,7 @@ import (
 	"auspex/api"
 	"auspex/api/prometheus"
 	"auspex/correlator/learn"
+	"auspex/internal/discover"
 	"auspex/internal/enrol"
 	"auspex/internal/notices"
 	"auspex/internal/run"
@@ -21,8 +22,10 @@ import (
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/configs"
+	"auspex/internal/store/conflicts"
 	"auspex/internal/store/corrections"
 	"auspex/internal/store/cursors"
+	"auspex/internal/store/discoveries"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/handling"
 	"auspex/internal/store/hooks"
@@ -50,7 +53,8 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),
 			Join: s.join, Enrol: &enrol.Desk{Store: enrol.New(s.db), Inventory: s.inv, Machines: s.join},
-			Configs: configs.New(s.db), Registry: s.inv,
+			Discovery: &discover.Desk{Config: s.cfg.Discovery, Sweeps: discoveries.New(s.db), Conflicts: conflicts.New(s.db)},
+			Configs:   configs.New(s.db), Registry: s.inv,
 			Contacts: cursors.New(s.db), Tunnel: s.tunnelAddress(),
 			Publisher: s.bus, Subscriber: s.bus, Mode: func() string { return s.cfg.Control.Mode }, SampleRate: s.sampleRate,
 			Faults:  s.faults.Load,
