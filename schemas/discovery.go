@@ -121,7 +121,7 @@ const (
 type Conflict struct {
 	ID        string       `json:"id"` // UUID, which follows from what it says
 	Kind      string       `json:"kind"`
-	Resource  string       `json:"resource"` // its name in the inventory
+	Resource  string       `json:"resource"` // its name in the inventory; of what is not there, the address of its controller
 	Field     string       `json:"field"`    // an attribute, or kind or parent
 	Left      ConflictSide `json:"left"`     // what was said first
 	Right     ConflictSide `json:"right"`

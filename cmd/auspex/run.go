@@ -92,6 +92,7 @@ func Run(ctx context.Context, cfg Config, o RunOptions) (err error) {
 	comps = append(comps, s.serve(fleet)...)
 	comps = append(comps, s.collect()...)
 	comps = append(comps, s.enrol()...)
+	comps = append(comps, s.discover()...)
 	if fleet != nil && s.cfg.has(RoleAllocate) {
 		comps = append(comps, s.tenants())
 	}

@@ -89,17 +89,21 @@ func (x *Index) address(r *schemas.Resource, protocol string) string {
 // At is the server of the inventory whose controller has an address, or "".
 func (x *Index) At(protocol, address string) string { return x.servers[protocol+" "+address] }
 
-// like reports whether two spellings are of one identity.
-func like(a, b string) bool {
-	norm := func(s string) string {
-		return strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(s)), "gpu-"))
-	}
-	return norm(a) == norm(b)
+var separators = strings.NewReplacer(":", "", "-", "", ".", "")
+
+// norm is an identity as it is compared, whatever its spelling.
+func norm(text string) string {
+	return separators.Replace(strings.TrimPrefix(strings.ToLower(strings.TrimSpace(text)), "gpu-"))
 }
+
+func like(a, b string) bool { return norm(a) == norm(b) }
+
+// identifies reports whether a value tells a thing from others: makers leave placeholders.
+func identifies(value string) bool { return join.Identifies(value) }
 
 // having are the servers of which an attribute is a value.
 func (x *Index) having(attr, value string) (out []string) {
-	if !join.Identifies(value) {
+	if !identifies(value) {
 		return nil
 	}
 	for _, id := range x.snap.Find(value) {
@@ -225,7 +229,7 @@ func (x *Index) Conflicts(f *schemas.Find) (out []schemas.Conflict) {
 		})
 	}
 	identity := func(r *schemas.Resource, attr, is string) {
-		if was := r.Attrs[attr]; was != "" && join.Identifies(is) && !like(was, is) {
+		if was := r.Attrs[attr]; was != "" && identifies(is) && !like(was, is) {
 			differ(r.ID, attr, was, is)
 		}
 	}
@@ -244,7 +248,7 @@ func (x *Index) Conflicts(f *schemas.Find) (out []schemas.Conflict) {
 	}
 	// Of parts: what another server has in the inventory, or what is another one there.
 	part := func(kind, attr, name, value string) {
-		if !join.Identifies(value) {
+		if !identifies(value) {
 			return
 		}
 		if id, ok := x.snap.ByIdentity("", value); ok {
@@ -280,7 +284,7 @@ func Fragment(f *schemas.Find, server string) []schemas.Resource {
 		return out
 	}
 	identity := func(value string) string {
-		if join.Identifies(value) {
+		if identifies(value) {
 			return value
 		}
 		return ""

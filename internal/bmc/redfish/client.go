@@ -142,6 +142,10 @@ func New(opt Options) (*Client, error) {
 	return c, nil
 }
 
+// SetCredentials sets user and password for a session to come: what was read before it, such as
+// the service root, needs none.
+func (c *Client) SetCredentials(user, password string) { c.opt.User, c.opt.Password = user, password }
+
 // Close ends the session and the connection.
 func (c *Client) Close(ctx context.Context) {
 	if c.session != "" {

@@ -86,14 +86,31 @@ VALUES ($1,$2,$3,$4,$5,$6,'open',$7,$7) ON CONFLICT (id) DO NOTHING`, id, about,
 	return opened, nil
 }
 
-// Gone takes away what is open of a conflict that is no more: its sides agree by now.
-func Gone(ctx context.Context, tx *sql.Tx, ids ...string) error {
-	for _, id := range ids {
-		if _, err := tx.ExecContext(ctx, `DELETE FROM conflicts WHERE id=$1 AND status='open'`, id); err != nil {
-			return fmt.Errorf("settle conflict %s: %w", id, err)
+// Settle takes away what is open of a resource and its parts by a source, on the right, that it
+// says no more: what it says still is in keep.
+func Settle(ctx context.Context, tx *sql.Tx, resource, source string, keep []schemas.Conflict) error {
+	found, err := sqldb.Rows(ctx, tx, scan, columns+` WHERE status='open' AND (resource=$1 OR resource LIKE $2 ESCAPE '\')`, resource, partsOf(resource))
+	if err != nil {
+		return fmt.Errorf("settle conflicts of %s: %w", resource, err)
+	}
+	still := make(map[string]bool, len(keep))
+	for i := range keep {
+		still[ID(&keep[i])] = true
+	}
+	for _, c := range found {
+		if c.Right.Source != source || still[c.ID] || c.Kind != schemas.ConflictTwoSources {
+			continue
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM conflicts WHERE id=$1 AND status='open'`, c.ID); err != nil {
+			return fmt.Errorf("settle conflicts of %s: %w", resource, err)
 		}
 	}
 	return nil
+}
+
+// partsOf is the pattern of the names of a resource's parts.
+func partsOf(resource string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(resource) + "/%"
 }
 
 const columns = `SELECT id, kind, resource, field, sides, status, decision, comment, decided_by, decided_ns, first_ns, last_ns FROM conflicts`
@@ -121,21 +138,6 @@ func (s *Store) Get(ctx context.Context, id string) (schemas.Conflict, error) {
 	return entity.Only(found, err, Kind, id)
 }
 
-// Open returns the open conflicts of a kind whose sides are of two sources.
-func Open(ctx context.Context, q sqldb.Queryer, kind, left, right string) ([]schemas.Conflict, error) {
-	found, err := sqldb.Rows(ctx, q, scan, columns+` WHERE status='open' AND kind=$1`, kind)
-	if err != nil {
-		return nil, fmt.Errorf("read open conflicts: %w", err)
-	}
-	out := found[:0]
-	for _, c := range found {
-		if c.Left.Source == left && c.Right.Source == right {
-			out = append(out, c)
-		}
-	}
-	return out, nil
-}
-
 // Filter chooses of a list; what is empty asks nothing.
 type Filter struct {
 	Status, Kind string
@@ -152,10 +154,9 @@ func (s *Store) List(ctx context.Context, f Filter) (out []schemas.Conflict, nex
 			return nil, "", fmt.Errorf("list conflicts: %w", err)
 		}
 	}
-	parts := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(f.Resource) + "/%"
 	out, err = sqldb.Rows(ctx, s.db, scan, columns+` WHERE (CAST($1 AS TEXT)='' OR status=$1) AND (CAST($2 AS TEXT)='' OR kind=$2)
 AND (CAST($3 AS TEXT)='' OR resource=$3 OR resource LIKE $4 ESCAPE '\') AND (first_ns, id) < ($5, $6) ORDER BY first_ns DESC, id DESC LIMIT $7`,
-		f.Status, f.Kind, f.Resource, parts, c.Time, c.ID, f.Limit+1)
+		f.Status, f.Kind, f.Resource, partsOf(f.Resource), c.Time, c.ID, f.Limit+1)
 	if err != nil {
 		return nil, "", fmt.Errorf("list conflicts: %w", err)
 	}
