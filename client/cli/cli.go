@@ -172,8 +172,12 @@ type route struct {
 // stands after the id, with its verb where it is a list of its own.
 func (r *route) name() string {
 	verb := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete"}[r.method]
-	if r.method == http.MethodGet && r.answers("items") {
+	last := r.parts[len(r.parts)-1]
+	switch {
+	case r.method == http.MethodGet && r.answers("items") && !isParam(last): // else it is one that has items
 		verb = "list"
+	case r.method == http.MethodPost && isParam(last):
+		verb = "decide"
 	}
 	var rest []string
 	for _, p := range r.parts[1:] {
@@ -183,7 +187,7 @@ func (r *route) name() string {
 	}
 	name := strings.Join(rest, "-")
 	switch {
-	case r.parts[len(r.parts)-1] == "{verb}":
+	case last == "{verb}":
 		return "decide"
 	case name == "":
 		return verb

@@ -46,6 +46,8 @@ func add(f *pflag.FlagSet, name string, s *openapi3.Schema, text string) bool {
 		f.Bool(name, false, help(s, text))
 	case s.Type.Is("array") && s.Items != nil && s.Items.Value.Type.Is("string"):
 		f.StringSlice(name, nil, help(s, text))
+	case s.Type.Is("array") && s.Items != nil && s.Items.Value.Type.Is("integer"):
+		f.IntSlice(name, nil, help(s, text))
 	case s.Type.Is("object") && s.AdditionalProperties.Schema != nil && s.AdditionalProperties.Schema.Value.Type.Is("string"):
 		f.StringToString(name, nil, help(s, text))
 	default:
@@ -65,6 +67,9 @@ func value(f *pflag.FlagSet, name string, s *openapi3.Schema) any {
 		return v
 	case s.Type.Is("boolean"):
 		v, _ := f.GetBool(name)
+		return v
+	case s.Type.Is("array") && s.Items.Value.Type.Is("integer"):
+		v, _ := f.GetIntSlice(name)
 		return v
 	case s.Type.Is("array"):
 		v, _ := f.GetStringSlice(name)

@@ -29,7 +29,7 @@ func DemoConfig(c *Config, data string) error {
 	return config.Load(config.Source{Set: []string{
 		"site=dc1", "api.name=Demo",
 		"inventory.file=" + filepath.Join(dir, sim.TopologyFile), "secrets=" + filepath.Join(dir, sim.SecretsFile),
-		"control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca, "trust.agent.ca_file=" + ca,
+		"discovery.ranges=[127.0.0.1]", "discovery.ports=[1024-65535]", "control.mode=" + schemas.ModeDryRun, "trust.bmc.ca_file=" + ca, "trust.switch.ca_file=" + ca, "trust.agent.ca_file=" + ca,
 		"collectors.agent={sample_interval: 5s, credential: " + sim.Credential + "}", "control.agent.credential=" + sim.Credential,
 		"collectors.kmsg={}", "collectors.dcgmexporter.interval=5s",
 		"collectors.ipmi={interval: 5s, sensor_interval: 30s}",

@@ -30,6 +30,7 @@ type RunOptions struct {
 	Script   string
 	Seed     uint64
 	Agents   bool // the simulated fleet's node agents alone tell of what runs on its servers
+	Spare    int  // servers of the simulated fleet that the inventory does not have
 	Out, Err io.Writer
 
 	// Load reads the configuration anew, from the same sources.

@@ -22,6 +22,7 @@ type SimulateOptions struct {
 	Seed    uint64
 	Racks   int    // 0 is the demo's
 	Servers int    // a rack
+	Spare   int    // servers that are not in the inventory
 	Agents  bool   // node agents alone tell of what runs on servers
 	Dial    string // a file of agent configuration whose section dial is theirs
 	Listen  string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
@@ -31,7 +32,7 @@ type SimulateOptions struct {
 func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	cfg := sim.DefaultConfig()
 	cfg.Dir, cfg.Seed = o.Dir, o.Seed
-	cfg.Log, cfg.AgentsAlone = newLog(os.Stderr), o.Agents
+	cfg.Log, cfg.AgentsAlone, cfg.Spare = newLog(os.Stderr), o.Agents, o.Spare
 	if o.Dial != "" {
 		var dial struct {
 			Dial []outbound.Config `yaml:"dial"`
@@ -82,6 +83,9 @@ func simulateArgs(o RunOptions) []string {
 	}
 	if o.Agents {
 		args = append(args, "--agents-alone")
+	}
+	if o.Spare > 0 {
+		args = append(args, "--spare", strconv.Itoa(o.Spare))
 	}
 	return args
 }

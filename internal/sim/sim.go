@@ -5,6 +5,7 @@
 // It is a process of its own and shares nothing with the product but its files:
 //
 //	topology.json   the inventory, with the addresses of all devices
+//	spare.json      likewise, of servers that stand there and that the inventory does not have
 //	secrets.yaml    users and passwords by the name that the inventory uses
 //	ca.pem          what signs the certificates of the HTTPS and gNMI endpoints
 //	slurm.json      the address of the scheduler and the file with its token
@@ -26,7 +27,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,6 +54,7 @@ import (
 // Names of the files below the simulator's directory.
 const (
 	TopologyFile  = "topology.json"
+	SpareFile     = "spare.json"
 	SecretsFile   = "secrets.yaml"
 	CAFile        = caFile
 	SlurmFile     = "slurm.json"
@@ -95,6 +99,8 @@ type Config struct {
 	// AgentsAlone leaves node agents as the only ones that tell of what runs on a server: there
 	// are no exporters, and nobody else reads kernel logs.
 	AgentsAlone bool
+	// Spare is how many servers, the last, stand there and are not in the inventory.
+	Spare int
 	// Dial is whom node agents dial; they then listen nowhere. One token is for all of them.
 	Dial    []outbound.Config
 	Log     *slog.Logger
@@ -117,6 +123,9 @@ func (c Config) Validate() error {
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("port is %d; want 0 (free ones) to 65535", c.Port)
+	}
+	if n := c.Fleet.Racks * c.Fleet.ServersPerRack; c.Spare < 0 || c.Spare >= n {
+		return fmt.Errorf("spare is %d; it must be 0 to %d", c.Spare, n-1)
 	}
 	for i := range c.Dial {
 		if err := c.Dial[i].Validate(); err != nil {
@@ -517,7 +526,14 @@ func (s *simulator) open(key string, listen func(ip net.IP, port int) (int, erro
 
 // publish writes what a client needs to find the fleet.
 func (s *simulator) publish(t schemas.Topology) error {
-	if err := writeJSON(s.path(TopologyFile), t); err != nil {
+	known, spare := t, schemas.Topology{Version: t.Version}
+	if s.cfg.Spare > 0 {
+		known, spare = part(t, s.fleet.Servers()[len(s.fleet.Servers())-s.cfg.Spare:])
+	}
+	if err := writeJSON(s.path(TopologyFile), known); err != nil {
+		return err
+	}
+	if err := writeJSON(s.path(SpareFile), spare); err != nil {
 		return err
 	}
 	secrets := fmt.Sprintf("%s: {user: %s, password: %s}\n", Credential, fleet.User, s.fleet.Password())
@@ -527,6 +543,30 @@ func (s *simulator) publish(t schemas.Topology) error {
 	return writeJSON(s.path(SlurmFile), map[string]string{
 		"url": "http://" + net.JoinHostPort(s.cfg.Listen, strconv.Itoa(s.ports["slurm"])), "token_file": s.path(tokenFile),
 	})
+}
+
+// part parts servers, with what is of them, from the rest of an inventory.
+func part(t schemas.Topology, servers []string) (rest, parted schemas.Topology) {
+	rest.Version, parted.Version = t.Version, t.Version
+	of := func(id string) bool {
+		server, _, _ := strings.Cut(id, "/")
+		return slices.Contains(servers, server)
+	}
+	for _, r := range t.Resources {
+		if of(r.ID) {
+			parted.Resources = append(parted.Resources, r)
+		} else {
+			rest.Resources = append(rest.Resources, r)
+		}
+	}
+	for _, l := range t.Links {
+		if of(l.From) || of(l.To) {
+			parted.Links = append(parted.Links, l)
+		} else {
+			rest.Links = append(rest.Links, l)
+		}
+	}
+	return rest, parted
 }
 
 // secret returns what a file holds, drawn the first time; it stays the same over
