@@ -8,8 +8,11 @@ import (
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/configs"
+	"auspex/internal/store/conflicts"
+	"auspex/internal/store/discoveries"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
+	"auspex/internal/store/sqldb"
 	"auspex/internal/store/workflows"
 )
 
@@ -21,6 +24,8 @@ var listsOf = map[string][]string{
 	allocations.KindReservation: {"reservations", "capacity"},
 	configs.KindGPU:             {"configs"},
 	configs.KindServer:          {"configs"},
+	conflicts.Kind:              {"conflicts"},
+	discoveries.Kind:            {"discoveries"},
 	estate.KindGPU:              {"gpus", "servers", "capacity"},
 	estate.KindPool:             {"pools", "servers", "capacity"},
 	estate.KindServer:           {"servers", "capacity"},
@@ -29,8 +34,14 @@ var listsOf = map[string][]string{
 	workflows.Kind:              {"workflows"},
 }
 
+// progress tells how far what runs is, by list: two answers differ where it has moved. It has no
+// rows of the audit.
+var progress = map[string]func(context.Context, sqldb.Queryer) ([]string, error){
+	"workflows": workflows.Moved, "discoveries": discoveries.Moved,
+}
+
 // hear marks what was changed since it was asked last, by whatever process: each change has a row
-// of the audit in its transaction. How far the steps of a workflow are has none.
+// of the audit in its transaction, or shows in how far something is.
 func (l *live) hear(ctx context.Context) error {
 	head, kinds, err := audit.Since(ctx, l.deps.DB, l.heard)
 	if err != nil {
@@ -44,13 +55,15 @@ func (l *live) hear(ctx context.Context) error {
 		}
 	}
 	l.heard = head
-	moved, err := workflows.Moved(ctx, l.deps.DB)
-	if err != nil {
-		return fmt.Errorf("read how far workflows are: %w", err)
+	for list, ask := range progress {
+		moved, err := ask(ctx, l.deps.DB)
+		if err != nil {
+			return fmt.Errorf("read how far %s are: %w", list, err)
+		}
+		if !first && !slices.Equal(moved, l.moved[list]) {
+			l.mark(list)
+		}
+		l.moved[list] = moved
 	}
-	if !first && !slices.Equal(moved, l.moved) {
-		l.mark("workflows")
-	}
-	l.moved = moved
 	return nil
 }

@@ -68,7 +68,6 @@ func (s *Server) StartDiscovery(ctx context.Context, r apigen.StartDiscoveryRequ
 		return nil, refused(err, "sweep", "")
 	}
 	s.log.Info("sweep asked for", "id", sweep.ID, "addresses", sweep.Addresses, "actor", by)
-	s.live.mark("discoveries", "audit")
 	return apigen.StartDiscovery202JSONResponse{Body: sweep, Headers: apigen.StartDiscovery202ResponseHeaders{
 		Location: s.cfg.BasePath + "/api/v1/discoveries/" + sweep.ID,
 	}}, nil
@@ -113,7 +112,6 @@ func (s *Server) CancelDiscovery(ctx context.Context, r apigen.CancelDiscoveryRe
 		return nil, refused(err, "sweep", r.ID)
 	}
 	s.log.Info("sweep cancelled", "id", sweep.ID, "actor", Caller(ctx).Name)
-	s.live.mark("discoveries", "audit")
 	return apigen.CancelDiscovery200JSONResponse(sweep), nil
 }
 
@@ -160,7 +158,6 @@ func (s *Server) DecideConflict(ctx context.Context, r apigen.DecideConflictRequ
 		return nil, refused(err, "conflict", r.ID)
 	}
 	s.log.Info("conflict decided", "id", c.ID, "resource", c.Resource, "decision", c.Decision, "actor", c.DecidedBy)
-	s.live.mark("conflicts", "audit")
 	return apigen.DecideConflict200JSONResponse(c), nil
 }
 

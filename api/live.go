@@ -59,14 +59,14 @@ type live struct {
 	readAt   time.Time
 	loadedAt time.Time
 	sentAt   time.Time
-	heard    int64    // the last row of the audit
-	moved    []string // workflows that run, and how far they are
+	heard    int64               // the last row of the audit
+	moved    map[string][]string // how far what runs is, by list
 }
 
 func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	l := &live{
 		deps: deps, hub: hub, meter: m, bins: fleet.NewBins(historyStep, historySpan), seen: make(map[string]struct{}),
-		dirty: make(map[string]bool), changed: make(map[string]bool), heard: -1,
+		dirty: make(map[string]bool), changed: make(map[string]bool), heard: -1, moved: make(map[string][]string),
 	}
 	l.facts.Silent = make(map[string]string)
 	l.derive()

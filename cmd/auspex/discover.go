@@ -26,7 +26,7 @@ func (s *stack) discover() []run.Component {
 		}
 		r := discover.NewRunner(s.cfg.Discovery, discover.Deps{
 			Sweeps: discoveries.New(s.db), Inventory: s.inv, Secret: s.secrets.Secret, TLS: s.trustsBMCs, Gate: s.gate,
-			Holder: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: s.log, Metrics: reg, Changed: s.changed,
+			Holder: fmt.Sprintf("%s/%d", host, os.Getpid()), Log: s.log, Metrics: reg,
 		})
 		return run.Func("discovery", func(ctx context.Context, ready func()) error {
 			ready()
@@ -43,11 +43,4 @@ func (s *stack) trustsBMCs() (*tls.Config, error) {
 		settings = c.TLS
 	}
 	return settings.Client()
-}
-
-// changed tells the readers of this process.
-func (s *stack) changed(lists ...string) {
-	if srv := s.console.Load(); srv != nil {
-		srv.Changed(lists...)
-	}
 }

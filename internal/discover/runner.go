@@ -33,12 +33,10 @@ type Deps struct {
 	Sweeps    *discoveries.Store
 	Inventory *cmdb.Inventory
 	// Secret returns the user and the password behind a reference.
-	Secret func(ctx context.Context, ref string) (user, password string, err error)
-	TLS    func() (*tls.Config, error) // whom to trust as a controller
-	Gate   *bmc.Gate                   // one operation at a time on each controller
-	Holder string                      // of this process
-	// Changed tells the readers of this process what has changed.
-	Changed func(what ...string)
+	Secret  func(ctx context.Context, ref string) (user, password string, err error)
+	TLS     func() (*tls.Config, error) // whom to trust as a controller
+	Gate    *bmc.Gate                   // one operation at a time on each controller
+	Holder  string                      // of this process
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
@@ -111,7 +109,6 @@ func (r *Runner) end(ctx context.Context, d *schemas.Discovery, status, reason s
 	_, err := r.deps.Sweeps.End(ctx, d.ID, r.deps.Holder, status, reason)
 	if err == nil {
 		r.deps.Log.Info("sweep has ended", "id", d.ID, "status", status, "reason", reason)
-		r.deps.Changed("discoveries", "audit")
 	}
 	return err
 }
@@ -253,7 +250,6 @@ func (r *Runner) collect(
 		if err := r.note(ctx, d.ID, asked, finds, known); err != nil {
 			return err
 		}
-		r.deps.Changed("discoveries")
 	}
 	return r.end(ctx, d, schemas.DiscoveryCompleted, "")
 }
@@ -292,7 +288,6 @@ func (r *Runner) note(ctx context.Context, id string, asked int, finds []schemas
 	})
 	if err == nil && opened > 0 {
 		r.conflicts.Add(float64(opened))
-		r.deps.Changed("conflicts")
 	}
 	return err
 }

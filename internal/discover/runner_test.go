@@ -191,7 +191,7 @@ func (h *hall) sweeping(t *testing.T, db *sqldb.DB, inv *cmdb.Inventory, holder 
 	}
 	r := discover.NewRunner(h.config(), discover.Deps{
 		Sweeps: discoveries.New(db), Inventory: inv, Secret: secret, TLS: func() (*tls.Config, error) { return h.trust, nil }, Gate: bmc.NewGate(),
-		Holder: holder, Changed: func(...string) {}, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Holder: holder, Log: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -280,3 +280,14 @@ func (s *Store) End(ctx context.Context, id, holder, status, reason string) (d s
 	}
 	return d, nil
 }
+
+// Moved tells how far the sweeps are that run, so that two answers differ where one has moved.
+func Moved(ctx context.Context, db sqldb.Queryer) ([]string, error) {
+	return sqldb.Rows(ctx, db, func(rows *sql.Rows) (string, error) {
+		var id string
+		var asked, finds int64
+		err := rows.Scan(&id, &asked, &finds)
+		return fmt.Sprint(id, " ", asked, " ", finds), err
+	}, `SELECT d.id, d.asked, (SELECT count(*) FROM discovery_finds f WHERE f.discovery_id=d.id) FROM discoveries d
+WHERE d.status IN ('waiting','running') ORDER BY d.id`)
+}
