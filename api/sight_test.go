@@ -100,7 +100,7 @@ func TestATenantReadsNothingOfAnother(t *testing.T) {
 		"/alerts/": alert.ID, "/events/": alert.ID, "/incidents/": "i-1043", "/actions/": "a-314", "/allocations/": blue.ID, "/users/": "jo", "/teams/": "blue",
 		"/operations/": asked.ID, "/servers/": "gpu-r01-03", "/gpus/": url.PathEscape("gpu-r01-03/gpu4"), "/resources/": "gpu-r01-03", "/assets/": "gpu-r01-03",
 		"/machines/": "gpu-r01-03", "/maintenance/": "m-1", "/workflows/": "none", "/webhooks/": "none", "/pools/": "default", "/quotas/": "none",
-		"/reservations/": "none", "/proposals/": "none",
+		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none",
 	}
 	shown := 0
 	for id, op := range operations(t) {
@@ -241,13 +241,13 @@ func TestAnIncidentOfSeveralIsToldInPart(t *testing.T) {
 func TestEachRouteIsOfTenantsOrNot(t *testing.T) {
 	w, _, _ := tenants(t)
 	site := []string{
-		"applyServerConfig", "correctIncident", "createGPUConfig", "createJoinToken", "createLoginCode", "createPool", "createQuota", "createReservation",
-		"createTeam", "createToken", "createUser", "createWebhook", "createWorkflow", "decideEdgeProposal", "decideProposal", "declareMaintenance",
-		"deletePool", "deleteQuota", "deleteReservation", "deleteTeam", "deleteWebhook", "endMaintenance", "getAsset", "getBudgets", "getIncidentRecord",
-		"getPredictionRecord", "getProposal", "getServerConfig", "getWebhook", "listAgents", "listAssetVersions", "listAssets", "listAudit",
+		"applyServerConfig", "cancelDiscovery", "correctIncident", "createGPUConfig", "createJoinToken", "createLoginCode", "createPool", "createQuota", "createReservation",
+		"createTeam", "createToken", "createUser", "createWebhook", "createWorkflow", "decideConflict", "decideEdgeProposal", "decideProposal", "declareMaintenance",
+		"deletePool", "deleteQuota", "deleteReservation", "deleteTeam", "deleteWebhook", "endMaintenance", "getAsset", "getBudgets", "getConflict", "getDiscovery", "getIncidentRecord",
+		"getPredictionRecord", "getProposal", "getServerConfig", "getWebhook", "listAgents", "listAssetVersions", "listAssets", "listAudit", "listConflicts", "listDiscoveries",
 		"listCorrections", "listDeliveries", "listEdgeProposals", "listIncidentCorrections", "listJoinTokens", "listMachines", "listProposals",
 		"listRefusedDescriptions", "listServerConfigs", "listTokens", "listWebhooks", "putServerConfig", "registerGPU", "registerServer", "retireServer",
-		"revokeJoinToken", "revokeMachine", "revokeToken", "setServerBios", "testWebhook", "updateGPU", "updateGPUConfig", "updatePool", "updateQuota",
+		"revokeJoinToken", "revokeMachine", "revokeToken", "setServerBios", "startDiscovery", "testWebhook", "updateGPU", "updateGPUConfig", "updatePool", "updateQuota",
 		"updateReservation", "updateServer", "updateServerFirmware", "updateTeam", "updateUser", "updateWebhook",
 	}
 	ops := operations(t)
