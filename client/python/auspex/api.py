@@ -380,6 +380,34 @@ ConfigDifference = TypedDict("ConfigDifference", {
     "field": str,
 })
 
+Conflict = TypedDict("Conflict", {
+    "comment": NotRequired[str],
+    "decided_at": NotRequired[str],
+    "decided_by": NotRequired[str],
+    "decision": NotRequired[Literal["left", "right", "dismissed"]],
+    "field": str,
+    "first_seen": str,
+    "id": str,
+    "kind": Literal["two_sources", "cable", "serial_twice"],
+    "last_seen": str,
+    "left": "ConflictSide",
+    "resource": str,
+    "right": "ConflictSide",
+    "status": Literal["open", "decided"],
+})
+
+ConflictList = TypedDict("ConflictList", {
+    "items": list["Conflict"],
+    "next": NotRequired[str],
+})
+
+ConflictSide = TypedDict("ConflictSide", {
+    "resource": NotRequired[str],
+    "source": str,
+    "time": NotRequired[str],
+    "value": str,
+})
+
 Contact = TypedDict("Contact", {
     "collector": str,
     "seconds": float,
@@ -450,6 +478,37 @@ Difference = TypedDict("Difference", {
     "resource": str,
     "verb": str,
     "why": NotRequired[str],
+})
+
+Discovery = TypedDict("Discovery", {
+    "addresses": int,
+    "asked": int,
+    "completed_at": NotRequired[str],
+    "created_at": str,
+    "created_by": str,
+    "credential": str,
+    "found": int,
+    "id": str,
+    "ipmi_ports": list[int],
+    "ranges": list[str],
+    "redfish_ports": list[int],
+    "refused": int,
+    "silent": int,
+    "started_at": NotRequired[str],
+    "status": Literal["waiting", "running", "completed", "failed", "cancelled"],
+    "status_reason": NotRequired[str],
+    "unreadable": int,
+})
+
+DiscoveryList = TypedDict("DiscoveryList", {
+    "items": list["Discovery"],
+    "next": NotRequired[str],
+})
+
+DiscoveryPage = TypedDict("DiscoveryPage", {
+    "discovery": "Discovery",
+    "items": list["Find"],
+    "next": NotRequired[str],
 })
 
 EdgeCause = TypedDict("EdgeCause", {
@@ -579,6 +638,27 @@ FieldProblem = TypedDict("FieldProblem", {
     "in": Literal["body", "query", "path", "header", "stored"],
 })
 
+Find = TypedDict("Find", {
+    "address": str,
+    "discovery_id": str,
+    "gpus": list["FoundPart"],
+    "hostname": NotRequired[str],
+    "id": str,
+    "manufacturer": NotRequired[str],
+    "matched_by": NotRequired[Literal["serial", "uuid", "address"]],
+    "message": NotRequired[str],
+    "model": NotRequired[str],
+    "nics": list["FoundPart"],
+    "proposal": NotRequired["FoundProposal"],
+    "protocol": Literal["redfish", "ipmi"],
+    "result": Literal["found", "refused", "unreadable"],
+    "seen_at": str,
+    "serial_number": NotRequired[str],
+    "server": NotRequired[str],
+    "status": NotRequired[Literal["discovered", "known"]],
+    "uuid": NotRequired[str],
+})
+
 FirmwareRequest = TypedDict("FirmwareRequest", {
     "component": str,
     "version": str,
@@ -663,6 +743,28 @@ Forecast = TypedDict("Forecast", {
     "probability": float,
     "resource": str,
     "times": list[float],
+})
+
+FoundPart = TypedDict("FoundPart", {
+    "mac": NotRequired[str],
+    "model": NotRequired[str],
+    "name": str,
+    "serial_number": NotRequired[str],
+    "uuid": NotRequired[str],
+})
+
+FoundPlace = TypedDict("FoundPlace", {
+    "confidence": float,
+    "parent": str,
+    "reason": str,
+})
+
+FoundProposal = TypedDict("FoundProposal", {
+    "credential": NotRequired[str],
+    "ipmi_ip": NotRequired[str],
+    "name": NotRequired[str],
+    "places": list["FoundPlace"],
+    "redfish_url": NotRequired[str],
 })
 
 GPU = TypedDict("GPU", {
@@ -1000,11 +1102,23 @@ NewAllocation = TypedDict("NewAllocation", {
     "wish": NotRequired["Wish"],
 })
 
+NewConflictDecision = TypedDict("NewConflictDecision", {
+    "comment": NotRequired[str],
+    "decision": Literal["left", "right", "dismissed"],
+})
+
 NewCorrection = TypedDict("NewCorrection", {
     "fault": NotRequired[str],
     "note": NotRequired[str],
     "resource": NotRequired[str],
     "verdict": Literal["right", "cause", "no_incident", "withdrawn"],
+})
+
+NewDiscovery = TypedDict("NewDiscovery", {
+    "credential": NotRequired[str],
+    "ipmi_ports": NotRequired[list[int]],
+    "ranges": list[str],
+    "redfish_ports": NotRequired[list[int]],
 })
 
 NewEdgeDecision = TypedDict("NewEdgeDecision", {
@@ -1093,6 +1207,7 @@ NewReservation = TypedDict("NewReservation", {
 
 NewServer = TypedDict("NewServer", {
     "credential": NotRequired[str],
+    "found": NotRequired[str],
     "gpus": NotRequired[list["NewGPU"]],
     "ipmi_ip": NotRequired[str],
     "labels": NotRequired[dict[str, str]],
@@ -1922,6 +2037,31 @@ class Api(Transport):
         answer: "Capacity" = self._do("GET", "/capacity")
         return answer
 
+    def list_conflicts(self, *, status: Literal["open", "decided"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ConflictList":
+        """List what is said of resources in two ways, the newest first."""
+        answer: "ConflictList" = self._do("GET", "/conflicts", query={"status": status, "kind": kind, "resource": resource, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_conflicts(self, *, status: Literal["open", "decided"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Conflict"]:
+        """List what is said of resources in two ways, the newest first."""
+        query: dict[str, Any] = {"status": status, "kind": kind, "resource": resource, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/conflicts", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def get_conflict(self, id: str) -> "Conflict":
+        """One conflict with both its sides."""
+        answer: "Conflict" = self._do("GET", f"/conflicts/{_part(id)}")
+        return answer
+
+    def decide_conflict(self, id: str, body: "NewConflictDecision") -> "Conflict":
+        """Say which side of a conflict is right."""
+        answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", body=body)
+        return answer
+
     def list_corrections(self, *, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
         answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "after": after, "limit": limit, "fields": fields})
@@ -1936,6 +2076,36 @@ class Api(Transport):
             if not page.get("next"):
                 return
             query["after"] = page["next"]
+
+    def list_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DiscoveryList":
+        """List sweeps for board controllers, the newest first."""
+        answer: "DiscoveryList" = self._do("GET", "/discoveries", query={"status": status, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_discoveries(self, *, status: Literal["waiting", "running", "completed", "failed", "cancelled"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Discovery"]:
+        """List sweeps for board controllers, the newest first."""
+        query: dict[str, Any] = {"status": status, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/discoveries", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def start_discovery(self, body: "NewDiscovery") -> "Discovery":
+        """Sweep ranges of addresses for board controllers."""
+        answer: "Discovery" = self._do("POST", "/discoveries", once=True, body=body)
+        return answer
+
+    def get_discovery(self, id: str, *, result: Literal["found", "refused", "unreadable"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DiscoveryPage":
+        """A sweep with what it has found, in the order of addresses."""
+        answer: "DiscoveryPage" = self._do("GET", f"/discoveries/{_part(id)}", query={"result": result, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def cancel_discovery(self, id: str) -> "Discovery":
+        """Cancel a sweep; what it has found stays."""
+        answer: "Discovery" = self._do("DELETE", f"/discoveries/{_part(id)}")
+        return answer
 
     def list_events(self, *, server: str | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EventList":
         """List events."""
