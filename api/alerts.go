@@ -73,7 +73,7 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if r.Params.Server, err = s.serverFilter(r.Params.Server); err != nil {
 		return nil, err
 	}
-	f := records.Filter{Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: pageSize(r.Params.Limit)}
+	f := records.Filter{Server: r.Params.Server, Since: r.Params.Since, Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
 	if f.Handled = string(r.Params.Status); f.Handled == schemas.AlertFiring {
 		f.Handled, f.Status = "", schemas.AlertFiring
 	}

@@ -130,7 +130,7 @@ type noFit struct {
 // ListAllocations implements the operation listAllocations.
 func (s *Server) ListAllocations(ctx context.Context, r apigen.ListAllocationsRequestObject) (apigen.ListAllocationsResponseObject, error) {
 	var err error
-	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: around(ctx), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
+	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: around(ctx), Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
 	if r.Params.User != "" {
 		if f.User, err = s.userID(ctx, r.Params.User, "query", "user"); err != nil {
 			return nil, err
@@ -187,7 +187,7 @@ func (s *Server) ListUserAllocations(
 		}
 	}
 	items, next, err := s.deps.Allocations.List(ctx, allocations.Filter{
-		User: u.ID, Live: r.Params.Live, Near: near, After: r.Params.After, Limit: pageSize(r.Params.Limit),
+		User: u.ID, Live: r.Params.Live, Near: near, Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit),
 	})
 	if err != nil {
 		return nil, listed(err)
@@ -585,7 +585,7 @@ func (s *Server) GetCapacity(ctx context.Context, _ apigen.GetCapacityRequestObj
 func (s *Server) ListWorkflows(ctx context.Context, r apigen.ListWorkflowsRequestObject) (apigen.ListWorkflowsResponseObject, error) {
 	near := around(ctx)
 	f := workflows.Filter{
-		Status: string(r.Params.Status), Type: string(r.Params.Type), Allocation: r.Params.Allocation, Near: near, After: r.Params.After,
+		Status: string(r.Params.Status), Type: string(r.Params.Type), Allocation: r.Params.Allocation, Near: near, Sort: string(r.Params.Sort), After: r.Params.After,
 		Limit: pageSize(r.Params.Limit),
 	}
 	if r.Params.Server != "" {

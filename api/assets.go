@@ -44,7 +44,10 @@ func (s *Server) ListAssets(ctx context.Context, r apigen.ListAssetsRequestObjec
 			return nil, err
 		}
 	}
-	page, more := names.Page(cmdb.Filter{Kind: r.Params.Kind, Whole: whole}, r.Params.After, n)
+	page, next, err := names.Page(cmdb.Filter{Kind: r.Params.Kind, Whole: whole, Text: r.Params.Q, Sort: string(r.Params.Sort)}, r.Params.After, n)
+	if err != nil {
+		return nil, err
+	}
 	of := make([]string, len(page))
 	for i := range page {
 		of[i] = page[i].ID
@@ -53,12 +56,9 @@ func (s *Server) ListAssets(ctx context.Context, r apigen.ListAssetsRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	out := apigen.ListAssets200JSONResponse{Items: make([]apigen.Asset, len(page))}
+	out := apigen.ListAssets200JSONResponse{Items: make([]apigen.Asset, len(page)), Next: next}
 	for i, name := range of {
 		out.Items[i] = assetOf(names, name, latest[name])
-	}
-	if more {
-		out.Next = of[n-1]
 	}
 	return out, nil
 }

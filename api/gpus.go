@@ -30,7 +30,7 @@ func (s *Server) ListGPUs(ctx context.Context, r apigen.ListGPUsRequestObject) (
 		return nil, err
 	}
 	p := r.Params
-	f := estate.Filter{Status: string(p.Status), Pool: p.Pool, Model: p.Model, Gone: p.Gone}
+	f := estate.Filter{Status: string(p.Status), Pool: p.Pool, Model: p.Model, Gone: p.Gone, Sort: string(p.Sort)}
 	if p.Server != "" {
 		v, err := s.server(ctx, p.Server)
 		if err != nil {

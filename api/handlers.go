@@ -41,7 +41,11 @@ var errCursor = faulty("query", "after", "bad_cursor", "after is not a cursor of
 
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
-	if errors.Is(err, sqldb.ErrCursor) {
+	var other *sqldb.OrderError
+	switch {
+	case errors.As(err, &other):
+		return faulty("query", "after", "bad_cursor", "after is of this list sorted by "+other.Of+", and not by "+other.Asked+".", "Begin anew, or ask in the same order.")
+	case errors.Is(err, sqldb.ErrCursor):
 		return errCursor
 	}
 	return err
@@ -426,7 +430,7 @@ func (s *Server) ListPredictions(ctx context.Context, r apigen.ListPredictionsRe
 		return nil, err
 	}
 	found, next, err := s.deps.Records.Predictions(ctx, records.Filter{
-		Status: string(r.Params.State), Server: r.Params.Server, After: r.Params.After, Limit: n,
+		Status: string(r.Params.State), Server: r.Params.Server, Sort: string(r.Params.Sort), After: r.Params.After, Limit: n,
 	})
 	if err != nil {
 		return nil, listed(err)
@@ -478,7 +482,8 @@ func (s *Server) ListActions(ctx context.Context, r apigen.ListActionsRequestObj
 		return nil, err
 	}
 	items, next, err := s.deps.Records.Actions(ctx, records.Filter{
-		Status: string(r.Params.State), Server: r.Params.Server, Incident: r.Params.Incident, After: r.Params.After, Limit: n,
+		Status: string(r.Params.State), Server: r.Params.Server, Incident: r.Params.Incident, Sort: string(r.Params.Sort),
+		After: r.Params.After, Limit: n,
 	})
 	if err != nil {
 		return nil, listed(err)

@@ -181,6 +181,7 @@ func (s *Server) fail(c *fiber.Ctx, err error) error {
 	var n noFit
 	var l busy
 	var fe *fiber.Error
+	err = listed(err)
 	switch {
 	case errors.As(err, &l):
 		p = l.problem

@@ -95,13 +95,13 @@ func (s *Server) ListResources(_ context.Context, r apigen.ListResourcesRequestO
 			return nil, err
 		}
 	}
-	page, more := names.Page(cmdb.Filter{Kind: r.Params.Kind, Whole: whole, Find: r.Params.Find}, r.Params.After, n)
-	out := apigen.ListResources200JSONResponse{Items: make([]apigen.ResourceRef, len(page))}
+	page, next, err := names.Page(cmdb.Filter{Kind: r.Params.Kind, Whole: whole, Find: r.Params.Find, Sort: string(r.Params.Sort)}, r.Params.After, n)
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListResources200JSONResponse{Items: make([]apigen.ResourceRef, len(page)), Next: next}
 	for k := range page {
 		out.Items[k] = refer(names, page[k].ID)
-	}
-	if more {
-		out.Next = page[n-1].ID
 	}
 	return out, nil
 }

@@ -76,7 +76,8 @@ func (s *Server) ListUsers(ctx context.Context, r apigen.ListUsersRequestObject)
 		return nil, err
 	}
 	items, next, err := s.deps.People.Users(ctx, people.Filter{
-		Role: string(r.Params.Role), Status: string(r.Params.Status), Near: around, After: r.Params.After, Limit: pageSize(r.Params.Limit),
+		Role: string(r.Params.Role), Status: string(r.Params.Status), Near: around, Sort: string(r.Params.Sort), After: r.Params.After,
+		Limit: pageSize(r.Params.Limit),
 	})
 	if err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ func (s *Server) ListServers(ctx context.Context, r apigen.ListServersRequestObj
 	p := r.Params
 	page := func(ctx context.Context, after string, limit int) ([]apigen.ServerRecord, string, error) {
 		found, next, err := e.Servers(ctx, estate.Filter{
-			Status: string(p.Status), Pool: p.Pool, Model: p.Model, Label: p.Label, Gone: p.Gone, After: after, Limit: limit,
+			Status: string(p.Status), Pool: p.Pool, Model: p.Model, Label: p.Label, Gone: p.Gone, Sort: string(p.Sort), After: after, Limit: limit,
 		})
 		if err != nil {
 			return nil, "", err

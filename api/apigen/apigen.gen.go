@@ -152,6 +152,24 @@ func (e ListActionsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListActionsParamsSort.
+const (
+	ListActionsParamsSortMinusTime ListActionsParamsSort = "-time"
+	ListActionsParamsSortTime      ListActionsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListActionsParamsSort enum.
+func (e ListActionsParamsSort) Valid() bool {
+	switch e {
+	case ListActionsParamsSortMinusTime:
+		return true
+	case ListActionsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DecideActionParamsVerb.
 const (
 	Approve DecideActionParamsVerb = "approve"
@@ -227,6 +245,24 @@ func (e ListAlertsParamsStatus) Valid() bool {
 	}
 }
 
+// Defines values for ListAlertsParamsSort.
+const (
+	ListAlertsParamsSortMinusTime ListAlertsParamsSort = "-time"
+	ListAlertsParamsSortTime      ListAlertsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListAlertsParamsSort enum.
+func (e ListAlertsParamsSort) Valid() bool {
+	switch e {
+	case ListAlertsParamsSortMinusTime:
+		return true
+	case ListAlertsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListAllocationsParamsStatus.
 const (
 	ListAllocationsParamsStatusActive    ListAllocationsParamsStatus = "active"
@@ -245,6 +281,60 @@ func (e ListAllocationsParamsStatus) Valid() bool {
 	case ListAllocationsParamsStatusFailed:
 		return true
 	case ListAllocationsParamsStatusPending:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListAllocationsParamsSort.
+const (
+	ListAllocationsParamsSortCreatedAt      ListAllocationsParamsSort = "created_at"
+	ListAllocationsParamsSortEndTime        ListAllocationsParamsSort = "end_time"
+	ListAllocationsParamsSortMinusCreatedAt ListAllocationsParamsSort = "-created_at"
+	ListAllocationsParamsSortMinusEndTime   ListAllocationsParamsSort = "-end_time"
+	ListAllocationsParamsSortMinusStartTime ListAllocationsParamsSort = "-start_time"
+	ListAllocationsParamsSortStartTime      ListAllocationsParamsSort = "start_time"
+)
+
+// Valid indicates whether the value is a known member of the ListAllocationsParamsSort enum.
+func (e ListAllocationsParamsSort) Valid() bool {
+	switch e {
+	case ListAllocationsParamsSortCreatedAt:
+		return true
+	case ListAllocationsParamsSortEndTime:
+		return true
+	case ListAllocationsParamsSortMinusCreatedAt:
+		return true
+	case ListAllocationsParamsSortMinusEndTime:
+		return true
+	case ListAllocationsParamsSortMinusStartTime:
+		return true
+	case ListAllocationsParamsSortStartTime:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListAssetsParamsSort.
+const (
+	ListAssetsParamsSortKind      ListAssetsParamsSort = "kind"
+	ListAssetsParamsSortMinusKind ListAssetsParamsSort = "-kind"
+	ListAssetsParamsSortMinusName ListAssetsParamsSort = "-name"
+	ListAssetsParamsSortName      ListAssetsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListAssetsParamsSort enum.
+func (e ListAssetsParamsSort) Valid() bool {
+	switch e {
+	case ListAssetsParamsSortKind:
+		return true
+	case ListAssetsParamsSortMinusKind:
+		return true
+	case ListAssetsParamsSortMinusName:
+		return true
+	case ListAssetsParamsSortName:
 		return true
 	default:
 		return false
@@ -356,6 +446,42 @@ func (e ListGPUsParamsStatus) Valid() bool {
 	case ListGPUsParamsStatusError:
 		return true
 	case ListGPUsParamsStatusInUse:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListGPUsParamsSort.
+const (
+	ListGPUsParamsSortMinusModel     ListGPUsParamsSort = "-model"
+	ListGPUsParamsSortMinusName      ListGPUsParamsSort = "-name"
+	ListGPUsParamsSortMinusStatus    ListGPUsParamsSort = "-status"
+	ListGPUsParamsSortMinusUpdatedAt ListGPUsParamsSort = "-updated_at"
+	ListGPUsParamsSortModel          ListGPUsParamsSort = "model"
+	ListGPUsParamsSortName           ListGPUsParamsSort = "name"
+	ListGPUsParamsSortStatus         ListGPUsParamsSort = "status"
+	ListGPUsParamsSortUpdatedAt      ListGPUsParamsSort = "updated_at"
+)
+
+// Valid indicates whether the value is a known member of the ListGPUsParamsSort enum.
+func (e ListGPUsParamsSort) Valid() bool {
+	switch e {
+	case ListGPUsParamsSortMinusModel:
+		return true
+	case ListGPUsParamsSortMinusName:
+		return true
+	case ListGPUsParamsSortMinusStatus:
+		return true
+	case ListGPUsParamsSortMinusUpdatedAt:
+		return true
+	case ListGPUsParamsSortModel:
+		return true
+	case ListGPUsParamsSortName:
+		return true
+	case ListGPUsParamsSortStatus:
+		return true
+	case ListGPUsParamsSortUpdatedAt:
 		return true
 	default:
 		return false
@@ -476,6 +602,24 @@ func (e ListPredictionsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListPredictionsParamsSort.
+const (
+	ListPredictionsParamsSortMinusTime ListPredictionsParamsSort = "-time"
+	ListPredictionsParamsSortTime      ListPredictionsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListPredictionsParamsSort enum.
+func (e ListPredictionsParamsSort) Valid() bool {
+	switch e {
+	case ListPredictionsParamsSortMinusTime:
+		return true
+	case ListPredictionsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListProposalsParamsState.
 const (
 	ListProposalsParamsStateAccepted ListProposalsParamsState = "accepted"
@@ -491,6 +635,30 @@ func (e ListProposalsParamsState) Valid() bool {
 	case ListProposalsParamsStateDeclined:
 		return true
 	case ListProposalsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListResourcesParamsSort.
+const (
+	ListResourcesParamsSortKind      ListResourcesParamsSort = "kind"
+	ListResourcesParamsSortMinusKind ListResourcesParamsSort = "-kind"
+	ListResourcesParamsSortMinusName ListResourcesParamsSort = "-name"
+	ListResourcesParamsSortName      ListResourcesParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListResourcesParamsSort enum.
+func (e ListResourcesParamsSort) Valid() bool {
+	switch e {
+	case ListResourcesParamsSortKind:
+		return true
+	case ListResourcesParamsSortMinusKind:
+		return true
+	case ListResourcesParamsSortMinusName:
+		return true
+	case ListResourcesParamsSortName:
 		return true
 	default:
 		return false
@@ -518,6 +686,48 @@ func (e ListServersParamsStatus) Valid() bool {
 	case ListServersParamsStatusReady:
 		return true
 	case ListServersParamsStatusRetired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListServersParamsSort.
+const (
+	ListServersParamsSortMinusModel       ListServersParamsSort = "-model"
+	ListServersParamsSortMinusName        ListServersParamsSort = "-name"
+	ListServersParamsSortMinusStatus      ListServersParamsSort = "-status"
+	ListServersParamsSortMinusStatusSince ListServersParamsSort = "-status_since"
+	ListServersParamsSortMinusUpdatedAt   ListServersParamsSort = "-updated_at"
+	ListServersParamsSortModel            ListServersParamsSort = "model"
+	ListServersParamsSortName             ListServersParamsSort = "name"
+	ListServersParamsSortStatus           ListServersParamsSort = "status"
+	ListServersParamsSortStatusSince      ListServersParamsSort = "status_since"
+	ListServersParamsSortUpdatedAt        ListServersParamsSort = "updated_at"
+)
+
+// Valid indicates whether the value is a known member of the ListServersParamsSort enum.
+func (e ListServersParamsSort) Valid() bool {
+	switch e {
+	case ListServersParamsSortMinusModel:
+		return true
+	case ListServersParamsSortMinusName:
+		return true
+	case ListServersParamsSortMinusStatus:
+		return true
+	case ListServersParamsSortMinusStatusSince:
+		return true
+	case ListServersParamsSortMinusUpdatedAt:
+		return true
+	case ListServersParamsSortModel:
+		return true
+	case ListServersParamsSortName:
+		return true
+	case ListServersParamsSortStatus:
+		return true
+	case ListServersParamsSortStatusSince:
+		return true
+	case ListServersParamsSortUpdatedAt:
 		return true
 	default:
 		return false
@@ -590,6 +800,66 @@ func (e ListUsersParamsStatus) Valid() bool {
 	}
 }
 
+// Defines values for ListUsersParamsSort.
+const (
+	ListUsersParamsSortCreatedAt      ListUsersParamsSort = "created_at"
+	ListUsersParamsSortEmail          ListUsersParamsSort = "email"
+	ListUsersParamsSortMinusCreatedAt ListUsersParamsSort = "-created_at"
+	ListUsersParamsSortMinusEmail     ListUsersParamsSort = "-email"
+	ListUsersParamsSortMinusUsername  ListUsersParamsSort = "-username"
+	ListUsersParamsSortUsername       ListUsersParamsSort = "username"
+)
+
+// Valid indicates whether the value is a known member of the ListUsersParamsSort enum.
+func (e ListUsersParamsSort) Valid() bool {
+	switch e {
+	case ListUsersParamsSortCreatedAt:
+		return true
+	case ListUsersParamsSortEmail:
+		return true
+	case ListUsersParamsSortMinusCreatedAt:
+		return true
+	case ListUsersParamsSortMinusEmail:
+		return true
+	case ListUsersParamsSortMinusUsername:
+		return true
+	case ListUsersParamsSortUsername:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListUserAllocationsParamsSort.
+const (
+	ListUserAllocationsParamsSortCreatedAt      ListUserAllocationsParamsSort = "created_at"
+	ListUserAllocationsParamsSortEndTime        ListUserAllocationsParamsSort = "end_time"
+	ListUserAllocationsParamsSortMinusCreatedAt ListUserAllocationsParamsSort = "-created_at"
+	ListUserAllocationsParamsSortMinusEndTime   ListUserAllocationsParamsSort = "-end_time"
+	ListUserAllocationsParamsSortMinusStartTime ListUserAllocationsParamsSort = "-start_time"
+	ListUserAllocationsParamsSortStartTime      ListUserAllocationsParamsSort = "start_time"
+)
+
+// Valid indicates whether the value is a known member of the ListUserAllocationsParamsSort enum.
+func (e ListUserAllocationsParamsSort) Valid() bool {
+	switch e {
+	case ListUserAllocationsParamsSortCreatedAt:
+		return true
+	case ListUserAllocationsParamsSortEndTime:
+		return true
+	case ListUserAllocationsParamsSortMinusCreatedAt:
+		return true
+	case ListUserAllocationsParamsSortMinusEndTime:
+		return true
+	case ListUserAllocationsParamsSortMinusStartTime:
+		return true
+	case ListUserAllocationsParamsSortStartTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDeliveriesParamsState.
 const (
 	ListDeliveriesParamsStateDead      ListDeliveriesParamsState = "dead"
@@ -653,6 +923,30 @@ func (e ListWorkflowsParamsType) Valid() bool {
 	case Deploy:
 		return true
 	case Validate:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListWorkflowsParamsSort.
+const (
+	ListWorkflowsParamsSortCreatedAt      ListWorkflowsParamsSort = "created_at"
+	ListWorkflowsParamsSortMinusCreatedAt ListWorkflowsParamsSort = "-created_at"
+	ListWorkflowsParamsSortMinusUpdatedAt ListWorkflowsParamsSort = "-updated_at"
+	ListWorkflowsParamsSortUpdatedAt      ListWorkflowsParamsSort = "updated_at"
+)
+
+// Valid indicates whether the value is a known member of the ListWorkflowsParamsSort enum.
+func (e ListWorkflowsParamsSort) Valid() bool {
+	switch e {
+	case ListWorkflowsParamsSortCreatedAt:
+		return true
+	case ListWorkflowsParamsSortMinusCreatedAt:
+		return true
+	case ListWorkflowsParamsSortMinusUpdatedAt:
+		return true
+	case ListWorkflowsParamsSortUpdatedAt:
 		return true
 	default:
 		return false
@@ -2945,7 +3239,10 @@ type ListActionsParams struct {
 	Server   QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Incident string      `form:"incident,omitempty" json:"incident,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListActionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -2955,6 +3252,9 @@ type ListActionsParams struct {
 
 // ListActionsParamsState defines parameters for ListActions.
 type ListActionsParamsState string
+
+// ListActionsParamsSort defines parameters for ListActions.
+type ListActionsParamsSort string
 
 // DecideActionParams defines parameters for DecideAction.
 type DecideActionParams struct {
@@ -2969,7 +3269,7 @@ type ListAgentsParams struct {
 	// State Only servers whose agent is in this state; away is lost or refusing
 	State ListAgentsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -2989,7 +3289,10 @@ type ListAlertsParams struct {
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListAlertsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -2999,6 +3302,9 @@ type ListAlertsParams struct {
 
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
+
+// ListAlertsParamsSort defines parameters for ListAlerts.
+type ListAlertsParamsSort string
 
 // PostAlertParams defines parameters for PostAlert.
 type PostAlertParams struct {
@@ -3028,7 +3334,10 @@ type ListAllocationsParams struct {
 	// Ended Only completed and failed ones
 	Ended bool `form:"ended,omitempty" json:"ended,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListAllocationsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3038,6 +3347,9 @@ type ListAllocationsParams struct {
 
 // ListAllocationsParamsStatus defines parameters for ListAllocations.
 type ListAllocationsParamsStatus string
+
+// ListAllocationsParamsSort defines parameters for ListAllocations.
+type ListAllocationsParamsSort string
 
 // CreateAllocationParams defines parameters for CreateAllocation.
 type CreateAllocationParams struct {
@@ -3065,24 +3377,39 @@ type ListAssetsParams struct {
 	// Kind Only this kind, such as disk
 	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
 
+	// Q Only what is called by this text, or a part of it: name, serial number, UUID, MAC or PCI address
+	Q string `form:"q,omitempty" json:"q,omitempty,omitzero"`
+
 	// Within Only parts of this resource, at any depth
 	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListAssetsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListAssetsParamsSort defines parameters for ListAssets.
+type ListAssetsParamsSort string
 
 // ListAssetVersionsParams defines parameters for ListAssetVersions.
 type ListAssetVersionsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3098,7 +3425,7 @@ type ListConflictsParams struct {
 	// Resource Only of this resource or its parts, by name
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3116,7 +3443,7 @@ type ListConflictsParamsKind string
 type ListCorrectionsParams struct {
 	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3128,7 +3455,7 @@ type ListCorrectionsParams struct {
 type ListDiscoveriesParams struct {
 	Status ListDiscoveriesParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3149,7 +3476,7 @@ type StartDiscoveryParams struct {
 type GetDiscoveryParams struct {
 	Result GetDiscoveryParamsResult `form:"result,omitempty" json:"result,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3166,7 +3493,7 @@ type ListEventsParams struct {
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3199,13 +3526,22 @@ type ListGPUsParams struct {
 	// Gone Also those that have left the inventory, or of servers that are retired
 	Gone bool `form:"gone,omitempty" json:"gone,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListGPUsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListGPUsParamsStatus defines parameters for ListGPUs.
 type ListGPUsParamsStatus string
+
+// ListGPUsParamsSort defines parameters for ListGPUs.
+type ListGPUsParamsSort string
 
 // UpdateGPUParams defines parameters for UpdateGPU.
 type UpdateGPUParams struct {
@@ -3239,9 +3575,12 @@ type ApplyGPUConfigParams struct {
 
 // ListGPUConfigsParams defines parameters for ListGPUConfigs.
 type ListGPUConfigsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // GetGPUMetricsParams defines parameters for GetGPUMetrics.
@@ -3264,7 +3603,7 @@ type ListIncidentsParams struct {
 	Status ListIncidentsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 	Since  QuerySince                `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3277,7 +3616,7 @@ type ListIncidentsParamsStatus string
 
 // ListJoinTokensParams defines parameters for ListJoinTokens.
 type ListJoinTokensParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3295,7 +3634,7 @@ type ListEdgeProposalsParamsState string
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3311,7 +3650,7 @@ type ListMaintenanceParams struct {
 	// Resource Only windows that concern this resource: it, what it is part of, or what powers it
 	Resource string `form:"resource,omitempty" json:"resource,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3344,9 +3683,12 @@ type ListOperationsParams struct {
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListOperationsParamsState defines parameters for ListOperations.
@@ -3360,9 +3702,12 @@ type PowerServerOperationParams struct {
 
 // ListPoolsParams defines parameters for ListPools.
 type ListPoolsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // CreatePoolParams defines parameters for CreatePool.
@@ -3390,7 +3735,10 @@ type ListPredictionsParams struct {
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
+	Sort ListPredictionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3401,11 +3749,14 @@ type ListPredictionsParams struct {
 // ListPredictionsParamsState defines parameters for ListPredictions.
 type ListPredictionsParamsState string
 
+// ListPredictionsParamsSort defines parameters for ListPredictions.
+type ListPredictionsParamsSort string
+
 // ListProposalsParams defines parameters for ListProposals.
 type ListProposalsParams struct {
 	State ListProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3418,9 +3769,12 @@ type ListProposalsParamsState string
 
 // ListQuotasParams defines parameters for ListQuotas.
 type ListQuotasParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // CreateQuotaParams defines parameters for CreateQuota.
@@ -3443,7 +3797,7 @@ type UpdateQuotaParams struct {
 
 // ListRefusedDescriptionsParams defines parameters for ListRefusedDescriptions.
 type ListRefusedDescriptionsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3453,9 +3807,12 @@ type ListRefusedDescriptionsParams struct {
 
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // CreateReservationParams defines parameters for CreateReservation.
@@ -3487,13 +3844,19 @@ type ListResourcesParams struct {
 	// Within Only parts of this resource, at any depth
 	Within string `form:"within,omitempty" json:"within,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListResourcesParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListResourcesParamsSort defines parameters for ListResources.
+type ListResourcesParamsSort string
 
 // SearchParams defines parameters for Search.
 type SearchParams struct {
@@ -3519,13 +3882,22 @@ type ListServersParams struct {
 	// Gone Also those that have left the inventory or are retired
 	Gone bool `form:"gone,omitempty" json:"gone,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListServersParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListServersParamsStatus defines parameters for ListServers.
 type ListServersParamsStatus string
+
+// ListServersParamsSort defines parameters for ListServers.
+type ListServersParamsSort string
 
 // RegisterServerParams defines parameters for RegisterServer.
 type RegisterServerParams struct {
@@ -3568,9 +3940,12 @@ type ApplyServerConfigParams struct {
 
 // ListServerConfigsParams defines parameters for ListServerConfigs.
 type ListServerConfigsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // UpdateServerFirmwareParams defines parameters for UpdateServerFirmware.
@@ -3581,9 +3956,12 @@ type UpdateServerFirmwareParams struct {
 
 // ListServerGPUsParams defines parameters for ListServerGPUs.
 type ListServerGPUsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // RegisterGPUParams defines parameters for RegisterGPU.
@@ -3617,7 +3995,7 @@ type StreamParams struct {
 
 // ListTeamsParams defines parameters for ListTeams.
 type ListTeamsParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3645,7 +4023,7 @@ type UpdateTeamParams struct {
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3658,7 +4036,10 @@ type ListUsersParams struct {
 	Role   ListUsersParamsRole   `form:"role,omitempty" json:"role,omitempty,omitzero"`
 	Status ListUsersParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; username where it is left out. Equals are sorted by id
+	Sort ListUsersParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3671,6 +4052,9 @@ type ListUsersParamsRole string
 
 // ListUsersParamsStatus defines parameters for ListUsers.
 type ListUsersParamsStatus string
+
+// ListUsersParamsSort defines parameters for ListUsers.
+type ListUsersParamsSort string
 
 // CreateUserParams defines parameters for CreateUser.
 type CreateUserParams struct {
@@ -3689,7 +4073,10 @@ type ListUserAllocationsParams struct {
 	// Live Only pending and active ones
 	Live bool `form:"live,omitempty" json:"live,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListUserAllocationsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3697,11 +4084,17 @@ type ListUserAllocationsParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// ListUserAllocationsParamsSort defines parameters for ListUserAllocations.
+type ListUserAllocationsParamsSort string
+
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // CreateWebhookParams defines parameters for CreateWebhook.
@@ -3726,9 +4119,12 @@ type UpdateWebhookParams struct {
 type ListDeliveriesParams struct {
 	State ListDeliveriesParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListDeliveriesParamsState defines parameters for ListDeliveries.
@@ -3749,7 +4145,10 @@ type ListWorkflowsParams struct {
 	Server     QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 	Allocation string      `form:"allocation,omitempty" json:"allocation,omitempty,omitzero"`
 
-	// After `next` of the previous page
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListWorkflowsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
@@ -3762,6 +4161,9 @@ type ListWorkflowsParamsStatus string
 
 // ListWorkflowsParamsType defines parameters for ListWorkflows.
 type ListWorkflowsParamsType string
+
+// ListWorkflowsParamsSort defines parameters for ListWorkflows.
+type ListWorkflowsParamsSort string
 
 // CreateWorkflowParams defines parameters for CreateWorkflow.
 type CreateWorkflowParams struct {
@@ -4358,6 +4760,13 @@ func (siw *ServerInterfaceWrapper) ListActions(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter incident: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -4592,6 +5001,13 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -4830,6 +5246,13 @@ func (siw *ServerInterfaceWrapper) ListAllocations(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended", query, &params.Ended, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter ended: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -5164,11 +5587,25 @@ func (siw *ServerInterfaceWrapper) ListAssets(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter kind: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "q" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "q", query, &params.Q, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter q: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "within" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "within", query, &params.Within, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter within: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -5183,6 +5620,13 @@ func (siw *ServerInterfaceWrapper) ListAssets(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -5264,6 +5708,13 @@ func (siw *ServerInterfaceWrapper) ListAssetVersions(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -5976,6 +6427,13 @@ func (siw *ServerInterfaceWrapper) ListGPUs(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter gone: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -5988,6 +6446,13 @@ func (siw *ServerInterfaceWrapper) ListGPUs(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -6336,6 +6801,13 @@ func (siw *ServerInterfaceWrapper) ListGPUConfigs(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -7249,6 +7721,13 @@ func (siw *ServerInterfaceWrapper) ListOperations(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListOperations(c, params)
 	}
@@ -7371,6 +7850,13 @@ func (siw *ServerInterfaceWrapper) ListPools(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -7591,6 +8077,13 @@ func (siw *ServerInterfaceWrapper) ListPredictions(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -7788,6 +8281,13 @@ func (siw *ServerInterfaceWrapper) ListQuotas(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -8059,6 +8559,13 @@ func (siw *ServerInterfaceWrapper) ListReservations(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListReservations(c, params)
 	}
@@ -8284,6 +8791,13 @@ func (siw *ServerInterfaceWrapper) ListResources(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter within: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8450,6 +8964,13 @@ func (siw *ServerInterfaceWrapper) ListServers(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter gone: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8462,6 +8983,13 @@ func (siw *ServerInterfaceWrapper) ListServers(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -8889,6 +9417,13 @@ func (siw *ServerInterfaceWrapper) ListServerConfigs(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListServerConfigs(c, id, params)
 	}
@@ -8990,6 +9525,13 @@ func (siw *ServerInterfaceWrapper) ListServerGPUs(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -9585,6 +10127,13 @@ func (siw *ServerInterfaceWrapper) ListUsers(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter status: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -9774,6 +10323,13 @@ func (siw *ServerInterfaceWrapper) ListUserAllocations(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter live: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -9837,6 +10393,13 @@ func (siw *ServerInterfaceWrapper) ListWebhooks(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -10072,6 +10635,13 @@ func (siw *ServerInterfaceWrapper) ListDeliveries(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.ListDeliveries(c, id, params)
 	}
@@ -10179,6 +10749,13 @@ func (siw *ServerInterfaceWrapper) ListWorkflows(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "allocation", query, &params.Allocation, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter allocation: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------

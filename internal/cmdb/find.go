@@ -1,12 +1,16 @@
 package cmdb
 
 import (
+	"cmp"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"auspex/internal/nearest"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -16,6 +20,7 @@ type directory struct {
 	ids    map[schemas.UUID]string
 	labels map[string][]string // normalised UUID, serial, MAC or PCI address → names
 	sorted []string            // names
+	kinds  func() []string     // names by kind, made when somebody asks
 }
 
 func newDirectory(g *graph) *directory {
@@ -33,6 +38,11 @@ func newDirectory(g *graph) *directory {
 		}
 	}
 	d.sorted = slices.Sorted(maps.Keys(g.nodes))
+	d.kinds = sync.OnceValue(func() []string {
+		names := slices.Clone(d.sorted)
+		slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(g.nodes[a].Kind, g.nodes[b].Kind) })
+		return names
+	})
 	return d
 }
 
@@ -71,30 +81,58 @@ type Filter struct {
 	Kind  string
 	Whole string // parts of this resource, at any depth
 	Find  string // what this text means, as in [Snapshot.Find]
+	Text  string // a part of what it is called, as in [Snapshot.Search]
+	Sort  string // name, kind, or one of them with a minus before it; "" is name
 }
 
-// Page returns up to n resources by name that come after a name, and whether
-// there are more.
-func (s *Snapshot) Page(f Filter, after string, n int) (page []schemas.Resource, more bool) {
-	names := s.known().sorted
-	if f.Find != "" {
+// Page returns up to n resources that come after a cursor, and the cursor of the page that
+// follows, or "" where none does.
+func (s *Snapshot) Page(f Filter, after string, n int) (page []schemas.Resource, next string, err error) {
+	f.Sort = cmp.Or(f.Sort, "name")
+	by, down := strings.CutPrefix(f.Sort, "-")
+	key, names := func(string) string { return "" }, s.known().sorted // the name alone tells them apart
+	switch {
+	case f.Find != "":
 		names = s.Find(f.Find)
+	case by == "kind":
+		names = s.known().kinds()
 	}
-	at, found := slices.BinarySearch(names, after)
-	if found {
-		at++
+	if by == "kind" {
+		key = func(name string) string { return s.nodes[name].Kind }
+		if f.Find != "" {
+			slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(key(a), key(b)) })
+		}
 	}
-	for _, name := range names[at:] {
+	at, step := 0, 1
+	if down {
+		at, step = len(names)-1, -1
+	}
+	if after != "" {
+		kind, name, err := sqldb.Behind(f.Sort, after, "")
+		if err != nil {
+			return nil, "", fmt.Errorf("list resources: %w", err)
+		}
+		i, found := slices.BinarySearchFunc(names, name, func(a, b string) int {
+			return cmp.Or(strings.Compare(key(a), kind.(string)), strings.Compare(a, b))
+		})
+		if at = i; found || down {
+			at = i + step
+		}
+	}
+	called := s.called(f.Text)
+	for ; at >= 0 && at < len(names); at += step {
+		name := names[at]
 		r := s.nodes[name].Resource
-		if f.Kind != "" && r.Kind != f.Kind || f.Whole != "" && !s.within(name, f.Whole) {
+		if f.Kind != "" && r.Kind != f.Kind || f.Whole != "" && !s.within(name, f.Whole) || f.Text != "" && !called[name] {
 			continue
 		}
 		if len(page) == n {
-			return page, true
+			last := page[n-1].ID
+			return page, sqldb.Ahead(f.Sort, key(last), last), nil
 		}
 		page = append(page, *r)
 	}
-	return page, false
+	return page, "", nil
 }
 
 // part finds a part of a server or switch by its PCI address or by its name.

@@ -95,6 +95,20 @@ func (s *Snapshot) Search(text, kind string, n int) (hits []Hit, more bool) {
 	return hits, more
 }
 
+// called are the names of the resources that a text is a part of a key of, or means.
+func (s *Snapshot) called(text string) map[string]bool {
+	text = strings.ToLower(strings.TrimSpace(text))
+	out := make(map[string]bool)
+	if text == "" || strings.Contains(text, "\n") {
+		return out
+	}
+	s.pile().scan(text, func(name, _ string) bool { out[name] = true; return true })
+	for _, name := range s.Find(text) {
+		out[name] = true
+	}
+	return out
+}
+
 // scan calls f with each key in which a text is found, until it returns false.
 func (p *pile) scan(text string, f func(name, in string) bool) bool {
 	want := []byte(text)

@@ -1852,14 +1852,14 @@ WorkflowStep = TypedDict("WorkflowStep", {
 class Api(Transport):
     """Every route of the API."""
 
-    def list_actions(self, *, state: Literal["proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, incident: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ActionList":
+    def list_actions(self, *, state: Literal["proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, incident: str | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ActionList":
         """List actions: proposed, running and past."""
-        answer: "ActionList" = self._do("GET", "/actions", query={"state": state, "server": server, "incident": incident, "after": after, "limit": limit, "fields": fields})
+        answer: "ActionList" = self._do("GET", "/actions", query={"state": state, "server": server, "incident": incident, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_actions(self, *, state: Literal["proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, incident: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Action"]:
+    def iter_actions(self, *, state: Literal["proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, incident: str | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Action"]:
         """List actions: proposed, running and past."""
-        query: dict[str, Any] = {"state": state, "server": server, "incident": incident, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "server": server, "incident": incident, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/actions", query=query)
             yield from page["items"]
@@ -1897,14 +1897,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AlertList":
+    def list_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AlertList":
         """List alerts: events that detection admitted."""
-        answer: "AlertList" = self._do("GET", "/alerts", query={"status": status, "server": server, "since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "AlertList" = self._do("GET", "/alerts", query={"status": status, "server": server, "since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Alert"]:
+    def iter_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Alert"]:
         """List alerts: events that detection admitted."""
-        query: dict[str, Any] = {"status": status, "server": server, "since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "server": server, "since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/alerts", query=query)
             yield from page["items"]
@@ -1932,14 +1932,14 @@ class Api(Transport):
         answer: "AlertCorrelation" = self._do("GET", f"/alerts/{_part(id)}/correlation")
         return answer
 
-    def list_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
+    def list_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
         """List allocations, the last made first; a member of a team sees those of their own and of their teams."""
-        answer: "AllocationList" = self._do("GET", "/allocations", query={"status": status, "user": user, "server": server, "live": live, "ended": ended, "after": after, "limit": limit, "fields": fields})
+        answer: "AllocationList" = self._do("GET", "/allocations", query={"status": status, "user": user, "server": server, "live": live, "ended": ended, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
+    def iter_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
         """List allocations, the last made first; a member of a team sees those of their own and of their teams."""
-        query: dict[str, Any] = {"status": status, "user": user, "server": server, "live": live, "ended": ended, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "user": user, "server": server, "live": live, "ended": ended, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/allocations", query=query)
             yield from page["items"]
@@ -1982,14 +1982,14 @@ class Api(Transport):
         answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/stop", body=body)
         return answer
 
-    def list_assets(self, *, kind: str | None = None, within: str | None = None, after: str | None = None, limit: int | None = None) -> "AssetList":
+    def list_assets(self, *, kind: str | None = None, q: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AssetList":
         """List the resources of the inventory by name, with who changed them last."""
-        answer: "AssetList" = self._do("GET", "/assets", query={"kind": kind, "within": within, "after": after, "limit": limit})
+        answer: "AssetList" = self._do("GET", "/assets", query={"kind": kind, "q": q, "within": within, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_assets(self, *, kind: str | None = None, within: str | None = None, limit: int | None = None) -> Iterator["Asset"]:
+    def iter_assets(self, *, kind: str | None = None, q: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Asset"]:
         """List the resources of the inventory by name, with who changed them last."""
-        query: dict[str, Any] = {"kind": kind, "within": within, "limit": limit}
+        query: dict[str, Any] = {"kind": kind, "q": q, "within": within, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/assets", query=query)
             yield from page["items"]
@@ -2002,14 +2002,14 @@ class Api(Transport):
         answer: "Asset" = self._do("GET", f"/assets/{_part(id)}")
         return answer
 
-    def list_asset_versions(self, id: str, *, after: str | None = None, limit: int | None = None) -> "AssetVersionList":
+    def list_asset_versions(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AssetVersionList":
         """What a resource was: who changed what, when, and from which source, the latest first; the last 50 are kept."""
-        answer: "AssetVersionList" = self._do("GET", f"/assets/{_part(id)}/versions", query={"after": after, "limit": limit})
+        answer: "AssetVersionList" = self._do("GET", f"/assets/{_part(id)}/versions", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_asset_versions(self, id: str, *, limit: int | None = None) -> Iterator["AssetVersion"]:
+    def iter_asset_versions(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["AssetVersion"]:
         """What a resource was: who changed what, when, and from which source, the latest first; the last 50 are kept."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/assets/{_part(id)}/versions", query=query)
             yield from page["items"]
@@ -2142,14 +2142,14 @@ class Api(Transport):
         answer: "Fleet" = self._do("GET", "/fleet", query={"ids": ids})
         return answer
 
-    def list_gpus(self, *, server: str | None = None, status: Literal["available", "allocated", "in_use", "error"] | None = None, model: str | None = None, pool: str | None = None, gone: bool | None = None, after: str | None = None, limit: int | None = None) -> "GPUList":
+    def list_gpus(self, *, server: str | None = None, status: Literal["available", "allocated", "in_use", "error"] | None = None, model: str | None = None, pool: str | None = None, gone: bool | None = None, sort: Literal["name", "-name", "model", "-model", "status", "-status", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GPUList":
         """List the GPUs of the inventory by name."""
-        answer: "GPUList" = self._do("GET", "/gpus", query={"server": server, "status": status, "model": model, "pool": pool, "gone": gone, "after": after, "limit": limit})
+        answer: "GPUList" = self._do("GET", "/gpus", query={"server": server, "status": status, "model": model, "pool": pool, "gone": gone, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_gpus(self, *, server: str | None = None, status: Literal["available", "allocated", "in_use", "error"] | None = None, model: str | None = None, pool: str | None = None, gone: bool | None = None, limit: int | None = None) -> Iterator["GPU"]:
+    def iter_gpus(self, *, server: str | None = None, status: Literal["available", "allocated", "in_use", "error"] | None = None, model: str | None = None, pool: str | None = None, gone: bool | None = None, sort: Literal["name", "-name", "model", "-model", "status", "-status", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["GPU"]:
         """List the GPUs of the inventory by name."""
-        query: dict[str, Any] = {"server": server, "status": status, "model": model, "pool": pool, "gone": gone, "limit": limit}
+        query: dict[str, Any] = {"server": server, "status": status, "model": model, "pool": pool, "gone": gone, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/gpus", query=query)
             yield from page["items"]
@@ -2187,14 +2187,14 @@ class Api(Transport):
         answer: "Operation" = self._do("POST", f"/gpus/{_part(id)}/config/apply", once=True)
         return answer
 
-    def list_gpu_configs(self, id: str, *, after: str | None = None, limit: int | None = None) -> "GPUConfigList":
+    def list_gpu_configs(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GPUConfigList":
         """List the versions of the configuration of a GPU, the latest first."""
-        answer: "GPUConfigList" = self._do("GET", f"/gpus/{_part(id)}/config/versions", query={"after": after, "limit": limit})
+        answer: "GPUConfigList" = self._do("GET", f"/gpus/{_part(id)}/config/versions", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_gpu_configs(self, id: str, *, limit: int | None = None) -> Iterator["GPUConfig"]:
+    def iter_gpu_configs(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["GPUConfig"]:
         """List the versions of the configuration of a GPU, the latest first."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/gpus/{_part(id)}/config/versions", query=query)
             yield from page["items"]
@@ -2364,14 +2364,14 @@ class Api(Transport):
         answer: "Me" = self._do("GET", "/me")
         return answer
 
-    def list_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, after: str | None = None, limit: int | None = None) -> "OperationList":
+    def list_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "OperationList":
         """List what people, allocations and workflows asked for, newest first."""
-        answer: "OperationList" = self._do("GET", "/operations", query={"state": state, "server": server, "after": after, "limit": limit})
+        answer: "OperationList" = self._do("GET", "/operations", query={"state": state, "server": server, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, limit: int | None = None) -> Iterator["Operation"]:
+    def iter_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Operation"]:
         """List what people, allocations and workflows asked for, newest first."""
-        query: dict[str, Any] = {"state": state, "server": server, "limit": limit}
+        query: dict[str, Any] = {"state": state, "server": server, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/operations", query=query)
             yield from page["items"]
@@ -2389,14 +2389,14 @@ class Api(Transport):
         answer: "Operation" = self._do("POST", f"/operations/{_part(id)}/power", once=True, body=body)
         return answer
 
-    def list_pools(self, *, after: str | None = None, limit: int | None = None) -> "PoolList":
+    def list_pools(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "PoolList":
         """List pools by name."""
-        answer: "PoolList" = self._do("GET", "/pools", query={"after": after, "limit": limit})
+        answer: "PoolList" = self._do("GET", "/pools", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_pools(self, *, limit: int | None = None) -> Iterator["Pool"]:
+    def iter_pools(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Pool"]:
         """List pools by name."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/pools", query=query)
             yield from page["items"]
@@ -2423,14 +2423,14 @@ class Api(Transport):
         """Remove a pool. Needs the permission `quotas`."""
         self._do("DELETE", f"/pools/{_part(id)}", if_match=if_match)
 
-    def list_predictions(self, *, state: Literal["open", "came_true", "averted", "expired"] | None = None, server: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "PredictionList":
+    def list_predictions(self, *, state: Literal["open", "came_true", "averted", "expired"] | None = None, server: str | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "PredictionList":
         """List predictions: what fails next, and when."""
-        answer: "PredictionList" = self._do("GET", "/predictions", query={"state": state, "server": server, "after": after, "limit": limit, "fields": fields})
+        answer: "PredictionList" = self._do("GET", "/predictions", query={"state": state, "server": server, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_predictions(self, *, state: Literal["open", "came_true", "averted", "expired"] | None = None, server: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Prediction"]:
+    def iter_predictions(self, *, state: Literal["open", "came_true", "averted", "expired"] | None = None, server: str | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Prediction"]:
         """List predictions: what fails next, and when."""
-        query: dict[str, Any] = {"state": state, "server": server, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "server": server, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/predictions", query=query)
             yield from page["items"]
@@ -2468,14 +2468,14 @@ class Api(Transport):
         answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", body=body)
         return answer
 
-    def list_quotas(self, *, after: str | None = None, limit: int | None = None) -> "QuotaList":
+    def list_quotas(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "QuotaList":
         """List quotas, those of other teams left out unless you may change the inventory, and what is used of them."""
-        answer: "QuotaList" = self._do("GET", "/quotas", query={"after": after, "limit": limit})
+        answer: "QuotaList" = self._do("GET", "/quotas", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_quotas(self, *, limit: int | None = None) -> Iterator["Quota"]:
+    def iter_quotas(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Quota"]:
         """List quotas, those of other teams left out unless you may change the inventory, and what is used of them."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/quotas", query=query)
             yield from page["items"]
@@ -2517,14 +2517,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_reservations(self, *, after: str | None = None, limit: int | None = None) -> "ReservationList":
+    def list_reservations(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ReservationList":
         """List reservations by name, those of other teams left out unless you may change the inventory."""
-        answer: "ReservationList" = self._do("GET", "/reservations", query={"after": after, "limit": limit})
+        answer: "ReservationList" = self._do("GET", "/reservations", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_reservations(self, *, limit: int | None = None) -> Iterator["Reservation"]:
+    def iter_reservations(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Reservation"]:
         """List reservations by name, those of other teams left out unless you may change the inventory."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/reservations", query=query)
             yield from page["items"]
@@ -2551,14 +2551,14 @@ class Api(Transport):
         """Remove a reservation. Needs the permission `quotas`."""
         self._do("DELETE", f"/reservations/{_part(id)}", if_match=if_match)
 
-    def list_resources(self, *, kind: str | None = None, find: str | None = None, within: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ResourceList":
+    def list_resources(self, *, kind: str | None = None, find: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ResourceList":
         """List the resources of the inventory by name."""
-        answer: "ResourceList" = self._do("GET", "/resources", query={"kind": kind, "find": find, "within": within, "after": after, "limit": limit, "fields": fields})
+        answer: "ResourceList" = self._do("GET", "/resources", query={"kind": kind, "find": find, "within": within, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_resources(self, *, kind: str | None = None, find: str | None = None, within: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["ResourceRef"]:
+    def iter_resources(self, *, kind: str | None = None, find: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["ResourceRef"]:
         """List the resources of the inventory by name."""
-        query: dict[str, Any] = {"kind": kind, "find": find, "within": within, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"kind": kind, "find": find, "within": within, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/resources", query=query)
             yield from page["items"]
@@ -2576,14 +2576,14 @@ class Api(Transport):
         answer: "SearchResults" = self._do("GET", "/search", query={"q": q, "kind": kind, "limit": limit})
         return answer
 
-    def list_servers(self, *, status: Literal["discovered", "provisioning", "ready", "error", "retired"] | None = None, pool: str | None = None, model: str | None = None, label: str | None = None, gone: bool | None = None, after: str | None = None, limit: int | None = None) -> "ServerRecordList":
+    def list_servers(self, *, status: Literal["discovered", "provisioning", "ready", "error", "retired"] | None = None, pool: str | None = None, model: str | None = None, label: str | None = None, gone: bool | None = None, sort: Literal["name", "-name", "model", "-model", "status", "-status", "status_since", "-status_since", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ServerRecordList":
         """List the servers of the inventory by name, with what they are given to people by."""
-        answer: "ServerRecordList" = self._do("GET", "/servers", query={"status": status, "pool": pool, "model": model, "label": label, "gone": gone, "after": after, "limit": limit})
+        answer: "ServerRecordList" = self._do("GET", "/servers", query={"status": status, "pool": pool, "model": model, "label": label, "gone": gone, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_servers(self, *, status: Literal["discovered", "provisioning", "ready", "error", "retired"] | None = None, pool: str | None = None, model: str | None = None, label: str | None = None, gone: bool | None = None, limit: int | None = None) -> Iterator["ServerRecord"]:
+    def iter_servers(self, *, status: Literal["discovered", "provisioning", "ready", "error", "retired"] | None = None, pool: str | None = None, model: str | None = None, label: str | None = None, gone: bool | None = None, sort: Literal["name", "-name", "model", "-model", "status", "-status", "status_since", "-status_since", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["ServerRecord"]:
         """List the servers of the inventory by name, with what they are given to people by."""
-        query: dict[str, Any] = {"status": status, "pool": pool, "model": model, "label": label, "gone": gone, "limit": limit}
+        query: dict[str, Any] = {"status": status, "pool": pool, "model": model, "label": label, "gone": gone, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/servers", query=query)
             yield from page["items"]
@@ -2630,14 +2630,14 @@ class Api(Transport):
         answer: "Operation" = self._do("POST", f"/servers/{_part(id)}/config/apply", once=True)
         return answer
 
-    def list_server_configs(self, id: str, *, after: str | None = None, limit: int | None = None) -> "ServerConfigList":
+    def list_server_configs(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ServerConfigList":
         """List the versions of the configuration of a server, the latest first."""
-        answer: "ServerConfigList" = self._do("GET", f"/servers/{_part(id)}/config/versions", query={"after": after, "limit": limit})
+        answer: "ServerConfigList" = self._do("GET", f"/servers/{_part(id)}/config/versions", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_server_configs(self, id: str, *, limit: int | None = None) -> Iterator["ServerConfig"]:
+    def iter_server_configs(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["ServerConfig"]:
         """List the versions of the configuration of a server, the latest first."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/servers/{_part(id)}/config/versions", query=query)
             yield from page["items"]
@@ -2650,14 +2650,14 @@ class Api(Transport):
         answer: "Operation" = self._do("POST", f"/servers/{_part(id)}/firmware", once=True, body=body)
         return answer
 
-    def list_server_gpus(self, id: str, *, after: str | None = None, limit: int | None = None) -> "GPUList":
+    def list_server_gpus(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GPUList":
         """List the GPUs of a server by name."""
-        answer: "GPUList" = self._do("GET", f"/servers/{_part(id)}/gpus", query={"after": after, "limit": limit})
+        answer: "GPUList" = self._do("GET", f"/servers/{_part(id)}/gpus", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_server_gpus(self, id: str, *, limit: int | None = None) -> Iterator["GPU"]:
+    def iter_server_gpus(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["GPU"]:
         """List the GPUs of a server by name."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/servers/{_part(id)}/gpus", query=query)
             yield from page["items"]
@@ -2743,14 +2743,14 @@ class Api(Transport):
         """Revoke a token and end its sessions and their streams at once."""
         self._do("DELETE", f"/tokens/{_part(name)}")
 
-    def list_users(self, *, role: Literal["viewer", "operator", "engineer", "admin"] | None = None, status: Literal["active", "inactive"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "UserList":
+    def list_users(self, *, role: Literal["viewer", "operator", "engineer", "admin"] | None = None, status: Literal["active", "inactive"] | None = None, sort: Literal["username", "-username", "email", "-email", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "UserList":
         """List users by name; without the permission `users`, only yourself and those of your teams."""
-        answer: "UserList" = self._do("GET", "/users", query={"role": role, "status": status, "after": after, "limit": limit, "fields": fields})
+        answer: "UserList" = self._do("GET", "/users", query={"role": role, "status": status, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_users(self, *, role: Literal["viewer", "operator", "engineer", "admin"] | None = None, status: Literal["active", "inactive"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["User"]:
+    def iter_users(self, *, role: Literal["viewer", "operator", "engineer", "admin"] | None = None, status: Literal["active", "inactive"] | None = None, sort: Literal["username", "-username", "email", "-email", "created_at", "-created_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["User"]:
         """List users by name; without the permission `users`, only yourself and those of your teams."""
-        query: dict[str, Any] = {"role": role, "status": status, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"role": role, "status": status, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/users", query=query)
             yield from page["items"]
@@ -2773,14 +2773,14 @@ class Api(Transport):
         answer: "User" = self._do("PUT", f"/users/{_part(id)}", if_match=if_match, body=body)
         return answer
 
-    def list_user_allocations(self, id: str, *, live: bool | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
+    def list_user_allocations(self, id: str, *, live: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
         """List the allocations of a user, the last made first."""
-        answer: "AllocationList" = self._do("GET", f"/users/{_part(id)}/allocations", query={"live": live, "after": after, "limit": limit, "fields": fields})
+        answer: "AllocationList" = self._do("GET", f"/users/{_part(id)}/allocations", query={"live": live, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_user_allocations(self, id: str, *, live: bool | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
+    def iter_user_allocations(self, id: str, *, live: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
         """List the allocations of a user, the last made first."""
-        query: dict[str, Any] = {"live": live, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"live": live, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/users/{_part(id)}/allocations", query=query)
             yield from page["items"]
@@ -2788,14 +2788,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_webhooks(self, *, after: str | None = None, limit: int | None = None) -> "WebhookList":
+    def list_webhooks(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WebhookList":
         """List webhooks by name, without their secrets; needs the permission `webhooks`, which admins have."""
-        answer: "WebhookList" = self._do("GET", "/webhooks", query={"after": after, "limit": limit})
+        answer: "WebhookList" = self._do("GET", "/webhooks", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_webhooks(self, *, limit: int | None = None) -> Iterator["Webhook"]:
+    def iter_webhooks(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Webhook"]:
         """List webhooks by name, without their secrets; needs the permission `webhooks`, which admins have."""
-        query: dict[str, Any] = {"limit": limit}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/webhooks", query=query)
             yield from page["items"]
@@ -2822,14 +2822,14 @@ class Api(Transport):
         """Remove a webhook with its deliveries. Needs the permission `webhooks`."""
         self._do("DELETE", f"/webhooks/{_part(id)}", if_match=if_match)
 
-    def list_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, after: str | None = None, limit: int | None = None) -> "DeliveryList":
+    def list_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "DeliveryList":
         """List what was sent to a webhook in the last 30 days, or waits, the newest first; needs the permission `webhooks`."""
-        answer: "DeliveryList" = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query={"state": state, "after": after, "limit": limit})
+        answer: "DeliveryList" = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query={"state": state, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, limit: int | None = None) -> Iterator["Delivery"]:
+    def iter_deliveries(self, id: str, *, state: Literal["pending", "delivered", "dead"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Delivery"]:
         """List what was sent to a webhook in the last 30 days, or waits, the newest first; needs the permission `webhooks`."""
-        query: dict[str, Any] = {"state": state, "limit": limit}
+        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/webhooks/{_part(id)}/deliveries", query=query)
             yield from page["items"]
@@ -2842,14 +2842,14 @@ class Api(Transport):
         answer: "Delivery" = self._do("POST", f"/webhooks/{_part(id)}/test", once=True)
         return answer
 
-    def list_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WorkflowList":
+    def list_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WorkflowList":
         """List workflows, the last made first."""
-        answer: "WorkflowList" = self._do("GET", "/workflows", query={"status": status, "type": type, "server": server, "allocation": allocation, "after": after, "limit": limit, "fields": fields})
+        answer: "WorkflowList" = self._do("GET", "/workflows", query={"status": status, "type": type, "server": server, "allocation": allocation, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Workflow"]:
+    def iter_workflows(self, *, status: Literal["pending", "running", "completed", "failed"] | None = None, type: Literal["deploy", "cleanup", "config", "validate"] | None = None, server: str | None = None, allocation: str | None = None, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Workflow"]:
         """List workflows, the last made first."""
-        query: dict[str, Any] = {"status": status, "type": type, "server": server, "allocation": allocation, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "type": type, "server": server, "allocation": allocation, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/workflows", query=query)
             yield from page["items"]

@@ -156,30 +156,35 @@ type Filter struct {
 	Ended                bool   // completed or failed
 	// Near is the id of a user: only theirs, and those of their teams.
 	Near  string
+	Sort  string // "" is the last made first
 	After string // cursor
 	Limit int
 }
 
-// List lists allocations, the last made first.
+var order = sqldb.Order[schemas.Allocation]{
+	ID: sqldb.Key[schemas.Allocation]{SQL: "a.id", Of: func(a *schemas.Allocation) any { return a.ID }}, Usual: "-created_at",
+	By: map[string]sqldb.Key[schemas.Allocation]{
+		"created_at": {SQL: "a.created_ns", Of: func(a *schemas.Allocation) any { return a.CreatedAt.UnixNano() }},
+		"start_time": {SQL: "a.start_ns", Of: func(a *schemas.Allocation) any { return a.StartTime.UnixNano() }},
+		"end_time":   {SQL: "a.end_ns", Of: func(a *schemas.Allocation) any { return until(a.EndTime) }},
+	},
+}
+
+// List lists allocations.
 func (s *Store) List(ctx context.Context, f Filter) ([]schemas.Allocation, string, error) {
-	c := sqldb.Cursor{Time: open}
-	if f.After != "" {
-		var err error
-		if c, err = sqldb.ParseCursor(f.After); err != nil {
-			return nil, "", err
-		}
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, f.Status, f.User, f.Server, f.Live, f.Near, f.Ended)
+	if err != nil {
+		return nil, "", fmt.Errorf("list allocations: %w", err)
 	}
 	found, err := list(ctx, s.db, `(CAST($1 AS TEXT)='' OR a.status=$1) AND (CAST($2 AS TEXT)='' OR a.user_id=$2)
 AND (CAST($3 AS TEXT)='' OR EXISTS (SELECT 1 FROM allocation_claims c WHERE c.allocation_id=a.id AND c.server_id=$3))
 AND (NOT $4 OR a.status IN ('pending','active'))
 AND (CAST($5 AS TEXT)='' OR a.user_id=$5 OR a.team_id IN (SELECT team_id FROM team_members WHERE user_id=$5))
-AND (a.created_ns<$6 OR a.created_ns=$6 AND a.id<$7) AND (NOT $8 OR a.status IN ('completed','failed'))
-ORDER BY a.created_ns DESC, a.id DESC LIMIT $9`,
-		f.Status, f.User, f.Server, f.Live, f.Near, c.Time, c.ID, f.Ended, f.Limit+1)
+AND (NOT $6 OR a.status IN ('completed','failed'))`+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list allocations: %w", err)
 	}
-	page, next := sqldb.Page(found, f.Limit, func(a *schemas.Allocation) (time.Time, string) { return a.CreatedAt, a.ID })
+	page, next := order.Page(found, f.Sort, f.Limit)
 	return page, next, nil
 }
 

@@ -98,19 +98,46 @@ type Filter struct {
 	Status, Pool, Model, Server string
 	Label                       string // of servers: `name`, or `name=value`
 	Gone                        bool   // also what has left the inventory, or is retired
-	After                       string // name that the page before ended with
+	Sort                        string // "" is by name
+	After                       string // cursor
 	Limit                       int
 }
 
-// Servers lists servers by name.
+var (
+	serverOrder = sqldb.Order[schemas.Server]{
+		ID: sqldb.Key[schemas.Server]{SQL: "s.id", Of: func(v *schemas.Server) any { return v.ID }}, Usual: "name",
+		By: map[string]sqldb.Key[schemas.Server]{
+			"name":         {SQL: "s.name", Of: func(v *schemas.Server) any { return v.Name }, Alone: true},
+			"model":        {SQL: "s.model", Of: func(v *schemas.Server) any { return v.Model }},
+			"status":       {SQL: "s.status", Of: func(v *schemas.Server) any { return v.Status }},
+			"status_since": {SQL: "s.since_ns", Of: func(v *schemas.Server) any { return v.Since.UnixNano() }},
+			"updated_at":   {SQL: "s.updated_ns", Of: func(v *schemas.Server) any { return v.UpdatedAt.UnixNano() }},
+		},
+	}
+	gpuOrder = sqldb.Order[schemas.GPU]{
+		ID: sqldb.Key[schemas.GPU]{SQL: "g.id", Of: func(v *schemas.GPU) any { return v.ID }}, Usual: "name",
+		By: map[string]sqldb.Key[schemas.GPU]{
+			"name":       {SQL: "g.name", Of: func(v *schemas.GPU) any { return v.Name }, Alone: true},
+			"model":      {SQL: "g.model", Of: func(v *schemas.GPU) any { return v.Model }},
+			"status":     {SQL: "g.status", Of: func(v *schemas.GPU) any { return v.Status }},
+			"updated_at": {SQL: "g.updated_ns", Of: func(v *schemas.GPU) any { return v.UpdatedAt.UnixNano() }},
+		},
+	}
+)
+
+// Servers lists servers.
 func (s *Store) Servers(ctx context.Context, f Filter) ([]schemas.Server, string, error) {
-	found, err := servers(ctx, s.db, `(CAST($1 AS TEXT)='' OR s.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
-AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND s.name>$4 AND ($5 OR s.present AND (s.status<>'retired' OR $1='retired')) AND (CAST($6 AS TEXT)='' OR replace(s.labels, $6, '')<>s.labels)
-ORDER BY s.name LIMIT $7`, f.Status, f.Pool, f.Model, f.After, f.Gone, labelled(f.Label), f.Limit+1)
+	tail, args, err := serverOrder.Tail(f.Sort, f.After, f.Limit, f.Status, f.Pool, f.Model, f.Gone, labelled(f.Label))
 	if err != nil {
 		return nil, "", fmt.Errorf("list servers: %w", err)
 	}
-	found, next := entity.Page(found, f.Limit, func(v *schemas.Server) string { return v.Name })
+	found, err := servers(ctx, s.db, `(CAST($1 AS TEXT)='' OR s.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
+AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND ($4 OR s.present AND (s.status<>'retired' OR $1='retired'))
+AND (CAST($5 AS TEXT)='' OR replace(s.labels, $5, '')<>s.labels)`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list servers: %w", err)
+	}
+	found, next := serverOrder.Page(found, f.Sort, f.Limit)
 	return found, next, nil
 }
 
@@ -129,15 +156,19 @@ func labelled(label string) string {
 	return out
 }
 
-// GPUs lists GPUs by name.
+// GPUs lists GPUs.
 func (s *Store) GPUs(ctx context.Context, f Filter) ([]schemas.GPU, string, error) {
-	found, err := gpus(ctx, s.db, `(CAST($1 AS TEXT)='' OR g.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
-AND (CAST($3 AS TEXT)='' OR lower(g.model)=lower($3)) AND (CAST($4 AS TEXT)='' OR s.id=$4 OR s.name=$4) AND g.name>$5
-AND ($6 OR g.present AND s.status<>'retired') ORDER BY g.name LIMIT $7`, f.Status, f.Pool, f.Model, f.Server, f.After, f.Gone, f.Limit+1)
+	tail, args, err := gpuOrder.Tail(f.Sort, f.After, f.Limit, f.Status, f.Pool, f.Model, f.Server, f.Gone)
 	if err != nil {
 		return nil, "", fmt.Errorf("list GPUs: %w", err)
 	}
-	found, next := entity.Page(found, f.Limit, func(v *schemas.GPU) string { return v.Name })
+	found, err := gpus(ctx, s.db, `(CAST($1 AS TEXT)='' OR g.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
+AND (CAST($3 AS TEXT)='' OR lower(g.model)=lower($3)) AND (CAST($4 AS TEXT)='' OR s.id=$4 OR s.name=$4)
+AND ($5 OR g.present AND s.status<>'retired')`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list GPUs: %w", err)
+	}
+	found, next := gpuOrder.Page(found, f.Sort, f.Limit)
 	return found, next, nil
 }
 

@@ -124,24 +124,37 @@ type Filter struct {
 	// of teams only theirs.
 	Near  string
 	Text  string // of users: a part of their name or address, or their id
-	After string // name that the page before ended with
+	Sort  string // of users; "" is by name
+	After string // of users a cursor, of teams the name that the page before ended with
 	Limit int
 }
 
-// Users lists users by name.
+var userOrder = sqldb.Order[schemas.User]{
+	ID: sqldb.Key[schemas.User]{SQL: "id", Of: func(u *schemas.User) any { return u.ID }}, Usual: "username",
+	By: map[string]sqldb.Key[schemas.User]{
+		"username":   {SQL: "username", Of: func(u *schemas.User) any { return u.Username }, Fold: true, Alone: true},
+		"email":      {SQL: "email", Of: func(u *schemas.User) any { return u.Email }, Fold: true, Alone: true},
+		"created_at": {SQL: "created_ns", Of: func(u *schemas.User) any { return u.CreatedAt.UnixNano() }},
+	},
+}
+
+// Users lists users.
 func (s *Store) Users(ctx context.Context, f Filter) ([]schemas.User, string, error) {
 	like := ""
 	if f.Text != "" {
 		like = "%" + strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(strings.ToLower(f.Text)) + "%"
 	}
-	found, err := users(ctx, s.db, `(CAST($1 AS TEXT)='' OR role=$1) AND (CAST($2 AS TEXT)='' OR status=$2) AND lower(username)>lower($3)
-AND (CAST($4 AS TEXT)='' OR id=$4 OR id IN (SELECT a.user_id FROM team_members a JOIN team_members b ON a.team_id=b.team_id WHERE b.user_id=$4))
-AND (CAST($6 AS TEXT)='' OR lower(username) LIKE $6 ESCAPE '\' OR lower(email) LIKE $6 ESCAPE '\' OR id=$7)
-ORDER BY lower(username) LIMIT $5`, f.Role, f.Status, f.After, f.Near, f.Limit+1, like, f.Text)
+	tail, args, err := userOrder.Tail(f.Sort, f.After, f.Limit, f.Role, f.Status, f.Near, like, f.Text)
 	if err != nil {
 		return nil, "", fmt.Errorf("list users: %w", err)
 	}
-	found, next := entity.Page(found, f.Limit, func(u *schemas.User) string { return u.Username })
+	found, err := users(ctx, s.db, `(CAST($1 AS TEXT)='' OR role=$1) AND (CAST($2 AS TEXT)='' OR status=$2)
+AND (CAST($3 AS TEXT)='' OR id=$3 OR id IN (SELECT a.user_id FROM team_members a JOIN team_members b ON a.team_id=b.team_id WHERE b.user_id=$3))
+AND (CAST($4 AS TEXT)='' OR lower(username) LIKE $4 ESCAPE '\' OR lower(email) LIKE $4 ESCAPE '\' OR id=$5)`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list users: %w", err)
+	}
+	found, next := userOrder.Page(found, f.Sort, f.Limit)
 	return found, next, nil
 }
 

@@ -35,6 +35,7 @@ type Filter struct {
 	Incident string
 	Handled  string // of alerts: what people see, schemas.HandlingActive and so on
 	Since    time.Time
+	Sort     string // time, or -time, which "" is
 	After    string // cursor of the page before
 	Limit    int    // 0 means 200
 }
@@ -95,6 +96,17 @@ func get[T any](ctx context.Context, db *sqldb.DB, kind, id string) (v T, found 
 	return v, true, nil
 }
 
+// listed is a row of a list.
+type listed struct {
+	id, doc string
+	time    int64
+}
+
+var order = sqldb.Order[listed]{
+	ID: sqldb.Key[listed]{SQL: "id", Of: func(r *listed) any { return r.id }}, Usual: "-time",
+	By: map[string]sqldb.Key[listed]{"time": {SQL: "time_ns", Of: func(r *listed) any { return r.time }}},
+}
+
 func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out []T, next string, err error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -136,40 +148,21 @@ func list[T any](ctx context.Context, db *sqldb.DB, kind string, f Filter) (out 
 	if !f.Since.IsZero() {
 		where(` AND time_ns>=?`, f.Since.UnixNano())
 	}
-	if f.After != "" {
-		c, err := sqldb.ParseCursor(f.After)
-		if err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", kind, err)
-		}
-		args = append(args, c.Time, c.ID)
-		fmt.Fprintf(&q, ` AND (time_ns, id) < ($%d, $%d)`, len(args)-1, len(args))
-	}
-	fmt.Fprintf(&q, ` ORDER BY time_ns DESC, id DESC LIMIT %d`, limit+1)
-	rows, err := db.QueryContext(ctx, q.String(), args...)
+	tail, args, err := order.Tail(f.Sort, f.After, limit, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list %s: %w", kind, err)
 	}
-	defer func() { _ = rows.Close() }()
-	var last string
-	for rows.Next() {
-		var id, doc string
-		var ns int64
-		if err := rows.Scan(&id, &ns, &doc); err != nil {
-			return nil, "", fmt.Errorf("list %s: %w", kind, err)
-		}
-		if len(out) == limit {
-			next = last
-			break
-		}
+	found, err := sqldb.Rows(ctx, db, func(rows *sql.Rows) (r listed, err error) { return r, rows.Scan(&r.id, &r.time, &r.doc) }, q.String()+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", kind, err)
+	}
+	found, next = order.Page(found, f.Sort, limit)
+	for _, r := range found {
 		var v T
-		if err := json.Unmarshal([]byte(doc), &v); err != nil {
-			return nil, "", fmt.Errorf("list %s: %s: %w", kind, id, err)
+		if err := json.Unmarshal([]byte(r.doc), &v); err != nil {
+			return nil, "", fmt.Errorf("list %s: %s: %w", kind, r.id, err)
 		}
 		out = append(out, v)
-		last = sqldb.Cursor{Time: ns, ID: id}.String()
-	}
-	if err := rows.Err(); err != nil {
-		return nil, "", fmt.Errorf("list %s: %w", kind, err)
 	}
 	return out, next, nil
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"auspex/internal/store/entity"
@@ -97,28 +96,32 @@ type Filter struct {
 	Status, Type, Server, Allocation string // ids
 	// Near is the id of a user: only those of allocations of theirs and of their teams.
 	Near  string
+	Sort  string // "" is the last made first
 	After string // cursor
 	Limit int
 }
 
-// List lists workflows, the last made first.
+var order = sqldb.Order[schemas.Workflow]{
+	ID: sqldb.Key[schemas.Workflow]{SQL: "w.id", Of: func(w *schemas.Workflow) any { return w.ID }}, Usual: "-created_at",
+	By: map[string]sqldb.Key[schemas.Workflow]{
+		"created_at": {SQL: "w.created_ns", Of: func(w *schemas.Workflow) any { return w.CreatedAt.UnixNano() }},
+		"updated_at": {SQL: "w.updated_ns", Of: func(w *schemas.Workflow) any { return w.UpdatedAt.UnixNano() }},
+	},
+}
+
+// List lists workflows.
 func (s *Store) List(ctx context.Context, f Filter) ([]schemas.Workflow, string, error) {
-	c := sqldb.Cursor{Time: math.MaxInt64}
-	if f.After != "" {
-		var err error
-		if c, err = sqldb.ParseCursor(f.After); err != nil {
-			return nil, "", err
-		}
-	}
-	found, err := list(ctx, s.db, `(CAST($1 AS TEXT)='' OR w.status=$1) AND (CAST($2 AS TEXT)='' OR w.type=$2) AND (CAST($3 AS TEXT)='' OR w.server_id=$3)
-AND (CAST($4 AS TEXT)='' OR w.allocation_id=$4) AND (CAST($5 AS TEXT)='' OR w.allocation_id IN (SELECT id FROM allocations a WHERE a.user_id=$5
-  OR a.team_id IN (SELECT team_id FROM team_members WHERE user_id=$5)))
-AND (w.created_ns<$6 OR w.created_ns=$6 AND w.id<$7) ORDER BY w.created_ns DESC, w.id DESC LIMIT $8`,
-		f.Status, f.Type, f.Server, f.Allocation, f.Near, c.Time, c.ID, f.Limit+1)
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, f.Status, f.Type, f.Server, f.Allocation, f.Near)
 	if err != nil {
 		return nil, "", fmt.Errorf("list workflows: %w", err)
 	}
-	page, next := sqldb.Page(found, f.Limit, func(w *schemas.Workflow) (time.Time, string) { return w.CreatedAt, w.ID })
+	found, err := list(ctx, s.db, `(CAST($1 AS TEXT)='' OR w.status=$1) AND (CAST($2 AS TEXT)='' OR w.type=$2) AND (CAST($3 AS TEXT)='' OR w.server_id=$3)
+AND (CAST($4 AS TEXT)='' OR w.allocation_id=$4) AND (CAST($5 AS TEXT)='' OR w.allocation_id IN (SELECT id FROM allocations a WHERE a.user_id=$5
+  OR a.team_id IN (SELECT team_id FROM team_members WHERE user_id=$5)))`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list workflows: %w", err)
+	}
+	page, next := order.Page(found, f.Sort, f.Limit)
 	return page, next, nil
 }
 

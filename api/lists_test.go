@@ -1,0 +1,147 @@
+package api_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"auspex/api/access"
+	"auspex/schemas/openapi"
+)
+
+// Each list comes in pages, of which a caller may choose the fields; where it can be sorted, each order
+// holds over its pages, both ways, and loses and repeats nothing.
+func TestListsAreSortedOverTheirPages(t *testing.T) {
+	w, _, _ := tenants(t)
+	for _, server := range []string{"gpu-r01-05", "gpu-r01-06"} {
+		w.validates(t, server)
+	}
+	doc, err := openapi3.NewLoader().LoadFromData(openapi.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Lists of few, which come as a whole or by numbers of their own.
+	whole := []string{"getDiscovery", "listAgents", "listFaults", "listIncidentCorrections", "listServerConfigs", "listGPUConfigs", "search", "listServerGPUs", "listUserAllocations"}
+	sorted := 0
+	for path, item := range doc.Paths.Map() {
+		op := item.Get
+		if op == nil || strings.Contains(path, "{") || slices.Contains(whole, op.OperationID) {
+			continue
+		}
+		ok := op.Responses.Value("200")
+		if ok == nil || ok.Value.Content["application/json"] == nil || ok.Value.Content["application/json"].Schema.Value.Properties["next"] == nil {
+			continue
+		}
+		for _, name := range []string{"after", "limit"} {
+			if op.Parameters.GetByInAndName("query", name) == nil {
+				t.Errorf("%s has no %s", op.OperationID, name)
+			}
+		}
+		if op.Parameters.GetByInAndName("query", "fields") == nil && op.OperationID != "listAudit" {
+			t.Errorf("%s has no fields", op.OperationID)
+		}
+		by := op.Parameters.GetByInAndName("query", "sort")
+		if by == nil {
+			continue
+		}
+		for _, order := range by.Schema.Value.Enum {
+			sorted++
+			w.holds(t, op.OperationID, path, order.(string))
+		}
+		a := w.send(t, http.MethodGet, "api/v1"+path+"?limit=1&sort="+url.QueryEscape(by.Schema.Value.Enum[0].(string)), access.RoleAdmin, nil)
+		var page struct{ Next string }
+		if err := json.Unmarshal(a.body, &page); err != nil {
+			t.Fatal(err)
+		}
+		if page.Next == "" {
+			t.Errorf("%s has no second page", op.OperationID)
+			continue
+		}
+		other := by.Schema.Value.Enum[1].(string)
+		if a := w.send(t, http.MethodGet, "api/v1"+path+"?sort="+url.QueryEscape(other)+"&after="+url.QueryEscape(page.Next), access.RoleAdmin, nil); a.status != http.StatusBadRequest ||
+			a.problem(t).Code != "bad_cursor" || !strings.Contains(a.problem(t).Detail, "sorted by") {
+			t.Errorf("%s with a cursor of another order: %d %s", op.OperationID, a.status, a.body)
+		}
+	}
+	if sorted < 30 {
+		t.Errorf("%d orders only", sorted)
+	}
+}
+
+// holds reads a list in an order, in pages of three and as a whole.
+func (w *world) holds(t *testing.T, id, path, order string) {
+	t.Helper()
+	type row map[string]any
+	list := func(limit int) (all []row) {
+		after := ""
+		for range 2000 {
+			a := w.send(t, http.MethodGet, fmt.Sprintf("api/v1%s?limit=%d&sort=%s&after=%s", path, limit, url.QueryEscape(order), url.QueryEscape(after)), access.RoleAdmin, nil)
+			var page struct {
+				Items []row
+				Next  string
+			}
+			if a.status != http.StatusOK {
+				t.Fatalf("%s by %s: %d %s", id, order, a.status, a.body)
+			}
+			if err := json.Unmarshal(a.body, &page); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, page.Items...)
+			if after = page.Next; after == "" {
+				return all
+			}
+		}
+		t.Fatalf("%s by %s has no end", id, order)
+		return nil
+	}
+	rows := list(1000)
+	for page := 3; page < len(rows) && len(rows) < 200; page += len(rows) {
+		if parts := list(page); fmt.Sprint(names(parts)) != fmt.Sprint(names(rows)) {
+			t.Errorf("%s by %s: %v in pages, %v as a whole", id, order, names(parts), names(rows))
+		}
+	}
+	if len(rows) < 2 {
+		t.Errorf("%s by %s has %d rows", id, order, len(rows))
+	}
+	field, down := strings.CutPrefix(order, "-")
+	for k := 1; k < len(rows); k++ {
+		c := compare(rows[k-1][field], rows[k][field])
+		if down {
+			c = -c
+		}
+		if c > 0 {
+			t.Errorf("%s by %s: %v before %v", id, order, rows[k-1][field], rows[k][field])
+		}
+	}
+}
+
+func names[R ~map[string]any](rows []R) (out []any) {
+	for _, r := range rows {
+		if r["id"] != nil {
+			out = append(out, r["id"])
+		} else {
+			out = append(out, r["name"])
+		}
+	}
+	return out
+}
+
+// compare is the order of two values of a field; times are texts of one form.
+func compare(a, b any) int {
+	switch x := a.(type) {
+	case float64:
+		y, _ := b.(float64)
+		return cmp.Compare(x, y)
+	case string:
+		y, _ := b.(string)
+		return strings.Compare(strings.ToLower(x), strings.ToLower(y))
+	}
+	return 0
+}
