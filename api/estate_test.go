@@ -256,7 +256,7 @@ func TestServersAreListedByWhatTheyAre(t *testing.T) {
 	}
 	for query, want := range map[string]string{
 		"pool=TRAIN": "02", "label=a_b": "02", "label=rack": "02 03", "label=rack%3D1": "02", "label=A_B": "", "label=aXb%3Dx%22y": "03", "label=x": "",
-		"model=hgx+h100&limit=2": "01 02", "model=none": "", "after=gpu-r01-06": "07 08", "status=error": "",
+		"model=hgx+h100&limit=2": "01 02", "model=none": "", "status=error": "",
 	} {
 		var names []string
 		for _, v := range got[apigen.ServerRecordList](t, w.do(t, access.RoleViewer, http.MethodGet, "servers?"+query, "", ""), 200).Items {
@@ -618,7 +618,7 @@ func TestAssetsTellWhoChangedThem(t *testing.T) {
 		}
 	}
 	l := got[apigen.AssetList](t, w.do(t, access.RoleViewer, http.MethodGet, "assets?kind=server&limit=2", "", ""), 200)
-	if len(l.Items) != 2 || l.Next != "gpu-r01-02" || l.Items[0].Version != 2 || l.Items[1].Version != 1 {
+	if len(l.Items) != 2 || l.Next == "" || l.Items[0].Version != 2 || l.Items[1].Version != 1 {
 		t.Errorf("%+v", l)
 	}
 	if l = got[apigen.AssetList](t, w.do(t, access.RoleViewer, http.MethodGet, "assets?within=gpu-r01-01&kind=gpu", "", ""), 200); len(l.Items) != 8 {
