@@ -143,6 +143,12 @@ func (r *Runner) sweep(ctx context.Context, d schemas.Discovery) error {
 	for n := range min(d.Asked, len(addresses)) {
 		done[n] = true
 	}
+	var left []int // done is the collector's from here on
+	for n := range addresses {
+		if !done[n] {
+			left = append(left, n)
+		}
+	}
 	index := NewIndex(r.deps.Inventory.Snapshot())
 	a.turn = func(ctx context.Context, protocol, address string) (func(), error) {
 		server := index.At(protocol, address)
@@ -160,10 +166,7 @@ func (r *Runner) sweep(ctx context.Context, d schemas.Discovery) error {
 		defer close(todo)
 		pace := time.NewTicker(time.Duration(float64(time.Second) / r.cfg.Rate))
 		defer pace.Stop()
-		for n := range addresses {
-			if done[n] {
-				continue
-			}
+		for _, n := range left {
 			select {
 			case todo <- n:
 			case <-ctx.Done():
