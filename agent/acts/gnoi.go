@@ -132,8 +132,12 @@ func (s *Service) RebootStatus(ctx context.Context, req *system.RebootStatusRequ
 	if !ok {
 		return &system.RebootStatusResponse{}, nil
 	}
+	when := a.Began
+	if !a.Ended.IsZero() {
+		when = a.Ended // what is read from here on is read of GPUs as the act has left them
+	}
 	out := &system.RebootStatusResponse{
-		Active: a.Outcome == Running, When: uint64(a.Began.UnixNano()), Reason: a.ID, Method: system.RebootMethod_COLD,
+		Active: a.Outcome == Running, When: uint64(when.UnixNano()), Reason: a.ID, Method: system.RebootMethod_COLD,
 		Status: &system.RebootStatus{Message: a.Message},
 	}
 	switch a.Outcome {

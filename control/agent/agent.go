@@ -198,25 +198,26 @@ func told(err error) error {
 	return fmt.Errorf("agent: %s", st.Message())
 }
 
-// became says what became of a step that the agent was asked for, and when it began there.
+// became says what became of a step that the agent was asked for, and when it ended there: a reading
+// while it began is of the GPU as it was.
 // Verified is what the agent says that it did; the sentence is then the caller's.
-func (c call) became(s control.Step, gpus ...*types.Path) (began time.Time, v control.Verdict, observed schemas.Sentence, err error) {
+func (c call) became(s control.Step, gpus ...*types.Path) (ended time.Time, v control.Verdict, observed schemas.Sentence, err error) {
 	st, err := c.status(gpus)
 	if err != nil {
-		return began, control.Pending, observed, err
+		return ended, control.Pending, observed, err
 	}
-	began = time.Unix(0, int64(min(st.GetWhen(), math.MaxInt64)))
+	ended = time.Unix(0, int64(min(st.GetWhen(), math.MaxInt64)))
 	args := messages.Args{"server": s.Server}
 	switch {
 	case st.GetReason() != s.ID:
-		return began, control.Pending, messages.New(messages.AgentUnaware, args), nil
+		return ended, control.Pending, messages.New(messages.AgentUnaware, args), nil
 	case st.GetActive():
-		return began, control.Pending, messages.New(messages.AgentAtIt, args), nil
+		return ended, control.Pending, messages.New(messages.AgentAtIt, args), nil
 	case st.GetStatus().GetStatus() == system.RebootStatus_STATUS_SUCCESS:
-		return began, control.Verified, observed, nil
+		return ended, control.Verified, observed, nil
 	case st.GetStatus().GetStatus() == system.RebootStatus_STATUS_FAILURE:
 		v = control.Failed
 	}
 	args["words"] = st.GetStatus().GetMessage()
-	return began, v, messages.New(messages.AgentSays, args), nil
+	return ended, v, messages.New(messages.AgentSays, args), nil
 }

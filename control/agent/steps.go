@@ -88,12 +88,12 @@ func (r reset) Verify(ctx context.Context, s control.Step) (control.Verdict, sch
 		return control.Pending, schemas.Sentence{}, err
 	}
 	defer c.end()
-	began, v, observed, err := c.became(s, path)
+	ended, v, observed, err := c.became(s, path)
 	if err != nil || v != control.Verified {
 		return v, observed, err
 	}
-	// The agent reads no GPU while it is reset, and takes both times from one clock.
-	_, unread, err := c.read(path, began)
+	// The agent reads no GPU until it has written down that it is reset, and takes both times from one clock.
+	_, unread, err := c.read(path, ended)
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
@@ -193,7 +193,7 @@ func (r reload) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 		return control.Pending, schemas.Sentence{}, err
 	}
 	defer c.end()
-	began, v, observed, err := c.became(s, all())
+	ended, v, observed, err := c.became(s, all())
 	if err != nil || v != control.Verified {
 		return v, observed, err
 	}
@@ -201,7 +201,7 @@ func (r reload) Verify(ctx context.Context, s control.Step) (control.Verdict, sc
 	if err != nil { // another part of the server is to blame
 		of = all()
 	}
-	gpus, unread, err := c.read(of, began)
+	gpus, unread, err := c.read(of, ended)
 	if err != nil {
 		return control.Pending, schemas.Sentence{}, err
 	}
