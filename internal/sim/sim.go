@@ -124,9 +124,6 @@ func (c Config) Validate() error {
 	if c.Port < 0 || c.Port > 65535 {
 		return fmt.Errorf("port is %d; want 0 (free ones) to 65535", c.Port)
 	}
-	if n := c.Fleet.Racks * c.Fleet.ServersPerRack; c.Spare < 0 || c.Spare >= n {
-		return fmt.Errorf("spare is %d; it must be 0 to %d", c.Spare, n-1)
-	}
 	for i := range c.Dial {
 		if err := c.Dial[i].Validate(); err != nil {
 			return fmt.Errorf("dial[%d].%w", i, err)
@@ -134,6 +131,9 @@ func (c Config) Validate() error {
 	}
 	if err := c.Fleet.Validate(); err != nil {
 		return fmt.Errorf("fleet: %w", err)
+	}
+	if n := c.Fleet.Racks * c.Fleet.ServersPerRack; c.Spare < 0 || c.Spare >= n {
+		return fmt.Errorf("spare is %d; it must be 0 to %d", c.Spare, n-1)
 	}
 	if len(c.Script) > 0 {
 		if _, err := fault.Parse(c.Script); err != nil {
