@@ -211,6 +211,7 @@ func (s *Server) check(c *fiber.Ctx) error {
 		if err != nil {
 			return err
 		}
+		c.Locals(fieldsKey{}, wanted)
 		if err := c.Next(); err != nil {
 			return err
 		}

@@ -209,6 +209,7 @@ func (p paged[T]) visit(c *fiber.Ctx) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(p.s.stopping, identityKey{}, c.UserContext().Value(identityKey{})))
 	l := &lines[T]{paged: p, ctx: ctx, cancel: cancel, after: p.from}
+	l.fields, _ = c.Locals(fieldsKey{}).([]string)
 	if err := l.fill(); err != nil { // what is wrong from the beginning is a problem document
 		cancel()
 		return err
@@ -224,6 +225,7 @@ type lines[T any] struct {
 	paged[T]
 	ctx    context.Context //nolint:containedctx // of the answer, which outlives its handler
 	cancel context.CancelFunc
+	fields []string // of each record; none is all
 	after  string
 	last   bool
 	buf    bytes.Buffer
@@ -237,11 +239,17 @@ func (l *lines[T]) fill() error {
 		return err
 	}
 	l.after, l.last = next, next == ""
-	e := json.NewEncoder(&l.buf)
 	for i := range items {
-		if err := e.Encode(&items[i]); err != nil {
+		record, err := json.Marshal(&items[i])
+		if err != nil {
 			return err
 		}
+		if len(l.fields) == 0 {
+			l.buf.Write(record)
+		} else if err := projectItem(&l.buf, record, l.fields); err != nil {
+			return err
+		}
+		l.buf.WriteByte('\n')
 	}
 	return nil
 }

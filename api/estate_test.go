@@ -376,6 +376,17 @@ func TestGPUsAreRegisteredChangedAndListed(t *testing.T) {
 	if len(names) != 65 || !slices.IsSorted(names) || a.header.Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%d lines, %v", len(names), a.header)
 	}
+	a = w.send(t, http.MethodGet, "api/v1/gpus?fields=status,name,status&sort=-name", access.RoleViewer, func(r *http.Request) { r.Header.Set("Accept", "application/x-ndjson") })
+	some := strings.Split(strings.TrimSuffix(string(a.body), "\n"), "\n")
+	slices.Reverse(names)
+	for i, line := range some {
+		if want := `{"status":"available","name":"` + names[min(i, len(names)-1)] + `"}`; line != want {
+			t.Errorf("line %d is %s, want %s", i, line, want)
+		}
+	}
+	if len(some) != len(names) {
+		t.Errorf("%d lines with fields, want %d", len(some), len(names))
+	}
 }
 
 func TestPoolsQuotasAndReservations(t *testing.T) {
@@ -733,6 +744,9 @@ func BenchmarkListOfGPUs(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer func() { _ = res.Body.Close() }()
+		if res.StatusCode != http.StatusOK {
+			b.Fatal(res.Status)
+		}
 		for lines := bufio.NewScanner(res.Body); lines.Scan(); n++ {
 			if n%4000 == 0 {
 				each()
@@ -758,11 +772,15 @@ func BenchmarkListOfGPUs(b *testing.B) {
 		}
 		b.ReportMetric(float64(most)/(1<<20), "MiB-held")
 	})
-	b.Run("page", func(b *testing.B) {
-		for b.Loop() {
-			read(b, "?limit=200&after=s05000", "", func() {})
-		}
-	})
+	middle := map[string]any{"name": "s05000", "-name": "s05000", "model": "H100 80GB", "status": "available", "updated_at": 0}
+	for sort, value := range middle {
+		b.Run("page/"+sort, func(b *testing.B) {
+			query := "?limit=200&sort=" + sort + "&after=" + url.QueryEscape(sqldb.Ahead(sort, value, "80000000"))
+			for b.Loop() {
+				read(b, query, "", func() {})
+			}
+		})
+	}
 }
 
 // estateDoors is what the routes of the estate leave in the audit, each with all that it needs:

@@ -56,14 +56,19 @@ func (a *asked) sparse(text string) ([]string, error) {
 	return wanted, nil
 }
 
-// project leaves of the items of an answer the fields that are wanted, each once.
+// fieldsKey is where a request keeps which fields of items its caller wants, for a list that is
+// sent as lines.
+type fieldsKey struct{}
+
+// project leaves of the items of an answer the fields that are wanted. A list of lines has done
+// that itself: it must not be read as a whole.
 func project(c *fiber.Ctx, wanted []string) error {
 	res := c.Response()
-	if res.StatusCode() != http.StatusOK || len(res.Body()) == 0 {
+	if res.StatusCode() != http.StatusOK || res.IsBodyStream() || len(res.Body()) == 0 {
 		return nil
 	}
 	var list map[string]json.RawMessage
-	var items []map[string]json.RawMessage
+	var items []json.RawMessage
 	if err := json.Unmarshal(res.Body(), &list); err != nil {
 		return fmt.Errorf("read a list for its fields: %w", err)
 	}
@@ -76,25 +81,37 @@ func project(c *fiber.Ctx, wanted []string) error {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteByte('{')
-		some := false
-		for k, name := range wanted {
-			v, there := item[name]
-			if !there || slices.Contains(wanted[:k], name) {
-				continue
-			}
-			if some {
-				b.WriteByte(',')
-			}
-			some = true
-			b.WriteByte('"')
-			b.WriteString(name)
-			b.WriteString(`":`)
-			b.Write(v)
+		if err := projectItem(&b, item, wanted); err != nil {
+			return err
 		}
-		b.WriteByte('}')
 	}
 	b.WriteByte(']')
 	list["items"] = b.Bytes()
 	return c.JSON(list)
+}
+
+// projectItem writes those fields of an item that are wanted, each once.
+func projectItem(b *bytes.Buffer, item []byte, wanted []string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(item, &fields); err != nil {
+		return fmt.Errorf("read an item for its fields: %w", err)
+	}
+	b.WriteByte('{')
+	some := false
+	for k, name := range wanted {
+		v, there := fields[name]
+		if !there || slices.Contains(wanted[:k], name) {
+			continue
+		}
+		if some {
+			b.WriteByte(',')
+		}
+		some = true
+		b.WriteByte('"')
+		b.WriteString(name)
+		b.WriteString(`":`)
+		b.Write(v)
+	}
+	b.WriteByte('}')
+	return nil
 }
