@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	system "github.com/openconfig/gnoi/system"
 	"github.com/openconfig/gnoi/types"
@@ -27,6 +28,7 @@ type bay struct {
 	known    []uint32
 	values   map[uint32]map[string]float64
 	released int
+	read     time.Time // when the GPUs were read last before they were released
 }
 
 func (b *bay) Group(_ context.Context, numbers []uint32) (out []GPU, err error) {
@@ -55,7 +57,7 @@ func (b *bay) Release(context.Context) (func(), error) {
 	if b.stuck != nil {
 		return nil, b.stuck
 	}
-	b.released++
+	b.released, b.read = b.released+1, time.Now()
 	return func() { b.released-- }, nil
 }
 
@@ -154,6 +156,9 @@ func TestAnIDIsUsedOnce(t *testing.T) {
 	st, err := s.RebootStatus(t.Context(), &system.RebootStatusRequest{Subcomponents: []*types.Path{gpu(5)}})
 	if err != nil || st.GetReason() != "act-1" || st.GetActive() || st.GetStatus().GetStatus() != system.RebootStatus_STATUS_SUCCESS {
 		t.Errorf("%v %v", st, err)
+	}
+	if since := time.Unix(0, int64(st.GetWhen())); !since.After(b.read) { //nolint:gosec // of this century
+		t.Errorf("what was read at %s, before the reset, counts as read since %s", b.read, since)
 	}
 	if st, err := s.RebootStatus(t.Context(), &system.RebootStatusRequest{Subcomponents: []*types.Path{gpu(2)}}); err != nil || st.GetReason() != "" {
 		t.Errorf("%v %v", st, err)
