@@ -47,6 +47,7 @@ type Parts struct {
 	Inventory *cmdb.Inventory
 	Enrich    *enrich.Enricher
 	Secrets   *secrets.Store
+	API       string // address of the API, with a slash at the end
 }
 
 // Builder builds a product with settings (key=value, as `auspex run --set` takes

@@ -26,7 +26,7 @@ import (
 // Options says how much to measure.
 type Options struct {
 	N       int     // what the scenario counts; 0 is the scenario's default
-	Servers int     // of the fleet, where the scenario lets one choose; 0 is 512
+	Servers int     // of the fleet, where the scenario lets one choose; 0 is 512, of those of the API 10,000
 	Build   Builder // of the product that is measured
 }
 
@@ -53,6 +53,11 @@ func scenarios() []scenario {
 		{"burst", 64, (*bencher).burst},
 		{"agent-alert-latency", 200, (*bencher).agentAlertLatency},
 		{"agent", 60, (*bencher).agentCost},
+		{"api-reads", 30_000, (*bencher).apiReads},
+		{"api-allocate", 3000, (*bencher).apiAllocate},
+		{"api-stream", 200, (*bencher).apiStream},
+		{"api-list", 80_000, (*bencher).apiList},
+		{"api-logins", 1000, (*bencher).apiLogins},
 	}
 }
 
@@ -115,7 +120,7 @@ func benchOne(ctx context.Context, o Options, name string, out, errw io.Writer) 
 		return fmt.Errorf("bench %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &bencher{name: name, build: o.Build, n: s.n, servers: cmp.Or(o.Servers, 512), dir: dir, err: errw}
+	b := &bencher{name: name, build: o.Build, n: s.n, servers: cmp.Or(o.Servers, 512), asked: o.Servers, dir: dir, err: errw}
 	if o.N > 0 {
 		b.n = o.N
 	}
@@ -138,6 +143,7 @@ type bencher struct {
 	build   Builder
 	n       int
 	servers int
+	asked   int    // servers that were asked for, or 0
 	dir     string // empty at the start, removed at the end
 	err     io.Writer
 }

@@ -20,6 +20,7 @@ func benchProduct(set []string, errw io.Writer) (*bench.Product, error) {
 		"tunnel":    s.tunnels,
 		"bus":       func() []run.Component { return []run.Component{s.openBus()} },
 		RoleProcess: s.process, RoleCorrelate: s.correlate, RolePredict: s.predict, RoleControl: s.control, RoleAllocate: s.allocate, RoleCollect: s.collect,
+		RoleAPI: func() []run.Component { return s.serve(nil) },
 	}
 	return &bench.Product{
 		Log: s.log, Metrics: s.reg, Data: cfg.Data, Bus: cfg.Bus.JetStream.Dir, Collect: cfg.Collect.RunnerConfig, Collectors: cfg.Collectors.m,
@@ -31,7 +32,11 @@ func benchProduct(set []string, errw io.Writer) (*bench.Product, error) {
 			return comps
 		},
 		Parts: func() bench.Parts {
-			return bench.Parts{Bus: s.bus, DB: s.db, Records: s.records, Inventory: s.inv, Enrich: s.enrich, Secrets: &s.secrets}
+			p := bench.Parts{Bus: s.bus, DB: s.db, Records: s.records, Inventory: s.inv, Enrich: s.enrich, Secrets: &s.secrets}
+			if srv := s.console.Load(); srv != nil {
+				p.API = srv.URL()
+			}
+			return p
 		},
 	}, nil
 }
