@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"auspex/allocator/fit"
@@ -45,24 +45,29 @@ type Service struct {
 	d   ServiceDeps
 	now func() time.Time
 
-	mu           sync.Mutex
+	turn         chan struct{} // who holds it has what is below
 	view         *fit.View
+	promises     map[*promise]struct{}
 	ids          map[string]string // of servers and GPUs, by name
 	index        *fleet.Index
+	at           map[string]*fleet.Server // by name
 	states       *fleet.States
 	places       map[string]place
 	holds        map[string]string // by server: why a person holds it back
 	cases        map[string]string
 	risks        map[string][]fit.Risk
 	failed       map[string]time.Time
-	generation   uint64    // of the inventory that the view is of
-	read         time.Time // when changes were read last
-	facts        time.Time // when it was read last how well everything is
+	generation   uint64                     // of the inventory that the view is of
+	read         time.Time                  // when changes were read last
+	seen         map[estate.Change]struct{} // of those that are read again
+	facts        time.Time                  // when it was read last how well everything is
 	lastFailures time.Time
 }
 
 // NewService returns a service; nothing is read before it is asked.
-func NewService(cfg Config, d ServiceDeps) *Service { return &Service{cfg: cfg, d: d, now: time.Now} }
+func NewService(cfg Config, d ServiceDeps) *Service {
+	return &Service{cfg: cfg, d: d, now: time.Now, turn: make(chan struct{}, 1), promises: make(map[*promise]struct{})}
+}
 
 // Wake makes what is due be done at once.
 func (s *Service) Wake() {
@@ -98,45 +103,134 @@ func wish(r *schemas.AllocationRequest, except []string) fit.Wish {
 	return w
 }
 
-// choose chooses for a request, by a view that is read anew where force says so.
-func (s *Service) choose(ctx context.Context, r *schemas.AllocationRequest, except []string, force bool) (schemas.Choice, []allocations.Part, bool, error) {
+// promise is what was chosen for somebody and is being taken: nobody else is offered it meanwhile,
+// or all who ask at once would be offered the same, which one of them gets.
+type promise struct {
+	of   map[string]fit.Booking // by server
+	over chan struct{}          // closed when it was taken, or could not be
+}
+
+// choose chooses for a request, by a view that knows what was changed before a time at least, and
+// promises what it chose where keep says so.
+func (s *Service) choose(ctx context.Context, r *schemas.AllocationRequest, except []string, fresh time.Time, keep bool) (chosen, error) {
 	if r.Wish == nil {
 		parts, err := s.named(ctx, r)
-		return schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}, parts, len(r.ServerIDs) > 0, err
+		none := schemas.Choice{Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: []schemas.NotChosen{}}
+		return chosen{Choice: none, parts: parts, exclusive: len(r.ServerIDs) > 0}, err
 	}
 	if r.Start.IsZero() {
 		r.Start = s.now()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.refresh(ctx, force); err != nil {
-		return schemas.Choice{}, nil, false, err
+	for waited := false; ; waited = true {
+		c, others, err := s.fit(ctx, r, except, fresh, keep)
+		if waited || len(others) == 0 || !errors.As(err, new(*schemas.NoFitError)) {
+			return c, err
+		}
+		// What is promised may not be taken in the end: nobody is told that there is nothing before that is known.
+		for _, p := range others {
+			select {
+			case <-p.over:
+			case <-ctx.Done():
+				return c, ctx.Err()
+			}
+		}
+	}
+}
+
+// chosen is a choice, and what is to be taken.
+type chosen struct {
+	schemas.Choice
+	parts     []allocations.Part
+	exclusive bool
+	promise   *promise // nil is none
+}
+
+// fit chooses once, and tells what was promised to others then.
+func (s *Service) fit(ctx context.Context, r *schemas.AllocationRequest, except []string, fresh time.Time, keep bool) (c chosen, others []*promise, err error) {
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return c, nil, ctx.Err()
+	}
+	if err := s.refresh(ctx, fresh); err != nil {
+		return c, nil, err
 	}
 	w := wish(r, except)
 	got, err := fit.Choose(s.view, w)
 	var none *fit.NoFit
 	if errors.As(err, &none) {
-		return schemas.Choice{}, nil, false, &schemas.NoFitError{Choice: schemas.Choice{
+		return c, slices.Collect(maps.Keys(s.promises)), &schemas.NoFitError{Choice: schemas.Choice{
 			Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: lost(none.Lost), Nearest: nearest(none.Misses),
 		}}
 	}
 	if err != nil {
-		return schemas.Choice{}, nil, false, err
+		return c, nil, err
 	}
-	c := schemas.Choice{Servers: s.picks(got.Servers), RunnersUp: []schemas.Pick{}, Lost: lost(got.Lost)}
+	c = chosen{Choice: schemas.Choice{Servers: s.picks(got.Servers), RunnersUp: []schemas.Pick{}, Lost: lost(got.Lost)}, exclusive: w.Exclusive}
 	for _, r := range got.RunnersUp {
 		p := s.pick(&r.Chosen)
 		p.Reasons = append(p.Reasons, r.Why)
 		c.RunnersUp = append(c.RunnersUp, p)
 	}
-	parts := make([]allocations.Part, len(c.Servers))
+	c.parts = make([]allocations.Part, len(c.Servers))
 	for i, p := range c.Servers {
-		parts[i].Server = p.ServerID
+		c.parts[i].Server = p.ServerID
 		if !w.Exclusive {
-			parts[i].GPUs = p.GPUIDs
+			c.parts[i].GPUs = p.GPUIDs
 		}
 	}
-	return c, parts, w.Exclusive, nil
+	if !keep {
+		return c, nil, nil
+	}
+	c.promise = &promise{of: make(map[string]fit.Booking, len(c.Servers)), over: make(chan struct{})}
+	for _, p := range c.Servers {
+		b := fit.Booking{Whole: w.Exclusive, GPUs: p.GPUs, From: r.Start, Until: r.End}
+		c.promise.of[p.Server] = b
+		if err := s.view.Update(p.Server, func(v *fit.Server) { v.Bookings = append(v.Bookings, b) }); err != nil {
+			return c, nil, err
+		}
+	}
+	s.promises[c.promise] = struct{}{}
+	return c, nil, nil
+}
+
+// keeping takes what was chosen, and ends its promise however that ends.
+func (s *Service) keeping(ctx context.Context, c *chosen, take func(parts []allocations.Part, exclusive bool) error) (err error) {
+	taken := false
+	defer func() {
+		if serr := s.settle(ctx, c, taken); serr != nil {
+			err = errors.Join(err, serr)
+		}
+	}()
+	err = take(c.parts, c.exclusive)
+	taken = err == nil
+	return err
+}
+
+// settle ends a promise. What was taken stays in the view until it is read; what was not is read now.
+func (s *Service) settle(ctx context.Context, c *chosen, taken bool) error {
+	if c.promise == nil {
+		return nil
+	}
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	delete(s.promises, c.promise)
+	close(c.promise.over)
+	if taken || s.read.IsZero() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshWithin)
+	defer cancel()
+	ids := make([]string, len(c.parts))
+	for i := range c.parts {
+		ids[i] = c.parts[i].Server
+	}
+	err := s.reread(ctx, ids)
+	if err != nil {
+		s.read = time.Time{} // all is read again before the next choice
+	}
+	return err
 }
 
 func (s *Service) picks(all []fit.Chosen) []schemas.Pick {
@@ -202,21 +296,25 @@ func draft(r *schemas.AllocationRequest, parts []allocations.Part, exclusive boo
 }
 
 // give chooses until what was chosen could be taken, or nothing fits, or what stands in the way
-// is not a server.
-func (s *Service) give(ctx context.Context, r *schemas.AllocationRequest, take func(parts []allocations.Part, exclusive bool) error) (schemas.Choice, error) {
+// is not a server. A choice that is to be taken is kept from others meanwhile.
+func (s *Service) give(
+	ctx context.Context, r *schemas.AllocationRequest, keep bool, take func(parts []allocations.Part, exclusive bool) error,
+) (schemas.Choice, error) {
 	var except []string
+	var fresh time.Time
 	for try := 0; ; try++ {
-		c, parts, exclusive, err := s.choose(ctx, r, except, try > 0)
+		c, err := s.choose(ctx, r, except, fresh, keep)
 		if err != nil {
-			return c, err
+			return c.Choice, err
 		}
-		err = take(parts, exclusive)
+		err = s.keeping(ctx, &c, take)
 		var conflict *allocations.ConflictError
 		if err == nil || !errors.As(err, &conflict) || r.Wish == nil || ctx.Err() != nil {
-			return c, err
+			return c.Choice, err
 		}
-		// The view is read again for the next try. A server whose view does not tell why it cannot
-		// be had is left out, so that each try has fewer to choose from.
+		// What was changed until now is read for the next try, once for all who wait. A server whose view does not tell
+		// why it cannot be had is left out, so that each try has fewer to choose from.
+		fresh = s.now()
 		if name := conflict.Server; try > 0 && !slices.Contains(except, name) {
 			except = append(except, name)
 		}
@@ -225,7 +323,7 @@ func (s *Service) give(ctx context.Context, r *schemas.AllocationRequest, take f
 
 // Choose says what would be given, and changes nothing.
 func (s *Service) Choose(ctx context.Context, r schemas.AllocationRequest) (schemas.Choice, error) {
-	return s.give(ctx, &r, func(parts []allocations.Part, exclusive bool) error {
+	return s.give(ctx, &r, false, func(parts []allocations.Part, exclusive bool) error {
 		d, err := draft(&r, parts, exclusive)
 		if err != nil {
 			return err
@@ -237,7 +335,7 @@ func (s *Service) Choose(ctx context.Context, r schemas.AllocationRequest) (sche
 // Allocate gives what is asked for, all of it or nothing. What nothing fits is a
 // [*schemas.NoFitError]; other errors are those of [allocations.Store.Take].
 func (s *Service) Allocate(ctx context.Context, by string, r schemas.AllocationRequest) (a schemas.Allocation, c schemas.Choice, err error) {
-	c, err = s.give(ctx, &r, func(parts []allocations.Part, exclusive bool) error {
+	c, err = s.give(ctx, &r, true, func(parts []allocations.Part, exclusive bool) error {
 		d, err := draft(&r, parts, exclusive)
 		if err != nil {
 			return err
@@ -281,7 +379,7 @@ func (s *Service) Again(ctx context.Context, by, id string) (schemas.Allocation,
 	if now := s.now(); r.Start.Before(now) {
 		r.Start = now
 	}
-	_, err = s.give(ctx, &r, func(parts []allocations.Part, _ bool) error {
+	_, err = s.give(ctx, &r, true, func(parts []allocations.Part, _ bool) error {
 		a, err = s.d.Allocations.Again(ctx, by, id, parts)
 		return err
 	})
@@ -329,7 +427,7 @@ func (s *Service) Replacement(ctx context.Context, a *schemas.Allocation) ([]sch
 		}
 	}
 	r.Wish, r.ServerIDs, r.GPUIDs, r.Start = &like, nil, nil, s.now()
-	c, _, _, err := s.choose(ctx, &r, a.Servers, false)
+	c, err := s.choose(ctx, &r, a.Servers, time.Time{}, false)
 	if errors.As(err, new(*schemas.NoFitError)) {
 		return nil, nil
 	}

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"auspex/allocator/fit"
 	"auspex/internal/fleet"
+	"auspex/internal/store/estate"
 	"auspex/internal/store/records"
 	"auspex/schemas"
 )
@@ -26,6 +28,8 @@ const (
 	// remembered is how long a failure counts.
 	remembered = 90 * 24 * time.Hour
 	manyAtOnce = 500 // servers that are read in one query
+	// refreshWithin is how long it may take to read what is new.
+	refreshWithin = time.Minute
 )
 
 // place is where a server is, which changes with the inventory alone.
@@ -34,13 +38,20 @@ type place struct {
 	feeds, leaves           []string
 }
 
-// refresh brings the view up to date; the caller holds the lock.
-func (s *Service) refresh(ctx context.Context, force bool) error {
+// refresh brings the view up to date, with what was changed before a time at least; the caller has
+// the turn. It is done for all who wait for it: that the request which happens to do it is given up
+// meanwhile undoes nothing.
+func (s *Service) refresh(ctx context.Context, fresh time.Time) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshWithin)
+	defer cancel()
 	now := s.now()
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
 		s.index = fleet.NewIndex(snap.Topology())
-		s.places = s.locate()
+		s.places, s.at = s.locate(), make(map[string]*fleet.Server, len(s.index.Servers))
+		for i := range s.index.Servers {
+			s.at[s.index.Servers[i].ID] = &s.index.Servers[i]
+		}
 		s.generation, s.read = snap.Generation, time.Time{}
 	}
 	if s.facts.IsZero() || now.Sub(s.facts) > factsEvery {
@@ -51,17 +62,24 @@ func (s *Service) refresh(ctx context.Context, force bool) error {
 	switch {
 	case s.read.IsZero():
 		return s.rebuild(ctx, now)
-	case force || now.Sub(s.read) > claimsEvery:
-		ids, err := s.d.Estate.Changed(ctx, s.read.Add(-overlap))
+	case s.read.Before(fresh) || now.Sub(s.read) > claimsEvery:
+		changes, err := s.d.Estate.Changes(ctx, s.read.Add(-overlap))
 		if err != nil {
 			return err
 		}
-		for part := range slices.Chunk(ids, manyAtOnce) {
+		seen, servers := make(map[estate.Change]struct{}, len(changes)), make(map[string]struct{})
+		for _, c := range changes {
+			seen[c] = struct{}{}
+			if _, old := s.seen[c]; !old {
+				servers[c.Server] = struct{}{}
+			}
+		}
+		for part := range slices.Chunk(slices.Collect(maps.Keys(servers)), manyAtOnce) {
 			if err := s.reread(ctx, part); err != nil {
 				return err
 			}
 		}
-		s.read = now
+		s.read, s.seen = now, seen
 	}
 	return nil
 }
@@ -250,15 +268,9 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 		parts[g.ServerID] = append(parts[g.ServerID], fit.GPU{Name: g.Name, Model: g.Model, MemoryGB: memory, Status: g.Status})
 		s.ids[g.Name] = g.ID
 	}
-	at := make(map[string]*fleet.Server, len(s.index.Servers))
-	if len(servers) > 0 {
-		for i := range s.index.Servers {
-			at[s.index.Servers[i].ID] = &s.index.Servers[i]
-		}
-	}
 	for i := range servers {
 		v := &servers[i]
-		srv := at[v.Name]
+		srv := s.at[v.Name]
 		if !v.Present || v.Status == schemas.ServerRetired || srv == nil {
 			s.view.Remove(v.Name)
 			continue
@@ -267,6 +279,11 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 		one := fit.Server{
 			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.site, Row: p.row, Rack: p.rack, Feeds: p.feeds,
 			Leaves: p.leaves, NVLink: p.nvlink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
+		}
+		for p := range s.promises {
+			if b, ok := p.of[v.Name]; ok {
+				one.Bookings = append(one.Bookings, b)
+			}
 		}
 		s.holds[v.Name] = v.Hold
 		s.judge(&one, srv)

@@ -109,7 +109,9 @@ func (r *AskReport) add(more AskReport) {
 	}
 }
 
-func (r *AskReport) all() []time.Duration { return slices.Concat(slices.Collect(maps.Values(r.Latencies))...) }
+func (r *AskReport) all() []time.Duration {
+	return slices.Concat(slices.Collect(maps.Values(r.Latencies))...)
+}
 
 // classes are the percentiles of each class of requests, in milliseconds.
 func (r *AskReport) classes() map[string]any {
@@ -130,7 +132,7 @@ func (v *served) reads() []Ask {
 		read("servers", "servers?limit=50")
 		read("gpus of a server", "servers/"+s+"/gpus")
 		read("gpus by server", "gpus?server="+s)
-		read("gpus by model", "gpus?model=none")
+		read("gpus in error", "gpus?status=error")
 		read("gpu", "gpus/"+s+"%2Fgpu"+strconv.Itoa(i%GPUsPerServer))
 		read("server status", "servers/"+s+"/status")
 		read("allocations", "allocations?limit=50")

@@ -37,11 +37,17 @@ func (s *Store) Some(ctx context.Context, ids []string) ([]schemas.Server, []sch
 	return some, parts, nil
 }
 
-// Changed returns the ids of servers that, or a GPU or claim of which, was changed since a time.
-func (s *Store) Changed(ctx context.Context, since time.Time) ([]string, error) {
-	return sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (id string, err error) { return id, rows.Scan(&id) },
-		`SELECT id FROM servers WHERE updated_ns>=$1 UNION SELECT server_id FROM gpus WHERE updated_ns>=$1
-UNION SELECT server_id FROM allocation_claims WHERE changed_ns>=$1`, since.UnixNano())
+// Change is that something about a server was changed: the server, a GPU, or a claim.
+type Change struct {
+	Server, Of string // ids
+	At         int64  // ns
+}
+
+// Changes returns what was changed since a time; the same thing changed again is another.
+func (s *Store) Changes(ctx context.Context, since time.Time) ([]Change, error) {
+	return sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (c Change, err error) { return c, rows.Scan(&c.Server, &c.Of, &c.At) },
+		`SELECT id, id, updated_ns FROM servers WHERE updated_ns>=$1 UNION ALL SELECT server_id, id, updated_ns FROM gpus WHERE updated_ns>=$1
+UNION ALL SELECT server_id, allocation_id || '/' || unit, changed_ns FROM allocation_claims WHERE changed_ns>=$1`, since.UnixNano())
 }
 
 // Cases names the servers on which control has a case open.

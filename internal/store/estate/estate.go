@@ -127,13 +127,12 @@ var (
 
 // Servers lists servers.
 func (s *Store) Servers(ctx context.Context, f Filter) ([]schemas.Server, string, error) {
-	tail, args, err := serverOrder.Tail(f.Sort, f.After, f.Limit, f.Status, f.Pool, f.Model, f.Gone, labelled(f.Label))
+	w := serversWhere(&f)
+	tail, args, err := serverOrder.Tail(f.Sort, f.After, f.Limit, w.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list servers: %w", err)
 	}
-	found, err := servers(ctx, s.db, `(CAST($1 AS TEXT)='' OR s.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
-AND (CAST($3 AS TEXT)='' OR lower(s.model)=lower($3)) AND ($4 OR s.present AND (s.status<>'retired' OR $1='retired'))
-AND (CAST($5 AS TEXT)='' OR replace(s.labels, $5, '')<>s.labels)`+tail, args...)
+	found, err := servers(ctx, s.db, w.text.String()+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list servers: %w", err)
 	}
@@ -144,9 +143,6 @@ AND (CAST($5 AS TEXT)='' OR replace(s.labels, $5, '')<>s.labels)`+tail, args...)
 // labelled is what the labels of a server hold, as JSON, that has a label. A quote within a value
 // is escaped, so that it is found nowhere else.
 func labelled(label string) string {
-	if label == "" {
-		return ""
-	}
 	name, value, exact := strings.Cut(label, "=")
 	text, _ := json.Marshal(map[string]string{name: value}) // strings alone: it cannot fail
 	out := strings.Trim(string(text), "{}")
@@ -158,13 +154,12 @@ func labelled(label string) string {
 
 // GPUs lists GPUs.
 func (s *Store) GPUs(ctx context.Context, f Filter) ([]schemas.GPU, string, error) {
-	tail, args, err := gpuOrder.Tail(f.Sort, f.After, f.Limit, f.Status, f.Pool, f.Model, f.Server, f.Gone)
+	w := gpusWhere(&f)
+	tail, args, err := gpuOrder.Tail(f.Sort, f.After, f.Limit, w.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list GPUs: %w", err)
 	}
-	found, err := gpus(ctx, s.db, `(CAST($1 AS TEXT)='' OR g.status=$1) AND (CAST($2 AS TEXT)='' OR lower(p.name)=lower($2))
-AND (CAST($3 AS TEXT)='' OR lower(g.model)=lower($3)) AND (CAST($4 AS TEXT)='' OR s.id=$4 OR s.name=$4)
-AND ($5 OR g.present AND s.status<>'retired')`+tail, args...)
+	found, err := gpus(ctx, s.db, w.text.String()+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list GPUs: %w", err)
 	}
