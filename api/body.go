@@ -40,6 +40,9 @@ func tooLarge(limit int) problem {
 	}
 }
 
+// noBody is the length that fasthttp gives a request whose header announces no body: it reads none.
+const noBody = -2
+
 // admit says how much of a body is read, from its header: of a caller that is
 // not known only as much as a login needs.
 func (s *Server) admit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
@@ -48,7 +51,7 @@ func (s *Server) admit(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 		unframed(h)
 		return c
 	}
-	if h.ContentLength() == 0 || bytes.HasSuffix(h.RequestURI(), []byte("/api/v1/login")) {
+	if n := h.ContentLength(); n == 0 || n == noBody || bytes.HasSuffix(h.RequestURI(), []byte("/api/v1/login")) {
 		return c
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), knownWithin)

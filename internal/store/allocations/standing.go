@@ -55,7 +55,7 @@ func (s *Store) Standings(ctx context.Context, who Viewer, servers []schemas.Ser
 		a             schemas.ServerAllocation
 	}
 	list, args = sqldb.In(1, ids)
-	ill, err := sqldb.Rows(ctx, s.db, text, `SELECT DISTINCT server_id FROM gpus WHERE present AND status='error' AND server_id IN (`+list+`)`, args...)
+	ill, err := sqldb.Rows(ctx, s.db, text, `SELECT DISTINCT server_id FROM gpus WHERE present AND status || ''='error' AND server_id IN (`+list+`)`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list GPUs in error: %w", err)
 	}

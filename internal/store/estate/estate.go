@@ -407,8 +407,9 @@ func (s *Store) MoveGPUs(ctx context.Context, tx *sql.Tx, ids []string, from, to
 	}
 	list, args := sqldb.In(4, ids)
 	now := s.now().UnixNano()
+	// The status is not to be looked up by its index, which SQLite would prefer: most GPUs are in the same.
 	res, err := tx.ExecContext(ctx, `UPDATE gpus SET status=$1, reason='', since_ns=$2, revision=revision+1,
-updated_ns=CASE WHEN updated_ns > $2 THEN updated_ns ELSE $2 END WHERE status=$3 AND id IN (`+list+`)`, append([]any{to, now, from}, args...)...)
+updated_ns=CASE WHEN updated_ns > $2 THEN updated_ns ELSE $2 END WHERE status || ''=$3 AND id IN (`+list+`)`, append([]any{to, now, from}, args...)...)
 	if err != nil {
 		return 0, fmt.Errorf("move GPUs: %w", err)
 	}
