@@ -45,23 +45,18 @@ type Service struct {
 	d   ServiceDeps
 	now func() time.Time
 
-	turn         chan struct{} // who holds it has what is below
-	view         *fit.View
-	promises     map[*promise]struct{}
-	ids          map[string]string // of servers and GPUs, by name
-	index        *fleet.Index
-	at           map[string]*fleet.Server // by name
-	states       *fleet.States
-	places       map[string]place
-	holds        map[string]string // by server: why a person holds it back
-	cases        map[string]string
-	risks        map[string][]fit.Risk
-	failed       map[string]time.Time
-	generation   uint64                     // of the inventory that the view is of
-	read         time.Time                  // when changes were read last
-	seen         map[estate.Change]struct{} // of those that are read again
-	facts        time.Time                  // when it was read last how well everything is
-	lastFailures time.Time
+	turn       chan struct{} // who holds it has what is below
+	view       *fit.View
+	promises   map[*promise]struct{}
+	ids        map[string]string // of servers and GPUs, by name
+	index      *fleet.Index
+	places     map[string]place
+	holds      map[string]string          // by server: why a person holds it back
+	generation uint64                     // of the inventory that the view is of
+	read       time.Time                  // when changes were read last
+	seen       map[estate.Change]struct{} // of those that are read again
+	known      *facts
+	learning   bool // somebody reads new facts
 }
 
 // NewService returns a service; nothing is read before it is asked.
@@ -102,6 +97,18 @@ func wish(r *schemas.AllocationRequest, except []string) fit.Wish {
 	}
 	return w
 }
+
+// take waits for the turn, and pass gives it on.
+func (s *Service) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) pass() { <-s.turn }
 
 // promise is what was chosen for somebody and is being taken: nobody else is offered it meanwhile,
 // or all who ask at once would be offered the same, which one of them gets.
@@ -147,12 +154,13 @@ type chosen struct {
 
 // fit chooses once, and tells what was promised to others then.
 func (s *Service) fit(ctx context.Context, r *schemas.AllocationRequest, except []string, fresh time.Time, keep bool) (c chosen, others []*promise, err error) {
-	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return c, nil, ctx.Err()
+	if err := s.relearn(ctx); err != nil {
+		return c, nil, err
 	}
+	if err := s.take(ctx); err != nil {
+		return c, nil, err
+	}
+	defer s.pass()
 	if err := s.refresh(ctx, fresh); err != nil {
 		return c, nil, err
 	}
@@ -214,7 +222,7 @@ func (s *Service) settle(ctx context.Context, c *chosen, taken bool) error {
 		return nil
 	}
 	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	defer s.pass()
 	delete(s.promises, c.promise)
 	close(c.promise.over)
 	if taken || s.read.IsZero() {

@@ -48,16 +48,15 @@ func (s *Service) refresh(ctx context.Context, fresh time.Time) error {
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
 		s.index = fleet.NewIndex(snap.Topology())
-		s.places, s.at = s.locate(), make(map[string]*fleet.Server, len(s.index.Servers))
-		for i := range s.index.Servers {
-			s.at[s.index.Servers[i].ID] = &s.index.Servers[i]
-		}
+		s.places = s.locate()
 		s.generation, s.read = snap.Generation, time.Time{}
 	}
-	if s.facts.IsZero() || now.Sub(s.facts) > factsEvery {
-		if err := s.learn(ctx, now); err != nil {
+	if s.known == nil || s.known.index != s.index {
+		f, err := s.learn(ctx, s.index, s.known)
+		if err != nil {
 			return err
 		}
+		s.known = f
 	}
 	switch {
 	case s.read.IsZero():
@@ -127,38 +126,106 @@ func (s *Service) locate() map[string]place {
 	return out
 }
 
-// learn reads how well everything is, and puts what has changed into the view.
-func (s *Service) learn(ctx context.Context, now time.Time) error {
+// facts is how well everything was at a time, by the inventory of then.
+type facts struct {
+	at     time.Time
+	index  *fleet.Index
+	judged map[string]judgement // by server
+
+	failed   map[string]time.Time // by server: when something of it failed last
+	failedAt time.Time            // when that was read
+}
+
+// judgement is how well a server is, and what runs on it.
+type judgement struct {
+	health fit.Health
+	open   string // the case of control
+	risks  []fit.Risk
+	failed time.Time
+	busy   string
+}
+
+func (j *judgement) equal(k *judgement) bool {
+	return j.health == k.health && j.open == k.open && j.failed.Equal(k.failed) && j.busy == k.busy && slices.Equal(j.risks, k.risks)
+}
+
+// relearn reads how well everything is where what is known of it is old. Of those who ask at once one
+// does it, and nobody waits for that one: it takes long on a large fleet.
+func (s *Service) relearn(ctx context.Context) error {
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	old := s.known
+	due := old != nil && !s.learning && s.now().Sub(old.at) > factsEvery
+	s.learning = s.learning || due
+	s.pass()
+	if !due {
+		return nil
+	}
+	f, err := func() (f *facts, err error) {
+		defer func() { s.turn <- struct{}{}; s.learning = false; s.pass() }()
+		return s.learn(ctx, old.index, old)
+	}()
+	if err != nil {
+		return err
+	}
+	if err := s.take(ctx); err != nil {
+		return err
+	}
+	defer s.pass()
+	if s.known != old { // of another inventory
+		return nil
+	}
+	s.known = f
+	if s.view == nil {
+		return nil
+	}
+	for name, j := range f.judged {
+		if was := old.judged[name]; was.equal(&j) {
+			continue
+		}
+		if err := s.view.Update(name, func(v *fit.Server) { s.judge(v) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn reads how well everything of an inventory is; old is what was known before, or nil.
+func (s *Service) learn(ctx context.Context, index *fleet.Index, old *facts) (*facts, error) {
+	now := s.now()
+	f := &facts{at: now, index: index, judged: make(map[string]judgement, len(index.Servers))}
 	incidents, err := all(ctx, records.Filter{Status: records.StatusOpen}, s.d.Records.Incidents)
 	if err != nil {
-		return fmt.Errorf("read incidents: %w", err)
+		return nil, fmt.Errorf("read incidents: %w", err)
 	}
 	predictions, err := all(ctx, records.Filter{Status: schemas.PredictionOpen}, s.d.Records.Predictions)
 	if err != nil {
-		return fmt.Errorf("read predictions: %w", err)
+		return nil, fmt.Errorf("read predictions: %w", err)
 	}
 	cases, err := s.d.Estate.Cases(ctx)
 	if err != nil {
-		return fmt.Errorf("read cases: %w", err)
+		return nil, fmt.Errorf("read cases: %w", err)
 	}
-	if s.lastFailures.IsZero() || now.Sub(s.lastFailures) > failedEvery {
-		old, err := all(ctx, records.Filter{Since: now.Add(-remembered)}, s.d.Records.Incidents)
+	if old != nil {
+		f.failed, f.failedAt = old.failed, old.failedAt
+	}
+	if f.failedAt.IsZero() || now.Sub(f.failedAt) > failedEvery {
+		past, err := all(ctx, records.Filter{Since: now.Add(-remembered)}, s.d.Records.Incidents)
 		if err != nil {
-			return fmt.Errorf("read incidents: %w", err)
+			return nil, fmt.Errorf("read incidents: %w", err)
 		}
-		s.failed = make(map[string]time.Time)
-		for i := range old {
-			if d := s.index.Device(old[i].RootCause.Resource); d != "" && old[i].Severity != schemas.SeverityInfo && old[i].Opened.After(s.failed[d]) {
-				s.failed[d] = old[i].Opened
+		f.failed, f.failedAt = make(map[string]time.Time), now
+		for i := range past {
+			if d := index.Device(past[i].RootCause.Resource); d != "" && past[i].Severity != schemas.SeverityInfo && past[i].Opened.After(f.failed[d]) {
+				f.failed[d] = past[i].Opened
 			}
 		}
-		s.lastFailures = now
 	}
-	s.states = s.index.States(fleet.Facts{Incidents: incidents})
-	s.cases, s.risks = cases, make(map[string][]fit.Risk)
+	states, risks := index.States(fleet.Facts{Incidents: incidents}), make(map[string][]fit.Risk)
 	for i := range predictions {
 		p := &predictions[i]
-		d := cmp.Or(p.Server, s.index.Device(p.Resource))
+		d := cmp.Or(p.Server, index.Device(p.Resource))
 		r := fit.Risk{
 			Part: p.Resource, Failure: cmp.Or(p.Failure, p.Metric), Probability: p.Probability, Made: p.Time,
 			Horizon: p.Time.Add(time.Duration(p.HorizonSeconds * float64(time.Second))),
@@ -171,18 +238,30 @@ func (s *Service) learn(ctx context.Context, now time.Time) error {
 				*q.to = *q.from
 			}
 		}
-		s.risks[d] = append(s.risks[d], r)
+		risks[d] = append(risks[d], r)
 	}
-	s.facts = now
-	if s.view == nil || s.read.IsZero() {
-		return nil
-	}
-	for i := range s.index.Servers {
-		if err := s.view.Update(s.index.Servers[i].ID, func(v *fit.Server) { s.judge(v, &s.index.Servers[i]) }); err != nil {
-			return err
+	for i := range index.Servers {
+		srv := &index.Servers[i]
+		j := judgement{open: cases[srv.ID], risks: risks[srv.ID], failed: f.failed[srv.ID]}
+		state, _ := states.Server(index, *srv)
+		switch state {
+		case fleet.OK, fleet.Predicted: // what is predicted is weighed by itself
+			j.health = fit.OK
+		case fleet.Warning, fleet.Affected:
+			j.health = fit.Warning
+		case fleet.Unknown:
+			j.health = fit.Unknown
+		default:
+			j.health = fit.Critical
 		}
+		if s.d.Running != nil {
+			if busy := s.d.Running(srv.ID); len(busy) > 0 {
+				j.busy = busy[0] + " runs on it"
+			}
+		}
+		f.judged[srv.ID] = j
 	}
-	return nil
+	return f, nil
 }
 
 // all reads every page of a list.
@@ -200,25 +279,9 @@ func all[T any](ctx context.Context, f records.Filter, list func(context.Context
 }
 
 // judge says how well a server is.
-func (s *Service) judge(v *fit.Server, srv *fleet.Server) {
-	state, _ := s.states.Server(s.index, *srv)
-	switch state {
-	case fleet.OK, fleet.Predicted: // what is predicted is weighed by itself
-		v.Health = fit.OK
-	case fleet.Warning, fleet.Affected:
-		v.Health = fit.Warning
-	case fleet.Unknown:
-		v.Health = fit.Unknown
-	default:
-		v.Health = fit.Critical
-	}
-	v.Hold = s.holds[srv.ID]
-	if s.d.Running != nil && v.Hold == "" {
-		if busy := s.d.Running(srv.ID); len(busy) > 0 {
-			v.Hold = busy[0] + " runs on it"
-		}
-	}
-	v.Case, v.Risks, v.Failed = s.cases[srv.ID], s.risks[srv.ID], s.failed[srv.ID]
+func (s *Service) judge(v *fit.Server) {
+	j := s.known.judged[v.Name]
+	v.Health, v.Hold, v.Case, v.Risks, v.Failed = j.health, cmp.Or(s.holds[v.Name], j.busy), j.open, j.risks, j.failed
 }
 
 // rebuild makes the view anew.
@@ -270,8 +333,8 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 	}
 	for i := range servers {
 		v := &servers[i]
-		srv := s.at[v.Name]
-		if !v.Present || v.Status == schemas.ServerRetired || srv == nil {
+		_, there := s.known.judged[v.Name]
+		if !v.Present || v.Status == schemas.ServerRetired || !there {
 			s.view.Remove(v.Name)
 			continue
 		}
@@ -286,7 +349,7 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 			}
 		}
 		s.holds[v.Name] = v.Hold
-		s.judge(&one, srv)
+		s.judge(&one)
 		if err := s.view.Put(one); err != nil {
 			return err
 		}
