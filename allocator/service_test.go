@@ -1,6 +1,7 @@
 package allocator_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -175,6 +176,36 @@ func TestManyAskAtOnce(t *testing.T) {
 	wg.Wait()
 	if given.Load() != 4*racks || none.Load() != 4*callers-4*racks {
 		t.Errorf("%d given and %d refused, of %d servers", given.Load(), none.Load(), 4*racks)
+	}
+}
+
+// What was promised to somebody who may not have it in the end is there for the next.
+func TestWhatIsNotTakenIsOfferedAgain(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	q, err := s.given.PutQuota(t.Context(), "root", "", 0, func(q *schemas.Quota) { none := int64(0); q.MaxServers = &none })
+	s.must(err)
+	all := s.ask(schemas.Wish{Servers: 4})
+	if _, _, err := v.Allocate(t.Context(), "li", all); !errors.As(err, new(*allocations.QuotaError)) {
+		t.Fatalf("%v", err)
+	}
+	s.must(s.given.DeleteQuota(t.Context(), "root", q.ID, 0))
+	if a, _, err := v.Allocate(t.Context(), "li", all); err != nil || len(a.Servers) != 4 {
+		t.Errorf("%+v %v", a, err)
+	}
+}
+
+// A request that is given up while it reads what is new keeps nobody else from what it would have read.
+func TestARequestThatIsGivenUp(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := v.Choose(gone, s.ask(schemas.Wish{Servers: 1})); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if c, err := v.Choose(t.Context(), s.ask(schemas.Wish{Servers: 1})); err != nil || len(c.Servers) != 1 {
+		t.Errorf("%+v %v", c, err)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +27,7 @@ type Ask struct {
 	Path   string // below the address of the API's process
 	Body   string // JSON; "" is none
 	Lines  bool   // a list as lines, which are counted
+	Pages  bool   // a list, all pages of it, whose items are counted as lines
 	Want   int    // status; 0 is 200
 	// Release deletes what the request has made, a second after it was due.
 	Release bool
@@ -106,6 +109,10 @@ func (a *asker) round(ctx context.Context, o *AskOrder) {
 			time.Sleep(time.Until(due))
 		}
 		ask := &o.Asks[i%len(o.Asks)]
+		if ask.Pages {
+			a.pages(ctx, ask)
+			continue
+		}
 		if o.Rate == 0 {
 			a.ask(ctx, ask, due)
 			continue
@@ -151,7 +158,7 @@ func (a *asker) ask(ctx context.Context, ask *Ask, due time.Time) (made string) 
 				}
 			}
 			_ = resp.Body.Close()
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				err = nil
 			}
 		}
@@ -180,6 +187,38 @@ func (a *asker) ask(ctx context.Context, ask *Ask, due time.Time) (made string) 
 	}
 	a.r.Bad[bad]++
 	return ""
+}
+
+// pages reads a list to its end.
+func (a *asker) pages(ctx context.Context, ask *Ask) {
+	for after, path := "", ask.Path; ; path = ask.Path + "&after=" + url.QueryEscape(after) {
+		var page struct {
+			Items []json.RawMessage `json:"items"`
+			Next  string            `json:"next"`
+		}
+		due := time.Now()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.o.URL+path, nil)
+		if err == nil {
+			req.Header.Set("Authorization", "Bearer "+a.o.Token)
+			var resp *http.Response
+			if resp, err = a.client.Do(req); err == nil {
+				err = json.NewDecoder(resp.Body).Decode(&page)
+				_ = resp.Body.Close()
+				if err == nil && resp.StatusCode != http.StatusOK {
+					err = errors.New(resp.Status)
+				}
+			}
+		}
+		if err != nil {
+			a.r.Bad[ask.Class+": "+err.Error()]++
+			return
+		}
+		a.r.Latencies[ask.Class] = append(a.r.Latencies[ask.Class], time.Since(due))
+		a.r.Lines += int64(len(page.Items))
+		if after = page.Next; after == "" {
+			return
+		}
+	}
 }
 
 // storm tries to log in, with tokens that are nobody's, from several addresses.
@@ -245,7 +284,7 @@ func (a *asker) streams(ctx context.Context, n int, in *json.Decoder, out *sende
 			defer func() { _ = resp.Body.Close() }()
 			for lines := bufio.NewReader(resp.Body); ; {
 				line, err := lines.ReadSlice('\n')
-				if err != nil && err != bufio.ErrBufferFull {
+				if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 					return
 				}
 				if bytes.HasPrefix(line, []byte("event:")) {

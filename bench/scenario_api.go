@@ -3,19 +3,20 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"strconv"
 	"time"
 
 	"auspex/api/access"
+	"auspex/internal/run"
 	"auspex/internal/store/people"
 	"auspex/schemas"
 )
@@ -34,7 +35,7 @@ type served struct {
 }
 
 // serve starts a product with a fleet, and a peer that asks it as an admin.
-func (b *bencher) serve(ctx context.Context, roles ...string) (v *served, err error) {
+func (b *bencher) serve(ctx context.Context) (v *served, err error) {
 	v = &served{b: b, servers: cmp.Or(b.asked, apiServers)}
 	file, err := b.inventory(Topology(v.servers, ""))
 	if err != nil {
@@ -45,7 +46,7 @@ func (b *bencher) serve(ctx context.Context, roles ...string) (v *served, err er
 	if err != nil {
 		return nil, err
 	}
-	if v.live, err = b.start(ctx, v.s, v.s.Components(append([]string{"state", "bus"}, append(roles, "api")...)...)...); err != nil {
+	if v.live, err = b.start(ctx, v.s, v.s.Components("state", "bus", "api")...); err != nil {
 		return nil, err
 	}
 	parts := v.s.Parts()
@@ -318,51 +319,29 @@ func (b *bencher) apiList(ctx context.Context) (res Result, err error) {
 	defer func() { err = errors.Join(err, v.stop()) }()
 	want := v.servers * GPUsPerServer
 	detail := map[string]any{"servers": v.servers, "gpus": want}
-	pages := func() (int, error) {
-		n, after := 0, ""
-		for {
-			var page struct {
-				Items []json.RawMessage `json:"items"`
-				Next  string            `json:"next"`
-			}
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.o.URL+"api/v1/gpus?limit=1000&after="+after, nil)
-			if err != nil {
-				return n, err
-			}
-			req.Header.Set("Authorization", "Bearer "+v.o.Token)
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				return n, err
-			}
-			err = json.NewDecoder(resp.Body).Decode(&page)
-			if err = errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != http.StatusOK {
-				return n, fmt.Errorf("%s: %w", resp.Status, err)
-			}
-			n, after = n+len(page.Items), page.Next
-			if after == "" {
-				return n, nil
-			}
-		}
-	}
-	lines := func() (int, error) {
-		r, err := v.round(AskOrder{N: 1, Asks: []Ask{{Class: "lines", Path: "api/v1/gpus", Lines: true}}})
-		detail["bytes"] = r.Bytes
+	list := func(ask Ask) (int, error) {
+		r, err := v.round(AskOrder{N: 1, Asks: []Ask{ask}})
 		return int(r.Lines), err
 	}
-	for _, way := range []struct {
-		name string
-		read func() (int, error)
-	}{{"pages", pages}, {"lines", lines}} {
+	// What the heap grows by anyway: the process looks at its fleet every few seconds.
+	idle := watchHeap()
+	if err := run.Sleep(ctx, 5*time.Second); err != nil {
+		return res, errors.Join(err, ctx.Err())
+	}
+	detail["idle_heap_grown_bytes"] = idle()
+	for _, way := range []Ask{
+		{Class: "pages", Path: "api/v1/gpus?limit=1000", Pages: true}, {Class: "lines", Path: "api/v1/gpus", Lines: true},
+	} {
 		grown := watchHeap()
 		meter := StartMeter()
-		n, err := way.read()
+		n, err := list(way)
 		r := meter.Stop(b.name, "gpus", int64(n))
-		detail[way.name] = map[string]any{"seconds": r.Seconds, "cpu_seconds": r.CPUSeconds, "heap_grown_bytes": grown()}
+		detail[way.Class] = map[string]any{"seconds": r.Seconds, "cpu_seconds": r.CPUSeconds, "heap_grown_bytes": grown()}
 		if err != nil {
 			return res, err
 		}
 		if n != want {
-			return res, fmt.Errorf("%d of %d GPUs as %s", n, want, way.name)
+			return res, fmt.Errorf("%d of %d GPUs as %s", n, want, way.Class)
 		}
 		res = res.plus(r)
 	}
@@ -375,6 +354,7 @@ func (b *bencher) apiList(ctx context.Context) (res Result, err error) {
 func watchHeap() (grown func() int64) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	now := func() int64 { metrics.Read(heap); return int64(heap[0].Value.Uint64()) } //nolint:gosec // less than the memory
+	percent := debug.SetGCPercent(5)                                                 // what is garbage does not count for long
 	runtime.GC()
 	first := now()
 	most, end, ended := first, make(chan struct{}), make(chan struct{})
@@ -394,6 +374,7 @@ func watchHeap() (grown func() int64) {
 	return func() int64 {
 		close(end)
 		<-ended
+		debug.SetGCPercent(percent)
 		return most - first
 	}
 }

@@ -42,7 +42,7 @@ type racer struct {
 
 // ask sends a request, with the same key to the other process where no answer comes.
 func (r *racer) ask(n int, method, path, key, body string) (status int, answer []byte, lost bool) {
-	for try := 0; try < 100; try++ {
+	for try := range 100 {
 		req, err := http.NewRequest(method, *r.urls[(n+try)%2].Load()+"api/v1/"+path, strings.NewReader(body)) //nolint:noctx // the client has a bound
 		if err != nil {
 			return 0, []byte(err.Error()), true
@@ -256,8 +256,11 @@ WHERE a.status NOT IN ('pending','active') AND c.state IN ('booked','held')`,
 func nowhere(t *testing.T, db *sql.DB) error {
 	for what, query := range never {
 		var n int
-		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM (`+query+`) AS found`).Scan(&n); err != nil || n > 0 {
-			return settled{fmt.Errorf("%s: %d, error %v", what, n, err)}
+		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM (`+query+`) AS found`).Scan(&n); err != nil {
+			return settled{fmt.Errorf("%s: %w", what, err)}
+		}
+		if n > 0 {
+			return settled{fmt.Errorf("%s: %d", what, n)}
 		}
 	}
 	return nil
