@@ -143,22 +143,8 @@ func TestAllocationsAreOnAPage(t *testing.T) {
 		}
 		look := func(what string) {
 			t.Helper()
-			if wide := p.eval(fmt.Sprintf(tooWide, c.view.width)); wide != "" {
-				t.Errorf("%s, %d wide: %s", what, c.view.width, wide)
-			}
-			if ids := p.eval(`(document.body.innerText.match(/\b(?:alo|fit|over|life|wish|rung|act|nav|map|agt)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).join(' ')`); ids != "" {
-				t.Errorf("%s in %s: ids on screen: %s", what, c.view.language, ids)
-			}
-			if cut := p.eval(`(() => { const d = document.querySelector('dialog'); return d && d.scrollWidth > d.clientWidth ? d.innerText : ''; })()`); cut != "" {
-				t.Errorf("%s, %d wide: the dialog is too narrow for %q", what, c.view.width, cut)
-			}
+			p.sound(what, c.view, checker)
 			p.picture(shots, fmt.Sprintf("allocations-%s-%s-%s-%d", what, c.view.language, c.view.theme, c.view.width))
-			if checker == "" {
-				return
-			}
-			if found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((x) => x.id + ' ' + x.nodes.map((n) => n.target + ' ' + n.any[0]?.message)).join('; '))`); found != "" {
-				t.Errorf("%s in %s, %s: %s", what, c.view.language, c.view.theme, found)
-			}
 		}
 		row := func(purpose, button string) {
 			t.Helper()

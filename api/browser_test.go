@@ -136,6 +136,27 @@ func (p *tab) visit(url string) {
 	p.drawn()
 }
 
+// sound holds a page to what each has to be: as wide as the screen, in the words of its language, and
+// readable by everybody, where there is a checker.
+func (p *tab) sound(what string, v view, checker string) {
+	p.t.Helper()
+	if wide := p.eval(fmt.Sprintf(tooWide, v.width)); wide != "" {
+		p.t.Errorf("%s, %d wide: %s", what, v.width, wide)
+	}
+	if ids := p.eval(`(document.body.innerText.match(/\b(?:alo|fit|over|life|wish|rung|act|nav|map|agt|inv|part)\.[a-z_]+(?:\.[a-z_]+)*\b/g) ?? []).join(' ')`); ids != "" {
+		p.t.Errorf("%s in %s: ids on screen: %s", what, v.language, ids)
+	}
+	if cut := p.eval(`(() => { const d = document.querySelector('dialog'); return d && d.scrollWidth > d.clientWidth ? d.innerText : ''; })()`); cut != "" {
+		p.t.Errorf("%s, %d wide: the dialog is too narrow for %q", what, v.width, cut)
+	}
+	if checker == "" {
+		return
+	}
+	if found := p.eval(checker + `; axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa'] }).then((r) => r.violations.map((x) => x.id + ' ' + x.nodes.map((n) => n.target + ' ' + n.any[0]?.message)).join('; '))`); found != "" {
+		p.t.Errorf("%s in %s, %s: %s", what, v.language, v.theme, found)
+	}
+}
+
 // pictures are those of the documentation: AUSPEX_PICTURES=../docs/images takes them.
 var pictures = map[string]string{"fleet": "fleet", "incidents/i-1042": "incident", "servers/gpu-r05-02": "device", "actions": "actions"}
 
@@ -160,7 +181,7 @@ func (p *tab) picture(dir, name string) {
 
 var paths = []string{
 	"fleet", "fleet?table=1", "fleet?by=temp", "incidents", "incidents/i-1042", "incidents/i-1043", "incidents/i-1044", "servers/gpu-r05-02",
-	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "allocations", "agents", "explore", "nowhere",
+	"servers/gpu-r03-06", "servers/leaf-r07", "predictions", "actions", "allocations", "inventory", "agents", "explore", "nowhere",
 }
 
 // axe is the accessibility checker, from the libraries of the UI.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/configs"
@@ -26,6 +27,7 @@ var listsOf = map[string][]string{
 	configs.KindServer:          {"configs"},
 	conflicts.Kind:              {"conflicts"},
 	discoveries.Kind:            {"discoveries"},
+	cmdb.AuditKind:              {"assets", "servers", "gpus", "capacity", "conflicts"},
 	estate.KindGPU:              {"gpus", "servers", "capacity"},
 	estate.KindPool:             {"pools", "servers", "capacity"},
 	estate.KindServer:           {"servers", "capacity"},

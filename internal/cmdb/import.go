@@ -15,6 +15,9 @@ import (
 	"auspex/schemas"
 )
 
+// AuditKind is what the rows of the audit are about that imports leave.
+const AuditKind = "inventory"
+
 // DefaultSource is the source of what is imported without another name.
 const DefaultSource = "file"
 
@@ -242,7 +245,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 				return err
 			}
 			return audit.Append(ctx, tx, audit.Row{
-				Time: time.Now().UTC(), Actor: cmp.Or(o.Actor, "auspex"), Verb: "import", Subject: o.Source, Kind: "inventory", State: "done",
+				Time: time.Now().UTC(), Actor: cmp.Or(o.Actor, "auspex"), Verb: "import", Subject: o.Source, Kind: AuditKind, State: "done",
 				Detail: fmt.Sprintf(
 					"version %d from %s: %d added, %d changed, %d removed", report.Version, cmp.Or(o.Origin, "memory"), report.Added, report.Changed,
 					report.Removed,

@@ -16,6 +16,7 @@ import { ExplorePage } from './pages/explore.js';
 import { FleetPage } from './pages/fleet.js';
 import { IncidentPage } from './pages/incident.js';
 import { IncidentsPage } from './pages/incidents.js';
+import { InventoryPage } from './pages/inventory.js';
 import { LoginPage } from './pages/login.js';
 import { PredictionsPage } from './pages/predictions.js';
 import './style/tokens.css';
@@ -24,8 +25,8 @@ import './style/parts.css';
 import './style/pages.css';
 import 'uplot/dist/uPlot.min.css';
 
-const PAGES = [['fleet', 'f'], ['incidents', 'i'], ['predictions', 'p'], ['actions', 'a'], ['allocations', 'l'], ['agents', 'n'], ['explore', 'e']];
-const TABS = 6; // of them on a phone
+const PAGES = [['fleet', 'f'], ['incidents', 'i'], ['predictions', 'p'], ['actions', 'a'], ['allocations', 'l'], ['inventory', 'v'], ['agents', 'n'], ['explore', 'e']];
+const TABS = PAGES.filter(([name]) => name !== 'inventory' && name !== 'explore'); // on a phone
 
 function page({ parts, query }) {
   const [name = 'fleet', id] = parts;
@@ -35,13 +36,14 @@ function page({ parts, query }) {
   if (name === 'predictions') return html`<${PredictionsPage} />`;
   if (name === 'actions') return html`<${ActionsPage} />`;
   if (name === 'allocations') return html`<${AllocationsPage} query=${query} />`;
+  if (name === 'inventory') return html`<${InventoryPage} query=${query} />`;
   if (name === 'agents') return html`<${AgentsPage} />`;
   if (name === 'explore') return html`<${ExplorePage} query=${query} />`;
   return html`<h1>${t('missing.title')}</h1><p>${t('missing.hint')}</p>`;
 }
 
 const ICONS = {
-  fleet: 'M2 2h5v5H2zM9 2h5v5H9zM2 9h5v5H2zM9 9h5v5H9z', incidents: 'M8 1.5 14.5 8 8 14.5 1.5 8Z', predictions: 'M1.5 11C5 11 6 4 14.5 3M9 3h5.5v5.5', actions: 'M3 2.5v11L13.5 8Z', allocations: 'M2 2h12v12H2zM2 8h12M8 8v6', agents: 'M2 3h12v4H2zM2 9h12v4H2zM4.5 5h.01M4.5 11h.01',
+  fleet: 'M2 2h5v5H2zM9 2h5v5H9zM2 9h5v5H2zM9 9h5v5H9z', incidents: 'M8 1.5 14.5 8 8 14.5 1.5 8Z', predictions: 'M1.5 11C5 11 6 4 14.5 3M9 3h5.5v5.5', actions: 'M3 2.5v11L13.5 8Z', allocations: 'M2 2h12v12H2zM2 8h12M8 8v6', inventory: 'M8 1.5 14 4.5v7L8 14.5 2 11.5v-7zM2 4.5l6 3 6-3M8 7.5v7', agents: 'M2 3h12v4H2zM2 9h12v4H2zM4.5 5h.01M4.5 11h.01',
 };
 const Icon = ({ name }) => html`<svg width="18" height="18" viewBox="0 0 16 16" aria-hidden="true"><path d=${ICONS[name]} fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round" stroke-linecap="round" /></svg>`;
 
@@ -103,7 +105,7 @@ function App() {
     </header>
     <${LostBar} />
     <main id="main" tabindex="-1">${page(route)}</main>
-    <nav class="tabs" aria-label=${t('nav.label')}>${PAGES.slice(0, TABS).map(([name]) => html`<a href=${href(name)} class=${current === name ? 'on' : ''} aria-current=${current === name ? 'page' : undefined}><${Icon} name=${name} /><span>${t(`nav.${name}`)}</span>${count[name] > 0 && html`<b class=${`badge ${name}`}>${count[name]}</b>`}</a>`)}</nav>
+    <nav class="tabs" aria-label=${t('nav.label')}>${TABS.map(([name]) => html`<a href=${href(name)} class=${current === name ? 'on' : ''} aria-current=${current === name ? 'page' : undefined}><${Icon} name=${name} /><span>${t(`nav.${name}`)}</span>${count[name] > 0 && html`<b class=${`badge ${name}`}>${count[name]}</b>`}</a>`)}</nav>
     ${over === 'palette' && html`<${Palette} onClose=${() => setOver(null)} commands=${commands} />`}
     ${over === 'keys' && html`<${KeysHelp} onClose=${() => setOver(null)} />`}`;
 }

@@ -1,7 +1,7 @@
 // 中文。键与 en.js 相同。
 export const zh = {
   // shell
-  'nav.fleet': '机群', 'nav.incidents': '事件', 'nav.predictions': '预测', 'nav.actions': '处置', 'nav.allocations': '分配', 'nav.agents': '代理', 'nav.explore': '查询', 'nav.label': '页面', 'nav.skip': '跳到正文',
+  'nav.fleet': '机群', 'nav.incidents': '事件', 'nav.predictions': '预测', 'nav.actions': '处置', 'nav.allocations': '分配', 'nav.inventory': '资产', 'nav.agents': '代理', 'nav.explore': '查询', 'nav.label': '页面', 'nav.skip': '跳到正文',
   'shell.find': '查找或执行', 'shell.live': '实时', 'shell.connecting': '连接中', 'shell.lost': '失联',
   'shell.lost_text': ({ for: age }) => `与服务器失去联系已 ${age}。当前显示最后已知的状态；恢复联系之前，会改变状态的按钮停用。`,
   'shell.stale': '此部分未能刷新，显示的是最后已知的状态。',
@@ -244,4 +244,14 @@ export const zh = {
   'fit.domain_chosen': '选中 {name}：空闲 {free}，需要 {need}', 'fit.domain_few': '{name} 空闲 {free}，需要 {need}', 'fit.domain_near': '{name} 空闲 {free}，但过多集中于一路供电或一个机柜', 'fit.domain_worse': '{name} 空闲 {free}，{why}',
   'fit.miss_servers': '需要 {need} 台服务器，空闲 {free} 台。', 'fit.miss_gpus': '需要 {need} 张 GPU，空闲 {free} 张。', 'fit.miss_in': ({ over, name, free, need }, f) => `需要 ${need}，单个${f.word('over', over)}最多空闲 ${free}：${name}。`, 'fit.miss_unknown': '没有 {names}。', 'fit.miss_without': ({ constraint }, f) => `去掉${f.word('wish', constraint)}即可满足。`, 'fit.miss_risk': '风险限制放宽到 {max} % 即可满足。', 'fit.miss_search': '对足够分散的服务器的搜索已中止，可能仍有符合的。',
   'do.allocation': '分配 {target}',
+  'inv.headline': ({ n: k, waiting, broken, conflicts }) => `${k} 台服务器${waiting ? `，${waiting} 台已发现但未验证` : ''}${broken ? `，${broken} 台处于错误状态` : ''}；${conflicts === 0 ? '各来源一致' : `${conflicts} 项冲突待决定`}。`,
+  'inv.register': '登记服务器', 'inv.registered': '已登记 {server}。验证通过前不会分配给任何人。', 'inv.register_found': '登记 {address} 处的设备', 'inv.register_means': '其状态为“已发现”。留空的内容取自发现结果。',
+  'inv.f.name': '名称', 'inv.f.parent': '机柜、列或站点', 'inv.f.model': '型号', 'inv.f.serial_number': '序列号', 'inv.f.redfish_url': 'Redfish 地址', 'inv.f.ipmi_ip': 'IPMI 地址', 'inv.f.credential': '凭据名称',
+  'inv.servers': '服务器', 'inv.server': '服务器', 'inv.serial': '序列号', 'inv.state': '状态', 'inv.pool': '资源池、机柜', 'inv.all': '全部', 'inv.is.discovered': '已发现', 'inv.is.provisioning': '准备中', 'inv.is.ready': '就绪', 'inv.is.error': '错误', 'inv.is.retired': '已退役', 'inv.none': '没有处于此状态的服务器。', 'inv.held': '由 {who} 暂留：{why}',
+  'inv.validate': '验证', 'inv.validating': '验证已开始。', 'inv.retire': '退役', 'inv.retire_what': '退役 {server}？', 'inv.retire_now': '退役 {server}', 'inv.retire_means': '不再分配给任何人，也不能以此名称恢复。仍可按名称和序列号查到。', 'inv.retired': '已退役。',
+  'inv.assets': '资产及其版本', 'inv.name': '名称', 'inv.kind': '类型', 'inv.any_kind': '所有类型', 'inv.find': '名称、序列号、MAC…', 'inv.changed': '变更', 'inv.none_found': '没有此名称的资产。', 'inv.did.added': '新增', 'inv.did.changed': '变更', 'inv.did.removed': '移除', 'inv.from': '{who}，{source}（{origin}）', 'inv.page_of': '{name} 的页面',
+  'inv.conflicts': '冲突', 'inv.open': '待决定', 'inv.were': '已决定', 'inv.no_open': '各来源没有分歧。', 'inv.no_decided': '尚无已决定的冲突。', 'inv.about.two_sources': ({ field }) => `${field} 有两个值`, 'inv.about.cable': '看到的是另一根线缆', 'inv.about.serial_twice': '同一序列号出现两次',
+  'inv.left': '左侧正确', 'inv.right': '右侧正确', 'inv.dismiss': '忽略', 'inv.dismissed': '已忽略', 'inv.decide_what': '决定：{resource} 的 {field}', 'inv.say': '{value} 正确', 'inv.decide_means': '决定会保留。它不修改文件或设备：请更正有误的来源。', 'inv.comment': '备注（可选）', 'inv.decided': '{who} 于 {when} UTC 决定',
+  'inv.discovery': '发现', 'inv.start': '扫描地址', 'inv.sweep_ask': '扫描带外控制器', 'inv.sweep_means': '每个地址只缓慢询问一次。只询问配置允许的地址（discovery.ranges）。', 'inv.ranges': '地址或网段', 'inv.secret': '凭据名称', 'inv.no_sweep': '尚未扫描。', 'inv.found': '已询问 {asked}/{of}，发现 {found}，{refused} 个无法读取', 'inv.progress': '已询问的地址', 'inv.cancel': '取消',
+  'inv.sweep.waiting': '等待', 'inv.sweep.running': '进行中', 'inv.sweep.completed': '完成', 'inv.sweep.failed': '失败', 'inv.sweep.cancelled': '已取消', 'inv.result.refused': '拒绝凭据', 'inv.result.unreadable': '无法读取', 'inv.is_known': '即',
 };

@@ -237,7 +237,7 @@ function listen() {
 }
 
 /** What follows from a topic, below another path. */
-const FOLLOWS = { allocations: ['capacity'], workflows: ['allocations', 'capacity'] };
+const FOLLOWS = { allocations: ['capacity'], workflows: ['allocations', 'capacity'], discoveries: ['conflicts'] };
 
 /** Fetches again what is on screen of these topics, and marks the rest as old. */
 export function refresh(changed) {

@@ -1,13 +1,13 @@
 // Who has what: live allocations with what is done to make them ready, and those that have ended.
-import { cls, html, useModal, useRef, useState } from '../lib/html.js';
+import { cls, html, useRef, useState } from '../lib/html.js';
 import { newKey, post, put, useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
 import { fmt, name, t } from '../lib/i18n.js';
-import { useKeys } from '../lib/keys.js';
 import { href } from '../lib/router.js';
 import { useMay } from './ladder.js';
 import { Pages } from './pages.js';
 import { Await, Note, Panel } from './panel.js';
+import { Question } from './question.js';
 import { Shape } from './status.js';
 
 const NAMED = 3;
@@ -69,23 +69,6 @@ function Detail({ a }) {
       ${flows.length > FLOWS && html`<p class="dim">${t('more', { n: flows.length - FLOWS })}</p>`}
       <p class="dim mono">${a.id}</p>`;
   }}<//>`;
-}
-
-/** A question that sends something once it is pressed; `children` is what is asked. */
-function Question({ title, id, button, send, onClose, onDone, children }) {
-  const dialog = useModal(onClose);
-  const [error, setError] = useState(null);
-  const busy = useRef(false);
-  useKeys({ modal: true, Escape: onClose });
-  const go = (event) => {
-    event.preventDefault();
-    if (busy.current) return;
-    busy.current = true;
-    send().then(onDone, (failure) => { busy.current = false; setError(failure); });
-  };
-  return html`<dialog class="ask" ref=${dialog} aria-labelledby=${`${id}-title`}><form onSubmit=${go}><h2 id=${`${id}-title`}>${title}</h2>${children}
-    ${error && html`<p class="c-critical" role="alert">${error.message} ${error.hint}</p>`}
-    <footer><button type="button" class="btn" onClick=${onClose}>${t('act.back')}</button><button class="btn primary">${button}</button></footer></form></dialog>`;
 }
 
 const pathOf = (a) => `allocations/${encodeURIComponent(a.id)}`;

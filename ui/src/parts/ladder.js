@@ -47,7 +47,7 @@ const railText = (rail) => {
 };
 
 /** Whether this person may act now, and if not, why. */
-const WHO = { enrol: 'engineers', allocate: 'engineers' };
+const WHO = { enrol: 'engineers', allocate: 'engineers', inventory: 'engineers' };
 
 export function useMay(right) {
   const me = useApi('me').data;
