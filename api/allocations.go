@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"auspex/api/access"
@@ -568,10 +569,36 @@ func (s *Server) GetAllocationStatus(
 	return out, nil
 }
 
+// capacityEvery is how old an answer about capacity may be: it is about every server, and asked for often.
+const capacityEvery = 500 * time.Millisecond
+
+// capacity is what was read last of it.
+type capacity struct {
+	mu       sync.Mutex
+	at       time.Time
+	pools    []schemas.PoolCapacity
+	stranded []schemas.Stranded
+}
+
+// now reads it again where it is old, once for all who ask meanwhile.
+func (c *capacity) now(ctx context.Context, store *allocations.Store) ([]schemas.PoolCapacity, []schemas.Stranded, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.at) < capacityEvery {
+		return c.pools, c.stranded, nil
+	}
+	pools, stranded, err := store.Capacity(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.at, c.pools, c.stranded = time.Now(), pools, stranded
+	return pools, stranded, nil
+}
+
 // GetCapacity implements the operation getCapacity.
 func (s *Server) GetCapacity(ctx context.Context, _ apigen.GetCapacityRequestObject) (apigen.GetCapacityResponseObject, error) {
 	near := around(ctx)
-	pools, stranded, err := s.deps.Allocations.Capacity(ctx)
+	pools, stranded, err := s.capacity.now(ctx, s.deps.Allocations)
 	if err != nil {
 		return nil, err
 	}

@@ -305,6 +305,8 @@ type Server struct {
 
 	cert atomic.Pointer[tls.Certificate]
 
+	capacity capacity
+
 	stopping context.Context // done when the server stops
 	stop     context.CancelFunc
 

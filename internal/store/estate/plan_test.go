@@ -24,8 +24,8 @@ func TestListsLookUpWhatTheyAreAskedFor(t *testing.T) {
 	}{
 		"all GPUs":         {gpuColumns + fromGPUs, gpusWhere(&Filter{}), gpuTail, "gpus_name"},
 		"GPUs of a server": {gpuColumns + fromGPUs, gpusWhere(&Filter{Server: "s"}), gpuTail, "gpus_of_server"},
-		"GPUs in error":    {gpuColumns + fromGPUs, gpusWhere(&Filter{Status: "error"}), gpuTail, "gpus_by_status"},
-		"servers in error": {serverColumns + fromServers, serversWhere(&Filter{Status: "error"}), serverTail, "servers_by_status"},
+		"GPUs in error":    {gpuColumns + fromGPUs, gpusWhere(&Filter{Status: "error"}), gpuTail, "gpus_in_status"},
+		"servers in error": {serverColumns + fromServers, serversWhere(&Filter{Status: "error"}), serverTail, "servers_in_status"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tail, args, err := c.tail(c.w.args...)
