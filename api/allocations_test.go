@@ -18,6 +18,7 @@ import (
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/workflows"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -210,10 +211,15 @@ func TestAnAllocationIsAskedForReadAndEnded(t *testing.T) {
 	if waits.status != http.StatusConflict || waits.problem(t).Code != "taken" {
 		t.Errorf("%d %s", waits.status, waits.body)
 	}
-	capacity := decode[apigen.Capacity](t, w.send(t, http.MethodGet, "api/v1/capacity", "li", nil), http.StatusOK)
-	if p := capacity.Pools[0]; p.Pool != schemas.DefaultPool || p.Given != 1 || p.Cleaning != 8 || p.Free != p.GPUs-9 {
-		t.Errorf("%+v", capacity)
+	capacity := func() apigen.Capacity {
+		return decode[apigen.Capacity](t, w.send(t, http.MethodGet, "api/v1/capacity", "li", nil), http.StatusOK)
 	}
+	waittest.Until(t, func() error {
+		if p := capacity().Pools[0]; p.Pool != schemas.DefaultPool || p.Given != 1 || p.Cleaning != 8 || p.Free != p.GPUs-9 {
+			return fmt.Errorf("%+v", p)
+		}
+		return nil
+	})
 	if a := w.send(t, http.MethodPost, path+"/stop", "li", body(`{"force":true}`)); a.status != http.StatusForbidden {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -221,10 +227,12 @@ func TestAnAllocationIsAskedForReadAndEnded(t *testing.T) {
 	if got := decode[schemas.Allocation](t, a, http.StatusAccepted); !got.Returned {
 		t.Errorf("%s", a.body)
 	}
-	capacity = decode[apigen.Capacity](t, w.send(t, http.MethodGet, "api/v1/capacity", "li", nil), http.StatusOK)
-	if len(capacity.Stranded) != 1 || capacity.Stranded[0].Server != name || capacity.Stranded[0].Why != schemas.StrandedHold {
-		t.Errorf("%+v", capacity)
-	}
+	waittest.Until(t, func() error {
+		if c := capacity(); len(c.Stranded) != 1 || c.Stranded[0].Server != name || c.Stranded[0].Why != schemas.StrandedHold {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
 }
 
 func TestWhatCannotBeAskedFor(t *testing.T) {

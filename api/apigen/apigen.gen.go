@@ -4362,7 +4362,7 @@ type ServerInterface interface {
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(c *fiber.Ctx, params ListAuditParams) error
-	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
+	// GetCapacity How much there is of each pool, who has it, and what is stranded and why, as of at most half a second ago
 	// (GET /capacity)
 	GetCapacity(c *fiber.Ctx) error
 	// ListConflicts List what is said of resources in two ways, the newest first
@@ -15904,7 +15904,7 @@ type StrictServerInterface interface {
 	// ListAudit List the audit: who did what to which machine, and whether the record is intact
 	// (GET /audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// GetCapacity How much there is of each pool, who has it, and what is stranded and why
+	// GetCapacity How much there is of each pool, who has it, and what is stranded and why, as of at most half a second ago
 	// (GET /capacity)
 	GetCapacity(ctx context.Context, request GetCapacityRequestObject) (GetCapacityResponseObject, error)
 	// ListConflicts List what is said of resources in two ways, the newest first

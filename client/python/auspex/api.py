@@ -2033,7 +2033,7 @@ class Api(Transport):
             query["after"] = page["next"]
 
     def get_capacity(self) -> "Capacity":
-        """How much there is of each pool, who has it, and what is stranded and why."""
+        """How much there is of each pool, who has it, and what is stranded and why, as of at most half a second ago."""
         answer: "Capacity" = self._do("GET", "/capacity")
         return answer
 
