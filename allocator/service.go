@@ -48,7 +48,8 @@ type Service struct {
 	turn       chan struct{} // who holds it has what is below
 	view       *fit.View
 	promises   map[*promise]struct{}
-	ids        map[string]string // of servers and GPUs, by name
+	taken      map[*promise]time.Time // promises that were kept, and when: what is being read may not tell of them
+	ids        map[string]string      // of servers and GPUs, by name
 	index      *fleet.Index
 	places     map[string]place
 	holds      map[string]string          // by server: why a person holds it back
@@ -56,12 +57,15 @@ type Service struct {
 	read       time.Time                  // when changes were read last
 	seen       map[estate.Change]struct{} // of those that are read again
 	known      *facts
-	learning   bool // somebody reads new facts
+	reading    chan struct{} // closed when the changes that are being read are in the view; nil when none are
+	unread     error         // why changes could not be read last
+	learning   chan struct{} // the same of new facts
+	unlearned  error         // why they could not be, last
 }
 
 // NewService returns a service; nothing is read before it is asked.
 func NewService(cfg Config, d ServiceDeps) *Service {
-	return &Service{cfg: cfg, d: d, now: time.Now, turn: make(chan struct{}, 1), promises: make(map[*promise]struct{})}
+	return &Service{cfg: cfg, d: d, now: time.Now, turn: make(chan struct{}, 1), promises: make(map[*promise]struct{}), taken: make(map[*promise]time.Time)}
 }
 
 // Wake makes what is due be done at once.
@@ -154,9 +158,6 @@ type chosen struct {
 
 // fit chooses once, and tells what was promised to others then.
 func (s *Service) fit(ctx context.Context, r *schemas.AllocationRequest, except []string, fresh time.Time, keep bool) (c chosen, others []*promise, err error) {
-	if err := s.relearn(ctx); err != nil {
-		return c, nil, err
-	}
 	if err := s.take(ctx); err != nil {
 		return c, nil, err
 	}
@@ -225,7 +226,11 @@ func (s *Service) settle(ctx context.Context, c *chosen, taken bool) error {
 	defer s.pass()
 	delete(s.promises, c.promise)
 	close(c.promise.over)
-	if taken || s.read.IsZero() {
+	if taken {
+		s.taken[c.promise] = s.now()
+		return nil
+	}
+	if s.read.IsZero() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshWithin)
@@ -234,7 +239,11 @@ func (s *Service) settle(ctx context.Context, c *chosen, taken bool) error {
 	for i := range c.parts {
 		ids[i] = c.parts[i].Server
 	}
-	err := s.reread(ctx, ids)
+	began := s.now()
+	r, err := s.some(ctx, ids)
+	if err == nil {
+		err = s.put(&r, began)
+	}
 	if err != nil {
 		s.read = time.Time{} // all is read again before the next choice
 	}

@@ -11,6 +11,7 @@ import (
 
 	"auspex/allocator/fit"
 	"auspex/internal/fleet"
+	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/records"
 	"auspex/schemas"
@@ -19,9 +20,11 @@ import (
 // How old what a choice goes by may be: who has what, and how well it is. The transaction that
 // gives it is right in any case; an old view costs another try.
 const (
-	claimsEvery = 500 * time.Millisecond
-	factsEvery  = 3 * time.Second
-	failedEvery = 5 * time.Minute
+	claimsEvery  = 250 * time.Millisecond
+	claimsAtMost = 5 * time.Second
+	factsEvery   = 3 * time.Second
+	factsAtMost  = 10 * time.Second
+	failedEvery  = 5 * time.Minute
 	// overlap is how far back changes are read again: clocks of processes differ, and what was
 	// changed before may be committed after.
 	overlap = 3 * time.Second
@@ -39,12 +42,55 @@ type place struct {
 }
 
 // refresh brings the view up to date, with what was changed before a time at least; the caller has
-// the turn. It is done for all who wait for it: that the request which happens to do it is given up
-// meanwhile undoes nothing.
+// the turn, and has it again afterwards. What is a little old is read while others choose by it; only
+// what is older than claimsAtMost, factsAtMost, or what the caller allows, is waited for.
 func (s *Service) refresh(ctx context.Context, fresh time.Time) error {
+	for waited := false; ; waited = true {
+		if err := s.open(ctx); err != nil {
+			return err
+		}
+		now, wait := s.now(), (chan struct{})(nil)
+		claims, facts := now.Sub(s.read), now.Sub(s.known.at)
+		behind, unsure := claims > claimsAtMost || s.read.Before(fresh), facts > factsAtMost
+		switch {
+		case waited && behind && s.reading == nil && s.unread != nil:
+			return s.unread
+		case waited && unsure && s.learning == nil && s.unlearned != nil:
+			return s.unlearned
+		}
+		if s.reading == nil && (behind || claims > claimsEvery) {
+			s.reading, s.unread = make(chan struct{}), nil
+			go s.readChanges(context.WithoutCancel(ctx), s.read, s.seen)
+		}
+		if s.learning == nil && facts > factsEvery {
+			s.learning, s.unlearned = make(chan struct{}), nil
+			go s.relearn(context.WithoutCancel(ctx), s.known)
+		}
+		switch {
+		case behind:
+			wait = s.reading
+		case unsure:
+			wait = s.learning
+		default:
+			return nil
+		}
+		s.pass()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		s.turn <- struct{}{}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// open makes the view where there is none, or none of this inventory. It is done for all who wait
+// for it: that the request which happens to do it is given up meanwhile undoes nothing.
+func (s *Service) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshWithin)
 	defer cancel()
-	now := s.now()
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
 		s.index = fleet.NewIndex(snap.Topology())
@@ -58,29 +104,57 @@ func (s *Service) refresh(ctx context.Context, fresh time.Time) error {
 		}
 		s.known = f
 	}
-	switch {
-	case s.read.IsZero():
-		return s.rebuild(ctx, now)
-	case s.read.Before(fresh) || now.Sub(s.read) > claimsEvery:
-		changes, err := s.d.Estate.Changes(ctx, s.read.Add(-overlap))
+	if s.read.IsZero() {
+		return s.rebuild(ctx, s.now())
+	}
+	return nil
+}
+
+// readChanges reads what was changed since a time, without the turn, and puts it into the view.
+func (s *Service) readChanges(ctx context.Context, since time.Time, old map[estate.Change]struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, refreshWithin)
+	defer cancel()
+	began := s.now()
+	seen := make(map[estate.Change]struct{}, len(old))
+	var all []rows
+	err := func() error {
+		changes, err := s.d.Estate.Changes(ctx, since.Add(-overlap))
 		if err != nil {
-			return err
+			return fmt.Errorf("read changes: %w", err)
 		}
-		seen, servers := make(map[estate.Change]struct{}, len(changes)), make(map[string]struct{})
+		servers := make(map[string]struct{})
 		for _, c := range changes {
 			seen[c] = struct{}{}
-			if _, old := s.seen[c]; !old {
+			if _, known := old[c]; !known {
 				servers[c.Server] = struct{}{}
 			}
 		}
 		for part := range slices.Chunk(slices.Collect(maps.Keys(servers)), manyAtOnce) {
-			if err := s.reread(ctx, part); err != nil {
+			r, err := s.some(ctx, part)
+			if err != nil {
 				return err
 			}
+			all = append(all, r)
 		}
-		s.read, s.seen = now, seen
+		return nil
+	}()
+	s.turn <- struct{}{}
+	defer s.pass()
+	close(s.reading)
+	s.reading = nil
+	if err == nil && s.read.Equal(since) { // else all was read meanwhile
+		for i := range all {
+			if err = s.put(&all[i], began); err != nil {
+				s.read = time.Time{} // all is read again before the next choice
+				break
+			}
+		}
+		if err == nil {
+			s.read, s.seen = began, seen
+			maps.DeleteFunc(s.taken, func(_ *promise, at time.Time) bool { return at.Before(began) })
+		}
 	}
-	return nil
+	s.unread = err
 }
 
 // locate finds the place of every server.
@@ -149,46 +223,32 @@ func (j *judgement) equal(k *judgement) bool {
 	return j.health == k.health && j.open == k.open && j.failed.Equal(k.failed) && j.busy == k.busy && slices.Equal(j.risks, k.risks)
 }
 
-// relearn reads how well everything is where what is known of it is old. Of those who ask at once one
-// does it, and nobody waits for that one: it takes long on a large fleet.
-func (s *Service) relearn(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
-		return err
-	}
-	old := s.known
-	due := old != nil && !s.learning && s.now().Sub(old.at) > factsEvery
-	s.learning = s.learning || due
-	s.pass()
-	if !due {
-		return nil
-	}
-	f, err := func() (f *facts, err error) {
-		defer func() { s.turn <- struct{}{}; s.learning = false; s.pass() }()
-		return s.learn(ctx, old.index, old)
-	}()
-	if err != nil {
-		return err
-	}
-	if err := s.take(ctx); err != nil {
-		return err
-	}
+// relearn reads how well everything is, without the turn: it takes long on a large fleet.
+func (s *Service) relearn(ctx context.Context, old *facts) {
+	ctx, cancel := context.WithTimeout(ctx, refreshWithin)
+	defer cancel()
+	f, err := s.learn(ctx, old.index, old)
+	s.turn <- struct{}{}
 	defer s.pass()
-	if s.known != old { // of another inventory
-		return nil
+	close(s.learning)
+	s.learning = nil
+	if s.unlearned = err; err != nil || s.known != old { // of another inventory
+		return
 	}
 	s.known = f
 	if s.view == nil {
-		return nil
+		return
 	}
 	for name, j := range f.judged {
 		if was := old.judged[name]; was.equal(&j) {
 			continue
 		}
 		if err := s.view.Update(name, func(v *fit.Server) { s.judge(v) }); err != nil {
-			return err
+			s.read = time.Time{} // all is read again before the next choice
+			s.unlearned = err
+			return
 		}
 	}
-	return nil
 }
 
 // learn reads how well everything of an inventory is; old is what was known before, or nil.
@@ -284,37 +344,51 @@ func (s *Service) judge(v *fit.Server) {
 	v.Health, v.Hold, v.Case, v.Risks, v.Failed = j.health, cmp.Or(s.holds[v.Name], j.busy), j.open, j.risks, j.failed
 }
 
+// rows is what the stores say of servers.
+type rows struct {
+	servers []schemas.Server
+	gpus    []schemas.GPU
+	claims  []allocations.Claim
+}
+
 // rebuild makes the view anew.
-func (s *Service) rebuild(ctx context.Context, now time.Time) error {
-	servers, gpus, err := s.d.Estate.All(ctx)
-	if err != nil {
+func (s *Service) rebuild(ctx context.Context, now time.Time) (err error) {
+	var r rows
+	if r.servers, r.gpus, err = s.d.Estate.All(ctx); err != nil {
 		return err
 	}
-	s.holds = make(map[string]string, len(servers))
-	s.view, s.ids = fit.NewView(), make(map[string]string, len(servers)+len(gpus))
-	if err := s.put(ctx, servers, gpus, nil); err != nil {
+	if r.claims, err = s.d.Allocations.Claims(ctx, nil); err != nil {
 		return err
 	}
-	s.read = now
+	s.holds = make(map[string]string, len(r.servers))
+	s.view, s.ids = fit.NewView(), make(map[string]string, len(r.servers)+len(r.gpus))
+	if err := s.put(&r, now); err != nil {
+		return err
+	}
+	s.read, s.seen = now, nil
 	return nil
 }
 
-// reread reads some servers again.
-func (s *Service) reread(ctx context.Context, ids []string) error {
-	servers, gpus, err := s.d.Estate.Some(ctx, ids)
-	if err != nil {
-		return err
+// some reads some servers.
+func (s *Service) some(ctx context.Context, ids []string) (r rows, err error) {
+	if r.servers, r.gpus, err = s.d.Estate.Some(ctx, ids); err != nil {
+		return r, err
 	}
-	return s.put(ctx, servers, gpus, ids)
+	r.claims, err = s.d.Allocations.Claims(ctx, ids)
+	return r, err
 }
 
-func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []schemas.GPU, ids []string) error {
-	claims, err := s.d.Allocations.Claims(ctx, ids)
-	if err != nil {
-		return err
+// put has the view say what was read, which began at a time; the caller has the turn. What was
+// promised, or taken since, those rows do not tell.
+func (s *Service) put(r *rows, began time.Time) error {
+	promised := slices.Collect(maps.Keys(s.promises))
+	for p, at := range s.taken {
+		if !at.Before(began) {
+			promised = append(promised, p)
+		}
 	}
 	bookings := make(map[string][]fit.Booking)
-	for _, c := range claims {
+	for _, c := range r.claims {
 		b := fit.Booking{Whole: c.GPU == "", From: c.From, Until: c.Until}
 		if c.GPU != "" {
 			b.GPUs = []string{c.GPU}
@@ -322,8 +396,8 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 		bookings[c.Server] = append(bookings[c.Server], b)
 	}
 	parts := make(map[string][]fit.GPU)
-	for i := range gpus {
-		g := &gpus[i]
+	for i := range r.gpus {
+		g := &r.gpus[i]
 		memory := 0.0
 		if g.MemoryGB != nil {
 			memory = *g.MemoryGB
@@ -331,8 +405,8 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 		parts[g.ServerID] = append(parts[g.ServerID], fit.GPU{Name: g.Name, Model: g.Model, MemoryGB: memory, Status: g.Status})
 		s.ids[g.Name] = g.ID
 	}
-	for i := range servers {
-		v := &servers[i]
+	for i := range r.servers {
+		v := &r.servers[i]
 		_, there := s.known.judged[v.Name]
 		if !v.Present || v.Status == schemas.ServerRetired || !there {
 			s.view.Remove(v.Name)
@@ -343,7 +417,7 @@ func (s *Service) put(ctx context.Context, servers []schemas.Server, gpus []sche
 			Name: v.Name, Model: v.Model, Pool: v.Pool, Status: v.Status, Labels: v.Labels, Site: p.site, Row: p.row, Rack: p.rack, Feeds: p.feeds,
 			Leaves: p.leaves, NVLink: p.nvlink, GPUs: parts[v.ID], Bookings: merge(bookings[v.ID]),
 		}
-		for p := range s.promises {
+		for _, p := range promised {
 			if b, ok := p.of[v.Name]; ok {
 				one.Bookings = append(one.Bookings, b)
 			}

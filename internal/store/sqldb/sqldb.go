@@ -19,7 +19,6 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib" // driver "pgx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
-	_ "modernc.org/sqlite" // driver "sqlite"
 
 	"auspex/internal/datafile"
 	schemasql "auspex/schemas/sql"
@@ -84,22 +83,26 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 
 // open connects nobody yet.
 func open(dsn string) (*DB, error) {
-	driver, dialect, source := "sqlite", database.DialectSQLite3, dsn
+	var db *sql.DB
+	var err error
+	dialect := database.DialectSQLite3
 	if IsPostgres(dsn) {
-		driver, dialect = "pgx", database.DialectPostgres
+		dialect = database.DialectPostgres
+		db, err = sql.Open("pgx", dsn)
 	} else {
 		q := url.Values{}
 		for _, p := range []string{"journal_mode(WAL)", "busy_timeout(10000)", "synchronous(FULL)", "foreign_keys(ON)"} {
 			q.Add("_pragma", p)
 		}
 		q.Set("_txlock", "immediate")
-		source = "file:" + dsn + "?" + q.Encode()
+		db, err = openSQLite("file:" + dsn + "?" + q.Encode())
 	}
-	db, err := sql.Open(driver, source)
 	if err != nil {
 		return nil, fmt.Errorf("open relational store: %w", err)
 	}
-	db.SetMaxOpenConns(8)
+	const atOnce = 8
+	db.SetMaxOpenConns(atOnce)
+	db.SetMaxIdleConns(atOnce) // to open one reads the schema, or logs in
 	d := &DB{DB: db, Dialect: dialect, snapshot: sql.LevelRepeatableRead}
 	if dialect == database.DialectSQLite3 {
 		d.turn, d.snapshot = make(chan struct{}, 1), sql.LevelDefault // its readers see one moment anyway
