@@ -24,7 +24,9 @@ type directory struct {
 }
 
 func newDirectory(g *graph) *directory {
-	d := &directory{ids: make(map[schemas.UUID]string, len(g.resources)), labels: map[string][]string{}}
+	d := &directory{
+		ids: make(map[schemas.UUID]string, len(g.resources)), labels: make(map[string][]string, len(g.identity)), sorted: make([]string, len(g.resources)),
+	}
 	for i := range g.resources {
 		r := &g.resources[i]
 		d.ids[g.space.ID(r.ID)] = r.ID
@@ -32,12 +34,16 @@ func newDirectory(g *graph) *directory {
 			identity(r.Attrs[schemas.AttrUUID]), identity(r.Attrs[schemas.AttrSerial]), identity(r.Attrs[schemas.AttrMAC]),
 			PCI(r.Attrs[schemas.AttrPCI]),
 		} {
-			if label != "" && !slices.Contains(d.labels[label], r.ID) {
-				d.labels[label] = append(d.labels[label], r.ID)
+			if label == "" {
+				continue
+			}
+			if same := d.labels[label]; len(same) == 0 || same[len(same)-1] != r.ID { // every server has the same PCI addresses
+				d.labels[label] = append(same, r.ID)
 			}
 		}
+		d.sorted[i] = r.ID
 	}
-	d.sorted = slices.Sorted(maps.Keys(g.nodes))
+	slices.Sort(d.sorted)
 	d.kinds = sync.OnceValue(func() []string {
 		names := slices.Clone(d.sorted)
 		slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(g.nodes[a].Kind, g.nodes[b].Kind) })

@@ -67,7 +67,9 @@ func BenchmarkSearch(b *testing.B) {
 		t.Resources = append(t.Resources, schemas.Resource{ID: server, Kind: "server", Parent: "dc1", Attrs: map[string]string{"serial": fmt.Sprintf("S%07d", k)}})
 		for p := range 39 {
 			t.Resources = append(t.Resources, schemas.Resource{
-				ID: fmt.Sprintf("%s/part%d", server, p), Kind: "gpu", Parent: server, Attrs: map[string]string{"serial": fmt.Sprintf("P%07d%02d", k, p)},
+				ID: fmt.Sprintf("%s/part%d", server, p), Kind: "gpu", Parent: server, Attrs: map[string]string{
+					"serial": fmt.Sprintf("P%07d%02d", k, p), "pci": fmt.Sprintf("0000:%02x:00.0", p), // as in every other server
+				},
 			})
 		}
 	}
