@@ -69,11 +69,12 @@ type Inventory struct {
 	follower Follower // nil where nobody follows
 	snap     atomic.Pointer[Snapshot]
 
-	mu      sync.Mutex // one change at a time
-	stored  version
-	sources []brought // where there is no database
-	changed chan struct{}
-	watch   sync.Mutex
+	mu        sync.Mutex // one change at a time
+	stored    version
+	sources   []brought // what each source brings
+	sourcesOf int64     // the version of the resources at which that was read
+	changed   chan struct{}
+	watch     sync.Mutex
 
 	problems  prometheus.Counter
 	reloads   *prometheus.CounterVec
@@ -242,6 +243,7 @@ func (i *Inventory) load(ctx context.Context) error {
 	}
 	if whole {
 		g, generation = newGraph(t, i.cfg.Site), generation+1
+		i.sources = nil
 	}
 	jobs := make(map[string]schemas.Workload, len(t.Workloads))
 	for _, w := range t.Workloads {

@@ -256,7 +256,7 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 			return report, err
 		}
 	}
-	i.sources = diff.sources
+	i.sources, i.sourcesOf = diff.sources, i.stored.resources
 	g, generation := old.graph, old.Generation
 	if !diff.same {
 		g, generation = newGraph(diff.t, i.cfg.Site), generation+1
@@ -350,13 +350,31 @@ func add(before, more schemas.Topology) schemas.Topology {
 	return schemas.Topology{Version: 1, Resources: t.Resources, Links: links, Workloads: more.Workloads}
 }
 
+// brought returns what each source brings. It is read again where another process has changed it.
+func (i *Inventory) brought(ctx context.Context, old *Snapshot) ([]brought, error) {
+	if i.db == nil || i.sources != nil && i.sourcesOf == i.stored.resources {
+		return i.sources, nil
+	}
+	sources, err := readSources(ctx, i.db)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		for k, r := range s.t.Resources { // most is as it is brought, and need not be kept twice
+			if n := old.nodes[r.ID]; n != nil && differs(*n.Resource, r) == "" {
+				s.t.Resources[k] = *n.Resource
+			}
+		}
+	}
+	i.sources, i.sourcesOf = sources, i.stored.resources
+	return sources, nil
+}
+
 // compare finds what an import would change, and whether it may.
 func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o ImportOptions) (diff difference, report Report, err error) {
-	sources := i.sources
-	if i.db != nil {
-		if sources, err = readSources(ctx, i.db); err != nil {
-			return diff, report, err
-		}
+	sources, err := i.brought(ctx, old)
+	if err != nil {
+		return diff, report, err
 	}
 	if len(sources) == 0 && len(old.resources) > 0 {
 		diff.before, diff.adopted = brought{source: DefaultSource, t: schemas.Topology{Resources: old.resources, Links: old.links}}, true
@@ -471,6 +489,9 @@ func nameLink(l schemas.Link) string {
 
 // differs says what is different of a resource, "" when nothing is.
 func differs(was, is schemas.Resource) string {
+	if was.Kind == is.Kind && was.Parent == is.Parent && maps.Equal(was.Attrs, is.Attrs) {
+		return ""
+	}
 	var all []string
 	note := func(what, was, is string) {
 		if was != is {
