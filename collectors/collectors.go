@@ -55,6 +55,8 @@ type Settings struct {
 	Gate Gate
 	// Tunnels reaches the agents that dial in; nil where none can.
 	Tunnels Tunnels
+	// Cabling is told what is at the other ends of cables; nil where nobody asks.
+	Cabling Cabling
 	// Taken are the signs that the collector yields ([Evidence]) and that another
 	// one brings of its target. A collector is made anew when they change.
 	Taken []Sign
@@ -64,6 +66,13 @@ type Settings struct {
 type Gate interface {
 	// Acquire waits for the turn; the caller calls release once.
 	Acquire(ctx context.Context, server string) (release func(), err error)
+}
+
+// Cabling holds what ports see at the other ends of their cables against the inventory.
+type Cabling interface {
+	// Seen is told all that some ports of a device see now. A port that sees nothing is not
+	// told: nothing follows from that.
+	Seen(ctx context.Context, device string, neighbors []schemas.Neighbor) error
 }
 
 // Tunnels opens connections to agents that have dialled in.

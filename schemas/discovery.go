@@ -112,6 +112,7 @@ const (
 const (
 	ConflictOpen      = "open"
 	ConflictDecided   = "decided"
+	ConflictSettled   = "settled" // both sides say the same again; nobody has decided
 	DecisionLeft      = "left"
 	DecisionRight     = "right"
 	DecisionDismissed = "dismissed"
@@ -129,7 +130,7 @@ type Conflict struct {
 	Decision  string       `json:"decision,omitempty"`
 	Comment   string       `json:"comment,omitempty"`
 	DecidedBy string       `json:"decided_by,omitempty"`
-	DecidedAt time.Time    `json:"decided_at,omitzero"`
+	DecidedAt time.Time    `json:"decided_at,omitzero"` // or settled
 	FirstSeen time.Time    `json:"first_seen"`
 	LastSeen  time.Time    `json:"last_seen"`
 }
@@ -140,4 +141,21 @@ type ConflictSide struct {
 	Value    string    `json:"value"`
 	Resource string    `json:"resource,omitempty"` // of which it says so, where that is another; or where it was read
 	Time     time.Time `json:"time,omitzero"`      // when it was said; absent is not known
+}
+
+// Sources of sides of conflicts that are no source of the inventory.
+const (
+	SideInventory = "inventory" // what the inventory says, whoever brought it
+	SideLLDP      = "lldp"
+)
+
+// Neighbor is what a port sees at the other end of its cable (LLDP, IEEE 802.1AB, clause 8.5); what
+// it is not told is empty. A port may have several.
+type Neighbor struct {
+	Port            string    `json:"port"` // as its device calls it
+	Chassis         string    `json:"chassis,omitempty"`
+	System          string    `json:"system,omitempty"`
+	PortID          string    `json:"port_id,omitempty"`
+	PortDescription string    `json:"port_description,omitempty"`
+	Seen            time.Time `json:"seen"`
 }

@@ -345,6 +345,7 @@ func (e ListAssetsParamsSort) Valid() bool {
 const (
 	ListConflictsParamsStatusDecided ListConflictsParamsStatus = "decided"
 	ListConflictsParamsStatusOpen    ListConflictsParamsStatus = "open"
+	ListConflictsParamsStatusSettled ListConflictsParamsStatus = "settled"
 )
 
 // Valid indicates whether the value is a known member of the ListConflictsParamsStatus enum.
@@ -353,6 +354,8 @@ func (e ListConflictsParamsStatus) Valid() bool {
 	case ListConflictsParamsStatusDecided:
 		return true
 	case ListConflictsParamsStatusOpen:
+		return true
+	case ListConflictsParamsStatusSettled:
 		return true
 	default:
 		return false

@@ -8,6 +8,7 @@ import (
 
 	"auspex/collectors"
 	"auspex/internal/bus/spool"
+	"auspex/internal/cabling"
 	"auspex/internal/run"
 	"auspex/internal/store/cursors"
 	"auspex/schemas"
@@ -20,7 +21,16 @@ func (s *stack) collect() []run.Component {
 		return nil
 	}
 	var events *spool.Spool
+	var cables *cabling.Runner
 	return []run.Component{
+		late("cabling", func(context.Context) (run.Component, error) {
+			cables = cabling.New(s.db, s.inv, s.log, s.reg)
+			return run.Func("cabling", func(ctx context.Context, ready func()) error {
+				ready()
+				cables.Run(ctx)
+				return nil
+			}), nil
+		}),
 		late("spool", func(ctx context.Context) (run.Component, error) {
 			var err error
 			events, err = spool.Open(ctx, filepath.Join(s.cfg.Data, "spool.db"), schemas.TopicEvents, s.cfg.Collect.Spool, s.bus, s.log, s.reg)
@@ -35,7 +45,7 @@ func (s *stack) collect() []run.Component {
 		late("collectors", func(context.Context) (run.Component, error) {
 			r := collectors.NewRunner(s.cfg.Collect.RunnerConfig, s.cfg.Collectors.m, events, collectors.Settings{
 				Log: s.log, Now: time.Now, Cursors: cursors.New(s.db), Secrets: &s.secrets, Metrics: s.reg, Gate: s.gate,
-				Tunnels: s.collecting(),
+				Tunnels: s.collecting(), Cabling: cables,
 			})
 			changed := s.inv.Changed()
 			s.reconcile(r, s.inv.Snapshot().Resources())

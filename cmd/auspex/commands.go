@@ -45,7 +45,7 @@ type configFlags struct {
 	demo                       bool
 	seed                       uint64
 	agents                     bool
-	spare                      int
+	spare, miscabled           int
 	stdin                      []byte // kept for a reload, once it was read
 }
 
@@ -98,7 +98,7 @@ names again, and applies what can change while the process runs.`,
 				return usageError{err}
 			}
 			o := RunOptions{
-				Demo: f.demo, Script: f.script, Seed: f.seed, Agents: f.agents, Spare: f.spare, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
+				Demo: f.demo, Script: f.script, Seed: f.seed, Agents: f.agents, Spare: f.spare, Miscabled: f.miscabled, Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr(),
 				Load: func() (Config, error) { return f.load(std) },
 			}
 			if std.Hangup != nil {
@@ -113,6 +113,7 @@ names again, and applies what can change while the process runs.`,
 	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the simulated fleet")
 	c.Flags().BoolVar(&f.agents, "agents-alone", false, "in the demo, "+agentsAloneHelp)
 	c.Flags().IntVar(&f.spare, "spare", 0, "in the demo, "+spareHelp)
+	c.Flags().IntVar(&f.miscabled, "miscabled", 0, "in the demo, "+miscabledHelp)
 	c.Flags().StringVar(&f.mode, "mode", "", "mode of control: observe, dry-run, approve or enforce")
 	c.Flags().StringVar(&f.listen, "listen", "", "`address` of the API and the web UI (default 127.0.0.1:8080)")
 	c.Flags().StringSliceVar(&f.roles, "role", nil, "roles of this process: "+strings.Join(Roles(), ", "))
@@ -310,6 +311,8 @@ func backtestCommand(std IO) *cobra.Command {
 
 const agentsAloneHelp = "node agents alone tell of what runs on servers: no exporters, and no kernel logs on a shared disk"
 
+const miscabledHelp = "`number` of racks, the first, in which the inventory has the cables of two servers the other way round, as LLDP will show"
+
 const spareHelp = "`number` of servers, the last, that stand there and that the inventory does not have, to be found by a sweep; spare.json lists them"
 
 func simulateCommand() *cobra.Command {
@@ -326,6 +329,7 @@ func simulateCommand() *cobra.Command {
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "seed of the fleet and of random targets")
 	c.Flags().BoolVar(&o.Agents, "agents-alone", false, agentsAloneHelp)
 	c.Flags().IntVar(&o.Spare, "spare", 0, spareHelp)
+	c.Flags().IntVar(&o.Miscabled, "miscabled", 0, miscabledHelp)
 	c.Flags().StringVar(&o.Dial, "agents-dial", "", "`file` with a section dial, as in the configuration of a node agent: the agents listen nowhere, and dial")
 	c.Flags().IntVar(&o.Racks, "racks", 0, "number of racks (default 8)")
 	c.Flags().IntVar(&o.Servers, "servers", 0, "servers per rack (default 8)")

@@ -26,12 +26,13 @@ const stopBound = 4800 * time.Millisecond
 
 // RunOptions is what `auspex run` gets beside the configuration.
 type RunOptions struct {
-	Demo     bool
-	Script   string
-	Seed     uint64
-	Agents   bool // the simulated fleet's node agents alone tell of what runs on its servers
-	Spare    int  // servers of the simulated fleet that the inventory does not have
-	Out, Err io.Writer
+	Demo      bool
+	Script    string
+	Seed      uint64
+	Agents    bool // the simulated fleet's node agents alone tell of what runs on its servers
+	Spare     int  // servers of the simulated fleet that the inventory does not have
+	Miscabled int  // racks of it of which the inventory has two cables the other way round
+	Out, Err  io.Writer
 
 	// Load reads the configuration anew, from the same sources.
 	Load func() (Config, error)

@@ -17,22 +17,23 @@ import (
 
 // SimulateOptions says what `auspex simulate` simulates.
 type SimulateOptions struct {
-	Dir     string
-	Script  string // a file; empty plays the demo's script, "none" nothing
-	Seed    uint64
-	Racks   int    // 0 is the demo's
-	Servers int    // a rack
-	Spare   int    // servers that are not in the inventory
-	Agents  bool   // node agents alone tell of what runs on servers
-	Dial    string // a file of agent configuration whose section dial is theirs
-	Listen  string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
+	Dir       string
+	Script    string // a file; empty plays the demo's script, "none" nothing
+	Seed      uint64
+	Racks     int    // 0 is the demo's
+	Servers   int    // a rack
+	Spare     int    // servers that are not in the inventory
+	Miscabled int    // racks with two cables that the inventory has the other way round
+	Agents    bool   // node agents alone tell of what runs on servers
+	Dial      string // a file of agent configuration whose section dial is theirs
+	Listen    string // ADDRESS or ADDRESS:PORT; empty is loopback with free ports
 }
 
 // Simulate runs the simulated fleet until ctx is done.
 func Simulate(ctx context.Context, o SimulateOptions, out io.Writer) error {
 	cfg := sim.DefaultConfig()
 	cfg.Dir, cfg.Seed = o.Dir, o.Seed
-	cfg.Log, cfg.AgentsAlone, cfg.Spare = newLog(os.Stderr), o.Agents, o.Spare
+	cfg.Log, cfg.AgentsAlone, cfg.Spare, cfg.Miscabled = newLog(os.Stderr), o.Agents, o.Spare, o.Miscabled
 	if o.Dial != "" {
 		var dial struct {
 			Dial []outbound.Config `yaml:"dial"`
@@ -86,6 +87,9 @@ func simulateArgs(o RunOptions) []string {
 	}
 	if o.Spare > 0 {
 		args = append(args, "--spare", strconv.Itoa(o.Spare))
+	}
+	if o.Miscabled > 0 {
+		args = append(args, "--miscabled", strconv.Itoa(o.Miscabled))
 	}
 	return args
 }

@@ -108,7 +108,7 @@ func (c *Config) New(target schemas.Resource, s collectors.Settings) (collectors
 	return sub, nil
 }
 
-type metrics struct{ updates, unmatched, malformed, resyncs prometheus.Counter }
+type metrics struct{ updates, unmatched, malformed, resyncs, untold prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	c := func(name, help string) prometheus.Counter {
@@ -118,6 +118,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		updates:   c("updates_total", "Updates in the notifications of targets."),
 		unmatched: c("unmatched_total", "Updates of paths that the collector does not use."),
 		malformed: c("malformed_total", "Updates whose value could not be read."),
+		untold:    c("neighbors_untold_total", "Times that neighbours of ports could not be held against the inventory; it is tried again."),
 		resyncs:   c("resyncs_total", "Streams that began after another had ended; states in between were missed."),
 	}
 }
@@ -210,6 +211,7 @@ func (s *subscriber) stream(ctx context.Context, out collectors.Emitter) error {
 	st.begin()
 	send := func() error {
 		began := time.Now()
+		st.cabling.tell(ctx, began)
 		err := st.flush(ctx, out)
 		if time.Since(began) > time.Second { // we did not listen meanwhile
 			quiet.Reset(max(3*s.cfg.SampleInterval, s.cfg.Timeout))
@@ -275,6 +277,10 @@ func (s *subscriber) request(caps *gpb.CapabilityResponse) *gpb.SubscribeRequest
 		)
 		add(gpb.SubscriptionMode_SAMPLE, "components/component[name=*]/state/temperature", "components/component[name=*]/transceiver",
 			"components/component[name=*]/fan/state", "components/component[name=*]/power-supply/state")
+		if s.settings.Cabling != nil && supports(caps, "openconfig-lldp") {
+			// Its ages change all the time: the target knows which leaves can be told on change.
+			add(gpb.SubscriptionMode_TARGET_DEFINED, "lldp/interfaces/interface[name=*]/neighbors/neighbor[id=*]/state")
+		}
 		if supports(caps, "openconfig-network-instance") {
 			if supports(caps, "openconfig-if-ip") { // names the port of a session
 				add(

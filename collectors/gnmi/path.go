@@ -44,6 +44,11 @@ const (
 	leafSessionState
 	leafPrefixLength // of an interface's address, which is the lane
 	leafThreshold    // of an optic: the bound of a metric
+	// What a port sees at the other end of its cable (openconfig-lldp).
+	leafChassisID
+	leafSystemName
+	leafPortID
+	leafPortDescription
 )
 
 // owner says which kind of thing a name belongs to.
@@ -136,12 +141,31 @@ func locate(e *elems) place {
 		if e.name(1) == "state" && e.name(2) == "boot-time" {
 			return place{leaf: leafBootTime, owner: ownSystem}
 		}
+	case "lldp":
+		if port, id := seenAt(e); port != "" && id != "" && e.name(4) == "neighbor" && e.name(5) == "state" {
+			return place{leaf: neighborLeaves[e.name(6)], owner: ownPort, name: port, lane: id}
+		}
 	case "network-instances":
 		if n := e.len(); n > 3 && e.name(n-1) == "session-state" && e.name(n-3) == "neighbor" {
 			return place{leaf: leafSessionState, owner: ownNeighbor, name: e.at(n - 3).GetKey()["neighbor-address"]}
 		}
 	}
 	return place{}
+}
+
+var neighborLeaves = map[string]leaf{
+	"chassis-id": leafChassisID, "system-name": leafSystemName, "port-id": leafPortID, "port-description": leafPortDescription,
+}
+
+// seenAt reads the port and the number of a neighbour of a path below /lldp; "" is all.
+func seenAt(e *elems) (port, id string) {
+	whole := func(s string) string {
+		if s == "*" {
+			return ""
+		}
+		return s
+	}
+	return whole(e.at(2).GetKey()["name"]), whole(e.at(4).GetKey()["id"])
 }
 
 // bounded reads the name of a leaf of transceiver/thresholds/threshold/state

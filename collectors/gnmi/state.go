@@ -109,10 +109,14 @@ type state struct {
 	sync    bool
 	// subnets tells over which port a neighbour is reached.
 	subnets map[netip.Prefix]string
+	cabling cabling
 }
 
 func newState(ctx context.Context, s *subscriber) (*state, error) {
-	st := &state{s: s, batch: collectors.NewBatch(s.device, Name), ports: map[string]*thing{}, parts: map[string]*thing{}}
+	st := &state{
+		s: s, batch: collectors.NewBatch(s.device, Name), ports: map[string]*thing{}, parts: map[string]*thing{},
+		cabling: cabling{s: s, ports: map[string]map[string]*schemas.Neighbor{}, changed: map[string]time.Time{}},
+	}
 	if c := s.settings.Cursors; c != nil {
 		text, err := c.Cursor(ctx, Name, s.device)
 		if err != nil {
@@ -136,9 +140,10 @@ func newState(ctx context.Context, s *subscriber) (*state, error) {
 func (st *state) begin() {
 	st.sync = false
 	st.batch.Discard()
+	st.cabling.begin()
 }
 
-func (st *state) synced() { st.sync = true }
+func (st *state) synced() { st.sync, st.cabling.sync = true, true }
 
 func (st *state) urgent() bool {
 	samples, events := st.batch.Len()
@@ -172,6 +177,9 @@ func (st *state) notification(n *gpb.Notification) {
 		at = st.s.settings.Now()
 	}
 	prefix := n.GetPrefix().GetElem()
+	for _, path := range n.GetDelete() {
+		st.cabling.forget(&elems{prefix, path.GetElem()})
+	}
 	for _, u := range n.GetUpdate() {
 		st.s.metrics.updates.Inc()
 		e := elems{prefix, u.GetPath().GetElem()}
@@ -245,6 +253,15 @@ func (st *state) update(e *elems, v *gpb.TypedValue, at time.Time) {
 		if bits, ok := number(v); ok {
 			st.address(p, int(bits))
 		}
+		return
+	}
+	if p.leaf >= leafChassisID {
+		s, ok := words(v)
+		if !ok {
+			st.s.metrics.malformed.Inc()
+			return
+		}
+		st.cabling.update(p, s, at)
 		return
 	}
 	s, ok := text(v)

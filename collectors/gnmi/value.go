@@ -48,7 +48,12 @@ func jsonNumber(b []byte) (float64, bool) {
 
 // text reads a value as a name; the module of an identity is cut off.
 func text(v *gpb.TypedValue) (string, bool) {
-	var s string
+	s, ok := words(v)
+	return s[strings.LastIndexByte(s, ':')+1:], ok
+}
+
+// words reads a value as text.
+func words(v *gpb.TypedValue) (s string, ok bool) {
 	switch x := v.GetValue().(type) {
 	case *gpb.TypedValue_StringVal:
 		s = x.StringVal
@@ -65,7 +70,7 @@ func text(v *gpb.TypedValue) (string, bool) {
 	default:
 		return "", false
 	}
-	return s[strings.LastIndexByte(s, ':')+1:], true
+	return s, true
 }
 
 // subtree returns the JSON object of a value that holds more than a leaf.
@@ -111,6 +116,10 @@ func walk(at []*gpb.PathElem, raw json.RawMessage, depth int, leaf func([]*gpb.P
 				continue
 			}
 			for _, item := range list {
+				key := key
+				if k == "neighbor" && item[key] == nil {
+					key = "id" // of LLDP
+				}
 				name := strings.Trim(string(item[key]), `"`)
 				e := &gpb.PathElem{Name: k, Key: map[string]string{key: name}}
 				for field, sub := range item {

@@ -73,7 +73,7 @@ func (s *Snapshot) Find(text string) []string {
 	found := slices.Concat(known.labels[label], known.labels[PCI(text)])
 	if head, part, ok := strings.Cut(text, "/"); ok && head != "" {
 		for _, server := range s.Find(head) {
-			if name, ok := s.part(server, part); ok {
+			if name, ok := s.Part(server, part); ok {
 				found = append(found, name)
 			}
 		}
@@ -141,8 +141,8 @@ func (s *Snapshot) Page(f Filter, after string, n int) (page []schemas.Resource,
 	return page, "", nil
 }
 
-// part finds a part of a server or switch by its PCI address or by its name.
-func (s *Snapshot) part(server, name string) (string, bool) {
+// Part finds a part of a server or switch by its PCI address, or by exactly its name or an alias.
+func (s *Snapshot) Part(server, name string) (string, bool) {
 	d := s.at(server).device
 	if d == nil {
 		return "", false

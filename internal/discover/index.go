@@ -213,7 +213,7 @@ func (x *Index) places(f *schemas.Find) []schemas.FoundPlace {
 }
 
 // Inventory is the source of what the inventory says, whoever brought it.
-const Inventory = "inventory"
+const Inventory = schemas.SideInventory
 
 // Conflicts are what a find contradicts of the server that it is.
 func (x *Index) Conflicts(f *schemas.Find) (out []schemas.Conflict) {

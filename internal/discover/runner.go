@@ -280,13 +280,14 @@ func (r *Runner) note(ctx context.Context, id string, asked int, finds []schemas
 		}
 	}
 	opened := 0
+	now := time.Now()
 	err := r.deps.Sweeps.Note(ctx, id, r.deps.Holder, lease, asked, finds, func(ctx context.Context, tx *sql.Tx) (err error) {
 		for i := range servers {
-			if err := conflicts.Settle(ctx, tx, servers[i], finds[0].Protocol, all); err != nil {
+			if err := conflicts.Settle(ctx, tx, now, servers[i], finds[0].Protocol, all); err != nil {
 				return err
 			}
 		}
-		opened, err = conflicts.Seen(ctx, tx, time.Now(), all...)
+		opened, err = conflicts.Seen(ctx, tx, now, all...)
 		return err
 	})
 	if err == nil && opened > 0 {

@@ -101,6 +101,9 @@ type Config struct {
 	AgentsAlone bool
 	// Spare is how many servers, the last, stand there and are not in the inventory.
 	Spare int
+	// Miscabled is in how many racks, the first, the inventory has the cables of two servers
+	// to the leaf the other way round.
+	Miscabled int
 	// Dial is whom node agents dial; they then listen nowhere. One token is for all of them.
 	Dial    []outbound.Config
 	Log     *slog.Logger
@@ -134,6 +137,9 @@ func (c Config) Validate() error {
 	}
 	if n := c.Fleet.Racks * c.Fleet.ServersPerRack; c.Spare < 0 || c.Spare >= n {
 		return fmt.Errorf("spare is %d; it must be 0 to %d", c.Spare, n-1)
+	}
+	if c.Miscabled < 0 || c.Miscabled > c.Fleet.Racks {
+		return fmt.Errorf("miscabled is %d; it must be 0 to %d, the number of racks", c.Miscabled, c.Fleet.Racks)
 	}
 	if len(c.Script) > 0 {
 		if _, err := fault.Parse(c.Script); err != nil {
@@ -526,6 +532,7 @@ func (s *simulator) open(key string, listen func(ip net.IP, port int) (int, erro
 
 // publish writes what a client needs to find the fleet.
 func (s *simulator) publish(t schemas.Topology) error {
+	t.Links = miscabled(t, s.cfg.Miscabled)
 	known, spare := t, schemas.Topology{Version: t.Version}
 	if s.cfg.Spare > 0 {
 		known, spare = part(t, s.fleet.Servers()[len(s.fleet.Servers())-s.cfg.Spare:])
@@ -567,6 +574,25 @@ func part(t schemas.Topology, servers []string) (rest, parted schemas.Topology) 
 		}
 	}
 	return rest, parted
+}
+
+// miscabled returns the links of an inventory that has the first cables of the first two servers of
+// some racks, the first, the other way round.
+func miscabled(t schemas.Topology, racks int) []schemas.Link {
+	links, first := slices.Clone(t.Links), map[string][]int{} // cables by leaf, one of each server
+	for i, l := range links {
+		leaf, _, _ := strings.Cut(l.From, "/")
+		server, _, ok := strings.Cut(l.To, "/nic")
+		had := first[leaf]
+		if l.Kind != schemas.LinkNetwork || !ok || len(had) == 2 || len(had) == 0 && len(first) == racks || len(had) == 1 && strings.HasPrefix(links[had[0]].To, server+"/") {
+			continue
+		}
+		if first[leaf] = append(had, i); len(first[leaf]) == 2 {
+			a, b := &links[had[0]], &links[i]
+			a.To, b.To = b.To, a.To
+		}
+	}
+	return links
 }
 
 // secret returns what a file holds, drawn the first time; it stays the same over

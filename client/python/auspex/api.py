@@ -393,7 +393,7 @@ Conflict = TypedDict("Conflict", {
     "left": "ConflictSide",
     "resource": str,
     "right": "ConflictSide",
-    "status": Literal["open", "decided"],
+    "status": Literal["open", "decided", "settled"],
 })
 
 ConflictList = TypedDict("ConflictList", {
@@ -2037,12 +2037,12 @@ class Api(Transport):
         answer: "Capacity" = self._do("GET", "/capacity")
         return answer
 
-    def list_conflicts(self, *, status: Literal["open", "decided"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ConflictList":
+    def list_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ConflictList":
         """List what is said of resources in two ways, the newest first."""
         answer: "ConflictList" = self._do("GET", "/conflicts", query={"status": status, "kind": kind, "resource": resource, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_conflicts(self, *, status: Literal["open", "decided"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Conflict"]:
+    def iter_conflicts(self, *, status: Literal["open", "decided", "settled"] | None = None, kind: Literal["two_sources", "cable", "serial_twice"] | None = None, resource: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Conflict"]:
         """List what is said of resources in two ways, the newest first."""
         query: dict[str, Any] = {"status": status, "kind": kind, "resource": resource, "limit": limit, "fields": fields}
         while True:

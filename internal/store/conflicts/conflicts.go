@@ -22,7 +22,10 @@ import (
 // Kind is what rows of the audit are about.
 const Kind = "conflict"
 
-// Store reads and writes conflicts, in the table of migration 0096.
+// keepSettled is for how long conflicts are kept that nobody has decided and that are none any more.
+const keepSettled = 90 * 24 * time.Hour
+
+// Store reads and writes conflicts, in the table of migrations 0096 and 0101.
 type Store struct {
 	db  *sqldb.DB
 	now func() time.Time
@@ -55,8 +58,8 @@ func ID(c *schemas.Conflict) string {
 }
 
 // Seen notes conflicts within the transaction of whoever has seen them. One that is there stays as
-// it is, decided or not; an open one about the same with other values gives way. It returns how
-// many are new.
+// it is, decided or not; one that was settled is open again. An open one about the same with other
+// values gives way. It returns how many are new.
 func Seen(ctx context.Context, tx *sql.Tx, now time.Time, all ...schemas.Conflict) (opened int, err error) {
 	for i := range all {
 		c := &all[i]
@@ -67,6 +70,17 @@ func Seen(ctx context.Context, tx *sql.Tx, now time.Time, all ...schemas.Conflic
 		}
 		if _, err := tx.ExecContext(ctx, `DELETE FROM conflicts WHERE subject=$1 AND id<>$2 AND status='open'`, about, id); err != nil {
 			return opened, fmt.Errorf("note a conflict about %s: %w", c.Resource, err)
+		}
+		again, err := tx.ExecContext(ctx, `UPDATE conflicts SET status='open', comment='', decided_ns=0, first_ns=$1, last_ns=$1, sides=$2
+WHERE id=$3 AND status='settled'`, now.UnixNano(), string(text), id)
+		if err != nil {
+			return opened, fmt.Errorf("note a conflict about %s: %w", c.Resource, err)
+		}
+		if n, err := again.RowsAffected(); err != nil {
+			return opened, err
+		} else if n > 0 {
+			opened++
+			continue
 		}
 		res, err := tx.ExecContext(ctx, `UPDATE conflicts SET last_ns=$1 WHERE id=$2`, now.UnixNano(), id)
 		if err != nil {
@@ -86,9 +100,35 @@ VALUES ($1,$2,$3,$4,$5,$6,'open',$7,$7) ON CONFLICT (id) DO NOTHING`, id, about,
 	return opened, nil
 }
 
-// Settle takes away what is open of a resource and its parts by a source, on the right, that it
+// Why a conflict is one no more.
+const (
+	WhyAgree = "Both sides say the same again."
+	WhyGone  = "The inventory does not have it any more."
+)
+
+// Open returns what is open of a kind.
+func Open(ctx context.Context, q sqldb.Queryer, kind string) ([]schemas.Conflict, error) {
+	found, err := sqldb.Rows(ctx, q, scan, columns+` WHERE status='open' AND kind=$1`, kind)
+	if err != nil {
+		return nil, fmt.Errorf("read open conflicts: %w", err)
+	}
+	return found, nil
+}
+
+// Close settles an open conflict, and says why it is one no more. One that was decided stays decided.
+func Close(ctx context.Context, tx *sql.Tx, now time.Time, id, why string) error {
+	if _, err := tx.ExecContext(ctx, `UPDATE conflicts SET status='settled', comment=$1, decided_ns=$2 WHERE id=$3 AND status='open'`, why, now.UnixNano(), id); err != nil {
+		return fmt.Errorf("settle conflict %s: %w", id, err)
+	}
+	if _, err := tx.ExecContext(ctx, `DELETE FROM conflicts WHERE status='settled' AND decided_ns<$1`, now.Add(-keepSettled).UnixNano()); err != nil {
+		return fmt.Errorf("forget settled conflicts: %w", err)
+	}
+	return nil
+}
+
+// Settle settles what is open of a resource and its parts by a source, on the right, that it
 // says no more: what it says still is in keep.
-func Settle(ctx context.Context, tx *sql.Tx, resource, source string, keep []schemas.Conflict) error {
+func Settle(ctx context.Context, tx *sql.Tx, now time.Time, resource, source string, keep []schemas.Conflict) error {
 	found, err := sqldb.Rows(ctx, tx, scan, columns+` WHERE status='open' AND (resource=$1 OR resource LIKE $2 ESCAPE '\')`, resource, partsOf(resource))
 	if err != nil {
 		return fmt.Errorf("settle conflicts of %s: %w", resource, err)
@@ -101,8 +141,8 @@ func Settle(ctx context.Context, tx *sql.Tx, resource, source string, keep []sch
 		if c.Right.Source != source || still[c.ID] || c.Kind != schemas.ConflictTwoSources {
 			continue
 		}
-		if _, err := tx.ExecContext(ctx, `DELETE FROM conflicts WHERE id=$1 AND status='open'`, c.ID); err != nil {
-			return fmt.Errorf("settle conflicts of %s: %w", resource, err)
+		if err := Close(ctx, tx, now, c.ID, WhyAgree); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -29,12 +29,13 @@ function Row({ conflict: c }) {
   return html`<li class="conflict"><h3><${Shape} kind=${open ? 'warning' : 'done'} token=${open ? 'warning' : 'ok'} size=${11} /> <span class="mono">${c.resource}</span> <span class="dim">${t(`inv.about.${c.kind}`, { field: c.field })}</span></h3>
     <div class="sides"><${Side} side=${c.left} chosen=${c.decision === 'left'} /><${Side} side=${c.right} chosen=${c.decision === 'right'} /></div>
     ${open ? html`<p class="does"><button class="btn small" ...${off} onClick=${() => setAsking('left')}>${t('inv.left')}</button> <button class="btn small" ...${off} onClick=${() => setAsking('right')}>${t('inv.right')}</button> <button class="btn small" ...${off} onClick=${() => setAsking('dismissed')}>${t('inv.dismiss')}</button></p>`
+      : c.status === 'settled' ? html`<p class="dim">${t('inv.settled_at', { when: fmt.stamp(Date.parse(c.decided_at)) })}</p>`
       : html`<p class="dim">${t('inv.decided', { who: c.decided_by, when: fmt.stamp(Date.parse(c.decided_at)) })}${c.decision === 'dismissed' ? ` · ${t('inv.dismissed')}` : ''}${c.comment ? ` · ${c.comment}` : ''}</p>`}
     ${asking && html`<${Decide} conflict=${c} decision=${asking} onClose=${() => setAsking(null)} onDone=${() => setAsking(null)} />`}</li>`;
 }
 
 export function Conflicts() {
   const [status, setStatus] = useState('open');
-  return html`<${Panel} title=${t('inv.conflicts')} id="conflicts" aside=${html`<${Segments} label=${t('inv.conflicts')} value=${status} options=${[['open', t('inv.open')], ['decided', t('inv.were')]]} onChange=${setStatus} />`}>
+  return html`<${Panel} title=${t('inv.conflicts')} id="conflicts" aside=${html`<${Segments} label=${t('inv.conflicts')} value=${status} options=${[['open', t('inv.open')], ['decided', t('inv.were')], ['settled', t('inv.settled')]]} onChange=${setStatus} />`}>
     <${Pages} key=${status} path=${`conflicts?limit=${PAGE}&status=${status}`} height=${60} more="agt.more">${({ items }, first) => (items.length === 0 ? first && html`<${Note} title=${t(`inv.no_${status}`)} />` : html`<ul>${items.map((c) => html`<${Row} key=${c.id} conflict=${c} />`)}</ul>`)}<//><//>`;
 }
