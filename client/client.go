@@ -1,9 +1,14 @@
-// Package client asks a running Auspex over its REST API, as the OpenAPI document has it
-// (schemas/openapi). It knows where it is and as whom to ask; requests and answers are JSON.
+// Package client asks a running Auspex over its REST API. Every route of the OpenAPI document
+// (schemas/openapi) that takes and answers JSON is a method with typed parameters and answers, made
+// from the document; lists are iterators that read page by page. A refusal is a [*Problem] with a
+// code, the fields at fault and the moves that are legal. What creates is sent under an
+// Idempotency-Key, so that it is done once however often it is sent. Left out are routes for
+// browsers (login by a login service) and the stream of events.
 package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -61,30 +67,6 @@ func New(c Config) (*Client, error) {
 	}}}, nil
 }
 
-// Problem is what a server says of a request that it did not do (RFC 9457).
-type Problem struct {
-	Status int    `json:"status"`
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-	Hint   string `json:"hint"`
-	Errors []struct {
-		In, Field, Detail string
-	} `json:"errors"`
-	Body json.RawMessage `json:"-"` // all of it
-}
-
-// Error implements error.
-func (p *Problem) Error() string {
-	text := p.Detail
-	if text == "" {
-		text = fmt.Sprintf("the server answered %d %s", p.Status, http.StatusText(p.Status))
-	}
-	if p.Hint != "" {
-		text += " " + p.Hint
-	}
-	return text
-}
-
 // Request is one request; Path is below /api/v1, with its parameters escaped.
 type Request struct {
 	Method, Path string
@@ -93,11 +75,16 @@ type Request struct {
 	IfMatch      string // the ETag that a change is made of
 	// Once is that the route takes an Idempotency-Key: sent twice, it is done once.
 	Once bool
+
+	key            string
+	etag, location *string
+	status         *int
 }
 
 // Do sends a request and decodes the answer into out, unless that is nil. What reads, and what is
-// done once however often it is sent, is sent again after a connection that broke. An answer that
-// is no success is a [*Problem].
+// done once however often it is sent, is sent again after a connection that broke, and so is what
+// the server was too busy for (429, 503 with Retry-After of at most a minute). An answer that is no
+// success is a [*Problem].
 func (c *Client) Do(ctx context.Context, r Request, out any) error {
 	var body []byte
 	if r.Body != nil {
@@ -108,38 +95,39 @@ func (c *Client) Do(ctx context.Context, r Request, out any) error {
 	}
 	key := ""
 	if r.Once {
-		key = uuid.NewString()
+		key = cmp.Or(r.key, uuid.NewString())
 	}
 	var last error
-	for try := range 3 {
-		if try > 0 {
+	var wait time.Duration
+	for range 3 {
+		if last != nil {
 			select {
 			case <-ctx.Done():
 				return errors.Join(last, ctx.Err())
-			case <-time.After(time.Duration(try) * 500 * time.Millisecond):
+			case <-time.After(wait):
 			}
 		}
-		again, err := c.once(ctx, &r, body, key, out)
+		again, after, err := c.once(ctx, &r, body, key, out)
 		if err == nil || !again {
 			return err
 		}
-		last = err
+		last, wait = err, max(after, wait+500*time.Millisecond)
 	}
 	return last
 }
 
 func (r *Request) again() bool { return r.Method == http.MethodGet || r.Once }
 
-// once sends it once; again is that it may be sent again.
-func (c *Client) once(ctx context.Context, r *Request, body []byte, key string, out any) (again bool, err error) {
+// once sends it once; again is that it may be sent again, not before a time has passed.
+func (c *Client) once(ctx context.Context, r *Request, body []byte, key string, out any) (again bool, after time.Duration, err error) {
 	at, err := c.base.Parse(r.Path)
 	if err != nil || !strings.HasPrefix(at.String(), c.base.String()) {
-		return false, fmt.Errorf("%q is no path of the API", r.Path)
+		return false, 0, fmt.Errorf("%q is no path of the API", r.Path)
 	}
 	at.RawQuery = r.Query.Encode()
 	req, err := http.NewRequestWithContext(ctx, r.Method, at.String(), bytes.NewReader(body))
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
@@ -155,28 +143,52 @@ func (c *Client) once(ctx context.Context, r *Request, body []byte, key string, 
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return r.again(), err
+		return r.again(), 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 256<<20))
 	if err != nil {
-		return r.again(), fmt.Errorf("read the answer: %w", err)
+		return r.again(), 0, fmt.Errorf("read the answer: %w", err)
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		p := &Problem{Body: text}
+		p := &Problem{}
 		_ = json.Unmarshal(text, p) // of a proxy it is none
 		p.Status = res.StatusCode
-		return r.again() && (res.StatusCode == http.StatusBadGateway || res.StatusCode == http.StatusServiceUnavailable), p
+		after := retryAfter(res)
+		switch res.StatusCode {
+		case http.StatusTooManyRequests: // nothing was done
+			return after <= timeout, after, p
+		case http.StatusBadGateway, http.StatusServiceUnavailable:
+			return r.again() && after <= timeout, after, p
+		}
+		return false, 0, p
+	}
+	for to, v := range map[*string]string{r.etag: res.Header.Get("ETag"), r.location: res.Header.Get("Location")} {
+		if to != nil {
+			*to = v
+		}
+	}
+	if r.status != nil {
+		*r.status = res.StatusCode
 	}
 	if out == nil || len(text) == 0 {
-		return false, nil
+		return false, 0, nil
 	}
 	if raw, ok := out.(*json.RawMessage); ok {
 		*raw = text
-		return false, nil
+		return false, 0, nil
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return false, fmt.Errorf("read the answer: %w", err)
+		return false, 0, fmt.Errorf("read the answer: %w", err)
 	}
-	return false, nil
+	return false, 0, nil
+}
+
+// retryAfter is how long a server asks to wait; its limits say it in seconds.
+func retryAfter(res *http.Response) time.Duration {
+	n, err := strconv.Atoi(res.Header.Get("Retry-After"))
+	if err != nil || n < 0 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
 }

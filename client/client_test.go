@@ -22,25 +22,25 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	var made struct{ Allocation schemas.Allocation }
-	err = c.Do(ctx, client.Request{
-		Method: http.MethodPost, Path: "allocations", Once: true,
-		Body: map[string]any{"purpose": "fine-tuning", "wish": schemas.Wish{Servers: 2, Together: "rack"}},
-	}, &made)
+	_, made, err := c.CreateAllocation(ctx, client.NewAllocation{
+		Purpose: "fine-tuning", Wish: &schemas.Wish{Servers: 2, Together: "rack"},
+	}, client.CreateAllocationParams{})
 	if p := (*client.Problem)(nil); errors.As(err, &p) && p.Code == "no_fit" {
 		fmt.Println("nothing fits now:", p.Detail)
 		return
 	} else if err != nil {
 		panic(err)
 	}
-	for a, err := range client.All[schemas.Allocation](ctx, c, "allocations", url.Values{"live": {"true"}}) {
+	if a, err := c.FollowAllocation(ctx, made.Allocation.ID); err != nil || a.Status != schemas.AllocationActive {
+		panic(fmt.Sprint(a.Reason, err))
+	}
+	for a, err := range c.ListAllocations(ctx, client.ListAllocationsParams{Live: new(true)}) {
 		if err != nil {
 			panic(err)
 		}
 		fmt.Println(a.Status, a.Servers, a.Purpose)
 	}
-	err = c.Do(ctx, client.Request{Method: http.MethodPost, Path: "allocations/" + made.Allocation.ID + "/stop"}, nil)
-	if err != nil {
+	if _, err := c.StopAllocation(ctx, made.Allocation.ID, nil); err != nil {
 		panic(err)
 	}
 }
@@ -114,5 +114,32 @@ func TestWhatIsDoneOnceIsSentAgainUnderItsKey(t *testing.T) {
 	err := c.Do(t.Context(), client.Request{Method: http.MethodPost, Path: "allocations/x/stop"}, nil)
 	if p := (*client.Problem)(nil); !errors.As(err, &p) || len(keys) != 1 {
 		t.Errorf("what is not known to be done once was sent %d times: %v", len(keys), err)
+	}
+}
+
+func TestABusyServerIsAskedAgainWhenItSays(t *testing.T) {
+	for _, tc := range []struct {
+		status, asked int
+		after         string
+		once          bool
+	}{
+		{http.StatusTooManyRequests, 2, "0", false}, // nothing was done, so it may be sent again
+		{http.StatusServiceUnavailable, 2, "0", true},
+		{http.StatusServiceUnavailable, 1, "0", false},
+		{http.StatusTooManyRequests, 1, "3600", true}, // that is for the caller to decide
+		{http.StatusConflict, 1, "", true},
+	} {
+		n := 0
+		c := asks(t, func(w http.ResponseWriter, _ *http.Request) {
+			if n++; n == 1 {
+				w.Header().Set("Retry-After", tc.after)
+				w.WriteHeader(tc.status)
+				_, _ = w.Write([]byte(`{"code":"x","legal":["ready"]}`))
+			}
+		})
+		err := c.Do(t.Context(), client.Request{Method: http.MethodPost, Path: "teams", Once: tc.once}, nil)
+		if p := (*client.Problem)(nil); n != tc.asked || (err == nil) != (n == 2) || err != nil && (!errors.As(err, &p) || !slices.Equal(p.Legal, []string{"ready"})) {
+			t.Errorf("%+v: asked %d times, then %v", tc, n, err)
+		}
 	}
 }

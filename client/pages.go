@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"maps"
 	"net/http"
@@ -9,19 +10,24 @@ import (
 )
 
 // All lists everything that a list has, page by page as it is read: path is a route below /api/v1 whose answers have
-// items of T (such as [auspex/schemas.Allocation] of "allocations") and next. After an error it ends.
+// items and next. It is for programs that find their routes in the document; others have a method for each list.
 func All[T any](ctx context.Context, c *Client, path string, query url.Values) iter.Seq2[T, error] {
+	return all[T](ctx, c, Request{Method: http.MethodGet, Path: path, Query: query}, nil)
+}
+
+// all reads the pages of a list; after an error it ends.
+func all[T any](ctx context.Context, c *Client, r Request, opts []Option) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		query := maps.Clone(query)
-		if query == nil {
-			query = url.Values{}
+		r := r.with(opts)
+		if r.Query = maps.Clone(r.Query); r.Query == nil {
+			r.Query = url.Values{}
 		}
 		for {
 			var page struct {
 				Items []T    `json:"items"`
 				Next  string `json:"next"`
 			}
-			if err := c.Do(ctx, Request{Method: http.MethodGet, Path: path, Query: query}, &page); err != nil {
+			if err := c.Do(ctx, r, &page); err != nil {
 				yield(*new(T), err)
 				return
 			}
@@ -33,7 +39,24 @@ func All[T any](ctx context.Context, c *Client, path string, query url.Values) i
 			if page.Next == "" {
 				return
 			}
-			query.Set("after", page.Next)
+			r.Query.Set("after", page.Next)
 		}
 	}
+}
+
+// either sends a request that is answered with an A under one status, and else with a B.
+func either[A, B any](ctx context.Context, c *Client, r Request, opts []Option, status int) (*A, *B, error) {
+	var got int
+	var raw json.RawMessage
+	r = r.with(opts)
+	r.status = &got
+	if err := c.Do(ctx, r, &raw); err != nil {
+		return nil, nil, err
+	}
+	if got == status {
+		a := new(A)
+		return a, nil, json.Unmarshal(raw, a)
+	}
+	b := new(B)
+	return nil, b, json.Unmarshal(raw, b)
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -19,23 +17,11 @@ import (
 	"auspex/schemas"
 )
 
-// allocation is a request, as the document has it.
-type allocation struct {
-	User      string        `json:"user_id,omitempty"`
-	Team      string        `json:"team,omitempty"`
-	Purpose   string        `json:"purpose,omitempty"`
-	StartTime *time.Time    `json:"start_time,omitempty"`
-	EndTime   *time.Time    `json:"end_time,omitempty"`
-	Servers   []string      `json:"server_ids,omitempty"`
-	GPUs      []string      `json:"gpu_ids,omitempty"`
-	Wish      *schemas.Wish `json:"wish,omitempty"`
-}
-
 const pollEvery = time.Second
 
 // allocate asks for servers or GPUs in the words that people use.
 func (o *options) allocate() *cobra.Command {
-	var a allocation
+	var a client.NewAllocation
 	var w schemas.Wish
 	var rack, rail, nvlink, dry, wait bool
 	var lasts, in string
@@ -55,21 +41,20 @@ func (o *options) allocate() *cobra.Command {
 					return fmt.Errorf("--in: %w", err)
 				}
 				start := now.Add(d)
-				a.StartTime, now = &start, start
+				a.StartTime, now = start, start
 			}
 			if lasts != "" {
 				d, err := duration(lasts)
 				if err != nil {
 					return fmt.Errorf("--for: %w", err)
 				}
-				end := now.Add(d)
-				a.EndTime = &end
+				a.EndTime = now.Add(d)
 			}
 			for _, name := range args { // a GPU is a part of a server, and its name says so
 				if strings.Contains(name, "/") {
-					a.GPUs = append(a.GPUs, name)
+					a.GPUIDs = append(a.GPUIDs, name)
 				} else {
-					a.Servers = append(a.Servers, name)
+					a.ServerIDs = append(a.ServerIDs, name)
 				}
 			}
 			if w.Servers > 0 || w.GPUs > 0 {
@@ -110,7 +95,7 @@ func (o *options) allocate() *cobra.Command {
 	f.StringVar(&lasts, "for", "", "how `long`, such as 4h or 3d; without it, until it is released")
 	f.StringVar(&in, "in", "", "how `long` from now it begins, such as 2h")
 	f.StringVar(&a.Purpose, "purpose", "", "what for")
-	f.StringVar(&a.User, "user", "", "for another user")
+	f.StringVar(&a.UserID, "user", "", "for another user")
 	f.StringVar(&a.Team, "team", "", "of this team")
 	f.BoolVar(&dry, "dry-run", false, "only say what would be given, and why")
 	f.BoolVar(&wait, "wait", false, "wait until it is ready")
@@ -133,51 +118,41 @@ func duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (o *options) ask(ctx context.Context, api *client.Client, a *allocation, dry, wait bool, out, notes io.Writer) error {
-	req := client.Request{Method: http.MethodPost, Path: "allocations", Body: a, Once: !dry}
-	if dry {
-		req.Query = url.Values{"dry_run": {"true"}}
-	}
-	var raw json.RawMessage
-	err := api.Do(ctx, req, &raw)
-	var p *client.Problem
-	if errors.As(err, &p) && p.Code == "no_fit" {
-		var said struct{ Choice schemas.Choice }
-		if json.Unmarshal(p.Body, &said) == nil {
-			why(notes, &said.Choice)
-		}
+func (o *options) ask(ctx context.Context, api *client.Client, a *client.NewAllocation, dry, wait bool, out, notes io.Writer) error {
+	choice, made, err := api.CreateAllocation(ctx, *a, client.CreateAllocationParams{DryRun: &dry})
+	if p := (*client.Problem)(nil); errors.As(err, &p) && p.Code == "no_fit" && p.Choice != nil {
+		why(notes, p.Choice)
 	}
 	if err != nil {
 		return explain(err)
 	}
-	if dry {
-		var c schemas.Choice
-		if err := json.Unmarshal(raw, &c); err != nil {
-			return err
-		}
+	if choice != nil {
 		if o.output != "table" {
-			return o.print(out, notes, nil, raw)
+			return o.printed(out, notes, choice)
 		}
-		return chosen(out, &c)
-	}
-	var made struct {
-		Allocation schemas.Allocation
-		Choice     schemas.Choice
-	}
-	if err := json.Unmarshal(raw, &made); err != nil {
-		return err
+		return chosen(out, choice)
 	}
 	if o.output != "table" {
-		if err := o.print(out, notes, nil, raw); err != nil {
-			return err
-		}
-	} else if err := summary(out, &made.Allocation); err != nil {
+		err = o.printed(out, notes, made)
+	} else {
+		err = summary(out, &made.Allocation)
+	}
+	if err != nil {
 		return err
 	}
 	if !wait {
 		return nil
 	}
 	return follow(ctx, api, made.Allocation.ID, notes)
+}
+
+// printed prints a typed answer in the form that was asked for.
+func (o *options) printed(out, notes io.Writer, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return o.print(out, notes, nil, raw)
 }
 
 // summary is an allocation in a few lines.
@@ -226,12 +201,8 @@ func why(out io.Writer, c *schemas.Choice) {
 func follow(ctx context.Context, api *client.Client, id string, notes io.Writer) error {
 	told := make(map[string]string)
 	for {
-		var s struct {
-			Status    string             `json:"status"`
-			Reason    string             `json:"status_reason"`
-			Workflows []schemas.Workflow `json:"workflows"`
-		}
-		if err := api.Do(ctx, client.Request{Method: http.MethodGet, Path: "allocations/" + url.PathEscape(id) + "/status"}, &s); err != nil {
+		s, err := api.GetAllocationStatus(ctx, id)
+		if err != nil {
 			return explain(err)
 		}
 		for _, w := range s.Workflows {
@@ -243,9 +214,9 @@ func follow(ctx context.Context, api *client.Client, id string, notes io.Writer)
 				}
 			}
 		}
-		if s.Reason != "" && told["reason"] != s.Reason {
-			told["reason"] = s.Reason
-			_, _ = fmt.Fprintln(notes, s.Reason)
+		if s.StatusReason != "" && told["reason"] != s.StatusReason {
+			told["reason"] = s.StatusReason
+			_, _ = fmt.Fprintln(notes, s.StatusReason)
 		}
 		switch s.Status {
 		case schemas.AllocationActive:
@@ -253,7 +224,7 @@ func follow(ctx context.Context, api *client.Client, id string, notes io.Writer)
 			return nil
 		case schemas.AllocationPending:
 		default:
-			return fmt.Errorf("the allocation is %s: %s", s.Status, s.Reason)
+			return fmt.Errorf("the allocation is %s: %s", s.Status, s.StatusReason)
 		}
 		select {
 		case <-ctx.Done():
@@ -274,18 +245,12 @@ func (o *options) release() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var raw json.RawMessage
-			if err := api.Do(cmd.Context(), client.Request{
-				Method: http.MethodPost, Path: "allocations/" + url.PathEscape(args[0]) + "/stop", Body: map[string]string{"report": report},
-			}, &raw); err != nil {
+			a, err := api.StopAllocation(cmd.Context(), args[0], &client.StoppedAllocation{Report: report})
+			if err != nil {
 				return explain(err)
 			}
 			if o.output != "table" {
-				return o.print(cmd.OutOrStdout(), cmd.ErrOrStderr(), nil, raw)
-			}
-			var a schemas.Allocation
-			if err := json.Unmarshal(raw, &a); err != nil {
-				return err
+				return o.printed(cmd.OutOrStdout(), cmd.ErrOrStderr(), a)
 			}
 			return summary(cmd.OutOrStdout(), &a)
 		},

@@ -36,6 +36,10 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	goClient, err := docs.GoClient(openapi.Document)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pages := map[string][]byte{
 		"cli.md":     docs.CLIPage(root, cli.Group),
 		"config.md":  src.ConfigPage("cmd/auspex", "Config", config.Keys(&cfg)),
@@ -44,6 +48,7 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 		"agent.md":   docs.AgentPage(),
 
 		"../../client/python/auspex/api.py": python,
+		"../../client/api.gen.go":           goClient,
 	}
 	for name, page := range pages {
 		same, err := docs.Same("../../docs/reference/"+name, page)

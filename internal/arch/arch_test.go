@@ -78,6 +78,9 @@ func TestEveryArrowOfTheHouseLeadsDown(t *testing.T) {
 			tests = nil
 		}
 		tests = slices.DeleteFunc(tests, sentences)
+		if from == "api" { // which is asked by the client that is made from its document
+			tests = slices.DeleteFunc(tests, func(imp string) bool { return imp == module+"client" })
+		}
 		for _, imp := range slices.Concat(p.Imports, tests) {
 			imp, ours := strings.CutPrefix(imp, module)
 			to, _, _ := strings.Cut(imp, "/")
