@@ -316,7 +316,7 @@ func (c *Client) GetCapacity(ctx context.Context, opts ...Option) (Capacity, err
 
 // ListConflictsParams are the parameters of [Client.ListConflicts]; what is zero is not sent.
 type ListConflictsParams struct {
-	Status   string // one of open, decided
+	Status   string // one of open, decided, settled
 	Kind     string // one of two_sources, cable, serial_twice
 	Resource string // Only of this resource or its parts, by name
 	After    string // `next` of the previous page, of the same list in the same order

@@ -115,6 +115,9 @@ func printImport(r cmdb.Report, err error, dry bool, out, errw io.Writer) error 
 		}
 		return fmt.Errorf("%w; nothing was changed: --dry-run shows the difference, --force imports it anyway", err)
 	}
+	if r.Conflicts > 0 {
+		fmt.Fprintf(errw, "%d conflicts between the sources of the inventory; `auspex conflicts list` tells both sides\n", r.Conflicts)
+	}
 	verb := ""
 	if dry {
 		verb = "nothing was changed; there would be "

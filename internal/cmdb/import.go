@@ -128,6 +128,8 @@ type Report struct {
 	Kept     map[string]string
 	Changes  []Change
 	Problems []Problem
+	// Conflicts is how often sources contradict one another now (`auspex conflicts list`).
+	Conflicts int
 }
 
 // RefusedError is an import that would take away more than it may.
@@ -199,6 +201,7 @@ type difference struct {
 	jobs      map[string]schemas.Workload
 	putJobs   []schemas.Workload
 	same      bool // the source brings what it brought
+	conflicts []schemas.Conflict
 }
 
 func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (Report, error) {
@@ -239,6 +242,9 @@ func (i *Inventory) importOnce(ctx context.Context, d Draft, o ImportOptions) (R
 				return err
 			}
 			if err := writeHistory(ctx, tx, diff, old, o); err != nil {
+				return err
+			}
+			if err := contradictions(ctx, tx, time.Now(), diff.conflicts, diff.t); err != nil {
 				return err
 			}
 			if err := hook(ctx, tx, o.With); err != nil {
@@ -420,6 +426,8 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	if _, problems := Validate(diff.t); len(problems) > 0 {
 		return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
 	}
+	diff.conflicts = between(diff.sources, diff.t)
+	report.Conflicts = len(diff.conflicts)
 	report.Resources, report.Links = len(diff.t.Resources), len(diff.t.Links)
 	report.Skipped = d.records() - len(t.Resources) - len(t.Links) - len(t.Workloads)
 	diff.resources(old, &report)

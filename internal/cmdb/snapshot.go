@@ -295,3 +295,16 @@ func identity(v string) string {
 func isHex(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') }) < 0
 }
+
+// placeholders are what makers leave in the place of a serial number.
+var placeholders = []string{
+	"none", "na", "n/a", "unknown", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "systemserialnumber", "notprovided",
+	"123456789", "0123456789", "chassisserialnumber", "03000200040005000006000700080009",
+}
+
+// Identifies reports whether a serial number, UUID or MAC address tells a thing from others: makers
+// leave placeholders in many.
+func Identifies(text string) bool {
+	n := strings.NewReplacer("-", "", " ", "").Replace(strings.ToLower(text))
+	return len(n) > 1 && strings.Trim(n, "0") != "" && strings.Trim(n, "f") != "" && strings.Trim(n, "x.") != "" && !slices.Contains(placeholders, n)
+}

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"auspex/internal/cmdb"
-	"auspex/internal/store/join"
 	"auspex/schemas"
 )
 
@@ -99,7 +98,7 @@ func norm(text string) string {
 func like(a, b string) bool { return norm(a) == norm(b) }
 
 // identifies reports whether a value tells a thing from others: makers leave placeholders.
-func identifies(value string) bool { return join.Identifies(value) }
+func identifies(value string) bool { return cmdb.Identifies(value) }
 
 // having are the servers of which an attribute is a value.
 func (x *Index) having(attr, value string) (out []string) {

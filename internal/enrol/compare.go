@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"auspex/internal/cmdb"
-	"auspex/internal/store/join"
 	"auspex/schemas"
 )
 
@@ -152,7 +151,7 @@ func (c *comparison) fill(r schemas.Resource, known bool, attr, value string) {
 // identify brings what tells a thing from others. What the inventory says otherwise, or of
 // another thing, is a conflict.
 func (c *comparison) identify(r schemas.Resource, known bool, attr, value string) {
-	if !join.Identifies(value) {
+	if !cmdb.Identifies(value) {
 		return
 	}
 	was := r.Attrs[attr]
@@ -192,7 +191,7 @@ func (c *comparison) elsewhere(r schemas.Resource, attr, value string) (out []st
 func (c *comparison) parts(kind string, all []Part) {
 	macs, uuids := twice(all, func(p *Part) string { return p.MAC }), twice(all, func(p *Part) string { return p.UUID })
 	for _, part := range all {
-		if !join.Identifies(part.Serial) {
+		if !cmdb.Identifies(part.Serial) {
 			part.Serial = ""
 		}
 		if strings.Trim(normal(part.MAC), "0") == "" || macs[normal(part.MAC)] {

@@ -175,7 +175,7 @@ func identities(snap *cmdb.Snapshot) map[string][]string {
 			continue
 		}
 		for _, k := range []string{schemas.AttrSerial, schemas.AttrUUID} {
-			if id := k + " " + normal(r.Attrs[k]); Identifies(r.Attrs[k]) && !slices.Contains(out[id], r.ID) {
+			if id := k + " " + normal(r.Attrs[k]); cmdb.Identifies(r.Attrs[k]) && !slices.Contains(out[id], r.ID) {
 				out[id] = append(out[id], r.ID)
 			}
 		}
@@ -187,7 +187,7 @@ func identities(snap *cmdb.Snapshot) map[string][]string {
 func find(servers map[string][]string, serial, uuid string) (server, doubt string) {
 	var all []string
 	for _, f := range []struct{ attr, text string }{{schemas.AttrSerial, serial}, {schemas.AttrUUID, uuid}} {
-		if Identifies(f.text) {
+		if cmdb.Identifies(f.text) {
 			all = append(all, servers[f.attr+" "+normal(f.text)]...)
 		}
 	}
@@ -204,19 +204,6 @@ func find(servers map[string][]string, serial, uuid string) (server, doubt strin
 // normal is a serial number or UUID as it is compared.
 func normal(text string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(text)), "-", "")
-}
-
-// placeholders are what makers leave in the place of a serial number.
-var placeholders = []string{
-	"none", "na", "n/a", "unknown", "notspecified", "notapplicable", "defaultstring", "tobefilledbyo.e.m.", "systemserialnumber", "notprovided",
-	"123456789", "0123456789", "chassisserialnumber", "03000200040005000006000700080009",
-}
-
-// Identifies reports whether a serial number or UUID tells a machine from others: makers
-// leave placeholders in many.
-func Identifies(text string) bool {
-	n := strings.ReplaceAll(normal(text), " ", "")
-	return len(n) > 1 && strings.Trim(n, "0") != "" && strings.Trim(n, "f") != "" && strings.Trim(n, "x.") != "" && !slices.Contains(placeholders, n)
 }
 
 // Admitted returns who may be connected now, by key. It is cheap where nothing has changed.
