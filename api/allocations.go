@@ -485,7 +485,7 @@ func (s *Server) StopAllocation(ctx context.Context, r apigen.StopAllocationRequ
 			return nil, err
 		}
 	}
-	a, err := s.allocation(ctx, r.ID)
+	a, err := s.mine(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
