@@ -50,6 +50,14 @@ func (s *Server) editor(ctx context.Context, permission string) (*holdings, erro
 	return s.holdings()
 }
 
+// keeper is the estate for a caller who may change servers of some pools; which is asked with mayOn.
+func (s *Server) keeper(ctx context.Context) (*holdings, error) {
+	if err := s.mayOn(ctx, access.Inventory); err != nil {
+		return nil, err
+	}
+	return s.holdings()
+}
+
 // viewer is who asks, as to quotas and reservations.
 func viewer(ctx context.Context) allocations.Viewer {
 	who := Caller(ctx)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -155,6 +156,13 @@ func (s *Server) me(ctx context.Context, p access.Principal) (apigen.Me, error) 
 	m := apigen.Me{
 		Name: p.Name, Role: p.Role, Permissions: p.Permissions(), Mode: s.deps.Mode(), Version: s.deps.Version,
 		Simulated: s.deps.Simulated, History: s.deps.HistoryLive,
+	}
+	granted, err := s.rights(ctx, p)
+	if err != nil {
+		return m, err
+	}
+	for _, pool := range slices.Sorted(maps.Keys(granted)) {
+		m.Grants = append(m.Grants, granted[pool])
 	}
 	if p.User == "" {
 		return m, nil
@@ -520,7 +528,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 // DecideAction implements the operation decideAction.
 func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestObject) (apigen.DecideActionResponseObject, error) {
 	d := decisions[r.Verb]
-	if err := may(ctx, d.right); err != nil {
+	if err := s.mayOn(ctx, d.right); err != nil {
 		return nil, err
 	}
 	a, found, err := s.deps.Records.Action(ctx, r.ID)
@@ -529,6 +537,9 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	}
 	if !found {
 		return nil, missing("action", r.ID)
+	}
+	if err := s.mayOn(ctx, d.right, a.Server); err != nil {
+		return nil, err
 	}
 	if r.Verb == apigen.Approve {
 		if err := s.agrees(ctx, a.Server); err != nil {

@@ -380,12 +380,10 @@ func (s *Server) admins(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// may returns a problem unless the caller has a permission.
+// may returns a problem unless the caller has a permission everywhere.
 func may(ctx context.Context, permission string) error {
-	if p := Caller(ctx); !p.May(permission) {
-		return problem{
-			http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the permission %q.", p.Name, permission), "An admin can grant it.",
-		}
+	if !Caller(ctx).May(permission) {
+		return lacks(ctx, permission, "")
 	}
 	return nil
 }

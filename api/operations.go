@@ -30,7 +30,7 @@ func (s *Server) requests() (*requests.Store, error) {
 
 // ask notes that a caller wants something done to a server, or to a part of it, and has it put on the bus.
 func (s *Server) ask(ctx context.Context, server, part, kind string, with map[string]string) (out apigen.AskedJSONResponse, err error) {
-	if err := may(ctx, access.Operate); err != nil {
+	if err := s.mayOn(ctx, access.Operate); err != nil {
 		return out, err
 	}
 	store, err := s.requests()
@@ -47,6 +47,9 @@ func (s *Server) ask(ctx context.Context, server, part, kind string, with map[st
 	})
 	name, err := one(names, server, "server", found)
 	if err != nil {
+		return out, err
+	}
+	if err := s.mayOn(ctx, access.Operate, name); err != nil {
 		return out, err
 	}
 	if err := s.agrees(ctx, name); err != nil {

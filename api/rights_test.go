@@ -22,6 +22,7 @@ type rightsOf int
 const (
 	everybodys rightsOf = iota // it speaks of the caller, of what the house offers, or of nothing of anybody's
 	sites                      // of those who run the place: whoever is in a team and no admin is told so
+	runners                    // below a server or GPU of a pool that the caller runs, which nobody of this table does
 	holders                    // below a server or GPU that a tenant must have, which is looked at before their role
 	happened                   // of what happened to somebody's servers: another's is not there
 	helds                      // allocations and what is done for them: another team's is not there
@@ -76,6 +77,10 @@ var rights = []right{
 	{op: "getTeam", needs: "viewer", of: peoples, thing: "team", path: "teams/X", ok: 200},
 	{op: "updateTeam", needs: "admin", of: sites, thing: "team", path: "teams/X", body: `{"members":[]}`, tag: passed, ok: 412},
 	{op: "deleteTeam", needs: "admin", of: sites, thing: "team", path: "teams/X", tag: passed, ok: 412},
+	{op: "listGrants", needs: "admin", of: sites, path: "grants", ok: 200},
+	{op: "createGrant", needs: "admin", of: sites, path: "grants", body: `{"user":"li","pool":"none","role":"operator"}`, ok: 400},
+	{op: "getGrant", needs: "admin", of: sites, path: "grants/none", ok: 404},
+	{op: "deleteGrant", needs: "admin", of: sites, path: "grants/none", ok: 404},
 	{op: "listWebhooks", needs: "admin", of: sites, path: "webhooks", ok: 200},
 	{op: "createWebhook", needs: "admin", of: sites, path: "webhooks", body: newHook, ok: 409},
 	{op: "getWebhook", needs: "admin", of: sites, path: "webhooks/chat", ok: 200},
@@ -123,20 +128,20 @@ var rights = []right{
 	{op: "listServers", needs: "viewer", path: "servers", ok: 200},
 	{op: "registerServer", needs: "engineer", of: sites, path: "servers", body: `{"name":"gpu-r01-01"}`, ok: 409},
 	{op: "getServer", needs: "viewer", thing: "server", path: "servers/X", ok: 200},
-	{op: "updateServer", needs: "engineer", of: sites, thing: "server", path: "servers/X", body: `{"hold":"x"}`, tag: passed, ok: 412},
+	{op: "updateServer", needs: "engineer", of: runners, thing: "server", path: "servers/X", body: `{"hold":"x"}`, tag: passed, ok: 412},
 	{op: "retireServer", needs: "engineer", of: sites, thing: "server", path: "servers/X", tag: passed, ok: 412},
 	{op: "listServerGPUs", needs: "viewer", thing: "server", path: "servers/X/gpus", ok: 200},
 	{op: "registerGPU", needs: "engineer", of: sites, thing: "server", path: "servers/X/gpus", body: `{"index":0}`, ok: 409},
-	{op: "getServerConfig", needs: "viewer", of: sites, thing: "server", path: "servers/X/config", ok: 200},
-	{op: "putServerConfig", needs: "engineer", of: sites, thing: "server", path: "servers/X/config", body: `{"bios_config":{"a":1}}`, tag: passed, ok: 412},
-	{op: "applyServerConfig", needs: "engineer", of: sites, thing: "server", path: "servers/X/config/apply", ok: 202, agree: true},
-	{op: "listServerConfigs", needs: "viewer", of: sites, thing: "server", path: "servers/X/config/versions", ok: 200},
+	{op: "getServerConfig", needs: "viewer", of: runners, thing: "server", path: "servers/X/config", ok: 200},
+	{op: "putServerConfig", needs: "engineer", of: runners, thing: "server", path: "servers/X/config", body: `{"bios_config":{"a":1}}`, tag: passed, ok: 412},
+	{op: "applyServerConfig", needs: "engineer", of: runners, thing: "server", path: "servers/X/config/apply", ok: 202, agree: true},
+	{op: "listServerConfigs", needs: "viewer", of: runners, thing: "server", path: "servers/X/config/versions", ok: 200},
 	{op: "listGPUs", needs: "viewer", path: "gpus", ok: 200},
 	{op: "getGPU", needs: "viewer", thing: "gpu", path: "gpus/X", ok: 200},
-	{op: "updateGPU", needs: "engineer", of: sites, thing: "gpu", path: "gpus/X", body: `{"status_reason":"x"}`, tag: passed, ok: 412},
+	{op: "updateGPU", needs: "engineer", of: runners, thing: "gpu", path: "gpus/X", body: `{"status_reason":"x"}`, tag: passed, ok: 412},
 	{op: "getGPUConfig", needs: "viewer", of: holders, thing: "gpu", path: "gpus/X/config", ok: 200},
-	{op: "createGPUConfig", needs: "engineer", of: sites, thing: "gpu", path: "gpus/X/config", body: `{"power_limit":500}`, tag: passed, ok: 412},
-	{op: "updateGPUConfig", needs: "engineer", of: sites, thing: "gpu", path: "gpus/X/config", body: `{"power_limit":600}`, tag: passed, ok: 412},
+	{op: "createGPUConfig", needs: "engineer", of: runners, thing: "gpu", path: "gpus/X/config", body: `{"power_limit":500}`, tag: passed, ok: 412},
+	{op: "updateGPUConfig", needs: "engineer", of: runners, thing: "gpu", path: "gpus/X/config", body: `{"power_limit":600}`, tag: passed, ok: 412},
 	{op: "applyGPUConfig", needs: "engineer", of: holders, thing: "gpu", path: "gpus/X/config/apply", ok: 202, agree: true},
 	{op: "listGPUConfigs", needs: "viewer", of: holders, thing: "gpu", path: "gpus/X/config/versions", ok: 200},
 	{op: "listAssets", needs: "viewer", of: sites, path: "assets", ok: 200},
@@ -172,8 +177,8 @@ var rights = []right{
 	{op: "getGPUMetrics", needs: "viewer", of: holders, thing: "gpu", path: "gpus/X/metrics", ok: 200},
 	{op: "powerServer", needs: "engineer", of: holders, thing: "server", path: "servers/X/power", body: `{"action":"power_on"}`, ok: 202, agree: true},
 	{op: "powerServerOperation", needs: "engineer", of: holders, thing: "server", path: "operations/X/power", body: `{"action":"power_on"}`, ok: 202, agree: true},
-	{op: "setServerBios", needs: "engineer", of: sites, thing: "server", path: "servers/X/bios", body: `{"attributes":{"BootMode":"Uefi"}}`, ok: 202, agree: true},
-	{op: "updateServerFirmware", needs: "engineer", of: sites, thing: "server", path: "servers/X/firmware", body: `{"component":"bmc","version":"1.2"}`, ok: 202, agree: true},
+	{op: "setServerBios", needs: "engineer", of: runners, thing: "server", path: "servers/X/bios", body: `{"attributes":{"BootMode":"Uefi"}}`, ok: 202, agree: true},
+	{op: "updateServerFirmware", needs: "engineer", of: runners, thing: "server", path: "servers/X/firmware", body: `{"component":"bmc","version":"1.2"}`, ok: 202, agree: true},
 	{op: "listOperations", needs: "viewer", path: "operations", ok: 200},
 	{op: "getOperation", needs: "viewer", of: happened, thing: "operation", path: "operations/X", ok: 200},
 	{op: "listEvents", needs: "viewer", path: "events", ok: 200},
@@ -292,7 +297,7 @@ func (r *right) wanted(role string, red, other bool) (status int, code string, h
 	tenant := red && role != access.RoleAdmin
 	least := slices.Index(roles, r.needs)
 	switch {
-	case tenant && r.of == sites:
+	case tenant && (r.of == sites || r.of == runners):
 		return http.StatusForbidden, "not_for_tenants", false
 	case tenant && other && r.of == holders:
 		return http.StatusNotFound, "not_found", true

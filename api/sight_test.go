@@ -99,7 +99,7 @@ func TestATenantReadsNothingOfAnother(t *testing.T) {
 		"/alerts/": alert.ID, "/events/": alert.ID, "/incidents/": "i-1043", "/actions/": "a-314", "/allocations/": blue.ID, "/users/": "jo", "/teams/": "blue",
 		"/operations/": asked.ID, "/servers/": "gpu-r01-03", "/gpus/": url.PathEscape("gpu-r01-03/gpu4"), "/resources/": "gpu-r01-03", "/assets/": "gpu-r01-03",
 		"/machines/": "gpu-r01-03", "/maintenance/": "m-1", "/workflows/": "none", "/webhooks/": "none", "/pools/": "default", "/quotas/": "none",
-		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none",
+		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none", "/grants/": "none",
 	}
 	shown := 0
 	for id, op := range operations(t) {

@@ -1900,6 +1900,15 @@ type GPUUtilization struct {
 	MemoryBandwidth *float64 `json:"memory_bandwidth"`
 }
 
+// Grant defines model for Grant.
+type Grant = schemas.Grant
+
+// GrantList defines model for GrantList.
+type GrantList struct {
+	Items []Grant `json:"items"`
+	Next  string  `json:"next,omitempty,omitzero"`
+}
+
 // Graph defines model for Graph.
 type Graph = schemas.Graph
 
@@ -2175,6 +2184,9 @@ type MaintenanceWork struct {
 
 // Me defines model for Me.
 type Me struct {
+	// Grants What the caller may in some pools
+	Grants []PoolRight `json:"grants,omitempty,omitzero"`
+
 	// History Whether a history store is connected
 	History bool `json:"history,omitempty,omitzero"`
 
@@ -2357,6 +2369,22 @@ type NewGPUConfig struct {
 
 	// PowerLimit Watts
 	PowerLimit *float64 `json:"power_limit,omitempty"`
+}
+
+// NewGrant One of user, team and token. A holder has one grant in a pool: to change it, take it back and make another
+type NewGrant struct {
+	// Pool By id or name
+	Pool string `json:"pool"`
+	Role string `json:"role"`
+
+	// Team By id or name
+	Team string `json:"team,omitempty,omitzero"`
+
+	// Token A token that is nobody's, by name
+	Token string `json:"token,omitempty,omitzero"`
+
+	// User By id or username
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // NewJoinToken defines model for NewJoinToken.
@@ -2668,6 +2696,16 @@ type PoolCapacity = schemas.PoolCapacity
 type PoolList struct {
 	Items []Pool `json:"items"`
 	Next  string `json:"next,omitempty,omitzero"`
+}
+
+// PoolRight defines model for PoolRight.
+type PoolRight struct {
+	// Permissions What the caller may do to servers of the pool, beside what they may everywhere
+	Permissions []string `json:"permissions"`
+
+	// Pool Name
+	Pool string `json:"pool"`
+	Role string `json:"role"`
 }
 
 // PowerRequest defines model for PowerRequest.
@@ -3601,6 +3639,25 @@ type GetGPUMetricsParams struct {
 	Metrics string `form:"metrics,omitempty" json:"metrics,omitempty,omitzero"`
 }
 
+// ListGrantsParams defines parameters for ListGrants.
+type ListGrantsParams struct {
+	// Pool Only of a pool, by id or name
+	Pool string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// CreateGrantParams defines parameters for CreateGrant.
+type CreateGrantParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListIncidentsParams defines parameters for ListIncidents.
 type ListIncidentsParams struct {
 	Status ListIncidentsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -4207,6 +4264,9 @@ type CreateGPUConfigJSONRequestBody = NewGPUConfig
 // UpdateGPUConfigJSONRequestBody defines body for UpdateGPUConfig for application/json ContentType.
 type UpdateGPUConfigJSONRequestBody = NewGPUConfig
 
+// CreateGrantJSONRequestBody defines body for CreateGrant for application/json ContentType.
+type CreateGrantJSONRequestBody = NewGrant
+
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
@@ -4437,6 +4497,18 @@ type ServerInterface interface {
 	// GetGPUStatus What a GPU does now; null where nobody reads it
 	// (GET /gpus/{id}/status)
 	GetGPUStatus(c *fiber.Ctx, id QueryResource) error
+	// ListGrants List what is granted in pools, the oldest first; needs the permission `users`, which admins have
+	// (GET /grants)
+	ListGrants(c *fiber.Ctx, params ListGrantsParams) error
+	// CreateGrant Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers
+	// (POST /grants)
+	CreateGrant(c *fiber.Ctx, params CreateGrantParams) error
+	// DeleteGrant Take a grant back, which counts at the next request
+	// (DELETE /grants/{id})
+	DeleteGrant(c *fiber.Ctx, id string) error
+	// GetGrant One grant
+	// (GET /grants/{id})
+	GetGrant(c *fiber.Ctx, id string) error
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -6910,6 +6982,165 @@ func (siw *ServerInterfaceWrapper) GetGPUStatus(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetGPUStatus(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// ListGrants operation middleware
+func (siw *ServerInterfaceWrapper) ListGrants(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGrantsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "pool" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pool", query, &params.Pool, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListGrants(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateGrant operation middleware
+func (siw *ServerInterfaceWrapper) CreateGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateGrantParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateGrant(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteGrant operation middleware
+func (siw *ServerInterfaceWrapper) DeleteGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteGrant(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGrant operation middleware
+func (siw *ServerInterfaceWrapper) GetGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGrant(c, id)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -10977,6 +11208,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Delete(options.BaseURL+"/tokens/:name", wrapper.RevokeToken)
 
+	router.Get(options.BaseURL+"/grants", wrapper.ListGrants)
+
+	router.Post(options.BaseURL+"/grants", wrapper.CreateGrant)
+
+	router.Delete(options.BaseURL+"/grants/:id", wrapper.DeleteGrant)
+
+	router.Get(options.BaseURL+"/grants/:id", wrapper.GetGrant)
+
 	router.Get(options.BaseURL+"/users", wrapper.ListUsers)
 
 	router.Post(options.BaseURL+"/users", wrapper.CreateUser)
@@ -12775,6 +13014,130 @@ type GetGPUStatusdefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetGPUStatusdefaultApplicationProblemPlusJSONResponse) VisitGetGPUStatusResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type ListGrantsRequestObject struct {
+	Params ListGrantsParams
+}
+
+type ListGrantsResponseObject interface {
+	VisitListGrantsResponse(ctx *fiber.Ctx) error
+}
+
+type ListGrants200JSONResponse GrantList
+
+func (response ListGrants200JSONResponse) VisitListGrantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListGrantsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListGrantsdefaultApplicationProblemPlusJSONResponse) VisitListGrantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGrantRequestObject struct {
+	Params CreateGrantParams
+	Body   *CreateGrantJSONRequestBody
+}
+
+type CreateGrantResponseObject interface {
+	VisitCreateGrantResponse(ctx *fiber.Ctx) error
+}
+
+type CreateGrant201ResponseHeaders struct {
+	Location string
+}
+
+type CreateGrant201JSONResponse struct {
+	Body    Grant
+	Headers CreateGrant201ResponseHeaders
+}
+
+func (response CreateGrant201JSONResponse) VisitCreateGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateGrantdefaultApplicationProblemPlusJSONResponse) VisitCreateGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteGrantRequestObject struct {
+	ID string `json:"id"`
+}
+
+type DeleteGrantResponseObject interface {
+	VisitDeleteGrantResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteGrant204Response struct {
+}
+
+func (response DeleteGrant204Response) VisitDeleteGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteGrantdefaultApplicationProblemPlusJSONResponse) VisitDeleteGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGrantRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetGrantResponseObject interface {
+	VisitGetGrantResponse(ctx *fiber.Ctx) error
+}
+
+type GetGrant200JSONResponse Grant
+
+func (response GetGrant200JSONResponse) VisitGetGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGrantdefaultApplicationProblemPlusJSONResponse) VisitGetGrantResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -15979,6 +16342,18 @@ type StrictServerInterface interface {
 	// GetGPUStatus What a GPU does now; null where nobody reads it
 	// (GET /gpus/{id}/status)
 	GetGPUStatus(ctx context.Context, request GetGPUStatusRequestObject) (GetGPUStatusResponseObject, error)
+	// ListGrants List what is granted in pools, the oldest first; needs the permission `users`, which admins have
+	// (GET /grants)
+	ListGrants(ctx context.Context, request ListGrantsRequestObject) (ListGrantsResponseObject, error)
+	// CreateGrant Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers
+	// (POST /grants)
+	CreateGrant(ctx context.Context, request CreateGrantRequestObject) (CreateGrantResponseObject, error)
+	// DeleteGrant Take a grant back, which counts at the next request
+	// (DELETE /grants/{id})
+	DeleteGrant(ctx context.Context, request DeleteGrantRequestObject) (DeleteGrantResponseObject, error)
+	// GetGrant One grant
+	// (GET /grants/{id})
+	GetGrant(ctx context.Context, request GetGrantRequestObject) (GetGrantResponseObject, error)
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
@@ -17676,6 +18051,128 @@ func (sh *strictHandler) GetGPUStatus(ctx *fiber.Ctx, id QueryResource) error {
 		return err
 	} else if validResponse, ok := response.(GetGPUStatusResponseObject); ok {
 		if err := validResponse.VisitGetGPUStatusResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListGrants operation middleware
+func (sh *strictHandler) ListGrants(ctx *fiber.Ctx, params ListGrantsParams) error {
+	var request ListGrantsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListGrants(ctx.UserContext(), request.(ListGrantsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListGrants")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListGrantsResponseObject); ok {
+		if err := validResponse.VisitListGrantsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateGrant operation middleware
+func (sh *strictHandler) CreateGrant(ctx *fiber.Ctx, params CreateGrantParams) error {
+	var request CreateGrantRequestObject
+
+	request.Params = params
+
+	var body CreateGrantJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateGrant(ctx.UserContext(), request.(CreateGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateGrantResponseObject); ok {
+		if err := validResponse.VisitCreateGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteGrant operation middleware
+func (sh *strictHandler) DeleteGrant(ctx *fiber.Ctx, id string) error {
+	var request DeleteGrantRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteGrant(ctx.UserContext(), request.(DeleteGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteGrantResponseObject); ok {
+		if err := validResponse.VisitDeleteGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGrant operation middleware
+func (sh *strictHandler) GetGrant(ctx *fiber.Ctx, id string) error {
+	var request GetGrantRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGrant(ctx.UserContext(), request.(GetGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGrantResponseObject); ok {
+		if err := validResponse.VisitGetGrantResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {

@@ -871,6 +871,21 @@ GPUUtilization = TypedDict("GPUUtilization", {
     "memory_bandwidth": float | None,
 })
 
+Grant = TypedDict("Grant", {
+    "created_at": str,
+    "id": str,
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
+    "team": NotRequired[str],
+    "token": NotRequired[str],
+    "user": NotRequired[str],
+})
+
+GrantList = TypedDict("GrantList", {
+    "items": list["Grant"],
+    "next": NotRequired[str],
+})
+
 Graph = TypedDict("Graph", {
     "edges": list[dict[str, Any]],
     "nodes": list[dict[str, Any]],
@@ -1055,6 +1070,7 @@ MaintenanceWork = TypedDict("MaintenanceWork", {
 })
 
 Me = TypedDict("Me", {
+    "grants": NotRequired[list["PoolRight"]],
     "history": NotRequired[bool],
     "mode": str,
     "name": str,
@@ -1155,6 +1171,14 @@ NewGPUConfig = TypedDict("NewGPUConfig", {
     "driver_config": NotRequired[dict[str, Any]],
     "memory_clock": NotRequired[int],
     "power_limit": NotRequired[float],
+})
+
+NewGrant = TypedDict("NewGrant", {
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
+    "team": NotRequired[str],
+    "token": NotRequired[str],
+    "user": NotRequired[str],
 })
 
 NewJoinToken = TypedDict("NewJoinToken", {
@@ -1360,6 +1384,12 @@ PoolCapacity = TypedDict("PoolCapacity", {
 PoolList = TypedDict("PoolList", {
     "items": list["Pool"],
     "next": NotRequired[str],
+})
+
+PoolRight = TypedDict("PoolRight", {
+    "permissions": list[str],
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
 })
 
 PowerRequest = TypedDict("PowerRequest", {
@@ -2211,6 +2241,35 @@ class Api(Transport):
         """What a GPU does now; null where nobody reads it."""
         answer: "GPUStatus" = self._do("GET", f"/gpus/{_part(id)}/status")
         return answer
+
+    def list_grants(self, *, pool: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GrantList":
+        """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
+        answer: "GrantList" = self._do("GET", "/grants", query={"pool": pool, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_grants(self, *, pool: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Grant"]:
+        """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
+        query: dict[str, Any] = {"pool": pool, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/grants", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def create_grant(self, body: "NewGrant") -> "Grant":
+        """Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers."""
+        answer: "Grant" = self._do("POST", "/grants", once=True, body=body)
+        return answer
+
+    def get_grant(self, id: str) -> "Grant":
+        """One grant."""
+        answer: "Grant" = self._do("GET", f"/grants/{_part(id)}")
+        return answer
+
+    def delete_grant(self, id: str) -> None:
+        """Take a grant back, which counts at the next request."""
+        self._do("DELETE", f"/grants/{_part(id)}")
 
     def list_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "IncidentList":
         """List incidents: causes with everything they explain."""
