@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -208,7 +206,7 @@ type paged[T any] struct {
 const linePage = 1000
 
 func (p paged[T]) visit(c *fiber.Ctx) error {
-	if !strings.Contains(c.Get("Accept"), "application/x-ndjson") {
+	if !wantsLines(c) {
 		answer, err := p.json()
 		if err != nil {
 			return err
@@ -222,13 +220,12 @@ func (p paged[T]) visit(c *fiber.Ctx) error {
 		cancel()
 		return err
 	}
-	c.Set("Content-Type", "application/x-ndjson")
+	c.Set("Content-Type", ndjson)
 	c.Context().SetBodyStream(l, -1)
 	return nil
 }
 
-// lines is the body. An error of a later page breaks the connection off, so that nobody takes a
-// part for the whole.
+// lines is the body. An error of a later page is its last line.
 type lines[T any] struct {
 	paged[T]
 	ctx    context.Context //nolint:containedctx // of the answer, which outlives its handler
@@ -269,8 +266,8 @@ func (l *lines[T]) Read(b []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if err := l.fill(); err != nil {
-			l.s.log.Warn("a list of lines was broken off", "error", err)
-			return 0, fmt.Errorf("list of lines: %w", err)
+			l.last = true
+			l.buf.Write(l.s.breakOff(err))
 		}
 	}
 	return l.buf.Read(b)

@@ -40,6 +40,22 @@ func pageSize(n int) int { return cmp.Or(n, defaultPage) }
 
 var errCursor = faulty("query", "after", "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.")
 
+// cut is the page of a list of few after the item of a name, all of it where no limit is asked for.
+func cut[T any](all []T, after string, limit int, name func(*T) string) (page []T, next string, err error) {
+	if after != "" {
+		at := slices.IndexFunc(all, func(x T) bool { return name(&x) == after })
+		if at < 0 {
+			return nil, "", errCursor
+		}
+		all = all[at+1:]
+	}
+	if limit > 0 && limit < len(all) {
+		all = all[:limit]
+		next = name(&all[limit-1])
+	}
+	return all, next, nil
+}
+
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
 	var other *sqldb.OrderError

@@ -469,6 +469,7 @@ type meter struct {
 	listen    prometheus.Counter
 	malformed prometheus.Counter
 	limited   *prometheus.CounterVec
+	broken    prometheus.Counter
 }
 
 func (m *meter) register(reg prometheus.Registerer) error {
@@ -505,7 +506,10 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "auspex_api_limited_total", Help: "Requests that were answered 429: reads and writes of callers, and credentials and logins that failed.",
 	}, []string{"what"})
-	for _, c := range []prometheus.Collector{m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
+	m.broken = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_lines_broken_total", Help: "Lists of lines whose last line says that they could not be read to their end.",
+	})
+	for _, c := range []prometheus.Collector{m.broken, m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

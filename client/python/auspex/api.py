@@ -564,6 +564,7 @@ EdgeProposal = TypedDict("EdgeProposal", {
 
 EdgeProposalList = TypedDict("EdgeProposalList", {
     "items": list["EdgeProposal"],
+    "next": NotRequired[str],
     "parameters": int,
 })
 
@@ -630,6 +631,7 @@ FaultKinds = TypedDict("FaultKinds", {
 
 FaultList = TypedDict("FaultList", {
     "items": list["FaultKinds"],
+    "next": NotRequired[str],
 })
 
 FieldProblem = TypedDict("FieldProblem", {
@@ -2162,10 +2164,20 @@ class Api(Transport):
         answer: "Event" = self._do("GET", f"/events/{_part(id)}")
         return answer
 
-    def list_faults(self) -> "FaultList":
+    def list_faults(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        answer: "FaultList" = self._do("GET", "/faults")
+        answer: "FaultList" = self._do("GET", "/faults", query={"after": after, "limit": limit, "fields": fields})
         return answer
+
+    def iter_faults(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
+        """The faults that can be blamed, each with the kinds of resources that may have it."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/faults", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def get_fleet(self, *, ids: bool | None = None) -> "Fleet":
         """The whole fleet as columns, one entry per server."""
@@ -2296,14 +2308,14 @@ class Api(Transport):
         answer: "Incident" = self._do("GET", f"/incidents/{_part(id)}")
         return answer
 
-    def list_incident_corrections(self, id: str) -> "CorrectionList":
+    def list_incident_corrections(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the cause of an incident, newest first."""
-        answer: "CorrectionList" = self._do("GET", f"/incidents/{_part(id)}/corrections")
+        answer: "CorrectionList" = self._do("GET", f"/incidents/{_part(id)}/corrections", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_incident_corrections(self, id: str) -> Iterator["Correction"]:
+    def iter_incident_corrections(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
         """What people said about the cause of an incident, newest first."""
-        query: dict[str, Any] = {}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/incidents/{_part(id)}/corrections", query=query)
             yield from page["items"]
@@ -2340,10 +2352,20 @@ class Api(Transport):
         """Revoke a join token, and cut off the machines that joined with it."""
         self._do("DELETE", f"/join-tokens/{_part(name)}")
 
-    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None) -> "EdgeProposalList":
+    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state})
+        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "after": after, "limit": limit, "fields": fields})
         return answer
+
+    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
+        """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
+        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/learning/edges", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def decide_edge_proposal(self, id: str, body: "NewEdgeDecision") -> "EdgeProposal":
         """Accept a proposal, decline it, or take an acceptance back."""
