@@ -470,6 +470,7 @@ type meter struct {
 	malformed prometheus.Counter
 	limited   *prometheus.CounterVec
 	broken    prometheus.Counter
+	forgotten prometheus.Counter
 }
 
 func (m *meter) register(reg prometheus.Registerer) error {
@@ -509,7 +510,10 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.broken = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "auspex_api_lines_broken_total", Help: "Lists of lines whose last line says that they could not be read to their end.",
 	})
-	for _, c := range []prometheus.Collector{m.broken, m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
+	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_forgotten_operations_total", Help: "Operations that had ended and were older than api.keep_operations: they are no longer listed.",
+	})
+	for _, c := range []prometheus.Collector{m.broken, m.forgotten, m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

@@ -202,10 +202,19 @@ func (s *Server) announceRequests(ctx context.Context) {
 	}
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
+	var forgot time.Time
 	for failing := false; ; {
 		err := s.publishRequests(ctx)
+		if now := time.Now(); err == nil && now.Sub(forgot) > forgetEvery {
+			var n int64
+			n, err = s.deps.Requests.Forget(ctx, now.Add(-s.cfg.KeepOperations))
+			s.meter.forgotten.Add(float64(n))
+			if forgot = now; n > 0 {
+				s.log.Info("old operations are forgotten; the audit keeps them", "operations", n, "older_than", s.cfg.KeepOperations)
+			}
+		}
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Error("operations wait for the bus; trying again", "error", err)
+			s.log.Error("operations are not kept up to date; trying again", "error", err)
 		}
 		failing = err != nil
 		select {
