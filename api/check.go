@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/gofiber/fiber/v2"
@@ -370,6 +371,9 @@ func (a *asked) checkBody(c *fiber.Ctx) error {
 	}
 	if kind, _, err := mime.ParseMediaType(c.Get("Content-Type")); err != nil || kind != "application/json" {
 		return problem{http.StatusUnsupportedMediaType, "not_json", "The body is not application/json.", "Set Content-Type: application/json."}
+	}
+	if !utf8.Valid(body) { // which a decoder would quietly make another text of
+		return wrong("body", apigen.FieldProblem{Detail: "it is no UTF-8"})
 	}
 	value, err := decode(body)
 	if err != nil {
