@@ -245,7 +245,7 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 		return r, err
 	}
 	if who.User != "" && id != who.User {
-		if err := s.mayOn(ctx, access.Assign); err != nil {
+		if err := s.somewhere(ctx, access.Assign); err != nil {
 			return r, err
 		}
 	}
@@ -336,7 +336,7 @@ func later(a, b time.Time) time.Time {
 
 // CreateAllocation implements the operation createAllocation.
 func (s *Server) CreateAllocation(ctx context.Context, r apigen.CreateAllocationRequestObject) (apigen.CreateAllocationResponseObject, error) {
-	if err := s.mayOn(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
 	if s.deps.Allocator == nil {
@@ -396,7 +396,7 @@ func (s *Server) GetAllocation(ctx context.Context, r apigen.GetAllocationReques
 // mine is the allocation that a caller may change: their own or one of their teams, or any for
 // those who see all. They may allocate what it is of.
 func (s *Server) mine(ctx context.Context, id string) (schemas.Allocation, error) {
-	if err := s.mayOn(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return schemas.Allocation{}, err
 	}
 	a, err := s.allocation(ctx, id)
@@ -492,7 +492,7 @@ func (s *Server) StopAllocation(ctx context.Context, r apigen.StopAllocationRequ
 		report, force = r.Body.Report, r.Body.Force
 	}
 	if force {
-		if err := s.mayOn(ctx, access.Assign); err != nil {
+		if err := s.somewhere(ctx, access.Assign); err != nil {
 			return nil, err
 		}
 	}
@@ -671,7 +671,7 @@ func (s *Server) GetWorkflow(ctx context.Context, r apigen.GetWorkflowRequestObj
 
 // CreateWorkflow implements the operation createWorkflow.
 func (s *Server) CreateWorkflow(ctx context.Context, r apigen.CreateWorkflowRequestObject) (apigen.CreateWorkflowResponseObject, error) {
-	if err := s.mayOn(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
 	if s.deps.Allocator == nil {
@@ -736,7 +736,7 @@ func (s *Server) CleanupAllocation(ctx context.Context, r apigen.CleanupAllocati
 
 // CancelWorkflow implements the operation cancelWorkflow.
 func (s *Server) CancelWorkflow(ctx context.Context, r apigen.CancelWorkflowRequestObject) (apigen.CancelWorkflowResponseObject, error) {
-	if err := s.mayOn(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
 	f, err := s.workflow(ctx, r.ID)

@@ -59,7 +59,7 @@ func gpuSettings(c *schemas.GPUConfig) (map[string]string, error) {
 
 // ApplyGPUConfig implements the operation applyGPUConfig.
 func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequestObject) (apigen.ApplyGPUConfigResponseObject, error) {
-	if err := s.mayOn(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	e, err := s.holdings()
@@ -87,7 +87,7 @@ func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequ
 
 // ApplyServerConfig implements the operation applyServerConfig.
 func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConfigRequestObject) (apigen.ApplyServerConfigResponseObject, error) {
-	if err := s.mayOn(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	e, err := s.holdings()

@@ -48,9 +48,9 @@ func (s *Server) editor(ctx context.Context, permission string) (*holdings, erro
 	return s.holdings()
 }
 
-// keeper is the estate for a caller who may change servers of some pools; which is asked with mayOn.
+// keeper is the estate for a caller who may change servers of some pools; where mayOn says whether of this one.
 func (s *Server) keeper(ctx context.Context) (*holdings, error) {
-	if err := s.mayOn(ctx, access.Inventory); err != nil {
+	if err := s.somewhere(ctx, access.Inventory); err != nil {
 		return nil, err
 	}
 	return s.holdings()

@@ -544,7 +544,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 // DecideAction implements the operation decideAction.
 func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestObject) (apigen.DecideActionResponseObject, error) {
 	d := decisions[r.Verb]
-	if err := s.mayOn(ctx, d.right); err != nil {
+	if err := s.somewhere(ctx, d.right); err != nil {
 		return nil, err
 	}
 	a, found, err := s.deps.Records.Action(ctx, r.ID)

@@ -30,7 +30,7 @@ func (s *Server) requests() (*requests.Store, error) {
 
 // ask notes that a caller wants something done to a server, or to a part of it, and has it put on the bus.
 func (s *Server) ask(ctx context.Context, server, part, kind string, with map[string]string) (out apigen.AskedJSONResponse, err error) {
-	if err := s.mayOn(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return out, err
 	}
 	store, err := s.requests()
