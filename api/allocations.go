@@ -245,7 +245,7 @@ func (s *Server) request(ctx context.Context, b *apigen.NewAllocation) (r schema
 		return r, err
 	}
 	if who.User != "" && id != who.User {
-		if err := may(ctx, access.Users); err != nil {
+		if err := s.somewhere(ctx, access.Assign); err != nil {
 			return r, err
 		}
 	}
@@ -336,7 +336,7 @@ func later(a, b time.Time) time.Time {
 
 // CreateAllocation implements the operation createAllocation.
 func (s *Server) CreateAllocation(ctx context.Context, r apigen.CreateAllocationRequestObject) (apigen.CreateAllocationResponseObject, error) {
-	if err := may(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
 	if s.deps.Allocator == nil {
@@ -344,6 +344,13 @@ func (s *Server) CreateAllocation(ctx context.Context, r apigen.CreateAllocation
 	}
 	asked, err := s.request(ctx, r.Body)
 	if err != nil {
+		return nil, err
+	}
+	needed := access.Allocate
+	if who := Caller(ctx).User; who != "" && asked.User != who {
+		needed = access.Assign
+	}
+	if err := s.mayGive(ctx, needed, &asked); err != nil {
 		return nil, err
 	}
 	if r.Params.DryRun {
@@ -387,18 +394,22 @@ func (s *Server) GetAllocation(ctx context.Context, r apigen.GetAllocationReques
 }
 
 // mine is the allocation that a caller may change: their own or one of their teams, or any for
-// those who see all.
+// those who see all. They may allocate what it is of.
 func (s *Server) mine(ctx context.Context, id string) (schemas.Allocation, error) {
-	if err := may(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return schemas.Allocation{}, err
 	}
-	return s.allocation(ctx, id)
+	a, err := s.allocation(ctx, id)
+	if err == nil {
+		err = s.mayOn(ctx, access.Allocate, a.ServerIDs...)
+	}
+	return a, err
 }
 
 // agrees is nil where a caller may decide what happens to a server: nobody has it, they or one of
 // their teams do, or they are an admin.
 func (s *Server) agrees(ctx context.Context, server string) error {
-	if Caller(ctx).May(access.Users) {
+	if s.mayOn(ctx, access.Assign, server) == nil {
 		return nil
 	}
 	held, err := s.deps.Allocations.On(ctx, server)
@@ -481,11 +492,14 @@ func (s *Server) StopAllocation(ctx context.Context, r apigen.StopAllocationRequ
 		report, force = r.Body.Report, r.Body.Force
 	}
 	if force {
-		if err := may(ctx, access.Users); err != nil {
+		if err := s.somewhere(ctx, access.Assign); err != nil {
 			return nil, err
 		}
 	}
-	a, err := s.allocation(ctx, r.ID)
+	a, err := s.mine(ctx, r.ID)
+	if err == nil && force {
+		err = s.mayOn(ctx, access.Assign, a.ServerIDs...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -657,13 +671,16 @@ func (s *Server) GetWorkflow(ctx context.Context, r apigen.GetWorkflowRequestObj
 
 // CreateWorkflow implements the operation createWorkflow.
 func (s *Server) CreateWorkflow(ctx context.Context, r apigen.CreateWorkflowRequestObject) (apigen.CreateWorkflowResponseObject, error) {
-	if err := may(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
 	if s.deps.Allocator == nil {
 		return nil, noAllocator
 	}
 	v, err := s.server(ctx, r.Body.ServerID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Allocate, v.ID)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -719,10 +736,14 @@ func (s *Server) CleanupAllocation(ctx context.Context, r apigen.CleanupAllocati
 
 // CancelWorkflow implements the operation cancelWorkflow.
 func (s *Server) CancelWorkflow(ctx context.Context, r apigen.CancelWorkflowRequestObject) (apigen.CancelWorkflowResponseObject, error) {
-	if err := may(ctx, access.Allocate); err != nil {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
 		return nil, err
 	}
-	if _, err := s.workflow(ctx, r.ID); err != nil {
+	f, err := s.workflow(ctx, r.ID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Allocate, f.ServerID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	w, err := s.deps.Workflows.Move(ctx, Caller(ctx).Name, "", r.ID, schemas.WorkflowFailed, workflows.Cancelled, nil)

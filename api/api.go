@@ -66,6 +66,9 @@ type Config struct {
 	Health  string `yaml:"health"`
 	// Limits is how often a caller may ask.
 	Limits LimitsConfig `yaml:"limits"`
+	// KeepOperations is how long what people, allocations and workflows asked control for is listed
+	// after it was asked for. What has not ended stays, and so does the audit.
+	KeepOperations time.Duration `yaml:"keep_operations"`
 	// OIDC is the login service that lets people in, where there is one.
 	OIDC oidc.Config `yaml:"oidc"`
 	// Query bounds what the Prometheus read API does for a caller.
@@ -111,6 +114,7 @@ func DefaultConfig() Config {
 	return Config{
 		Listen: "127.0.0.1:8080", SessionLifetime: 7 * 24 * time.Hour, MaxStreams: 64, Query: promapi.DefaultConfig(),
 		Limits: LimitsConfig{Reads: 2000, Writes: 500, Burst: 2 * time.Second}, OIDC: oidc.DefaultConfig(),
+		KeepOperations: 400 * 24 * time.Hour, // last year's are looked up when the same comes again
 	}
 }
 
@@ -127,6 +131,9 @@ func (c Config) Validate() error {
 	}
 	if c.SessionLifetime < time.Minute {
 		return fmt.Errorf("session_lifetime: want at least 1m, got %s", c.SessionLifetime)
+	}
+	if c.KeepOperations < 24*time.Hour { // the bus may give a request again
+		return fmt.Errorf("keep_operations: want at least 24h, got %s", c.KeepOperations)
 	}
 	if c.MaxStreams < 1 || c.MaxStreams > 10_000 {
 		return fmt.Errorf("max_streams: want 1 to 10000, got %d", c.MaxStreams)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/gofiber/fiber/v2"
@@ -35,6 +36,7 @@ type asked struct {
 	once      bool     // an Idempotency-Key counts
 	items     []string // the fields of what it lists, where the caller may choose of them
 	operation string
+	lines     bool // what it lists can be had a record a line
 	others    bool // parameters that are not named may come, from whom nobody here tells what to send
 }
 
@@ -71,6 +73,9 @@ func newChecker() (checker, error) {
 			}
 			if a.query["fields"] != nil {
 				a.items = itemsOf(op)
+			}
+			if ok := op.Responses.Status(http.StatusOK); ok != nil {
+				a.lines = ok.Value.Content[ndjson] != nil
 			}
 			if op.RequestBody != nil {
 				a.body, a.required = op.RequestBody.Value.Content.Get("application/json").Schema.Value, op.RequestBody.Value.Required
@@ -206,18 +211,21 @@ func (s *Server) check(c *fiber.Ctx) error {
 	if a.once {
 		return s.once(c)
 	}
+	var wanted []string
 	if text := c.Query("fields"); a.items != nil && text != "" {
-		wanted, err := a.sparse(text)
-		if err != nil {
+		var err error
+		if wanted, err = a.sparse(text); err != nil {
 			return err
 		}
 		c.Locals(fieldsKey{}, wanted)
-		if err := c.Next(); err != nil {
-			return err
-		}
-		return project(c, wanted)
 	}
-	return c.Next()
+	if a.lines && wantsLines(c) {
+		return s.asLines(c, wanted)
+	}
+	if err := c.Next(); err != nil || len(wanted) == 0 {
+		return err
+	}
+	return project(c, wanted)
 }
 
 // subject is what the first parameter of a path says.
@@ -363,6 +371,9 @@ func (a *asked) checkBody(c *fiber.Ctx) error {
 	}
 	if kind, _, err := mime.ParseMediaType(c.Get("Content-Type")); err != nil || kind != "application/json" {
 		return problem{http.StatusUnsupportedMediaType, "not_json", "The body is not application/json.", "Set Content-Type: application/json."}
+	}
+	if !utf8.Valid(body) { // which a decoder would quietly make another text of
+		return wrong("body", apigen.FieldProblem{Detail: "it is no UTF-8"})
 	}
 	value, err := decode(body)
 	if err != nil {

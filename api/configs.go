@@ -60,7 +60,7 @@ func (s *Server) GetServerConfig(ctx context.Context, r apigen.GetServerConfigRe
 
 // PutServerConfig implements the operation putServerConfig.
 func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRequestObject) (apigen.PutServerConfigResponseObject, error) {
-	e, err := s.editor(ctx, access.Inventory)
+	e, err := s.keeper(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +69,9 @@ func (s *Server) PutServerConfig(ctx context.Context, r apigen.PutServerConfigRe
 		return nil, err
 	}
 	v, err := s.itself(ctx, r.ID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Inventory, v.ID)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +206,7 @@ func (s *Server) GetGPUConfig(ctx context.Context, r apigen.GetGPUConfigRequestO
 
 // putGPUConfig makes the next version of a GPU, of the latest or of nothing.
 func (s *Server) putGPUConfig(ctx context.Context, ref, tag string, b *apigen.NewGPUConfig, anew bool) (out apigen.GPUConfig, version string, err error) {
-	e, err := s.editor(ctx, access.Inventory)
+	e, err := s.keeper(ctx)
 	if err != nil {
 		return out, "", err
 	}
@@ -212,6 +215,9 @@ func (s *Server) putGPUConfig(ctx context.Context, ref, tag string, b *apigen.Ne
 		return out, "", err
 	}
 	g, err := s.gpu(ctx, ref)
+	if err == nil {
+		err = s.mayOn(ctx, access.Inventory, g.ServerID)
+	}
 	if err != nil {
 		return out, "", err
 	}

@@ -59,7 +59,7 @@ func gpuSettings(c *schemas.GPUConfig) (map[string]string, error) {
 
 // ApplyGPUConfig implements the operation applyGPUConfig.
 func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequestObject) (apigen.ApplyGPUConfigResponseObject, error) {
-	if err := may(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	e, err := s.holdings()
@@ -68,6 +68,9 @@ func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequ
 	}
 	g, err := s.gpu(ctx, r.ID)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayOn(ctx, access.Operate, g.ServerID); err != nil {
 		return nil, err
 	}
 	c, err := e.configs.GPU(ctx, g.ID)
@@ -84,7 +87,7 @@ func (s *Server) ApplyGPUConfig(ctx context.Context, r apigen.ApplyGPUConfigRequ
 
 // ApplyServerConfig implements the operation applyServerConfig.
 func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConfigRequestObject) (apigen.ApplyServerConfigResponseObject, error) {
-	if err := may(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return nil, err
 	}
 	e, err := s.holdings()
@@ -93,6 +96,9 @@ func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConf
 	}
 	v, err := s.itself(ctx, r.ID)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.mayOn(ctx, access.Operate, v.ID); err != nil {
 		return nil, err
 	}
 	c, err := e.configs.Server(ctx, v.ID)

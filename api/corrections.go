@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,8 +49,9 @@ func (s *Server) corrected(ctx context.Context, items []apigen.Incident) error {
 }
 
 // ListFaults implements the operation listFaults.
-func (s *Server) ListFaults(context.Context, apigen.ListFaultsRequestObject) (apigen.ListFaultsResponseObject, error) {
-	return apigen.ListFaults200JSONResponse{Items: orEmpty(s.deps.Faults().Blamable())}, nil
+func (s *Server) ListFaults(_ context.Context, r apigen.ListFaultsRequestObject) (apigen.ListFaultsResponseObject, error) {
+	items, next, err := cut(s.deps.Faults().Blamable(), r.Params.After, r.Params.Limit, func(f *schemas.FaultKinds) string { return f.Fault })
+	return apigen.ListFaults200JSONResponse{Items: orEmpty(items), Next: next}, err
 }
 
 // ListCorrections implements the operation listCorrections.
@@ -83,7 +85,8 @@ func (s *Server) ListIncidentCorrections(
 	if err != nil {
 		return nil, err
 	}
-	return apigen.ListIncidentCorrections200JSONResponse{Items: orEmpty(items)}, nil
+	items, next, err := cut(items, r.Params.After, r.Params.Limit, func(c *schemas.Correction) string { return strconv.FormatInt(int64(c.Revision), 10) })
+	return apigen.ListIncidentCorrections200JSONResponse{Items: orEmpty(items), Next: next}, err
 }
 
 // CorrectIncident implements the operation correctIncident.

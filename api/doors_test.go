@@ -492,6 +492,15 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodDelete, "api/v1/teams/speech", access.RoleAdmin, nil)
 			return "admin delete team speech"
 		},
+		"createGrant": func() string {
+			w.send(t, http.MethodPost, "api/v1/grants", access.RoleAdmin, body(`{"token":"night","pool":"default","role":"operator"}`))
+			return "admin create grant default"
+		},
+		"deleteGrant": func() string {
+			g := makes[schemas.Grant](t, w, "api/v1/grants", `{"team":"vision","pool":"default","role":"engineer"}`)
+			w.send(t, http.MethodDelete, "api/v1/grants/"+g.ID, access.RoleAdmin, nil)
+			return "admin delete grant default"
+		},
 		"createWebhook": func() string {
 			w.send(t, http.MethodPost, "api/v1/webhooks", access.RoleAdmin, body(newHook))
 			return "admin create webhook chat"

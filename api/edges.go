@@ -42,7 +42,11 @@ func (s *Server) ListEdgeProposals(
 	if err != nil {
 		return nil, err
 	}
-	out := apigen.ListEdgeProposals200JSONResponse{Items: orEmpty(items)}
+	items, next, err := cut(items, r.Params.After, r.Params.Limit, func(p *schemas.EdgeProposal) string { return p.ID })
+	if err != nil {
+		return nil, err
+	}
+	out := apigen.ListEdgeProposals200JSONResponse{Items: orEmpty(items), Next: next}
 	if s.deps.Learned != nil {
 		out.Parameters, err = s.deps.Learned(ctx)
 	}

@@ -5,11 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -45,6 +43,14 @@ func (s *Server) holdings() (*holdings, error) {
 // editor is the estate for a caller who may change it.
 func (s *Server) editor(ctx context.Context, permission string) (*holdings, error) {
 	if err := may(ctx, permission); err != nil {
+		return nil, err
+	}
+	return s.holdings()
+}
+
+// keeper is the estate for a caller who may change servers of some pools; where mayOn says whether of this one.
+func (s *Server) keeper(ctx context.Context) (*holdings, error) {
+	if err := s.somewhere(ctx, access.Inventory); err != nil {
 		return nil, err
 	}
 	return s.holdings()
@@ -200,7 +206,7 @@ type paged[T any] struct {
 const linePage = 1000
 
 func (p paged[T]) visit(c *fiber.Ctx) error {
-	if !strings.Contains(c.Get("Accept"), "application/x-ndjson") {
+	if !wantsLines(c) {
 		answer, err := p.json()
 		if err != nil {
 			return err
@@ -214,13 +220,12 @@ func (p paged[T]) visit(c *fiber.Ctx) error {
 		cancel()
 		return err
 	}
-	c.Set("Content-Type", "application/x-ndjson")
+	c.Set("Content-Type", ndjson)
 	c.Context().SetBodyStream(l, -1)
 	return nil
 }
 
-// lines is the body. An error of a later page breaks the connection off, so that nobody takes a
-// part for the whole.
+// lines is the body. An error of a later page is its last line.
 type lines[T any] struct {
 	paged[T]
 	ctx    context.Context //nolint:containedctx // of the answer, which outlives its handler
@@ -261,8 +266,8 @@ func (l *lines[T]) Read(b []byte) (int, error) {
 			return 0, io.EOF
 		}
 		if err := l.fill(); err != nil {
-			l.s.log.Warn("a list of lines was broken off", "error", err)
-			return 0, fmt.Errorf("list of lines: %w", err)
+			l.last = true
+			l.buf.Write(l.s.breakOff(err))
 		}
 	}
 	return l.buf.Read(b)

@@ -120,7 +120,7 @@ func (s *Server) GetGPU(ctx context.Context, r apigen.GetGPURequestObject) (apig
 
 // UpdateGPU implements the operation updateGPU.
 func (s *Server) UpdateGPU(ctx context.Context, r apigen.UpdateGPURequestObject) (apigen.UpdateGPUResponseObject, error) {
-	e, err := s.editor(ctx, access.Inventory)
+	e, err := s.keeper(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +129,9 @@ func (s *Server) UpdateGPU(ctx context.Context, r apigen.UpdateGPURequestObject)
 		return nil, err
 	}
 	g, err := s.gpu(ctx, r.ID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Inventory, g.ServerID)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,6 +39,22 @@ var _ apigen.StrictServerInterface = (*Server)(nil)
 func pageSize(n int) int { return cmp.Or(n, defaultPage) }
 
 var errCursor = faulty("query", "after", "bad_cursor", "after is not a cursor of this list.", "Use `next` of the previous answer, or omit it.")
+
+// cut is the page of a list of few after the item of a name, all of it where no limit is asked for.
+func cut[T any](all []T, after string, limit int, name func(*T) string) (page []T, next string, err error) {
+	if after != "" {
+		at := slices.IndexFunc(all, func(x T) bool { return name(&x) == after })
+		if at < 0 {
+			return nil, "", errCursor
+		}
+		all = all[at+1:]
+	}
+	if limit > 0 && limit < len(all) {
+		all = all[:limit]
+		next = name(&all[limit-1])
+	}
+	return all, next, nil
+}
 
 // listed turns the errors of a list into what a person should see.
 func listed(err error) error {
@@ -155,6 +172,13 @@ func (s *Server) me(ctx context.Context, p access.Principal) (apigen.Me, error) 
 	m := apigen.Me{
 		Name: p.Name, Role: p.Role, Permissions: p.Permissions(), Mode: s.deps.Mode(), Version: s.deps.Version,
 		Simulated: s.deps.Simulated, History: s.deps.HistoryLive,
+	}
+	granted, err := s.rights(ctx, p)
+	if err != nil {
+		return m, err
+	}
+	for _, pool := range slices.Sorted(maps.Keys(granted)) {
+		m.Grants = append(m.Grants, granted[pool])
 	}
 	if p.User == "" {
 		return m, nil
@@ -520,7 +544,7 @@ var decisions = map[apigen.DecideActionParamsVerb]struct {
 // DecideAction implements the operation decideAction.
 func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestObject) (apigen.DecideActionResponseObject, error) {
 	d := decisions[r.Verb]
-	if err := may(ctx, d.right); err != nil {
+	if err := s.somewhere(ctx, d.right); err != nil {
 		return nil, err
 	}
 	a, found, err := s.deps.Records.Action(ctx, r.ID)
@@ -529,6 +553,9 @@ func (s *Server) DecideAction(ctx context.Context, r apigen.DecideActionRequestO
 	}
 	if !found {
 		return nil, missing("action", r.ID)
+	}
+	if err := s.mayOn(ctx, d.right, a.Server); err != nil {
+		return nil, err
 	}
 	if r.Verb == apigen.Approve {
 		if err := s.agrees(ctx, a.Server); err != nil {

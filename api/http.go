@@ -380,12 +380,10 @@ func (s *Server) admins(c *fiber.Ctx) error {
 	return c.Next()
 }
 
-// may returns a problem unless the caller has a permission.
+// may returns a problem unless the caller has a permission everywhere.
 func may(ctx context.Context, permission string) error {
-	if p := Caller(ctx); !p.May(permission) {
-		return problem{
-			http.StatusForbidden, "no_permission", fmt.Sprintf("%s lacks the permission %q.", p.Name, permission), "An admin can grant it.",
-		}
+	if !Caller(ctx).May(permission) {
+		return lacks(ctx, permission, "")
 	}
 	return nil
 }
@@ -471,6 +469,8 @@ type meter struct {
 	listen    prometheus.Counter
 	malformed prometheus.Counter
 	limited   *prometheus.CounterVec
+	broken    prometheus.Counter
+	forgotten prometheus.Counter
 }
 
 func (m *meter) register(reg prometheus.Registerer) error {
@@ -507,7 +507,13 @@ func (m *meter) register(reg prometheus.Registerer) error {
 	m.limited = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "auspex_api_limited_total", Help: "Requests that were answered 429: reads and writes of callers, and credentials and logins that failed.",
 	}, []string{"what"})
-	for _, c := range []prometheus.Collector{m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
+	m.broken = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_lines_broken_total", Help: "Lists of lines whose last line says that they could not be read to their end.",
+	})
+	m.forgotten = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "auspex_api_forgotten_operations_total", Help: "Operations that had ended and were older than api.keep_operations: they are no longer listed.",
+	})
+	for _, c := range []prometheus.Collector{m.broken, m.forgotten, m.limited, m.requests, m.seconds, m.logins, m.intents, m.posted, m.refresh, m.listen, m.malformed} {
 		if err := reg.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

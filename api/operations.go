@@ -30,7 +30,7 @@ func (s *Server) requests() (*requests.Store, error) {
 
 // ask notes that a caller wants something done to a server, or to a part of it, and has it put on the bus.
 func (s *Server) ask(ctx context.Context, server, part, kind string, with map[string]string) (out apigen.AskedJSONResponse, err error) {
-	if err := may(ctx, access.Operate); err != nil {
+	if err := s.somewhere(ctx, access.Operate); err != nil {
 		return out, err
 	}
 	store, err := s.requests()
@@ -47,6 +47,9 @@ func (s *Server) ask(ctx context.Context, server, part, kind string, with map[st
 	})
 	name, err := one(names, server, "server", found)
 	if err != nil {
+		return out, err
+	}
+	if err := s.mayOn(ctx, access.Operate, name); err != nil {
 		return out, err
 	}
 	if err := s.agrees(ctx, name); err != nil {
@@ -199,10 +202,19 @@ func (s *Server) announceRequests(ctx context.Context) {
 	}
 	tick := time.NewTicker(tellEvery)
 	defer tick.Stop()
+	var forgot time.Time
 	for failing := false; ; {
 		err := s.publishRequests(ctx)
+		if now := time.Now(); err == nil && now.Sub(forgot) > forgetEvery {
+			var n int64
+			n, err = s.deps.Requests.Forget(ctx, now.Add(-s.cfg.KeepOperations))
+			s.meter.forgotten.Add(float64(n))
+			if forgot = now; n > 0 {
+				s.log.Info("old operations are forgotten; the audit keeps them", "operations", n, "older_than", s.cfg.KeepOperations)
+			}
+		}
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Error("operations wait for the bus; trying again", "error", err)
+			s.log.Error("operations are not kept up to date; trying again", "error", err)
 		}
 		failing = err != nil
 		select {

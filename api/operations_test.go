@@ -1,15 +1,18 @@
 package api_test
 
 import (
+	"database/sql"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/store/requests"
+	"auspex/internal/waittest"
 	"auspex/schemas"
 )
 
@@ -117,5 +120,22 @@ func TestWhoMayAskAndForWhat(t *testing.T) {
 	}
 	if a := w.send(t, http.MethodGet, "api/v1/operations/none", access.RoleViewer, nil); a.status != 404 {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// Operations are listed for as long as the configuration says, and what is forgotten is counted.
+func TestOldOperationsAreForgotten(t *testing.T) {
+	w := start(t, true, func(c *api.Config, d *api.Deps) {
+		c.KeepOperations = 48 * time.Hour
+		for id, ago := range map[string]time.Duration{"old": 49 * time.Hour, "new": 47 * time.Hour} {
+			in := schemas.Intent{ID: id, Time: time.Now().Add(-ago), Verb: schemas.IntentRequest, Server: "gpu-r01-01", Kind: "power_on"}
+			if err := d.DB.InTx(t.Context(), func(tx *sql.Tx) error { return requests.Take(t.Context(), tx, in) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	waittest.For(t, "old operations are forgotten", func() bool { return metric(t, w, "auspex_api_forgotten_operations_total", "", "") == 1 })
+	if list := read[apigen.OperationList](t, w, "api/v1/operations"); len(list.Items) != 1 || list.Items[0].ID != "new" {
+		t.Errorf("%+v", list.Items)
 	}
 }

@@ -190,7 +190,7 @@ func (s *Server) RegisterServer(ctx context.Context, r apigen.RegisterServerRequ
 
 // UpdateServer implements the operation updateServer.
 func (s *Server) UpdateServer(ctx context.Context, r apigen.UpdateServerRequestObject) (apigen.UpdateServerResponseObject, error) {
-	e, err := s.editor(ctx, access.Inventory)
+	e, err := s.keeper(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,12 +199,26 @@ func (s *Server) UpdateServer(ctx context.Context, r apigen.UpdateServerRequestO
 		return nil, err
 	}
 	v, err := s.itself(ctx, r.ID)
+	if err == nil {
+		err = s.mayOn(ctx, access.Inventory, v.ID)
+	}
 	if err != nil {
 		return nil, err
 	}
 	b, by := r.Body, Caller(ctx).Name
 	if b.Labels != nil {
 		if err := badLabels(*b.Labels); err != nil {
+			return nil, err
+		}
+	}
+	if b.Pool != nil && *b.Pool != v.Pool { // and what is moved is moved by whoever may in both
+		to, err := s.deps.Estate.Pool(ctx, *b.Pool)
+		if err == nil {
+			err = s.mayIn(ctx, access.Inventory, to.Name)
+		} else if errors.Is(err, entity.ErrNone) {
+			err = nil // the change says so
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

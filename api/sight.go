@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/fleet"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/entity"
 	"auspex/schemas"
 )
 
@@ -29,6 +31,7 @@ type sight struct {
 	user  string
 	names func() *cmdb.Snapshot
 	had   map[string][]allocations.Span // by server, the first first
+	runs  map[string]apigen.PoolRight   // by pool
 }
 
 // look returns what somebody sees.
@@ -45,6 +48,19 @@ func (s *Server) look(ctx context.Context, who access.Principal) (*sight, error)
 		return nil, err
 	}
 	v := &sight{user: who.User, names: s.live.directory, had: make(map[string][]allocations.Span)}
+	// Whoever is granted something in a pool runs it, and sees what is of its servers.
+	if v.runs, err = s.rights(ctx, who); err != nil {
+		return nil, err
+	}
+	for pool := range v.runs {
+		servers, err := s.deps.Estate.InPool(ctx, pool)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range servers {
+			v.had[name] = []allocations.Span{{Server: name}}
+		}
+	}
 	for _, sp := range spans {
 		v.had[sp.Server] = append(v.had[sp.Server], sp)
 	}
@@ -302,6 +318,8 @@ const (
 	// shows what was, of what they have or had.
 	ruleHas
 	ruleHad
+	// ruleRuns is a route below a server or GPU of those who run its pool.
+	ruleRuns
 )
 
 // tenantRules are the routes of a tenant, by their operation.
@@ -324,6 +342,8 @@ var tenantRules = map[string]rule{
 	"handleAlert": ruleOpen, "getAlertCorrelation": ruleOpen, "listIncidents": ruleOpen, "getIncident": ruleOpen,
 	"listPredictions": ruleOpen, "listActions": ruleOpen, "getAction": ruleOpen, "decideAction": ruleOpen,
 	"listOperations": ruleOpen, "getOperation": ruleOpen, "powerServer": ruleHas, "powerServerOperation": ruleHas,
+	"setServerBios": ruleRuns, "updateServerFirmware": ruleRuns, "updateServer": ruleRuns, "updateGPU": ruleRuns, "getServerConfig": ruleRuns,
+	"putServerConfig": ruleRuns, "applyServerConfig": ruleRuns, "listServerConfigs": ruleRuns, "createGPUConfig": ruleRuns, "updateGPUConfig": ruleRuns,
 	"getGPUConfig": ruleHas, "listGPUConfigs": ruleHas, "applyGPUConfig": ruleHas,
 }
 
@@ -341,6 +361,16 @@ func (s *Server) tenant(ctx context.Context, a *asked, path string) error {
 	switch r := tenantRules[a.operation]; r {
 	case ruleOpen:
 		return nil
+	case ruleRuns:
+		names := s.live.directory()
+		if found := wholes(names, names.Find(a.subject(path))); len(found) == 1 {
+			of, err := s.deps.Estate.Server(ctx, found[0])
+			if _, runs := v.runs[of.Pool]; err == nil && runs {
+				return nil
+			} else if err != nil && !errors.Is(err, entity.ErrNone) {
+				return err
+			}
+		}
 	case ruleHas, ruleHad:
 		ref, what := a.subject(path), "server"
 		if strings.HasPrefix(path, "/gpus/") {

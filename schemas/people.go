@@ -32,6 +32,17 @@ type User struct {
 	Revision  int64     `json:"-"` // 1 when it is made, one more with each change
 }
 
+// Grant is a role in one pool, beside what the role of its holder lets them everywhere.
+type Grant struct {
+	ID        string    `json:"id"`              // UUID
+	User      string    `json:"user,omitempty"`  // username, where it is a user's
+	Team      string    `json:"team,omitempty"`  // name, where it is of the members of a team
+	Token     string    `json:"token,omitempty"` // name, where it is of a token that is nobody's
+	Pool      string    `json:"pool"`            // name
+	Role      string    `json:"role"`            // operator, engineer or admin
+	CreatedAt time.Time `json:"created_at"`
+}
+
 // Team is who shares what is allocated to one of them: a tenant.
 type Team struct {
 	ID          string    `json:"id"`   // UUID

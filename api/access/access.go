@@ -6,6 +6,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -54,7 +55,18 @@ const (
 	// and change pools, quotas and reservations.
 	Inventory = "inventory"
 	Quotas    = "quotas"
+	// Assign is to decide in the stead of whoever has a server: to allocate to others, to end that by
+	// force, and to have things done to what others have.
+	Assign = "assign"
 )
+
+// pooled are the permissions of which each is about a server, or about what is on it.
+var pooled = []string{Approve, Cancel, DryRun, Allocate, Operate, Inventory, Assign}
+
+// InPool returns what a role that was granted in a pool lets its holder do to servers of that pool.
+func InPool(role string) []string {
+	return slices.DeleteFunc(Principal{Role: role}.Permissions(), func(p string) bool { return !slices.Contains(pooled, p) })
+}
 
 // Errors of tokens.
 var (
@@ -71,6 +83,9 @@ type Principal struct {
 	Name string // username, or the name of a token that is nobody's
 	Role string // of a user's token the lesser of its own and the user's
 	User string // id, or "" where it is no user
+	// most is the role that the credential of a user was made with: it lets them do no more, whatever
+	// role they have or are granted.
+	most string
 	// token is the hash of the token that a session or a code came from: it ends
 	// with it. Empty hangs on none.
 	token string
@@ -86,15 +101,31 @@ func (p Principal) Permissions() []string {
 	case RoleEngineer:
 		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Inventory}
 	case RoleAdmin:
-		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Inventory, Invite, Quotas, Reload, Tokens, Users, Webhooks}
+		return []string{Read, Approve, Cancel, DryRun, Correct, Post, Handle, Declare, Audit, Enrol, Allocate, Operate, Inventory, Assign, Invite, Quotas, Reload, Tokens, Users, Webhooks}
 	}
 	return nil
+}
+
+// Script returns the name of the token that is nobody's which the principal is, or came from.
+func (p Principal) Script() string {
+	if p.User != "" || p.token == "" {
+		return ""
+	}
+	return p.Name
+}
+
+// Cap returns the lesser of a role and that which the credential of the principal was made with.
+func (p Principal) Cap(role string) string {
+	if p.most == "" {
+		return role
+	}
+	return lesser(p.most, role)
 }
 
 // May reports whether the principal has a permission.
 func (p Principal) May(permission string) bool { return slices.Contains(p.Permissions(), permission) }
 
-// DB is the relational store, with the tables of migrations 0050 to 0054, and
+// DB is the relational store, with the tables of migrations 0050 to 0054 and 0105, and
 // those of the audit.
 type DB interface {
 	// InTx runs f in a transaction and commits when it returns nil.
@@ -183,6 +214,9 @@ func (s *Store) IssueToken(ctx context.Context, by, name, role string) (string, 
 	}
 	token := secret()
 	err := s.change(ctx, by, verbReplace, kindToken, name, "role "+role, func(tx *sql.Tx) error {
+		if err := ungrant(ctx, tx, name); err != nil {
+			return err
+		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns) VALUES ($1,$2,$3,$4)
 ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=0, used_ns=0, user_id=NULL`,
 			name, hashOf(token), role, s.now().UnixNano())
@@ -192,6 +226,12 @@ ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created
 		return "", fmt.Errorf("issue token %s: %w", name, err)
 	}
 	return token, nil
+}
+
+// ungrant takes back what was granted to the token that had a name before.
+func ungrant(ctx context.Context, tx *sql.Tx, name string) error {
+	_, err := tx.ExecContext(ctx, `DELETE FROM grants WHERE token=$1`, name)
+	return err
 }
 
 // Token is what is known of a token; times that are zero are never.
@@ -237,6 +277,9 @@ func (s *Store) CreateToken(ctx context.Context, by, name, role, user string, li
 		detail += ", of user " + t.User
 	}
 	err = s.change(ctx, by, verbCreate, kindToken, name, detail, func(tx *sql.Tx) error {
+		if err := ungrant(ctx, tx, name); err != nil { // undone where the name is taken
+			return err
+		}
 		// One that has expired does not hold its name.
 		return some(ErrTaken)(tx.ExecContext(ctx, `INSERT INTO api_tokens (name, hash, role, created_ns, expires_ns, user_id) VALUES ($1,$2,$3,$4,$5,$6)
 ON CONFLICT (name) DO UPDATE SET hash=excluded.hash, role=excluded.role, created_ns=excluded.created_ns, expires_ns=excluded.expires_ns, used_ns=0,
@@ -349,7 +392,7 @@ func (s *Store) forget(hash string) {
 // StartSession makes a session and returns its secret and its end. What came
 // from a token ends with it.
 func (s *Store) StartSession(ctx context.Context, p Principal) (session string, expires time.Time, err error) {
-	return s.startSession(ctx, p, p.Role, "role "+p.Role)
+	return s.startSession(ctx, p, cmp.Or(p.most, p.Role), "role "+p.Role)
 }
 
 // StartUserSession makes a session of a user whom a login service knows: what it may follows
@@ -408,7 +451,7 @@ func (s *Store) principal(ctx context.Context, what, query string, args ...any) 
 		return Principal{}, false, fmt.Errorf("%s: %w", what, err)
 	}
 	if p.User != "" {
-		p.Name, p.Role = username, lesser(p.Role, role)
+		p.Name, p.Role, p.most = username, lesser(p.Role, role), p.Role
 	}
 	return p, true, nil
 }

@@ -1525,6 +1525,7 @@ type EdgeProposal = schemas.EdgeProposal
 // EdgeProposalList defines model for EdgeProposalList.
 type EdgeProposalList struct {
 	Items []EdgeProposal `json:"items"`
+	Next  string         `json:"next,omitempty,omitzero"`
 
 	// Parameters Version of the learned parameters that is in force; 0: the fault records as they are
 	Parameters int64 `json:"parameters"`
@@ -1619,6 +1620,7 @@ type FaultKinds = schemas.FaultKinds
 // FaultList defines model for FaultList.
 type FaultList struct {
 	Items []FaultKinds `json:"items"`
+	Next  string       `json:"next,omitempty,omitzero"`
 }
 
 // FieldProblem defines model for FieldProblem.
@@ -1900,6 +1902,15 @@ type GPUUtilization struct {
 	MemoryBandwidth *float64 `json:"memory_bandwidth"`
 }
 
+// Grant defines model for Grant.
+type Grant = schemas.Grant
+
+// GrantList defines model for GrantList.
+type GrantList struct {
+	Items []Grant `json:"items"`
+	Next  string  `json:"next,omitempty,omitzero"`
+}
+
 // Graph defines model for Graph.
 type Graph = schemas.Graph
 
@@ -2175,6 +2186,9 @@ type MaintenanceWork struct {
 
 // Me defines model for Me.
 type Me struct {
+	// Grants What the caller may in some pools
+	Grants []PoolRight `json:"grants,omitempty,omitzero"`
+
 	// History Whether a history store is connected
 	History bool `json:"history,omitempty,omitzero"`
 
@@ -2357,6 +2371,22 @@ type NewGPUConfig struct {
 
 	// PowerLimit Watts
 	PowerLimit *float64 `json:"power_limit,omitempty"`
+}
+
+// NewGrant One of user, team and token. A holder has one grant in a pool: to change it, take it back and make another
+type NewGrant struct {
+	// Pool By id or name
+	Pool string `json:"pool"`
+	Role string `json:"role"`
+
+	// Team By id or name
+	Team string `json:"team,omitempty,omitzero"`
+
+	// Token A token that is nobody's, by name
+	Token string `json:"token,omitempty,omitzero"`
+
+	// User By id or username
+	User string `json:"user,omitempty,omitzero"`
 }
 
 // NewJoinToken defines model for NewJoinToken.
@@ -2668,6 +2698,16 @@ type PoolCapacity = schemas.PoolCapacity
 type PoolList struct {
 	Items []Pool `json:"items"`
 	Next  string `json:"next,omitempty,omitzero"`
+}
+
+// PoolRight defines model for PoolRight.
+type PoolRight struct {
+	// Permissions What the caller may do to servers of the pool, beside what they may everywhere
+	Permissions []string `json:"permissions"`
+
+	// Pool Name
+	Pool string `json:"pool"`
+	Role string `json:"role"`
 }
 
 // PowerRequest defines model for PowerRequest.
@@ -3510,6 +3550,18 @@ type PostEventParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// ListFaultsParams defines parameters for ListFaults.
+type ListFaultsParams struct {
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many; all where it is left out
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
 	// Ids Include the ids of racks and servers, which are most of the bytes of a large fleet
@@ -3601,6 +3653,25 @@ type GetGPUMetricsParams struct {
 	Metrics string `form:"metrics,omitempty" json:"metrics,omitempty,omitzero"`
 }
 
+// ListGrantsParams defines parameters for ListGrants.
+type ListGrantsParams struct {
+	// Pool Only of a pool, by id or name
+	Pool string `form:"pool,omitempty" json:"pool,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// CreateGrantParams defines parameters for CreateGrant.
+type CreateGrantParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListIncidentsParams defines parameters for ListIncidents.
 type ListIncidentsParams struct {
 	Status ListIncidentsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
@@ -3617,6 +3688,18 @@ type ListIncidentsParams struct {
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
 type ListIncidentsParamsStatus string
 
+// ListIncidentCorrectionsParams defines parameters for ListIncidentCorrections.
+type ListIncidentCorrectionsParams struct {
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many; all where it is left out
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
 // ListJoinTokensParams defines parameters for ListJoinTokens.
 type ListJoinTokensParams struct {
 	// After `next` of the previous page, of the same list in the same order
@@ -3630,6 +3713,15 @@ type ListJoinTokensParams struct {
 // ListEdgeProposalsParams defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// After `next` of the previous page, of the same list in the same order
+	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Limit How many; all where it is left out
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Fields Only these fields of each item, separated by commas
+	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
 // ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
@@ -4207,6 +4299,9 @@ type CreateGPUConfigJSONRequestBody = NewGPUConfig
 // UpdateGPUConfigJSONRequestBody defines body for UpdateGPUConfig for application/json ContentType.
 type UpdateGPUConfigJSONRequestBody = NewGPUConfig
 
+// CreateGrantJSONRequestBody defines body for CreateGrant for application/json ContentType.
+type CreateGrantJSONRequestBody = NewGrant
+
 // CorrectIncidentJSONRequestBody defines body for CorrectIncident for application/json ContentType.
 type CorrectIncidentJSONRequestBody = NewCorrection
 
@@ -4403,7 +4498,7 @@ type ServerInterface interface {
 	GetEvent(c *fiber.Ctx, id QueryID) error
 	// ListFaults The faults that can be blamed, each with the kinds of resources that may have it
 	// (GET /faults)
-	ListFaults(c *fiber.Ctx) error
+	ListFaults(c *fiber.Ctx, params ListFaultsParams) error
 	// GetFleet The whole fleet as columns, one entry per server
 	// (GET /fleet)
 	GetFleet(c *fiber.Ctx, params GetFleetParams) error
@@ -4437,6 +4532,18 @@ type ServerInterface interface {
 	// GetGPUStatus What a GPU does now; null where nobody reads it
 	// (GET /gpus/{id}/status)
 	GetGPUStatus(c *fiber.Ctx, id QueryResource) error
+	// ListGrants List what is granted in pools, the oldest first; needs the permission `users`, which admins have
+	// (GET /grants)
+	ListGrants(c *fiber.Ctx, params ListGrantsParams) error
+	// CreateGrant Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers
+	// (POST /grants)
+	CreateGrant(c *fiber.Ctx, params CreateGrantParams) error
+	// DeleteGrant Take a grant back, which counts at the next request
+	// (DELETE /grants/{id})
+	DeleteGrant(c *fiber.Ctx, id string) error
+	// GetGrant One grant
+	// (GET /grants/{id})
+	GetGrant(c *fiber.Ctx, id string) error
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(c *fiber.Ctx, params ListIncidentsParams) error
@@ -4448,7 +4555,7 @@ type ServerInterface interface {
 	GetIncident(c *fiber.Ctx, id QueryID) error
 	// ListIncidentCorrections What people said about the cause of an incident, newest first
 	// (GET /incidents/{id}/corrections)
-	ListIncidentCorrections(c *fiber.Ctx, id QueryID) error
+	ListIncidentCorrections(c *fiber.Ctx, id QueryID, params ListIncidentCorrectionsParams) error
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
 	CorrectIncident(c *fiber.Ctx, id QueryID) error
@@ -6328,8 +6435,41 @@ func (siw *ServerInterfaceWrapper) GetEvent(c *fiber.Ctx) error {
 // ListFaults operation middleware
 func (siw *ServerInterfaceWrapper) ListFaults(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListFaultsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListFaults(c)
+		return siw.Handler.ListFaults(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -6923,6 +7063,165 @@ func (siw *ServerInterfaceWrapper) GetGPUStatus(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// ListGrants operation middleware
+func (siw *ServerInterfaceWrapper) ListGrants(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListGrantsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "pool" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "pool", query, &params.Pool, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter pool: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.ListGrants(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// CreateGrant operation middleware
+func (siw *ServerInterfaceWrapper) CreateGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateGrantParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.CreateGrant(c, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// DeleteGrant operation middleware
+func (siw *ServerInterfaceWrapper) DeleteGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteGrant(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// GetGrant operation middleware
+func (siw *ServerInterfaceWrapper) GetGrant(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetGrant(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListIncidents operation middleware
 func (siw *ServerInterfaceWrapper) ListIncidents(c *fiber.Ctx) error {
 
@@ -7049,8 +7348,38 @@ func (siw *ServerInterfaceWrapper) ListIncidentCorrections(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListIncidentCorrectionsParams
+
+	var query url.Values
+	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.ListIncidentCorrections(c, id)
+		return siw.Handler.ListIncidentCorrections(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -7211,6 +7540,27 @@ func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "after" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter after: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter limit: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "fields" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fields", query, &params.Fields, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter fields: %w", err).Error())
 	}
 
 	handler := func(c *fiber.Ctx) error {
@@ -10977,6 +11327,14 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Delete(options.BaseURL+"/tokens/:name", wrapper.RevokeToken)
 
+	router.Get(options.BaseURL+"/grants", wrapper.ListGrants)
+
+	router.Post(options.BaseURL+"/grants", wrapper.CreateGrant)
+
+	router.Delete(options.BaseURL+"/grants/:id", wrapper.DeleteGrant)
+
+	router.Get(options.BaseURL+"/grants/:id", wrapper.GetGrant)
+
 	router.Get(options.BaseURL+"/users", wrapper.ListUsers)
 
 	router.Post(options.BaseURL+"/users", wrapper.CreateUser)
@@ -11273,6 +11631,44 @@ func (response ListActions200JSONResponse) VisitListActionsResponse(ctx *fiber.C
 	return ctx.JSON(&response)
 }
 
+type ListActions200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListActions200ApplicationXNdjsonResponse) VisitListActionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListActionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -11390,6 +11786,44 @@ func (response ListAgents200JSONResponse) VisitListAgentsResponse(ctx *fiber.Ctx
 	return ctx.JSON(&response)
 }
 
+type ListAgents200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAgents200ApplicationXNdjsonResponse) VisitListAgentsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListAgentsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -11417,6 +11851,44 @@ func (response ListAlerts200JSONResponse) VisitListAlertsResponse(ctx *fiber.Ctx
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListAlerts200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAlerts200ApplicationXNdjsonResponse) VisitListAlertsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListAlertsdefaultApplicationProblemPlusJSONResponse struct {
@@ -11589,6 +12061,44 @@ func (response ListAllocations200JSONResponse) VisitListAllocationsResponse(ctx 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListAllocations200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAllocations200ApplicationXNdjsonResponse) VisitListAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListAllocationsdefaultApplicationProblemPlusJSONResponse struct {
@@ -11879,6 +12389,44 @@ func (response ListAssets200JSONResponse) VisitListAssetsResponse(ctx *fiber.Ctx
 	return ctx.JSON(&response)
 }
 
+type ListAssets200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAssets200ApplicationXNdjsonResponse) VisitListAssetsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListAssetsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -11938,6 +12486,44 @@ func (response ListAssetVersions200JSONResponse) VisitListAssetVersionsResponse(
 	return ctx.JSON(&response)
 }
 
+type ListAssetVersions200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAssetVersions200ApplicationXNdjsonResponse) VisitListAssetVersionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListAssetVersionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -11965,6 +12551,44 @@ func (response ListAudit200JSONResponse) VisitListAuditResponse(ctx *fiber.Ctx) 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListAudit200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListAudit200ApplicationXNdjsonResponse) VisitListAuditResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListAuditdefaultApplicationProblemPlusJSONResponse struct {
@@ -12022,6 +12646,44 @@ func (response ListConflicts200JSONResponse) VisitListConflictsResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListConflicts200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListConflicts200ApplicationXNdjsonResponse) VisitListConflictsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListConflictsdefaultApplicationProblemPlusJSONResponse struct {
@@ -12112,6 +12774,44 @@ func (response ListCorrections200JSONResponse) VisitListCorrectionsResponse(ctx 
 	return ctx.JSON(&response)
 }
 
+type ListCorrections200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListCorrections200ApplicationXNdjsonResponse) VisitListCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListCorrectionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -12139,6 +12839,44 @@ func (response ListDiscoveries200JSONResponse) VisitListDiscoveriesResponse(ctx 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListDiscoveries200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListDiscoveries200ApplicationXNdjsonResponse) VisitListDiscoveriesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListDiscoveriesdefaultApplicationProblemPlusJSONResponse struct {
@@ -12267,6 +13005,44 @@ func (response ListEvents200JSONResponse) VisitListEventsResponse(ctx *fiber.Ctx
 	return ctx.JSON(&response)
 }
 
+type ListEvents200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListEvents200ApplicationXNdjsonResponse) VisitListEventsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListEventsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -12347,6 +13123,7 @@ func (response GetEventdefaultApplicationProblemPlusJSONResponse) VisitGetEventR
 }
 
 type ListFaultsRequestObject struct {
+	Params ListFaultsParams
 }
 
 type ListFaultsResponseObject interface {
@@ -12360,6 +13137,44 @@ func (response ListFaults200JSONResponse) VisitListFaultsResponse(ctx *fiber.Ctx
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListFaults200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListFaults200ApplicationXNdjsonResponse) VisitListFaultsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListFaultsdefaultApplicationProblemPlusJSONResponse struct {
@@ -12710,6 +13525,44 @@ func (response ListGPUConfigs200JSONResponse) VisitListGPUConfigsResponse(ctx *f
 	return ctx.JSON(&response)
 }
 
+type ListGPUConfigs200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListGPUConfigs200ApplicationXNdjsonResponse) VisitListGPUConfigsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListGPUConfigsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -12781,6 +13634,168 @@ func (response GetGPUStatusdefaultApplicationProblemPlusJSONResponse) VisitGetGP
 	return ctx.JSON(&response.Body)
 }
 
+type ListGrantsRequestObject struct {
+	Params ListGrantsParams
+}
+
+type ListGrantsResponseObject interface {
+	VisitListGrantsResponse(ctx *fiber.Ctx) error
+}
+
+type ListGrants200JSONResponse GrantList
+
+func (response ListGrants200JSONResponse) VisitListGrantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type ListGrants200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListGrants200ApplicationXNdjsonResponse) VisitListGrantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+type ListGrantsdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response ListGrantsdefaultApplicationProblemPlusJSONResponse) VisitListGrantsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGrantRequestObject struct {
+	Params CreateGrantParams
+	Body   *CreateGrantJSONRequestBody
+}
+
+type CreateGrantResponseObject interface {
+	VisitCreateGrantResponse(ctx *fiber.Ctx) error
+}
+
+type CreateGrant201ResponseHeaders struct {
+	Location string
+}
+
+type CreateGrant201JSONResponse struct {
+	Body    Grant
+	Headers CreateGrant201ResponseHeaders
+}
+
+func (response CreateGrant201JSONResponse) VisitCreateGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(201)
+
+	return ctx.JSON(&response.Body)
+}
+
+type CreateGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response CreateGrantdefaultApplicationProblemPlusJSONResponse) VisitCreateGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type DeleteGrantRequestObject struct {
+	ID string `json:"id"`
+}
+
+type DeleteGrantResponseObject interface {
+	VisitDeleteGrantResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteGrant204Response struct {
+}
+
+func (response DeleteGrant204Response) VisitDeleteGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteGrantdefaultApplicationProblemPlusJSONResponse) VisitDeleteGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type GetGrantRequestObject struct {
+	ID string `json:"id"`
+}
+
+type GetGrantResponseObject interface {
+	VisitGetGrantResponse(ctx *fiber.Ctx) error
+}
+
+type GetGrant200JSONResponse Grant
+
+func (response GetGrant200JSONResponse) VisitGetGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetGrantdefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetGrantdefaultApplicationProblemPlusJSONResponse) VisitGetGrantResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListIncidentsRequestObject struct {
 	Params ListIncidentsParams
 }
@@ -12796,6 +13811,44 @@ func (response ListIncidents200JSONResponse) VisitListIncidentsResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListIncidents200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListIncidents200ApplicationXNdjsonResponse) VisitListIncidentsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListIncidentsdefaultApplicationProblemPlusJSONResponse struct {
@@ -12868,7 +13921,8 @@ func (response GetIncidentdefaultApplicationProblemPlusJSONResponse) VisitGetInc
 }
 
 type ListIncidentCorrectionsRequestObject struct {
-	ID QueryID `json:"id"`
+	ID     QueryID `json:"id"`
+	Params ListIncidentCorrectionsParams
 }
 
 type ListIncidentCorrectionsResponseObject interface {
@@ -12882,6 +13936,44 @@ func (response ListIncidentCorrections200JSONResponse) VisitListIncidentCorrecti
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListIncidentCorrections200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListIncidentCorrections200ApplicationXNdjsonResponse) VisitListIncidentCorrectionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListIncidentCorrectionsdefaultApplicationProblemPlusJSONResponse struct {
@@ -12941,6 +14033,44 @@ func (response ListJoinTokens200JSONResponse) VisitListJoinTokensResponse(ctx *f
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListJoinTokens200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListJoinTokens200ApplicationXNdjsonResponse) VisitListJoinTokensResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListJoinTokensdefaultApplicationProblemPlusJSONResponse struct {
@@ -13027,6 +14157,44 @@ func (response ListEdgeProposals200JSONResponse) VisitListEdgeProposalsResponse(
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListEdgeProposals200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListEdgeProposals200ApplicationXNdjsonResponse) VisitListEdgeProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListEdgeProposalsdefaultApplicationProblemPlusJSONResponse struct {
@@ -13214,6 +14382,44 @@ func (response ListMachines200JSONResponse) VisitListMachinesResponse(ctx *fiber
 	return ctx.JSON(&response)
 }
 
+type ListMachines200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListMachines200ApplicationXNdjsonResponse) VisitListMachinesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListMachinesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -13269,6 +14475,44 @@ func (response ListMaintenance200JSONResponse) VisitListMaintenanceResponse(ctx 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListMaintenance200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListMaintenance200ApplicationXNdjsonResponse) VisitListMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListMaintenancedefaultApplicationProblemPlusJSONResponse struct {
@@ -13474,6 +14718,44 @@ func (response ListOperations200JSONResponse) VisitListOperationsResponse(ctx *f
 	return ctx.JSON(&response)
 }
 
+type ListOperations200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListOperations200ApplicationXNdjsonResponse) VisitListOperationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListOperationsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -13562,6 +14844,44 @@ func (response ListPools200JSONResponse) VisitListPoolsResponse(ctx *fiber.Ctx) 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListPools200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListPools200ApplicationXNdjsonResponse) VisitListPoolsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListPoolsdefaultApplicationProblemPlusJSONResponse struct {
@@ -13738,6 +15058,44 @@ func (response ListPredictions200JSONResponse) VisitListPredictionsResponse(ctx 
 	return ctx.JSON(&response)
 }
 
+type ListPredictions200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListPredictions200ApplicationXNdjsonResponse) VisitListPredictionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListPredictionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -13793,6 +15151,44 @@ func (response ListProposals200JSONResponse) VisitListProposalsResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListProposals200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListProposals200ApplicationXNdjsonResponse) VisitListProposalsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListProposalsdefaultApplicationProblemPlusJSONResponse struct {
@@ -13881,6 +15277,44 @@ func (response ListQuotas200JSONResponse) VisitListQuotasResponse(ctx *fiber.Ctx
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListQuotas200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListQuotas200ApplicationXNdjsonResponse) VisitListQuotasResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListQuotasdefaultApplicationProblemPlusJSONResponse struct {
@@ -14057,6 +15491,44 @@ func (response ListRefusedDescriptions200JSONResponse) VisitListRefusedDescripti
 	return ctx.JSON(&response)
 }
 
+type ListRefusedDescriptions200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListRefusedDescriptions200ApplicationXNdjsonResponse) VisitListRefusedDescriptionsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListRefusedDescriptionsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -14084,6 +15556,44 @@ func (response ListReservations200JSONResponse) VisitListReservationsResponse(ct
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListReservations200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListReservations200ApplicationXNdjsonResponse) VisitListReservationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListReservationsdefaultApplicationProblemPlusJSONResponse struct {
@@ -14258,6 +15768,44 @@ func (response ListResources200JSONResponse) VisitListResourcesResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListResources200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListResources200ApplicationXNdjsonResponse) VisitListResourcesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListResourcesdefaultApplicationProblemPlusJSONResponse struct {
@@ -14699,6 +16247,44 @@ func (response ListServerConfigs200JSONResponse) VisitListServerConfigsResponse(
 	return ctx.JSON(&response)
 }
 
+type ListServerConfigs200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListServerConfigs200ApplicationXNdjsonResponse) VisitListServerConfigsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListServerConfigsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -14759,6 +16345,44 @@ func (response ListServerGPUs200JSONResponse) VisitListServerGPUsResponse(ctx *f
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListServerGPUs200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListServerGPUs200ApplicationXNdjsonResponse) VisitListServerGPUsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListServerGPUsdefaultApplicationProblemPlusJSONResponse struct {
@@ -14980,6 +16604,44 @@ func (response ListTeams200JSONResponse) VisitListTeamsResponse(ctx *fiber.Ctx) 
 	return ctx.JSON(&response)
 }
 
+type ListTeams200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListTeams200ApplicationXNdjsonResponse) VisitListTeamsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListTeamsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -15154,6 +16816,44 @@ func (response ListTokens200JSONResponse) VisitListTokensResponse(ctx *fiber.Ctx
 	return ctx.JSON(&response)
 }
 
+type ListTokens200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListTokens200ApplicationXNdjsonResponse) VisitListTokensResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListTokensdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -15238,6 +16938,44 @@ func (response ListUsers200JSONResponse) VisitListUsersResponse(ctx *fiber.Ctx) 
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListUsers200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListUsers200ApplicationXNdjsonResponse) VisitListUsersResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListUsersdefaultApplicationProblemPlusJSONResponse struct {
@@ -15386,6 +17124,44 @@ func (response ListUserAllocations200JSONResponse) VisitListUserAllocationsRespo
 	return ctx.JSON(&response)
 }
 
+type ListUserAllocations200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListUserAllocations200ApplicationXNdjsonResponse) VisitListUserAllocationsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListUserAllocationsdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -15413,6 +17189,44 @@ func (response ListWebhooks200JSONResponse) VisitListWebhooksResponse(ctx *fiber
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListWebhooks200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListWebhooks200ApplicationXNdjsonResponse) VisitListWebhooksResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListWebhooksdefaultApplicationProblemPlusJSONResponse struct {
@@ -15590,6 +17404,44 @@ func (response ListDeliveries200JSONResponse) VisitListDeliveriesResponse(ctx *f
 	return ctx.JSON(&response)
 }
 
+type ListDeliveries200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListDeliveries200ApplicationXNdjsonResponse) VisitListDeliveriesResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
 type ListDeliveriesdefaultApplicationProblemPlusJSONResponse struct {
 	Body       Problem
 	StatusCode int
@@ -15655,6 +17507,44 @@ func (response ListWorkflows200JSONResponse) VisitListWorkflowsResponse(ctx *fib
 	ctx.Status(200)
 
 	return ctx.JSON(&response)
+}
+
+type ListWorkflows200ApplicationXNdjsonResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response ListWorkflows200ApplicationXNdjsonResponse) VisitListWorkflowsResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/x-ndjson")
+	if response.ContentLength != 0 {
+		ctx.Response().Header.Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	ctx.Status(200)
+
+	// Fiber/fasthttp streams through a callback: fasthttp emits
+	// a chunk each time we call w.Flush(), so clients see
+	// streaming data immediately instead of waiting on buffering.
+	ctx.Response().SetBodyStreamWriter(func(w *bufio.Writer) {
+		if closer, ok := response.Body.(io.ReadCloser); ok {
+			defer closer.Close()
+		}
+		buf := make([]byte, 4096)
+		for {
+			n, err := response.Body.Read(buf)
+			if n > 0 {
+				if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+					return
+				}
+				if flushErr := w.Flush(); flushErr != nil {
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
 }
 
 type ListWorkflowsdefaultApplicationProblemPlusJSONResponse struct {
@@ -15979,6 +17869,18 @@ type StrictServerInterface interface {
 	// GetGPUStatus What a GPU does now; null where nobody reads it
 	// (GET /gpus/{id}/status)
 	GetGPUStatus(ctx context.Context, request GetGPUStatusRequestObject) (GetGPUStatusResponseObject, error)
+	// ListGrants List what is granted in pools, the oldest first; needs the permission `users`, which admins have
+	// (GET /grants)
+	ListGrants(ctx context.Context, request ListGrantsRequestObject) (ListGrantsResponseObject, error)
+	// CreateGrant Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers
+	// (POST /grants)
+	CreateGrant(ctx context.Context, request CreateGrantRequestObject) (CreateGrantResponseObject, error)
+	// DeleteGrant Take a grant back, which counts at the next request
+	// (DELETE /grants/{id})
+	DeleteGrant(ctx context.Context, request DeleteGrantRequestObject) (DeleteGrantResponseObject, error)
+	// GetGrant One grant
+	// (GET /grants/{id})
+	GetGrant(ctx context.Context, request GetGrantRequestObject) (GetGrantResponseObject, error)
 	// ListIncidents List incidents: causes with everything they explain
 	// (GET /incidents)
 	ListIncidents(ctx context.Context, request ListIncidentsRequestObject) (ListIncidentsResponseObject, error)
@@ -17315,8 +19217,10 @@ func (sh *strictHandler) GetEvent(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // ListFaults operation middleware
-func (sh *strictHandler) ListFaults(ctx *fiber.Ctx) error {
+func (sh *strictHandler) ListFaults(ctx *fiber.Ctx, params ListFaultsParams) error {
 	var request ListFaultsRequestObject
+
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListFaults(ctx.UserContext(), request.(ListFaultsRequestObject))
@@ -17684,6 +19588,128 @@ func (sh *strictHandler) GetGPUStatus(ctx *fiber.Ctx, id QueryResource) error {
 	return nil
 }
 
+// ListGrants operation middleware
+func (sh *strictHandler) ListGrants(ctx *fiber.Ctx, params ListGrantsParams) error {
+	var request ListGrantsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.ListGrants(ctx.UserContext(), request.(ListGrantsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListGrants")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListGrantsResponseObject); ok {
+		if err := validResponse.VisitListGrantsResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CreateGrant operation middleware
+func (sh *strictHandler) CreateGrant(ctx *fiber.Ctx, params CreateGrantParams) error {
+	var request CreateGrantRequestObject
+
+	request.Params = params
+
+	var body CreateGrantJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.CreateGrant(ctx.UserContext(), request.(CreateGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CreateGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CreateGrantResponseObject); ok {
+		if err := validResponse.VisitCreateGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteGrant operation middleware
+func (sh *strictHandler) DeleteGrant(ctx *fiber.Ctx, id string) error {
+	var request DeleteGrantRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteGrant(ctx.UserContext(), request.(DeleteGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteGrantResponseObject); ok {
+		if err := validResponse.VisitDeleteGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetGrant operation middleware
+func (sh *strictHandler) GetGrant(ctx *fiber.Ctx, id string) error {
+	var request GetGrantRequestObject
+
+	request.ID = id
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetGrant(ctx.UserContext(), request.(GetGrantRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetGrant")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetGrantResponseObject); ok {
+		if err := validResponse.VisitGetGrantResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListIncidents operation middleware
 func (sh *strictHandler) ListIncidents(ctx *fiber.Ctx, params ListIncidentsParams) error {
 	var request ListIncidentsRequestObject
@@ -17764,10 +19790,11 @@ func (sh *strictHandler) GetIncident(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // ListIncidentCorrections operation middleware
-func (sh *strictHandler) ListIncidentCorrections(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) ListIncidentCorrections(ctx *fiber.Ctx, id QueryID, params ListIncidentCorrectionsParams) error {
 	var request ListIncidentCorrectionsRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.ListIncidentCorrections(ctx.UserContext(), request.(ListIncidentCorrectionsRequestObject))

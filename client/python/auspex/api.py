@@ -564,6 +564,7 @@ EdgeProposal = TypedDict("EdgeProposal", {
 
 EdgeProposalList = TypedDict("EdgeProposalList", {
     "items": list["EdgeProposal"],
+    "next": NotRequired[str],
     "parameters": int,
 })
 
@@ -630,6 +631,7 @@ FaultKinds = TypedDict("FaultKinds", {
 
 FaultList = TypedDict("FaultList", {
     "items": list["FaultKinds"],
+    "next": NotRequired[str],
 })
 
 FieldProblem = TypedDict("FieldProblem", {
@@ -871,6 +873,21 @@ GPUUtilization = TypedDict("GPUUtilization", {
     "memory_bandwidth": float | None,
 })
 
+Grant = TypedDict("Grant", {
+    "created_at": str,
+    "id": str,
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
+    "team": NotRequired[str],
+    "token": NotRequired[str],
+    "user": NotRequired[str],
+})
+
+GrantList = TypedDict("GrantList", {
+    "items": list["Grant"],
+    "next": NotRequired[str],
+})
+
 Graph = TypedDict("Graph", {
     "edges": list[dict[str, Any]],
     "nodes": list[dict[str, Any]],
@@ -1055,6 +1072,7 @@ MaintenanceWork = TypedDict("MaintenanceWork", {
 })
 
 Me = TypedDict("Me", {
+    "grants": NotRequired[list["PoolRight"]],
     "history": NotRequired[bool],
     "mode": str,
     "name": str,
@@ -1155,6 +1173,14 @@ NewGPUConfig = TypedDict("NewGPUConfig", {
     "driver_config": NotRequired[dict[str, Any]],
     "memory_clock": NotRequired[int],
     "power_limit": NotRequired[float],
+})
+
+NewGrant = TypedDict("NewGrant", {
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
+    "team": NotRequired[str],
+    "token": NotRequired[str],
+    "user": NotRequired[str],
 })
 
 NewJoinToken = TypedDict("NewJoinToken", {
@@ -1360,6 +1386,12 @@ PoolCapacity = TypedDict("PoolCapacity", {
 PoolList = TypedDict("PoolList", {
     "items": list["Pool"],
     "next": NotRequired[str],
+})
+
+PoolRight = TypedDict("PoolRight", {
+    "permissions": list[str],
+    "pool": str,
+    "role": Literal["operator", "engineer", "admin"],
 })
 
 PowerRequest = TypedDict("PowerRequest", {
@@ -2132,10 +2164,20 @@ class Api(Transport):
         answer: "Event" = self._do("GET", f"/events/{_part(id)}")
         return answer
 
-    def list_faults(self) -> "FaultList":
+    def list_faults(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        answer: "FaultList" = self._do("GET", "/faults")
+        answer: "FaultList" = self._do("GET", "/faults", query={"after": after, "limit": limit, "fields": fields})
         return answer
+
+    def iter_faults(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
+        """The faults that can be blamed, each with the kinds of resources that may have it."""
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/faults", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def get_fleet(self, *, ids: bool | None = None) -> "Fleet":
         """The whole fleet as columns, one entry per server."""
@@ -2212,6 +2254,35 @@ class Api(Transport):
         answer: "GPUStatus" = self._do("GET", f"/gpus/{_part(id)}/status")
         return answer
 
+    def list_grants(self, *, pool: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "GrantList":
+        """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
+        answer: "GrantList" = self._do("GET", "/grants", query={"pool": pool, "after": after, "limit": limit, "fields": fields})
+        return answer
+
+    def iter_grants(self, *, pool: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Grant"]:
+        """List what is granted in pools, the oldest first; needs the permission `users`, which admins have."""
+        query: dict[str, Any] = {"pool": pool, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/grants", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
+
+    def create_grant(self, body: "NewGrant") -> "Grant":
+        """Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to servers."""
+        answer: "Grant" = self._do("POST", "/grants", once=True, body=body)
+        return answer
+
+    def get_grant(self, id: str) -> "Grant":
+        """One grant."""
+        answer: "Grant" = self._do("GET", f"/grants/{_part(id)}")
+        return answer
+
+    def delete_grant(self, id: str) -> None:
+        """Take a grant back, which counts at the next request."""
+        self._do("DELETE", f"/grants/{_part(id)}")
+
     def list_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "IncidentList":
         """List incidents: causes with everything they explain."""
         answer: "IncidentList" = self._do("GET", "/incidents", query={"status": status, "since": since, "after": after, "limit": limit, "fields": fields})
@@ -2237,14 +2308,14 @@ class Api(Transport):
         answer: "Incident" = self._do("GET", f"/incidents/{_part(id)}")
         return answer
 
-    def list_incident_corrections(self, id: str) -> "CorrectionList":
+    def list_incident_corrections(self, id: str, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the cause of an incident, newest first."""
-        answer: "CorrectionList" = self._do("GET", f"/incidents/{_part(id)}/corrections")
+        answer: "CorrectionList" = self._do("GET", f"/incidents/{_part(id)}/corrections", query={"after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_incident_corrections(self, id: str) -> Iterator["Correction"]:
+    def iter_incident_corrections(self, id: str, *, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
         """What people said about the cause of an incident, newest first."""
-        query: dict[str, Any] = {}
+        query: dict[str, Any] = {"limit": limit, "fields": fields}
         while True:
             page = self._do("GET", f"/incidents/{_part(id)}/corrections", query=query)
             yield from page["items"]
@@ -2281,10 +2352,20 @@ class Api(Transport):
         """Revoke a join token, and cut off the machines that joined with it."""
         self._do("DELETE", f"/join-tokens/{_part(name)}")
 
-    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None) -> "EdgeProposalList":
+    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state})
+        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "after": after, "limit": limit, "fields": fields})
         return answer
+
+    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
+        """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
+        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        while True:
+            page = self._do("GET", "/learning/edges", query=query)
+            yield from page["items"]
+            if not page.get("next"):
+                return
+            query["after"] = page["next"]
 
     def decide_edge_proposal(self, id: str, body: "NewEdgeDecision") -> "EdgeProposal":
         """Accept a proposal, decline it, or take an acceptance back."""

@@ -140,6 +140,16 @@ func (s *Store) Servers(ctx context.Context, f Filter) ([]schemas.Server, string
 	return found, next, nil
 }
 
+// InPool returns the names of the servers in a pool, by its name.
+func (s *Store) InPool(ctx context.Context, pool string) ([]string, error) {
+	found, err := sqldb.Rows(ctx, s.db, func(rows *sql.Rows) (name string, err error) { return name, rows.Scan(&name) },
+		`SELECT s.name FROM servers s JOIN pools p ON p.id=s.pool_id WHERE lower(p.name)=lower($1)`, pool)
+	if err != nil {
+		return nil, fmt.Errorf("list the servers in pool %s: %w", pool, err)
+	}
+	return found, nil
+}
+
 // labelled is what the labels of a server hold, as JSON, that has a label. A quote within a value
 // is escaped, so that it is found nowhere else.
 func labelled(label string) string {

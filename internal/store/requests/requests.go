@@ -99,6 +99,29 @@ func (s *Store) Told(ctx context.Context, id string, at time.Time) error {
 	return nil
 }
 
+// forgotten is how many requests one statement deletes.
+const forgotten = 1000
+
+// Forget deletes the requests that were made before a time, which control took, and of which the
+// action has ended or is not kept any more, and returns how many there were. The audit keeps them.
+func (s *Store) Forget(ctx context.Context, before time.Time) (n int64, err error) {
+	for {
+		res, err := s.db.ExecContext(ctx, `DELETE FROM requests WHERE id IN (SELECT r.id FROM requests r LEFT JOIN records a ON a.kind='action' AND a.id=r.id
+WHERE r.created_ns<$1 AND r.taken=TRUE AND COALESCE(a.status, $2) IN ($2,$3,$4,$5,$6,$7) ORDER BY r.created_ns LIMIT $8)`, before.UnixNano(),
+			schemas.ActionDone, schemas.ActionFailed, schemas.ActionUnknown, schemas.ActionCancelled, schemas.ActionRefused, schemas.ActionProposed, forgotten)
+		var some int64
+		if err == nil {
+			some, err = res.RowsAffected()
+		}
+		if err != nil {
+			return n, fmt.Errorf("forget requests: %w", err)
+		}
+		if n += some; some < forgotten {
+			return n, nil
+		}
+	}
+}
+
 const columns = `SELECT r.doc, a.doc FROM requests r LEFT JOIN records a ON a.kind='action' AND a.id=r.id`
 
 func scan(rows *sql.Rows) (r Request, err error) {
