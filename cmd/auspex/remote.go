@@ -25,6 +25,11 @@ func addRemote(root *cobra.Command, args []string, std IO) error {
 	}
 	const here = "here"
 	root.AddGroup(&cobra.Group{ID: here, Title: "Commands:"}, &cobra.Group{ID: cli.Group, Title: "Commands that ask a running Auspex:"})
+	for _, c := range commands {
+		if c.Name() == "audit" {
+			c.AddCommand(verifyCommand(std))
+		}
+	}
 	for _, c := range root.Commands() {
 		c.GroupID = here
 	}

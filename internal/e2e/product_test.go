@@ -315,6 +315,20 @@ func (p *product) get(route string, v any) error {
 	return json.Unmarshal(b, v)
 }
 
+// ask runs a command that asks the product, as an admin, and decodes its answer.
+func (p *product) ask(t *testing.T, token string, out any, args ...string) error {
+	t.Helper()
+	cmd := command(t, append(args, "-o", "json", "--api", p.url)...)
+	cmd.Env = append(cmd.Environ(), "AUSPEX_TOKEN="+token)
+	b, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("%w: %s", err, exit.Stderr)
+	} else if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, out)
+}
+
 type page[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next"`
