@@ -482,9 +482,24 @@ func (c *Client) GetEvent(ctx context.Context, id string, opts ...Option) (Event
 	return one[Event](ctx, c, Request{Method: http.MethodGet, Path: "events/" + url.PathEscape(id)}, opts)
 }
 
+// ListFaultsParams are the parameters of [Client.ListFaults]; what is zero is not sent.
+type ListFaultsParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int    // How many; all where it is left out
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListFaultsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
 // ListFaults: The faults that can be blamed, each with the kinds of resources that may have it.
-func (c *Client) ListFaults(ctx context.Context, opts ...Option) (FaultList, error) {
-	return one[FaultList](ctx, c, Request{Method: http.MethodGet, Path: "faults"}, opts)
+func (c *Client) ListFaults(ctx context.Context, params ListFaultsParams, opts ...Option) iter.Seq2[schemas.FaultKinds, error] {
+	return all[schemas.FaultKinds](ctx, c, Request{Method: http.MethodGet, Path: "faults", Query: params.query()}, opts)
 }
 
 // GetFleetParams are the parameters of [Client.GetFleet]; what is zero is not sent.
@@ -634,6 +649,44 @@ func (c *Client) GetGPUStatus(ctx context.Context, id string, opts ...Option) (G
 	return one[GPUStatus](ctx, c, Request{Method: http.MethodGet, Path: "gpus/" + url.PathEscape(id) + "/status"}, opts)
 }
 
+// ListGrantsParams are the parameters of [Client.ListGrants]; what is zero is not sent.
+type ListGrantsParams struct {
+	Pool   string // Only of a pool, by id or name
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListGrantsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "pool", p.Pool)
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
+// ListGrants: List what is granted in pools, the oldest first; needs the permission `users`, which admins have.
+func (c *Client) ListGrants(ctx context.Context, params ListGrantsParams, opts ...Option) iter.Seq2[schemas.Grant, error] {
+	return all[schemas.Grant](ctx, c, Request{Method: http.MethodGet, Path: "grants", Query: params.query()}, opts)
+}
+
+// CreateGrant: Let a user, the members of a team, or a token that is nobody's do in one pool what a role may do to
+// servers.
+func (c *Client) CreateGrant(ctx context.Context, body NewGrant, opts ...Option) (schemas.Grant, error) {
+	return one[schemas.Grant](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "grants", Body: body}, opts)
+}
+
+// GetGrant: One grant.
+func (c *Client) GetGrant(ctx context.Context, id string, opts ...Option) (schemas.Grant, error) {
+	return one[schemas.Grant](ctx, c, Request{Method: http.MethodGet, Path: "grants/" + url.PathEscape(id)}, opts)
+}
+
+// DeleteGrant: Take a grant back, which counts at the next request.
+func (c *Client) DeleteGrant(ctx context.Context, id string, opts ...Option) error {
+	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "grants/" + url.PathEscape(id)}.with(opts), nil)
+}
+
 // ListIncidentsParams are the parameters of [Client.ListIncidents]; what is zero is not sent.
 type ListIncidentsParams struct {
 	Status string // one of open, closed, merged
@@ -670,9 +723,24 @@ func (c *Client) GetIncident(ctx context.Context, id string, opts ...Option) (In
 	return one[Incident](ctx, c, Request{Method: http.MethodGet, Path: "incidents/" + url.PathEscape(id)}, opts)
 }
 
+// ListIncidentCorrectionsParams are the parameters of [Client.ListIncidentCorrections]; what is zero is not sent.
+type ListIncidentCorrectionsParams struct {
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int    // How many; all where it is left out
+	Fields string // Only these fields of each item, separated by commas
+}
+
+func (p *ListIncidentCorrectionsParams) query() url.Values {
+	q := url.Values{}
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
+	return q
+}
+
 // ListIncidentCorrections: What people said about the cause of an incident, newest first.
-func (c *Client) ListIncidentCorrections(ctx context.Context, id string, opts ...Option) iter.Seq2[schemas.Correction, error] {
-	return all[schemas.Correction](ctx, c, Request{Method: http.MethodGet, Path: "incidents/" + url.PathEscape(id) + "/corrections"}, opts)
+func (c *Client) ListIncidentCorrections(ctx context.Context, id string, params ListIncidentCorrectionsParams, opts ...Option) iter.Seq2[schemas.Correction, error] {
+	return all[schemas.Correction](ctx, c, Request{Method: http.MethodGet, Path: "incidents/" + url.PathEscape(id) + "/corrections", Query: params.query()}, opts)
 }
 
 // CorrectIncident: Say what the cause of an incident was. Says that the root cause is right, that the cause was
@@ -721,18 +789,30 @@ func (c *Client) RevokeJoinToken(ctx context.Context, name string, opts ...Optio
 
 // ListEdgeProposalsParams are the parameters of [Client.ListEdgeProposals]; what is zero is not sent.
 type ListEdgeProposalsParams struct {
-	State string // one of open, accepted, declined, withdrawn
+	State  string // one of open, accepted, declined, withdrawn
+	After  string // `next` of the previous page, of the same list in the same order
+	Limit  int    // How many; all where it is left out
+	Fields string // Only these fields of each item, separated by commas
 }
 
 func (p *ListEdgeProposalsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "after", p.After)
+	ask(q, "limit", p.Limit)
+	ask(q, "fields", p.Fields)
 	return q
 }
 
 // ListEdgeProposals: Proposals of which kinds of events bring about which others, as counted from lags: open ones
 // first, the surest first.
-func (c *Client) ListEdgeProposals(ctx context.Context, params ListEdgeProposalsParams, opts ...Option) (EdgeProposalList, error) {
+func (c *Client) ListEdgeProposals(ctx context.Context, params ListEdgeProposalsParams, opts ...Option) iter.Seq2[schemas.EdgeProposal, error] {
+	return all[schemas.EdgeProposal](ctx, c, Request{Method: http.MethodGet, Path: "learning/edges", Query: params.query()}, opts)
+}
+
+// ListEdgeProposalsPage: Proposals of which kinds of events bring about which others, as counted from lags: open ones
+// first, the surest first.
+func (c *Client) ListEdgeProposalsPage(ctx context.Context, params ListEdgeProposalsParams, opts ...Option) (EdgeProposalList, error) {
 	return one[EdgeProposalList](ctx, c, Request{Method: http.MethodGet, Path: "learning/edges", Query: params.query()}, opts)
 }
 
@@ -1868,11 +1948,6 @@ type NewEvent struct {
 	State      string         `json:"state,omitzero"`       // For conditions that end; absent: a moment; one of raised, cleared
 }
 
-// FaultList: as the document has it.
-type FaultList struct {
-	Items []schemas.FaultKinds `json:"items"`
-}
-
 // Fleet: as the document has it.
 type Fleet struct {
 	History FleetHistory `json:"history"`
@@ -1966,6 +2041,16 @@ type GPUStatus struct {
 	Temperature       *float64       `json:"temperature"` // °C
 	Timestamp         *time.Time     `json:"timestamp"`   // Of the newest reading
 	Utilization       GPUUtilization `json:"utilization"`
+}
+
+// NewGrant: One of user, team and token. A holder has one grant in a pool: to change it, take it back and make
+// another.
+type NewGrant struct {
+	Pool  string `json:"pool"`           // By id or name
+	Role  string `json:"role"`           // one of operator, engineer, admin
+	Team  string `json:"team,omitzero"`  // By id or name
+	Token string `json:"token,omitzero"` // A token that is nobody's, by name
+	User  string `json:"user,omitzero"`  // By id or username
 }
 
 // Incident: An incident and what the web UI shows of it.
@@ -2066,6 +2151,7 @@ type NewJoinToken struct {
 // EdgeProposalList: as the document has it.
 type EdgeProposalList struct {
 	Items      []schemas.EdgeProposal `json:"items"`
+	Next       string                 `json:"next,omitzero"`
 	Parameters int64                  `json:"parameters"` // Version of the learned parameters that is in force; 0: the fault records as they are
 }
 
@@ -2078,14 +2164,15 @@ type NewEdgeDecision struct {
 
 // Me: as the document has it.
 type Me struct {
-	History     bool     `json:"history,omitzero"` // Whether a history store is connected
-	Mode        string   `json:"mode"`             // Mode of control: observe, dry-run, approve or enforce
-	Name        string   `json:"name"`
-	Permissions []string `json:"permissions"`
-	Role        string   `json:"role"` // one of viewer, operator, engineer, admin
-	Simulated   bool     `json:"simulated"`
-	User        *MyUser  `json:"user,omitzero"`
-	Version     string   `json:"version"`
+	Grants      []PoolRight `json:"grants,omitzero"`  // What the caller may in some pools
+	History     bool        `json:"history,omitzero"` // Whether a history store is connected
+	Mode        string      `json:"mode"`             // Mode of control: observe, dry-run, approve or enforce
+	Name        string      `json:"name"`
+	Permissions []string    `json:"permissions"`
+	Role        string      `json:"role"` // one of viewer, operator, engineer, admin
+	Simulated   bool        `json:"simulated"`
+	User        *MyUser     `json:"user,omitzero"`
+	Version     string      `json:"version"`
 }
 
 // Credential: as the document has it.
@@ -2764,6 +2851,13 @@ type IncidentFault struct {
 	Right      int      `json:"right"`
 	SecondsP50 *float64 `json:"seconds_p50,omitzero"`
 	SecondsP95 *float64 `json:"seconds_p95,omitzero"`
+}
+
+// PoolRight: as the document has it.
+type PoolRight struct {
+	Permissions []string `json:"permissions"` // What the caller may do to servers of the pool, beside what they may everywhere
+	Pool        string   `json:"pool"`        // Name
+	Role        string   `json:"role"`        // one of operator, engineer, admin
 }
 
 // MyUser: Absent where a token or session is nobody's.
