@@ -202,7 +202,7 @@ func axe(t *testing.T) string {
 // message on screen, no violation of WCAG 2.1 AA.
 func TestPagesAreSilentAndAccessible(t *testing.T) {
 	browser := browsertest.Chromium(t)
-	w := start(t, true)
+	w := start(t, true, withEstate(t, 8))
 	checker := axe(t)
 	for _, v := range some([]view{
 		{1280, 800, "dark", "en"}, {1280, 800, "light", "zh"}, {1280, 800, "light", "en"}, {1280, 800, "dark", "zh"},
@@ -253,7 +253,7 @@ const tooWide = `(() => {
 // laptop, and the decision of an incident in the first screen of a phone.
 func TestPagesFitTheScreen(t *testing.T) {
 	browser := browsertest.Chromium(t)
-	w := start(t, true)
+	w := start(t, true, withEstate(t, 8))
 	for _, v := range some([]view{
 		{390, 844, "dark", "en"}, {390, 844, "light", "zh"}, {768, 1024, "light", "zh"}, {1280, 800, "light", "en"},
 	}) {
@@ -485,7 +485,7 @@ func TestTroubleIsTold(t *testing.T) {
 		p.wait("contact again", `document.querySelector('.link.is-live')`)
 	})
 	t.Run("below a prefix", func(t *testing.T) {
-		w := start(t, true, func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
+		w := start(t, true, withEstate(t, 8), func(c *api.Config, _ *api.Deps) { c.BasePath = "/auspex" })
 		p := open(browser, t, w, access.RoleOperator, view{1280, 800, "dark", "en"})
 		for _, path := range paths {
 			p.visit(w.base + path)
