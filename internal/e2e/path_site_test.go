@@ -89,6 +89,7 @@ type pathSite struct {
 	spare      schemas.Resource
 	fleet      *exec.Cmd
 	await      func(what string, check func() error)
+	killed     func() // the product, which begins again
 }
 
 // newPathSite starts both.

@@ -53,13 +53,19 @@ func (s *pathSite) holds() {
 
 // A server that nobody knows is found by its controller, registered, looked at and set up; with a second one it is
 // given to somebody, a GPU of it dies, its user is told and offered another, and what comes back is repaired, cleaned and
-// ready: with curl, the Go client, the Python client and psql at one product on PostgreSQL.
+// ready: with curl, the Go client, the Python client and psql at one product on PostgreSQL, which is killed in the middle
+// of the sweep, of the deployment and of the cleaning.
 func TestThePathOfAServer(t *testing.T) {
 	beside(t)
 	s := newPathSite(t)
-	p := launch(t, s.dir, "--config", s.config(s.dsn))
-	p.ready()
-	s.await = p.await
+	var p *product
+	begin := func() {
+		p = launch(t, s.dir, "--config", s.config(s.dsn))
+		p.ready()
+		s.await = p.await
+	}
+	begin()
+	s.killed = func() { p.kill(); begin() }
 	made, err := command(t, "token", "create", "root", "--role", "admin", "--config", filepath.Join(s.files, "auspex.yaml"), "--data", s.dir).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -81,18 +87,23 @@ func TestThePathOfAServer(t *testing.T) {
 	s.set(must, s.known().ID+"/gpu1")
 
 	// The Go client asks for two, one of which has to be the new one.
-	c, err := client.New(client.Config{URL: p.url, Token: root})
-	if err != nil {
-		t.Fatal(err)
+	program := func() *client.Client {
+		c, err := client.New(client.Config{URL: p.url, Token: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
 	}
 	var given struct {
 		Allocation schemas.Allocation
 		Choice     schemas.Choice
 	}
 	wish := map[string]any{"user_id": "zoe", "wish": schemas.Wish{Servers: 2, Together: "rack", MinHealth: "ok"}, "purpose": "train"}
-	if err := c.Do(t.Context(), client.Request{Method: http.MethodPost, Path: "allocations", Once: true, Body: wish}, &given); err != nil {
+	if err := program().Do(t.Context(), client.Request{Method: http.MethodPost, Path: "allocations", Once: true, Body: wish}, &given); err != nil {
 		t.Fatal(err)
 	}
+	s.killed()
+	c := program()
 	a := given.Allocation
 	ill, well := a.Servers[0], a.Servers[1]
 	s.owned(&a, "held")
@@ -124,6 +135,7 @@ func TestThePathOfAServer(t *testing.T) {
 		t.Fatalf("the Python client: %v\n%s", err, out)
 	}
 	incident, offered, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	s.killed() // while what was released is cleaned
 	p.await("its user is told", func() error { return hook.heard("auspex.allocation.degraded " + a.ID) })
 	p.await("its user is told", func() error { return hook.heard("auspex.allocation.completed " + a.ID) })
 	t.Logf("incident %s on %s; %s was offered", incident, ill, offered)
@@ -146,6 +158,7 @@ func (s *pathSite) discovered(must asks) schemas.Server {
 	at, known := s.controller(s.spare), s.controller(s.known())
 	var sweep schemas.Discovery
 	must(&sweep, "POST", "discoveries", fmt.Sprintf(`{"ranges":[%q],"redfish_ports":[%s,%s],"credential":"sim"}`, at.Hostname(), known.Port(), at.Port()))
+	s.killed() // it goes on
 	var page struct {
 		Discovery schemas.Discovery
 		Items     []schemas.Find
