@@ -98,8 +98,9 @@ type Correlator struct {
 	version   uint64
 	resources uint64
 	positions map[int]int64
-	journal   []schemas.Event // taken in, not stored yet
-	stored    map[string]bool // events of the journal
+	journal   []schemas.Event      // taken in, not stored yet
+	repairs   map[string]time.Time // of open incidents, not stored yet
+	stored    map[string]bool      // events of the journal
 	unstored  []schemas.Incident
 	seq       int64 // of the journal and the outbox
 	handled   time.Time
@@ -119,7 +120,7 @@ type Correlator struct {
 // New returns a correlator; it does nothing before Run.
 func New(cfg Config, inv Inventory, db *sqldb.DB, b bus.Bus, log *slog.Logger, reg prometheus.Registerer) *Correlator {
 	c := &Correlator{
-		cfg: cfg, inv: inv, db: db, bus: b, log: log, positions: map[int]int64{}, stored: map[string]bool{},
+		cfg: cfg, inv: inv, db: db, bus: b, log: log, positions: map[int]int64{}, stored: map[string]bool{}, repairs: map[string]time.Time{},
 		alerts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "auspex_correlator_alerts_total", Help: "Alerts read, by what became of them.",
 		}, []string{"result"}),
@@ -259,7 +260,9 @@ func (c *Correlator) acted(ctx context.Context, msgs []bus.Message) error {
 			continue
 		}
 		if a.State == schemas.ActionDone && a.Mode != schemas.ModeDryRun && a.Mode != schemas.ModeObserve && repairs(a.Kind) {
-			c.engine.Repaired(a.Incident, a.Time)
+			if c.engine.Repaired(a.Incident, a.Time) {
+				c.repairs[a.Incident] = a.Time
+			}
 		}
 		if ev, ok := planned(&a); ok && c.engine.Add(&ev) {
 			c.journal = append(c.journal, ev)
@@ -370,7 +373,7 @@ func (c *Correlator) commit(ctx context.Context) error {
 		}
 	}
 	c.count()
-	if len(changes) == 0 && len(c.journal) == 0 {
+	if len(changes) == 0 && len(c.journal) == 0 && len(c.repairs) == 0 {
 		return nil
 	}
 	msgs := make([]bus.Message, len(changes))
@@ -381,8 +384,19 @@ func (c *Correlator) commit(ctx context.Context) error {
 			if err := c.putJournal(ctx, tx, &seq); err != nil {
 				return err
 			}
+			for id, at := range c.repairs {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO correlator_repairs (incident, at_ns) VALUES ($1,$2)
+ON CONFLICT (incident) DO UPDATE SET at_ns=excluded.at_ns`, id, at.UnixNano()); err != nil {
+					return err
+				}
+			}
 			first = seq + 1
 			for i := range changes {
+				if changes[i].Closed != nil {
+					if _, err := tx.ExecContext(ctx, `DELETE FROM correlator_repairs WHERE incident=$1`, changes[i].ID); err != nil {
+						return err
+					}
+				}
 				if err := errors.Join(records.PutIncidentIn(ctx, tx, changes[i]), corrections.PutCauseIn(ctx, tx, &changes[i])); err != nil {
 					return err
 				}
@@ -419,6 +433,7 @@ func (c *Correlator) commit(ctx context.Context) error {
 		c.stored[c.journal[i].ID] = true
 	}
 	c.journal, c.unstored = c.journal[:0], nil
+	clear(c.repairs)
 	c.changes.Add(float64(len(changes)))
 	if len(changes) == 0 {
 		return nil
@@ -621,6 +636,16 @@ func (c *Correlator) restore(ctx context.Context) error {
 		}
 	}
 	engine.Restore(events, open)
+	err = scan(ctx, c.db, `SELECT incident, at_ns FROM correlator_repairs`, func(rows *sql.Rows) error {
+		var id string
+		var at int64
+		err := rows.Scan(&id, &at)
+		engine.Repaired(id, time.Unix(0, at).UTC())
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	c.engine, c.last = engine, Stats{}
 	c.version, c.resources = s.Version, s.Generation
 	return nil

@@ -116,7 +116,7 @@ func (b *bench) start() (stop func()) {
 
 func (b *bench) run() (c *correlator.Correlator, stop func()) {
 	cfg := correlator.DefaultConfig()
-	cfg.Tick = 20 * time.Millisecond
+	cfg.Tick, cfg.CloseAfter.Repaired = 20*time.Millisecond, 2*time.Second
 	c = correlator.New(cfg, b.inv, b.db, listened{b.bus, b.outcome}, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan error, 1), make(chan struct{})
@@ -148,6 +148,21 @@ func (b *bench) alert(id, resource, typ, code string, sev schemas.Severity, stat
 	}
 	if err := b.bus.Publish(b.t.Context(), bus.Message{Topic: schemas.TopicAlerts, Key: resource, Value: doc}); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// acts says what control does until somebody listens: outcomes are read from the newest on.
+func (b *bench) acts(server string, doc []byte) {
+	b.t.Helper()
+	for {
+		if err := b.bus.Publish(b.t.Context(), bus.Message{Topic: schemas.TopicOutcomes, Key: server, Value: doc}); err != nil {
+			b.t.Fatal(err)
+		}
+		select {
+		case <-b.outcome:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 
@@ -282,16 +297,7 @@ func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for known := false; !known; { // outcomes are read from the newest on: say it until somebody listens
-		if err := b.bus.Publish(t.Context(), bus.Message{Topic: schemas.TopicOutcomes, Key: "gpu-r01-02", Value: doc}); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-b.outcome:
-			known = true
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	b.acts("gpu-r01-02", doc)
 	b.alert("e1", "gpu-r01-02", "agent.unreachable", "", schemas.SeverityError, schemas.StateRaised)
 	b.alert("e2", "gpu-r01-02", "host.unreachable", "", schemas.SeverityError, schemas.StateRaised)
 	b.alert("e3", "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
@@ -304,6 +310,37 @@ func TestAServerThatWeRestartIsNotCrashed(t *testing.T) {
 		if inc.RootCause.Fault == "host.crash" && inc.Closed == nil && len(inc.Events) > 1 {
 			t.Errorf("incident %+v", inc.RootCause)
 		}
+	}
+}
+
+// A repair that is known when the process ends closes its incident after the next start, too.
+func TestARepairIsRememberedOverARestart(t *testing.T) {
+	b := newBench(t)
+	stop := b.start()
+	b.alert("lost", "gpu-r01-01/gpu0", "gpu.xid", "79", schemas.SeverityCritical, "")
+	var id string
+	b.wait("the incident", func(all []schemas.Incident) bool {
+		if len(all) > 0 {
+			id = all[len(all)-1].ID
+		}
+		return len(all) > 0
+	})
+	doc, err := json.Marshal(schemas.Action{
+		ID: "a1", Time: time.Now().UTC(), Server: "gpu-r01-01", Kind: "power_cycle", Incident: id, State: schemas.ActionDone, Mode: schemas.ModeEnforce,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.acts("gpu-r01-01", doc)
+	stop()
+	defer b.start()()
+	b.wait("that it is closed", func(all []schemas.Incident) bool {
+		last := all[len(all)-1]
+		return last.ID == id && last.Closed != nil
+	})
+	var left int
+	if err := b.db.QueryRowContext(t.Context(), `SELECT count(*) FROM correlator_repairs`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d repairs are remembered of what is closed: %v", left, err)
 	}
 }
 

@@ -47,13 +47,16 @@ func (c CloseAfter) sweep() time.Duration {
 }
 
 // Repaired says that what an incident speaks of has been repaired at t: it
-// closes when nothing is heard of it any more, and what is heard later is new.
-func (e *ledger) Repaired(id string, t time.Time) {
+// closes when nothing is heard of it any more, and what is heard later is new. It
+// reports whether the incident is open.
+func (e *ledger) Repaired(id string, t time.Time) bool {
 	for _, inc := range e.open {
 		if inc.id == id {
 			inc.repaired, inc.lasts = t, time.Time{}
+			return true
 		}
 	}
+	return false
 }
 
 // sweep closes incidents that have been quiet and forgets old signs.
