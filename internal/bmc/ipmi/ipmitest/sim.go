@@ -48,6 +48,7 @@ esac
 const emulator = `mc_setbmc 0x20
 mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
 sel_enable 0x20 1000 0x0a
+%s
 mc_enable 0x20
 `
 
@@ -78,8 +79,9 @@ const (
 )
 
 // StartSim runs ipmi_sim until the test ends. Without it (Debian: openipmi) the test
-// is skipped, and fails where AUSPEX_E2E says that the peers are there.
-func StartSim(t testing.TB, b Board) *Sim {
+// is skipped, and fails where AUSPEX_E2E says that the peers are there. More are further commands
+// of its emulator (ipmi_sim_cmd(5)), for what the controller has.
+func StartSim(t testing.TB, b Board, more ...string) *Sim {
 	t.Helper()
 	program, err := exec.LookPath("ipmi_sim")
 	if err != nil {
@@ -110,7 +112,7 @@ func StartSim(t testing.TB, b Board) *Sim {
 		control = ""
 	}
 	for name, content := range map[string]string{
-		"power": "1\n", "boot": "none\n", "asked": "", "sim.emu": emulator, "lan.conf": fmt.Sprintf(lan, host, port, control), "chassis.sh": chassis,
+		"power": "1\n", "boot": "none\n", "asked": "", "sim.emu": fmt.Sprintf(emulator, strings.Join(more, "\n")), "lan.conf": fmt.Sprintf(lan, host, port, control), "chassis.sh": chassis,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil { //nolint:gosec // one is a program
 			t.Fatal(err)
