@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gofiber/fiber/v2"
@@ -34,6 +35,7 @@ import (
 const (
 	sessionCookie = "auspex_session"
 	answerWithin  = 15 * time.Second
+	tryPage       = "docs/api" // where the API is read and tried
 	// What the page may load: its own files, nothing inline, no other origin.
 	policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -114,9 +116,10 @@ func (s *Server) build() (*fiber.App, error) {
 	}
 	v1 := root.Group("/api/v1")
 	v1.Use(packed)
+	document := bytes.Replace(openapi.Document, []byte("servers: [{url: /api/v1}]"), []byte("servers: [{url: "+strconv.Quote(s.cfg.BasePath+"/api/v1")+"}]"), 1)
 	v1.Get("/openapi.yaml", func(c *fiber.Ctx) error {
 		c.Set("Content-Type", "application/yaml")
-		return c.Send(openapi.Document)
+		return c.Send(document)
 	})
 	v1.Use(func(c *fiber.Ctx) error {
 		c.Set("Cache-Control", "no-store")
@@ -393,8 +396,9 @@ func may(ctx context.Context, permission string) error {
 type static struct{ files map[string]asset }
 
 type asset struct {
-	body, packed []byte
-	kind, tag    string
+	body      []byte
+	packed    func() ([]byte, error) // at the first request: a start need not wait for what nobody may ask for
+	kind, tag string
 }
 
 var kinds = map[string]string{
@@ -412,22 +416,14 @@ func newStatic(base string) (*static, error) {
 		if err != nil {
 			return err
 		}
-		if name == "index.html" {
+		switch name {
+		case "index.html":
 			b = bytes.Replace(b, []byte(`<base href="/">`), []byte(`<base href="`+base+`/">`), 1)
-		}
-		var packed bytes.Buffer
-		z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-		if err != nil {
-			return err
-		}
-		if _, err := z.Write(b); err != nil {
-			return err
-		}
-		if err := z.Close(); err != nil {
-			return err
+		case tryPage + ".html": // without a base, which would lead its links within the page away
+			b = bytes.ReplaceAll(b, []byte(`="/`), []byte(`="`+base+`/`))
 		}
 		sum := sha256.Sum256(b)
-		st.files[name] = asset{b, packed.Bytes(), kinds[path.Ext(name)], `"` + hex.EncodeToString(sum[:8]) + `"`}
+		st.files[name] = asset{b, sync.OnceValues(func() ([]byte, error) { return pack(b) }), kinds[path.Ext(name)], `"` + hex.EncodeToString(sum[:8]) + `"`}
 		return nil
 	})
 	if err != nil {
@@ -439,8 +435,27 @@ func newStatic(base string) (*static, error) {
 	return st, nil
 }
 
+func pack(b []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := z.Write(b); err != nil {
+		return nil, err
+	}
+	if err := z.Close(); err != nil {
+		return nil, err
+	}
+	return packed.Bytes(), nil
+}
+
 func (st *static) serve(c *fiber.Ctx) error {
-	a, ok := st.files[strings.TrimPrefix(c.Params("*"), "/")]
+	name := strings.Trim(c.Params("*"), "/")
+	if name == tryPage {
+		name += ".html"
+	}
+	a, ok := st.files[name]
 	if !ok {
 		a = st.files["index.html"]
 	}
@@ -452,8 +467,12 @@ func (st *static) serve(c *fiber.Ctx) error {
 		return c.SendStatus(http.StatusNotModified)
 	}
 	if strings.Contains(c.Get("Accept-Encoding"), "gzip") {
+		packed, err := a.packed()
+		if err != nil {
+			return err
+		}
 		c.Set("Content-Encoding", "gzip")
-		return c.Send(a.packed)
+		return c.Send(packed)
 	}
 	return c.Send(a.body)
 }

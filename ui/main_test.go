@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,7 +72,7 @@ func TestEverySentenceOfARecordHasAText(t *testing.T) {
 
 // TestBuiltFilesAreThoseOfTheSources builds again where the libraries are there.
 func TestBuiltFilesAreThoseOfTheSources(t *testing.T) {
-	if _, err := os.Stat(filepath.Join("node_modules", "preact")); err != nil {
+	if !installed(".") {
 		if os.Getenv("AUSPEX_REQUIRE_NPM") != "" {
 			t.Fatal("the libraries of the UI are missing; run npm ci in ui/")
 		}
@@ -82,22 +83,37 @@ func TestBuiltFilesAreThoseOfTheSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	committed := filepath.Join("..", "api", "ui", "dist")
-	files, err := os.ReadDir(committed)
+	was, is := filesOf(t, committed), filesOf(t, out)
+	for name, want := range was {
+		if got, ok := is[name]; !ok {
+			t.Errorf("%s is committed and not built", name)
+		} else if got != want {
+			t.Errorf("%s is not what the sources give; run make ui", name)
+		}
+	}
+	for name := range is {
+		if _, ok := was[name]; !ok {
+			t.Errorf("%s is built and not committed; run make ui", name)
+		}
+	}
+}
+
+// filesOf reads a folder and those in it.
+func filesOf(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	err := fs.WalkDir(os.DirFS(folder), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(filepath.Join(folder, name))
+		out[name] = string(b)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
-		want, err := os.ReadFile(filepath.Join(committed, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := os.ReadFile(filepath.Join(out, f.Name()))
-		if err != nil {
-			t.Errorf("%s is committed and not built: %v", f.Name(), err)
-		} else if string(got) != string(want) {
-			t.Errorf("%s is not what the sources give; run make ui", f.Name())
-		}
-	}
+	return out
 }
 
 func TestBuiltFilesAreWithinTheBudget(t *testing.T) {

@@ -14,7 +14,8 @@ import (
 var dist embed.FS
 
 // Files returns the built files: index.html, app.js, app.css, a file of words for each
-// language, icon.svg and the licences of the libraries in the bundle.
+// language, icon.svg and the licences of the libraries in the bundle; in docs, the page on which the API
+// is tried.
 func Files() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {

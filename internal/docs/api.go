@@ -42,6 +42,8 @@ func APIPage(spec []byte) ([]byte, error) {
 	b.WriteString("# REST API\n\nGenerated from `schemas/openapi/openapi.yaml`; do not edit. Routes are below `/api/v1`.\n\n" + doc.Info.Description + "\n\n" +
 		"```sh\nTOKEN=$(sed -n 's/.*\"token\": \"\\(.*\\)\".*/\\1/p' .auspex/run.json)\n" +
 		"curl -s -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/api/v1/incidents\n```\n\n" +
+		"The server has a page, `/docs/api`, on which the routes are read and tried, with the session of a browser that is logged in or with a token; what is tried there is done.\n" +
+		"It needs no login to be read, as `/api/v1/openapi.yaml` does not, and asks no other server for anything.\n\n" +
 		"Also served: `/metrics`, `/-/healthy`, `/-/ready` (no token), `POST /-/reload` ([who may](../how-to/reload.md)), `/debug/pprof/`, and the Prometheus query API below\n" +
 		"`/prometheus/api/v1/` (`query`, `query_range`, `series`, `labels`, `label/<name>/values`, `metadata`, `rules`, `alerts`, `status/buildinfo`),\n" +
 		"which take a bearer token, or basic authentication with the token as password.\n")

@@ -59,11 +59,13 @@ function LostBar() {
   return html`<p class="lost" role="alert">${t('shell.lost_text', { for: fmt.dur((Date.now() - link.last) / 1000) })}</p>`;
 }
 
+const API = 'docs/api'; // a page of the server, not of the console: opened, not routed to
+
 function KeysHelp({ onClose }) {
   const dialog = useModal(onClose);
   useKeys({ modal: true, Escape: onClose, '?': onClose });
   const rows = [['/', 'keys.find'], ['j k', 'keys.move'], ['Enter', 'keys.open'], ['u', 'keys.back'], ['n p', 'keys.problem'], ['+ − 0', 'keys.zoom'], ['a', 'keys.approve'], ['d', 'keys.dry'], ['e', 'keys.evidence'], ['?', 'keys.this'], ...PAGES.map(([name, key]) => [`g ${key}`, `nav.${name}`])];
-  return html`<dialog class="ask" ref=${dialog} aria-labelledby="keys-title"><h2 id="keys-title">${t('keys.title')}</h2><dl class="keys">${rows.map(([keys, text]) => html`<dt>${keys.split(' ').map((k) => html`<kbd>${k}</kbd>`)}</dt><dd>${t(text)}</dd>`)}</dl><footer><button class="btn" onClick=${onClose} autofocus>${t('close')}</button></footer></dialog>`;
+  return html`<dialog class="ask" ref=${dialog} aria-labelledby="keys-title"><h2 id="keys-title">${t('keys.title')}</h2><dl class="keys">${rows.map(([keys, text]) => html`<dt>${keys.split(' ').map((k) => html`<kbd>${k}</kbd>`)}</dt><dd>${t(text)}</dd>`)}</dl><footer><a class="btn" href=${href(API)} target="_self">${t('pal.api')}</a><button class="btn" onClick=${onClose} autofocus>${t('close')}</button></footer></dialog>`;
 }
 
 function App() {
@@ -80,6 +82,7 @@ function App() {
     ...PAGES.map(([name, key]) => ({ group: 'pal.go', text: t(`nav.${name}`), keys: `g ${key}`, run: () => go(name) })),
     { group: 'pal.command', text: t('pal.theme'), run: toggleTheme },
     { group: 'pal.command', text: t('login.out'), run: () => post('logout').finally(() => location.reload()) },
+    { group: 'pal.go', text: t('pal.api'), run: () => location.assign(href(API)) },
     { group: 'pal.command', text: t('pal.language'), run: () => setLanguage(otherLanguage[0]) },
   ], [language]);
   const palette = () => setOver('palette');

@@ -185,7 +185,7 @@ export const zh = {
   'login.with': '使用 {name} 登录', 'login.away': '{name} 暂时没有响应，正在重试。此时仍可使用登录码或令牌。', 'login.error.away': '登录服务没有响应，请稍后重试。', 'login.error.refused': '登录服务拒绝了登录，请重试。', 'login.error.state': '此登录是在其他浏览器中开始的，或已过时，请重新登录。', 'login.error.token': '无法验证登录服务的回答，请告知管理员。', 'login.error.no_role': '您的用户组在这里没有角色，请联系管理员。', 'login.error.no_name': '登录服务没有提供您的姓名和邮箱地址，请告知管理员。', 'login.error.inactive': '您的用户已停用，请联系管理员。', 'login.error.other_user': '这里已有其他用户使用您的用户名或邮箱地址，请联系管理员。',
 
   // palette and keys
-  'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.resource': '设备清单', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.language': 'Switch to English',
+  'pal.placeholder': '服务器、事件、作业、页面或命令', 'pal.none': '没有找到。', 'pal.go': '前往', 'pal.server': '服务器', 'pal.resource': '设备清单', 'pal.incident': '事件', 'pal.command': '命令', 'pal.theme': '切换明暗', 'pal.api': '查看并试用 API', 'pal.language': 'Switch to English',
   'keys.title': '键盘', 'keys.find': '查找或执行', 'keys.move': '下一个、上一个', 'keys.open': '打开', 'keys.back': '返回', 'keys.problem': '下一个、上一个问题', 'keys.zoom': '缩放', 'keys.approve': '批准（会再确认）', 'keys.dry': '演练', 'keys.this': '本列表', 'keys.evidence': '折叠、展开证据',
 
   // 人对原因的判断，以及原因的准确程度
