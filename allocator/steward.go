@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/allocator/steps"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/workflows"
@@ -211,7 +212,7 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 		var conflict *allocations.ConflictError
 		if errors.As(err, &conflict) {
 			if s.now().Sub(a.StartTime) < s.cfg.Grace {
-				return s.d.Allocations.Note(ctx, a.ID, "waits: "+conflict.Error())
+				return s.d.Allocations.Note(ctx, a.ID, reasons.Text(reasons.Waits, reasons.Args{"why": conflict.Error()}))
 			}
 			return s.end(ctx, a.ID, schemas.AllocationFailed, conflict.Error())
 		}
@@ -228,13 +229,13 @@ func (s *Steward) pending(ctx context.Context, a *schemas.Allocation) error {
 		}
 		if w == nil {
 			done = false
-			if err := s.d.Allocations.Note(ctx, a.ID, "waits: another workflow has "+a.Servers[i]); err != nil {
+			if err := s.d.Allocations.Note(ctx, a.ID, reasons.Text(reasons.Waits, reasons.Args{"why": reasons.Text(reasons.HasWorkflow, reasons.Args{"server": a.Servers[i]})})); err != nil {
 				return err
 			}
 			continue
 		}
 		if w.Status == schemas.WorkflowFailed {
-			return s.end(ctx, a.ID, schemas.AllocationFailed, a.Servers[i]+": "+w.Reason)
+			return s.end(ctx, a.ID, schemas.AllocationFailed, reasons.Text(reasons.On, reasons.Args{"server": a.Servers[i], "why": w.Reason}))
 		}
 		done = done && w.Status == schemas.WorkflowCompleted
 	}
@@ -298,7 +299,7 @@ func (s *Steward) end(ctx context.Context, id, to, reason string) error {
 }
 
 // Expired is the reason of an allocation whose time was over.
-const Expired = "expired"
+var Expired = reasons.Text(reasons.Expired, nil)
 
 // ending tells the user of an active allocation that it ends soon, and ends it.
 func (s *Steward) ending(ctx context.Context, a *schemas.Allocation) error {
@@ -348,8 +349,8 @@ func (s *Steward) cleaning(ctx context.Context, r *allocations.Return) error {
 	return s.d.Allocations.Free(ctx, actor, r.Allocation, r.Server)
 }
 
-// incidentReason is why a GPU is in error because of an incident.
-const incidentReason = "incident "
+// incidentReason begins why a GPU is in error because of an incident.
+var incidentReason = reasons.Text(reasons.Incident, reasons.Args{"incident": ""})
 
 // gpus moves GPUs that open incidents blame to error, tells who has them, and moves them back
 // when the incident has closed.
@@ -370,7 +371,7 @@ func (s *Steward) gpus(ctx context.Context) error {
 		if now, still := blamed[g.Name]; !ours || still && now.ID == id || still {
 			continue
 		}
-		if err := s.d.Allocations.Mend(ctx, actor, g.ID, "incident "+id+" has closed"); err != nil {
+		if err := s.d.Allocations.Mend(ctx, actor, g.ID, reasons.Text(reasons.Closed, reasons.Args{"incident": id})); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/fleet"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
@@ -148,7 +149,7 @@ func (s *Server) ListAllocations(ctx context.Context, r apigen.ListAllocationsRe
 	if err != nil {
 		return nil, listed(err)
 	}
-	return apigen.ListAllocations200JSONResponse{Items: orEmpty(items), Next: next}, nil
+	return apigen.ListAllocations200JSONResponse{Items: orEmpty(s.saidOfAll(items)), Next: next}, nil
 }
 
 // userID finds a user that the caller may know of.
@@ -193,7 +194,7 @@ func (s *Server) ListUserAllocations(
 	if err != nil {
 		return nil, listed(err)
 	}
-	return apigen.ListUserAllocations200JSONResponse{Items: orEmpty(items), Next: next}, nil
+	return apigen.ListUserAllocations200JSONResponse{Items: orEmpty(s.saidOfAll(items)), Next: next}, nil
 }
 
 // server returns the server that a text means, also one that has left the inventory.
@@ -367,7 +368,7 @@ func (s *Server) CreateAllocation(ctx context.Context, r apigen.CreateAllocation
 	s.log.Info("allocated", "allocation", a.ID, "user", a.User, "servers", len(a.Servers), "gpus", len(a.GPUIDs), "actor", Caller(ctx).Name)
 	s.allocated()
 	return apigen.CreateAllocation201JSONResponse{
-		Body:    apigen.CreatedAllocation{Allocation: a, Choice: choice},
+		Body:    apigen.CreatedAllocation{Allocation: s.saidOf(a), Choice: choice},
 		Headers: apigen.CreateAllocation201ResponseHeaders{ETag: etag(a.Revision), Location: s.at("allocations", a.ID)},
 	}, nil
 }
@@ -390,7 +391,7 @@ func (s *Server) GetAllocation(ctx context.Context, r apigen.GetAllocationReques
 	if err != nil {
 		return nil, err
 	}
-	return apigen.GetAllocation200JSONResponse{Body: a, Headers: apigen.GetAllocation200ResponseHeaders{ETag: etag(a.Revision)}}, nil
+	return apigen.GetAllocation200JSONResponse{Body: s.saidOf(a), Headers: apigen.GetAllocation200ResponseHeaders{ETag: etag(a.Revision)}}, nil
 }
 
 // mine is the allocation that a caller may change: their own or one of their teams, or any for
@@ -451,7 +452,7 @@ func (s *Server) UpdateAllocation(ctx context.Context, r apigen.UpdateAllocation
 		return nil, refused(notGiven(err), "allocation", r.ID)
 	}
 	s.allocated()
-	return apigen.UpdateAllocation200JSONResponse{Body: a, Headers: apigen.UpdateAllocation200ResponseHeaders{ETag: etag(a.Revision)}}, nil
+	return apigen.UpdateAllocation200JSONResponse{Body: s.saidOf(a), Headers: apigen.UpdateAllocation200ResponseHeaders{ETag: etag(a.Revision)}}, nil
 }
 
 // end ends an allocation as its state allows.
@@ -482,7 +483,7 @@ func (s *Server) DeleteAllocation(ctx context.Context, r apigen.DeleteAllocation
 	if err != nil {
 		return nil, err
 	}
-	return apigen.DeleteAllocation200JSONResponse(a), nil
+	return apigen.DeleteAllocation200JSONResponse(s.saidOf(a)), nil
 }
 
 // StopAllocation implements the operation stopAllocation.
@@ -514,7 +515,7 @@ func (s *Server) StopAllocation(ctx context.Context, r apigen.StopAllocationRequ
 		}
 		s.allocated()
 	}
-	return apigen.StopAllocation202JSONResponse{Body: a, Headers: apigen.StopAllocation202ResponseHeaders{Location: s.at("allocations", a.ID)}}, nil
+	return apigen.StopAllocation202JSONResponse{Body: s.saidOf(a), Headers: apigen.StopAllocation202ResponseHeaders{Location: s.at("allocations", a.ID)}}, nil
 }
 
 // StartAllocation implements the operation startAllocation.
@@ -530,7 +531,7 @@ func (s *Server) StartAllocation(ctx context.Context, r apigen.StartAllocationRe
 		return nil, refused(notGiven(err), "allocation", r.ID)
 	}
 	s.allocated()
-	return apigen.StartAllocation202JSONResponse{Body: a, Headers: apigen.StartAllocation202ResponseHeaders{Location: s.at("allocations", a.ID)}}, nil
+	return apigen.StartAllocation202JSONResponse{Body: s.saidOf(a), Headers: apigen.StartAllocation202ResponseHeaders{Location: s.at("allocations", a.ID)}}, nil
 }
 
 // healths are the words of the states of the fleet.
@@ -547,7 +548,7 @@ func (s *Server) GetAllocationStatus(
 	if err != nil {
 		return nil, err
 	}
-	out := apigen.GetAllocationStatus200JSONResponse{ID: a.ID, Status: a.Status, StatusReason: a.Reason, Servers: []apigen.AllocatedServer{}}
+	out := apigen.GetAllocationStatus200JSONResponse{ID: a.ID, Status: a.Status, StatusReason: a.Reason, StatusSentence: s.said(a.Reason), Servers: []apigen.AllocatedServer{}}
 	if left := int(time.Until(a.EndTime).Seconds()); !a.EndTime.IsZero() && a.Live() {
 		left = max(left, 0)
 		out.SecondsLeft = &left
@@ -556,7 +557,7 @@ func (s *Server) GetAllocationStatus(
 	if err != nil {
 		return nil, err
 	}
-	out.Workflows = orEmpty(flows)
+	out.Workflows = orEmpty(s.saidOfFlows(flows))
 	index, states, _ := s.live.current()
 	for _, id := range a.ServerIDs {
 		v, err := s.deps.Estate.Server(ctx, id)
@@ -570,7 +571,7 @@ func (s *Server) GetAllocationStatus(
 		one := apigen.AllocatedServer{ID: v.ID, Name: v.Name, Status: v.Status, Health: healths[states.Device(index, v.Name)], Gpus: []apigen.AllocatedGPU{}}
 		for i := range gpus {
 			if g := &gpus[i]; slices.Contains(a.GPUIDs, g.ID) {
-				one.Gpus = append(one.Gpus, apigen.AllocatedGPU{ID: g.ID, Name: g.Name, Status: g.Status, StatusReason: g.Reason})
+				one.Gpus = append(one.Gpus, apigen.AllocatedGPU{ID: g.ID, Name: g.Name, Status: g.Status, StatusReason: g.Reason, StatusSentence: s.said(g.Reason)})
 			}
 		}
 		out.Servers = append(out.Servers, one)
@@ -595,7 +596,7 @@ type capacity struct {
 }
 
 // now reads it again where it is old, once for all who ask meanwhile.
-func (c *capacity) now(ctx context.Context, store *allocations.Store) ([]schemas.PoolCapacity, []schemas.Stranded, error) {
+func (c *capacity) now(ctx context.Context, store *allocations.Store, said *reasons.Reader) ([]schemas.PoolCapacity, []schemas.Stranded, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.at) < capacityEvery {
@@ -605,6 +606,9 @@ func (c *capacity) now(ctx context.Context, store *allocations.Store) ([]schemas
 	if err != nil {
 		return nil, nil, err
 	}
+	for i := range stranded {
+		stranded[i].Sentence = said.Of(stranded[i].Detail)
+	}
 	c.at, c.pools, c.stranded = time.Now(), pools, stranded
 	return pools, stranded, nil
 }
@@ -612,7 +616,7 @@ func (c *capacity) now(ctx context.Context, store *allocations.Store) ([]schemas
 // GetCapacity implements the operation getCapacity.
 func (s *Server) GetCapacity(ctx context.Context, _ apigen.GetCapacityRequestObject) (apigen.GetCapacityResponseObject, error) {
 	near := around(ctx)
-	pools, stranded, err := s.capacity.now(ctx, s.deps.Allocations)
+	pools, stranded, err := s.capacity.now(ctx, s.deps.Allocations, s.deps.Said)
 	if err != nil {
 		return nil, err
 	}
@@ -640,7 +644,7 @@ func (s *Server) ListWorkflows(ctx context.Context, r apigen.ListWorkflowsReques
 	if err != nil {
 		return nil, listed(err)
 	}
-	return apigen.ListWorkflows200JSONResponse{Items: orEmpty(items), Next: next}, nil
+	return apigen.ListWorkflows200JSONResponse{Items: orEmpty(s.saidOfFlows(items)), Next: next}, nil
 }
 
 // workflow returns one that the caller may see.
@@ -666,7 +670,7 @@ func (s *Server) GetWorkflow(ctx context.Context, r apigen.GetWorkflowRequestObj
 	if err != nil {
 		return nil, err
 	}
-	return apigen.GetWorkflow200JSONResponse(w), nil
+	return apigen.GetWorkflow200JSONResponse(s.saidOfFlow(w)), nil
 }
 
 // CreateWorkflow implements the operation createWorkflow.
@@ -689,7 +693,7 @@ func (s *Server) CreateWorkflow(ctx context.Context, r apigen.CreateWorkflowRequ
 		return nil, notGiven(err)
 	}
 	s.allocated()
-	return apigen.CreateWorkflow202JSONResponse{Body: w, Headers: apigen.CreateWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+	return apigen.CreateWorkflow202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CreateWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
 }
 
 // rerun runs a workflow of an allocation again.
@@ -722,7 +726,7 @@ func (s *Server) DeployAllocation(ctx context.Context, r apigen.DeployAllocation
 	if err != nil {
 		return nil, err
 	}
-	return apigen.DeployAllocation202JSONResponse{Body: w, Headers: apigen.DeployAllocation202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+	return apigen.DeployAllocation202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.DeployAllocation202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
 }
 
 // CleanupAllocation implements the operation cleanupAllocation.
@@ -731,7 +735,7 @@ func (s *Server) CleanupAllocation(ctx context.Context, r apigen.CleanupAllocati
 	if err != nil {
 		return nil, err
 	}
-	return apigen.CleanupAllocation202JSONResponse{Body: w, Headers: apigen.CleanupAllocation202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+	return apigen.CleanupAllocation202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CleanupAllocation202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
 }
 
 // CancelWorkflow implements the operation cancelWorkflow.
@@ -751,5 +755,5 @@ func (s *Server) CancelWorkflow(ctx context.Context, r apigen.CancelWorkflowRequ
 		return nil, refused(notGiven(err), "workflow", r.ID)
 	}
 	s.allocated()
-	return apigen.CancelWorkflow200JSONResponse(w), nil
+	return apigen.CancelWorkflow200JSONResponse(s.saidOfFlow(w)), nil
 }

@@ -14,6 +14,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
@@ -117,6 +118,7 @@ func gives(t *testing.T, options ...option) *world {
 	t.Helper()
 	w := start(t, true, append([]option{func(_ *api.Config, d *api.Deps) {
 		d.Allocator = &named{estate: d.Estate, given: d.Allocations, flows: d.Workflows}
+		d.Said = reasons.NewReader([]string{"health"}, nil)
 	}}, options...)...)
 	w.engineer(t)
 	cfg := cmdb.DefaultConfig()

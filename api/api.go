@@ -32,6 +32,7 @@ import (
 	"auspex/internal/cmdb"
 	"auspex/internal/discover"
 	"auspex/internal/enrol"
+	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/answers"
 	"auspex/internal/store/audit"
@@ -245,6 +246,8 @@ type Deps struct {
 	Allocations *allocations.Store
 	Workflows   *workflows.Store
 	Allocator   Allocator
+	// Said reads sentences from the texts of reasons; nil reads none.
+	Said *reasons.Reader
 	// Webhooks are where notices are sent to; nil shows none.
 	Webhooks *hooks.Store
 	// Corrections are shown and taken where they are there.

@@ -124,7 +124,7 @@ func (s *Server) records(ctx context.Context, e *holdings, found []schemas.Serve
 	for i := range found {
 		v, st := &found[i], standings[found[i].ID]
 		out[i] = apigen.ServerRecord{
-			ID: v.ID, Name: v.Name, Model: v.Model, Status: v.Status, StatusReason: v.Reason, StatusSince: v.Since, IpmiIP: v.IPMIIP,
+			ID: v.ID, Name: v.Name, Model: v.Model, Status: v.Status, StatusReason: v.Reason, StatusSentence: s.said(v.Reason), StatusSince: v.Since, IpmiIP: v.IPMIIP,
 			RedfishURL: v.RedfishURL, ManagementIP: v.ManagementIP, SerialNumber: v.SerialNumber, Pool: v.Pool, Labels: v.Labels, Hold: v.Hold,
 			HoldBy: v.HoldBy, InInventory: v.Present, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Allocation: st.Allocation,
 			Allocatable: st.Why == "", WhyNot: st.Why, Place: placeOf(names, v.Name),

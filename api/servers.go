@@ -16,6 +16,7 @@ import (
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
 	"auspex/internal/fleet"
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/schemas"
@@ -314,7 +315,7 @@ func (s *Server) RetireServer(ctx context.Context, r apigen.RetireServerRequestO
 		Drop: []string{v.Name},
 		First: func(ctx context.Context, tx *sql.Tx) error {
 			_, err := e.ChangeServer(ctx, tx, Caller(ctx).Name, v.ID, of, func(v *schemas.Server) {
-				v.Status, v.Reason = schemas.ServerRetired, "retired by "+Caller(ctx).Name
+				v.Status, v.Reason = schemas.ServerRetired, reasons.Text(reasons.RetiredBy, reasons.Args{"who": Caller(ctx).Name})
 			})
 			return err
 		},
@@ -328,7 +329,7 @@ func (s *Server) RetireServer(ctx context.Context, r apigen.RetireServerRequestO
 
 // beside puts what a server is given by onto its page.
 func beside(out *apigen.Server, v *apigen.ServerRecord) {
-	out.Status, out.StatusReason, out.StatusSince = v.Status, v.StatusReason, v.StatusSince
+	out.Status, out.StatusReason, out.StatusSentence, out.StatusSince = v.Status, v.StatusReason, v.StatusSentence, v.StatusSince
 	out.IpmiIP, out.RedfishURL, out.ManagementIP, out.SerialNumber = v.IpmiIP, v.RedfishURL, v.ManagementIP, v.SerialNumber
 	out.Pool, out.Labels, out.Hold, out.HoldBy = v.Pool, v.Labels, v.Hold, v.HoldBy
 	out.InInventory, out.CreatedAt, out.UpdatedAt = &v.InInventory, v.CreatedAt, v.UpdatedAt

@@ -1834,13 +1834,14 @@ type ChangedAllocation struct {
 
 // AllocationStatus: as the document has it.
 type AllocationStatus struct {
-	ID           string             `json:"id"`
-	Replacement  []schemas.Pick     `json:"replacement,omitzero"`  // What could be had instead of servers that are ill
-	SecondsLeft  *int               `json:"seconds_left,omitzero"` // Absent where it has no end
-	Servers      []AllocatedServer  `json:"servers"`
-	Status       string             `json:"status"`
-	StatusReason string             `json:"status_reason,omitzero"`
-	Workflows    []schemas.Workflow `json:"workflows"`
+	ID             string             `json:"id"`
+	Replacement    []schemas.Pick     `json:"replacement,omitzero"`  // What could be had instead of servers that are ill
+	SecondsLeft    *int               `json:"seconds_left,omitzero"` // Absent where it has no end
+	Servers        []AllocatedServer  `json:"servers"`
+	Status         string             `json:"status"`
+	StatusReason   string             `json:"status_reason,omitzero"`
+	StatusSentence *schemas.Sentence  `json:"status_sentence,omitzero"`
+	Workflows      []schemas.Workflow `json:"workflows"`
 }
 
 // StoppedAllocation: as the document has it.
@@ -2415,27 +2416,28 @@ type SearchResults struct {
 
 // ServerRecord: as the document has it.
 type ServerRecord struct {
-	Allocatable  bool                      `json:"allocatable"` // Whether it could be given as a whole now
-	Allocation   *schemas.ServerAllocation `json:"allocation"`
-	CreatedAt    time.Time                 `json:"created_at"`
-	Hold         string                    `json:"hold"` // Why nobody is given it; empty is no hold
-	HoldBy       string                    `json:"hold_by,omitzero"`
-	ID           string                    `json:"id"`
-	InInventory  bool                      `json:"in_inventory"`
-	IPMIIP       string                    `json:"ipmi_ip"`
-	Labels       map[string]string         `json:"labels"`
-	ManagementIP string                    `json:"management_ip"`
-	Model        string                    `json:"model"`
-	Name         string                    `json:"name"`
-	Place        Place                     `json:"place"`
-	Pool         string                    `json:"pool"`
-	RedfishURL   string                    `json:"redfish_url"`
-	SerialNumber string                    `json:"serial_number"`
-	Status       string                    `json:"status"` // Of its life; its health is telemetry, and state tells it; one of discovered, provisioning, ready, error, retired
-	StatusReason string                    `json:"status_reason,omitzero"`
-	StatusSince  time.Time                 `json:"status_since"`
-	UpdatedAt    time.Time                 `json:"updated_at"`
-	WhyNot       string                    `json:"why_not,omitzero"` // Why it could not
+	Allocatable    bool                      `json:"allocatable"` // Whether it could be given as a whole now
+	Allocation     *schemas.ServerAllocation `json:"allocation"`
+	CreatedAt      time.Time                 `json:"created_at"`
+	Hold           string                    `json:"hold"` // Why nobody is given it; empty is no hold
+	HoldBy         string                    `json:"hold_by,omitzero"`
+	ID             string                    `json:"id"`
+	InInventory    bool                      `json:"in_inventory"`
+	IPMIIP         string                    `json:"ipmi_ip"`
+	Labels         map[string]string         `json:"labels"`
+	ManagementIP   string                    `json:"management_ip"`
+	Model          string                    `json:"model"`
+	Name           string                    `json:"name"`
+	Place          Place                     `json:"place"`
+	Pool           string                    `json:"pool"`
+	RedfishURL     string                    `json:"redfish_url"`
+	SerialNumber   string                    `json:"serial_number"`
+	Status         string                    `json:"status"` // Of its life; its health is telemetry, and state tells it; one of discovered, provisioning, ready, error, retired
+	StatusReason   string                    `json:"status_reason,omitzero"`
+	StatusSentence *schemas.Sentence         `json:"status_sentence,omitzero"`
+	StatusSince    time.Time                 `json:"status_since"`
+	UpdatedAt      time.Time                 `json:"updated_at"`
+	WhyNot         string                    `json:"why_not,omitzero"` // Why it could not
 }
 
 // NewServer: as the document has it.
@@ -2456,41 +2458,42 @@ type NewServer struct {
 
 // Server: as the document has it.
 type Server struct {
-	Actions      []schemas.Action          `json:"actions"`
-	Allocatable  *bool                     `json:"allocatable,omitzero"` // Whether it could be given as a whole now
-	Allocation   *schemas.ServerAllocation `json:"allocation"`
-	Contact      []Contact                 `json:"contact"`
-	CreatedAt    time.Time                 `json:"created_at,omitzero"`
-	Events       []Alert                   `json:"events"`
-	Hold         string                    `json:"hold,omitzero"` // Why nobody is given it; empty is no hold
-	HoldBy       string                    `json:"hold_by,omitzero"`
-	ID           string                    `json:"id"`
-	InInventory  *bool                     `json:"in_inventory,omitzero"`
-	Incidents    []Incident                `json:"incidents"`
-	Inventory    []Fact                    `json:"inventory"`
-	IPMIIP       string                    `json:"ipmi_ip,omitzero"`
-	Job          *ServerJob                `json:"job,omitzero"`
-	Kind         string                    `json:"kind"`
-	Labels       map[string]string         `json:"labels,omitzero"`
-	Links        []PartLink                `json:"links"`
-	ManagementIP string                    `json:"management_ip,omitzero"`
-	Model        string                    `json:"model,omitzero"`
-	Name         string                    `json:"name"`
-	Parts        []ServerParts             `json:"parts"`
-	Place        *Place                    `json:"place,omitzero"`
-	Pool         string                    `json:"pool,omitzero"`
-	Predictions  []Prediction              `json:"predictions"`
-	Rack         string                    `json:"rack"`
-	RedfishURL   string                    `json:"redfish_url,omitzero"`
-	Serial       string                    `json:"serial,omitzero"`
-	SerialNumber string                    `json:"serial_number,omitzero"`
-	Site         string                    `json:"site"`
-	State        int                       `json:"state"`
-	Status       string                    `json:"status,omitzero"` // Of its life; its health is telemetry, and state tells it; one of discovered, provisioning, ready, error, retired
-	StatusReason string                    `json:"status_reason,omitzero"`
-	StatusSince  time.Time                 `json:"status_since,omitzero"`
-	UpdatedAt    time.Time                 `json:"updated_at,omitzero"`
-	WhyNot       string                    `json:"why_not,omitzero"` // Why it could not
+	Actions        []schemas.Action          `json:"actions"`
+	Allocatable    *bool                     `json:"allocatable,omitzero"` // Whether it could be given as a whole now
+	Allocation     *schemas.ServerAllocation `json:"allocation"`
+	Contact        []Contact                 `json:"contact"`
+	CreatedAt      time.Time                 `json:"created_at,omitzero"`
+	Events         []Alert                   `json:"events"`
+	Hold           string                    `json:"hold,omitzero"` // Why nobody is given it; empty is no hold
+	HoldBy         string                    `json:"hold_by,omitzero"`
+	ID             string                    `json:"id"`
+	InInventory    *bool                     `json:"in_inventory,omitzero"`
+	Incidents      []Incident                `json:"incidents"`
+	Inventory      []Fact                    `json:"inventory"`
+	IPMIIP         string                    `json:"ipmi_ip,omitzero"`
+	Job            *ServerJob                `json:"job,omitzero"`
+	Kind           string                    `json:"kind"`
+	Labels         map[string]string         `json:"labels,omitzero"`
+	Links          []PartLink                `json:"links"`
+	ManagementIP   string                    `json:"management_ip,omitzero"`
+	Model          string                    `json:"model,omitzero"`
+	Name           string                    `json:"name"`
+	Parts          []ServerParts             `json:"parts"`
+	Place          *Place                    `json:"place,omitzero"`
+	Pool           string                    `json:"pool,omitzero"`
+	Predictions    []Prediction              `json:"predictions"`
+	Rack           string                    `json:"rack"`
+	RedfishURL     string                    `json:"redfish_url,omitzero"`
+	Serial         string                    `json:"serial,omitzero"`
+	SerialNumber   string                    `json:"serial_number,omitzero"`
+	Site           string                    `json:"site"`
+	State          int                       `json:"state"`
+	Status         string                    `json:"status,omitzero"` // Of its life; its health is telemetry, and state tells it; one of discovered, provisioning, ready, error, retired
+	StatusReason   string                    `json:"status_reason,omitzero"`
+	StatusSentence *schemas.Sentence         `json:"status_sentence,omitzero"`
+	StatusSince    time.Time                 `json:"status_since,omitzero"`
+	UpdatedAt      time.Time                 `json:"updated_at,omitzero"`
+	WhyNot         string                    `json:"why_not,omitzero"` // Why it could not
 }
 
 // ChangedServer: as the document has it.
@@ -2993,10 +2996,11 @@ type PSUStatus struct {
 
 // AllocatedGPU: as the document has it.
 type AllocatedGPU struct {
-	ID           string `json:"id"`
-	Name         string `json:"name"`
-	Status       string `json:"status"`
-	StatusReason string `json:"status_reason,omitzero"`
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	Status         string            `json:"status"`
+	StatusReason   string            `json:"status_reason,omitzero"`
+	StatusSentence *schemas.Sentence `json:"status_sentence,omitzero"`
 }
 
 // FleetMark: as the document has it.

@@ -13,6 +13,7 @@ import (
 
 	"auspex/control/messages"
 	"auspex/control/policy"
+	"auspex/internal/reasons"
 	"auspex/internal/store/requests"
 	"auspex/schemas"
 )
@@ -92,11 +93,18 @@ func (c *Controller) begin(ctx context.Context) {
 	}
 }
 
+// reader reads why something was asked for.
+var reader = reasons.NewReader(nil, nil)
+
 // caseOf is the case of a request.
 func (c *Controller) caseOf(in schemas.Intent) *climb {
 	in.Reason = cmp.Or(in.Reason, verbRequest)
 	_, rack, site, _ := c.d.Inventory.Place(in.Server)
-	asked := messages.New(messages.Asked, messages.Args{"who": in.Actor, "kind": in.Kind, "reason": in.Reason})
+	args := messages.Args{"who": in.Actor, "kind": in.Kind, "reason": in.Reason}
+	if said := reader.Of(in.Reason); said != nil {
+		args["said"] = *said
+	}
+	asked := messages.New(messages.Asked, args)
 	k := &climb{
 		ID: "case-" + schemas.EventID("control", "request", in.ID), Subject: in.Server, Target: cmp.Or(in.Target, in.Server), Why: messages.Text(asked),
 		Summary: &asked, Policy: "request", Mode: c.cfg.Mode, Rack: rack, Site: site, Opened: c.d.Now().UTC(), State: caseOpen, Request: &in,

@@ -12,6 +12,7 @@ import (
 
 	"auspex/control/messages"
 	"auspex/internal/bus"
+	"auspex/internal/reasons"
 	"auspex/internal/store/audit"
 	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
@@ -315,6 +316,21 @@ func TestWhatIsSoAlready(t *testing.T) {
 					t.Errorf("%s (%s, %s), %d sent", a.State, a.Detail, a.VerifiedBy, len(b.w.applied))
 				}
 			})
+		}
+	}
+}
+
+// TestTheWorkflowThatAsksIsToldInEveryLanguage holds that why something was asked for is a
+// sentence where it is in words of ours, and that the text stays as it was.
+func TestTheWorkflowThatAsksIsToldInEveryLanguage(t *testing.T) {
+	c := newBench(t, schemas.ModeApprove).controller()
+	for reason, want := range map[string]string{"workflow w-1": reasons.Workflow, "request": "", "burn-in of rack 4": ""} {
+		in := wish("r1", "power_cycle", nil)
+		in.Reason = reason
+		k := c.caseOf(in)
+		said, _ := k.Summary.Args["said"].(schemas.Sentence)
+		if said.ID != want || k.Why != "ann asked for power_cycle ("+reason+")" {
+			t.Errorf("%s: %+v %q", reason, said, k.Why)
 		}
 	}
 }

@@ -16,6 +16,7 @@ type Allocation struct {
 	Exclusive bool      `json:"exclusive"` // whole servers
 	Status    string    `json:"status"`    // of [AllocationLife]
 	Reason    string    `json:"status_reason,omitempty"`
+	Sentence  *Sentence `json:"status_sentence,omitempty"` // Reason in pieces, where it is in words of ours; of answers alone
 	Purpose   string    `json:"purpose"`
 	StartTime time.Time `json:"start_time"`
 	EndTime   time.Time `json:"end_time,omitzero"` // absent is open
@@ -121,5 +122,6 @@ type Stranded struct {
 	GPUs     int       `json:"gpus"` // of it that are stranded
 	Why      string    `json:"why"`
 	Detail   string    `json:"detail,omitempty"`
+	Sentence *Sentence `json:"detail_sentence,omitempty"` // Detail in pieces; of answers alone
 	Since    time.Time `json:"since"`
 }

@@ -30,6 +30,7 @@ type Workflow struct {
 	Exclusive    bool           `json:"exclusive"` // it has the server for itself, whose life it moves along
 	Status       string         `json:"status"`    // of [WorkflowLife]
 	Reason       string         `json:"status_reason,omitempty"`
+	Sentence     *Sentence      `json:"status_sentence,omitempty"` // Reason in pieces, where it is in words of ours; of answers alone
 	Steps        []WorkflowStep `json:"steps"`
 	Attempt      int            `json:"attempt"` // which run this is, from 1
 	CreatedBy    string         `json:"created_by"`
@@ -48,6 +49,7 @@ type WorkflowStep struct {
 	StartedAt   time.Time         `json:"started_at,omitzero"`
 	CompletedAt time.Time         `json:"completed_at,omitzero"`
 	Message     string            `json:"message,omitempty"`
+	Sentence    *Sentence         `json:"sentence,omitempty"`  // Message in pieces; of answers alone
 	Operation   string            `json:"operation,omitempty"` // id of the action of control that does it
 }
 

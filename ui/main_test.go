@@ -13,6 +13,7 @@ import (
 
 	choices "auspex/allocator/fit/messages"
 	actions "auspex/control/messages"
+	"auspex/internal/reasons"
 	predictions "auspex/predictor/messages"
 	"auspex/schemas/faults/propagation"
 )
@@ -63,9 +64,9 @@ func TestFaultsAreNotNamedInTheSources(t *testing.T) {
 
 func TestEverySentenceOfARecordHasAText(t *testing.T) {
 	have := keys(t, "en")
-	for _, id := range slices.Concat(predictions.All(), actions.All(), choices.All()) {
+	for _, id := range slices.Concat(predictions.All(), actions.All(), choices.All(), reasons.All()) {
 		if !slices.Contains(have, id) {
-			t.Errorf("no text for %s: %s%s%s", id, predictions.Template(id), actions.Template(id), choices.Template(id))
+			t.Errorf("no text for %s: %s%s%s", id, predictions.Template(id), actions.Template(id), choices.Template(id)+reasons.Template(id))
 		}
 	}
 }

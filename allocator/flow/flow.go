@@ -5,7 +5,6 @@ package flow
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"auspex/allocator/steps"
+	"auspex/internal/reasons"
 	"auspex/internal/run"
 	"auspex/internal/store/workflows"
 	"auspex/schemas"
@@ -162,7 +162,7 @@ func (r *Runner) one(ctx context.Context, w schemas.Workflow) error {
 			return err
 		}
 		if st.Status == schemas.StepFailed {
-			return r.finish(ctx, &w, schemas.WorkflowFailed, st.Name+": "+st.Message)
+			return r.finish(ctx, &w, schemas.WorkflowFailed, reasons.Text(reasons.Step, reasons.Args{"step": st.Name, "why": st.Message}))
 		}
 	}
 	return r.finish(ctx, &w, schemas.WorkflowCompleted, "")
@@ -173,7 +173,7 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 	st := &w.Steps[n]
 	driver, known := r.drivers[st.Name]
 	if !known {
-		st.Status, st.Message = schemas.StepFailed, fmt.Sprintf("no driver does %s", st.Name)
+		st.Status, st.Message = schemas.StepFailed, reasons.Text(reasons.NoDriver, reasons.Args{"step": st.Name})
 	}
 	for st.Status == schemas.StepRunning {
 		if ok, err := r.store.Hold(ctx, w.ID, r.holder, r.cfg.Hold); err != nil {
@@ -198,7 +198,11 @@ func (r *Runner) step(ctx context.Context, w *schemas.Workflow, n int, gpus []st
 		case p.Failed:
 			st.Status = schemas.StepFailed
 		case r.now().Sub(st.StartedAt) > r.cfg.StepTime:
-			st.Status, st.Message = schemas.StepFailed, fmt.Sprintf("not done within %s: %s", r.cfg.StepTime, st.Message)
+			late := reasons.TooLong
+			if st.Message != "" {
+				late = reasons.TooLongSo
+			}
+			st.Status, st.Message = schemas.StepFailed, reasons.Text(late, reasons.Args{"age": r.cfg.StepTime, "why": st.Message})
 		}
 		if st.Status != schemas.StepRunning {
 			break

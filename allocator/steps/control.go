@@ -3,10 +3,10 @@ package steps
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
+	"auspex/internal/reasons"
 	"auspex/schemas"
 )
 
@@ -40,12 +40,12 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 	}
 	p := Progress{Operation: id}
 	if !found {
-		p.Message = "control is asked for it"
+		p.Message = reasons.Text(reasons.Asked, nil)
 		if err := c.Ask(ctx, schemas.Intent{
 			ID: id, Time: c.Now().UTC(), Verb: schemas.IntentRequest, Action: id, Server: j.Workflow.Server, Kind: j.Step.Name, With: j.Step.With,
-			Reason: "workflow " + j.Workflow.ID, Actor: j.Workflow.CreatedBy,
+			Reason: reasons.Text(reasons.Workflow, reasons.Args{"workflow": j.Workflow.ID}), Actor: j.Workflow.CreatedBy,
 		}); err != nil {
-			return p, fmt.Errorf("ask control for %s: %w", j.Step.Name, err)
+			return p, reasons.Error(reasons.NotAsked, reasons.Args{"step": j.Step.Name}, err)
 		}
 		return p, nil
 	}
@@ -55,14 +55,14 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 		p.Done, p.Message = true, said
 	case schemas.ActionProposed:
 		if a.Detail == a.Why { // it has yet to look what it would do
-			p.Message = "control looks at it"
+			p.Message = reasons.Text(reasons.Looks, nil)
 			break
 		}
-		p.Failed, p.Message = true, "control does nothing in mode "+a.Mode+": "+cmp.Or(a.Detail, "it only proposes")
+		p.Failed, p.Message = true, reasons.Text(reasons.DoesNot, reasons.Args{"mode": a.Mode, "why": cmp.Or(a.Detail, reasons.Text(reasons.Proposes, nil))})
 	case schemas.ActionFailed, schemas.ActionUnknown, schemas.ActionCancelled, schemas.ActionRefused:
-		p.Failed, p.Message = true, a.State+": "+cmp.Or(a.Detail, "control does not say why")
+		p.Failed, p.Message = true, reasons.Text(reasons.ActionSo, reasons.Args{"state": a.State, "why": cmp.Or(a.Detail, reasons.Text(reasons.SaysNot, nil))})
 	default:
-		p.Message = a.State + ": " + cmp.Or(a.Detail, "control works on it")
+		p.Message = reasons.Text(reasons.ActionSo, reasons.Args{"state": a.State, "why": cmp.Or(a.Detail, reasons.Text(reasons.WorksOn, nil))})
 	}
 	return p, nil
 }

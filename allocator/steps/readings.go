@@ -2,11 +2,11 @@ package steps
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"auspex/internal/reasons"
 	"auspex/schemas"
 )
 
@@ -45,18 +45,18 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 			return Progress{}, err
 		}
 		if len(ill) > 0 {
-			return Progress{Failed: true, Message: some(ill)}, nil
+			return Progress{Failed: true, Message: reasons.Some(ill)}, nil
 		}
-		return Progress{Done: true, Message: "no open incident is about it"}, nil
+		return Progress{Done: true, Message: reasons.Text(reasons.Well, nil)}, nil
 	default:
 		on := j.GPUs
 		if j.Workflow.Exclusive {
 			on = []string{j.Workflow.Server}
 		}
 		if busy := r.Running(on...); len(busy) > 0 {
-			return Progress{Message: some(busy) + " still runs"}, nil
+			return Progress{Message: reasons.Text(reasons.Runs, reasons.Args{"names": reasons.Some(busy)})}, nil
 		}
-		return Progress{Done: true, Message: "nothing runs on it"}, nil
+		return Progress{Done: true, Message: reasons.Text(reasons.Idle, nil)}, nil
 	}
 }
 
@@ -64,11 +64,11 @@ func (r Readings) Do(ctx context.Context, j Job) (Progress, error) {
 // case, other parts where they were read before.
 func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
 	if r.Newest == nil {
-		return Progress{Failed: true, Message: "this process sees no telemetry; run the role allocate where the role process runs"}, nil
+		return Progress{Failed: true, Message: reasons.Text(reasons.Blind, nil)}, nil
 	}
 	newest, err := r.Newest(ctx, j.Workflow.Server)
 	if err != nil {
-		return Progress{}, fmt.Errorf("read telemetry of %s: %w", j.Workflow.Server, err)
+		return Progress{}, reasons.Error(reasons.ReadError, reasons.Args{"server": j.Workflow.Server}, err)
 	}
 	var late, never []string
 	gpus, others := 0, 0
@@ -93,15 +93,15 @@ func (r Readings) fresh(ctx context.Context, j Job) (Progress, error) {
 		}
 	}
 	if len(late) > 0 {
-		return Progress{Message: "nobody has read " + some(late) + " since the step began"}, nil
+		return Progress{Message: reasons.Text(reasons.Unread, reasons.Args{"names": reasons.Some(late)})}, nil
 	}
-	said := fmt.Sprintf("%d GPUs", gpus)
+	id, args := reasons.Read, reasons.Args{"n": gpus, "others": others, "at": j.Step.StartedAt.UTC().Format(time.TimeOnly)}
 	if others > 0 {
-		said += fmt.Sprintf(" and %d other parts", others)
+		id = reasons.ReadParts
 	}
-	said += " were read since " + j.Step.StartedAt.UTC().Format("15:04:05")
+	said := reasons.Text(id, args)
 	if len(never) > 0 {
-		said += "; nobody reads " + some(never)
+		said = reasons.Text(reasons.NoReader, reasons.Args{"why": said, "names": reasons.Some(never)})
 	}
 	return Progress{Done: true, Message: said}, nil
 }

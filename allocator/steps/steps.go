@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -64,12 +63,3 @@ func Of(all ...Driver) (Drivers, error) {
 
 // Kinds lists the steps that can be done.
 func (d Drivers) Kinds() []string { return slices.Sorted(maps.Keys(d)) }
-
-// some names a few of many.
-func some(names []string) string {
-	const few = 4
-	if len(names) <= few {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-}

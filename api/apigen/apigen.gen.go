@@ -1123,6 +1123,9 @@ type AllocatedGPU struct {
 	Name         string `json:"name"`
 	Status       string `json:"status"`
 	StatusReason string `json:"status_reason,omitempty,omitzero"`
+
+	// StatusSentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	StatusSentence Sentence `json:"status_sentence,omitempty,omitzero"`
 }
 
 // AllocatedServer defines model for AllocatedServer.
@@ -1159,7 +1162,10 @@ type AllocationStatus struct {
 	Servers      []AllocatedServer `json:"servers"`
 	Status       string            `json:"status"`
 	StatusReason string            `json:"status_reason,omitempty,omitzero"`
-	Workflows    []Workflow        `json:"workflows"`
+
+	// StatusSentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	StatusSentence Sentence   `json:"status_sentence,omitempty,omitzero"`
+	Workflows      []Workflow `json:"workflows"`
 }
 
 // Asset A resource of the inventory, or one that was
@@ -1961,8 +1967,12 @@ type Incident struct {
 	Site    string            `json:"site,omitempty,omitzero"`
 
 	// Status open, repair, closed or merged
-	Status    string    `json:"status"`
-	Step      Sentence  `json:"step,omitempty,omitzero"`
+	Status string `json:"status"`
+
+	// Step A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	Step Sentence `json:"step,omitempty,omitzero"`
+
+	// Summary A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
 	Summary   Sentence  `json:"summary,omitempty,omitzero"`
 	Updated   time.Time `json:"updated"`
 	Workloads []string  `json:"workloads"`
@@ -2602,7 +2612,9 @@ type Operation struct {
 	Rails []Rail `json:"rails"`
 
 	// Reason request, allocation ID, or workflow ID
-	Reason   string   `json:"reason"`
+	Reason string `json:"reason"`
+
+	// Sentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
 	Sentence Sentence `json:"sentence,omitempty,omitzero"`
 	Server   string   `json:"server"`
 	ServerID string   `json:"server_id,omitempty,omitzero"`
@@ -2748,15 +2760,17 @@ type Prediction struct {
 	ResourceID  string    `json:"resource_id"`
 
 	// FirstProbability The probability that was first published
-	FirstProbability float64   `json:"said,omitempty,omitzero"`
-	Sentence         Sentence  `json:"sentence,omitempty,omitzero"`
-	Server           string    `json:"server"`
-	Site             string    `json:"site,omitempty,omitzero"`
-	SlopePerHour     float64   `json:"slope_per_hour"`
-	State            string    `json:"state"`
-	Time             time.Time `json:"time"`
-	Unit             string    `json:"unit,omitempty,omitzero"`
-	Value            float64   `json:"value"`
+	FirstProbability float64 `json:"said,omitempty,omitzero"`
+
+	// Sentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	Sentence     Sentence  `json:"sentence,omitempty,omitzero"`
+	Server       string    `json:"server"`
+	Site         string    `json:"site,omitempty,omitzero"`
+	SlopePerHour float64   `json:"slope_per_hour"`
+	State        string    `json:"state"`
+	Time         time.Time `json:"time"`
+	Unit         string    `json:"unit,omitempty,omitzero"`
+	Value        float64   `json:"value"`
 }
 
 // PredictionList defines model for PredictionList.
@@ -2951,7 +2965,7 @@ type SearchResults struct {
 	More  bool           `json:"more"`
 }
 
-// Sentence defines model for Sentence.
+// Sentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
 type Sentence = schemas.Sentence
 
 // Server defines model for Server.
@@ -2996,10 +3010,13 @@ type Server struct {
 	State        int          `json:"state"`
 
 	// Status Of its life; its health is telemetry, and state tells it
-	Status       string    `json:"status,omitempty,omitzero"`
-	StatusReason string    `json:"status_reason,omitempty,omitzero"`
-	StatusSince  time.Time `json:"status_since,omitempty,omitzero"`
-	UpdatedAt    time.Time `json:"updated_at,omitempty,omitzero"`
+	Status       string `json:"status,omitempty,omitzero"`
+	StatusReason string `json:"status_reason,omitempty,omitzero"`
+
+	// StatusSentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	StatusSentence Sentence  `json:"status_sentence,omitempty,omitzero"`
+	StatusSince    time.Time `json:"status_since,omitempty,omitzero"`
+	UpdatedAt      time.Time `json:"updated_at,omitempty,omitzero"`
 
 	// WhyNot Why it could not
 	WhyNot string `json:"why_not,omitempty,omitzero"`
@@ -3081,10 +3098,13 @@ type ServerRecord struct {
 	SerialNumber string `json:"serial_number"`
 
 	// Status Of its life; its health is telemetry, and state tells it
-	Status       string    `json:"status"`
-	StatusReason string    `json:"status_reason,omitempty,omitzero"`
-	StatusSince  time.Time `json:"status_since"`
-	UpdatedAt    time.Time `json:"updated_at"`
+	Status       string `json:"status"`
+	StatusReason string `json:"status_reason,omitempty,omitzero"`
+
+	// StatusSentence A text in pieces, so that every language can say it. One beside a text says what the text does; it is absent where the text is in the words of a person or a peer
+	StatusSentence Sentence  `json:"status_sentence,omitempty,omitzero"`
+	StatusSince    time.Time `json:"status_since"`
+	UpdatedAt      time.Time `json:"updated_at"`
 
 	// WhyNot Why it could not
 	WhyNot string `json:"why_not,omitempty,omitzero"`

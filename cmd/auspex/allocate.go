@@ -14,7 +14,9 @@ import (
 	"auspex/allocator"
 	"auspex/allocator/flow"
 	"auspex/allocator/steps"
+	"auspex/control/messages"
 	"auspex/internal/bus"
+	"auspex/internal/reasons"
 	"auspex/internal/run"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/estate"
@@ -133,6 +135,15 @@ func (s *stack) readings() steps.Readings {
 	return r
 }
 
+// saying reads what the stages say from its text.
+func saying() *reasons.Reader {
+	said := make(map[string]string)
+	for _, id := range messages.All() {
+		said[id] = messages.Template(id)
+	}
+	return reasons.NewReader(append(steps.Control{}.Kinds(), steps.Readings{}.Kinds()...), said)
+}
+
 // runningOn lists what computes on resources, but for allocations.
 func (s *stack) runningOn(resources ...string) []string {
 	var out []string
@@ -181,7 +192,7 @@ func (s *stack) ill(ctx context.Context, server string) (out []string, err error
 	names := s.inv.Snapshot()
 	err = s.openIncidents(ctx, func(i *schemas.Incident) {
 		if i.Severity != schemas.SeverityInfo && names.Server(i.RootCause.Resource) == server {
-			out = append(out, fmt.Sprintf("incident %s: %s on %s", i.ID, i.RootCause.Fault, i.RootCause.Resource))
+			out = append(out, reasons.Text(reasons.Blamed, reasons.Args{"incident": i.ID, "fault": i.RootCause.Fault, "part": i.RootCause.Resource}))
 		}
 	})
 	return out, err

@@ -48,7 +48,7 @@ func (s *stack) serve(fleet *child.Fleet) []run.Component {
 	return []run.Component{s.sendNotices(), late("api", func(context.Context) (run.Component, error) {
 		version, _ := telemetry.Version()
 		deps := api.Deps{
-			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Requests: requests.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Allocator: s.allocating(), Webhooks: hooks.New(s.db), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
+			Log: s.log, Registerer: s.reg, DB: s.db, Records: s.records, People: people.New(s.db), Answers: answers.New(s.db), Requests: requests.New(s.db), Estate: estate.New(s.db), Allocations: allocations.New(s.db), Workflows: workflows.New(s.db), Allocator: s.allocating(), Said: saying(), Webhooks: hooks.New(s.db), Audit: audit.New(s.db, time.Now), Inventory: s.inv, History: historyView{s},
 			Secrets:     &s.secrets,
 			Corrections: corrections.New(s.db), Learned: learned.New(s.db).Active,
 			Edges: learn.Stored{Store: learned.New(s.db)}, Maintenance: maintenance.New(s.db), Handling: handling.New(s.db),

@@ -134,6 +134,7 @@ AllocatedGPU = TypedDict("AllocatedGPU", {
     "name": str,
     "status": str,
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
 })
 
 AllocatedServer = TypedDict("AllocatedServer", {
@@ -163,6 +164,7 @@ Allocation = TypedDict("Allocation", {
     "start_time": str,
     "status": Literal["pending", "active", "completed", "failed"],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "team": NotRequired[str],
     "updated_at": str,
     "user": str,
@@ -181,6 +183,7 @@ AllocationStatus = TypedDict("AllocationStatus", {
     "servers": list["AllocatedServer"],
     "status": str,
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "workflows": list["Workflow"],
 })
 
@@ -1641,6 +1644,7 @@ Server = TypedDict("Server", {
     "state": int,
     "status": NotRequired[Literal["discovered", "provisioning", "ready", "error", "retired"]],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "status_since": NotRequired[str],
     "updated_at": NotRequired[str],
     "why_not": NotRequired[str],
@@ -1706,6 +1710,7 @@ ServerRecord = TypedDict("ServerRecord", {
     "serial_number": str,
     "status": Literal["discovered", "provisioning", "ready", "error", "retired"],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "status_since": str,
     "updated_at": str,
     "why_not": NotRequired[str],
@@ -1748,6 +1753,7 @@ StoppedAllocation = TypedDict("StoppedAllocation", {
 
 Stranded = TypedDict("Stranded", {
     "detail": NotRequired[str],
+    "detail_sentence": NotRequired["Sentence"],
     "gpus": int,
     "pool": str,
     "server": str,
@@ -1854,6 +1860,7 @@ Workflow = TypedDict("Workflow", {
     "started_at": NotRequired[str],
     "status": Literal["pending", "running", "completed", "failed"],
     "status_reason": NotRequired[str],
+    "status_sentence": NotRequired["Sentence"],
     "steps": list["WorkflowStep"],
     "tinkerbell_id": str,
     "type": Literal["deploy", "cleanup", "config", "validate"],
@@ -1875,6 +1882,7 @@ WorkflowStep = TypedDict("WorkflowStep", {
     "message": NotRequired[str],
     "name": str,
     "operation": NotRequired[str],
+    "sentence": NotRequired["Sentence"],
     "started_at": NotRequired[str],
     "status": Literal["pending", "running", "completed", "failed", "skipped"],
     "with": NotRequired[dict[str, str]],

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
@@ -68,18 +69,20 @@ type ConflictError struct {
 }
 
 // Error implements error.
-func (e *ConflictError) Error() string { return fmt.Sprintf("%s cannot be given: %s", e.Server, e.Why) }
+func (e *ConflictError) Error() string {
+	return reasons.Text(reasons.NotGiven, reasons.Args{"server": e.Server, "why": e.Why})
+}
 
 // Whys of conflicts.
-const (
-	WhyGone    = "it has left the inventory"
-	WhyState   = "it is not ready"
-	WhyHold    = "it is held back"
-	WhyCase    = "it is under repair"
-	WhyTaken   = "it is taken for a part of that time"
-	WhyGPU     = "a GPU of it is not available"
-	WhyNoGPU   = "it does not have that GPU"
-	WhyWaiting = "what it was used for before is not cleaned yet"
+var (
+	WhyGone    = reasons.Text(reasons.IsGone, nil)
+	WhyState   = reasons.Text(reasons.IsUnready, nil)
+	WhyHold    = reasons.Text(reasons.IsHeld, nil)
+	WhyCase    = reasons.Text(reasons.IsRepair, nil)
+	WhyTaken   = reasons.Text(reasons.IsTaken, nil)
+	WhyGPU     = reasons.Text(reasons.HasNoFree, nil)
+	WhyNoGPU   = reasons.Text(reasons.HasNoGPU, nil)
+	WhyWaiting = reasons.Text(reasons.IsUnclean, nil)
 )
 
 const columns = `a.id, a.group_id, a.user_id, u.username, COALESCE(t.name,''), a.exclusive, a.status, a.reason, a.purpose, a.start_ns, a.end_ns, a.active_ns,

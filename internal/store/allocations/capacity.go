@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
-	"strings"
 
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
@@ -59,7 +59,10 @@ WHERE s.present AND s.status<>'retired' ORDER BY p.name, s.name`)
 		case r.repair:
 			x.Why, x.Since = schemas.StrandedRepair, at(r.updated)
 		case r.status != schemas.ServerReady:
-			x.Why, x.Detail, x.Since = schemas.StrandedStatus, strings.TrimSuffix(r.status+": "+r.reason, ": "), at(r.since)
+			x.Why, x.Detail, x.Since = schemas.StrandedStatus, reasons.Text(reasons.Status, reasons.Args{"status": r.status}), at(r.since)
+			if r.reason != "" {
+				x.Detail = reasons.Text(reasons.StatusSo, reasons.Args{"status": r.status, "why": r.reason})
+			}
 		case r.hold != "":
 			x.Why, x.Detail, x.Since = schemas.StrandedHold, r.hold, at(r.updated)
 		case r.ill > 0:
@@ -111,7 +114,7 @@ func (s *Store) Force(ctx context.Context, by, id string) (schemas.Allocation, e
 					return err
 				}
 				if _, err := tx.ExecContext(ctx, `UPDATE servers SET hold=$1, hold_by=$2, revision=revision+1 WHERE id=$3 AND hold=''`,
-					"not cleaned after allocation "+id, by, server); err != nil {
+					reasons.Text(reasons.NotCleaned, reasons.Args{"allocation": id}), by, server); err != nil {
 					return err
 				}
 				if err := s.giveBack(ctx, tx, id, server); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"auspex/internal/notices"
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
@@ -14,7 +15,7 @@ import (
 )
 
 // Cancelled is the reason of what was ended before it began.
-const Cancelled = "cancelled"
+var Cancelled = reasons.Text(reasons.Cancelled, nil)
 
 // change runs a change of an allocation whose servers are locked, and its row of the audit.
 func (s *Store) change(

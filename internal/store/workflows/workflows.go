@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"auspex/internal/reasons"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/sqldb"
@@ -20,7 +21,7 @@ import (
 const Kind = "workflow"
 
 // Cancelled is the reason of one that a person or the end of its allocation stopped.
-const Cancelled = "cancelled"
+var Cancelled = reasons.Text(reasons.Cancelled, nil)
 
 // Errors of workflows.
 var (
@@ -288,14 +289,14 @@ WHERE id=$9 AND revision=$10 AND (CAST($11 AS TEXT)='' OR holder=$11)`, w.Status
 
 // along moves the life of a server with that of the workflow that has it.
 func (s *Store) along(ctx context.Context, tx *sql.Tx, by string, v *schemas.Server, was string, w *schemas.Workflow) error {
-	why := "workflow " + w.ID
+	why := reasons.Text(reasons.Workflow, reasons.Args{"workflow": w.ID})
 	switch {
 	case w.Status == schemas.WorkflowRunning:
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerProvisioning, why)
 	case w.Status == schemas.WorkflowCompleted:
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerReady, "")
 	case w.Status == schemas.WorkflowFailed && was == schemas.WorkflowRunning:
-		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerError, why+": "+w.Reason)
+		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerError, reasons.Text(reasons.WorkflowSo, reasons.Args{"workflow": w.ID, "why": w.Reason}))
 	}
 	return nil
 }

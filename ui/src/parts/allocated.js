@@ -2,7 +2,7 @@
 import { cls, html, useRef, useState } from '../lib/html.js';
 import { newKey, post, put, useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
-import { fmt, name, t } from '../lib/i18n.js';
+import { fmt, name, t, textOf } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 import { useMay } from './ladder.js';
 import { Pages } from './pages.js';
@@ -29,7 +29,7 @@ export const untilText = (a) => (a.end_time ? t('alo.ends', { when: stamp(a.end_
 /** What an allocation is called: its purpose, or the beginning of its id. */
 const titleOf = (a) => a.purpose || t('alo.unnamed', { id: a.id.slice(0, 8) });
 
-const reasonOf = (a) => name('alo.reason', a.status_reason, '') || a.status_reason;
+const reasonOf = (a) => textOf(a.status_sentence, a.status_reason);
 const shapeOf = (a) => (a.status === 'pending' && a.booked ? ['waiting', 'text'] : a.status === 'failed' && a.status_reason === 'cancelled' ? ['failed', 'out'] : SHAPES[a.status] ?? SHAPES.pending);
 
 function Status({ a }) {
@@ -49,8 +49,8 @@ function Flow({ flow: w }) {
   const [told, setTold] = useState('');
   const again = () => post('workflows/cleanup', { allocation_id: w.allocation_id, server_id: w.server_id }).then(() => setTold(t('alo.asked_again')), (e) => setTold(`${e.message} ${e.hint ?? ''}`));
   return html`<li><h3><${Shape} kind=${kind} token=${token} size=${12} label=${t(`alo.step.${w.status}`)} /> ${t(`alo.flow.${w.type}`)} <${Server} id=${w.server} />${w.attempt > 1 && html` <span class="dim">${t('act.attempt', { n: w.attempt })}</span>`}</h3>
-    ${w.steps.length > 0 && html`<ol class="ladder">${w.steps.map((s) => html`<li class=${`is-${s.status}`}><${Shape} kind=${STEPS[s.status][0]} token=${STEPS[s.status][1]} label=${t(`alo.step.${s.status}`)} /><span class="rung">${name('rung', s.name)}</span><span class="rung-note">${s.message || t(`alo.step.${s.status}`)}</span></li>`)}</ol>`}
-    ${w.status_reason && !w.steps.some((s) => s.message && w.status_reason.endsWith(s.message)) && html`<p class="text-2">${name('alo.reason', w.status_reason, '') || w.status_reason}</p>`}
+    ${w.steps.length > 0 && html`<ol class="ladder">${w.steps.map((s) => html`<li class=${`is-${s.status}`}><${Shape} kind=${STEPS[s.status][0]} token=${STEPS[s.status][1]} label=${t(`alo.step.${s.status}`)} /><span class="rung">${name('rung', s.name)}</span><span class="rung-note">${textOf(s.sentence, s.message) || t(`alo.step.${s.status}`)}</span></li>`)}</ol>`}
+    ${w.status_reason && !w.steps.some((s) => s.message && w.status_reason.endsWith(s.message)) && html`<p class="text-2">${reasonOf(w)}</p>`}
     ${w.type === 'cleanup' && w.status === 'failed' && html`<button class="btn small" disabled=${Boolean(denied)} title=${denied ?? undefined} onClick=${again}>${t('alo.clean_again', { server: w.server })}</button>`}
     ${told && html`<p class="feedback" role="status">${told}</p>`}</li>`;
 }

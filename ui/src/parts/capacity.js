@@ -1,7 +1,7 @@
 // How much of each pool is given, cleaned, free and stranded, and what is stranded and why.
 import { html } from '../lib/html.js';
 import { clock } from '../lib/clock.js';
-import { fmt, name, t } from '../lib/i18n.js';
+import { fmt, name, t, textOf } from '../lib/i18n.js';
 import { href } from '../lib/router.js';
 import { Note, Panel } from './panel.js';
 import { Shape } from './status.js';
@@ -18,7 +18,7 @@ const Pool = ({ pool }) => html`<li><h3><span class="mono">${pool.pool}</span> <
   ${pool.reserved_gpus > 0 && html`<p class="dim">${t('alo.reserved', { n: pool.reserved_gpus })}</p>`}</li>`;
 
 const Lost = ({ item: s }) => html`<li class="stranded"><${Shape} kind="out" token="warning" size=${11} />
-  <span><a class="mono" href=${href(`servers/${encodeURIComponent(s.server)}`)}>${s.server}</a> <span class="num">${t('alo.gpus', { n: s.gpus })}</span> <b>${name('alo.why', s.why)}</b>${s.detail && html` <span class="text-2">${s.detail}</span>`}<br /><span class="dim num" title=${`${fmt.stamp(Date.parse(s.since))} UTC`}>${t('alo.for', { age: fmt.dur((clock.now() - Date.parse(s.since)) / 1000) })}</span></span></li>`;
+  <span><a class="mono" href=${href(`servers/${encodeURIComponent(s.server)}`)}>${s.server}</a> <span class="num">${t('alo.gpus', { n: s.gpus })}</span> <b>${name('alo.why', s.why)}</b>${s.detail && html` <span class="text-2">${textOf(s.detail_sentence, s.detail)}</span>`}<br /><span class="dim num" title=${`${fmt.stamp(Date.parse(s.since))} UTC`}>${t('alo.for', { age: fmt.dur((clock.now() - Date.parse(s.since)) / 1000) })}</span></span></li>`;
 
 export function Capacity({ capacity: { pools, stranded } }) {
   return html`<${Panel} title=${t('alo.capacity')} id="capacity">

@@ -2,7 +2,7 @@
 import { html, useRef, useState } from '../lib/html.js';
 import { newKey, post, remove, useApi } from '../lib/api.js';
 import { clock } from '../lib/clock.js';
-import { fmt, t } from '../lib/i18n.js';
+import { fmt, t, textOf } from '../lib/i18n.js';
 import { setQuery } from '../lib/router.js';
 import { Res, Segments } from './bits.js';
 import { useMay } from './ladder.js';
@@ -28,7 +28,7 @@ function Row({ server: s }) {
   const validate = () => post('workflows', { type: 'validate', server_id: s.id }).then(() => setTold(t('inv.validating')), (e) => setTold(`${e.message} ${e.hint ?? ''}`));
   const off = { disabled: Boolean(denied), title: denied ?? undefined };
   return html`<tr class="row"><td><${Res} id=${s.name} /><br /><span class="dim">${s.model || '–'}</span></td><td class="mono">${s.serial_number || '–'}</td>
-    <td class="wrap"><span class=${`c-${token}`}><${Shape} kind=${kind} token=${token} size=${11} /> ${t(`inv.is.${s.status}`)}</span>${s.status_since && html` <span class="dim num">${t('alo.for', { age: fmt.dur((clock.now() - Date.parse(s.status_since)) / 1000) })}</span>`}${s.status_reason && html`<br /><span class="text-2">${s.status_reason}</span>`}${s.hold && html`<br /><span class="c-warning">${t('inv.held', { why: s.hold, who: s.hold_by })}</span>`}</td>
+    <td class="wrap"><span class=${`c-${token}`}><${Shape} kind=${kind} token=${token} size=${11} /> ${t(`inv.is.${s.status}`)}</span>${s.status_since && html` <span class="dim num">${t('alo.for', { age: fmt.dur((clock.now() - Date.parse(s.status_since)) / 1000) })}</span>`}${s.status_reason && html`<br /><span class="text-2">${textOf(s.status_sentence, s.status_reason)}</span>`}${s.hold && html`<br /><span class="c-warning">${t('inv.held', { why: s.hold, who: s.hold_by })}</span>`}</td>
     <td>${s.pool}<br /><span class="dim">${s.place?.rack ?? ''}</span></td>
     <td class="does">${['discovered', 'error', 'ready'].includes(s.status) && html`<button class="btn small" ...${off} onClick=${validate}>${t('inv.validate')}</button>`}${['ready', 'error'].includes(s.status) && html` <button class="btn small" ...${off} onClick=${() => setAsking(true)}>${t('inv.retire')}</button>`}
       ${told && html`<p class="feedback" role="status">${told}</p>`}${asking && html`<${Retire} server=${s} onClose=${() => setAsking(false)} onDone=${() => { setAsking(false); setTold(t('inv.retired')); }} />`}</td></tr>`;
