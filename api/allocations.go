@@ -84,7 +84,15 @@ func legal(err error) error {
 	if len(move.Legal) > 0 {
 		hint = fmt.Sprintf("It can become %s.", either(move.Legal))
 	}
-	return unmoved{problem{http.StatusConflict, "illegal_move", fmt.Sprintf("A %s that is %s cannot become %s.", move.Of, move.From, move.To), hint}, move.Legal}
+	return unmoved{problem{http.StatusConflict, "illegal_move", fmt.Sprintf("%s that is %s cannot become %s.", article(move.Of), move.From, move.To), hint}, move.Legal}
+}
+
+// article puts the article before a noun, at the beginning of a sentence.
+func article(noun string) string {
+	if strings.ContainsAny(noun[:1], "aeiou") {
+		return "An " + noun
+	}
+	return "A " + noun
 }
 
 // unmoved is a problem with the moves that there are.

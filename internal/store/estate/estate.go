@@ -283,6 +283,9 @@ func (s *Store) ChangeServer(
 		if err := schemas.ServerLife.Move(v.Status, to); err != nil {
 			return v, err
 		}
+		if err := unworked(ctx, tx, v.ID); err != nil {
+			return v, err
+		}
 		if v.Status == schemas.ServerReady || to == schemas.ServerRetired {
 			if err := free(ctx, tx, &v, to, s.now()); err != nil {
 				return v, err
@@ -380,6 +383,16 @@ var (
 	ErrLeased    = errors.New("it is worked on")
 	ErrCase      = errors.New("it is under repair")
 )
+
+// unworked is [ErrLeased] while a workflow that runs has a server for itself and moves it along its own life.
+func unworked(ctx context.Context, tx *sql.Tx, id string) error {
+	var n int
+	err := tx.QueryRowContext(ctx, `SELECT count(*) FROM workflows WHERE server_id=$1 AND exclusive=TRUE AND status='running'`, id).Scan(&n)
+	if err == nil && n > 0 {
+		err = ErrLeased
+	}
+	return err
+}
 
 // free is [ErrAllocated] where a claim lives on a locked server that is to move, and of one to be
 // retired also [ErrLeased] or [ErrCase] where it is repaired.

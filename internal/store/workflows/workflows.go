@@ -287,12 +287,15 @@ WHERE id=$9 AND revision=$10 AND (CAST($11 AS TEXT)='' OR holder=$11)`, w.Status
 	return w, nil
 }
 
-// along moves the life of a server with that of the workflow that has it.
+// along moves the life of a server with that of the workflow that has it. One that is not where
+// this workflow put it was moved by somebody else, and stays there.
 func (s *Store) along(ctx context.Context, tx *sql.Tx, by string, v *schemas.Server, was string, w *schemas.Workflow) error {
 	why := reasons.Text(reasons.Workflow, reasons.Args{"workflow": w.ID})
 	switch {
 	case w.Status == schemas.WorkflowRunning:
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerProvisioning, why)
+	case v.Status != schemas.ServerProvisioning:
+		return nil
 	case w.Status == schemas.WorkflowCompleted:
 		return s.estate.MoveServer(ctx, tx, by, v, schemas.ServerReady, "")
 	case w.Status == schemas.WorkflowFailed && was == schemas.WorkflowRunning:

@@ -133,3 +133,34 @@ func TestOneProcessRunsIt(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestNobodyMovesAServerFromUnderItsWorkflow, and a workflow ends also where somebody once did.
+func TestNobodyMovesAServerFromUnderItsWorkflow(t *testing.T) {
+	db, s, server := machine(t)
+	e := estate.New(db)
+	by := func(to string) error {
+		_, err := e.UpdateServer(t.Context(), "li", "a", 0, func(v *schemas.Server) { v.Status = to })
+		return err
+	}
+	w, err := s.Create(t.Context(), "root", draft(server().ID, "one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Move(t.Context(), "root", "", w.ID, schemas.WorkflowRunning, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{schemas.ServerError, schemas.ServerReady} {
+		if err := by(to); !errors.Is(err, estate.ErrLeased) || server().Status != schemas.ServerProvisioning {
+			t.Errorf("to %s: %v, it is %s", to, err, server().Status)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), `UPDATE servers SET status='error'`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Move(t.Context(), "root", "", w.ID, schemas.WorkflowFailed, workflows.Cancelled, nil); err != nil || server().Status != schemas.ServerError {
+		t.Errorf("%v, it is %s", err, server().Status)
+	}
+	if err := by(schemas.ServerProvisioning); err != nil { // nobody works on it any more
+		t.Error(err)
+	}
+}
