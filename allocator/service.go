@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"auspex/allocator/fit"
+	"auspex/allocator/fit/messages"
 	"auspex/internal/cmdb"
 	"auspex/internal/fleet"
 	"auspex/internal/store/allocations"
@@ -169,8 +171,9 @@ func (s *Service) fit(ctx context.Context, r *schemas.AllocationRequest, except 
 	got, err := fit.Choose(s.view, w)
 	var none *fit.NoFit
 	if errors.As(err, &none) {
+		near := nearest(none.Misses)
 		return c, slices.Collect(maps.Keys(s.promises)), &schemas.NoFitError{Choice: schemas.Choice{
-			Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: lost(none.Lost), Nearest: nearest(none.Misses),
+			Servers: []schemas.Pick{}, RunnersUp: []schemas.Pick{}, Lost: lost(none.Lost), Nearest: near, Detail: inWords(near),
 		}}
 	}
 	if err != nil {
@@ -180,6 +183,7 @@ func (s *Service) fit(ctx context.Context, r *schemas.AllocationRequest, except 
 	for _, r := range got.RunnersUp {
 		p := s.pick(&r.Chosen)
 		p.Reasons = append(p.Reasons, r.Why)
+		p.Detail = inWords(p.Reasons)
 		c.RunnersUp = append(c.RunnersUp, p)
 	}
 	c.parts = make([]allocations.Part, len(c.Servers))
@@ -259,7 +263,9 @@ func (s *Service) picks(all []fit.Chosen) []schemas.Pick {
 }
 
 func (s *Service) pick(c *fit.Chosen) schemas.Pick {
-	p := schemas.Pick{Server: c.Server, ServerID: s.ids[c.Server], GPUs: c.GPUs, GPUIDs: make([]string, len(c.GPUs)), Reasons: c.Reasons}
+	p := schemas.Pick{
+		Server: c.Server, ServerID: s.ids[c.Server], GPUs: c.GPUs, GPUIDs: make([]string, len(c.GPUs)), Reasons: c.Reasons, Detail: inWords(c.Reasons),
+	}
 	if c.GPUs == nil {
 		p.GPUs = []string{}
 	}
@@ -269,10 +275,19 @@ func (s *Service) pick(c *fit.Chosen) schemas.Pick {
 	return p
 }
 
+// inWords is sentences in English, for who has no words of their own for them.
+func inWords(all []schemas.Sentence) string {
+	out := make([]string, len(all))
+	for i, s := range all {
+		out[i] = messages.Text(s)
+	}
+	return strings.Join(out, "; ")
+}
+
 func lost(all []fit.Lost) []schemas.NotChosen {
 	out := make([]schemas.NotChosen, len(all))
 	for i, l := range all {
-		out[i] = schemas.NotChosen{Reason: l.Detail, Count: l.Count, Examples: l.Examples}
+		out[i] = schemas.NotChosen{Reason: l.Detail, Detail: messages.Text(l.Detail), Count: l.Count, Examples: l.Examples}
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -65,7 +66,8 @@ func TestWhatFitsIsGiven(t *testing.T) {
 		return slices.Compact(out)
 	}
 	c, err := v.Choose(t.Context(), s.ask(schemas.Wish{Servers: 3, Together: "rack"}))
-	if err != nil || len(c.Servers) != 3 || len(c.Servers[0].GPUIDs) != 2 || len(c.Servers[0].Reasons) == 0 {
+	if err != nil || len(c.Servers) != 3 || len(c.Servers[0].GPUIDs) != 2 || len(c.Servers[0].Reasons) == 0 ||
+		!strings.Contains(c.Servers[0].Detail, "no failure is predicted within the time; ") {
 		t.Fatalf("%+v %v", c, err)
 	}
 	a, c, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 3, Together: "rack", Model: "h100*", MinMemoryGB: 80}))
@@ -78,7 +80,7 @@ func TestWhatFitsIsGiven(t *testing.T) {
 	}
 	var none *schemas.NoFitError
 	if _, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{Servers: 2, Together: "rack"})); !errors.As(err, &none) || len(none.Choice.Lost) == 0 ||
-		len(none.Choice.Nearest) == 0 {
+		len(none.Choice.Nearest) == 0 || !strings.HasPrefix(none.Choice.Detail, "the most that one rack has free is ") || none.Choice.Lost[0].Detail == "" {
 		t.Errorf("%v %+v", err, none)
 	}
 	g, _, err := v.Allocate(t.Context(), "li", s.ask(schemas.Wish{GPUs: 3}))

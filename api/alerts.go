@@ -77,7 +77,12 @@ func (s *Server) ListAlerts(ctx context.Context, r apigen.ListAlertsRequestObjec
 	if f.Handled = string(r.Params.Status); f.Handled == schemas.AlertFiring {
 		f.Handled, f.Status = "", schemas.AlertFiring
 	}
-	found, next, err := s.deps.Records.Alerts(ctx, f)
+	found, next, err := through(f.After, func(after string) ([]schemas.Alert, string, error) {
+		f.After = after
+		return s.deps.Records.Alerts(ctx, f)
+	}, func(a *schemas.Alert) bool {
+		return chosen(&a.Event, r.Params.Type, r.Params.Source, string(r.Params.Severity))
+	})
 	if err != nil {
 		return nil, listed(err)
 	}

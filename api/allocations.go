@@ -14,7 +14,6 @@ import (
 
 	"auspex/api/access"
 	"auspex/api/apigen"
-	"auspex/internal/fleet"
 	"auspex/internal/reasons"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/entity"
@@ -122,7 +121,11 @@ func notGiven(err error) error {
 	case errors.As(err, &kept):
 		return problem{http.StatusConflict, "reserved", "Not given: " + kept.Error() + ".", "Ask for less, or for another time or pool."}
 	case errors.As(err, &none):
-		return noFit{problem{http.StatusConflict, "no_fit", "Nothing fits.", "See `choice` for why each server does not."}, none.Choice}
+		detail := "Nothing fits."
+		if none.Choice.Detail != "" {
+			detail = "Nothing fits: " + none.Choice.Detail + "."
+		}
+		return noFit{problem{http.StatusConflict, "no_fit", detail, "See `choice` for why each server does not."}, none.Choice}
 	case errors.Is(err, workflows.ErrBusy):
 		return problem{http.StatusConflict, "busy", "Another workflow runs on the server.", "Wait for its end, or cancel it."}
 	case errors.Is(err, estate.ErrAllocated):
@@ -542,12 +545,6 @@ func (s *Server) StartAllocation(ctx context.Context, r apigen.StartAllocationRe
 	return apigen.StartAllocation202JSONResponse{Body: s.saidOf(a), Headers: apigen.StartAllocation202ResponseHeaders{Location: s.at("allocations", a.ID)}}, nil
 }
 
-// healths are the words of the states of the fleet.
-var healths = [...]string{
-	fleet.OK: "ok", fleet.Warning: "warning", fleet.Critical: "critical", fleet.Affected: "affected", fleet.Predicted: "predicted", fleet.Acting: "acting",
-	fleet.Out: "out", fleet.Unknown: "unknown",
-}
-
 // GetAllocationStatus implements the operation getAllocationStatus.
 func (s *Server) GetAllocationStatus(
 	ctx context.Context, r apigen.GetAllocationStatusRequestObject,
@@ -576,7 +573,7 @@ func (s *Server) GetAllocationStatus(
 		if err != nil {
 			return nil, err
 		}
-		one := apigen.AllocatedServer{ID: v.ID, Name: v.Name, Status: v.Status, Health: healths[states.Device(index, v.Name)], Gpus: []apigen.AllocatedGPU{}}
+		one := apigen.AllocatedServer{ID: v.ID, Name: v.Name, Status: v.Status, Health: stateWords[states.Device(index, v.Name)], Gpus: []apigen.AllocatedGPU{}}
 		for i := range gpus {
 			if g := &gpus[i]; slices.Contains(a.GPUIDs, g.ID) {
 				one.Gpus = append(one.Gpus, apigen.AllocatedGPU{ID: g.ID, Name: g.Name, Status: g.Status, StatusReason: g.Reason, StatusSentence: s.said(g.Reason)})

@@ -422,3 +422,34 @@ func (w *world) reruns(t *testing.T, kind, server string) string {
 	decode[schemas.Workflow](t, w.send(t, http.MethodPost, "api/v1/workflows/"+kind, access.RoleEngineer, b), http.StatusAccepted)
 	return "engineer update workflow " + f.ID
 }
+
+// An order whose answer was lost is sent again under its key, and is answered as before; without one it
+// would be refused as a move that there is not.
+func TestOrdersAreGivenOnceUnderTheirKey(t *testing.T) {
+	w := gives(t, withEstate(t, 8))
+	w.person(t, "li", access.RoleEngineer)
+	id := w.gets(t, "li", "gpu-r01-01", "x").ID
+	order := func(path, key, text string) answer {
+		return w.send(t, http.MethodPost, "api/v1/"+path, "li", func(r *http.Request) {
+			body(text)(r)
+			r.Header.Set("Idempotency-Key", key)
+		})
+	}
+	stop := "allocations/" + id + "/stop"
+	first, again := order(stop, "k1", `{"report":"hot"}`), order(stop, "k1", `{"report":"hot"}`)
+	if first.status != http.StatusAccepted || again.status != first.status || string(again.body) != string(first.body) || again.header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("%d %s, and again %d %s", first.status, first.body, again.status, again.body)
+	}
+	if a := order(stop, "k1", `{"report":"cold"}`); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("another order under the key: %d %s", a.status, a.body)
+	}
+	if a := order(stop, "k2", `{"report":"hot"}`); a.status != http.StatusConflict {
+		t.Errorf("another key: %d %s", a.status, a.body)
+	}
+	for _, path := range []string{"workflows/deploy", "workflows/cleanup"} {
+		text := `{"allocation_id":"` + id + `","server_id":"gpu-r01-01"}`
+		if first, again := order(path, path, text), order(path, path, text); again.status != first.status || again.header.Get("Idempotency-Replayed") != "true" {
+			t.Errorf("%s: %d, and again %d", path, first.status, again.status)
+		}
+	}
+}

@@ -191,8 +191,10 @@ type Corrections interface {
 type Maintenance interface {
 	// Declare adds a window and audits it; a known one is returned as it stands.
 	Declare(ctx context.Context, m schemas.Maintenance) (schemas.Maintenance, error)
+	// Change changes one that people declared and that is not over, and audits that.
+	Change(ctx context.Context, id, by string, revision int64, at time.Time, change func(*schemas.Maintenance) error) (schemas.Maintenance, error)
 	// End ends a window and audits that; one that is over stays as it is.
-	End(ctx context.Context, id, by string, at time.Time) (schemas.Maintenance, error)
+	End(ctx context.Context, id, by string, revision int64, at time.Time) (schemas.Maintenance, error)
 	Get(ctx context.Context, id string) (schemas.Maintenance, error)
 	// Open returns the windows that are open or to come, the first to begin first.
 	Open(ctx context.Context, now time.Time) ([]schemas.Maintenance, error)
@@ -216,9 +218,9 @@ type Inventory interface {
 
 // History answers for what is older than the records. It may be missing.
 type History interface {
-	// Events returns events of a device, newest first; an empty device is all, a zero end now.
-	// Nil says that there is no history now.
-	Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error)
+	// Events returns a page of events, those observed last first, and the cursor of the page that
+	// follows, or "". A nil page says that there is no history now.
+	Events(ctx context.Context, f records.EventFilter) (page []schemas.Event, next string, err error)
 	// Event returns one event, and whether there is one.
 	Event(ctx context.Context, id string) (schemas.Event, bool, error)
 	// Readings returns what each collector read of a metric of a resource, on a grid of n times from

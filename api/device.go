@@ -149,11 +149,13 @@ func (s *Server) GetServer(ctx context.Context, r apigen.GetServerRequestObject)
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
 	}
 	running := index.Running(now)
+	out.Risk = states.Risk(dev.ID) / 100
 	if !sees.has(dev.ID) {
-		out.State, out.Contact = int(fleet.Unknown), []apigen.Contact{}
+		out.State, out.Risk, out.Contact = int(fleet.Unknown), 0, []apigen.Contact{}
 	} else if w, ok := running[dev.ID]; ok {
 		out.Job = apigen.ServerJob{ID: w.ID, Tenant: fleet.Tenant(w), Name: w.Attrs["name"], Since: w.Start}
 	}
+	out.Health = stateWords[out.State]
 	_, gpus := states.Server(index, fleet.Server{ID: dev.ID, GPUs: index.Parts(dev.ID, schemas.KindGPU)})
 	for _, id := range index.All(dev.ID) {
 		part, _ := index.Resource(id)

@@ -371,6 +371,10 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 			w.send(t, http.MethodPost, "api/v1/tokens", access.RoleAdmin, body(`{"name":"day","role":"viewer"}`))
 			return "admin create token day"
 		},
+		"updateToken": func() string {
+			w.send(t, http.MethodPut, "api/v1/tokens/night", access.RoleAdmin, body(`{"role":"viewer"}`))
+			return "admin update token night"
+		},
 		"revokeToken": func() string {
 			w.send(t, http.MethodDelete, "api/v1/tokens/day", access.RoleAdmin, nil)
 			return "admin revoke token day"
@@ -436,6 +440,16 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		},
 		"endMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
+			return "operator end_maintenance maintenance "
+		},
+		"updateMaintenance": func() string {
+			m := makes[schemas.Maintenance](t, w, "api/v1/maintenance", `{"resources":["dc1-r02"],"duration_seconds":60,"reason":"x"}`)
+			w.send(t, http.MethodPut, "api/v1/maintenance/"+m.ID, access.RoleOperator, body(`{"duration_seconds":90}`))
+			return "operator change_maintenance maintenance dc1-r02"
+		},
+		"deleteMaintenance": func() string {
+			m := makes[schemas.Maintenance](t, w, "api/v1/maintenance", `{"resources":["dc1-r02"],"duration_seconds":60,"reason":"x"}`)
+			w.send(t, http.MethodDelete, "api/v1/maintenance/"+m.ID, access.RoleOperator, nil)
 			return "operator end_maintenance maintenance "
 		},
 		"createAllocation": func() string { return "engineer create allocation " + w.allocates(t, "gpu-r01-01").ID },

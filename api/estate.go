@@ -15,6 +15,7 @@ import (
 	"auspex/api/access"
 	"auspex/api/apigen"
 	"auspex/internal/cmdb"
+	"auspex/internal/fleet"
 	"auspex/internal/store/allocations"
 	"auspex/internal/store/configs"
 	"auspex/internal/store/entity"
@@ -119,7 +120,8 @@ func (s *Server) records(ctx context.Context, e *holdings, found []schemas.Serve
 	if err != nil {
 		return nil, err
 	}
-	names := s.deps.Inventory.Snapshot()
+	names, sees := s.deps.Inventory.Snapshot(), seen(ctx)
+	index, states, _ := s.live.current()
 	out := make([]apigen.ServerRecord, len(found))
 	for i := range found {
 		v, st := &found[i], standings[found[i].ID]
@@ -128,6 +130,10 @@ func (s *Server) records(ctx context.Context, e *holdings, found []schemas.Serve
 			RedfishURL: v.RedfishURL, ManagementIP: v.ManagementIP, SerialNumber: v.SerialNumber, Pool: v.Pool, Labels: v.Labels, Hold: v.Hold,
 			HoldBy: v.HoldBy, InInventory: v.Present, CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Allocation: st.Allocation,
 			Allocatable: st.Why == "", WhyNot: st.Why, Place: placeOf(names, v.Name),
+			Health: stateWords[fleet.Unknown],
+		}
+		if v.Present && sees.has(v.Name) {
+			out[i].Health, out[i].Risk = stateWords[states.Device(index, v.Name)], states.Risk(v.Name)/100
 		}
 	}
 	return out, nil

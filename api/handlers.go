@@ -197,24 +197,38 @@ func (s *Server) GetMe(ctx context.Context, _ apigen.GetMeRequestObject) (apigen
 	return apigen.GetMe200JSONResponse(m), nil
 }
 
+// errNoHistory is of a page of the history, while that does not answer.
+var errNoHistory = problem{http.StatusServiceUnavailable, "no_history", "The history does not answer.", "Ask again in a moment, or without `after` for the alerts."}
+
 // ListEvents implements the operation listEvents.
 func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObject) (apigen.ListEventsResponseObject, error) {
-	n := pageSize(r.Params.Limit)
-	var err error
-	if r.Params.Server, err = s.serverFilter(r.Params.Server); err != nil {
+	p := r.Params
+	server, err := s.serverFilter(p.Server)
+	if err != nil {
 		return nil, err
 	}
-	if s.deps.History != nil {
-		events, err := s.deps.History.Events(ctx, r.Params.Server, r.Params.Since, time.Time{}, n)
-		if err == nil && events != nil {
-			return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), History: true}, nil
-		}
-		if err != nil {
+	f := records.EventFilter{
+		Device: server, Type: p.Type, Source: p.Source, Severity: string(p.Severity), Since: p.Since, Until: p.Until, After: p.After, Limit: pageSize(p.Limit),
+	}
+	// A page of the alerts goes on where it began: each of the two lists has cursors of its own.
+	if ofAlerts := strings.Contains(p.After, "~"); s.deps.History != nil && !ofAlerts {
+		events, next, err := s.deps.History.Events(ctx, f)
+		switch {
+		case errors.Is(err, sqldb.ErrCursor):
+			return nil, errCursor
+		case err == nil && events != nil:
+			return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), Next: next, History: true}, nil
+		case err != nil:
 			s.log.Warn("cannot read history", "error", err)
 		}
+		if p.After != "" {
+			return nil, errNoHistory
+		}
 	}
-	alerts, next, err := s.deps.Records.Alerts(ctx, records.Filter{
-		Server: r.Params.Server, Since: r.Params.Since, After: r.Params.After, Limit: n,
+	alerts, next, err := through(p.After, func(after string) ([]schemas.Alert, string, error) {
+		return s.deps.Records.Alerts(ctx, records.Filter{Server: server, Since: p.Since, After: after, Limit: f.Limit})
+	}, func(a *schemas.Alert) bool {
+		return chosen(&a.Event, f.Type, f.Source, f.Severity) && (p.Until.IsZero() || !a.Time.After(p.Until))
 	})
 	if err != nil {
 		return nil, listed(err)
@@ -226,11 +240,16 @@ func (s *Server) ListEvents(ctx context.Context, r apigen.ListEventsRequestObjec
 	return apigen.ListEvents200JSONResponse{Items: eventsOf(events, s.live.directory()), Next: next}, nil
 }
 
+// chosen says whether an event is of a type, source and severity; what is empty asks nothing.
+func chosen(ev *schemas.Event, kind, source, severity string) bool {
+	return (kind == "" || ev.Type == kind) && (source == "" || ev.Source == source) && (severity == "" || string(ev.Severity) == severity)
+}
+
 // ListIncidents implements the operation listIncidents.
 func (s *Server) ListIncidents(ctx context.Context, r apigen.ListIncidentsRequestObject) (apigen.ListIncidentsResponseObject, error) {
 	n := pageSize(r.Params.Limit)
 	found, next, err := s.deps.Records.Incidents(ctx, records.Filter{
-		Status: string(r.Params.Status), Since: r.Params.Since, After: r.Params.After, Limit: n,
+		Status: string(r.Params.Status), Since: r.Params.Since, Sort: strings.Replace(string(r.Params.Sort), "opened", "time", 1), After: r.Params.After, Limit: n,
 	})
 	if err != nil {
 		return nil, listed(err)

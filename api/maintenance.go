@@ -33,11 +33,19 @@ func (s *Server) maintenance() (Maintenance, error) {
 	return s.deps.Maintenance, nil
 }
 
-func missingWindow(err error, id string) error {
-	if errors.Is(err, maintenance.ErrNone) {
+func refusedWindow(err error, id string) error {
+	bad := maintenance.BadError{}
+	switch {
+	case errors.Is(err, maintenance.ErrNone):
 		return missing("maintenance window", id)
+	case errors.Is(err, maintenance.ErrOver):
+		return problem{http.StatusConflict, "over", "The maintenance window is over.", "Declare another one."}
+	case errors.Is(err, maintenance.ErrScheduler):
+		return problem{http.StatusConflict, "of_scheduler", "The maintenance window is a reservation of the scheduler.", "Change it there."}
+	case errors.As(err, &bad):
+		return faulty("body", bad.Field, "bad_maintenance", bad.Text, "GET /maintenance lists the kinds of work, and for which kinds of resources each can be declared.")
 	}
-	return err
+	return refused(err, "maintenance window", id)
 }
 
 // ListMaintenance implements the operation listMaintenance.
@@ -90,9 +98,9 @@ func (s *Server) GetMaintenance(ctx context.Context, r apigen.GetMaintenanceRequ
 	}
 	m, err := store.Get(ctx, r.ID)
 	if err != nil {
-		return nil, missingWindow(err, r.ID)
+		return nil, refusedWindow(err, r.ID)
 	}
-	return apigen.GetMaintenance200JSONResponse(m.At(time.Now())), nil
+	return apigen.GetMaintenance200JSONResponse{Body: m.At(time.Now()), Headers: apigen.GetMaintenance200ResponseHeaders{ETag: etag(m.Revision())}}, nil
 }
 
 // DeclareMaintenance implements the operation declareMaintenance.
@@ -112,24 +120,25 @@ func (s *Server) DeclareMaintenance(
 		Resources: b.Resources, Match: b.Match, From: b.From, Until: b.Until, Seconds: b.DurationSeconds, Grace: b.GraceSeconds,
 		Reason: b.Reason, Work: b.Work, By: Caller(ctx).Name,
 	}.Window(names, find, s.deps.Faults(), time.Now().UTC())
-	if bad := (maintenance.BadError{}); errors.As(err, &bad) {
-		return nil, faulty("body", bad.Field, "bad_maintenance", bad.Text,
-			"GET /maintenance lists the kinds of work, and for which kinds of resources each can be declared.")
-	} else if err != nil {
-		return nil, err
+	if err != nil {
+		return nil, refusedWindow(err, "")
 	}
 	key := cmp.Or(r.Params.IdempotencyKey, m.Declared.Format(time.RFC3339Nano))
-	m.ID = "mw-" + schemas.EventID("maintenance", m.By, key)[:10]
+	m.ID = schemas.OperatorWindow + schemas.EventID("maintenance", m.By, key)[:10]
 	if m, err = store.Declare(ctx, m); err != nil {
 		return nil, err
 	}
 	s.log.Info("maintenance declared", "window", m.ID, "resources", len(m.Resources), "from", m.From, "until", m.Until, "actor", m.By)
 	s.publishWindows()
-	return apigen.DeclareMaintenance201JSONResponse(m.At(time.Now())), nil
+	return apigen.DeclareMaintenance201JSONResponse{Body: m.At(time.Now()), Headers: apigen.DeclareMaintenance201ResponseHeaders{
+		ETag: etag(m.Revision()), Location: s.at("maintenance", m.ID),
+	}}, nil
 }
 
-// EndMaintenance implements the operation endMaintenance.
-func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequestObject) (apigen.EndMaintenanceResponseObject, error) {
+// UpdateMaintenance implements the operation updateMaintenance.
+func (s *Server) UpdateMaintenance(
+	ctx context.Context, r apigen.UpdateMaintenanceRequestObject,
+) (apigen.UpdateMaintenanceResponseObject, error) {
 	if err := may(ctx, access.Declare); err != nil {
 		return nil, err
 	}
@@ -137,14 +146,59 @@ func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequ
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now().UTC()
-	m, err := store.End(ctx, r.ID, Caller(ctx).Name, now)
+	of, err := revision(r.Params.IfMatch)
 	if err != nil {
-		return nil, missingWindow(err, r.ID)
+		return nil, err
+	}
+	now, c := time.Now().UTC(), maintenance.Change{Until: r.Body.Until, Seconds: r.Body.DurationSeconds, Reason: r.Body.Reason, Grace: r.Body.GraceSeconds}
+	m, err := store.Change(ctx, r.ID, Caller(ctx).Name, of, now, func(m *schemas.Maintenance) error { return c.Of(m, now) })
+	if err != nil {
+		return nil, refusedWindow(err, r.ID)
+	}
+	s.log.Info("maintenance changed", "window", m.ID, "until", m.Until, "actor", m.ChangedBy)
+	s.publishWindows()
+	return apigen.UpdateMaintenance200JSONResponse{Body: m.At(now), Headers: apigen.UpdateMaintenance200ResponseHeaders{ETag: etag(m.Revision())}}, nil
+}
+
+// DeleteMaintenance implements the operation deleteMaintenance.
+func (s *Server) DeleteMaintenance(
+	ctx context.Context, r apigen.DeleteMaintenanceRequestObject,
+) (apigen.DeleteMaintenanceResponseObject, error) {
+	of, err := revision(r.Params.IfMatch)
+	if err == nil {
+		_, err = s.endMaintenance(ctx, r.ID, of)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return apigen.DeleteMaintenance204Response{}, nil
+}
+
+// EndMaintenance implements the operation endMaintenance.
+func (s *Server) EndMaintenance(ctx context.Context, r apigen.EndMaintenanceRequestObject) (apigen.EndMaintenanceResponseObject, error) {
+	m, err := s.endMaintenance(ctx, r.ID, 0)
+	if err != nil {
+		return nil, err
+	}
+	return apigen.EndMaintenance200JSONResponse(m), nil
+}
+
+// endMaintenance ends a window of a revision; 0 is any.
+func (s *Server) endMaintenance(ctx context.Context, id string, of int64) (m schemas.Maintenance, err error) {
+	if err := may(ctx, access.Declare); err != nil {
+		return m, err
+	}
+	store, err := s.maintenance()
+	if err != nil {
+		return m, err
+	}
+	now := time.Now().UTC()
+	if m, err = store.End(ctx, id, Caller(ctx).Name, of, now); err != nil {
+		return m, refusedWindow(err, id)
 	}
 	s.log.Info("maintenance ended", "window", m.ID, "actor", m.EndedBy)
 	s.publishWindows()
-	return apigen.EndMaintenance200JSONResponse(m.At(now)), nil
+	return m.At(now), nil
 }
 
 // publishWindows has windows published, and the pages that show them marked.

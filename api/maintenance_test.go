@@ -148,6 +148,90 @@ func TestMaintenanceIsDeclaredAndEnded(t *testing.T) {
 	}
 }
 
+// A window is changed while it is not over: whoever hears of it hears that what it was has ended, and
+// what it is now, under one id in the API. A stale ETag changes nothing.
+func TestMaintenanceIsChangedAndWithdrawn(t *testing.T) {
+	w := start(t, true)
+	events := w.told(t)
+	const path = "api/v1/maintenance"
+	made := w.send(t, http.MethodPost, path, access.RoleOperator, body(`{"resources":["dc1-r01"],"duration_seconds":3600,"reason":"new supplies"}`))
+	m := decode[schemas.Maintenance](t, made, http.StatusCreated)
+	if at := made.header.Get("Location"); !strings.HasSuffix(at, "/"+path+"/"+m.ID) || made.header.Get("ETag") == "" {
+		t.Errorf("%v", made.header)
+	}
+	next(t, events)
+	put := func(text, tag string) answer {
+		return w.send(t, http.MethodPut, path+"/"+m.ID, access.RoleOperator, func(r *http.Request) {
+			body(text)(r)
+			r.Header.Set("If-Match", tag)
+		})
+	}
+	for text, want := range map[string]struct {
+		status int
+		field  string
+	}{
+		`{"until":"2020-01-01T00:00:00Z"}`:                         {400, "until"},
+		`{"until":"2099-01-01T00:00:00Z"}`:                         {400, "until"},
+		`{"until":"2099-01-01T00:00:00Z","duration_seconds":7200}`: {400, "duration_seconds"},
+		`{"reason":" "}`:            {400, "reason"},
+		`{"resources":["dc1-r02"]}`: {400, "resources"},
+		`{"grace_seconds":-1}`:      {400, "grace_seconds"},
+		`{"duration_seconds":7200,"duration_seconds":1,"reason":"two"}`: {400, "duration_seconds"},
+	} {
+		if a := put(text, ""); a.status != want.status || a.problem(t).Errors[0].Field != want.field {
+			t.Errorf("%s: %d %s", text, a.status, a.body)
+		}
+	}
+	tag := made.header.Get("ETag")
+	a := put(`{"duration_seconds":7200,"reason":"and new fans"}`, tag)
+	got := decode[schemas.Maintenance](t, a, http.StatusOK)
+	if got.ID != m.ID || !got.Until.Equal(m.From.Add(2*time.Hour)) || got.Reason != "and new fans" || got.State != schemas.MaintenanceOpen || got.ChangedBy != "operator" {
+		t.Errorf("%+v", got)
+	}
+	if a := put(`{"reason":"lost"}`, tag); a.status != http.StatusPreconditionFailed {
+		t.Errorf("of a passed revision: %d %s", a.status, a.body)
+	}
+	if d := w.send(t, http.MethodDelete, path+"/"+m.ID, access.RoleOperator, func(r *http.Request) { r.Header.Set("If-Match", tag) }); d.status != http.StatusPreconditionFailed {
+		t.Errorf("of a passed revision: %d %s", d.status, d.body)
+	}
+	decode[schemas.Maintenance](t, put(`{"duration_seconds":1800}`, a.header.Get("ETag")), http.StatusOK)
+	// The bus may be told of two changes at once: what it knows in the end is the same.
+	until, ended := map[string]time.Time{}, map[string]bool{}
+	hears := func(what string, known func() bool) {
+		t.Helper()
+		for !known() {
+			ev := next(t, events)
+			part, err := schemas.MaintenanceOf(&ev)
+			if err != nil || part.Window() != m.ID {
+				t.Fatalf("%s: %+v %v", what, ev, err)
+			}
+			if part.Ended != nil {
+				ended[part.ID] = true
+			} else {
+				until[part.ID] = part.Until
+			}
+		}
+	}
+	last := m.ID + "~3"
+	hears("changed twice", func() bool { return ended[m.ID] && ended[m.ID+"~2"] && !until[last].IsZero() })
+	if !until[last].Equal(m.From.Add(30*time.Minute)) || ended[last] {
+		t.Errorf("declared %v, ended %v", until, ended)
+	}
+	if d := w.send(t, http.MethodDelete, path+"/"+m.ID, access.RoleOperator, nil); d.status != http.StatusNoContent {
+		t.Errorf("%d %s", d.status, d.body)
+	}
+	hears("withdrawn", func() bool { return ended[last] })
+	if one := read[schemas.Maintenance](t, w, path+"/"+m.ID); one.State != schemas.MaintenanceOver || one.EndedBy != "operator" {
+		t.Errorf("%+v", one)
+	}
+	if a := put(`{"reason":"late"}`, ""); a.status != http.StatusConflict || a.problem(t).Code != "over" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if _, err := audit.Verify(t.Context(), w.db); err != nil {
+		t.Error(err)
+	}
+}
+
 // What was declared while the bus was away, or by another process, is published later.
 func TestMaintenanceIsPublishedOnceTheBusIsThere(t *testing.T) {
 	w := start(t, true)

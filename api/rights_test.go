@@ -66,6 +66,8 @@ var rights = []right{
 	// People.
 	{op: "listTokens", needs: "admin", of: sites, path: "tokens", ok: 200},
 	{op: "createToken", needs: "admin", of: sites, path: "tokens", body: `{"name":"of-li","role":"viewer"}`, ok: 409},
+	{op: "getToken", needs: "admin", of: sites, path: "tokens/none", ok: 404},
+	{op: "updateToken", needs: "admin", of: sites, path: "tokens/none", body: `{"role":"viewer"}`, ok: 404},
 	{op: "revokeToken", needs: "admin", of: sites, path: "tokens/none", ok: 404},
 	{op: "listUsers", needs: "viewer", path: "users", ok: 200},
 	{op: "createUser", needs: "admin", of: sites, path: "users", body: `{"username":"li","email":"x@example.com","role":"viewer"}`, ok: 409},
@@ -209,6 +211,8 @@ var rights = []right{
 	{op: "listMaintenance", needs: "viewer", path: "maintenance", ok: 200},
 	{op: "declareMaintenance", needs: "operator", of: sites, thing: "server", path: "maintenance", body: `{"resources":["X"],"duration_seconds":60,"reason":"x"}`, ok: 201},
 	{op: "getMaintenance", needs: "viewer", path: "maintenance/none", ok: 404},
+	{op: "updateMaintenance", needs: "operator", of: sites, path: "maintenance/none", body: `{"reason":"x"}`, ok: 404},
+	{op: "deleteMaintenance", needs: "operator", of: sites, path: "maintenance/none", ok: 404},
 	{op: "endMaintenance", needs: "operator", of: sites, path: "maintenance/none/end", ok: 404},
 	{op: "listAudit", needs: "operator", of: sites, path: "audit", ok: 200},
 }

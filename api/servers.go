@@ -347,7 +347,7 @@ func (s *Server) left(ctx context.Context, text string) (apigen.GetServerRespons
 		return nil, err
 	}
 	page := apigen.Server{
-		ID: out.ID, Name: out.Name, Kind: schemas.KindServer, Model: out.Model, Serial: out.SerialNumber, State: int(fleet.Unknown),
+		ID: out.ID, Name: out.Name, Kind: schemas.KindServer, Model: out.Model, Serial: out.SerialNumber, State: int(fleet.Unknown), Health: stateWords[fleet.Unknown],
 		Parts: []apigen.ServerParts{}, Inventory: []apigen.Fact{}, Links: []apigen.PartLink{}, Contact: []apigen.Contact{}, Events: []apigen.Alert{},
 		Incidents: []apigen.Incident{}, Predictions: []apigen.Prediction{}, Actions: []apigen.Action{},
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -87,6 +88,42 @@ func (w *world) had(t *testing.T, id string, from, until time.Time) {
 	}
 }
 
+// A server tells its health and its risk in lists and on its page, as the fleet does; of what another
+// team has, a tenant learns neither.
+func TestServersTellTheirHealthAndRisk(t *testing.T) {
+	w, _, _ := tenants(t)
+	words := []string{"ok", "warning", "critical", "affected", "predicted", "acting", "out", "unknown"}
+	ill, risky := 0, 0
+	for _, who := range []string{access.RoleAdmin, "li"} {
+		f := decode[apigen.Fleet](t, w.do(t, who, http.MethodGet, "fleet", "", ""), http.StatusOK).Servers
+		list := decode[apigen.ServerRecordList](t, w.do(t, who, http.MethodGet, "servers?limit=1000", "", ""), http.StatusOK).Items
+		for _, v := range list {
+			k := slices.Index(f.Name, v.Name)
+			if v.Health != words[f.State[k]] || math.Abs(v.Risk*100-f.Risk[k]) > .1 {
+				t.Errorf("%s reads that %s is %s with %v, and in the fleet %s with %v %%", who, v.Name, v.Health, v.Risk, words[f.State[k]], f.Risk[k])
+			}
+			page := decode[apigen.Server](t, w.do(t, who, http.MethodGet, "servers/"+v.Name, "", ""), http.StatusOK)
+			if page.Health != v.Health || page.Risk != v.Risk {
+				t.Errorf("%s reads on the page of %s: %s, %v, and in the list %s, %v", who, v.Name, page.Health, page.Risk, v.Health, v.Risk)
+			}
+			switch {
+			case who != access.RoleAdmin:
+				if (v.Health == "unknown") != (v.Name != "gpu-r01-01") {
+					t.Errorf("%s reads that %s is %s", who, v.Name, v.Health)
+				}
+			case v.Health != "ok" && v.Health != "unknown":
+				ill++
+			}
+			if v.Risk > 0 {
+				risky++
+			}
+		}
+	}
+	if ill == 0 || risky == 0 {
+		t.Errorf("%d are ill, %d at risk", ill, risky)
+	}
+}
+
 // What is another team's is nowhere in what a tenant can read: no list, page, search, stream or error.
 func TestATenantReadsNothingOfAnother(t *testing.T) {
 	w, _, blue := tenants(t)
@@ -99,7 +136,7 @@ func TestATenantReadsNothingOfAnother(t *testing.T) {
 		"/alerts/": alert.ID, "/events/": alert.ID, "/incidents/": "i-1043", "/actions/": "a-314", "/allocations/": blue.ID, "/users/": "jo", "/teams/": "blue",
 		"/operations/": asked.ID, "/servers/": "gpu-r01-03", "/gpus/": url.PathEscape("gpu-r01-03/gpu4"), "/resources/": "gpu-r01-03", "/assets/": "gpu-r01-03",
 		"/machines/": "gpu-r01-03", "/maintenance/": "m-1", "/workflows/": "none", "/webhooks/": "none", "/pools/": "default", "/quotas/": "none",
-		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none", "/grants/": "none",
+		"/reservations/": "none", "/proposals/": "none", "/discoveries/": "none", "/conflicts/": "none", "/grants/": "none", "/tokens/": "none",
 	}
 	shown := 0
 	for id, op := range operations(t) {

@@ -25,13 +25,51 @@ func (s *Server) ListTokens(ctx context.Context, r apigen.ListTokensRequestObjec
 	}
 	out := apigen.ListTokens200JSONResponse{Items: make([]apigen.Token, min(n, len(found)))}
 	for k := range out.Items {
-		t := found[k]
-		out.Items[k] = apigen.Token{Name: t.Name, Role: t.Role, User: t.User, Created: t.Created, Expires: t.Expires, LastUsed: t.Used}
+		out.Items[k] = tokenOf(&found[k])
 	}
 	if len(found) > n {
 		out.Next = found[n-1].Name
 	}
 	return out, nil
+}
+
+func tokenOf(t *access.Token) apigen.Token {
+	return apigen.Token{Name: t.Name, Role: t.Role, User: t.User, Created: t.Created, Expires: t.Expires, LastUsed: t.Used}
+}
+
+// GetToken implements the operation getToken.
+func (s *Server) GetToken(ctx context.Context, r apigen.GetTokenRequestObject) (apigen.GetTokenResponseObject, error) {
+	if err := may(ctx, access.Tokens); err != nil {
+		return nil, err
+	}
+	t, err := s.access.TokenOf(ctx, r.Name)
+	if errors.Is(err, access.ErrNoToken) {
+		return nil, missing("token", r.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	return apigen.GetToken200JSONResponse(tokenOf(&t)), nil
+}
+
+// UpdateToken implements the operation updateToken.
+func (s *Server) UpdateToken(ctx context.Context, r apigen.UpdateTokenRequestObject) (apigen.UpdateTokenResponseObject, error) {
+	if err := may(ctx, access.Tokens); err != nil {
+		return nil, err
+	}
+	var lifetime *time.Duration
+	if r.Body.ExpiresIn != nil {
+		d := time.Duration(*r.Body.ExpiresIn) * time.Second
+		lifetime = &d
+	}
+	t, err := s.access.ChangeToken(ctx, Caller(ctx).Name, r.Name, r.Body.Role, lifetime)
+	if errors.Is(err, access.ErrNoToken) {
+		return nil, missing("token", r.Name)
+	} else if err != nil {
+		return nil, err
+	}
+	s.hub.Prune(func(owner any) bool { return s.stands(ctx, owner) })
+	s.log.Info("token changed", "name", t.Name, "role", t.Role, "actor", Caller(ctx).Name)
+	return apigen.UpdateToken200JSONResponse(tokenOf(&t)), nil
 }
 
 // CreateToken implements the operation createToken.

@@ -1,11 +1,14 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -108,31 +111,53 @@ func limited[T any](
 // past is the history as the caller of a context sees it.
 type past struct{ History }
 
+// byObserved has events that were observed last first, and equals by id, as a history has them.
+func byObserved(a, b *schemas.Event) int {
+	return cmp.Or(b.Observed.Compare(a.Observed), strings.Compare(b.ID, a.ID))
+}
+
 // Events implements [History].
-func (h past) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
+func (h past) Events(ctx context.Context, f records.EventFilter) ([]schemas.Event, string, error) {
 	v := seen(ctx)
 	if v == nil {
-		return h.History.Events(ctx, device, since, until, limit)
+		return h.History.Events(ctx, f)
 	}
-	var out []schemas.Event
 	if len(v.had) == 0 {
-		out = []schemas.Event{}
+		return []schemas.Event{}, "", nil
 	}
+	known := false
+	out, next, err := through(f.After, func(after string) ([]schemas.Event, string, error) {
+		f.After = after
+		out, next, err := h.during(ctx, v, f)
+		known = known || out != nil
+		return out, next, err
+	}, func(*schemas.Event) bool { return true })
+	if known {
+		out = orEmpty(out)
+	}
+	return out, next, err
+}
+
+// during reads a page of what happened to servers of a tenant while they had them: of each time of
+// each server a page, of which that counts which is not older than where one of them broke off.
+func (h past) during(ctx context.Context, v *sight, f records.EventFilter) (out []schemas.Event, next string, err error) {
+	var end *schemas.Event
 	for _, server := range v.Servers() {
-		if device != "" && device != server {
+		if f.Device != "" && f.Device != server {
 			continue
 		}
 		for _, sp := range v.had[server] {
-			from, to := sp.From, sp.Until
-			if from.Before(since) {
-				from = since
+			one := f
+			one.Device = server
+			if one.Since.Before(sp.From) {
+				one.Since = sp.From
 			}
-			if to.IsZero() || !until.IsZero() && until.Before(to) {
-				to = until
+			if !sp.Until.IsZero() && (one.Until.IsZero() || sp.Until.Before(one.Until)) {
+				one.Until = sp.Until
 			}
-			found, err := h.History.Events(ctx, server, from, to, limit)
+			found, more, err := h.History.Events(ctx, one)
 			if err != nil {
-				return nil, err
+				return nil, "", err
 			}
 			if found != nil && out == nil { // a server without events may be nil too, and says nothing of the others
 				out = []schemas.Event{}
@@ -142,16 +167,21 @@ func (h past) Events(ctx context.Context, device string, since, until time.Time,
 					out = append(out, found[k])
 				}
 			}
+			if n := len(found); more != "" && n > 0 && (end == nil || byObserved(&found[n-1], end) < 0) {
+				end = &found[n-1]
+			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b schemas.Event) int { return b.Time.Compare(a.Time) })
-	seen := map[string]bool{} // spans of two GPUs of a server meet
-	out = slices.DeleteFunc(out, func(ev schemas.Event) bool {
-		again := seen[ev.ID]
-		seen[ev.ID] = true
-		return again
-	})
-	return out[:min(len(out), limit)], nil
+	slices.SortFunc(out, func(a, b schemas.Event) int { return byObserved(&a, &b) })
+	out = slices.CompactFunc(out, func(a, b schemas.Event) bool { return a.ID == b.ID }) // spans of two GPUs of a server meet
+	if end != nil {
+		out = slices.DeleteFunc(out, func(ev schemas.Event) bool { return byObserved(&ev, end) > 0 })
+		next = sqldb.Cursor{Time: end.Observed.UnixNano(), ID: end.ID}.String()
+	}
+	if len(out) > f.Limit {
+		out, next = sqldb.Page(out, f.Limit, func(ev *schemas.Event) (time.Time, string) { return ev.Observed, ev.ID })
+	}
+	return out, next, nil
 }
 
 // Event implements [History].

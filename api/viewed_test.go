@@ -2,11 +2,18 @@ package api
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/internal/cmdb"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -16,8 +23,18 @@ type toldOf struct {
 	of map[string][]schemas.Event
 }
 
-func (h toldOf) Events(_ context.Context, device string, _, _ time.Time, _ int) ([]schemas.Event, error) {
-	return h.of[device], nil
+// Events answers in pages, as a history does; times of observation are asked for, and nothing else.
+func (h toldOf) Events(_ context.Context, f records.EventFilter) (page []schemas.Event, next string, err error) {
+	for _, ev := range h.of[f.Device] {
+		c, _ := sqldb.ParseCursor(f.After)
+		after := schemas.Event{ID: c.ID, Observed: time.Unix(0, c.Time)}
+		if !ev.Observed.Before(f.Since) && (f.Until.IsZero() || !ev.Observed.After(f.Until)) && (f.After == "" || byObserved(&ev, &after) > 0) {
+			page = append(page, ev)
+		}
+	}
+	slices.SortFunc(page, func(a, b schemas.Event) int { return byObserved(&a, &b) })
+	page, next = sqldb.Page(page, f.Limit, func(ev *schemas.Event) (time.Time, string) { return ev.Observed, ev.ID })
+	return page, next, nil
 }
 
 func sightOf(spans ...allocations.Span) *sight {
@@ -33,12 +50,53 @@ func TestAQuietServerHidesNoEvents(t *testing.T) {
 	from := time.Now().Add(-time.Hour)
 	v := sightOf(allocations.Span{Server: "a", From: from}, allocations.Span{Server: "b", From: from})
 	ctx := context.WithValue(t.Context(), identityKey{}, &identity{sees: v})
-	h := past{toldOf{of: map[string][]schemas.Event{"b": {{ID: "e1", Resource: "b", Time: time.Now().Add(-time.Minute)}}}}}
-	if got, err := h.Events(ctx, "", time.Time{}, time.Time{}, 10); err != nil || len(got) != 1 {
+	h := past{toldOf{of: map[string][]schemas.Event{"b": {{ID: "e1", Resource: "b", Time: time.Now().Add(-time.Minute), Observed: time.Now().Add(-time.Minute)}}}}}
+	if got, _, err := h.Events(ctx, records.EventFilter{Limit: 10}); err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
 	}
-	if got, err := (past{toldOf{}}).Events(ctx, "", time.Time{}, time.Time{}, 10); err != nil || got != nil {
+	if got, _, err := (past{toldOf{}}).Events(ctx, records.EventFilter{Limit: 10}); err != nil || got != nil {
 		t.Errorf("without a history: %v %v", got, err)
+	}
+}
+
+// A tenant turns the pages of what happened to each of their servers while they had it: each event
+// comes once, in order, and nothing of another time or of somebody else's GPU.
+func TestATenantTurnsThePagesOfTheirEvents(t *testing.T) {
+	now := time.Now().UTC().Truncate(time.Second)
+	ago := func(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
+	v := sightOf(
+		allocations.Span{Server: "a", From: ago(50)}, allocations.Span{Server: "b", From: ago(40), Until: ago(20)},
+		allocations.Span{Server: "c", GPU: "c/gpu0", From: ago(50)}, allocations.Span{Server: "c", GPU: "c/gpu1", From: ago(50)},
+	)
+	ctx := context.WithValue(t.Context(), identityKey{}, &identity{sees: v})
+	of := map[string][]schemas.Event{}
+	var want []schemas.Event
+	for k := range 60 {
+		for _, r := range []string{"a", "b", "c", "c/gpu0", "c/gpu7"} {
+			ev := schemas.Event{ID: fmt.Sprintf("%s-%02d", r, k), Resource: r, Time: ago(k), Observed: ago(k)}
+			server, _, _ := strings.Cut(r, "/")
+			of[server] = append(of[server], ev)
+			if r == "b" && k >= 20 && k <= 40 || r != "b" && r != "c/gpu7" && k <= 50 {
+				want = append(want, ev)
+			}
+		}
+	}
+	slices.SortFunc(want, func(a, b schemas.Event) int { return byObserved(&a, &b) })
+	for _, limit := range []int{1, 7, 1000} {
+		var got []schemas.Event
+		for f := (records.EventFilter{Limit: limit}); ; {
+			page, next, err := past{toldOf{of: of}}.Events(ctx, f)
+			if err != nil || len(page) > limit || len(page) == 0 {
+				t.Fatalf("%d events: %v", len(page), err)
+			}
+			got = append(got, page...)
+			if f.After = next; next == "" {
+				break
+			}
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("in pages of %d:\n%s", limit, d)
+		}
 	}
 }
 

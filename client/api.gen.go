@@ -85,19 +85,25 @@ func (c *Client) ListAgentsPage(ctx context.Context, params ListAgentsParams, op
 
 // ListAlertsParams are the parameters of [Client.ListAlerts]; what is zero is not sent.
 type ListAlertsParams struct {
-	Status string // active, acknowledged and resolved as people see it; firing: all that detection has not ended; one of active, acknowledged, firing, resolved
-	Server string // A server or switch, by any of its names
-	Since  time.Time
-	Sort   string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by id; one of time, -time
-	After  string // `next` of the previous page, of the same list in the same order
-	Limit  int
-	Fields string // Only these fields of each item, separated by commas
+	Status   string // active, acknowledged and resolved as people see it; firing: all that detection has not ended; one of active, acknowledged, firing, resolved
+	Server   string // A server or switch, by any of its names
+	Type     string // Only of this type, such as gpu.xid
+	Severity string // one of info, warning, error, critical
+	Source   string // Only of this source, such as kmsg
+	Since    time.Time
+	Sort     string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by id; one of time, -time
+	After    string // `next` of the previous page, of the same list in the same order
+	Limit    int
+	Fields   string // Only these fields of each item, separated by commas
 }
 
 func (p *ListAlertsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "status", p.Status)
 	ask(q, "server", p.Server)
+	ask(q, "type", p.Type)
+	ask(q, "severity", p.Severity)
+	ask(q, "source", p.Source)
 	ask(q, "since", p.Since)
 	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
@@ -210,7 +216,7 @@ func (c *Client) DeleteAllocation(ctx context.Context, id string, opts ...Option
 
 // StartAllocation: Try a failed allocation again, with what fits its wish now or what it named.
 func (c *Client) StartAllocation(ctx context.Context, id string, opts ...Option) (schemas.Allocation, error) {
-	return one[schemas.Allocation](ctx, c, Request{Method: http.MethodPost, Path: "allocations/" + url.PathEscape(id) + "/start"}, opts)
+	return one[schemas.Allocation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "allocations/" + url.PathEscape(id) + "/start"}, opts)
 }
 
 // GetAllocationStatus: How an allocation is: its workflows step by step, and the state of each of its GPUs.
@@ -222,7 +228,7 @@ func (c *Client) GetAllocationStatus(ctx context.Context, id string, opts ...Opt
 // kept, and posted as an event of each of its servers. With `force`, which needs the permission `users`, what it held
 // is given back without being cleaned, and its servers are held back until somebody lifts that.
 func (c *Client) StopAllocation(ctx context.Context, id string, body *StoppedAllocation, opts ...Option) (schemas.Allocation, error) {
-	return one[schemas.Allocation](ctx, c, Request{Method: http.MethodPost, Path: "allocations/" + url.PathEscape(id) + "/stop", Body: given(body)}, opts)
+	return one[schemas.Allocation](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "allocations/" + url.PathEscape(id) + "/stop", Body: given(body)}, opts)
 }
 
 // ListAssetsParams are the parameters of [Client.ListAssets]; what is zero is not sent.
@@ -438,31 +444,39 @@ func (c *Client) CancelDiscovery(ctx context.Context, id string, opts ...Option)
 
 // ListEventsParams are the parameters of [Client.ListEvents]; what is zero is not sent.
 type ListEventsParams struct {
-	Server string // A server or switch, by any of its names
-	Since  time.Time
-	After  string // `next` of the previous page, of the same list in the same order
-	Limit  int
-	Fields string // Only these fields of each item, separated by commas
+	Server   string // A server or switch, by any of its names
+	Type     string // Only of this type, such as gpu.xid
+	Severity string // one of info, warning, error, critical
+	Source   string // Only of this source, such as kmsg
+	Since    time.Time
+	Until    time.Time
+	After    string // `next` of the previous page, of the same list in the same order
+	Limit    int
+	Fields   string // Only these fields of each item, separated by commas
 }
 
 func (p *ListEventsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "server", p.Server)
+	ask(q, "type", p.Type)
+	ask(q, "severity", p.Severity)
+	ask(q, "source", p.Source)
 	ask(q, "since", p.Since)
+	ask(q, "until", p.Until)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
 	return q
 }
 
-// ListEvents: List events. Events of the history. Without a history, events that detection admitted (`history` is
-// false).
+// ListEvents: List events. Events of the history, those observed last first. Without a history, events that detection
+// admitted (`history` is false).
 func (c *Client) ListEvents(ctx context.Context, params ListEventsParams, opts ...Option) iter.Seq2[Event, error] {
 	return all[Event](ctx, c, Request{Method: http.MethodGet, Path: "events", Query: params.query()}, opts)
 }
 
-// ListEventsPage: List events. Events of the history. Without a history, events that detection admitted (`history` is
-// false).
+// ListEventsPage: List events. Events of the history, those observed last first. Without a history, events that
+// detection admitted (`history` is false).
 func (c *Client) ListEventsPage(ctx context.Context, params ListEventsParams, opts ...Option) (EventList, error) {
 	return one[EventList](ctx, c, Request{Method: http.MethodGet, Path: "events", Query: params.query()}, opts)
 }
@@ -691,6 +705,7 @@ func (c *Client) DeleteGrant(ctx context.Context, id string, opts ...Option) err
 type ListIncidentsParams struct {
 	Status string // one of open, closed, merged
 	Since  time.Time
+	Sort   string // By which field, with a minus from the last; -opened where it is left out. Equals are sorted by id; one of opened, -opened
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -700,6 +715,7 @@ func (p *ListIncidentsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "status", p.Status)
 	ask(q, "since", p.Since)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -747,7 +763,7 @@ func (c *Client) ListIncidentCorrections(ctx context.Context, id string, params 
 // another, that this was no incident, or withdraws what was said. It may be changed again; each verdict is kept and is
 // in the audit. Needs the right `correct`, which operators and admins have.
 func (c *Client) CorrectIncident(ctx context.Context, id string, body NewCorrection, opts ...Option) (schemas.Correction, error) {
-	return one[schemas.Correction](ctx, c, Request{Method: http.MethodPost, Path: "incidents/" + url.PathEscape(id) + "/corrections", Body: body}, opts)
+	return one[schemas.Correction](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "incidents/" + url.PathEscape(id) + "/corrections", Body: body}, opts)
 }
 
 // ListJoinTokensParams are the parameters of [Client.ListJoinTokens]; what is zero is not sent.
@@ -910,6 +926,18 @@ func (c *Client) DeclareMaintenance(ctx context.Context, body NewMaintenance, op
 // GetMaintenance: One maintenance window.
 func (c *Client) GetMaintenance(ctx context.Context, id string, opts ...Option) (schemas.Maintenance, error) {
 	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodGet, Path: "maintenance/" + url.PathEscape(id)}, opts)
+}
+
+// UpdateMaintenance: Change the end, the reason or the grace of a maintenance window that is not over; what is left
+// out stays as it is. What it is declared for stays: declare another window for more. A window of the scheduler is
+// changed there. Needs the right `declare`.
+func (c *Client) UpdateMaintenance(ctx context.Context, id string, body ChangedMaintenance, opts ...Option) (schemas.Maintenance, error) {
+	return one[schemas.Maintenance](ctx, c, Request{Method: http.MethodPut, Path: "maintenance/" + url.PathEscape(id), Body: body}, opts)
+}
+
+// DeleteMaintenance: Withdraw a maintenance window: it ends now, or never begins. It stays in the list, as over.
+func (c *Client) DeleteMaintenance(ctx context.Context, id string, opts ...Option) error {
+	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "maintenance/" + url.PathEscape(id)}.with(opts), nil)
 }
 
 // EndMaintenance: End a maintenance window now; one that is over stays as it is.
@@ -1252,8 +1280,8 @@ func (p *ListServersParams) query() url.Values {
 	return q
 }
 
-// ListServers: List the servers of the inventory by name, with what they are given to people by. Health and readings
-// are not here: `/fleet` and `/servers/{id}` have them.
+// ListServers: List the servers of the inventory by name, with what they are given to people by. Readings are not
+// here: `/fleet` and `/servers/{id}/status` have them.
 func (c *Client) ListServers(ctx context.Context, params ListServersParams, opts ...Option) iter.Seq2[ServerRecord, error] {
 	return all[ServerRecord](ctx, c, Request{Method: http.MethodGet, Path: "servers", Query: params.query()}, opts)
 }
@@ -1272,8 +1300,8 @@ func (c *Client) GetServer(ctx context.Context, id string, opts ...Option) (Serv
 
 // UpdateServer: Change a server; what is left out stays as it is. What it is (model, addresses, serial number, parent,
 // credential) is changed in the inventory, as source `api`; its name is fixed. Its status moves along its life: a move
-// that there is not is 409 `illegal_move` and lists the legal ones. A server that somebody has stays ready. Needs the
-// permission `inventory`.
+// that there is not is 409 `illegal_move` and lists the legal ones. A server that somebody has stays ready, and one
+// that a workflow works on where it is. Needs the permission `inventory`.
 func (c *Client) UpdateServer(ctx context.Context, id string, body ChangedServer, opts ...Option) (ServerRecord, error) {
 	return one[ServerRecord](ctx, c, Request{Method: http.MethodPut, Path: "servers/" + url.PathEscape(id), Body: body}, opts)
 }
@@ -1463,6 +1491,18 @@ func (c *Client) CreateToken(ctx context.Context, body NewToken, opts ...Option)
 	return one[CreatedToken](ctx, c, Request{Method: http.MethodPost, Path: "tokens", Body: body}, opts)
 }
 
+// GetToken: One token, without its secret; needs the permission `tokens`.
+func (c *Client) GetToken(ctx context.Context, name string, opts ...Option) (Token, error) {
+	return one[Token](ctx, c, Request{Method: http.MethodGet, Path: "tokens/" + url.PathEscape(name)}, opts)
+}
+
+// UpdateToken: Change what a token may do or until when it is valid; what is left out stays as it is. Its secret stays
+// the same: for another one, revoke it and create a new one. A lesser role and an earlier end count at the next
+// request, also of sessions that came from it. Needs the permission `tokens`.
+func (c *Client) UpdateToken(ctx context.Context, name string, body ChangedToken, opts ...Option) (Token, error) {
+	return one[Token](ctx, c, Request{Method: http.MethodPut, Path: "tokens/" + url.PathEscape(name), Body: body}, opts)
+}
+
 // RevokeToken: Revoke a token and end its sessions and their streams at once.
 func (c *Client) RevokeToken(ctx context.Context, name string, opts ...Option) error {
 	return c.Do(ctx, Request{Method: http.MethodDelete, Path: "tokens/" + url.PathEscape(name)}.with(opts), nil)
@@ -1643,12 +1683,12 @@ func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...O
 
 // CleanupAllocation: Run the cleaning of a server of an allocation that has ended again, where it failed.
 func (c *Client) CleanupAllocation(ctx context.Context, body WorkflowOfAllocation, opts ...Option) (schemas.Workflow, error) {
-	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Path: "workflows/cleanup", Body: body}, opts)
+	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows/cleanup", Body: body}, opts)
 }
 
 // DeployAllocation: Run the deployment of a server of an allocation again, where it failed.
 func (c *Client) DeployAllocation(ctx context.Context, body WorkflowOfAllocation, opts ...Option) (schemas.Workflow, error) {
-	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Path: "workflows/deploy", Body: body}, opts)
+	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows/deploy", Body: body}, opts)
 }
 
 // GetWorkflow: One workflow.
@@ -2230,6 +2270,14 @@ type NewMaintenance struct {
 	Work            string            `json:"work,omitzero"`      // The kind of work, maintenance if absent
 }
 
+// ChangedMaintenance: as the document has it.
+type ChangedMaintenance struct {
+	DurationSeconds int64     `json:"duration_seconds,omitzero"` // From its beginning, in place of until
+	GraceSeconds    *int      `json:"grace_seconds,omitzero"`
+	Reason          *string   `json:"reason,omitzero"`
+	Until           time.Time `json:"until,omitzero"` // Or give duration_seconds; at most 14 days after from
+}
+
 // PowerRequest: as the document has it.
 type PowerRequest struct {
 	Action string `json:"action"`         // one of power_on, power_off, reboot, power_cycle, nmi
@@ -2419,7 +2467,8 @@ type ServerRecord struct {
 	Allocatable    bool                      `json:"allocatable"` // Whether it could be given as a whole now
 	Allocation     *schemas.ServerAllocation `json:"allocation"`
 	CreatedAt      time.Time                 `json:"created_at"`
-	Hold           string                    `json:"hold"` // Why nobody is given it; empty is no hold
+	Health         string                    `json:"health"` // What telemetry says of it now; it is stored nowhere. Of another team's server it is unknown; one of ok, warning, critical, affected, predicted, acting, out, unknown
+	Hold           string                    `json:"hold"`   // Why nobody is given it; empty is no hold
 	HoldBy         string                    `json:"hold_by,omitzero"`
 	ID             string                    `json:"id"`
 	InInventory    bool                      `json:"in_inventory"`
@@ -2431,6 +2480,7 @@ type ServerRecord struct {
 	Place          Place                     `json:"place"`
 	Pool           string                    `json:"pool"`
 	RedfishURL     string                    `json:"redfish_url"`
+	Risk           float64                   `json:"risk"` // Probability, 0 to 1, that a part of it fails within the horizon of the predictions; 0 where none is predicted
 	SerialNumber   string                    `json:"serial_number"`
 	Status         string                    `json:"status"` // Of its life; its health is telemetry, and state tells it; one of discovered, provisioning, ready, error, retired
 	StatusReason   string                    `json:"status_reason,omitzero"`
@@ -2464,6 +2514,7 @@ type Server struct {
 	Contact        []Contact                 `json:"contact"`
 	CreatedAt      time.Time                 `json:"created_at,omitzero"`
 	Events         []Alert                   `json:"events"`
+	Health         string                    `json:"health"`        // What telemetry says of it now; it is stored nowhere. Of another team's server it is unknown; one of ok, warning, critical, affected, predicted, acting, out, unknown
 	Hold           string                    `json:"hold,omitzero"` // Why nobody is given it; empty is no hold
 	HoldBy         string                    `json:"hold_by,omitzero"`
 	ID             string                    `json:"id"`
@@ -2484,6 +2535,7 @@ type Server struct {
 	Predictions    []Prediction              `json:"predictions"`
 	Rack           string                    `json:"rack"`
 	RedfishURL     string                    `json:"redfish_url,omitzero"`
+	Risk           float64                   `json:"risk"` // Probability, 0 to 1, that a part of it fails within the horizon of the predictions; 0 where none is predicted
 	Serial         string                    `json:"serial,omitzero"`
 	SerialNumber   string                    `json:"serial_number,omitzero"`
 	Site           string                    `json:"site"`
@@ -2622,6 +2674,12 @@ type NewToken struct {
 	Name      string `json:"name"`                // Letters, digits and . _ @ -; not yet taken
 	Role      string `json:"role"`                // one of viewer, operator, engineer, admin
 	User      string `json:"user,omitzero"`       // Whose it is, by id or username: it may what both its role and theirs may, while they are active. Absent: a script's
+}
+
+// ChangedToken: as the document has it.
+type ChangedToken struct {
+	ExpiresIn *int64 `json:"expires_in,omitzero"` // Validity in seconds from now on, at most 100 years; 0 means no expiry
+	Role      string `json:"role,omitzero"`       // one of viewer, operator, engineer, admin
 }
 
 // NewUser: as the document has it.

@@ -471,7 +471,7 @@ func (w *window) fact(name string) string {
 	case w == nil:
 		return ""
 	case name == "window":
-		return w.ID
+		return w.Window()
 	case name == "window_by":
 		return w.By
 	}

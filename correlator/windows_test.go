@@ -37,6 +37,21 @@ func (s *scene) end(m *schemas.Maintenance, at float64) {
 	}
 }
 
+// change changes the end of a window at a second of the scene.
+func (s *scene) change(m *schemas.Maintenance, at, until float64) {
+	known := map[string]bool{}
+	for _, ev := range m.Events() {
+		known[ev.ID] = true
+	}
+	m.Changed, m.ChangedBy = append(m.Changed, t0.Add(time.Duration(at)*time.Second)), "li"
+	m.Until = t0.Add(time.Duration(until) * time.Second)
+	for _, ev := range m.Events() {
+		if !known[ev.ID] {
+			s.events = append(s.events, ev)
+		}
+	}
+}
+
 // back plays a server that returns from planned work.
 func (s *scene) back(w *site, sec float64, r, h int) {
 	for k := range w.NICs {
@@ -174,6 +189,32 @@ func TestPlannedWorkIsNoIncidentAndHidesNone(t *testing.T) {
 				due := t0.Add(4600 * time.Second)
 				if inc := got[0]; inc.At.Before(due) || inc.At.After(due.Add(time.Hour)) ||
 					!strings.Contains(inc.Explanation, "window w1 by li ended at "+t0.Add(4000*time.Second).Format(windowTime)) {
+					t.Errorf("at %s: %s", inc.At, inc.Explanation)
+				}
+			})
+			t.Run("that takes longer, and is told so in time", func(t *testing.T) {
+				s := &scene{}
+				m := s.declare("mw-1", -3600, -60, 1800, rack)
+				s.change(m, 900, 2400)
+				s.change(m, 1200, 4000)
+				s.work(w, 0, 0)
+				if got := s.ever(w, 3*time.Hour); len(got) != 0 {
+					t.Errorf("planned work that was given more time opens\n%s", verdict(got))
+				}
+			})
+			t.Run("that was to take longer, with a server that does not return", func(t *testing.T) {
+				s := &scene{}
+				m := s.declare("mw-1", -3600, -60, 9000, rack)
+				s.change(m, 900, 4000)
+				s.work(w, 0, 0, 2)
+				got := s.play(w, 3*time.Hour)
+				want := w.Host(0, 2) + " planned.overdue"
+				if !sameSet(causes(got), []string{want}) {
+					t.Fatalf("got\n%swant %s", verdict(got), want)
+				}
+				due := t0.Add(4600 * time.Second)
+				if inc := got[0]; inc.At.Before(due) || inc.At.After(due.Add(time.Hour)) ||
+					!strings.Contains(inc.Explanation, "window mw-1 by li ended at "+t0.Add(4000*time.Second).Format(windowTime)) {
 					t.Errorf("at %s: %s", inc.At, inc.Explanation)
 				}
 			})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,9 @@ type Maintenance struct {
 	GraceSeconds int        `json:"grace_seconds"`
 	Ended        *time.Time `json:"ended,omitempty"` // before Until, by somebody
 	EndedBy      string     `json:"ended_by,omitempty"`
+	// Changed are the times at which somebody changed it, and ChangedBy who did last.
+	Changed   []time.Time `json:"changed,omitempty"`
+	ChangedBy string      `json:"changed_by,omitempty"`
 	// State is what the window is when it is read; it is not stored.
 	State string `json:"state,omitempty"`
 }
@@ -79,17 +83,62 @@ const (
 	attrEndedBy = "ended_by"
 )
 
+// partMark separates the id of a window from the number of a part of it, from the second on.
+const partMark = "~"
+
+// part is what events call the window after so many changes. Each change ends what it was, and
+// declares what it is from then on: readers of events know of no other way.
+func (m *Maintenance) part(changes int) string {
+	if changes == 0 {
+		return m.ID
+	}
+	return m.ID + partMark + strconv.Itoa(changes+1)
+}
+
+// Window is the id of the window in the API, also of one that was read from an event.
+func (m *Maintenance) Window() string {
+	if !strings.HasPrefix(m.ID, OperatorWindow) { // a scheduler calls its windows as it likes
+		return m.ID
+	}
+	id, _, _ := strings.Cut(m.ID, partMark)
+	return id
+}
+
+// OperatorWindow begins the ids of windows that people declared.
+const OperatorWindow = "mw-"
+
+// Revision counts the states that the window had.
+func (m *Maintenance) Revision() int64 {
+	n := int64(len(m.Changed)) + 1
+	if m.Ended != nil {
+		n++
+	}
+	return n
+}
+
 // Events returns what tells of the window: for each of its resources that it was
-// declared, and that it was ended if it was. The same window gives the same events.
+// declared, and that it was changed or ended if it was. The same window gives the same events.
 func (m *Maintenance) Events() []Event {
 	out := make([]Event, 0, len(m.Resources))
+	since, last := m.Declared, m.part(len(m.Changed))
+	if n := len(m.Changed); n > 0 {
+		since = m.Changed[n-1]
+	}
 	for _, r := range m.Resources {
+		for k, at := range m.Changed {
+			out = append(out, Event{
+				ID: EventID("maintenance", m.part(k), r, EventMaintenanceEnded), Time: at, Observed: at, Source: m.Source,
+				Resource: r, Type: EventMaintenanceEnded, Code: m.Work, Severity: SeverityInfo,
+				Message: fmt.Sprintf("maintenance window %s changed by %s", m.ID, m.ChangedBy),
+				Attrs:   map[string]string{attrWindow: m.part(k), attrEnd: at.UTC().Format(time.RFC3339Nano), attrEndedBy: m.ChangedBy},
+			})
+		}
 		ev := Event{
-			ID: EventID("maintenance", m.ID, r, EventMaintenanceDeclared), Time: m.Declared, Observed: m.Declared, Source: m.Source,
+			ID: EventID("maintenance", last, r, EventMaintenanceDeclared), Time: since, Observed: since, Source: m.Source,
 			Resource: r, Type: EventMaintenanceDeclared, Code: m.Work, Severity: SeverityInfo,
 			Message: fmt.Sprintf("maintenance window %s by %s: %s", m.ID, m.By, m.Reason),
 			Attrs: map[string]string{
-				attrWindow: m.ID, attrFrom: m.From.UTC().Format(time.RFC3339Nano), attrUntil: m.Until.UTC().Format(time.RFC3339Nano),
+				attrWindow: last, attrFrom: m.From.UTC().Format(time.RFC3339Nano), attrUntil: m.Until.UTC().Format(time.RFC3339Nano),
 				attrGrace: strconv.Itoa(m.GraceSeconds), attrBy: m.By, attrReason: m.Reason,
 			},
 		}
@@ -97,10 +146,10 @@ func (m *Maintenance) Events() []Event {
 		if m.Ended == nil {
 			continue
 		}
-		ev.ID, ev.Type = EventID("maintenance", m.ID, r, EventMaintenanceEnded), EventMaintenanceEnded
+		ev.ID, ev.Type = EventID("maintenance", last, r, EventMaintenanceEnded), EventMaintenanceEnded
 		ev.Time, ev.Observed = *m.Ended, *m.Ended
 		ev.Message = fmt.Sprintf("maintenance window %s ended by %s", m.ID, m.EndedBy)
-		ev.Attrs = map[string]string{attrWindow: m.ID, attrEnd: m.Ended.UTC().Format(time.RFC3339Nano), attrEndedBy: m.EndedBy}
+		ev.Attrs = map[string]string{attrWindow: last, attrEnd: m.Ended.UTC().Format(time.RFC3339Nano), attrEndedBy: m.EndedBy}
 		out = append(out, ev)
 	}
 	return out

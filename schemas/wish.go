@@ -36,6 +36,7 @@ type Choice struct {
 	RunnersUp []Pick      `json:"runners_up"`
 	Lost      []NotChosen `json:"lost"`              // why all others were not chosen
 	Nearest   []Sentence  `json:"nearest,omitempty"` // where nothing fits: what would
+	Detail    string      `json:"detail,omitempty"`  // Nearest in words
 }
 
 // Pick is a server that was chosen, or nearly.
@@ -45,11 +46,13 @@ type Pick struct {
 	GPUs     []string   `json:"gpus"` // names
 	GPUIDs   []string   `json:"gpu_ids"`
 	Reasons  []Sentence `json:"reasons"`
+	Detail   string     `json:"detail,omitempty"` // Reasons in words
 }
 
 // NotChosen is servers that were not chosen for one reason.
 type NotChosen struct {
 	Reason   Sentence `json:"reason"`
+	Detail   string   `json:"detail,omitempty"` // Reason in words
 	Count    int      `json:"count"`
 	Examples []string `json:"examples"` // names
 }

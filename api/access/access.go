@@ -135,6 +135,11 @@ type DB interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
+// querier is a store, or a transaction in it.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
 // Store keeps tokens and sessions in the relational store and codes in memory.
 type Store struct {
 	db       DB
@@ -182,6 +187,7 @@ const (
 
 	verbCreate  = "create"
 	verbReplace = "replace"
+	verbUpdate  = "update"
 	verbRevoke  = "revoke"
 	verbIssue   = "issue"
 	verbStart   = "start"
@@ -294,12 +300,30 @@ WHERE api_tokens.expires_ns>0 AND api_tokens.expires_ns<=excluded.created_ns`, n
 
 // Tokens lists at most limit tokens by name, those after a name.
 func (s *Store) Tokens(ctx context.Context, after string, limit int) ([]Token, error) {
-	rows, err := s.db.QueryContext(
-		ctx, `SELECT t.name, t.role, COALESCE(u.username, ''), t.created_ns, t.expires_ns, t.used_ns
-FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id WHERE t.name>$1 ORDER BY t.name LIMIT $2`, after, limit,
-	)
+	out, err := tokens(ctx, s.db, `t.name>$1 ORDER BY t.name LIMIT $2`, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	return out, nil
+}
+
+// TokenOf returns the token with a name.
+func (s *Store) TokenOf(ctx context.Context, name string) (Token, error) {
+	found, err := tokens(ctx, s.db, `t.name=$1`, name)
+	if err == nil && len(found) == 0 {
+		err = ErrNoToken
+	}
+	if err != nil {
+		return Token{}, fmt.Errorf("read token %s: %w", name, err)
+	}
+	return found[0], nil
+}
+
+func tokens(ctx context.Context, q querier, where string, args ...any) ([]Token, error) {
+	rows, err := q.QueryContext(ctx, `SELECT t.name, t.role, COALESCE(u.username, ''), t.created_ns, t.expires_ns, t.used_ns
+FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id WHERE `+where, args...)
+	if err != nil {
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	out := []Token{}
@@ -307,15 +331,68 @@ FROM api_tokens t LEFT JOIN users u ON u.id=t.user_id WHERE t.name>$1 ORDER BY t
 		var t Token
 		var created, expires, used int64
 		if err := rows.Scan(&t.Name, &t.Role, &t.User, &created, &expires, &used); err != nil {
-			return nil, fmt.Errorf("list tokens: %w", err)
+			return nil, err
 		}
 		t.Created, t.Expires, t.Used = at(created), at(expires), at(used)
 		out = append(out, t)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list tokens: %w", err)
+	return out, rows.Err()
+}
+
+// ChangeToken gives a token another role, where that is not "", and a lifetime from now on, where that
+// is not nil: 0 has no end. What comes from the token follows it, and what it no longer may ends at
+// the next request.
+func (s *Store) ChangeToken(ctx context.Context, by, name, role string, lifetime *time.Duration) (t Token, err error) {
+	if role != "" && !slices.Contains(schemas.Roles(), role) {
+		return t, fmt.Errorf("token %s: role %q: %w", name, role, ErrRole)
 	}
-	return out, nil
+	now := s.now().UTC()
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := some(ErrNoToken)(tx.ExecContext(ctx, `UPDATE api_tokens SET role=role WHERE name=$1`, name)); err != nil { // puts writers in a line
+			return err
+		}
+		found, err := tokens(ctx, tx, `t.name=$1`, name)
+		if err != nil {
+			return err
+		}
+		t = found[0]
+		before := said(&t)
+		if role != "" {
+			t.Role = role
+		}
+		expires := int64(0)
+		if lifetime != nil {
+			if t.Expires = (time.Time{}); *lifetime > 0 {
+				t.Expires = now.Add(*lifetime)
+			}
+		}
+		if !t.Expires.IsZero() {
+			expires = t.Expires.UnixNano()
+		}
+		if said(&t) == before {
+			return nil
+		}
+		if _, err := tx.ExecContext(ctx, `UPDATE api_tokens SET role=$1, expires_ns=$2 WHERE name=$3`, t.Role, expires, name); err != nil {
+			return err
+		}
+		return audit.Append(ctx, tx, audit.Row{Time: now, Actor: by, Verb: verbUpdate, Subject: name, Kind: kindToken, Detail: before + "; now " + said(&t)})
+	})
+	if err != nil {
+		return t, fmt.Errorf("change token %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// said is what the audit says of a token: never its secret.
+func said(t *Token) string {
+	out := "role " + t.Role
+	if !t.Expires.IsZero() {
+		out += ", until " + t.Expires.Format(time.RFC3339)
+	}
+	if t.User != "" {
+		out += ", of user " + t.User
+	}
+	return out
 }
 
 func at(ns int64) time.Time {
@@ -428,7 +505,7 @@ WHERE CAST($6 AS TEXT)='' OR EXISTS (SELECT 1 FROM api_tokens t WHERE t.hash=$6 
 
 // Session returns whose session it is, and whether it is one that still lasts.
 func (s *Store) Session(ctx context.Context, session string) (p Principal, found bool, err error) {
-	return s.principal(ctx, "look up session", `SELECT s.name, s.role, s.token, `+ofUser+` FROM api_sessions s
+	return s.principal(ctx, "look up session", `SELECT s.name, COALESCE(t.role, s.role), s.token, `+ofUser+` FROM api_sessions s
 LEFT JOIN api_tokens t ON t.hash=s.token LEFT JOIN users u ON u.id=COALESCE(t.user_id, s.user_id)
 WHERE s.hash=$1 AND s.expires_ns>$2 AND (s.token='' OR t.hash IS NOT NULL AND (t.expires_ns=0 OR t.expires_ns>$2)) AND (u.id IS NULL OR u.status='`+
 		schemas.UserActive+`')`, hashOf(session), s.now().UnixNano())

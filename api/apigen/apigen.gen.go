@@ -110,6 +110,30 @@ func (e PowerRequestAction) Valid() bool {
 	}
 }
 
+// Defines values for QuerySeverity.
+const (
+	QuerySeverityCritical QuerySeverity = "critical"
+	QuerySeverityError    QuerySeverity = "error"
+	QuerySeverityInfo     QuerySeverity = "info"
+	QuerySeverityWarning  QuerySeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the QuerySeverity enum.
+func (e QuerySeverity) Valid() bool {
+	switch e {
+	case QuerySeverityCritical:
+		return true
+	case QuerySeverityError:
+		return true
+	case QuerySeverityInfo:
+		return true
+	case QuerySeverityWarning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListActionsParamsState.
 const (
 	ListActionsParamsStateApproved  ListActionsParamsState = "approved"
@@ -239,6 +263,30 @@ func (e ListAlertsParamsStatus) Valid() bool {
 	case ListAlertsParamsStatusFiring:
 		return true
 	case ListAlertsParamsStatusResolved:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListAlertsParamsSeverity.
+const (
+	ListAlertsParamsSeverityCritical ListAlertsParamsSeverity = "critical"
+	ListAlertsParamsSeverityError    ListAlertsParamsSeverity = "error"
+	ListAlertsParamsSeverityInfo     ListAlertsParamsSeverity = "info"
+	ListAlertsParamsSeverityWarning  ListAlertsParamsSeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the ListAlertsParamsSeverity enum.
+func (e ListAlertsParamsSeverity) Valid() bool {
+	switch e {
+	case ListAlertsParamsSeverityCritical:
+		return true
+	case ListAlertsParamsSeverityError:
+		return true
+	case ListAlertsParamsSeverityInfo:
+		return true
+	case ListAlertsParamsSeverityWarning:
 		return true
 	default:
 		return false
@@ -431,6 +479,30 @@ func (e GetDiscoveryParamsResult) Valid() bool {
 	}
 }
 
+// Defines values for ListEventsParamsSeverity.
+const (
+	ListEventsParamsSeverityCritical ListEventsParamsSeverity = "critical"
+	ListEventsParamsSeverityError    ListEventsParamsSeverity = "error"
+	ListEventsParamsSeverityInfo     ListEventsParamsSeverity = "info"
+	ListEventsParamsSeverityWarning  ListEventsParamsSeverity = "warning"
+)
+
+// Valid indicates whether the value is a known member of the ListEventsParamsSeverity enum.
+func (e ListEventsParamsSeverity) Valid() bool {
+	switch e {
+	case ListEventsParamsSeverityCritical:
+		return true
+	case ListEventsParamsSeverityError:
+		return true
+	case ListEventsParamsSeverityInfo:
+		return true
+	case ListEventsParamsSeverityWarning:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListGPUsParamsStatus.
 const (
 	ListGPUsParamsStatusAllocated ListGPUsParamsStatus = "allocated"
@@ -506,6 +578,24 @@ func (e ListIncidentsParamsStatus) Valid() bool {
 	case ListIncidentsParamsStatusMerged:
 		return true
 	case ListIncidentsParamsStatusOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListIncidentsParamsSort.
+const (
+	MinusOpened ListIncidentsParamsSort = "-opened"
+	Opened      ListIncidentsParamsSort = "opened"
+)
+
+// Valid indicates whether the value is a known member of the ListIncidentsParamsSort enum.
+func (e ListIncidentsParamsSort) Valid() bool {
+	switch e {
+	case MinusOpened:
+		return true
+	case Opened:
 		return true
 	default:
 		return false
@@ -1338,6 +1428,17 @@ type ChangedGPU struct {
 	StatusReason string `json:"status_reason,omitempty,omitzero"`
 }
 
+// ChangedMaintenance defines model for ChangedMaintenance.
+type ChangedMaintenance struct {
+	// DurationSeconds From its beginning, in place of until
+	DurationSeconds int64   `json:"duration_seconds,omitempty,omitzero"`
+	GraceSeconds    *int    `json:"grace_seconds,omitempty"`
+	Reason          *string `json:"reason,omitempty"`
+
+	// Until Or give duration_seconds; at most 14 days after from
+	Until time.Time `json:"until,omitempty,omitzero"`
+}
+
 // ChangedPool defines model for ChangedPool.
 type ChangedPool struct {
 	Description *string `json:"description,omitempty"`
@@ -1396,6 +1497,13 @@ type ChangedTeam struct {
 	Description *string   `json:"description,omitempty"`
 	Members     *[]string `json:"members,omitempty"`
 	Name        string    `json:"name,omitempty,omitzero"`
+}
+
+// ChangedToken defines model for ChangedToken.
+type ChangedToken struct {
+	// ExpiresIn Validity in seconds from now on, at most 100 years; 0 means no expiry
+	ExpiresIn *int64 `json:"expires_in,omitempty"`
+	Role      string `json:"role,omitempty,omitzero"`
 }
 
 // ChangedUser defines model for ChangedUser.
@@ -2981,6 +3089,9 @@ type Server struct {
 	CreatedAt  time.Time        `json:"created_at,omitempty,omitzero"`
 	Events     []Alert          `json:"events"`
 
+	// Health What telemetry says of it now; it is stored nowhere. Of another team's server it is unknown
+	Health string `json:"health"`
+
 	// Hold Why nobody is given it; empty is no hold
 	Hold         string            `json:"hold,omitempty,omitzero"`
 	HoldBy       string            `json:"hold_by,omitempty,omitzero"`
@@ -2999,15 +3110,18 @@ type Server struct {
 	Parts        []ServerParts     `json:"parts"`
 
 	// Place Where something stands
-	Place        Place        `json:"place,omitempty,omitzero"`
-	Pool         string       `json:"pool,omitempty,omitzero"`
-	Predictions  []Prediction `json:"predictions"`
-	Rack         string       `json:"rack"`
-	RedfishURL   string       `json:"redfish_url,omitempty,omitzero"`
-	Serial       string       `json:"serial,omitempty,omitzero"`
-	SerialNumber string       `json:"serial_number,omitempty,omitzero"`
-	Site         string       `json:"site"`
-	State        int          `json:"state"`
+	Place       Place        `json:"place,omitempty,omitzero"`
+	Pool        string       `json:"pool,omitempty,omitzero"`
+	Predictions []Prediction `json:"predictions"`
+	Rack        string       `json:"rack"`
+	RedfishURL  string       `json:"redfish_url,omitempty,omitzero"`
+
+	// Risk Probability, 0 to 1, that a part of it fails within the horizon of the predictions; 0 where none is predicted
+	Risk         float64 `json:"risk"`
+	Serial       string  `json:"serial,omitempty,omitzero"`
+	SerialNumber string  `json:"serial_number,omitempty,omitzero"`
+	Site         string  `json:"site"`
+	State        int     `json:"state"`
 
 	// Status Of its life; its health is telemetry, and state tells it
 	Status       string `json:"status,omitempty,omitzero"`
@@ -3080,6 +3194,9 @@ type ServerRecord struct {
 	Allocation ServerAllocation `json:"allocation"`
 	CreatedAt  time.Time        `json:"created_at"`
 
+	// Health What telemetry says of it now; it is stored nowhere. Of another team's server it is unknown
+	Health string `json:"health"`
+
 	// Hold Why nobody is given it; empty is no hold
 	Hold         string            `json:"hold"`
 	HoldBy       string            `json:"hold_by,omitempty,omitzero"`
@@ -3092,10 +3209,13 @@ type ServerRecord struct {
 	Name         string            `json:"name"`
 
 	// Place Where something stands
-	Place        Place  `json:"place"`
-	Pool         string `json:"pool"`
-	RedfishURL   string `json:"redfish_url"`
-	SerialNumber string `json:"serial_number"`
+	Place      Place  `json:"place"`
+	Pool       string `json:"pool"`
+	RedfishURL string `json:"redfish_url"`
+
+	// Risk Probability, 0 to 1, that a part of it fails within the horizon of the predictions; 0 where none is predicted
+	Risk         float64 `json:"risk"`
+	SerialNumber string  `json:"serial_number"`
 
 	// Status Of its life; its health is telemetry, and state tells it
 	Status       string `json:"status"`
@@ -3279,11 +3399,20 @@ type QueryResource = string
 // QueryServer defines model for query_server.
 type QueryServer = string
 
+// QuerySeverity defines model for query_severity.
+type QuerySeverity string
+
 // QuerySince defines model for query_since.
 type QuerySince = time.Time
 
+// QuerySource defines model for query_source.
+type QuerySource = string
+
 // QueryTeam defines model for query_team.
 type QueryTeam = string
+
+// QueryType defines model for query_type.
+type QueryType = string
 
 // QueryUser defines model for query_user.
 type QueryUser = string
@@ -3350,6 +3479,13 @@ type ListAlertsParams struct {
 
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
+
+	// Type Only of this type, such as gpu.xid
+	Type     QueryType                `form:"type,omitempty" json:"type,omitempty,omitzero"`
+	Severity ListAlertsParamsSeverity `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Source Only of this source, such as kmsg
+	Source QuerySource `form:"source,omitempty" json:"source,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
 	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by id
@@ -3365,6 +3501,9 @@ type ListAlertsParams struct {
 
 // ListAlertsParamsStatus defines parameters for ListAlerts.
 type ListAlertsParamsStatus string
+
+// ListAlertsParamsSeverity defines parameters for ListAlerts.
+type ListAlertsParamsSeverity string
 
 // ListAlertsParamsSort defines parameters for ListAlerts.
 type ListAlertsParamsSort string
@@ -3433,6 +3572,18 @@ type DeleteAllocationParams struct {
 type UpdateAllocationParams struct {
 	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// StartAllocationParams defines parameters for StartAllocation.
+type StartAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// StopAllocationParams defines parameters for StopAllocation.
+type StopAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListAssetsParams defines parameters for ListAssets.
@@ -3554,7 +3705,15 @@ type GetDiscoveryParamsResult string
 type ListEventsParams struct {
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
+
+	// Type Only of this type, such as gpu.xid
+	Type     QueryType                `form:"type,omitempty" json:"type,omitempty,omitzero"`
+	Severity ListEventsParamsSeverity `form:"severity,omitempty" json:"severity,omitempty,omitzero"`
+
+	// Source Only of this source, such as kmsg
+	Source QuerySource `form:"source,omitempty" json:"source,omitempty,omitzero"`
 	Since  QuerySince  `form:"since,omitempty" json:"since,omitempty,omitzero"`
+	Until  time.Time   `form:"until,omitempty" json:"until,omitempty,omitzero"`
 
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -3563,6 +3722,9 @@ type ListEventsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListEventsParamsSeverity defines parameters for ListEvents.
+type ListEventsParamsSeverity string
 
 // PostEventParams defines parameters for PostEvent.
 type PostEventParams struct {
@@ -3697,6 +3859,9 @@ type ListIncidentsParams struct {
 	Status ListIncidentsParamsStatus `form:"status,omitempty" json:"status,omitempty,omitzero"`
 	Since  QuerySince                `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -opened where it is left out. Equals are sorted by id
+	Sort ListIncidentsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3708,6 +3873,9 @@ type ListIncidentsParams struct {
 // ListIncidentsParamsStatus defines parameters for ListIncidents.
 type ListIncidentsParamsStatus string
 
+// ListIncidentsParamsSort defines parameters for ListIncidents.
+type ListIncidentsParamsSort string
+
 // ListIncidentCorrectionsParams defines parameters for ListIncidentCorrections.
 type ListIncidentCorrectionsParams struct {
 	// After `next` of the previous page, of the same list in the same order
@@ -3718,6 +3886,12 @@ type ListIncidentCorrectionsParams struct {
 
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
+}
+
+// CorrectIncidentParams defines parameters for CorrectIncident.
+type CorrectIncidentParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListJoinTokensParams defines parameters for ListJoinTokens.
@@ -3776,6 +3950,18 @@ type ListMaintenanceParams struct {
 // DeclareMaintenanceParams defines parameters for DeclareMaintenance.
 type DeclareMaintenanceParams struct {
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeleteMaintenanceParams defines parameters for DeleteMaintenance.
+type DeleteMaintenanceParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// UpdateMaintenanceParams defines parameters for UpdateMaintenance.
+type UpdateMaintenanceParams struct {
+	// IfMatch The ETag that the change is made of; where it is another by now, the answer is 412
+	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
 // FinishLoginParams defines parameters for FinishLogin.
@@ -4286,6 +4472,18 @@ type CreateWorkflowParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// CleanupAllocationParams defines parameters for CleanupAllocation.
+type CleanupAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeployAllocationParams defines parameters for DeployAllocation.
+type DeployAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // PostAlertJSONRequestBody defines body for PostAlert for application/json ContentType.
 type PostAlertJSONRequestBody = NewAlert
 
@@ -4336,6 +4534,9 @@ type LoginJSONRequestBody = Credential
 
 // DeclareMaintenanceJSONRequestBody defines body for DeclareMaintenance for application/json ContentType.
 type DeclareMaintenanceJSONRequestBody = NewMaintenance
+
+// UpdateMaintenanceJSONRequestBody defines body for UpdateMaintenance for application/json ContentType.
+type UpdateMaintenanceJSONRequestBody = ChangedMaintenance
 
 // PowerServerOperationJSONRequestBody defines body for PowerServerOperation for application/json ContentType.
 type PowerServerOperationJSONRequestBody = PowerRequest
@@ -4390,6 +4591,9 @@ type UpdateTeamJSONRequestBody = ChangedTeam
 
 // CreateTokenJSONRequestBody defines body for CreateToken for application/json ContentType.
 type CreateTokenJSONRequestBody = NewToken
+
+// UpdateTokenJSONRequestBody defines body for UpdateToken for application/json ContentType.
+type UpdateTokenJSONRequestBody = ChangedToken
 
 // CreateUserJSONRequestBody defines body for CreateUser for application/json ContentType.
 type CreateUserJSONRequestBody = NewUser
@@ -4461,13 +4665,13 @@ type ServerInterface interface {
 	UpdateAllocation(c *fiber.Ctx, id QueryAllocation, params UpdateAllocationParams) error
 	// StartAllocation Try a failed allocation again, with what fits its wish now or what it named
 	// (POST /allocations/{id}/start)
-	StartAllocation(c *fiber.Ctx, id QueryAllocation) error
+	StartAllocation(c *fiber.Ctx, id QueryAllocation, params StartAllocationParams) error
 	// GetAllocationStatus How an allocation is: its workflows step by step, and the state of each of its GPUs
 	// (GET /allocations/{id}/status)
 	GetAllocationStatus(c *fiber.Ctx, id QueryAllocation) error
 	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
 	// (POST /allocations/{id}/stop)
-	StopAllocation(c *fiber.Ctx, id QueryAllocation) error
+	StopAllocation(c *fiber.Ctx, id QueryAllocation, params StopAllocationParams) error
 	// ListAssets List the resources of the inventory by name, with who changed them last
 	// (GET /assets)
 	ListAssets(c *fiber.Ctx, params ListAssetsParams) error
@@ -4578,7 +4782,7 @@ type ServerInterface interface {
 	ListIncidentCorrections(c *fiber.Ctx, id QueryID, params ListIncidentCorrectionsParams) error
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
-	CorrectIncident(c *fiber.Ctx, id QueryID) error
+	CorrectIncident(c *fiber.Ctx, id QueryID, params CorrectIncidentParams) error
 	// ListJoinTokens List the tokens with which node agents join, by name, without their secrets
 	// (GET /join-tokens)
 	ListJoinTokens(c *fiber.Ctx, params ListJoinTokensParams) error
@@ -4618,9 +4822,15 @@ type ServerInterface interface {
 	// DeclareMaintenance Declare maintenance of some resources and all that is below them
 	// (POST /maintenance)
 	DeclareMaintenance(c *fiber.Ctx, params DeclareMaintenanceParams) error
+	// DeleteMaintenance Withdraw a maintenance window: it ends now, or never begins. It stays in the list, as over
+	// (DELETE /maintenance/{id})
+	DeleteMaintenance(c *fiber.Ctx, id QueryID, params DeleteMaintenanceParams) error
 	// GetMaintenance One maintenance window
 	// (GET /maintenance/{id})
 	GetMaintenance(c *fiber.Ctx, id QueryID) error
+	// UpdateMaintenance Change the end, the reason or the grace of a maintenance window that is not over; what is left out stays as it is
+	// (PUT /maintenance/{id})
+	UpdateMaintenance(c *fiber.Ctx, id QueryID, params UpdateMaintenanceParams) error
 	// EndMaintenance End a maintenance window now; one that is over stays as it is
 	// (POST /maintenance/{id}/end)
 	EndMaintenance(c *fiber.Ctx, id QueryID) error
@@ -4789,6 +4999,12 @@ type ServerInterface interface {
 	// RevokeToken Revoke a token and end its sessions and their streams at once
 	// (DELETE /tokens/{name})
 	RevokeToken(c *fiber.Ctx, name string) error
+	// GetToken One token, without its secret; needs the permission `tokens`
+	// (GET /tokens/{name})
+	GetToken(c *fiber.Ctx, name string) error
+	// UpdateToken Change what a token may do or until when it is valid; what is left out stays as it is
+	// (PUT /tokens/{name})
+	UpdateToken(c *fiber.Ctx, name string) error
 	// ListUsers List users by name; without the permission `users`, only yourself and those of your teams
 	// (GET /users)
 	ListUsers(c *fiber.Ctx, params ListUsersParams) error
@@ -4833,10 +5049,10 @@ type ServerInterface interface {
 	CreateWorkflow(c *fiber.Ctx, params CreateWorkflowParams) error
 	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
 	// (POST /workflows/cleanup)
-	CleanupAllocation(c *fiber.Ctx) error
+	CleanupAllocation(c *fiber.Ctx, params CleanupAllocationParams) error
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
-	DeployAllocation(c *fiber.Ctx) error
+	DeployAllocation(c *fiber.Ctx, params DeployAllocationParams) error
 	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
 	// (DELETE /workflows/{id})
 	CancelWorkflow(c *fiber.Ctx, id QueryID) error
@@ -5124,6 +5340,27 @@ func (siw *ServerInterfaceWrapper) ListAlerts(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "server", query, &params.Server, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "severity", query, &params.Severity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter severity: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", query, &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter source: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "since" -------------
@@ -5622,8 +5859,30 @@ func (siw *ServerInterfaceWrapper) StartAllocation(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StartAllocation(c, id)
+		return siw.Handler.StartAllocation(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5680,8 +5939,30 @@ func (siw *ServerInterfaceWrapper) StopAllocation(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StopAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StopAllocation(c, id)
+		return siw.Handler.StopAllocation(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -6337,11 +6618,39 @@ func (siw *ServerInterfaceWrapper) ListEvents(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", query, &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter type: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "severity" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "severity", query, &params.Severity, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter severity: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", query, &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter source: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "since" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", query, &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter until: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -7271,6 +7580,13 @@ func (siw *ServerInterfaceWrapper) ListIncidents(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -7427,8 +7743,30 @@ func (siw *ServerInterfaceWrapper) CorrectIncident(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CorrectIncidentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CorrectIncident(c, id)
+		return siw.Handler.CorrectIncident(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -7887,6 +8225,57 @@ func (siw *ServerInterfaceWrapper) DeclareMaintenance(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// DeleteMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) DeleteMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteMaintenanceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.DeleteMaintenance(c, id, params)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // GetMaintenance operation middleware
 func (siw *ServerInterfaceWrapper) GetMaintenance(c *fiber.Ctx) error {
 
@@ -7903,6 +8292,57 @@ func (siw *ServerInterfaceWrapper) GetMaintenance(c *fiber.Ctx) error {
 
 	handler := func(c *fiber.Ctx) error {
 		return siw.Handler.GetMaintenance(c, id)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateMaintenance operation middleware
+func (siw *ServerInterfaceWrapper) UpdateMaintenance(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "id" -------------
+	var id QueryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "id", c.Params("id"), &id, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UpdateMaintenanceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch HeaderIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName If-Match, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter If-Match: %w", err).Error())
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateMaintenance(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -10471,6 +10911,64 @@ func (siw *ServerInterfaceWrapper) RevokeToken(c *fiber.Ctx) error {
 	return handler(c)
 }
 
+// GetToken operation middleware
+func (siw *ServerInterfaceWrapper) GetToken(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", c.Params("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter name: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.GetToken(c, name)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
+// UpdateToken operation middleware
+func (siw *ServerInterfaceWrapper) UpdateToken(c *fiber.Ctx) error {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", c.Params("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter name: %w", err).Error())
+	}
+
+	handler := func(c *fiber.Ctx) error {
+		return siw.Handler.UpdateToken(c, name)
+	}
+
+	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
+		m := siw.HandlerMiddlewares[i]
+		next := handler
+		handler = func(c *fiber.Ctx) error {
+			return m(c, next)
+		}
+	}
+
+	return handler(c)
+}
+
 // ListUsers operation middleware
 func (siw *ServerInterfaceWrapper) ListUsers(c *fiber.Ctx) error {
 
@@ -11213,8 +11711,33 @@ func (siw *ServerInterfaceWrapper) CreateWorkflow(c *fiber.Ctx) error {
 // CleanupAllocation operation middleware
 func (siw *ServerInterfaceWrapper) CleanupAllocation(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CleanupAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CleanupAllocation(c)
+		return siw.Handler.CleanupAllocation(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -11231,8 +11754,33 @@ func (siw *ServerInterfaceWrapper) CleanupAllocation(c *fiber.Ctx) error {
 // DeployAllocation operation middleware
 func (siw *ServerInterfaceWrapper) DeployAllocation(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeployAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DeployAllocation(c)
+		return siw.Handler.DeployAllocation(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -11346,6 +11894,10 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 	router.Post(options.BaseURL+"/tokens", wrapper.CreateToken)
 
 	router.Delete(options.BaseURL+"/tokens/:name", wrapper.RevokeToken)
+
+	router.Get(options.BaseURL+"/tokens/:name", wrapper.GetToken)
+
+	router.Put(options.BaseURL+"/tokens/:name", wrapper.UpdateToken)
 
 	router.Get(options.BaseURL+"/grants", wrapper.ListGrants)
 
@@ -11603,7 +12155,11 @@ func RegisterHandlersWithOptions(router fiber.Router, si ServerInterface, option
 
 	router.Post(options.BaseURL+"/maintenance", wrapper.DeclareMaintenance)
 
+	router.Delete(options.BaseURL+"/maintenance/:id", wrapper.DeleteMaintenance)
+
 	router.Get(options.BaseURL+"/maintenance/:id", wrapper.GetMaintenance)
+
+	router.Put(options.BaseURL+"/maintenance/:id", wrapper.UpdateMaintenance)
 
 	router.Post(options.BaseURL+"/maintenance/:id/end", wrapper.EndMaintenance)
 
@@ -12289,7 +12845,8 @@ func (response UpdateAllocationdefaultApplicationProblemPlusJSONResponse) VisitU
 }
 
 type StartAllocationRequestObject struct {
-	ID QueryAllocation `json:"id"`
+	ID     QueryAllocation `json:"id"`
+	Params StartAllocationParams
 }
 
 type StartAllocationResponseObject interface {
@@ -12355,8 +12912,9 @@ func (response GetAllocationStatusdefaultApplicationProblemPlusJSONResponse) Vis
 }
 
 type StopAllocationRequestObject struct {
-	ID   QueryAllocation `json:"id"`
-	Body *StopAllocationJSONRequestBody
+	ID     QueryAllocation `json:"id"`
+	Params StopAllocationParams
+	Body   *StopAllocationJSONRequestBody
 }
 
 type StopAllocationResponseObject interface {
@@ -14009,8 +14567,9 @@ func (response ListIncidentCorrectionsdefaultApplicationProblemPlusJSONResponse)
 }
 
 type CorrectIncidentRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *CorrectIncidentJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params CorrectIncidentParams
+	Body   *CorrectIncidentJSONRequestBody
 }
 
 type CorrectIncidentResponseObject interface {
@@ -14556,13 +15115,23 @@ type DeclareMaintenanceResponseObject interface {
 	VisitDeclareMaintenanceResponse(ctx *fiber.Ctx) error
 }
 
-type DeclareMaintenance201JSONResponse Maintenance
+type DeclareMaintenance201ResponseHeaders struct {
+	ETag     string
+	Location string
+}
+
+type DeclareMaintenance201JSONResponse struct {
+	Body    Maintenance
+	Headers DeclareMaintenance201ResponseHeaders
+}
 
 func (response DeclareMaintenance201JSONResponse) VisitDeclareMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Location", fmt.Sprint(response.Headers.Location))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(201)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type DeclareMaintenancedefaultApplicationProblemPlusJSONResponse struct {
@@ -14577,6 +15146,35 @@ func (response DeclareMaintenancedefaultApplicationProblemPlusJSONResponse) Visi
 	return ctx.JSON(&response.Body)
 }
 
+type DeleteMaintenanceRequestObject struct {
+	ID     QueryID `json:"id"`
+	Params DeleteMaintenanceParams
+}
+
+type DeleteMaintenanceResponseObject interface {
+	VisitDeleteMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type DeleteMaintenance204Response struct {
+}
+
+func (response DeleteMaintenance204Response) VisitDeleteMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Status(204)
+	return nil
+}
+
+type DeleteMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response DeleteMaintenancedefaultApplicationProblemPlusJSONResponse) VisitDeleteMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type GetMaintenanceRequestObject struct {
 	ID QueryID `json:"id"`
 }
@@ -14585,13 +15183,21 @@ type GetMaintenanceResponseObject interface {
 	VisitGetMaintenanceResponse(ctx *fiber.Ctx) error
 }
 
-type GetMaintenance200JSONResponse Maintenance
+type GetMaintenance200ResponseHeaders struct {
+	ETag string
+}
+
+type GetMaintenance200JSONResponse struct {
+	Body    Maintenance
+	Headers GetMaintenance200ResponseHeaders
+}
 
 func (response GetMaintenance200JSONResponse) VisitGetMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
 	ctx.Response().Header.Set("Content-Type", "application/json")
 	ctx.Status(200)
 
-	return ctx.JSON(&response)
+	return ctx.JSON(&response.Body)
 }
 
 type GetMaintenancedefaultApplicationProblemPlusJSONResponse struct {
@@ -14600,6 +15206,45 @@ type GetMaintenancedefaultApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetMaintenancedefaultApplicationProblemPlusJSONResponse) VisitGetMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateMaintenanceRequestObject struct {
+	ID     QueryID `json:"id"`
+	Params UpdateMaintenanceParams
+	Body   *UpdateMaintenanceJSONRequestBody
+}
+
+type UpdateMaintenanceResponseObject interface {
+	VisitUpdateMaintenanceResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateMaintenance200ResponseHeaders struct {
+	ETag string
+}
+
+type UpdateMaintenance200JSONResponse struct {
+	Body    Maintenance
+	Headers UpdateMaintenance200ResponseHeaders
+}
+
+func (response UpdateMaintenance200JSONResponse) VisitUpdateMaintenanceResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("ETag", fmt.Sprint(response.Headers.ETag))
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateMaintenancedefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateMaintenancedefaultApplicationProblemPlusJSONResponse) VisitUpdateMaintenanceResponse(ctx *fiber.Ctx) error {
 	ctx.Response().Header.Set("Content-Type", "application/problem+json")
 	ctx.Status(response.StatusCode)
 
@@ -16943,6 +17588,65 @@ func (response RevokeTokendefaultApplicationProblemPlusJSONResponse) VisitRevoke
 	return ctx.JSON(&response.Body)
 }
 
+type GetTokenRequestObject struct {
+	Name string `json:"name"`
+}
+
+type GetTokenResponseObject interface {
+	VisitGetTokenResponse(ctx *fiber.Ctx) error
+}
+
+type GetToken200JSONResponse Token
+
+func (response GetToken200JSONResponse) VisitGetTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type GetTokendefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response GetTokendefaultApplicationProblemPlusJSONResponse) VisitGetTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
+type UpdateTokenRequestObject struct {
+	Name string `json:"name"`
+	Body *UpdateTokenJSONRequestBody
+}
+
+type UpdateTokenResponseObject interface {
+	VisitUpdateTokenResponse(ctx *fiber.Ctx) error
+}
+
+type UpdateToken200JSONResponse Token
+
+func (response UpdateToken200JSONResponse) VisitUpdateTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/json")
+	ctx.Status(200)
+
+	return ctx.JSON(&response)
+}
+
+type UpdateTokendefaultApplicationProblemPlusJSONResponse struct {
+	Body       Problem
+	StatusCode int
+}
+
+func (response UpdateTokendefaultApplicationProblemPlusJSONResponse) VisitUpdateTokenResponse(ctx *fiber.Ctx) error {
+	ctx.Response().Header.Set("Content-Type", "application/problem+json")
+	ctx.Status(response.StatusCode)
+
+	return ctx.JSON(&response.Body)
+}
+
 type ListUsersRequestObject struct {
 	Params ListUsersParams
 }
@@ -17618,7 +18322,8 @@ func (response CreateWorkflowdefaultApplicationProblemPlusJSONResponse) VisitCre
 }
 
 type CleanupAllocationRequestObject struct {
-	Body *CleanupAllocationJSONRequestBody
+	Params CleanupAllocationParams
+	Body   *CleanupAllocationJSONRequestBody
 }
 
 type CleanupAllocationResponseObject interface {
@@ -17655,7 +18360,8 @@ func (response CleanupAllocationdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type DeployAllocationRequestObject struct {
-	Body *DeployAllocationJSONRequestBody
+	Params DeployAllocationParams
+	Body   *DeployAllocationJSONRequestBody
 }
 
 type DeployAllocationResponseObject interface {
@@ -17955,9 +18661,15 @@ type StrictServerInterface interface {
 	// DeclareMaintenance Declare maintenance of some resources and all that is below them
 	// (POST /maintenance)
 	DeclareMaintenance(ctx context.Context, request DeclareMaintenanceRequestObject) (DeclareMaintenanceResponseObject, error)
+	// DeleteMaintenance Withdraw a maintenance window: it ends now, or never begins. It stays in the list, as over
+	// (DELETE /maintenance/{id})
+	DeleteMaintenance(ctx context.Context, request DeleteMaintenanceRequestObject) (DeleteMaintenanceResponseObject, error)
 	// GetMaintenance One maintenance window
 	// (GET /maintenance/{id})
 	GetMaintenance(ctx context.Context, request GetMaintenanceRequestObject) (GetMaintenanceResponseObject, error)
+	// UpdateMaintenance Change the end, the reason or the grace of a maintenance window that is not over; what is left out stays as it is
+	// (PUT /maintenance/{id})
+	UpdateMaintenance(ctx context.Context, request UpdateMaintenanceRequestObject) (UpdateMaintenanceResponseObject, error)
 	// EndMaintenance End a maintenance window now; one that is over stays as it is
 	// (POST /maintenance/{id}/end)
 	EndMaintenance(ctx context.Context, request EndMaintenanceRequestObject) (EndMaintenanceResponseObject, error)
@@ -18126,6 +18838,12 @@ type StrictServerInterface interface {
 	// RevokeToken Revoke a token and end its sessions and their streams at once
 	// (DELETE /tokens/{name})
 	RevokeToken(ctx context.Context, request RevokeTokenRequestObject) (RevokeTokenResponseObject, error)
+	// GetToken One token, without its secret; needs the permission `tokens`
+	// (GET /tokens/{name})
+	GetToken(ctx context.Context, request GetTokenRequestObject) (GetTokenResponseObject, error)
+	// UpdateToken Change what a token may do or until when it is valid; what is left out stays as it is
+	// (PUT /tokens/{name})
+	UpdateToken(ctx context.Context, request UpdateTokenRequestObject) (UpdateTokenResponseObject, error)
 	// ListUsers List users by name; without the permission `users`, only yourself and those of your teams
 	// (GET /users)
 	ListUsers(ctx context.Context, request ListUsersRequestObject) (ListUsersResponseObject, error)
@@ -18665,10 +19383,11 @@ func (sh *strictHandler) UpdateAllocation(ctx *fiber.Ctx, id QueryAllocation, pa
 }
 
 // StartAllocation operation middleware
-func (sh *strictHandler) StartAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+func (sh *strictHandler) StartAllocation(ctx *fiber.Ctx, id QueryAllocation, params StartAllocationParams) error {
 	var request StartAllocationRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.StartAllocation(ctx.UserContext(), request.(StartAllocationRequestObject))
@@ -18719,10 +19438,11 @@ func (sh *strictHandler) GetAllocationStatus(ctx *fiber.Ctx, id QueryAllocation)
 }
 
 // StopAllocation operation middleware
-func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation, params StopAllocationParams) error {
 	var request StopAllocationRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body StopAllocationJSONRequestBody
 	var err error
@@ -19838,10 +20558,11 @@ func (sh *strictHandler) ListIncidentCorrections(ctx *fiber.Ctx, id QueryID, par
 }
 
 // CorrectIncident operation middleware
-func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID, params CorrectIncidentParams) error {
 	var request CorrectIncidentRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body CorrectIncidentJSONRequestBody
 	var err error
@@ -20275,6 +20996,34 @@ func (sh *strictHandler) DeclareMaintenance(ctx *fiber.Ctx, params DeclareMainte
 	return nil
 }
 
+// DeleteMaintenance operation middleware
+func (sh *strictHandler) DeleteMaintenance(ctx *fiber.Ctx, id QueryID, params DeleteMaintenanceParams) error {
+	var request DeleteMaintenanceRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteMaintenance(ctx.UserContext(), request.(DeleteMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteMaintenanceResponseObject); ok {
+		if err := validResponse.VisitDeleteMaintenanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetMaintenance operation middleware
 func (sh *strictHandler) GetMaintenance(ctx *fiber.Ctx, id QueryID) error {
 	var request GetMaintenanceRequestObject
@@ -20294,6 +21043,48 @@ func (sh *strictHandler) GetMaintenance(ctx *fiber.Ctx, id QueryID) error {
 		return err
 	} else if validResponse, ok := response.(GetMaintenanceResponseObject); ok {
 		if err := validResponse.VisitGetMaintenanceResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateMaintenance operation middleware
+func (sh *strictHandler) UpdateMaintenance(ctx *fiber.Ctx, id QueryID, params UpdateMaintenanceParams) error {
+	var request UpdateMaintenanceRequestObject
+
+	request.ID = id
+	request.Params = params
+
+	var body UpdateMaintenanceJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateMaintenance(ctx.UserContext(), request.(UpdateMaintenanceRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateMaintenance")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateMaintenanceResponseObject); ok {
+		if err := validResponse.VisitUpdateMaintenanceResponse(ctx); err != nil {
 			return err
 		}
 	} else if response != nil {
@@ -22080,6 +22871,74 @@ func (sh *strictHandler) RevokeToken(ctx *fiber.Ctx, name string) error {
 	return nil
 }
 
+// GetToken operation middleware
+func (sh *strictHandler) GetToken(ctx *fiber.Ctx, name string) error {
+	var request GetTokenRequestObject
+
+	request.Name = name
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.GetToken(ctx.UserContext(), request.(GetTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetToken")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetTokenResponseObject); ok {
+		if err := validResponse.VisitGetTokenResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UpdateToken operation middleware
+func (sh *strictHandler) UpdateToken(ctx *fiber.Ctx, name string) error {
+	var request UpdateTokenRequestObject
+
+	request.Name = name
+
+	var body UpdateTokenJSONRequestBody
+	var err error
+	// The validation middleware stores the value a kin-openapi validator
+	// validated in the Fiber context. Bind that value, matching member
+	// names exactly, so the handler receives what was validated instead
+	// of a second, case-insensitive decode.
+	if v := ctx.Locals(validatedBodyLocalsKey); v == nil || runtime.BindJSONValue(v, &body) != nil {
+		err = ctx.BodyParser(&body)
+	}
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, err.Error())
+	}
+	request.Body = &body
+
+	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
+		return sh.ssi.UpdateToken(ctx.UserContext(), request.(UpdateTokenRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UpdateToken")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UpdateTokenResponseObject); ok {
+		if err := validResponse.VisitUpdateTokenResponse(ctx); err != nil {
+			return err
+		}
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListUsers operation middleware
 func (sh *strictHandler) ListUsers(ctx *fiber.Ctx, params ListUsersParams) error {
 	var request ListUsersRequestObject
@@ -22535,8 +23394,10 @@ func (sh *strictHandler) CreateWorkflow(ctx *fiber.Ctx, params CreateWorkflowPar
 }
 
 // CleanupAllocation operation middleware
-func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx) error {
+func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx, params CleanupAllocationParams) error {
 	var request CleanupAllocationRequestObject
+
+	request.Params = params
 
 	var body CleanupAllocationJSONRequestBody
 	var err error
@@ -22574,8 +23435,10 @@ func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx) error {
 }
 
 // DeployAllocation operation middleware
-func (sh *strictHandler) DeployAllocation(ctx *fiber.Ctx) error {
+func (sh *strictHandler) DeployAllocation(ctx *fiber.Ctx, params DeployAllocationParams) error {
 	var request DeployAllocationRequestObject
+
+	request.Params = params
 
 	var body DeployAllocationJSONRequestBody
 	var err error

@@ -90,7 +90,7 @@ what is still out some time after the end is told too.`,
 				if err != nil {
 					return err
 				}
-				m.ID = "mw-" + schemas.EventID("maintenance", m.By, m.Declared.Format(time.RFC3339Nano))[:10]
+				m.ID = schemas.OperatorWindow + schemas.EventID("maintenance", m.By, m.Declared.Format(time.RFC3339Nano))[:10]
 				if m, err = s.Declare(ctx, m); err != nil {
 					return err
 				}
@@ -124,7 +124,7 @@ what is still out some time after the end is told too.`,
 		Use: "end ID", Short: "End a window now", Args: exactArgs(1, "an id"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return on(cmd, func(ctx context.Context, _ Config, s *maintenance.Store) error {
-				_, err := s.End(ctx, args[0], shellUser(), time.Now().UTC())
+				_, err := s.End(ctx, args[0], shellUser(), 0, time.Now().UTC())
 				return err
 			})
 		},

@@ -32,6 +32,7 @@ import (
 	"auspex/internal/store/learned"
 	"auspex/internal/store/maintenance"
 	"auspex/internal/store/people"
+	"auspex/internal/store/records"
 	"auspex/internal/store/requests"
 	"auspex/internal/store/workflows"
 	"auspex/internal/telemetry"
@@ -129,12 +130,12 @@ func (s *stack) serveOwn() run.Component {
 type historyView struct{ s *stack }
 
 // Events implements api.History.
-func (v historyView) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
+func (v historyView) Events(ctx context.Context, f records.EventFilter) ([]schemas.Event, string, error) {
 	h := v.s.history.Load()
 	if h == nil {
-		return nil, nil
+		return nil, "", nil
 	}
-	return h.Events(ctx, device, since, until, limit)
+	return h.Events(ctx, f)
 }
 
 // Event implements api.History.

@@ -313,6 +313,13 @@ ChangedGPU = TypedDict("ChangedGPU", {
     "status_reason": NotRequired[str],
 })
 
+ChangedMaintenance = TypedDict("ChangedMaintenance", {
+    "duration_seconds": NotRequired[int],
+    "grace_seconds": NotRequired[int],
+    "reason": NotRequired[str],
+    "until": NotRequired[str],
+})
+
 ChangedPool = TypedDict("ChangedPool", {
     "description": NotRequired[str],
     "name": NotRequired[str],
@@ -355,6 +362,11 @@ ChangedTeam = TypedDict("ChangedTeam", {
     "name": NotRequired[str],
 })
 
+ChangedToken = TypedDict("ChangedToken", {
+    "expires_in": NotRequired[int],
+    "role": NotRequired[Literal["viewer", "operator", "engineer", "admin"]],
+})
+
 ChangedUser = TypedDict("ChangedUser", {
     "email": NotRequired[str],
     "role": NotRequired[Literal["viewer", "operator", "engineer", "admin"]],
@@ -371,6 +383,7 @@ ChangedWebhook = TypedDict("ChangedWebhook", {
 })
 
 Choice = TypedDict("Choice", {
+    "detail": NotRequired[str],
     "lost": list["NotChosen"],
     "nearest": NotRequired[list["Sentence"]],
     "runners_up": list["Pick"],
@@ -1049,6 +1062,8 @@ MachineList = TypedDict("MachineList", {
 
 Maintenance = TypedDict("Maintenance", {
     "by": str,
+    "changed": NotRequired[list[str]],
+    "changed_by": NotRequired[str],
     "declared": str,
     "ended": NotRequired[str],
     "ended_by": NotRequired[str],
@@ -1290,6 +1305,7 @@ NewWorkflow = TypedDict("NewWorkflow", {
 
 NotChosen = TypedDict("NotChosen", {
     "count": int,
+    "detail": NotRequired[str],
     "examples": list[str],
     "reason": "Sentence",
 })
@@ -1332,6 +1348,7 @@ PartLink = TypedDict("PartLink", {
 })
 
 Pick = TypedDict("Pick", {
+    "detail": NotRequired[str],
     "gpu_ids": list[str],
     "gpus": list[str],
     "reasons": list["Sentence"],
@@ -1618,6 +1635,7 @@ Server = TypedDict("Server", {
     "contact": list["Contact"],
     "created_at": NotRequired[str],
     "events": list["Alert"],
+    "health": Literal["ok", "warning", "critical", "affected", "predicted", "acting", "out", "unknown"],
     "hold": NotRequired[str],
     "hold_by": NotRequired[str],
     "id": str,
@@ -1638,6 +1656,7 @@ Server = TypedDict("Server", {
     "predictions": list["Prediction"],
     "rack": str,
     "redfish_url": NotRequired[str],
+    "risk": float,
     "serial": NotRequired[str],
     "serial_number": NotRequired[str],
     "site": str,
@@ -1695,6 +1714,7 @@ ServerRecord = TypedDict("ServerRecord", {
     "allocatable": bool,
     "allocation": "ServerAllocation",
     "created_at": str,
+    "health": Literal["ok", "warning", "critical", "affected", "predicted", "acting", "out", "unknown"],
     "hold": str,
     "hold_by": NotRequired[str],
     "id": str,
@@ -1707,6 +1727,7 @@ ServerRecord = TypedDict("ServerRecord", {
     "place": "Place",
     "pool": str,
     "redfish_url": str,
+    "risk": float,
     "serial_number": str,
     "status": Literal["discovered", "provisioning", "ready", "error", "retired"],
     "status_reason": NotRequired[str],
@@ -1937,14 +1958,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AlertList":
+    def list_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AlertList":
         """List alerts: events that detection admitted."""
-        answer: "AlertList" = self._do("GET", "/alerts", query={"status": status, "server": server, "since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
+        answer: "AlertList" = self._do("GET", "/alerts", query={"status": status, "server": server, "type": type, "severity": severity, "source": source, "since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Alert"]:
+    def iter_alerts(self, *, status: Literal["active", "acknowledged", "firing", "resolved"] | None = None, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, sort: Literal["time", "-time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Alert"]:
         """List alerts: events that detection admitted."""
-        query: dict[str, Any] = {"status": status, "server": server, "since": since, "sort": sort, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "server": server, "type": type, "severity": severity, "source": source, "since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/alerts", query=query)
             yield from page["items"]
@@ -2009,7 +2030,7 @@ class Api(Transport):
 
     def start_allocation(self, id: str) -> "Allocation":
         """Try a failed allocation again, with what fits its wish now or what it named."""
-        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/start")
+        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/start", once=True)
         return answer
 
     def get_allocation_status(self, id: str) -> "AllocationStatus":
@@ -2019,7 +2040,7 @@ class Api(Transport):
 
     def stop_allocation(self, id: str, body: "StoppedAllocation" | None = None) -> "Allocation":
         """End an allocation, as DELETE does, with a report of what was wrong with the hardware."""
-        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/stop", body=body)
+        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/stop", once=True, body=body)
         return answer
 
     def list_assets(self, *, kind: str | None = None, q: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AssetList":
@@ -2147,14 +2168,14 @@ class Api(Transport):
         answer: "Discovery" = self._do("DELETE", f"/discoveries/{_part(id)}")
         return answer
 
-    def list_events(self, *, server: str | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EventList":
+    def list_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EventList":
         """List events."""
-        answer: "EventList" = self._do("GET", "/events", query={"server": server, "since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "EventList" = self._do("GET", "/events", query={"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_events(self, *, server: str | None = None, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Event"]:
+    def iter_events(self, *, server: str | None = None, type: str | None = None, severity: Literal["info", "warning", "error", "critical"] | None = None, source: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Event"]:
         """List events."""
-        query: dict[str, Any] = {"server": server, "since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"server": server, "type": type, "severity": severity, "source": source, "since": since, "until": until, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/events", query=query)
             yield from page["items"]
@@ -2291,14 +2312,14 @@ class Api(Transport):
         """Take a grant back, which counts at the next request."""
         self._do("DELETE", f"/grants/{_part(id)}")
 
-    def list_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "IncidentList":
+    def list_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, sort: Literal["opened", "-opened"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "IncidentList":
         """List incidents: causes with everything they explain."""
-        answer: "IncidentList" = self._do("GET", "/incidents", query={"status": status, "since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "IncidentList" = self._do("GET", "/incidents", query={"status": status, "since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Incident"]:
+    def iter_incidents(self, *, status: Literal["open", "closed", "merged"] | None = None, since: str | None = None, sort: Literal["opened", "-opened"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Incident"]:
         """List incidents: causes with everything they explain."""
-        query: dict[str, Any] = {"status": status, "since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/incidents", query=query)
             yield from page["items"]
@@ -2333,7 +2354,7 @@ class Api(Transport):
 
     def correct_incident(self, id: str, body: "NewCorrection") -> "Correction":
         """Say what the cause of an incident was."""
-        answer: "Correction" = self._do("POST", f"/incidents/{_part(id)}/corrections", body=body)
+        answer: "Correction" = self._do("POST", f"/incidents/{_part(id)}/corrections", once=True, body=body)
         return answer
 
     def list_join_tokens(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "JoinTokenList":
@@ -2442,6 +2463,15 @@ class Api(Transport):
         """One maintenance window."""
         answer: "Maintenance" = self._do("GET", f"/maintenance/{_part(id)}")
         return answer
+
+    def update_maintenance(self, id: str, body: "ChangedMaintenance", *, if_match: str | None = None) -> "Maintenance":
+        """Change the end, the reason or the grace of a maintenance window that is not over; what is left out stays as it is."""
+        answer: "Maintenance" = self._do("PUT", f"/maintenance/{_part(id)}", if_match=if_match, body=body)
+        return answer
+
+    def delete_maintenance(self, id: str, *, if_match: str | None = None) -> None:
+        """Withdraw a maintenance window: it ends now, or never begins. It stays in the list, as over."""
+        self._do("DELETE", f"/maintenance/{_part(id)}", if_match=if_match)
 
     def end_maintenance(self, id: str) -> "Maintenance":
         """End a maintenance window now; one that is over stays as it is."""
@@ -2828,6 +2858,16 @@ class Api(Transport):
         answer: "CreatedToken" = self._do("POST", "/tokens", body=body)
         return answer
 
+    def get_token(self, name: str) -> "Token":
+        """One token, without its secret; needs the permission `tokens`."""
+        answer: "Token" = self._do("GET", f"/tokens/{_part(name)}")
+        return answer
+
+    def update_token(self, name: str, body: "ChangedToken") -> "Token":
+        """Change what a token may do or until when it is valid; what is left out stays as it is."""
+        answer: "Token" = self._do("PUT", f"/tokens/{_part(name)}", body=body)
+        return answer
+
     def revoke_token(self, name: str) -> None:
         """Revoke a token and end its sessions and their streams at once."""
         self._do("DELETE", f"/tokens/{_part(name)}")
@@ -2953,12 +2993,12 @@ class Api(Transport):
 
     def cleanup_allocation(self, body: "WorkflowOfAllocation") -> "Workflow":
         """Run the cleaning of a server of an allocation that has ended again, where it failed."""
-        answer: "Workflow" = self._do("POST", "/workflows/cleanup", body=body)
+        answer: "Workflow" = self._do("POST", "/workflows/cleanup", once=True, body=body)
         return answer
 
     def deploy_allocation(self, body: "WorkflowOfAllocation") -> "Workflow":
         """Run the deployment of a server of an allocation again, where it failed."""
-        answer: "Workflow" = self._do("POST", "/workflows/deploy", body=body)
+        answer: "Workflow" = self._do("POST", "/workflows/deploy", once=True, body=body)
         return answer
 
     def get_workflow(self, id: str) -> "Workflow":

@@ -3,19 +3,49 @@ package clickhouse
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
 const eventColumns = `id, time, observed, source, resource, type, code, severity, state, message, attrs`
 
-// Events returns events of a device, newest first; an empty device is all.
-func (db *DB) Events(ctx context.Context, device string, since, until time.Time, limit int) ([]schemas.Event, error) {
-	if until.IsZero() {
-		until = time.Now().AddDate(1, 0, 0)
+// Events returns a page of the events of a history, those observed last first, and the cursor of the
+// page that follows, or "" where nothing does.
+func (db *DB) Events(ctx context.Context, f records.EventFilter) (page []schemas.Event, next string, err error) {
+	where, args := []string{"1"}, []any{}
+	also := func(condition string, values ...any) { where, args = append(where, condition), append(args, values...) }
+	// Times are given as numbers: as texts they would lose what is below a second.
+	if !f.Since.IsZero() {
+		also(`observed >= fromUnixTimestamp64Nano(?)`, f.Since.UnixNano())
 	}
-	return db.events(ctx, `observed >= ? AND observed <= ? AND (? = '' OR server = ? OR resource = ?) ORDER BY observed DESC LIMIT ?`, since, until, device, device, device, limit)
+	if !f.Until.IsZero() {
+		also(`observed <= fromUnixTimestamp64Nano(?)`, f.Until.UnixNano())
+	}
+	if f.Device != "" {
+		also(`(server = ? OR resource = ?)`, f.Device, f.Device)
+	}
+	for _, c := range []struct{ column, value string }{{"type", f.Type}, {"source", f.Source}, {"severity", f.Severity}} {
+		if c.value != "" {
+			also(c.column+` = ?`, c.value)
+		}
+	}
+	if f.After != "" {
+		c, err := sqldb.ParseCursor(f.After)
+		if err != nil {
+			return nil, "", fmt.Errorf("list events: %w", err)
+		}
+		also(`observed <= fromUnixTimestamp64Nano(?) AND (observed, id) < (fromUnixTimestamp64Nano(?), ?)`, c.Time, c.Time, c.ID) // the first spares partitions
+	}
+	found, err := db.events(ctx, strings.Join(where, " AND ")+` ORDER BY observed DESC, id DESC LIMIT ?`, append(args, f.Limit+1)...)
+	if err != nil {
+		return nil, "", err
+	}
+	page, next = sqldb.Page(found, f.Limit, func(e *schemas.Event) (time.Time, string) { return e.Observed, e.ID })
+	return page, next, nil
 }
 
 // Event returns the event with an id, and whether there is one.
@@ -33,7 +63,7 @@ func (db *DB) events(ctx context.Context, where string, args ...any) ([]schemas.
 		return nil, fmt.Errorf("read events: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
-	var out []schemas.Event
+	out := []schemas.Event{}
 	for rows.Next() {
 		var e schemas.Event
 		var severity string

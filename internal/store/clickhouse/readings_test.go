@@ -1,7 +1,10 @@
 package clickhouse_test
 
 import (
+	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +12,8 @@ import (
 
 	"auspex/internal/store/clickhouse"
 	"auspex/internal/store/embedded/embeddedtest"
+	"auspex/internal/store/records"
+	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
 
@@ -89,7 +94,53 @@ func TestAnEventIsFoundByItsID(t *testing.T) {
 	if _, found, err := db.Event(t.Context(), "c"); found || err != nil {
 		t.Error(found, err)
 	}
-	if all, err := db.Events(t.Context(), "", at.Add(-time.Minute), time.Time{}, 10); err != nil || len(all) != 2 {
+	if all, _, err := db.Events(t.Context(), records.EventFilter{Since: at.Add(-time.Minute), Limit: 10}); err != nil || len(all) != 2 {
 		t.Errorf("%+v %v", all, err)
+	}
+}
+
+// Pages of events hold each of them once, also where many were observed at the same moment.
+func TestEventsComeInPages(t *testing.T) {
+	db := open(t, embeddedtest.Start(t))
+	at := time.Now().UTC().Truncate(time.Second)
+	var ids, types []string
+	var observed []time.Time
+	for k := range 25 {
+		ids, types = append(ids, fmt.Sprintf("e%02d", k)), append(types, []string{"gpu.xid", "fan.failure"}[k%2])
+		observed = append(observed, at.Add(time.Duration(k/10)*time.Nanosecond)) // three moments within a second
+	}
+	if err := db.Insert(t.Context(), "events", "x", []clickhouse.Column{
+		{Name: "id", Values: ids}, {Name: "time", Values: observed}, {Name: "observed", Values: observed}, {Name: "type", Values: types},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	all := func(f records.EventFilter) (got []string, pages int) {
+		t.Helper()
+		for f.Limit = 4; ; pages++ {
+			page, next, err := db.Events(t.Context(), f)
+			if err != nil || len(page) > f.Limit {
+				t.Fatalf("%d events, %v", len(page), err)
+			}
+			for _, e := range page {
+				got = append(got, e.ID)
+			}
+			if f.After = next; next == "" {
+				return got, pages + 1
+			}
+		}
+	}
+	want := slices.Clone(ids)
+	slices.Reverse(want)
+	if got, pages := all(records.EventFilter{}); !slices.Equal(got, want) || pages != 7 {
+		t.Errorf("%d pages: %v", pages, got)
+	}
+	if got, _ := all(records.EventFilter{Type: "fan.failure"}); len(got) != 12 || got[0] != "e23" {
+		t.Errorf("%v", got)
+	}
+	if got, _ := all(records.EventFilter{Since: at.Add(1), Until: at.Add(1)}); len(got) != 10 || got[0] != "e19" {
+		t.Errorf("of one nanosecond: %v", got)
+	}
+	if _, _, err := db.Events(t.Context(), records.EventFilter{After: "zzz", Limit: 1}); !errors.Is(err, sqldb.ErrCursor) {
+		t.Errorf("%v", err)
 	}
 }

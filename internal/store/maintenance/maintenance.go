@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"auspex/internal/store/audit"
+	"auspex/internal/store/entity"
 	"auspex/internal/store/sqldb"
 	"auspex/schemas"
 )
@@ -22,11 +23,26 @@ import (
 // Verbs of the audit.
 const (
 	VerbDeclare = "declare_maintenance"
+	VerbChange  = "change_maintenance"
 	VerbEnd     = "end_maintenance"
 )
 
-// ErrNone is wrapped for a window that is not there.
-var ErrNone = errors.New("there is no such maintenance window")
+// Errors of windows, which are wrapped.
+var (
+	ErrNone      = errors.New("there is no such maintenance window")
+	ErrOver      = errors.New("it is over")
+	ErrScheduler = errors.New("it is a reservation of the scheduler")
+)
+
+// due counts what the bus is to be told of a window: one for each state that it had, and another for
+// the end of each that was changed.
+func due(m *schemas.Maintenance) int {
+	n := 2*len(m.Changed) + 1
+	if m.Ended != nil {
+		n++
+	}
+	return n
+}
 
 // Store reads and writes windows, in the table of migration 0070.
 type Store struct{ db *sqldb.DB }
@@ -138,8 +154,9 @@ ON CONFLICT (id) DO UPDATE SET end_ns=excluded.end_ns, doc=excluded.doc`,
 	return err
 }
 
-// End ends a window at a time. One that is over stays as it is.
-func (s *Store) End(ctx context.Context, id, by string, at time.Time) (m schemas.Maintenance, err error) {
+// End ends a window at a time. One that is over stays as it is. A revision that is not 0 is the one
+// that is ended, else it is [entity.ErrChanged].
+func (s *Store) End(ctx context.Context, id, by string, revision int64, at time.Time) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
 		if err := audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: VerbEnd, Action: id, Kind: schemas.WorkMaintenance}); err != nil {
 			return err
@@ -151,7 +168,11 @@ func (s *Store) End(ctx context.Context, id, by string, at time.Time) (m schemas
 		if len(found) == 0 {
 			return ErrNone
 		}
-		if m = found[0]; !at.Before(m.End()) {
+		m = found[0]
+		if err := entity.Check(revision, m.Revision()); err != nil {
+			return err
+		}
+		if !at.Before(m.End()) {
 			return errKnown
 		}
 		m.Ended, m.EndedBy = &at, by
@@ -159,11 +180,71 @@ func (s *Store) End(ctx context.Context, id, by string, at time.Time) (m schemas
 		if err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, `UPDATE maintenance_windows SET end_ns=$1, due=2, doc=$2 WHERE id=$3`, at.UnixNano(), string(doc), id)
+		_, err = tx.ExecContext(ctx, `UPDATE maintenance_windows SET end_ns=$1, due=$2, doc=$3 WHERE id=$4`, at.UnixNano(), due(&m), string(doc), id)
 		return err
 	})
 	if err != nil && !errors.Is(err, errKnown) {
 		return m, fmt.Errorf("end maintenance window %s: %w", id, err)
+	}
+	return m, nil
+}
+
+// Change changes a window that people declared and that is not over, at a time. A revision that is not
+// 0 is the one that the change was made of, else it is [entity.ErrChanged].
+func (s *Store) Change(
+	ctx context.Context, id, by string, revision int64, at time.Time, change func(*schemas.Maintenance) error,
+) (m schemas.Maintenance, err error) {
+	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `UPDATE maintenance_windows SET due=due WHERE id=$1`, id); err != nil { // puts writers in a line
+			return err
+		}
+		found, err := query(ctx, tx, `id=$1`, id)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return ErrNone
+		}
+		m = found[0]
+		switch {
+		case m.Source == schemas.SourceScheduler:
+			return ErrScheduler
+		case !at.Before(m.End()):
+			return ErrOver
+		}
+		if err := entity.Check(revision, m.Revision()); err != nil {
+			return err
+		}
+		before := m
+		if err := change(&m); err != nil {
+			return err
+		}
+		if n := len(m.Changed); n > 0 {
+			at = entity.Later(at, m.Changed[n-1])
+		}
+		m.Changed, m.ChangedBy = append(slices.Clone(m.Changed), entity.Later(at, m.Declared)), by
+		doc, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		told, err := json.Marshal(struct {
+			Before schemas.Maintenance `json:"before"`
+			After  schemas.Maintenance `json:"after"`
+		}{before, m})
+		if err != nil {
+			return err
+		}
+		if err := audit.Append(ctx, tx, audit.Row{
+			Time: at, Actor: by, Verb: VerbChange, Subject: subject(&m), Action: m.ID, Kind: m.Work, Detail: string(told),
+		}); err != nil {
+			return err
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE maintenance_windows SET from_ns=$1, end_ns=$2, due=$3, doc=$4 WHERE id=$5`,
+			m.From.UnixNano(), m.End().UnixNano(), due(&m), string(doc), id)
+		return err
+	})
+	if err != nil {
+		return m, fmt.Errorf("change maintenance window %s: %w", id, err)
 	}
 	return m, nil
 }
@@ -240,11 +321,7 @@ func (s *Store) Untold(ctx context.Context) ([]schemas.Maintenance, error) {
 
 // Told notes that the bus has the events of a window as it was read.
 func (s *Store) Told(ctx context.Context, m *schemas.Maintenance) error {
-	told := 1
-	if m.Ended != nil {
-		told = 2
-	}
-	if _, err := s.db.ExecContext(ctx, `UPDATE maintenance_windows SET told=$1 WHERE id=$2 AND told<$1`, told, m.ID); err != nil {
+	if _, err := s.db.ExecContext(ctx, `UPDATE maintenance_windows SET told=$1 WHERE id=$2 AND told<$1`, due(m), m.ID); err != nil {
 		return fmt.Errorf("note that maintenance window %s is told: %w", m.ID, err)
 	}
 	return nil

@@ -50,11 +50,11 @@ func TestAWindowIsDeclaredOnceAndEndedOnceAndTold(t *testing.T) {
 		t.Fatal("nobody would tell the bus of it")
 	}
 	end := t0.Add(2 * time.Hour)
-	ended, err := s.End(t.Context(), want.ID, "ana", end)
+	ended, err := s.End(t.Context(), want.ID, "ana", 0, end)
 	if err != nil || !ended.End().Equal(end) || ended.EndedBy != "ana" {
 		t.Fatalf("%+v %v", ended, err)
 	}
-	if again, err := s.End(t.Context(), want.ID, "bo", end.Add(time.Minute)); err != nil || again.EndedBy != "ana" {
+	if again, err := s.End(t.Context(), want.ID, "bo", 0, end.Add(time.Minute)); err != nil || again.EndedBy != "ana" {
 		t.Errorf("%+v %v", again, err)
 	}
 	if err := s.Told(t.Context(), first); err != nil { // of what was read before it ended
@@ -73,7 +73,7 @@ func TestAWindowIsDeclaredOnceAndEndedOnceAndTold(t *testing.T) {
 			t.Errorf("open at %s: %v, %v", at, got, err)
 		}
 	}
-	if _, err := s.End(t.Context(), "mw-0", "ana", end); !errors.Is(err, maintenance.ErrNone) {
+	if _, err := s.End(t.Context(), "mw-0", "ana", 0, end); !errors.Is(err, maintenance.ErrNone) {
 		t.Errorf("a window of nobody ends: %v", err)
 	}
 	if _, err := s.Get(t.Context(), "mw-0"); !errors.Is(err, maintenance.ErrNone) {

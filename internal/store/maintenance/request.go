@@ -109,6 +109,42 @@ func (r Request) Window(
 	return m, nil
 }
 
+// Change is what somebody changes of a window, as they said it; what is zero stays as it is.
+type Change struct {
+	Until   time.Time
+	Seconds int64 // from its beginning, in place of Until
+	Reason  *string
+	Grace   *int // seconds
+}
+
+// Of makes the change of a window that is not over now.
+func (c Change) Of(m *schemas.Maintenance, now time.Time) error {
+	switch {
+	case c.Seconds != 0 && !c.Until.IsZero():
+		return bad("duration_seconds", "The end and the duration are both given.")
+	case c.Seconds != 0:
+		m.Until = m.From.Add(time.Duration(c.Seconds) * time.Second)
+	case !c.Until.IsZero():
+		m.Until = c.Until.UTC()
+	}
+	if c.Grace != nil {
+		m.GraceSeconds = *c.Grace
+	}
+	if c.Reason != nil {
+		m.Reason = strings.TrimSpace(*c.Reason)
+	}
+	if err := m.Check(); err != nil {
+		return bad("until", "%s.", err)
+	}
+	switch n := len([]rune(m.Reason)); {
+	case !m.Until.After(now):
+		return bad("until", "until is %s, which is over. To end the window now, end it.", m.Until.Format(time.RFC3339))
+	case n == 0 || n > maxReason:
+		return bad("reason", "A reason has 1 to %d characters.", maxReason)
+	}
+	return nil
+}
+
 // matching returns the resources that have all attributes that are asked for.
 func (r Request) matching(names *cmdb.Snapshot, find func(string) (string, error)) (out []string, err error) {
 	if len(r.Match) == 0 {

@@ -40,6 +40,15 @@ type Filter struct {
 	Limit    int    // 0 means 200
 }
 
+// EventFilter chooses events of a history; what is empty asks nothing.
+type EventFilter struct {
+	Device                 string // a server or switch with its parts, or one resource
+	Type, Source, Severity string
+	Since, Until           time.Time // when they were observed; a zero Until is now
+	After                  string    // cursor of the page before
+	Limit                  int
+}
+
 // Store reads and writes records.
 type Store struct{ db *sqldb.DB }
 
