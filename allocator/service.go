@@ -12,6 +12,7 @@ import (
 
 	"auspex/allocator/fit"
 	"auspex/allocator/fit/messages"
+	"auspex/allocator/steps"
 	"auspex/internal/cmdb"
 	"auspex/internal/fleet"
 	"auspex/internal/store/allocations"
@@ -466,9 +467,14 @@ func (s *Service) Replacement(ctx context.Context, a *schemas.Allocation) ([]sch
 	return c.Servers, err
 }
 
-// Workflow runs a workflow on a server that nobody has.
-func (s *Service) Workflow(ctx context.Context, by, kind, server string) (schemas.Workflow, error) {
-	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: stepsOf(s.cfg.Look)})
+// Workflow runs a workflow on a server that nobody has. What it is to do there is done where nothing
+// computes on the server; then the server is looked at.
+func (s *Service) Workflow(ctx context.Context, by, kind, server string, do []schemas.WorkflowStep) (schemas.Workflow, error) {
+	all := stepsOf(s.cfg.Look)
+	if len(do) > 0 {
+		all = slices.Concat(stepsOf([]string{steps.Idle}), do, all)
+	}
+	return s.d.Workflows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: all})
 }
 
 // Rerun runs a workflow of an allocation again that has failed on a server.

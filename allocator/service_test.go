@@ -273,3 +273,28 @@ func BenchmarkAllocate(b *testing.B) {
 		b.StartTimer()
 	}
 }
+
+// What a workflow is to do to a server is done where nothing computes on it, and before it is looked at.
+func TestAWorkflowDoesWhatItIsToldBetweenTwoLooks(t *testing.T) {
+	s, inv := stocked(t, 1)
+	v := s.service(inv)
+	server, err := s.estate.Server(t.Context(), "r00-s0")
+	s.must(err)
+	names := func(kind string, do ...schemas.WorkflowStep) (out []string) {
+		f, err := v.Workflow(t.Context(), "li", kind, server.ID, do)
+		s.must(err)
+		for _, st := range f.Steps {
+			out = append(out, st.Name+st.Target)
+		}
+		_, err = s.flows.Move(t.Context(), "li", "", f.ID, schemas.WorkflowFailed, "", nil)
+		s.must(err)
+		return out
+	}
+	if got := names(schemas.WorkflowValidate); !slices.Equal(got, []string{"telemetry", "health"}) {
+		t.Errorf("%v", got)
+	}
+	got := names(schemas.WorkflowConfig, schemas.WorkflowStep{Name: "configure_gpu", Target: "r00-s0/gpu1"})
+	if !slices.Equal(got, []string{"idle", "configure_gpur00-s0/gpu1", "telemetry", "health"}) {
+		t.Errorf("%v", got)
+	}
+}

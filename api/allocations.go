@@ -34,8 +34,8 @@ type Allocator interface {
 	// Replacement is what could be had instead of servers of an allocation that are ill; none
 	// where none is, or nothing fits.
 	Replacement(ctx context.Context, a *schemas.Allocation) ([]schemas.Pick, error)
-	// Workflow runs one on a server that nobody has.
-	Workflow(ctx context.Context, by, kind, server string) (schemas.Workflow, error)
+	// Workflow runs one on a server that nobody has: what is to be done, and then a look at it.
+	Workflow(ctx context.Context, by, kind, server string, do []schemas.WorkflowStep) (schemas.Workflow, error)
 	// Rerun runs a failed one of an allocation again.
 	Rerun(ctx context.Context, by, kind, allocation, server string) (schemas.Workflow, error)
 	// Wake makes what is due be done at once.
@@ -680,25 +680,50 @@ func (s *Server) GetWorkflow(ctx context.Context, r apigen.GetWorkflowRequestObj
 
 // CreateWorkflow implements the operation createWorkflow.
 func (s *Server) CreateWorkflow(ctx context.Context, r apigen.CreateWorkflowRequestObject) (apigen.CreateWorkflowResponseObject, error) {
-	if err := s.somewhere(ctx, access.Allocate); err != nil {
+	w, err := s.makeWorkflow(ctx, r.Body)
+	if err != nil {
 		return nil, err
 	}
-	if s.deps.Allocator == nil {
-		return nil, noAllocator
+	return apigen.CreateWorkflow202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CreateWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+}
+
+func (s *Server) makeWorkflow(ctx context.Context, b *apigen.NewWorkflow) (w schemas.Workflow, err error) {
+	if err := s.somewhere(ctx, access.Allocate); err != nil {
+		return w, err
 	}
-	v, err := s.server(ctx, r.Body.ServerID)
+	if s.deps.Allocator == nil {
+		return w, noAllocator
+	}
+	ofAllocation := b.Type == schemas.WorkflowDeploy || b.Type == schemas.WorkflowCleanup
+	switch {
+	case ofAllocation && b.AllocationID == "":
+		return w, wrong("body", apigen.FieldProblem{Field: "allocation_id", Detail: "is needed: a workflow of the type " + b.Type + " is of an allocation"})
+	case ofAllocation:
+		return s.rerun(ctx, b.Type, &apigen.WorkflowOfAllocation{AllocationID: b.AllocationID, ServerID: b.ServerID})
+	case b.AllocationID != "":
+		return w, wrong("body", apigen.FieldProblem{Field: "allocation_id", Detail: "a workflow of the type " + b.Type + " is of a server that nobody has"})
+	}
+	v, err := s.server(ctx, b.ServerID)
 	if err == nil {
 		err = s.mayOn(ctx, access.Allocate, v.ID)
 	}
 	if err != nil {
-		return nil, err
+		return w, err
 	}
-	w, err := s.deps.Allocator.Workflow(ctx, Caller(ctx).Name, r.Body.Type, v.ID)
-	if err != nil {
-		return nil, notGiven(err)
+	var do []schemas.WorkflowStep
+	if b.Type == schemas.WorkflowConfig {
+		if err := s.mayOn(ctx, access.Operate, v.ID); err != nil {
+			return w, err
+		}
+		if do, err = s.configSteps(ctx, &v); err != nil {
+			return w, err
+		}
+	}
+	if w, err = s.deps.Allocator.Workflow(ctx, Caller(ctx).Name, b.Type, v.ID, do); err != nil {
+		return w, notGiven(err)
 	}
 	s.allocated()
-	return apigen.CreateWorkflow202JSONResponse{Body: s.saidOfFlow(w), Headers: apigen.CreateWorkflow202ResponseHeaders{Location: s.at("workflows", w.ID)}}, nil
+	return w, nil
 }
 
 // rerun runs a workflow of an allocation again.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"auspex/api"
 	"auspex/api/access"
 	"auspex/api/apigen"
@@ -94,8 +96,8 @@ func (n *named) Replacement(context.Context, *schemas.Allocation) ([]schemas.Pic
 	return n.free, nil
 }
 
-func (n *named) Workflow(ctx context.Context, by, kind, server string) (schemas.Workflow, error) {
-	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: []schemas.WorkflowStep{{Name: "health"}}})
+func (n *named) Workflow(ctx context.Context, by, kind, server string, do []schemas.WorkflowStep) (schemas.Workflow, error) {
+	return n.flows.Create(ctx, by, schemas.Workflow{ServerID: server, Type: kind, Exclusive: true, Steps: append(do, schemas.WorkflowStep{Name: "health"})})
 }
 
 func (n *named) Rerun(ctx context.Context, by, kind, allocation, server string) (schemas.Workflow, error) {
@@ -380,6 +382,48 @@ func TestAServerIsValidatedOnRequest(t *testing.T) {
 	}
 	if a := w.send(t, http.MethodDelete, "api/v1/workflows/"+made.ID, access.RoleEngineer, nil); a.status != http.StatusConflict {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// A configuration is applied by a workflow too: of the server and of its GPUs, each by a step of its own.
+func TestAServerIsConfiguredByAWorkflow(t *testing.T) {
+	w := gives(t, withEstate(t, 8))
+	ask := func(text string) answer {
+		return w.send(t, http.MethodPost, "api/v1/workflows", access.RoleEngineer, body(text))
+	}
+	const config = `{"type":"config","server_id":"gpu-r01-01"}`
+	if a := ask(config); a.status != http.StatusConflict || a.problem(t).Code != "no_config" {
+		t.Errorf("without a configuration: %d %s", a.status, a.body)
+	}
+	for path, text := range map[string]string{"servers/gpu-r01-01/config": `{"bios_config":{"BootMode":"Uefi"}}`, "gpus/gpu-r01-01%2Fgpu1/config": `{"power_limit":500}`} {
+		if a := w.do(t, access.RoleEngineer, http.MethodPut, path, "", text); a.status != http.StatusOK {
+			t.Fatalf("%d %s", a.status, a.body)
+		}
+	}
+	for text, field := range map[string]string{
+		`{"type":"config","server_id":"gpu-r01-01","allocation_id":"x"}`: "allocation_id", `{"type":"deploy","server_id":"gpu-r01-01"}`: "allocation_id",
+		`{"type":"brew","server_id":"gpu-r01-01"}`: "type", `{"type":"config"}`: "server_id",
+	} {
+		if a := ask(text); a.status != http.StatusBadRequest || a.problem(t).Errors[0].Field != field {
+			t.Errorf("%s: %d %s", text, a.status, a.body)
+		}
+	}
+	f := decode[schemas.Workflow](t, ask(config), http.StatusAccepted)
+	want := []schemas.WorkflowStep{
+		{Name: "set_bios", With: map[string]string{"BootMode": "Uefi"}, Status: schemas.StepPending},
+		{Name: "configure_gpu", Target: "gpu-r01-01/gpu1", With: map[string]string{"power_limit": "500"}, Status: schemas.StepPending},
+		{Name: "health", Status: schemas.StepPending},
+	}
+	if d := cmp.Diff(want, f.Steps); d != "" || f.Type != schemas.WorkflowConfig || !f.Exclusive {
+		t.Errorf("%+v\n%s", f, d)
+	}
+	// That of an allocation is the same by either route.
+	a := w.allocates(t, "gpu-r01-02")
+	if got := ask(`{"type":"deploy","server_id":"gpu-r01-02","allocation_id":"` + a.ID + `"}`); got.status != http.StatusNotFound {
+		t.Errorf("before there was one: %d %s", got.status, got.body)
+	}
+	if got := ask(`{"type":"deploy","server_id":"gpu-r01-03","allocation_id":"` + a.ID + `"}`); got.status != http.StatusBadRequest {
+		t.Errorf("of another server: %d %s", got.status, got.body)
 	}
 }
 

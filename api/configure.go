@@ -2,13 +2,17 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 
 	"auspex/api/access"
 	"auspex/api/apigen"
+	"auspex/internal/store/entity"
+	"auspex/internal/store/estate"
 	"auspex/schemas"
 )
 
@@ -55,6 +59,69 @@ func gpuSettings(c *schemas.GPUConfig) (map[string]string, error) {
 		return nil, unset("power_limit", "the configuration has no setting")
 	}
 	return with, nil
+}
+
+// serverSettings are the parameters of the step that sets the firmware of a server so.
+func serverSettings(c *schemas.ServerConfig) (map[string]string, error) {
+	switch {
+	case len(c.RAID) > 0:
+		return nil, unset("raid_config", "no driver of control sets it")
+	case len(c.Network) > 0:
+		return nil, unset("network_config", "no driver of control sets it")
+	case len(c.BIOS) == 0:
+		return nil, unset("bios_config", "the configuration has no setting")
+	}
+	with := make(map[string]string, len(c.BIOS))
+	for name, v := range c.BIOS {
+		switch v := v.(type) {
+		case float64:
+			with[name] = strconv.FormatFloat(v, 'f', -1, 64)
+		case string, bool:
+			with[name] = fmt.Sprint(v)
+		default:
+			return nil, unset("bios_config."+name, "an attribute is a text, a number, or true or false")
+		}
+	}
+	return with, nil
+}
+
+// configSteps are what sets a server and its GPUs as the latest configurations of each say.
+func (s *Server) configSteps(ctx context.Context, v *schemas.Server) (do []schemas.WorkflowStep, err error) {
+	e, err := s.holdings()
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.configs.Server(ctx, v.ID)
+	if err == nil && len(c.BIOS)+len(c.RAID)+len(c.Network) > 0 {
+		with, err := serverSettings(&c)
+		if err != nil {
+			return nil, err
+		}
+		do = append(do, schemas.WorkflowStep{Name: "set_bios", With: with})
+	} else if err != nil && !errors.Is(err, entity.ErrNone) {
+		return nil, err
+	}
+	gpus, _, err := e.GPUs(ctx, estate.Filter{Server: v.ID, Limit: maxPage})
+	if err != nil {
+		return nil, err
+	}
+	for i := range gpus {
+		c, err := e.configs.GPU(ctx, gpus[i].ID)
+		if errors.Is(err, entity.ErrNone) {
+			continue
+		} else if err != nil {
+			return nil, err
+		}
+		with, err := gpuSettings(&c)
+		if err != nil {
+			return nil, err
+		}
+		do = append(do, schemas.WorkflowStep{Name: "configure_gpu", Target: gpus[i].Name, With: with})
+	}
+	if len(do) == 0 {
+		return nil, problem{http.StatusConflict, "no_config", "Neither " + v.Name + " nor a GPU of it has a configuration.", "Store one first."}
+	}
+	return do, nil
 }
 
 // ApplyGPUConfig implements the operation applyGPUConfig.
@@ -105,24 +172,9 @@ func (s *Server) ApplyServerConfig(ctx context.Context, r apigen.ApplyServerConf
 	if err != nil {
 		return nil, refused(err, "configuration of server", v.Name)
 	}
-	switch {
-	case len(c.RAID) > 0:
-		return nil, unset("raid_config", "no driver of control sets it")
-	case len(c.Network) > 0:
-		return nil, unset("network_config", "no driver of control sets it")
-	case len(c.BIOS) == 0:
-		return nil, unset("bios_config", "the configuration has no setting")
-	}
-	with := make(map[string]string, len(c.BIOS))
-	for name, v := range c.BIOS {
-		switch v := v.(type) {
-		case float64:
-			with[name] = strconv.FormatFloat(v, 'f', -1, 64)
-		case string, bool:
-			with[name] = fmt.Sprint(v)
-		default:
-			return nil, unset("bios_config."+name, "an attribute is a text, a number, or true or false")
-		}
+	with, err := serverSettings(&c)
+	if err != nil {
+		return nil, err
 	}
 	out, err := s.ask(ctx, v.ID, "", "set_bios", with)
 	return apigen.ApplyServerConfig202JSONResponse{AskedJSONResponse: out}, err

@@ -75,7 +75,7 @@ func standing(err error) (out error, ok bool) {
 	case errors.Is(err, estate.ErrAllocated):
 		return conflict("allocated", "Somebody has it, or has been promised it.", "End that allocation first."), true
 	case errors.Is(err, estate.ErrLeased):
-		return conflict("leased", "A repair or a workflow works on it now.", "Wait until that has ended."), true
+		return conflict("leased", "A repair or a workflow works on it now.", "Wait until that has ended, or cancel the workflow."), true
 	case errors.Is(err, estate.ErrCase):
 		return conflict("under_repair", "Control has an open case of it.", "Wait until that has closed, or cancel its actions."), true
 	case errors.Is(err, estate.ErrDefault):

@@ -1675,8 +1675,11 @@ func (c *Client) ListWorkflows(ctx context.Context, params ListWorkflowsParams, 
 	return all[schemas.Workflow](ctx, c, Request{Method: http.MethodGet, Path: "workflows", Query: params.query()}, opts)
 }
 
-// CreateWorkflow: Run a workflow on a server; on one that is discovered, `validate` makes it ready. Needs the
-// permission `allocate`. A server that somebody has, or on which another workflow runs, is 409.
+// CreateWorkflow: Run a workflow on a server; on one that is discovered, `validate` makes it ready. `validate` looks
+// at a server that nobody has, and `config` sets it and its GPUs before that as their latest configurations say, by
+// control: a step that no driver does fails and says so. `deploy` and `cleanup` are the same as below. Needs the
+// permission `allocate`, and `config` also `operate`. A server that somebody has, or on which another workflow runs,
+// is 409.
 func (c *Client) CreateWorkflow(ctx context.Context, body NewWorkflow, opts ...Option) (schemas.Workflow, error) {
 	return one[schemas.Workflow](ctx, c, Request{Method: http.MethodPost, Once: true, Path: "workflows", Body: body}, opts)
 }
@@ -2718,8 +2721,9 @@ type ChangedWebhook struct {
 
 // NewWorkflow: as the document has it.
 type NewWorkflow struct {
-	ServerID string `json:"server_id"`
-	Type     string `json:"type"` // deploy and cleanup belong to an allocation: see there; one of validate
+	AllocationID string `json:"allocation_id,omitzero"` // Of deploy and cleanup, which belong to an allocation
+	ServerID     string `json:"server_id"`
+	Type         string `json:"type"` // one of deploy, cleanup, config, validate
 }
 
 // WorkflowOfAllocation: as the document has it.

@@ -43,7 +43,8 @@ type Workflow struct {
 
 // WorkflowStep is one thing that a workflow does.
 type WorkflowStep struct {
-	Name        string            `json:"name"` // its kind
+	Name        string            `json:"name"`             // its kind
+	Target      string            `json:"target,omitempty"` // the part that it is done to; "" is the server
 	With        map[string]string `json:"with,omitempty"`
 	Status      string            `json:"status"`
 	StartedAt   time.Time         `json:"started_at,omitzero"`

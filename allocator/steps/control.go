@@ -42,7 +42,7 @@ func (c Control) Do(ctx context.Context, j Job) (Progress, error) {
 	if !found {
 		p.Message = reasons.Text(reasons.Asked, nil)
 		if err := c.Ask(ctx, schemas.Intent{
-			ID: id, Time: c.Now().UTC(), Verb: schemas.IntentRequest, Action: id, Server: j.Workflow.Server, Kind: j.Step.Name, With: j.Step.With,
+			ID: id, Time: c.Now().UTC(), Verb: schemas.IntentRequest, Action: id, Server: j.Workflow.Server, Target: j.Step.Target, Kind: j.Step.Name, With: j.Step.With,
 			Reason: reasons.Text(reasons.Workflow, reasons.Args{"workflow": j.Workflow.ID}), Actor: j.Workflow.CreatedBy,
 		}); err != nil {
 			return p, reasons.Error(reasons.NotAsked, reasons.Args{"step": j.Step.Name}, err)

@@ -97,7 +97,7 @@ func TestControlIsAskedOnce(t *testing.T) {
 		},
 	}
 	j := job("power_on", true)
-	j.Workflow.CreatedBy = "li"
+	j.Workflow.CreatedBy, j.Step.Target = "li", "s1/gpu0"
 	if _, err := c.Do(t.Context(), j); err == nil {
 		t.Error("the bus is away")
 	}
@@ -105,7 +105,7 @@ func TestControlIsAskedOnce(t *testing.T) {
 	if err != nil || p.Done || p.Operation != j.ID() {
 		t.Errorf("%+v %v", p, err)
 	}
-	if len(asked) != 2 || asked[0].ID != asked[1].ID || asked[0].Verb != schemas.IntentRequest || asked[0].Kind != "power_on" || asked[0].Server != "s1" ||
+	if len(asked) != 2 || asked[0].ID != asked[1].ID || asked[0].Verb != schemas.IntentRequest || asked[0].Kind != "power_on" || asked[0].Server != "s1" || asked[0].Target != "s1/gpu0" ||
 		asked[0].Reason != "workflow w" || asked[0].Actor != "li" {
 		t.Errorf("%+v", asked)
 	}

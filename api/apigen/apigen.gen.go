@@ -2693,10 +2693,10 @@ type NewWebhook struct {
 
 // NewWorkflow defines model for NewWorkflow.
 type NewWorkflow struct {
-	ServerID string `json:"server_id"`
-
-	// Type deploy and cleanup belong to an allocation: see there
-	Type string `json:"type"`
+	// AllocationID Of deploy and cleanup, which belong to an allocation
+	AllocationID string `json:"allocation_id,omitempty,omitzero"`
+	ServerID     string `json:"server_id"`
+	Type         string `json:"type"`
 }
 
 // NotChosen defines model for NotChosen.

@@ -1299,8 +1299,9 @@ NewWebhook = TypedDict("NewWebhook", {
 })
 
 NewWorkflow = TypedDict("NewWorkflow", {
+    "allocation_id": NotRequired[str],
     "server_id": str,
-    "type": Literal["validate"],
+    "type": Literal["deploy", "cleanup", "config", "validate"],
 })
 
 NotChosen = TypedDict("NotChosen", {
@@ -1906,6 +1907,7 @@ WorkflowStep = TypedDict("WorkflowStep", {
     "sentence": NotRequired["Sentence"],
     "started_at": NotRequired[str],
     "status": Literal["pending", "running", "completed", "failed", "skipped"],
+    "target": NotRequired[str],
     "with": NotRequired[dict[str, str]],
 })
 

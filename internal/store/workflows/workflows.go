@@ -181,7 +181,7 @@ func busy(err error) error {
 // rest makes all steps wait.
 func rest(w *schemas.Workflow) {
 	for i := range w.Steps {
-		w.Steps[i] = schemas.WorkflowStep{Name: w.Steps[i].Name, With: w.Steps[i].With, Status: schemas.StepPending}
+		w.Steps[i] = schemas.WorkflowStep{Name: w.Steps[i].Name, Target: w.Steps[i].Target, With: w.Steps[i].With, Status: schemas.StepPending}
 	}
 }
 
