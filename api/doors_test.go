@@ -440,7 +440,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		},
 		"endMaintenance": func() string {
 			w.send(t, http.MethodPost, "api/v1/maintenance/"+declared+"/end", access.RoleOperator, nil)
-			return "operator end_maintenance maintenance "
+			return "operator end_maintenance maintenance dc1-r01"
 		},
 		"updateMaintenance": func() string {
 			m := makes[schemas.Maintenance](t, w, "api/v1/maintenance", `{"resources":["dc1-r02"],"duration_seconds":60,"reason":"x"}`)
@@ -450,7 +450,7 @@ func TestEveryRouteThatChangesSomethingIsAudited(t *testing.T) {
 		"deleteMaintenance": func() string {
 			m := makes[schemas.Maintenance](t, w, "api/v1/maintenance", `{"resources":["dc1-r02"],"duration_seconds":60,"reason":"x"}`)
 			w.send(t, http.MethodDelete, "api/v1/maintenance/"+m.ID, access.RoleOperator, nil)
-			return "operator end_maintenance maintenance "
+			return "operator end_maintenance maintenance dc1-r02"
 		},
 		"createAllocation": func() string { return "engineer create allocation " + w.allocates(t, "gpu-r01-01").ID },
 		"updateAllocation": func() string {

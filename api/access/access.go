@@ -418,12 +418,22 @@ func some(none error) func(sql.Result, error) error {
 
 // RevokeToken ends a token and the sessions that came from it, for by.
 func (s *Store) RevokeToken(ctx context.Context, by, name string) error {
-	err := s.change(ctx, by, verbRevoke, kindToken, name, "", func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE token IN (SELECT hash FROM api_tokens WHERE name=$1)`, name)
+	err := s.db.InTx(ctx, func(tx *sql.Tx) error {
+		if err := some(ErrNoToken)(tx.ExecContext(ctx, `UPDATE api_tokens SET role=role WHERE name=$1`, name)); err != nil { // puts writers in a line
+			return err
+		}
+		was, err := tokens(ctx, tx, `t.name=$1`, name)
 		if err != nil {
 			return err
 		}
-		return some(ErrNoToken)(tx.ExecContext(ctx, `DELETE FROM api_tokens WHERE name=$1`, name))
+		_, err = tx.ExecContext(ctx, `DELETE FROM api_sessions WHERE token IN (SELECT hash FROM api_tokens WHERE name=$1)`, name)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, `DELETE FROM api_tokens WHERE name=$1`, name); err != nil {
+			return err
+		}
+		return audit.Append(ctx, tx, audit.Row{Time: s.now(), Actor: by, Verb: verbRevoke, Subject: name, Kind: kindToken, Detail: "it had " + said(&was[0])})
 	})
 	if err != nil {
 		return fmt.Errorf("revoke token %s: %w", name, err)

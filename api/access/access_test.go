@@ -231,7 +231,7 @@ func TestEveryChangeOfIdentityIsInTheAuditWithoutItsSecret(t *testing.T) {
 	if d := cmp.Diff([]string{
 		"root|create|token|grafana|role viewer, until 2026-03-01T13:00:00Z", "grafana|start|session|grafana|role viewer",
 		"root|issue|login_code|grafana|role viewer, until 2026-03-01T12:01:00Z", "auspex|replace|token|run.json|role operator",
-		"grafana|end|session|grafana|", "root|revoke|token|grafana|", "root|request|route|/-/reload|",
+		"grafana|end|session|grafana|", "root|revoke|token|grafana|it had role viewer, until 2026-03-01T13:00:00Z", "root|request|route|/-/reload|",
 	}, got); d != "" {
 		t.Error(d)
 	}

@@ -48,14 +48,20 @@ const (
 // Audit makes the row of a change: who, which record, and what it was and is. A before of nil
 // is of what was made, an after of nil of what is no more.
 func Audit(ctx context.Context, tx *sql.Tx, now time.Time, by, verb, kind, name string, before, after any) error {
+	detail, err := Changes(before, after)
+	if err != nil {
+		return err
+	}
+	return audit.Append(ctx, tx, audit.Row{Time: now, Actor: by, Verb: verb, Kind: kind, Subject: name, Detail: detail})
+}
+
+// Changes is what a row of the audit says of a change: the JSON of what it was and is.
+func Changes(before, after any) (string, error) {
 	detail, err := json.Marshal(struct {
 		Before any `json:"before,omitempty"`
 		After  any `json:"after,omitempty"`
 	}{before, after})
-	if err != nil {
-		return err
-	}
-	return audit.Append(ctx, tx, audit.Row{Time: now, Actor: by, Verb: verb, Kind: kind, Subject: name, Detail: string(detail)})
+	return string(detail), err
 }
 
 // Only returns the only record that was found.

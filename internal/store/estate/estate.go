@@ -275,11 +275,10 @@ func (s *Store) ChangeServer(
 	if err := entity.Check(revision, v.Revision); err != nil {
 		return v, err
 	}
-	before := v
-	before.Labels = maps.Clone(v.Labels)
-	change(&v)
-	to := v.Status
-	if v.Status = before.Status; to != v.Status {
+	wanted := v
+	wanted.Labels = maps.Clone(v.Labels)
+	change(&wanted)
+	if to := wanted.Status; to != v.Status {
 		if err := schemas.ServerLife.Move(v.Status, to); err != nil {
 			return v, err
 		}
@@ -291,12 +290,12 @@ func (s *Store) ChangeServer(
 				return v, err
 			}
 		}
-		if err := s.MoveServer(ctx, tx, by, &v, to, v.Reason); err != nil {
+		if err := s.MoveServer(ctx, tx, by, &v, to, wanted.Reason); err != nil { // with a row of the audit of its own
 			return v, err
 		}
-		before.Status, before.Reason, before.Since, before.Revision, before.UpdatedAt = v.Status, v.Reason, v.Since, v.Revision, v.UpdatedAt
 	}
-	v.Reason = before.Reason
+	before := v
+	v.Pool, v.Hold, v.Labels = wanted.Pool, wanted.Hold, wanted.Labels
 	if v.Pool == before.Pool && v.Hold == before.Hold && maps.Equal(v.Labels, before.Labels) {
 		return v, nil
 	}

@@ -3,13 +3,16 @@ package estate_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"auspex/internal/cmdb"
+	"auspex/internal/store/audit"
 	"auspex/internal/store/entity"
 	"auspex/internal/store/estate"
 	"auspex/internal/store/people"
@@ -215,6 +218,37 @@ func TestAServerIsMovedAlongItsLife(t *testing.T) {
 	field := (*entity.FieldError)(nil)
 	if _, err := s.UpdateServer(t.Context(), "root", "a", 0, func(v *schemas.Server) { v.Pool = "none" }); !errors.As(err, &field) || field.Field != "pool" {
 		t.Errorf("%v", err)
+	}
+}
+
+// The audit has a change as it was made: the row of a move tells nothing of it that came after, and the
+// reason of the new state is not that of the old.
+func TestTheAuditHasWhatItWasAndIs(t *testing.T) {
+	db := sqltest.Open(t)
+	inv, s := inventory(t, db)
+	bring(t, inv, "", site("a"))
+	if _, err := s.UpdateServer(t.Context(), "li", "a", 0, func(v *schemas.Server) {
+		v.Status, v.Reason, v.Hold = schemas.ServerProvisioning, "new disks", "burn-in"
+	}); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 2) // the last first
+	if err != nil || len(rows) != 2 {
+		t.Fatal(rows, err)
+	}
+	type state struct{ Status, Reason, Hold string }
+	for k, want := range [][2]state{
+		{{schemas.ServerProvisioning, "new disks", ""}, {schemas.ServerProvisioning, "new disks", "burn-in"}},
+		{{schemas.ServerReady, "", ""}, {schemas.ServerProvisioning, "new disks", ""}},
+	} {
+		var change struct{ Before, After schemas.Server }
+		if err := json.Unmarshal([]byte(rows[k].Detail), &change); err != nil {
+			t.Fatal(err)
+		}
+		of := func(v *schemas.Server) state { return state{v.Status, v.Reason, v.Hold} }
+		if got := [2]state{of(&change.Before), of(&change.After)}; got != want || rows[k].Actor != "li" {
+			t.Errorf("row %d: %+v, want %+v", k, got, want)
+		}
 	}
 }
 

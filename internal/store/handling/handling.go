@@ -111,6 +111,12 @@ type Change struct {
 	Ended bool
 }
 
+// handled is what the audit says of an alert before and after a change.
+type handled struct {
+	Status  string `json:"status"`
+	Comment string `json:"comment,omitempty"`
+}
+
 // Put makes a change. Errors are [entity.ErrChanged], a [*schemas.MoveError], or a
 // [*entity.FieldError] of a comment too many.
 func (s *Store) Put(ctx context.Context, c Change) (h schemas.AlertHandling, err error) {
@@ -127,6 +133,7 @@ ON CONFLICT (alert) DO UPDATE SET updated_ns=excluded.updated_ns`, c.Alert, sche
 		if err := entity.Check(c.Revision, h.Revision); err != nil {
 			return err
 		}
+		was := h.Status
 		verb, err := move(&h, &c, now)
 		if err != nil || verb == "" {
 			return err
@@ -146,7 +153,11 @@ ON CONFLICT (alert) DO UPDATE SET updated_ns=excluded.updated_ns`, c.Alert, sche
 revision=$6 WHERE alert=$7`, h.Status, h.AcknowledgedBy, ns(h.AcknowledgedAt), h.ResolvedBy, ns(h.ResolvedAt), h.Revision, c.Alert); err != nil {
 			return err
 		}
-		return audit.Append(ctx, tx, audit.Row{Time: now, Actor: c.By, Verb: verb, Kind: KindAlert, Subject: c.Alert, State: h.Status, Detail: c.Comment})
+		detail, err := entity.Changes(handled{Status: was}, handled{h.Status, c.Comment})
+		if err != nil {
+			return err
+		}
+		return audit.Append(ctx, tx, audit.Row{Time: now, Actor: c.By, Verb: verb, Kind: KindAlert, Subject: c.Alert, State: h.Status, Detail: detail})
 	})
 	if err != nil {
 		return h, fmt.Errorf("handle alert %s: %w", c.Alert, err)

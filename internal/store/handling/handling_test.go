@@ -50,7 +50,7 @@ func TestAnAlertIsHandledByItsLife(t *testing.T) {
 	}
 	rows, err := audit.New(db, time.Now).List(t.Context(), 0, 3)
 	if err != nil || rows[0].Verb != handling.VerbResolve || rows[1].Verb != handling.VerbAcknowledge || rows[2].Verb != handling.VerbComment ||
-		rows[0].Subject != id || rows[0].Actor != "wu" {
+		rows[0].Subject != id || rows[0].Actor != "wu" || rows[0].Detail != `{"before":{"status":"acknowledged"},"after":{"status":"resolved","comment":"done"}}` {
 		t.Errorf("%+v %v", rows, err)
 	}
 }

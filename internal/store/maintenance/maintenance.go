@@ -158,7 +158,7 @@ ON CONFLICT (id) DO UPDATE SET end_ns=excluded.end_ns, doc=excluded.doc`,
 // that is ended, else it is [entity.ErrChanged].
 func (s *Store) End(ctx context.Context, id, by string, revision int64, at time.Time) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if err := audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: VerbEnd, Action: id, Kind: schemas.WorkMaintenance}); err != nil {
+		if err := locked(ctx, tx, id); err != nil {
 			return err
 		}
 		found, err := query(ctx, tx, `id=$1`, id)
@@ -175,7 +175,11 @@ func (s *Store) End(ctx context.Context, id, by string, revision int64, at time.
 		if !at.Before(m.End()) {
 			return errKnown
 		}
+		before := m
 		m.Ended, m.EndedBy = &at, by
+		if err := noted(ctx, tx, at, by, VerbEnd, &before, &m); err != nil {
+			return err
+		}
 		doc, err := json.Marshal(m)
 		if err != nil {
 			return err
@@ -195,7 +199,7 @@ func (s *Store) Change(
 	ctx context.Context, id, by string, revision int64, at time.Time, change func(*schemas.Maintenance) error,
 ) (m schemas.Maintenance, err error) {
 	err = s.db.InTx(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `UPDATE maintenance_windows SET due=due WHERE id=$1`, id); err != nil { // puts writers in a line
+		if err := locked(ctx, tx, id); err != nil {
 			return err
 		}
 		found, err := query(ctx, tx, `id=$1`, id)
@@ -223,20 +227,11 @@ func (s *Store) Change(
 			at = entity.Later(at, m.Changed[n-1])
 		}
 		m.Changed, m.ChangedBy = append(slices.Clone(m.Changed), entity.Later(at, m.Declared)), by
+		if err := noted(ctx, tx, at, by, VerbChange, &before, &m); err != nil {
+			return err
+		}
 		doc, err := json.Marshal(m)
 		if err != nil {
-			return err
-		}
-		told, err := json.Marshal(struct {
-			Before schemas.Maintenance `json:"before"`
-			After  schemas.Maintenance `json:"after"`
-		}{before, m})
-		if err != nil {
-			return err
-		}
-		if err := audit.Append(ctx, tx, audit.Row{
-			Time: at, Actor: by, Verb: VerbChange, Subject: subject(&m), Action: m.ID, Kind: m.Work, Detail: string(told),
-		}); err != nil {
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `UPDATE maintenance_windows SET from_ns=$1, end_ns=$2, due=$3, doc=$4 WHERE id=$5`,
@@ -247,6 +242,21 @@ func (s *Store) Change(
 		return m, fmt.Errorf("change maintenance window %s: %w", id, err)
 	}
 	return m, nil
+}
+
+// locked puts those who change a window in a line.
+func locked(ctx context.Context, tx *sql.Tx, id string) error {
+	_, err := tx.ExecContext(ctx, `UPDATE maintenance_windows SET due=due WHERE id=$1`, id)
+	return err
+}
+
+// noted makes the row of the audit of a change.
+func noted(ctx context.Context, tx *sql.Tx, at time.Time, by, verb string, before, after *schemas.Maintenance) error {
+	detail, err := entity.Changes(before, after)
+	if err != nil {
+		return err
+	}
+	return audit.Append(ctx, tx, audit.Row{Time: at, Actor: by, Verb: verb, Subject: subject(after), Action: after.ID, Kind: after.Work, Detail: detail})
 }
 
 func subject(m *schemas.Maintenance) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,6 +88,9 @@ func TestAWindowIsDeclaredOnceAndEndedOnceAndTold(t *testing.T) {
 	for _, r := range rows {
 		if r.Action == want.ID {
 			verbs = append(verbs, r.Verb+" by "+r.Actor)
+			if r.Verb == maintenance.VerbEnd && !(strings.HasPrefix(r.Detail, `{"before":{"id":"`+want.ID) && strings.Contains(r.Detail, `"ended_by":"ana"`)) {
+				t.Errorf("the end is told as %s", r.Detail)
+			}
 		}
 	}
 	if d := cmp.Diff([]string{"end_maintenance by ana", "declare_maintenance by li"}, verbs); d != "" {
