@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -195,7 +197,7 @@ func (s *Server) check(c *fiber.Ctx) error {
 	}
 	for _, p := range a.headers {
 		if text := c.Get(p.Name); text != "" {
-			if detail := faults(p.Schema.Value, typed(p.Schema.Value, text)); detail != "" {
+			if detail := of(p.Schema.Value, text); detail != "" {
 				return wrong("header", apigen.FieldProblem{Field: p.Name, Detail: detail})
 			}
 		}
@@ -248,7 +250,7 @@ func (a *asked) checkPath(path string) error {
 		text, err := url.PathUnescape(part)
 		detail := "it is not percent-encoded"
 		if err == nil {
-			detail = faults(p.Schema.Value, typed(p.Schema.Value, text))
+			detail = of(p.Schema.Value, text)
 		}
 		if detail != "" {
 			return wrong("path", apigen.FieldProblem{Field: p.Name, Detail: detail})
@@ -272,7 +274,7 @@ func (a *asked) checkQuery(c *fiber.Ctx) error {
 		case seen[name]:
 			detail = "it is given twice"
 		default:
-			detail = faults(schema, typed(schema, string(value)))
+			detail = of(schema, string(value))
 		}
 		if seen[name] = true; detail != "" {
 			errs = append(errs, apigen.FieldProblem{Field: name, Detail: detail})
@@ -287,6 +289,17 @@ func (a *asked) checkQuery(c *fiber.Ctx) error {
 		return wrong("query", errs...)
 	}
 	return nil
+}
+
+// unkept is of a text that PostgreSQL does not take.
+const unkept = "it has a character that cannot be kept"
+
+// of says what is wrong with the text of a parameter, or "".
+func of(schema *openapi3.Schema, text string) string {
+	if !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		return unkept
+	}
+	return faults(schema, typed(schema, text))
 }
 
 // typed is a parameter as the type that its schema asks, or as the text that it is.
@@ -312,8 +325,20 @@ func faults(schema *openapi3.Schema, value any) string {
 	return ""
 }
 
+// Times are kept as nanoseconds since 1970 in 64 bits, which are wrong without a word beyond these years.
+const firstYear, lastYear = 1700, 2261
+
+// moment takes the times that can be kept.
+var moment = openapi3.NewCallbackValidator(func(text string) error {
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err == nil && (t.UTC().Year() < firstYear || t.UTC().Year() > lastYear) {
+		err = errors.New("it cannot be kept")
+	}
+	return err
+})
+
 func problems(schema *openapi3.Schema, value any) []apigen.FieldProblem {
-	err := schema.VisitJSON(value, openapi3.MultiErrors(), openapi3.EnableFormatValidation())
+	err := schema.VisitJSON(value, openapi3.MultiErrors(), openapi3.EnableFormatValidation(), openapi3.WithStringFormatValidator("date-time", moment))
 	var out []apigen.FieldProblem
 	var walk func(error)
 	walk = func(err error) {
@@ -328,6 +353,9 @@ func problems(schema *openapi3.Schema, value any) []apigen.FieldProblem {
 			path, detail := one.JSONPointer(), one.Reason
 			if one.SchemaField == "format" {
 				detail = "it is no " + one.Schema.Format // the reason is the format's expression
+				if one.Schema.Format == "date-time" {
+					detail += fmt.Sprintf(" of the years %d to %d", firstYear, lastYear)
+				}
 			} else if name, ok := strings.CutSuffix(detail, `" is unsupported`); ok {
 				path, detail = append(path, strings.TrimPrefix(name, `property "`)), "there is no such field"
 			} else if strings.HasSuffix(detail, `" is missing`) {
@@ -375,33 +403,49 @@ func (a *asked) checkBody(c *fiber.Ctx) error {
 	if !utf8.Valid(body) { // which a decoder would quietly make another text of
 		return wrong("body", apigen.FieldProblem{Detail: "it is no UTF-8"})
 	}
-	value, err := decode(body)
+	value, plain, err := decode(body)
 	if err != nil {
 		return wrong("body", *err)
 	}
 	if errs := problems(a.body, value); len(errs) > 0 {
 		return wrong("body", errs...)
 	}
+	if !plain {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return err
+		}
+		c.Request().SetBody(text)
+	}
 	return nil
 }
 
 // decode reads one JSON value in which no name comes twice (RFC 8259, section 4, leaves open
-// which would count).
-func decode(body []byte) (any, *apigen.FieldProblem) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	v, bad := value(d, nil)
-	if bad != nil {
-		return nil, bad
+// which would count). It is plain unless a whole number is written as others are, such as 1e3, which
+// handlers would not read as one.
+func decode(body []byte) (v any, plain bool, bad *apigen.FieldProblem) {
+	d := reader{Decoder: json.NewDecoder(bytes.NewReader(body))}
+	d.UseNumber()
+	if v, bad = d.value(nil); bad != nil {
+		return nil, false, bad
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, &apigen.FieldProblem{Detail: fmt.Sprintf("there is more behind the JSON value, at byte %d", d.InputOffset())}
+		return nil, false, &apigen.FieldProblem{Detail: fmt.Sprintf("there is more behind the JSON value, at byte %d", d.InputOffset())}
 	}
-	return v, nil
+	return v, !d.odd, nil
 }
 
-func value(d *json.Decoder, path []string) (any, *apigen.FieldProblem) {
+type reader struct {
+	*json.Decoder
+	odd bool // a whole number was written as others are
+}
+
+func (d *reader) value(path []string) (any, *apigen.FieldProblem) {
+	said := func(detail string) *apigen.FieldProblem {
+		return &apigen.FieldProblem{Field: pointed(path), Detail: detail}
+	}
 	broken := func() *apigen.FieldProblem {
-		return &apigen.FieldProblem{Field: pointed(path), Detail: fmt.Sprintf("the JSON ends or is broken at byte %d", d.InputOffset())}
+		return said(fmt.Sprintf("the JSON ends or is broken at byte %d", d.InputOffset()))
 	}
 	if len(path) > maxDepth {
 		return nil, &apigen.FieldProblem{Detail: fmt.Sprintf("values lie more than %d deep in one another", maxDepth)}
@@ -410,42 +454,66 @@ func value(d *json.Decoder, path []string) (any, *apigen.FieldProblem) {
 	if err != nil {
 		return nil, broken()
 	}
-	switch token {
-	case json.Delim('['):
-		list := []any{}
-		for d.More() {
-			v, bad := value(d, append(path, strconv.Itoa(len(list))))
-			if bad != nil {
-				return nil, bad
-			}
-			list = append(list, v)
+	switch token := token.(type) {
+	case json.Number:
+		f, err := token.Float64()
+		if err != nil {
+			return nil, said("it is a number that cannot be kept")
 		}
-		if _, err := d.Token(); err != nil {
-			return nil, broken()
+		d.odd = d.odd || f == math.Trunc(f) && strings.ContainsAny(token.String(), ".eE")
+		return f, nil
+	case string:
+		if strings.Contains(token, "\x00") {
+			return nil, said(unkept)
 		}
-		return list, nil
-	case json.Delim('{'):
-		object := make(map[string]any)
-		for d.More() {
-			name, err := d.Token()
-			key, ok := name.(string)
-			if err != nil || !ok {
-				return nil, broken()
-			}
-			path := append(path, key)
-			if _, twice := object[key]; twice {
-				return nil, &apigen.FieldProblem{Field: pointed(path), Detail: "it is given twice"}
-			}
-			v, bad := value(d, path)
-			if bad != nil {
-				return nil, bad
-			}
-			object[key] = v
+		return token, nil
+	case json.Delim:
+		if token == '[' {
+			return d.list(path, broken)
 		}
-		if _, err := d.Token(); err != nil {
-			return nil, broken()
-		}
-		return object, nil
+		return d.object(path, broken)
 	}
 	return token, nil
+}
+
+func (d *reader) list(path []string, broken func() *apigen.FieldProblem) (any, *apigen.FieldProblem) {
+	list := []any{}
+	for d.More() {
+		v, bad := d.value(append(path, strconv.Itoa(len(list))))
+		if bad != nil {
+			return nil, bad
+		}
+		list = append(list, v)
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, broken()
+	}
+	return list, nil
+}
+
+func (d *reader) object(path []string, broken func() *apigen.FieldProblem) (any, *apigen.FieldProblem) {
+	object := make(map[string]any)
+	for d.More() {
+		name, err := d.Token()
+		key, ok := name.(string)
+		if err != nil || !ok {
+			return nil, broken()
+		}
+		if strings.Contains(key, "\x00") {
+			return nil, &apigen.FieldProblem{Field: pointed(path), Detail: "a name in it has a character that cannot be kept"}
+		}
+		path := append(path, key)
+		if _, twice := object[key]; twice {
+			return nil, &apigen.FieldProblem{Field: pointed(path), Detail: "it is given twice"}
+		}
+		v, bad := d.value(path)
+		if bad != nil {
+			return nil, bad
+		}
+		object[key] = v
+	}
+	if _, err := d.Token(); err != nil {
+		return nil, broken()
+	}
+	return object, nil
 }

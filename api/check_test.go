@@ -111,6 +111,22 @@ func TestBadInputChangesNothing(t *testing.T) {
 		{"an end before its start", admin, "POST", "reservations", `{"name":"x","team":"red","pool":"default","gpus":1,"start_time":"2098-01-02T00:00:00Z","end_time":"2098-01-01T00:00:00Z"}`, 400, "end_time"},
 		{"a window that ends before it begins", admin, "POST", "maintenance", `{"resources":["dc1-r01"],"reason":"x","from":"2098-01-02T00:00:00Z","until":"2098-01-01T00:00:00Z"}`, 400, "until"},
 		{"a span that runs backwards", admin, "GET", "gpus/gpu-r01-01%2Fgpu1/metrics?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "", 400, "from"},
+		{"an end that cannot be kept", "red-engineer", "POST", "allocations", `{"server_id":"gpu-r08-08","user_id":"red-engineer","end_time":"9999-12-31T00:00:00Z"}`, 400, "end_time"},
+		{"a start that cannot be kept", "red-engineer", "POST", "allocations", `{"server_id":"gpu-r08-08","user_id":"red-engineer","start_time":"9998-01-01T00:00:00Z","end_time":"9998-01-02T00:00:00Z"}`, 400, ""},
+		{"a start of the year 1", "red-engineer", "POST", "allocations", `{"server_id":"gpu-r08-08","user_id":"red-engineer","start_time":"0001-01-01T00:00:00Z"}`, 400, "start_time"},
+		{"a later end that cannot be kept", "red-engineer", "PUT", "allocations/" + ids["allocation"][0], `{"end_time":"2300-01-01T00:00:00Z"}`, 400, "end_time"},
+		{"a reservation that cannot be kept", admin, "POST", "reservations", `{"name":"x","team":"red","pool":"default","gpus":1,"end_time":"2300-01-01T00:00:00Z"}`, 400, "end_time"},
+		{"since a time that cannot be kept", admin, "GET", "alerts?since=9999-01-01T00:00:00Z", "", 400, "since"},
+		{"since the year 1", admin, "GET", "incidents?since=0001-01-01T00:00:00Z", "", 400, "since"},
+		{"a day that there is not", admin, "GET", "alerts?since=2026-02-30T00:00:00Z", "", 400, "since"},
+		{"a NUL in a text", admin, "POST", "pools", `{"name":"x","description":"a\u0000b"}`, 400, "description"},
+		{"a NUL in a text within", admin, "PUT", "servers/gpu-r01-01", `{"labels":{"a":"\u0000"}}`, 400, "labels.a"},
+		{"a NUL in a name", admin, "PUT", "servers/gpu-r01-01/config", `{"bios_config":{"a\u0000":1}}`, 400, "bios_config"},
+		{"a NUL in a filter", admin, "GET", "servers?model=a%00", "", 400, "model"},
+		{"a NUL in an id", admin, "GET", "users/a%00b", "", 400, "id"},
+		{"a filter that is no UTF-8", admin, "GET", "servers?model=%ff", "", 400, "model"},
+		{"an id that is no UTF-8", admin, "GET", "users/%ff", "", 400, "id"},
+		{"a number beyond all", admin, "PUT", "servers/gpu-r01-01/config", `{"bios_config":{"a":1e400}}`, 400, "bios_config.a"},
 		{"no time", admin, "GET", "alerts?since=yesterday", "", 400, "since"},
 		{"a negative size", admin, "POST", "quotas", `{"team":"red","pool":"default","max_gpus":-1}`, 400, "max_gpus"},
 		{"a memory of nothing", admin, "POST", "servers/gpu-r01-01/gpus", `{"index":99,"memory_gb":0}`, 400, "memory_gb"},
@@ -143,6 +159,10 @@ func TestBadInputChangesNothing(t *testing.T) {
 		if after := newest(); after != before {
 			t.Errorf("%s left a row in the audit", tc.name)
 		}
+	}
+	// A whole number is one however it is written.
+	if a := w.do(t, admin, http.MethodPost, "quotas", "", `{"pool":"default","max_gpus":1.6e1}`); a.status != http.StatusCreated || !strings.Contains(string(a.body), `"max_gpus":16,`) {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 	if a := w.do(t, admin, http.MethodGet, "users/li", "", ""); a.status != http.StatusOK {
 		t.Errorf("there are no users any more: %d", a.status)

@@ -413,7 +413,7 @@ func TestPoolsQuotasAndReservations(t *testing.T) {
 
 	all := makes[apigen.Quota](t, w, "api/v1/quotas", `{"max_gpus":16}`)
 	its := makes[apigen.Quota](t, w, "api/v1/quotas", `{"team":"vision","pool":"training","max_servers":2,"max_seconds":86400}`)
-	refusal(t, "twice", w.do(t, adm, http.MethodPost, "quotas", "", `{"team":"vision","pool":"training"}`), http.StatusConflict, "name_taken", "team_pool")
+	refusal(t, "twice", w.do(t, adm, http.MethodPost, "quotas", "", `{"team":"vision","pool":"training"}`), http.StatusConflict, "name_taken", "team")
 	refusal(t, "no team", w.do(t, adm, http.MethodPost, "quotas", "", `{"team":"none"}`), http.StatusBadRequest, "bad_body", "team")
 	refusal(t, "negative", w.do(t, adm, http.MethodPost, "quotas", "", `{"max_gpus":-1}`), http.StatusBadRequest, "bad_body", "max_gpus")
 	v, err := w.estate.Estate.Server(t.Context(), "gpu-r01-01")

@@ -22,6 +22,13 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 	w, _, _ := tenants(t)
 	for _, server := range []string{"gpu-r01-05", "gpu-r01-06"} {
 		w.validates(t, server)
+		w.send(t, http.MethodPost, "api/v1/servers/"+server+"/power", access.RoleAdmin, body(`{"action":"nmi"}`))
+	}
+	for k, name := range []string{"Beta", "alpha"} { // small and large letters are sorted alike
+		w.send(t, http.MethodPost, "api/v1/pools", access.RoleAdmin, body(`{"name":"`+name+`"}`))
+		w.send(t, http.MethodPost, "api/v1/webhooks", access.RoleAdmin, body(strings.Replace(newHook, "chat", name, 1)))
+		w.send(t, http.MethodPost, "api/v1/quotas", access.RoleAdmin, body(`{"pool":"`+name+`","max_gpus":9}`))
+		w.send(t, http.MethodPost, "api/v1/reservations", access.RoleAdmin, body(fmt.Sprintf(`{"name":%q,"team":"red","pool":"default","gpus":1,"end_time":"209%d-01-01T00:00:00Z"}`, name, k)))
 	}
 	doc, err := openapi3.NewLoader().LoadFromData(openapi.Document)
 	if err != nil {
@@ -70,7 +77,7 @@ func TestListsAreSortedOverTheirPages(t *testing.T) {
 			t.Errorf("%s with a cursor of another order: %d %s", op.OperationID, a.status, a.body)
 		}
 	}
-	if sorted < 30 {
+	if sorted < 56 {
 		t.Errorf("%d orders only", sorted)
 	}
 }

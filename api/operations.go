@@ -178,7 +178,7 @@ func (s *Server) ListOperations(ctx context.Context, r apigen.ListOperationsRequ
 			return nil, err
 		}
 	}
-	f := requests.Filter{Server: server, State: string(r.Params.State), Limit: pageSize(r.Params.Limit)}
+	f := requests.Filter{Server: server, State: string(r.Params.State), Sort: string(r.Params.Sort), Limit: pageSize(r.Params.Limit)}
 	items, next, err := through(r.Params.After, func(after string) ([]requests.Request, string, error) {
 		f.After = after
 		return store.List(ctx, f)

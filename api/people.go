@@ -160,7 +160,7 @@ func (s *Server) ListTeams(ctx context.Context, r apigen.ListTeamsRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := s.deps.People.Teams(ctx, people.Filter{Near: around, After: r.Params.After, Limit: pageSize(r.Params.Limit)})
+	items, next, err := s.deps.People.Teams(ctx, people.Filter{Near: around, Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit)})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func (s *Server) ListPools(ctx context.Context, r apigen.ListPoolsRequestObject)
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := e.Pools(ctx, r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := e.Pools(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (s *Server) ListQuotas(ctx context.Context, r apigen.ListQuotasRequestObjec
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := e.allocations.Quotas(ctx, viewer(ctx), r.Params.After, pageSize(r.Params.Limit))
+	found, next, err := e.allocations.Quotas(ctx, viewer(ctx), string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (s *Server) ListReservations(ctx context.Context, r apigen.ListReservations
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := e.allocations.Reservations(ctx, viewer(ctx), r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := e.allocations.Reservations(ctx, viewer(ctx), string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ func (s *Server) ListWebhooks(ctx context.Context, r apigen.ListWebhooksRequestO
 	if err != nil {
 		return nil, err
 	}
-	items, next, err := store.List(ctx, r.Params.After, pageSize(r.Params.Limit))
+	items, next, err := store.List(ctx, string(r.Params.Sort), r.Params.After, pageSize(r.Params.Limit))
 	if err != nil {
 		return nil, err
 	}

@@ -954,6 +954,7 @@ func (c *Client) GetMe(ctx context.Context, opts ...Option) (Me, error) {
 type ListOperationsParams struct {
 	State  string // one of pending, proposed, waiting, approved, running, verifying, done, failed, unknown, cancelled, refused
 	Server string // A server or switch, by any of its names
+	Sort   string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -963,6 +964,7 @@ func (p *ListOperationsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
 	ask(q, "server", p.Server)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -986,6 +988,7 @@ func (c *Client) PowerServerOperation(ctx context.Context, id string, body Power
 
 // ListPoolsParams are the parameters of [Client.ListPools]; what is zero is not sent.
 type ListPoolsParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -993,6 +996,7 @@ type ListPoolsParams struct {
 
 func (p *ListPoolsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -1097,6 +1101,7 @@ func (c *Client) DecideProposal(ctx context.Context, id string, body NewProposal
 
 // ListQuotasParams are the parameters of [Client.ListQuotas]; what is zero is not sent.
 type ListQuotasParams struct {
+	Sort   string // By which field, with a minus from the last; created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, updated_at, -updated_at
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1104,14 +1109,15 @@ type ListQuotasParams struct {
 
 func (p *ListQuotasParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
 	return q
 }
 
-// ListQuotas: List quotas, those of other teams left out unless you may change the inventory, and what is used of
-// them.
+// ListQuotas: List quotas, the first made first, those of other teams left out unless you may change the inventory,
+// and what is used of them.
 func (c *Client) ListQuotas(ctx context.Context, params ListQuotasParams, opts ...Option) iter.Seq2[Quota, error] {
 	return all[Quota](ctx, c, Request{Method: http.MethodGet, Path: "quotas", Query: params.query()}, opts)
 }
@@ -1159,6 +1165,7 @@ func (c *Client) ListRefusedDescriptions(ctx context.Context, params ListRefused
 
 // ListReservationsParams are the parameters of [Client.ListReservations]; what is zero is not sent.
 type ListReservationsParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, start_time, -start_time, end_time, -end_time
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1166,6 +1173,7 @@ type ListReservationsParams struct {
 
 func (p *ListReservationsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -1428,6 +1436,7 @@ func (c *Client) GetServerStatus(ctx context.Context, id string, opts ...Option)
 
 // ListTeamsParams are the parameters of [Client.ListTeams]; what is zero is not sent.
 type ListTeamsParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1435,6 +1444,7 @@ type ListTeamsParams struct {
 
 func (p *ListTeamsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -1576,6 +1586,7 @@ func (c *Client) ListUserAllocations(ctx context.Context, id string, params List
 
 // ListWebhooksParams are the parameters of [Client.ListWebhooks]; what is zero is not sent.
 type ListWebhooksParams struct {
+	Sort   string // By which field, with a minus from the last; name where it is left out. Equals are sorted by id; one of name, -name, created_at, -created_at
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -1583,6 +1594,7 @@ type ListWebhooksParams struct {
 
 func (p *ListWebhooksParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)

@@ -671,6 +671,48 @@ func (e ListOperationsParamsState) Valid() bool {
 	}
 }
 
+// Defines values for ListOperationsParamsSort.
+const (
+	ListOperationsParamsSortCreatedAt      ListOperationsParamsSort = "created_at"
+	ListOperationsParamsSortMinusCreatedAt ListOperationsParamsSort = "-created_at"
+)
+
+// Valid indicates whether the value is a known member of the ListOperationsParamsSort enum.
+func (e ListOperationsParamsSort) Valid() bool {
+	switch e {
+	case ListOperationsParamsSortCreatedAt:
+		return true
+	case ListOperationsParamsSortMinusCreatedAt:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListPoolsParamsSort.
+const (
+	ListPoolsParamsSortCreatedAt      ListPoolsParamsSort = "created_at"
+	ListPoolsParamsSortMinusCreatedAt ListPoolsParamsSort = "-created_at"
+	ListPoolsParamsSortMinusName      ListPoolsParamsSort = "-name"
+	ListPoolsParamsSortName           ListPoolsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListPoolsParamsSort enum.
+func (e ListPoolsParamsSort) Valid() bool {
+	switch e {
+	case ListPoolsParamsSortCreatedAt:
+		return true
+	case ListPoolsParamsSortMinusCreatedAt:
+		return true
+	case ListPoolsParamsSortMinusName:
+		return true
+	case ListPoolsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListPredictionsParamsState.
 const (
 	ListPredictionsParamsStateAverted  ListPredictionsParamsState = "averted"
@@ -728,6 +770,60 @@ func (e ListProposalsParamsState) Valid() bool {
 	case ListProposalsParamsStateDeclined:
 		return true
 	case ListProposalsParamsStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListQuotasParamsSort.
+const (
+	ListQuotasParamsSortCreatedAt      ListQuotasParamsSort = "created_at"
+	ListQuotasParamsSortMinusCreatedAt ListQuotasParamsSort = "-created_at"
+	ListQuotasParamsSortMinusUpdatedAt ListQuotasParamsSort = "-updated_at"
+	ListQuotasParamsSortUpdatedAt      ListQuotasParamsSort = "updated_at"
+)
+
+// Valid indicates whether the value is a known member of the ListQuotasParamsSort enum.
+func (e ListQuotasParamsSort) Valid() bool {
+	switch e {
+	case ListQuotasParamsSortCreatedAt:
+		return true
+	case ListQuotasParamsSortMinusCreatedAt:
+		return true
+	case ListQuotasParamsSortMinusUpdatedAt:
+		return true
+	case ListQuotasParamsSortUpdatedAt:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListReservationsParamsSort.
+const (
+	ListReservationsParamsSortEndTime        ListReservationsParamsSort = "end_time"
+	ListReservationsParamsSortMinusEndTime   ListReservationsParamsSort = "-end_time"
+	ListReservationsParamsSortMinusName      ListReservationsParamsSort = "-name"
+	ListReservationsParamsSortMinusStartTime ListReservationsParamsSort = "-start_time"
+	ListReservationsParamsSortName           ListReservationsParamsSort = "name"
+	ListReservationsParamsSortStartTime      ListReservationsParamsSort = "start_time"
+)
+
+// Valid indicates whether the value is a known member of the ListReservationsParamsSort enum.
+func (e ListReservationsParamsSort) Valid() bool {
+	switch e {
+	case ListReservationsParamsSortEndTime:
+		return true
+	case ListReservationsParamsSortMinusEndTime:
+		return true
+	case ListReservationsParamsSortMinusName:
+		return true
+	case ListReservationsParamsSortMinusStartTime:
+		return true
+	case ListReservationsParamsSortName:
+		return true
+	case ListReservationsParamsSortStartTime:
 		return true
 	default:
 		return false
@@ -851,6 +947,30 @@ func (e GetServerPlotsParamsRange) Valid() bool {
 	}
 }
 
+// Defines values for ListTeamsParamsSort.
+const (
+	ListTeamsParamsSortCreatedAt      ListTeamsParamsSort = "created_at"
+	ListTeamsParamsSortMinusCreatedAt ListTeamsParamsSort = "-created_at"
+	ListTeamsParamsSortMinusName      ListTeamsParamsSort = "-name"
+	ListTeamsParamsSortName           ListTeamsParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListTeamsParamsSort enum.
+func (e ListTeamsParamsSort) Valid() bool {
+	switch e {
+	case ListTeamsParamsSortCreatedAt:
+		return true
+	case ListTeamsParamsSortMinusCreatedAt:
+		return true
+	case ListTeamsParamsSortMinusName:
+		return true
+	case ListTeamsParamsSortName:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListUsersParamsRole.
 const (
 	Admin    ListUsersParamsRole = "admin"
@@ -947,6 +1067,30 @@ func (e ListUserAllocationsParamsSort) Valid() bool {
 	case ListUserAllocationsParamsSortMinusStartTime:
 		return true
 	case ListUserAllocationsParamsSortStartTime:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListWebhooksParamsSort.
+const (
+	ListWebhooksParamsSortCreatedAt      ListWebhooksParamsSort = "created_at"
+	ListWebhooksParamsSortMinusCreatedAt ListWebhooksParamsSort = "-created_at"
+	ListWebhooksParamsSortMinusName      ListWebhooksParamsSort = "-name"
+	ListWebhooksParamsSortName           ListWebhooksParamsSort = "name"
+)
+
+// Valid indicates whether the value is a known member of the ListWebhooksParamsSort enum.
+func (e ListWebhooksParamsSort) Valid() bool {
+	switch e {
+	case ListWebhooksParamsSortCreatedAt:
+		return true
+	case ListWebhooksParamsSortMinusCreatedAt:
+		return true
+	case ListWebhooksParamsSortMinusName:
+		return true
+	case ListWebhooksParamsSortName:
 		return true
 	default:
 		return false
@@ -3984,6 +4128,9 @@ type ListOperationsParams struct {
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id
+	Sort ListOperationsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3995,6 +4142,9 @@ type ListOperationsParams struct {
 // ListOperationsParamsState defines parameters for ListOperations.
 type ListOperationsParamsState string
 
+// ListOperationsParamsSort defines parameters for ListOperations.
+type ListOperationsParamsSort string
+
 // PowerServerOperationParams defines parameters for PowerServerOperation.
 type PowerServerOperationParams struct {
 	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
@@ -4003,6 +4153,9 @@ type PowerServerOperationParams struct {
 
 // ListPoolsParams defines parameters for ListPools.
 type ListPoolsParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListPoolsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4010,6 +4163,9 @@ type ListPoolsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListPoolsParamsSort defines parameters for ListPools.
+type ListPoolsParamsSort string
 
 // CreatePoolParams defines parameters for CreatePool.
 type CreatePoolParams struct {
@@ -4070,6 +4226,9 @@ type ListProposalsParamsState string
 
 // ListQuotasParams defines parameters for ListQuotas.
 type ListQuotasParams struct {
+	// Sort By which field, with a minus from the last; created_at where it is left out. Equals are sorted by id
+	Sort ListQuotasParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4077,6 +4236,9 @@ type ListQuotasParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListQuotasParamsSort defines parameters for ListQuotas.
+type ListQuotasParamsSort string
 
 // CreateQuotaParams defines parameters for CreateQuota.
 type CreateQuotaParams struct {
@@ -4108,6 +4270,9 @@ type ListRefusedDescriptionsParams struct {
 
 // ListReservationsParams defines parameters for ListReservations.
 type ListReservationsParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListReservationsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4115,6 +4280,9 @@ type ListReservationsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListReservationsParamsSort defines parameters for ListReservations.
+type ListReservationsParamsSort string
 
 // CreateReservationParams defines parameters for CreateReservation.
 type CreateReservationParams struct {
@@ -4296,6 +4464,9 @@ type StreamParams struct {
 
 // ListTeamsParams defines parameters for ListTeams.
 type ListTeamsParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListTeamsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4303,6 +4474,9 @@ type ListTeamsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListTeamsParamsSort defines parameters for ListTeams.
+type ListTeamsParamsSort string
 
 // CreateTeamParams defines parameters for CreateTeam.
 type CreateTeamParams struct {
@@ -4390,6 +4564,9 @@ type ListUserAllocationsParamsSort string
 
 // ListWebhooksParams defines parameters for ListWebhooks.
 type ListWebhooksParams struct {
+	// Sort By which field, with a minus from the last; name where it is left out. Equals are sorted by id
+	Sort ListWebhooksParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -4397,6 +4574,9 @@ type ListWebhooksParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListWebhooksParamsSort defines parameters for ListWebhooks.
+type ListWebhooksParamsSort string
 
 // CreateWebhookParams defines parameters for CreateWebhook.
 type CreateWebhookParams struct {
@@ -4882,7 +5062,7 @@ type ServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(c *fiber.Ctx, id QueryID) error
-	// ListQuotas List quotas, those of other teams left out unless you may change the inventory, and what is used of them
+	// ListQuotas List quotas, the first made first, those of other teams left out unless you may change the inventory, and what is used of them
 	// (GET /quotas)
 	ListQuotas(c *fiber.Ctx, params ListQuotasParams) error
 	// CreateQuota Create a quota; needs the permission `quotas`, which admins have
@@ -8520,6 +8700,13 @@ func (siw *ServerInterfaceWrapper) ListOperations(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter server: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -8649,6 +8836,13 @@ func (siw *ServerInterfaceWrapper) ListPools(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -9082,6 +9276,13 @@ func (siw *ServerInterfaceWrapper) ListQuotas(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -9356,6 +9557,13 @@ func (siw *ServerInterfaceWrapper) ListReservations(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -10603,6 +10811,13 @@ func (siw *ServerInterfaceWrapper) ListTeams(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -11250,6 +11465,13 @@ func (siw *ServerInterfaceWrapper) ListWebhooks(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -18721,7 +18943,7 @@ type StrictServerInterface interface {
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
 	DecideProposal(ctx context.Context, request DecideProposalRequestObject) (DecideProposalResponseObject, error)
-	// ListQuotas List quotas, those of other teams left out unless you may change the inventory, and what is used of them
+	// ListQuotas List quotas, the first made first, those of other teams left out unless you may change the inventory, and what is used of them
 	// (GET /quotas)
 	ListQuotas(ctx context.Context, request ListQuotasRequestObject) (ListQuotasResponseObject, error)
 	// CreateQuota Create a quota; needs the permission `quotas`, which admins have

@@ -2485,14 +2485,14 @@ class Api(Transport):
         answer: "Me" = self._do("GET", "/me")
         return answer
 
-    def list_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "OperationList":
+    def list_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, sort: Literal["created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "OperationList":
         """List what people, allocations and workflows asked for, newest first."""
-        answer: "OperationList" = self._do("GET", "/operations", query={"state": state, "server": server, "after": after, "limit": limit, "fields": fields})
+        answer: "OperationList" = self._do("GET", "/operations", query={"state": state, "server": server, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Operation"]:
+    def iter_operations(self, *, state: Literal["pending", "proposed", "waiting", "approved", "running", "verifying", "done", "failed", "unknown", "cancelled", "refused"] | None = None, server: str | None = None, sort: Literal["created_at", "-created_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Operation"]:
         """List what people, allocations and workflows asked for, newest first."""
-        query: dict[str, Any] = {"state": state, "server": server, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "server": server, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/operations", query=query)
             yield from page["items"]
@@ -2510,14 +2510,14 @@ class Api(Transport):
         answer: "Operation" = self._do("POST", f"/operations/{_part(id)}/power", once=True, body=body)
         return answer
 
-    def list_pools(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "PoolList":
+    def list_pools(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "PoolList":
         """List pools by name."""
-        answer: "PoolList" = self._do("GET", "/pools", query={"after": after, "limit": limit, "fields": fields})
+        answer: "PoolList" = self._do("GET", "/pools", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_pools(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Pool"]:
+    def iter_pools(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Pool"]:
         """List pools by name."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/pools", query=query)
             yield from page["items"]
@@ -2589,14 +2589,14 @@ class Api(Transport):
         answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", body=body)
         return answer
 
-    def list_quotas(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "QuotaList":
-        """List quotas, those of other teams left out unless you may change the inventory, and what is used of them."""
-        answer: "QuotaList" = self._do("GET", "/quotas", query={"after": after, "limit": limit, "fields": fields})
+    def list_quotas(self, *, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "QuotaList":
+        """List quotas, the first made first, those of other teams left out unless you may change the inventory, and what is used of them."""
+        answer: "QuotaList" = self._do("GET", "/quotas", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_quotas(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Quota"]:
-        """List quotas, those of other teams left out unless you may change the inventory, and what is used of them."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+    def iter_quotas(self, *, sort: Literal["created_at", "-created_at", "updated_at", "-updated_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Quota"]:
+        """List quotas, the first made first, those of other teams left out unless you may change the inventory, and what is used of them."""
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/quotas", query=query)
             yield from page["items"]
@@ -2638,14 +2638,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_reservations(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ReservationList":
+    def list_reservations(self, *, sort: Literal["name", "-name", "start_time", "-start_time", "end_time", "-end_time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "ReservationList":
         """List reservations by name, those of other teams left out unless you may change the inventory."""
-        answer: "ReservationList" = self._do("GET", "/reservations", query={"after": after, "limit": limit, "fields": fields})
+        answer: "ReservationList" = self._do("GET", "/reservations", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_reservations(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Reservation"]:
+    def iter_reservations(self, *, sort: Literal["name", "-name", "start_time", "-start_time", "end_time", "-end_time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Reservation"]:
         """List reservations by name, those of other teams left out unless you may change the inventory."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/reservations", query=query)
             yield from page["items"]
@@ -2806,14 +2806,14 @@ class Api(Transport):
         answer: "ServerStatus" = self._do("GET", f"/servers/{_part(id)}/status")
         return answer
 
-    def list_teams(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TeamList":
+    def list_teams(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "TeamList":
         """List teams by name; without the permission `users`, only your own."""
-        answer: "TeamList" = self._do("GET", "/teams", query={"after": after, "limit": limit, "fields": fields})
+        answer: "TeamList" = self._do("GET", "/teams", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_teams(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Team"]:
+    def iter_teams(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Team"]:
         """List teams by name; without the permission `users`, only your own."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/teams", query=query)
             yield from page["items"]
@@ -2919,14 +2919,14 @@ class Api(Transport):
                 return
             query["after"] = page["next"]
 
-    def list_webhooks(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WebhookList":
+    def list_webhooks(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "WebhookList":
         """List webhooks by name, without their secrets; needs the permission `webhooks`, which admins have."""
-        answer: "WebhookList" = self._do("GET", "/webhooks", query={"after": after, "limit": limit, "fields": fields})
+        answer: "WebhookList" = self._do("GET", "/webhooks", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_webhooks(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["Webhook"]:
+    def iter_webhooks(self, *, sort: Literal["name", "-name", "created_at", "-created_at"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Webhook"]:
         """List webhooks by name, without their secrets; needs the permission `webhooks`, which admins have."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/webhooks", query=query)
             yield from page["items"]

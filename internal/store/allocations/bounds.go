@@ -116,6 +116,14 @@ func scanQuota(rows *sql.Rows) (q quota, err error) {
 	return q, err
 }
 
+var quotaOrder = sqldb.Order[quota]{
+	ID: sqldb.Key[quota]{SQL: "q.id", Of: func(q *quota) any { return q.ID }}, Usual: "created_at",
+	By: map[string]sqldb.Key[quota]{
+		"created_at": {SQL: "q.created_ns", Of: func(q *quota) any { return q.CreatedAt.UnixNano() }},
+		"updated_at": {SQL: "q.updated_ns", Of: func(q *quota) any { return q.UpdatedAt.UnixNano() }},
+	},
+}
+
 // within holds a request against the quotas that bind who asks. What their other allocations
 // have at any moment of that time counts, but not what is being cleaned. An allocation that is
 // changed does not count against itself.
@@ -276,13 +284,16 @@ func (s *Store) Quota(ctx context.Context, who Viewer, id string) (Used, error) 
 
 // Quotas lists the quotas that a viewer may know of and what is used of them, in the order of
 // their ids.
-func (s *Store) Quotas(ctx context.Context, who Viewer, after string, limit int) ([]Used, string, error) {
-	found, err := sqldb.Rows(ctx, s.db, scanQuota, `SELECT `+quotaColumns+` WHERE q.id>$1 AND ($2 OR q.team_id IS NULL OR `+teams("q.team_id", 3)+`)
-ORDER BY q.id LIMIT $4`, after, who.All, who.User, limit+1)
+func (s *Store) Quotas(ctx context.Context, who Viewer, sort, after string, limit int) ([]Used, string, error) {
+	tail, args, err := quotaOrder.Tail(sort, after, limit, who.All, who.User)
 	if err != nil {
 		return nil, "", fmt.Errorf("list quotas: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(q *quota) string { return q.ID })
+	found, err := sqldb.Rows(ctx, s.db, scanQuota, `SELECT `+quotaColumns+` WHERE ($1 OR q.team_id IS NULL OR `+teams("q.team_id", 2)+`)`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list quotas: %w", err)
+	}
+	found, next := quotaOrder.Page(found, sort, limit)
 	used, err := s.used(ctx, who, found)
 	return used, next, err
 }
@@ -306,6 +317,17 @@ func quotaField(q *schemas.Quota) func(string) string {
 		}
 		return ""
 	}
+}
+
+// ofBody names the field by which a caller said for whom a quota is: what has to be another for each is
+// team and pool together.
+func ofBody(err error, q *schemas.Quota) error {
+	if field := (*entity.FieldError)(nil); errors.As(err, &field) && field.Field == "team_pool" {
+		if field.Field = "team"; q.Team == "" {
+			field.Field = "pool"
+		}
+	}
+	return err
 }
 
 // PutQuota makes a quota for by, or changes the one of an id, held against a revision that is
@@ -353,7 +375,7 @@ func (s *Store) PutQuota(ctx context.Context, by, id string, revision int64, cha
 VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9) ON CONFLICT (id) DO UPDATE SET team_id=excluded.team_id, pool_id=excluded.pool_id, max_gpus=excluded.max_gpus,
   max_servers=excluded.max_servers, max_seconds=excluded.max_seconds, revision=excluded.revision, updated_ns=excluded.updated_ns`,
 			q.ID, team, pool, q.MaxGPUs, q.MaxServers, seconds, q.Revision, q.CreatedAt.UnixNano(), q.UpdatedAt.UnixNano()); err != nil {
-			return entity.Explain(err, "quotas", quotaField(&q))
+			return ofBody(entity.Explain(err, "quotas", quotaField(&q)), &q)
 		}
 		return entity.Audit(ctx, tx, now, by, verb, KindQuota, title(q), before, q)
 	})

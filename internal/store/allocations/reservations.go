@@ -35,14 +35,26 @@ func (s *Store) Reservation(ctx context.Context, who Viewer, ref string) (schema
 	return entity.Only(found, err, KindReservation, ref)
 }
 
-// Reservations lists the reservations that a viewer may know of, by name.
-func (s *Store) Reservations(ctx context.Context, who Viewer, after string, limit int) ([]schemas.Reservation, string, error) {
-	found, err := reservations(ctx, s.db, `lower(r.name)>lower($1) AND ($2 OR `+teams("r.team_id", 3)+`) ORDER BY lower(r.name) LIMIT $4`,
-		after, who.All, who.User, limit+1)
+var reservationOrder = sqldb.Order[schemas.Reservation]{
+	ID: sqldb.Key[schemas.Reservation]{SQL: "r.id", Of: func(r *schemas.Reservation) any { return r.ID }}, Usual: "name",
+	By: map[string]sqldb.Key[schemas.Reservation]{
+		"name":       {SQL: "r.name", Of: func(r *schemas.Reservation) any { return r.Name }, Fold: true, Alone: true},
+		"start_time": {SQL: "r.from_ns", Of: func(r *schemas.Reservation) any { return r.StartTime.UnixNano() }},
+		"end_time":   {SQL: "r.until_ns", Of: func(r *schemas.Reservation) any { return r.EndTime.UnixNano() }},
+	},
+}
+
+// Reservations lists the reservations that a viewer may know of, by name where no order is asked for.
+func (s *Store) Reservations(ctx context.Context, who Viewer, sort, after string, limit int) ([]schemas.Reservation, string, error) {
+	tail, args, err := reservationOrder.Tail(sort, after, limit, who.All, who.User)
 	if err != nil {
 		return nil, "", fmt.Errorf("list reservations: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(r *schemas.Reservation) string { return r.Name })
+	found, err := reservations(ctx, s.db, `($1 OR `+teams("r.team_id", 2)+`)`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list reservations: %w", err)
+	}
+	found, next := reservationOrder.Page(found, sort, limit)
 	return found, next, nil
 }
 
@@ -88,6 +100,12 @@ func (s *Store) PutReservation(ctx context.Context, by, ref string, revision int
 			return err
 		}
 		r.Pool = name
+		switch {
+		case !r.EndTime.After(r.StartTime):
+			return &entity.FieldError{Field: "end_time", Value: r.EndTime.Format(time.RFC3339), Reason: "is not after start_time"}
+		case r.GPUs+r.Servers == 0:
+			return &entity.FieldError{Field: "servers", Value: "0", Reason: "are kept, and no gpus: give one of the two"}
+		}
 		if _, err := tx.ExecContext(ctx, `INSERT INTO reservations (id, name, team_id, pool_id, gpus, servers, from_ns, until_ns, created_by, revision, created_ns, updated_ns)
 VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) ON CONFLICT (id) DO UPDATE SET name=excluded.name, team_id=excluded.team_id, pool_id=excluded.pool_id,
   gpus=excluded.gpus, servers=excluded.servers, from_ns=excluded.from_ns, until_ns=excluded.until_ns, revision=excluded.revision, updated_ns=excluded.updated_ns`,

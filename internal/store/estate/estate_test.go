@@ -289,7 +289,7 @@ func TestPoolsAreKept(t *testing.T) {
 	if err := s.DeletePool(t.Context(), "root", p.ID, 1); err != nil {
 		t.Error(err)
 	}
-	if all, _, err := s.Pools(t.Context(), "", 10); err != nil || len(all) != 1 || all[0].Servers != 1 {
+	if all, _, err := s.Pools(t.Context(), "", "", 10); err != nil || len(all) != 1 || all[0].Servers != 1 {
 		t.Errorf("%+v %v", all, err)
 	}
 }

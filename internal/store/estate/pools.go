@@ -31,13 +31,25 @@ func pool(ctx context.Context, q sqldb.Queryer, ref string) (schemas.Pool, error
 	return entity.Only(found, err, KindPool, ref)
 }
 
-// Pools lists pools by name.
-func (s *Store) Pools(ctx context.Context, after string, limit int) ([]schemas.Pool, string, error) {
-	found, err := pools(ctx, s.db, `lower(p.name)>lower($1) ORDER BY lower(p.name) LIMIT $2`, after, limit+1)
+var poolOrder = sqldb.Order[schemas.Pool]{
+	ID: sqldb.Key[schemas.Pool]{SQL: "p.id", Of: func(p *schemas.Pool) any { return p.ID }}, Usual: "name",
+	By: map[string]sqldb.Key[schemas.Pool]{
+		"name":       {SQL: "p.name", Of: func(p *schemas.Pool) any { return p.Name }, Fold: true, Alone: true},
+		"created_at": {SQL: "p.created_ns", Of: func(p *schemas.Pool) any { return p.CreatedAt.UnixNano() }},
+	},
+}
+
+// Pools lists pools, by name where no order is asked for.
+func (s *Store) Pools(ctx context.Context, sort, after string, limit int) ([]schemas.Pool, string, error) {
+	tail, args, err := poolOrder.Tail(sort, after, limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list pools: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(p *schemas.Pool) string { return p.Name })
+	found, err := pools(ctx, s.db, `1=1`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list pools: %w", err)
+	}
+	found, next := poolOrder.Page(found, sort, limit)
 	return found, next, nil
 }
 

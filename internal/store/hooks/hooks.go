@@ -74,13 +74,25 @@ func (s *Store) Get(ctx context.Context, ref string) (schemas.Webhook, error) {
 }
 
 // List lists webhooks by name.
-func (s *Store) List(ctx context.Context, after string, limit int) ([]schemas.Webhook, string, error) {
-	found, err := list(ctx, s.db, `lower(h.name)>lower($1) ORDER BY lower(h.name) LIMIT $2`, after, limit+1)
+func (s *Store) List(ctx context.Context, sort, after string, limit int) ([]schemas.Webhook, string, error) {
+	tail, args, err := order.Tail(sort, after, limit)
 	if err != nil {
 		return nil, "", fmt.Errorf("list webhooks: %w", err)
 	}
-	found, next := entity.Page(found, limit, func(h *schemas.Webhook) string { return h.Name })
+	found, err := list(ctx, s.db, `1=1`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list webhooks: %w", err)
+	}
+	found, next := order.Page(found, sort, limit)
 	return found, next, nil
+}
+
+var order = sqldb.Order[schemas.Webhook]{
+	ID: sqldb.Key[schemas.Webhook]{SQL: "h.id", Of: func(h *schemas.Webhook) any { return h.ID }}, Usual: "name",
+	By: map[string]sqldb.Key[schemas.Webhook]{
+		"name":       {SQL: "h.name", Of: func(h *schemas.Webhook) any { return h.Name }, Fold: true, Alone: true},
+		"created_at": {SQL: "h.created_ns", Of: func(h *schemas.Webhook) any { return h.CreatedAt.UnixNano() }},
+	},
 }
 
 // Secret signs what is sent to a webhook. It prints as nothing.

@@ -124,7 +124,7 @@ type Filter struct {
 	// of teams only theirs.
 	Near  string
 	Text  string // of users: a part of their name or address, or their id
-	Sort  string // of users; "" is by name
+	Sort  string // "" is by name
 	After string // of users a cursor, of teams the name that the page before ended with
 	Limit int
 }
@@ -158,14 +158,25 @@ AND (CAST($4 AS TEXT)='' OR lower(username) LIKE $4 ESCAPE '\' OR lower(email) L
 	return found, next, nil
 }
 
-// Teams lists teams by name.
+var teamOrder = sqldb.Order[schemas.Team]{
+	ID: sqldb.Key[schemas.Team]{SQL: "id", Of: func(t *schemas.Team) any { return t.ID }}, Usual: "name",
+	By: map[string]sqldb.Key[schemas.Team]{
+		"name":       {SQL: "name", Of: func(t *schemas.Team) any { return t.Name }, Fold: true, Alone: true},
+		"created_at": {SQL: "created_ns", Of: func(t *schemas.Team) any { return t.CreatedAt.UnixNano() }},
+	},
+}
+
+// Teams lists teams, by name where no order is asked for.
 func (s *Store) Teams(ctx context.Context, f Filter) ([]schemas.Team, string, error) {
-	found, err := teams(ctx, s.db, `lower(name)>lower($1) AND (CAST($2 AS TEXT)='' OR id IN (SELECT team_id FROM team_members WHERE user_id=$2))
-ORDER BY lower(name) LIMIT $3`, f.After, f.Near, f.Limit+1)
+	tail, args, err := teamOrder.Tail(f.Sort, f.After, f.Limit, f.Near)
 	if err != nil {
 		return nil, "", fmt.Errorf("list teams: %w", err)
 	}
-	found, next := entity.Page(found, f.Limit, func(t *schemas.Team) string { return t.Name })
+	found, err := teams(ctx, s.db, `(CAST($1 AS TEXT)='' OR id IN (SELECT team_id FROM team_members WHERE user_id=$1))`+tail, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list teams: %w", err)
+	}
+	found, next := teamOrder.Page(found, f.Sort, f.Limit)
 	return found, next, nil
 }
 

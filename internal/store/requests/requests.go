@@ -153,6 +153,7 @@ func (s *Store) Get(ctx context.Context, id string) (r Request, found bool, err 
 type Filter struct {
 	Server string
 	State  string // of the action, or Pending
+	Sort   string // created_at, or -created_at, which "" is
 	After  string // the cursor of the page before
 	Limit  int
 }
@@ -176,18 +177,20 @@ func (s *Store) List(ctx context.Context, f Filter) (page []Request, next string
 	if f.State != "" {
 		q.WriteString(` AND COALESCE(a.status, '` + Pending + `')=` + arg(f.State))
 	}
-	if f.After != "" {
-		c, err := sqldb.ParseCursor(f.After)
-		if err != nil {
-			return nil, "", fmt.Errorf("list requests: %w", err)
-		}
-		q.WriteString(` AND (r.created_ns, r.id) < (` + arg(c.Time) + `, ` + arg(c.ID) + `)`)
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list requests: %w", err)
 	}
-	q.WriteString(` ORDER BY r.created_ns DESC, r.id DESC LIMIT ` + strconv.Itoa(f.Limit+1))
+	q.WriteString(tail)
 	all, err := sqldb.Rows(ctx, s.db, scan, q.String(), args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list requests: %w", err)
 	}
-	page, next = sqldb.Page(all, f.Limit, func(r *Request) (time.Time, string) { return r.Intent.Time, r.Intent.ID })
+	page, next = order.Page(all, f.Sort, f.Limit)
 	return page, next, nil
+}
+
+var order = sqldb.Order[Request]{
+	ID: sqldb.Key[Request]{SQL: "r.id", Of: func(r *Request) any { return r.Intent.ID }}, Usual: "-created_at",
+	By: map[string]sqldb.Key[Request]{"created_at": {SQL: "r.created_ns", Of: func(r *Request) any { return r.Intent.Time.UnixNano() }}},
 }
