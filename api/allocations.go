@@ -143,7 +143,7 @@ type noFit struct {
 // ListAllocations implements the operation listAllocations.
 func (s *Server) ListAllocations(ctx context.Context, r apigen.ListAllocationsRequestObject) (apigen.ListAllocationsResponseObject, error) {
 	var err error
-	f := allocations.Filter{Status: string(r.Params.Status), Live: r.Params.Live, Ended: r.Params.Ended, Near: around(ctx), Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
+	f := allocations.Filter{Status: string(r.Params.Status), Team: r.Params.Team, Group: r.Params.GroupID, Live: r.Params.Live, Ended: r.Params.Ended, Near: around(ctx), Sort: string(r.Params.Sort), After: r.Params.After, Limit: pageSize(r.Params.Limit)}
 	if r.Params.User != "" {
 		if f.User, err = s.userID(ctx, r.Params.User, "query", "user"); err != nil {
 			return nil, err

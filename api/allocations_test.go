@@ -497,3 +497,35 @@ func TestOrdersAreGivenOnceUnderTheirKey(t *testing.T) {
 		}
 	}
 }
+
+// Allocations are found by their team and by what they were asked for with; another team's are in neither list.
+func TestAllocationsAreFoundByTeamAndGroup(t *testing.T) {
+	w, red, blue := tenants(t)
+	decode[apigen.CreatedAllocation](t, w.send(t, http.MethodPost, "api/v1/allocations", "li", body(`{"server_id":"gpu-r01-02","group_id":"run-7"}`)), http.StatusCreated)
+	blues := decode[schemas.Team](t, w.do(t, access.RoleAdmin, http.MethodGet, "teams/blue", "", ""), http.StatusOK).ID
+	for _, tc := range []struct {
+		who, query string
+		want       int
+	}{
+		{access.RoleAdmin, "team=red", 2},
+		{access.RoleAdmin, "team=BLUE", 1},
+		{access.RoleAdmin, "team=" + blues, 1},
+		{access.RoleAdmin, "team=none", 0},
+		{access.RoleAdmin, "group_id=run-7", 1},
+		{access.RoleAdmin, "team=blue&group_id=run-7", 0},
+		{"li", "team=red", 2},
+		{"li", "team=blue", 0},
+		{"jo", "group_id=run-7", 0},
+		{"jo", "team=" + blues, 1},
+	} {
+		list := decode[apigen.AllocationList](t, w.do(t, tc.who, http.MethodGet, "allocations?"+tc.query, "", ""), http.StatusOK).Items
+		if len(list) != tc.want {
+			t.Errorf("%s finds %d by %s, want %d", tc.who, len(list), tc.query, tc.want)
+		}
+		for _, a := range list {
+			if strings.HasPrefix(tc.query, "team=red") != (a.Team == red.Team) && !strings.HasPrefix(tc.query, "group") || a.Team == blue.Team && tc.who == "li" {
+				t.Errorf("%s finds one of %s by %s", tc.who, a.Team, tc.query)
+			}
+		}
+	}
+}

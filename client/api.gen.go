@@ -146,21 +146,25 @@ func (c *Client) GetAlertCorrelation(ctx context.Context, id string, opts ...Opt
 
 // ListAllocationsParams are the parameters of [Client.ListAllocations]; what is zero is not sent.
 type ListAllocationsParams struct {
-	Status string // one of pending, active, completed, failed
-	User   string // A user, by id or username
-	Server string // A server or switch, by any of its names
-	Live   *bool  // Only pending and active ones
-	Ended  *bool  // Only completed and failed ones
-	Sort   string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, start_time, -start_time, end_time, -end_time
-	After  string // `next` of the previous page, of the same list in the same order
-	Limit  int
-	Fields string // Only these fields of each item, separated by commas
+	Status  string // one of pending, active, completed, failed
+	User    string // A user, by id or username
+	Team    string // A team, by id or name
+	GroupID string // Only those that were asked for together
+	Server  string // A server or switch, by any of its names
+	Live    *bool  // Only pending and active ones
+	Ended   *bool  // Only completed and failed ones
+	Sort    string // By which field, with a minus from the last; -created_at where it is left out. Equals are sorted by id; one of created_at, -created_at, start_time, -start_time, end_time, -end_time
+	After   string // `next` of the previous page, of the same list in the same order
+	Limit   int
+	Fields  string // Only these fields of each item, separated by commas
 }
 
 func (p *ListAllocationsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "status", p.Status)
 	ask(q, "user", p.User)
+	ask(q, "team", p.Team)
+	ask(q, "group_id", p.GroupID)
 	ask(q, "server", p.Server)
 	ask(q, "live", p.Live)
 	ask(q, "ended", p.Ended)

@@ -3671,6 +3671,12 @@ type ListAllocationsParams struct {
 	// User A user, by id or username
 	User string `form:"user,omitempty" json:"user,omitempty,omitzero"`
 
+	// Team A team, by id or name
+	Team string `form:"team,omitempty" json:"team,omitempty,omitzero"`
+
+	// GroupID Only those that were asked for together
+	GroupID string `form:"group_id,omitempty" json:"group_id,omitempty,omitzero"`
+
 	// Server A server or switch, by any of its names
 	Server QueryServer `form:"server,omitempty" json:"server,omitempty,omitzero"`
 
@@ -5772,6 +5778,20 @@ func (siw *ServerInterfaceWrapper) ListAllocations(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "user", query, &params.User, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter user: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "team" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "team", query, &params.Team, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter team: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "group_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "group_id", query, &params.GroupID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter group_id: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "server" -------------

@@ -1995,14 +1995,14 @@ class Api(Transport):
         answer: "AlertCorrelation" = self._do("GET", f"/alerts/{_part(id)}/correlation")
         return answer
 
-    def list_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
+    def list_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, team: str | None = None, group_id: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AllocationList":
         """List allocations, the last made first; a member of a team sees those of their own and of their teams."""
-        answer: "AllocationList" = self._do("GET", "/allocations", query={"status": status, "user": user, "server": server, "live": live, "ended": ended, "sort": sort, "after": after, "limit": limit, "fields": fields})
+        answer: "AllocationList" = self._do("GET", "/allocations", query={"status": status, "user": user, "team": team, "group_id": group_id, "server": server, "live": live, "ended": ended, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
+    def iter_allocations(self, *, status: Literal["pending", "active", "completed", "failed"] | None = None, user: str | None = None, team: str | None = None, group_id: str | None = None, server: str | None = None, live: bool | None = None, ended: bool | None = None, sort: Literal["created_at", "-created_at", "start_time", "-start_time", "end_time", "-end_time"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Allocation"]:
         """List allocations, the last made first; a member of a team sees those of their own and of their teams."""
-        query: dict[str, Any] = {"status": status, "user": user, "server": server, "live": live, "ended": ended, "sort": sort, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"status": status, "user": user, "team": team, "group_id": group_id, "server": server, "live": live, "ended": ended, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/allocations", query=query)
             yield from page["items"]

@@ -155,6 +155,8 @@ func (s *Store) Get(ctx context.Context, id string) (schemas.Allocation, error) 
 // Filter chooses of a list; what is empty asks nothing.
 type Filter struct {
 	Status, User, Server string // ids
+	Team                 string // id or name
+	Group                string // of those that were asked for together
 	Live                 bool   // pending or active
 	Ended                bool   // completed or failed
 	// Near is the id of a user: only theirs, and those of their teams.
@@ -175,7 +177,7 @@ var order = sqldb.Order[schemas.Allocation]{
 
 // List lists allocations.
 func (s *Store) List(ctx context.Context, f Filter) ([]schemas.Allocation, string, error) {
-	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, f.Status, f.User, f.Server, f.Live, f.Near, f.Ended)
+	tail, args, err := order.Tail(f.Sort, f.After, f.Limit, f.Status, f.User, f.Server, f.Live, f.Near, f.Ended, f.Team, f.Group)
 	if err != nil {
 		return nil, "", fmt.Errorf("list allocations: %w", err)
 	}
@@ -183,7 +185,9 @@ func (s *Store) List(ctx context.Context, f Filter) ([]schemas.Allocation, strin
 AND (CAST($3 AS TEXT)='' OR EXISTS (SELECT 1 FROM allocation_claims c WHERE c.allocation_id=a.id AND c.server_id=$3))
 AND (NOT $4 OR a.status IN ('pending','active'))
 AND (CAST($5 AS TEXT)='' OR a.user_id=$5 OR a.team_id IN (SELECT team_id FROM team_members WHERE user_id=$5))
-AND (NOT $6 OR a.status IN ('completed','failed'))`+tail, args...)
+AND (NOT $6 OR a.status IN ('completed','failed'))
+AND (CAST($7 AS TEXT)='' OR a.team_id IN (SELECT id FROM teams WHERE id=$7 OR lower(name)=lower($7)))
+AND (CAST($8 AS TEXT)='' OR a.group_id=$8)`+tail, args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list allocations: %w", err)
 	}
