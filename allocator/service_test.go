@@ -37,10 +37,10 @@ func stocked(t testing.TB, racks int) (*site, *cmdb.Inventory) {
 		top.Resources = append(top.Resources, schemas.Resource{ID: rack, Kind: schemas.KindRack})
 		for n := range 4 {
 			name := fmt.Sprintf("%s-s%d", rack, n)
-			top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: rack, Attrs: map[string]string{"model": "HGX"}})
+			top.Resources = append(top.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: rack, Attrs: schemas.AttrsOf(map[string]string{"model": "HGX"})})
 			for g := range 2 {
 				top.Resources = append(top.Resources, schemas.Resource{
-					ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: map[string]string{"model": "H100 80GB"},
+					ID: fmt.Sprintf("%s/gpu%d", name, g), Kind: schemas.KindGPU, Parent: name, Attrs: schemas.AttrsOf(map[string]string{"model": "H100 80GB"}),
 				})
 			}
 		}

@@ -111,8 +111,8 @@ func TestASweepIsAskedForAndWhatItFindsIsRegistered(t *testing.T) {
 	} {
 		r, _ := w.estate.Registry.Snapshot().Resource(name)
 		for k, v := range want {
-			if r.Attrs[k] != v {
-				t.Errorf("%s: %s is %q, want %q", name, k, r.Attrs[k], v)
+			if r.Attrs.Get(k) != v {
+				t.Errorf("%s: %s is %q, want %q", name, k, r.Attrs.Get(k), v)
 			}
 		}
 	}

@@ -30,7 +30,7 @@ func rack() schemas.Topology {
 	t := schemas.Topology{Version: 1, Resources: []schemas.Resource{
 		{ID: "dc1", Kind: schemas.KindSite},
 		{ID: "dc1-r01", Kind: schemas.KindRack, Parent: "dc1"},
-		{ID: "pdu-r01-a", Kind: schemas.KindPDU, Parent: "dc1-r01", Attrs: map[string]string{"feed": "A"}},
+		{ID: "pdu-r01-a", Kind: schemas.KindPDU, Parent: "dc1-r01", Attrs: schemas.AttrsOf(map[string]string{"feed": "A"})},
 	}}
 	for h := 1; h <= 8; h++ {
 		host := fmt.Sprintf("gpu-r01-%02d", h)

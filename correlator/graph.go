@@ -93,7 +93,7 @@ type graph struct {
 	known    []bool // to the inventory
 	parent   []node
 	children [][]node
-	attrs    []map[string]string
+	attrs    []schemas.Attrs
 	links    [5]adjacency // by linkKinds
 	jobs     map[node]*workload
 	jobsAt   map[node]*shifts // of a resource and of the server that holds it
@@ -325,7 +325,7 @@ func (g *graph) grow() {
 		g.known = append(g.known, false)
 		g.parent = append(g.parent, none)
 		g.children = append(g.children, nil)
-		g.attrs = append(g.attrs, nil)
+		g.attrs = append(g.attrs, schemas.Attrs{})
 		g.device = append(g.device, unset)
 		g.another(node(len(g.kind) - 1)) //nolint:gosec // a number of nodes
 	}

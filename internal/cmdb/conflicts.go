@@ -70,7 +70,7 @@ func differences(sources []brought) (out []schemas.Conflict) {
 				note("kind", was.r.Kind, r.Kind)
 				note("parent", was.r.Parent, r.Parent)
 				for _, attr := range held {
-					left, right := was.r.Attrs[attr], r.Attrs[attr]
+					left, right := was.r.Attrs.Get(attr), r.Attrs.Get(attr)
 					if !Identifies(left) || !Identifies(right) || identity(left) == identity(right) || attr == schemas.AttrPCI && PCI(left) == PCI(right) {
 						continue
 					}
@@ -112,7 +112,7 @@ func twice(sources []brought, t schemas.Topology) (out []schemas.Conflict) {
 	by := map[string][]int{}
 	for k := range t.Resources {
 		r := &t.Resources[k]
-		if serial := r.Attrs[schemas.AttrSerial]; slices.Contains(unique, r.Kind) && Identifies(serial) {
+		if serial := r.Attrs.Get(schemas.AttrSerial); slices.Contains(unique, r.Kind) && Identifies(serial) {
 			key := r.Kind + " " + identity(serial)
 			by[key] = append(by[key], k)
 		}
@@ -126,8 +126,8 @@ func twice(sources []brought, t schemas.Topology) (out []schemas.Conflict) {
 			}
 			out = append(out, schemas.Conflict{
 				Kind: schemas.ConflictSerialTwice, Resource: a.ID, Field: schemas.AttrSerial,
-				Left:  schemas.ConflictSide{Source: schemas.SideInventory, Value: a.Attrs[schemas.AttrSerial]},
-				Right: schemas.ConflictSide{Source: schemas.SideInventory, Value: b.Attrs[schemas.AttrSerial], Resource: b.ID},
+				Left:  schemas.ConflictSide{Source: schemas.SideInventory, Value: a.Attrs.Get(schemas.AttrSerial)},
+				Right: schemas.ConflictSide{Source: schemas.SideInventory, Value: b.Attrs.Get(schemas.AttrSerial), Resource: b.ID},
 			})
 		}
 	}
@@ -152,7 +152,7 @@ func name(sources []brought, all []schemas.Conflict) {
 	for _, s := range sources {
 		for k := range s.t.Resources {
 			r := &s.t.Resources[k]
-			for _, side := range sides[said{r.ID, r.Attrs[schemas.AttrSerial]}] {
+			for _, side := range sides[said{r.ID, r.Attrs.Get(schemas.AttrSerial)}] {
 				side.Source = s.source
 			}
 		}

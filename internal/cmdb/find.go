@@ -31,8 +31,8 @@ func newDirectory(g *graph) *directory {
 		r := &g.resources[i]
 		d.ids[g.space.ID(r.ID)] = r.ID
 		for _, label := range []string{
-			identity(r.Attrs[schemas.AttrUUID]), identity(r.Attrs[schemas.AttrSerial]), identity(r.Attrs[schemas.AttrMAC]),
-			PCI(r.Attrs[schemas.AttrPCI]),
+			identity(r.Attrs.Get(schemas.AttrUUID)), identity(r.Attrs.Get(schemas.AttrSerial)), identity(r.Attrs.Get(schemas.AttrMAC)),
+			PCI(r.Attrs.Get(schemas.AttrPCI)),
 		} {
 			if label == "" {
 				continue

@@ -300,8 +300,7 @@ func inForce(brought []schemas.Resource, now *Snapshot) []schemas.Resource {
 		if r.Kind = is.Kind; r.Parent != is.Parent {
 			r.Parent = ""
 		}
-		r.Attrs = maps.Clone(r.Attrs)
-		maps.DeleteFunc(r.Attrs, func(attr, value string) bool { return is.Attrs[attr] != value })
+		r.Attrs = r.Attrs.Common(is.Attrs)
 	}
 	return out
 }
@@ -497,7 +496,7 @@ func nameLink(l schemas.Link) string {
 
 // differs says what is different of a resource, "" when nothing is.
 func differs(was, is schemas.Resource) string {
-	if was.Kind == is.Kind && was.Parent == is.Parent && maps.Equal(was.Attrs, is.Attrs) {
+	if was.Kind == is.Kind && was.Parent == is.Parent && was.Attrs == is.Attrs {
 		return ""
 	}
 	var all []string
@@ -508,21 +507,16 @@ func differs(was, is schemas.Resource) string {
 	}
 	note("kind", was.Kind, is.Kind)
 	note("parent", was.Parent, is.Parent)
-	both := maps.Clone(was.Attrs)
-	if both == nil {
-		both = map[string]string{}
-	}
-	maps.Copy(both, is.Attrs)
-	for _, k := range slices.Sorted(maps.Keys(both)) {
-		note(k, was.Attrs[k], is.Attrs[k])
-		if _, had := was.Attrs[k]; was.Attrs[k] == is.Attrs[k] && had != hasKey(is.Attrs, k) {
+	for k := range was.Attrs.Join(is.Attrs).All() {
+		old, had := was.Attrs.Lookup(k)
+		now, has := is.Attrs.Lookup(k)
+		note(k, old, now)
+		if old == now && had != has {
 			all = append(all, k+" is empty")
 		}
 	}
 	return strings.Join(all, ", ")
 }
-
-func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 
 // join is what sources bring together. A resource that none of them brings stays,
 // as it was, where a part or a link of another one hangs on it.
@@ -541,12 +535,7 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 			}
 			have := &t.Resources[n]
 			have.Kind, have.Parent = r.Kind, cmp.Or(r.Parent, have.Parent)
-			if len(r.Attrs) > 0 {
-				attrs := make(map[string]string, len(have.Attrs)+len(r.Attrs))
-				maps.Copy(attrs, have.Attrs)
-				maps.Copy(attrs, r.Attrs)
-				have.Attrs = attrs
-			}
+			have.Attrs = have.Attrs.Join(r.Attrs)
 		}
 	}
 	hold := func(id string) bool {

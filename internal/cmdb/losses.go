@@ -56,7 +56,7 @@ func newLosses(before brought, after schemas.Topology, within time.Duration, now
 		case lostKind:
 			return there && r.Kind != x.Of
 		default:
-			return there && r.Attrs[x.Of] == ""
+			return there && r.Attrs.Get(x.Of) == ""
 		}
 	}
 	had := map[loss]bool{}
@@ -74,7 +74,7 @@ func newLosses(before brought, after schemas.Topology, within time.Duration, now
 			continue
 		}
 		note(loss{What: lostKind, ID: r.ID, Of: r.Kind})
-		for k, v := range r.Attrs {
+		for k, v := range r.Attrs.All() {
 			if v != "" {
 				note(loss{What: lostAttr, ID: r.ID, Of: k})
 			}

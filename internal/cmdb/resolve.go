@@ -33,11 +33,11 @@ func newDevice(g *graph, n *node) *device {
 }
 
 func (d *device) add(r *schemas.Resource) {
-	if p := PCI(r.Attrs[schemas.AttrPCI]); p != "" {
+	if p := PCI(r.Attrs.Get(schemas.AttrPCI)); p != "" {
 		d.pci[p] = r.ID
 	}
 	name := r.ID[strings.LastIndexByte(r.ID, '/')+1:]
-	for _, alias := range append(strings.Split(r.Attrs[schemas.AttrAliases], ","), name) {
+	for _, alias := range append(strings.Split(r.Attrs.Get(schemas.AttrAliases), ","), name) {
 		if s := squeeze(alias); s != "" {
 			d.names[s] = r.ID
 		}

@@ -53,7 +53,7 @@ func newPile(s *graph) *pile {
 			}
 			add(k, 0, name)
 			for f, attr := range searched[1:] {
-				add(k, f+1, n.Attrs[attr])
+				add(k, f+1, n.Attrs.Get(attr))
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func newGraph(t schemas.Topology, site string) *graph {
 		r := &g.resources[i]
 		g.nodes[r.ID] = &node{Resource: r}
 		for _, k := range []string{schemas.AttrUUID, schemas.AttrSerial, schemas.AttrMAC} {
-			if v := identity(r.Attrs[k]); v != "" {
+			if v := identity(r.Attrs.Get(k)); v != "" {
 				if _, taken := g.identity[v]; !taken { // serial numbers repeat; the first one stays
 					g.identity[v] = r.ID
 				}
@@ -88,7 +88,7 @@ func newGraph(t schemas.Topology, site string) *graph {
 				n.server = at.ID
 			}
 			if n.model == "" {
-				n.model = at.Attrs[schemas.AttrModel]
+				n.model = at.Attrs.Get(schemas.AttrModel)
 			}
 			if n.rack == "" && at.Kind == schemas.KindRack {
 				n.rack = at.ID

@@ -226,7 +226,7 @@ func (s *pathSite) known() schemas.Resource {
 // controller is where the board controller of a server listens.
 func (s *pathSite) controller(of schemas.Resource) *url.URL {
 	s.t.Helper()
-	u, err := url.Parse(of.Attrs[schemas.AttrRedfishURL])
+	u, err := url.Parse(of.Attrs.Get(schemas.AttrRedfishURL))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func (s *pathSite) discovered(must asks) schemas.Server {
 		s.t.Fatalf("it has found %+v", page)
 	}
 	f := page.Items[k]
-	if f.SerialNumber != s.spare.Attrs[schemas.AttrSerial] || len(f.GPUs) != 8 || len(f.NICs) == 0 || f.Address != net.JoinHostPort(at.Hostname(), at.Port()) ||
+	if f.SerialNumber != s.spare.Attrs.Get(schemas.AttrSerial) || len(f.GPUs) != 8 || len(f.NICs) == 0 || f.Address != net.JoinHostPort(at.Hostname(), at.Port()) ||
 		f.Proposal == nil || f.Proposal.Name != s.spare.ID || len(f.Proposal.Places) == 0 || f.Proposal.Places[0].Parent != s.spare.Parent {
 		s.t.Fatalf("it has found %+v", f)
 	}

@@ -20,13 +20,13 @@ func topology() schemas.Topology {
 		{ID: "r1", Kind: schemas.KindRack, Parent: "row1"},
 		{ID: "leaf", Kind: schemas.KindSwitch, Parent: "r1"},
 		{ID: "leaf/Ethernet1", Kind: schemas.KindPort, Parent: "leaf"},
-		{ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1", Attrs: map[string]string{schemas.AttrFeed: "B"}},
+		{ID: "pdu-b", Kind: schemas.KindPDU, Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{schemas.AttrFeed: "B"})},
 		{ID: "pdu-a", Kind: schemas.KindPDU, Parent: "r1"},
 		{ID: "loose", Kind: schemas.KindServer},
 	}}
 	for _, s := range []string{"s1", "s2"} {
 		t.Resources = append(
-			t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: map[string]string{schemas.AttrSerial: "SN-" + s}},
+			t.Resources, schemas.Resource{ID: s, Kind: schemas.KindServer, Parent: "r1", Attrs: schemas.AttrsOf(map[string]string{schemas.AttrSerial: "SN-" + s})},
 		)
 		for g := range 11 {
 			t.Resources = append(t.Resources, schemas.Resource{ID: fmt.Sprintf("%s/gpu%d", s, 10-g), Kind: schemas.KindGPU, Parent: s})

@@ -86,7 +86,7 @@ func NewIndex(t schemas.Topology) *Index {
 		case schemas.KindPDU:
 			if known {
 				feed := 0
-				if strings.EqualFold(r.Attrs[schemas.AttrFeed], "b") {
+				if strings.EqualFold(r.Attrs.Get(schemas.AttrFeed), "b") {
 					feed = 1
 				}
 				x.Racks[at].Feeds[feed] = r.ID
