@@ -286,6 +286,7 @@ func TestAnImportThatEmptiesWhatItKeepsIsRefused(t *testing.T) {
 			bring(t, i, bounded(""), full)
 			next := racks(50)
 			for n := range next.Resources {
+				next.Resources[n].Attrs = full.Resources[n].Attrs
 				tc.spoil(n, &next.Resources[n])
 			}
 			_, err := i.Import(t.Context(), cmdb.Draft{Topology: next}, bounded(""))
