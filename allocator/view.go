@@ -93,7 +93,7 @@ func (s *Service) open(ctx context.Context) error {
 	defer cancel()
 	snap := s.d.Inventory()
 	if s.view == nil || snap.Generation != s.generation {
-		s.index = fleet.NewIndex(snap.Topology())
+		s.index = fleet.NewIndex(snap)
 		s.places = s.locate()
 		s.generation, s.read = snap.Generation, time.Time{}
 	}

@@ -162,7 +162,7 @@ func (l *live) set(f func()) {
 // derive computes the states of all servers; the caller holds the lock.
 func (l *live) derive() (turned []int) {
 	if s := l.deps.Inventory.Snapshot(); l.names == nil || s.Version != l.names.Version {
-		l.names, l.index = s, fleet.NewIndex(s.Topology())
+		l.names, l.index = s, fleet.NewIndex(s)
 		l.states = nil
 	}
 	l.derived = l.index.States(l.facts)

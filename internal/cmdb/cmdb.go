@@ -131,7 +131,7 @@ func (i *Inventory) Changed() <-chan struct{} {
 
 func (i *Inventory) publish(s *Snapshot) {
 	i.snap.Store(s)
-	i.resources.Set(float64(len(s.resources)))
+	i.resources.Set(float64(s.Len()))
 	i.running.Set(float64(len(s.workloads)))
 	i.watch.Lock()
 	close(i.changed)

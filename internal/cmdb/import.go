@@ -351,7 +351,7 @@ func add(before, more schemas.Topology) schemas.Topology {
 			links = append(links, l)
 		}
 	}
-	t, _, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, &graph{}, nil)
+	t, _, _ := join([]brought{{t: schemas.Topology{Resources: before.Resources}}, {t: schemas.Topology{Resources: more.Resources}}}, newGraph(schemas.Topology{}, ""), nil)
 	return schemas.Topology{Version: 1, Resources: t.Resources, Links: links, Workloads: more.Workloads}
 }
 
@@ -366,8 +366,8 @@ func (i *Inventory) brought(ctx context.Context, old *Snapshot) ([]brought, erro
 	}
 	for _, s := range sources {
 		for k, r := range s.t.Resources { // most is as it is brought, and need not be kept twice
-			if n := old.nodes[r.ID]; n != nil && differs(*n.Resource, r) == "" {
-				s.t.Resources[k] = *n.Resource
+			if is := old.resource(r.ID); is != nil && *is == r {
+				s.t.Resources[k] = *is
 			}
 		}
 	}
@@ -381,14 +381,14 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 	if err != nil {
 		return diff, report, err
 	}
-	if len(sources) == 0 && len(old.resources) > 0 {
-		diff.before, diff.adopted = brought{source: DefaultSource, t: schemas.Topology{Resources: old.resources, Links: old.links}}, true
+	if len(sources) == 0 && old.Len() > 0 {
+		diff.before, diff.adopted = brought{source: DefaultSource, t: old.Topology()}, true
 		sources = []brought{diff.before}
 	}
 	var before brought
-	foreign := make(map[string]bool, len(old.nodes)) // what is there without this source
-	for id := range old.nodes {
-		foreign[id] = true
+	foreign := make(map[string]bool, old.Len()) // what is there without this source
+	for r := range old.All() {
+		foreign[r.ID] = true
 	}
 	for _, s := range sources {
 		if s.source == o.Source {
@@ -449,11 +449,11 @@ func (diff *difference) resources(old *Snapshot, report *Report) {
 	keep := make(map[string]bool, len(diff.t.Resources))
 	for _, r := range diff.t.Resources {
 		keep[r.ID] = true
-		n := old.nodes[r.ID]
-		if n == nil {
+		was := old.resource(r.ID)
+		if was == nil {
 			report.Added++
 			report.Changes = append(report.Changes, Change{"added", r.Kind + " " + r.ID, ""})
-		} else if detail := differs(*n.Resource, r); detail != "" {
+		} else if detail := differs(*was, r); detail != "" {
 			report.Changed++
 			report.Changes = append(report.Changes, Change{"changed", r.Kind + " " + r.ID, detail})
 		} else {
@@ -461,7 +461,7 @@ func (diff *difference) resources(old *Snapshot, report *Report) {
 		}
 		diff.put = append(diff.put, r)
 	}
-	for _, r := range old.resources {
+	for r := range old.All() {
 		if !keep[r.ID] {
 			diff.remove = append(diff.remove, r.ID)
 			report.Changes = append(report.Changes, Change{"removed", r.Kind + " " + r.ID, ""})
@@ -471,7 +471,7 @@ func (diff *difference) resources(old *Snapshot, report *Report) {
 }
 
 func (diff *difference) links(old *Snapshot, report *Report) {
-	diff.addLinks, diff.dropLinks = differ(old.links, diff.t.Links)
+	diff.addLinks, diff.dropLinks = differ(slices.Collect(old.allLinks()), diff.t.Links)
 	for _, l := range diff.addLinks {
 		report.Changes = append(report.Changes, Change{"added", nameLink(l), ""})
 	}
@@ -496,7 +496,7 @@ func nameLink(l schemas.Link) string {
 
 // differs says what is different of a resource, "" when nothing is.
 func differs(was, is schemas.Resource) string {
-	if was.Kind == is.Kind && was.Parent == is.Parent && was.Attrs == is.Attrs {
+	if was == is {
 		return ""
 	}
 	var all []string
@@ -543,14 +543,14 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 			if _, there := at[id]; there {
 				return true
 			}
-			n := old.nodes[id]
-			if n == nil {
+			r := old.resource(id)
+			if r == nil {
 				return false
 			}
 			at[id] = len(t.Resources)
-			t.Resources = append(t.Resources, *n.Resource)
+			t.Resources = append(t.Resources, *r)
 			held = append(held, id)
-			id = n.Parent
+			id = r.Parent
 		}
 		return true
 	}
@@ -559,11 +559,13 @@ func join(sources []brought, old *graph, keep map[string]string) (t schemas.Topo
 		if _, there := at[id]; there {
 			continue
 		}
-		n := old.nodes[id]
+		n := old.find(id)
 		at[id] = len(t.Resources)
-		t.Resources = append(t.Resources, *n.Resource)
-		cables.t.Links = append(cables.t.Links, n.links...)
-		if isDevice(n.Kind) {
+		t.Resources = append(t.Resources, *old.at(n))
+		for _, l := range old.tied(n) {
+			cables.t.Links = append(cables.t.Links, old.link(l))
+		}
+		if isDevice(old.at(n).Kind) {
 			if kept == nil {
 				kept = map[string]string{}
 			}

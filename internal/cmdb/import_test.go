@@ -273,11 +273,13 @@ func TestAnImportThatEmptiesWhatItKeepsIsRefused(t *testing.T) {
 		spoil func(n int, r *schemas.Resource)
 		want  string // "" passes
 	}{
-		"kinds":                {func(_ int, r *schemas.Resource) { r.Kind = "machine" }, "102 of 102 kinds of what it brought would be lost"},
-		"all attributes":       {func(_ int, r *schemas.Resource) { r.Attrs = schemas.Attrs{} }, "204 of 204 attributes of what it brought would be lost"},
-		"addresses, to \"\"":   {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("redfish_url", "") }, "102 of 204 attributes"},
-		"those of a few":       {func(n int, r *schemas.Resource) { dropIf(n < 5, r) }, ""},
-		"other values":         {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("redfish_url", r.Attrs.Get("redfish_url")+"/") }, ""},
+		"kinds":              {func(_ int, r *schemas.Resource) { r.Kind = "machine" }, "102 of 102 kinds of what it brought would be lost"},
+		"all attributes":     {func(_ int, r *schemas.Resource) { r.Attrs = schemas.Attrs{} }, "204 of 204 attributes of what it brought would be lost"},
+		"addresses, to \"\"": {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("redfish_url", "") }, "102 of 204 attributes"},
+		"those of a few":     {func(n int, r *schemas.Resource) { dropIf(n < 5, r) }, ""},
+		"other values": {func(_ int, r *schemas.Resource) {
+			r.Attrs = r.Attrs.With("redfish_url", r.Attrs.Get("redfish_url")+"/")
+		}, ""},
 		"what was empty":       {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.Without("note") }, ""},
 		"more than there were": {func(_ int, r *schemas.Resource) { r.Attrs = r.Attrs.With("owner", "ops") }, ""},
 	} {

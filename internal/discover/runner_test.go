@@ -234,7 +234,7 @@ func TestASweepFindsWhatAnswers(t *testing.T) {
 		case "gpu-r01-01":
 			r.Attrs = r.Attrs.Without(schemas.AttrUUID).With(schemas.AttrSerial, "OTHER1")
 		case "gpu-r01-01/gpu2":
-			r.Attrs = r.Attrs.With(schemas.AttrUUID, "GPU-" + strings.Repeat("1", 32))
+			r.Attrs = r.Attrs.With(schemas.AttrUUID, "GPU-"+strings.Repeat("1", 32))
 		}
 	})
 	var log bytes.Buffer

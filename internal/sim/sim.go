@@ -395,7 +395,7 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 		return err
 	}
 	s.serveHTTP(l, redfish.NewHandler(b), tlsConfig)
-	r.Attrs = r.Attrs.With(schemas.AttrRedfishURL, "https://" + l.Addr().String())
+	r.Attrs = r.Attrs.With(schemas.AttrRedfishURL, "https://"+l.Addr().String())
 
 	pc, err := s.udp(r.ID + "/ipmi")
 	if err != nil {
@@ -416,7 +416,7 @@ func (s *simulator) listenServer(ctx context.Context, r *schemas.Resource, tlsCo
 			return err
 		}
 		s.serveHTTP(l, exporter.NewHandler(s.fleet, r.ID), nil)
-		r.Attrs = r.Attrs.With(schemas.AttrExporterURL, "http://" + l.Addr().String() + "/metrics")
+		r.Attrs = r.Attrs.With(schemas.AttrExporterURL, "http://"+l.Addr().String()+"/metrics")
 		r.Attrs = r.Attrs.With(schemas.AttrKmsgPath, log)
 	}
 	r.Attrs = r.Attrs.With(schemas.AttrCredential, Credential)
