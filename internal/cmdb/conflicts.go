@@ -161,7 +161,7 @@ func name(sources []brought, all []schemas.Conflict) {
 
 // contradictions opens what is found between sources, and settles what is no more, within the
 // transaction of the import.
-func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []schemas.Conflict, t schemas.Topology) error {
+func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []schemas.Conflict, diff *difference) error {
 	slices.SortFunc(found, func(a, b schemas.Conflict) int {
 		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Field, b.Field), strings.Compare(conflicts.ID(&a), conflicts.ID(&b)))
 	})
@@ -172,6 +172,7 @@ func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []sche
 	for i := range found {
 		still[conflicts.ID(&found[i])], subjects[about(&found[i])] = true, true
 	}
+	t := &diff.t
 	there := make(map[string]bool, len(t.Resources))
 	open := 0
 	for _, kind := range []string{schemas.ConflictTwoSources, schemas.ConflictSerialTwice} {
@@ -181,7 +182,7 @@ func contradictions(ctx context.Context, tx *sql.Tx, now time.Time, found []sche
 		}
 		for i := range all {
 			c := &all[i]
-			if !ours(c) {
+			if !ours(c) || !diff.touches(c) {
 				continue
 			}
 			if still[conflicts.ID(c)] {

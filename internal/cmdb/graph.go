@@ -188,6 +188,8 @@ func (g *graph) link(l number) schemas.Link {
 	return schemas.Link{From: g.at(t.from).ID, To: g.at(t.to).ID, Kind: t.kind}
 }
 
+func (g *graph) tieCount() int { return len(g.links) + len(g.since.links) - len(g.since.cut) }
+
 // allLinks yields every link.
 func (g *graph) allLinks() iter.Seq[schemas.Link] {
 	return func(yield func(schemas.Link) bool) {

@@ -106,6 +106,7 @@ func said(t *testing.T, s *Snapshot) map[string]any {
 	t.Helper()
 	ids := func(all []string) []string { slices.Sort(all); return all }
 	top := s.Topology()
+	top.Resources = slices.Clone(top.Resources)
 	slices.SortFunc(top.Resources, func(a, b schemas.Resource) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(top.Links, compareLinks)
 	out := map[string]any{"topology": top, "count": s.Len()}
