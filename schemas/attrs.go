@@ -157,7 +157,32 @@ func (a Attrs) Common(other Attrs) Attrs {
 }
 
 // MarshalJSON writes an object.
-func (a Attrs) MarshalJSON() ([]byte, error) { return json.Marshal(a.Map()) }
+func (a Attrs) MarshalJSON() ([]byte, error) {
+	b := make([]byte, 1, len(a.packed)*3/2+16)
+	b[0] = '{'
+	for k, v := range a.All() {
+		for i, text := range []string{k, v} {
+			if escaped(text) {
+				return json.Marshal(a.Map())
+			}
+			b = append(append(append(b, '"'), text...), '"', ":,"[i])
+		}
+	}
+	if len(b) > 1 {
+		b = b[:len(b)-1]
+	}
+	return append(b, '}'), nil
+}
+
+// escaped reports whether a text is written otherwise in JSON.
+func escaped(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return true
+		}
+	}
+	return false
+}
 
 // UnmarshalJSON reads an object whose values are texts, or null.
 func (a *Attrs) UnmarshalJSON(text []byte) error {

@@ -85,3 +85,18 @@ func TestReadingAttributesAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// What is written is what encoding/json writes of the map.
+func TestAttributesAreWrittenAsTheirMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		m := drawn(r)
+		want, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := json.Marshal(schemas.AttrsOf(m)); err != nil || string(got) != string(want) {
+			t.Fatalf("%s %v; want %s", got, err, want)
+		}
+	}
+}

@@ -476,8 +476,10 @@ func (i *Inventory) compare(ctx context.Context, old *Snapshot, d Draft, o Impor
 		maps.DeleteFunc(keep, func(id, _ string) bool { return !diff.scope.ids[id] })
 	}
 	diff.t, report.Held, report.Kept = join(diff.sources, old.graph, keep)
-	if _, problems := Validate(diff.t); len(problems) > 0 {
-		return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
+	if len(diff.sources) > 1 || len(diff.t.Resources) > len(t.Resources) { // else it is what was looked at
+		if _, problems := Validate(diff.t); len(problems) > 0 {
+			return diff, report, fmt.Errorf("the sources of the inventory contradict one another: %w", Err(problems))
+		}
 	}
 	if !diff.same && i.db != nil {
 		diff.says = testimony(diff.sources, diff.t)
