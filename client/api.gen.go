@@ -355,6 +355,7 @@ func (c *Client) DecideConflict(ctx context.Context, id string, body NewConflict
 // ListCorrectionsParams are the parameters of [Client.ListCorrections]; what is zero is not sent.
 type ListCorrectionsParams struct {
 	Since  time.Time
+	Sort   string // By which field, with a minus from the last; -time where it is left out. Equals are sorted by incident; one of time, -time, incident, -incident
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int
 	Fields string // Only these fields of each item, separated by commas
@@ -363,6 +364,7 @@ type ListCorrectionsParams struct {
 func (p *ListCorrectionsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "since", p.Since)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -484,6 +486,7 @@ func (c *Client) GetEvent(ctx context.Context, id string, opts ...Option) (Event
 
 // ListFaultsParams are the parameters of [Client.ListFaults]; what is zero is not sent.
 type ListFaultsParams struct {
+	Sort   string // By which field, with a minus from the last; as in the records of faults where it is left out; one of fault, -fault
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int    // How many; all where it is left out
 	Fields string // Only these fields of each item, separated by commas
@@ -491,6 +494,7 @@ type ListFaultsParams struct {
 
 func (p *ListFaultsParams) query() url.Values {
 	q := url.Values{}
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)
@@ -790,6 +794,7 @@ func (c *Client) RevokeJoinToken(ctx context.Context, name string, opts ...Optio
 // ListEdgeProposalsParams are the parameters of [Client.ListEdgeProposals]; what is zero is not sent.
 type ListEdgeProposalsParams struct {
 	State  string // one of open, accepted, declined, withdrawn
+	Sort   string // By which field, with a minus from the last; open ones first where it is left out, of these the surest. Equals are sorted by id; one of gain, -gain, found, -found
 	After  string // `next` of the previous page, of the same list in the same order
 	Limit  int    // How many; all where it is left out
 	Fields string // Only these fields of each item, separated by commas
@@ -798,6 +803,7 @@ type ListEdgeProposalsParams struct {
 func (p *ListEdgeProposalsParams) query() url.Values {
 	q := url.Values{}
 	ask(q, "state", p.State)
+	ask(q, "sort", p.Sort)
 	ask(q, "after", p.After)
 	ask(q, "limit", p.Limit)
 	ask(q, "fields", p.Fields)

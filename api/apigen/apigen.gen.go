@@ -383,6 +383,30 @@ func (e ListConflictsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListCorrectionsParamsSort.
+const (
+	ListCorrectionsParamsSortIncident      ListCorrectionsParamsSort = "incident"
+	ListCorrectionsParamsSortMinusIncident ListCorrectionsParamsSort = "-incident"
+	ListCorrectionsParamsSortMinusTime     ListCorrectionsParamsSort = "-time"
+	ListCorrectionsParamsSortTime          ListCorrectionsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListCorrectionsParamsSort enum.
+func (e ListCorrectionsParamsSort) Valid() bool {
+	switch e {
+	case ListCorrectionsParamsSortIncident:
+		return true
+	case ListCorrectionsParamsSortMinusIncident:
+		return true
+	case ListCorrectionsParamsSortMinusTime:
+		return true
+	case ListCorrectionsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDiscoveriesParamsStatus.
 const (
 	ListDiscoveriesParamsStatusCancelled ListDiscoveriesParamsStatus = "cancelled"
@@ -425,6 +449,24 @@ func (e GetDiscoveryParamsResult) Valid() bool {
 	case GetDiscoveryParamsResultRefused:
 		return true
 	case GetDiscoveryParamsResultUnreadable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListFaultsParamsSort.
+const (
+	Fault      ListFaultsParamsSort = "fault"
+	MinusFault ListFaultsParamsSort = "-fault"
+)
+
+// Valid indicates whether the value is a known member of the ListFaultsParamsSort enum.
+func (e ListFaultsParamsSort) Valid() bool {
+	switch e {
+	case Fault:
+		return true
+	case MinusFault:
 		return true
 	default:
 		return false
@@ -530,6 +572,30 @@ func (e ListEdgeProposalsParamsState) Valid() bool {
 	case ListEdgeProposalsParamsStateOpen:
 		return true
 	case ListEdgeProposalsParamsStateWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEdgeProposalsParamsSort.
+const (
+	ListEdgeProposalsParamsSortFound      ListEdgeProposalsParamsSort = "found"
+	ListEdgeProposalsParamsSortGain       ListEdgeProposalsParamsSort = "gain"
+	ListEdgeProposalsParamsSortMinusFound ListEdgeProposalsParamsSort = "-found"
+	ListEdgeProposalsParamsSortMinusGain  ListEdgeProposalsParamsSort = "-gain"
+)
+
+// Valid indicates whether the value is a known member of the ListEdgeProposalsParamsSort enum.
+func (e ListEdgeProposalsParamsSort) Valid() bool {
+	switch e {
+	case ListEdgeProposalsParamsSortFound:
+		return true
+	case ListEdgeProposalsParamsSortGain:
+		return true
+	case ListEdgeProposalsParamsSortMinusFound:
+		return true
+	case ListEdgeProposalsParamsSortMinusGain:
 		return true
 	default:
 		return false
@@ -3506,6 +3572,9 @@ type ListConflictsParamsKind string
 type ListCorrectionsParams struct {
 	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by incident
+	Sort ListCorrectionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 	Limit QueryLimit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -3513,6 +3582,9 @@ type ListCorrectionsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListCorrectionsParamsSort defines parameters for ListCorrections.
+type ListCorrectionsParamsSort string
 
 // ListDiscoveriesParams defines parameters for ListDiscoveries.
 type ListDiscoveriesParams struct {
@@ -3572,6 +3644,9 @@ type PostEventParams struct {
 
 // ListFaultsParams defines parameters for ListFaults.
 type ListFaultsParams struct {
+	// Sort By which field, with a minus from the last; as in the records of faults where it is left out
+	Sort ListFaultsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -3581,6 +3656,9 @@ type ListFaultsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListFaultsParamsSort defines parameters for ListFaults.
+type ListFaultsParamsSort string
 
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
@@ -3734,6 +3812,9 @@ type ListJoinTokensParams struct {
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; open ones first where it is left out, of these the surest. Equals are sorted by id
+	Sort ListEdgeProposalsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -3746,6 +3827,9 @@ type ListEdgeProposalsParams struct {
 
 // ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParamsState string
+
+// ListEdgeProposalsParamsSort defines parameters for ListEdgeProposals.
+type ListEdgeProposalsParamsSort string
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
@@ -6083,6 +6167,13 @@ func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -6465,6 +6556,13 @@ func (siw *ServerInterfaceWrapper) ListFaults(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -7560,6 +7658,13 @@ func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", query, &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------

@@ -2102,14 +2102,14 @@ class Api(Transport):
         answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", body=body)
         return answer
 
-    def list_corrections(self, *, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
+    def list_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_corrections(self, *, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
+    def iter_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        query: dict[str, Any] = {"since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/corrections", query=query)
             yield from page["items"]
@@ -2172,14 +2172,14 @@ class Api(Transport):
         answer: "Event" = self._do("GET", f"/events/{_part(id)}")
         return answer
 
-    def list_faults(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
+    def list_faults(self, *, sort: Literal["fault", "-fault"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        answer: "FaultList" = self._do("GET", "/faults", query={"after": after, "limit": limit, "fields": fields})
+        answer: "FaultList" = self._do("GET", "/faults", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_faults(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
+    def iter_faults(self, *, sort: Literal["fault", "-fault"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/faults", query=query)
             yield from page["items"]
@@ -2360,14 +2360,14 @@ class Api(Transport):
         """Revoke a join token, and cut off the machines that joined with it."""
         self._do("DELETE", f"/join-tokens/{_part(name)}")
 
-    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
+    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
+    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/learning/edges", query=query)
             yield from page["items"]
