@@ -4,10 +4,12 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"auspex/api/access"
 	"auspex/client"
+	"auspex/schemas"
 )
 
 // TestTheTypedClientAsksTheServer: what is made from the document is what the server takes and answers.
@@ -85,4 +87,13 @@ func TestTheTypedClientAsksTheServer(t *testing.T) {
 		}
 		break
 	}
+}
+
+// TestWhatIsChangedInTheFirstMomentIsTold has a record changed as soon as a console serves.
+func TestWhatIsChangedInTheFirstMomentIsTold(t *testing.T) {
+	w := start(t, false)
+	stream := w.lays(t).listens(t, w.tokens[access.RoleAdmin])
+	until(t, stream, "the beginning", func(e told) bool { return e.event == "hello" })
+	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"red"}`)
+	until(t, stream, "the new team", func(e told) bool { return e.event == "changed" && strings.Contains(e.data, `"teams"`) })
 }
