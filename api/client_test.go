@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"auspex/api/access"
 	"auspex/client"
+	"auspex/internal/store/allocations"
 	"auspex/schemas"
 )
 
@@ -96,4 +98,92 @@ func TestWhatIsChangedInTheFirstMomentIsTold(t *testing.T) {
 	until(t, stream, "the beginning", func(e told) bool { return e.event == "hello" })
 	makes[schemas.Team](t, w, "api/v1/teams", `{"name":"red"}`)
 	until(t, stream, "the new team", func(e told) bool { return e.event == "changed" && strings.Contains(e.data, `"teams"`) })
+}
+
+// TestAClientAllocatesFollowsAndReleases over a cable that breaks: the answer to what it asks for is lost, and
+// so are answers while it follows, and the stream in the middle of an event. It has one allocation in the
+// end, and is told what it missed.
+func TestAClientAllocatesFollowsAndReleases(t *testing.T) {
+	w := gives(t)
+	w.person(t, "li", access.RoleEngineer)
+	cable, ctx := w.lays(t), t.Context()
+	c, err := client.New(client.Config{URL: cable.URL, Token: w.tokens["li"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(topic string) func(told) bool {
+		return func(e told) bool { return e.event == "changed" && strings.Contains(e.data, `"`+topic+`"`) }
+	}
+	stream := cable.listens(t, w.tokens["li"])
+	until(t, stream, "the beginning", func(e told) bool { return e.event == "hello" })
+
+	cable.cuts(http.MethodPost, "allocations", 0)
+	_, made, err := c.CreateAllocation(ctx, client.NewAllocation{ServerIDs: []string{"gpu-r01-01"}, Purpose: "train"}, client.CreateAllocationParams{})
+	if err != nil || made == nil || made.Allocation.Status != schemas.AllocationPending {
+		t.Fatalf("%+v %v", made, err)
+	}
+	if n := cable.count(http.MethodPost, "allocations"); n != 2 {
+		t.Errorf("what was asked for without an answer was sent %d times", n)
+	}
+	live := func() (ids []string) {
+		t.Helper()
+		for a, err := range c.ListAllocations(ctx, client.ListAllocationsParams{Live: new(true)}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, a.ID)
+		}
+		return ids
+	}
+	id := made.Allocation.ID
+	if ids := live(); !slices.Equal(ids, []string{id}) {
+		t.Errorf("%v were made, and %s was answered", ids, id)
+	}
+	until(t, stream, "the new allocation", of("allocations"))
+
+	path := "allocations/" + id
+	cable.cuts(http.MethodGet, path, -1, 0)
+	cable.breaksAt(`"allocations"`)
+	moved := make(chan error, 1)
+	go func() {
+		for cable.count(http.MethodGet, path) < 3 && ctx.Err() == nil { // it has been found pending
+			time.Sleep(10 * time.Millisecond)
+		}
+		store := allocations.New(w.db)
+		_, err := store.Begin(ctx, "allocator", id)
+		if err == nil {
+			_, err = store.Activate(ctx, "allocator", id)
+		}
+		moved <- err
+	}()
+	followed := make(chan schemas.Allocation, 1)
+	go func() {
+		a, err := c.FollowAllocation(ctx, id)
+		if err != nil {
+			t.Errorf("a broken connection ends what is followed: %v", err)
+		}
+		followed <- a
+	}()
+	missed := until(t, stream, "a break within an event", func(e told) bool { return e.broke && e.id != "" })
+	if a := <-followed; a.ID != id || a.Status != schemas.AllocationActive {
+		t.Errorf("it was followed until %+v", a)
+	}
+	if err := <-moved; err != nil {
+		t.Fatal(err)
+	}
+	if again := until(t, stream, "what was missed", func(e told) bool { return e.id == missed.id }); !of("allocations")(again) {
+		t.Errorf("what was missed: %+v", again)
+	}
+
+	ended, err := c.StopAllocation(ctx, id, nil)
+	if err != nil || ended.Status != schemas.AllocationCompleted {
+		t.Errorf("%+v %v", ended, err)
+	}
+	until(t, stream, "the end", of("allocations"))
+	if ids := live(); len(ids) != 0 {
+		t.Errorf("live after its release: %v", ids)
+	}
+	if a, err := c.FollowAllocation(ctx, id); err != nil || a.Status != schemas.AllocationCompleted {
+		t.Errorf("%+v %v", a, err)
+	}
 }
