@@ -3,14 +3,19 @@ package api_test
 import (
 	"errors"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"auspex/api/access"
+	"auspex/api/apigen"
 	"auspex/client"
 	"auspex/internal/store/allocations"
+	"auspex/internal/store/audit"
 	"auspex/schemas"
 )
 
@@ -175,6 +180,7 @@ func TestAClientAllocatesFollowsAndReleases(t *testing.T) {
 		t.Errorf("what was missed: %+v", again)
 	}
 
+	cable.cuts(http.MethodPost, path+"/stop", -1)
 	ended, err := c.StopAllocation(ctx, id, nil)
 	if err != nil || ended.Status != schemas.AllocationCompleted {
 		t.Errorf("%+v %v", ended, err)
@@ -186,4 +192,76 @@ func TestAClientAllocatesFollowsAndReleases(t *testing.T) {
 	if a, err := c.FollowAllocation(ctx, id); err != nil || a.Status != schemas.AllocationCompleted {
 		t.Errorf("%+v %v", a, err)
 	}
+}
+
+// TestAnAnswerThatIsLostIsAskedForAgain: what the console did is done once, and is answered when it is asked
+// for again, from Go and from Python.
+func TestAnAnswerThatIsLostIsAskedForAgain(t *testing.T) {
+	w := gives(t)
+	w.proposesEdges(t)
+	cable, ctx := w.lays(t), t.Context()
+	c, err := client.New(client.Config{URL: cable.URL, Token: w.tokens[access.RoleAdmin]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.person(t, "li", access.RoleEngineer)
+	a := decode[apigen.CreatedAllocation](t, w.send(t, http.MethodPost, "api/v1/allocations", "li", body(`{"server_id":"gpu-r01-01"}`)), http.StatusCreated).Allocation
+	for path, do := range map[string]func() (any, error){
+		"teams":                        func() (any, error) { return c.CreateTeam(ctx, client.NewTeam{Name: "red"}) },
+		"incidents/i-1042/corrections": func() (any, error) { return c.CorrectIncident(ctx, "i-1042", client.NewCorrection{Verdict: "right"}) },
+		"learning/edges/e-1/decisions": func() (any, error) {
+			return c.DecideEdgeProposal(ctx, "e-1", client.NewEdgeDecision{Decision: "accepted", Reason: "seen"})
+		},
+		"allocations/" + a.ID + "/stop": func() (any, error) { return c.StopAllocation(ctx, a.ID, nil) },
+	} {
+		before := auditRows(t, w)
+		cable.cuts(http.MethodPost, path, 0)
+		if v, err := do(); err != nil {
+			t.Errorf("%s: %+v %v", path, v, err)
+		}
+		if n := cable.count(http.MethodPost, path); n != 2 {
+			t.Errorf("%s was sent %d times", path, n)
+		}
+		if n := auditRows(t, w) - before; n != 1 {
+			t.Errorf("%s has %d rows of the audit", path, n)
+		}
+	}
+
+	// A secret is not kept, so that the one who asked has to say what is next.
+	cable.cuts(http.MethodPost, "tokens", 0)
+	if made, err := c.CreateToken(ctx, client.NewToken{Name: "grafana", Role: access.RoleViewer}); err == nil {
+		t.Errorf("%+v", made)
+	}
+	if n := cable.count(http.MethodPost, "tokens"); n != 1 {
+		t.Errorf("a token was asked for %d times", n)
+	}
+
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	before := auditRows(t, w)
+	cable.cuts(http.MethodPost, "teams", 0, -1)
+	cable.cuts(http.MethodPost, "learning/edges/e-2/decisions", -1, 0)
+	cmd := exec.CommandContext(ctx, python, "testdata/lost.py")
+	lib, err := filepath.Abs("../client/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+lib, "PYTHONDONTWRITEBYTECODE=1", "URL="+cable.URL, "TOKEN="+w.tokens[access.RoleAdmin])
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("the Python client: %v\n%s", err, out)
+	}
+	if n := auditRows(t, w) - before; n != 2 {
+		t.Errorf("the Python client has %d rows of the audit", n)
+	}
+}
+
+func auditRows(t *testing.T, w *world) int {
+	t.Helper()
+	n, err := audit.Verify(t.Context(), w.db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
 }
