@@ -73,8 +73,11 @@ func newLive(deps Deps, hub *stream.Hub, m *meter) *live {
 	return l
 }
 
-// load reads everything once.
+// load reads everything once. What is changed from here on is told: readers have what they read themselves.
 func (l *live) load(ctx context.Context) error {
+	if err := l.hear(ctx); err != nil {
+		return err
+	}
 	now := time.Now()
 	f := records.Filter{Since: now.Add(-historySpan), Limit: 1000}
 	var recent []schemas.Alert

@@ -383,6 +383,30 @@ func (e ListConflictsParamsKind) Valid() bool {
 	}
 }
 
+// Defines values for ListCorrectionsParamsSort.
+const (
+	ListCorrectionsParamsSortIncident      ListCorrectionsParamsSort = "incident"
+	ListCorrectionsParamsSortMinusIncident ListCorrectionsParamsSort = "-incident"
+	ListCorrectionsParamsSortMinusTime     ListCorrectionsParamsSort = "-time"
+	ListCorrectionsParamsSortTime          ListCorrectionsParamsSort = "time"
+)
+
+// Valid indicates whether the value is a known member of the ListCorrectionsParamsSort enum.
+func (e ListCorrectionsParamsSort) Valid() bool {
+	switch e {
+	case ListCorrectionsParamsSortIncident:
+		return true
+	case ListCorrectionsParamsSortMinusIncident:
+		return true
+	case ListCorrectionsParamsSortMinusTime:
+		return true
+	case ListCorrectionsParamsSortTime:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for ListDiscoveriesParamsStatus.
 const (
 	ListDiscoveriesParamsStatusCancelled ListDiscoveriesParamsStatus = "cancelled"
@@ -425,6 +449,24 @@ func (e GetDiscoveryParamsResult) Valid() bool {
 	case GetDiscoveryParamsResultRefused:
 		return true
 	case GetDiscoveryParamsResultUnreadable:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListFaultsParamsSort.
+const (
+	Fault      ListFaultsParamsSort = "fault"
+	MinusFault ListFaultsParamsSort = "-fault"
+)
+
+// Valid indicates whether the value is a known member of the ListFaultsParamsSort enum.
+func (e ListFaultsParamsSort) Valid() bool {
+	switch e {
+	case Fault:
+		return true
+	case MinusFault:
 		return true
 	default:
 		return false
@@ -530,6 +572,30 @@ func (e ListEdgeProposalsParamsState) Valid() bool {
 	case ListEdgeProposalsParamsStateOpen:
 		return true
 	case ListEdgeProposalsParamsStateWithdrawn:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListEdgeProposalsParamsSort.
+const (
+	ListEdgeProposalsParamsSortFound      ListEdgeProposalsParamsSort = "found"
+	ListEdgeProposalsParamsSortGain       ListEdgeProposalsParamsSort = "gain"
+	ListEdgeProposalsParamsSortMinusFound ListEdgeProposalsParamsSort = "-found"
+	ListEdgeProposalsParamsSortMinusGain  ListEdgeProposalsParamsSort = "-gain"
+)
+
+// Valid indicates whether the value is a known member of the ListEdgeProposalsParamsSort enum.
+func (e ListEdgeProposalsParamsSort) Valid() bool {
+	switch e {
+	case ListEdgeProposalsParamsSortFound:
+		return true
+	case ListEdgeProposalsParamsSortGain:
+		return true
+	case ListEdgeProposalsParamsSortMinusFound:
+		return true
+	case ListEdgeProposalsParamsSortMinusGain:
 		return true
 	default:
 		return false
@@ -3435,6 +3501,18 @@ type UpdateAllocationParams struct {
 	IfMatch HeaderIfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
+// StartAllocationParams defines parameters for StartAllocation.
+type StartAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// StopAllocationParams defines parameters for StopAllocation.
+type StopAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListAssetsParams defines parameters for ListAssets.
 type ListAssetsParams struct {
 	// Kind Only this kind, such as disk
@@ -3502,9 +3580,18 @@ type ListConflictsParamsStatus string
 // ListConflictsParamsKind defines parameters for ListConflicts.
 type ListConflictsParamsKind string
 
+// DecideConflictParams defines parameters for DecideConflict.
+type DecideConflictParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListCorrectionsParams defines parameters for ListCorrections.
 type ListCorrectionsParams struct {
 	Since QuerySince `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Sort By which field, with a minus from the last; -time where it is left out. Equals are sorted by incident
+	Sort ListCorrectionsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
 
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
@@ -3513,6 +3600,9 @@ type ListCorrectionsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListCorrectionsParamsSort defines parameters for ListCorrections.
+type ListCorrectionsParamsSort string
 
 // ListDiscoveriesParams defines parameters for ListDiscoveries.
 type ListDiscoveriesParams struct {
@@ -3572,6 +3662,9 @@ type PostEventParams struct {
 
 // ListFaultsParams defines parameters for ListFaults.
 type ListFaultsParams struct {
+	// Sort By which field, with a minus from the last; as in the records of faults where it is left out
+	Sort ListFaultsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -3581,6 +3674,9 @@ type ListFaultsParams struct {
 	// Fields Only these fields of each item, separated by commas
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
+
+// ListFaultsParamsSort defines parameters for ListFaults.
+type ListFaultsParamsSort string
 
 // GetFleetParams defines parameters for GetFleet.
 type GetFleetParams struct {
@@ -3720,6 +3816,12 @@ type ListIncidentCorrectionsParams struct {
 	Fields QueryFields `form:"fields,omitempty" json:"fields,omitempty,omitzero"`
 }
 
+// CorrectIncidentParams defines parameters for CorrectIncident.
+type CorrectIncidentParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // ListJoinTokensParams defines parameters for ListJoinTokens.
 type ListJoinTokensParams struct {
 	// After `next` of the previous page, of the same list in the same order
@@ -3734,6 +3836,9 @@ type ListJoinTokensParams struct {
 type ListEdgeProposalsParams struct {
 	State ListEdgeProposalsParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
 
+	// Sort By which field, with a minus from the last; open ones first where it is left out, of these the surest. Equals are sorted by id
+	Sort ListEdgeProposalsParamsSort `form:"sort,omitempty" json:"sort,omitempty,omitzero"`
+
 	// After `next` of the previous page, of the same list in the same order
 	After QueryAfter `form:"after,omitempty" json:"after,omitempty,omitzero"`
 
@@ -3746,6 +3851,15 @@ type ListEdgeProposalsParams struct {
 
 // ListEdgeProposalsParamsState defines parameters for ListEdgeProposals.
 type ListEdgeProposalsParamsState string
+
+// ListEdgeProposalsParamsSort defines parameters for ListEdgeProposals.
+type ListEdgeProposalsParamsSort string
+
+// DecideEdgeProposalParams defines parameters for DecideEdgeProposal.
+type DecideEdgeProposalParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
 
 // ListMachinesParams defines parameters for ListMachines.
 type ListMachinesParams struct {
@@ -3776,6 +3890,12 @@ type ListMaintenanceParams struct {
 // DeclareMaintenanceParams defines parameters for DeclareMaintenance.
 type DeclareMaintenanceParams struct {
 	IdempotencyKey string `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// EndMaintenanceParams defines parameters for EndMaintenance.
+type EndMaintenanceParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // FinishLoginParams defines parameters for FinishLogin.
@@ -3881,6 +4001,12 @@ type ListProposalsParams struct {
 
 // ListProposalsParamsState defines parameters for ListProposals.
 type ListProposalsParamsState string
+
+// DecideProposalParams defines parameters for DecideProposal.
+type DecideProposalParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
 
 // ListQuotasParams defines parameters for ListQuotas.
 type ListQuotasParams struct {
@@ -4286,6 +4412,18 @@ type CreateWorkflowParams struct {
 	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// CleanupAllocationParams defines parameters for CleanupAllocation.
+type CleanupAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// DeployAllocationParams defines parameters for DeployAllocation.
+type DeployAllocationParams struct {
+	// IdempotencyKey A text of your own, such as a UUID: for 24 hours, the same request with the same key is answered as before and not done again; another request is 422
+	IdempotencyKey HeaderIdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // PostAlertJSONRequestBody defines body for PostAlert for application/json ContentType.
 type PostAlertJSONRequestBody = NewAlert
 
@@ -4461,13 +4599,13 @@ type ServerInterface interface {
 	UpdateAllocation(c *fiber.Ctx, id QueryAllocation, params UpdateAllocationParams) error
 	// StartAllocation Try a failed allocation again, with what fits its wish now or what it named
 	// (POST /allocations/{id}/start)
-	StartAllocation(c *fiber.Ctx, id QueryAllocation) error
+	StartAllocation(c *fiber.Ctx, id QueryAllocation, params StartAllocationParams) error
 	// GetAllocationStatus How an allocation is: its workflows step by step, and the state of each of its GPUs
 	// (GET /allocations/{id}/status)
 	GetAllocationStatus(c *fiber.Ctx, id QueryAllocation) error
 	// StopAllocation End an allocation, as DELETE does, with a report of what was wrong with the hardware
 	// (POST /allocations/{id}/stop)
-	StopAllocation(c *fiber.Ctx, id QueryAllocation) error
+	StopAllocation(c *fiber.Ctx, id QueryAllocation, params StopAllocationParams) error
 	// ListAssets List the resources of the inventory by name, with who changed them last
 	// (GET /assets)
 	ListAssets(c *fiber.Ctx, params ListAssetsParams) error
@@ -4491,7 +4629,7 @@ type ServerInterface interface {
 	GetConflict(c *fiber.Ctx, id QueryID) error
 	// DecideConflict Say which side of a conflict is right
 	// (POST /conflicts/{id})
-	DecideConflict(c *fiber.Ctx, id QueryID) error
+	DecideConflict(c *fiber.Ctx, id QueryID, params DecideConflictParams) error
 	// ListCorrections What people said about the causes of incidents: the verdict that stands of each, newest first
 	// (GET /corrections)
 	ListCorrections(c *fiber.Ctx, params ListCorrectionsParams) error
@@ -4578,7 +4716,7 @@ type ServerInterface interface {
 	ListIncidentCorrections(c *fiber.Ctx, id QueryID, params ListIncidentCorrectionsParams) error
 	// CorrectIncident Say what the cause of an incident was
 	// (POST /incidents/{id}/corrections)
-	CorrectIncident(c *fiber.Ctx, id QueryID) error
+	CorrectIncident(c *fiber.Ctx, id QueryID, params CorrectIncidentParams) error
 	// ListJoinTokens List the tokens with which node agents join, by name, without their secrets
 	// (GET /join-tokens)
 	ListJoinTokens(c *fiber.Ctx, params ListJoinTokensParams) error
@@ -4593,7 +4731,7 @@ type ServerInterface interface {
 	ListEdgeProposals(c *fiber.Ctx, params ListEdgeProposalsParams) error
 	// DecideEdgeProposal Accept a proposal, decline it, or take an acceptance back
 	// (POST /learning/edges/{id}/decisions)
-	DecideEdgeProposal(c *fiber.Ctx, id QueryID) error
+	DecideEdgeProposal(c *fiber.Ctx, id QueryID, params DecideEdgeProposalParams) error
 	// Login Exchange a one-time code or a token for a session cookie
 	// (POST /login)
 	Login(c *fiber.Ctx) error
@@ -4623,7 +4761,7 @@ type ServerInterface interface {
 	GetMaintenance(c *fiber.Ctx, id QueryID) error
 	// EndMaintenance End a maintenance window now; one that is over stays as it is
 	// (POST /maintenance/{id}/end)
-	EndMaintenance(c *fiber.Ctx, id QueryID) error
+	EndMaintenance(c *fiber.Ctx, id QueryID, params EndMaintenanceParams) error
 	// GetMe The caller, their permissions, and the mode of control
 	// (GET /me)
 	GetMe(c *fiber.Ctx) error
@@ -4671,7 +4809,7 @@ type ServerInterface interface {
 	GetProposal(c *fiber.Ctx, id QueryID) error
 	// DecideProposal Accept a proposal, or decline it
 	// (POST /proposals/{id}/decisions)
-	DecideProposal(c *fiber.Ctx, id QueryID) error
+	DecideProposal(c *fiber.Ctx, id QueryID, params DecideProposalParams) error
 	// ListQuotas List quotas, those of other teams left out unless you may change the inventory, and what is used of them
 	// (GET /quotas)
 	ListQuotas(c *fiber.Ctx, params ListQuotasParams) error
@@ -4833,10 +4971,10 @@ type ServerInterface interface {
 	CreateWorkflow(c *fiber.Ctx, params CreateWorkflowParams) error
 	// CleanupAllocation Run the cleaning of a server of an allocation that has ended again, where it failed
 	// (POST /workflows/cleanup)
-	CleanupAllocation(c *fiber.Ctx) error
+	CleanupAllocation(c *fiber.Ctx, params CleanupAllocationParams) error
 	// DeployAllocation Run the deployment of a server of an allocation again, where it failed
 	// (POST /workflows/deploy)
-	DeployAllocation(c *fiber.Ctx) error
+	DeployAllocation(c *fiber.Ctx, params DeployAllocationParams) error
 	// CancelWorkflow Cancel a workflow: it fails with this reason, and what it had begun stays as it is
 	// (DELETE /workflows/{id})
 	CancelWorkflow(c *fiber.Ctx, id QueryID) error
@@ -5622,8 +5760,30 @@ func (siw *ServerInterfaceWrapper) StartAllocation(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StartAllocation(c, id)
+		return siw.Handler.StartAllocation(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -5680,8 +5840,30 @@ func (siw *ServerInterfaceWrapper) StopAllocation(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StopAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.StopAllocation(c, id)
+		return siw.Handler.StopAllocation(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -6046,8 +6228,30 @@ func (siw *ServerInterfaceWrapper) DecideConflict(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideConflictParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideConflict(c, id)
+		return siw.Handler.DecideConflict(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -6081,6 +6285,13 @@ func (siw *ServerInterfaceWrapper) ListCorrections(c *fiber.Ctx) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", query, &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter since: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -6465,6 +6676,13 @@ func (siw *ServerInterfaceWrapper) ListFaults(c *fiber.Ctx) error {
 	query, err = url.ParseQuery(string(c.Request().URI().QueryString()))
 	if err != nil {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for query string: %w", err).Error())
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
 	}
 
 	// ------------- Optional query parameter "after" -------------
@@ -7427,8 +7645,30 @@ func (siw *ServerInterfaceWrapper) CorrectIncident(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CorrectIncidentParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CorrectIncident(c, id)
+		return siw.Handler.CorrectIncident(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -7562,6 +7802,13 @@ func (siw *ServerInterfaceWrapper) ListEdgeProposals(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter state: %w", err).Error())
 	}
 
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", query, &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter sort: %w", err).Error())
+	}
+
 	// ------------- Optional query parameter "after" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -7612,8 +7859,30 @@ func (siw *ServerInterfaceWrapper) DecideEdgeProposal(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideEdgeProposalParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideEdgeProposal(c, id)
+		return siw.Handler.DecideEdgeProposal(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -7930,8 +8199,30 @@ func (siw *ServerInterfaceWrapper) EndMaintenance(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EndMaintenanceParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.EndMaintenance(c, id)
+		return siw.Handler.EndMaintenance(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -8612,8 +8903,30 @@ func (siw *ServerInterfaceWrapper) DecideProposal(c *fiber.Ctx) error {
 		return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter id: %w", err).Error())
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DecideProposalParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DecideProposal(c, id)
+		return siw.Handler.DecideProposal(c, id, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -11213,8 +11526,33 @@ func (siw *ServerInterfaceWrapper) CreateWorkflow(c *fiber.Ctx) error {
 // CleanupAllocation operation middleware
 func (siw *ServerInterfaceWrapper) CleanupAllocation(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CleanupAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.CleanupAllocation(c)
+		return siw.Handler.CleanupAllocation(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -11231,8 +11569,33 @@ func (siw *ServerInterfaceWrapper) CleanupAllocation(c *fiber.Ctx) error {
 // DeployAllocation operation middleware
 func (siw *ServerInterfaceWrapper) DeployAllocation(c *fiber.Ctx) error {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeployAllocationParams
+
+	headers := c.GetReqHeaders()
+
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey HeaderIdempotencyKey
+		n := len(valueList)
+		if n != 1 {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Sprintf("Too many values for ParamName Idempotency-Key, 1 is required, but %d found", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return fiber.NewError(fiber.StatusBadRequest, fmt.Errorf("Invalid format for parameter Idempotency-Key: %w", err).Error())
+		}
+
+		params.IdempotencyKey = IdempotencyKey
+
+	}
+
 	handler := func(c *fiber.Ctx) error {
-		return siw.Handler.DeployAllocation(c)
+		return siw.Handler.DeployAllocation(c, params)
 	}
 
 	for i := len(siw.HandlerMiddlewares) - 1; i >= 0; i-- {
@@ -12289,7 +12652,8 @@ func (response UpdateAllocationdefaultApplicationProblemPlusJSONResponse) VisitU
 }
 
 type StartAllocationRequestObject struct {
-	ID QueryAllocation `json:"id"`
+	ID     QueryAllocation `json:"id"`
+	Params StartAllocationParams
 }
 
 type StartAllocationResponseObject interface {
@@ -12355,8 +12719,9 @@ func (response GetAllocationStatusdefaultApplicationProblemPlusJSONResponse) Vis
 }
 
 type StopAllocationRequestObject struct {
-	ID   QueryAllocation `json:"id"`
-	Body *StopAllocationJSONRequestBody
+	ID     QueryAllocation `json:"id"`
+	Params StopAllocationParams
+	Body   *StopAllocationJSONRequestBody
 }
 
 type StopAllocationResponseObject interface {
@@ -12748,8 +13113,9 @@ func (response GetConflictdefaultApplicationProblemPlusJSONResponse) VisitGetCon
 }
 
 type DecideConflictRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideConflictJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideConflictParams
+	Body   *DecideConflictJSONRequestBody
 }
 
 type DecideConflictResponseObject interface {
@@ -14009,8 +14375,9 @@ func (response ListIncidentCorrectionsdefaultApplicationProblemPlusJSONResponse)
 }
 
 type CorrectIncidentRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *CorrectIncidentJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params CorrectIncidentParams
+	Body   *CorrectIncidentJSONRequestBody
 }
 
 type CorrectIncidentResponseObject interface {
@@ -14230,8 +14597,9 @@ func (response ListEdgeProposalsdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type DecideEdgeProposalRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideEdgeProposalJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideEdgeProposalParams
+	Body   *DecideEdgeProposalJSONRequestBody
 }
 
 type DecideEdgeProposalResponseObject interface {
@@ -14607,7 +14975,8 @@ func (response GetMaintenancedefaultApplicationProblemPlusJSONResponse) VisitGet
 }
 
 type EndMaintenanceRequestObject struct {
-	ID QueryID `json:"id"`
+	ID     QueryID `json:"id"`
+	Params EndMaintenanceParams
 }
 
 type EndMaintenanceResponseObject interface {
@@ -15253,8 +15622,9 @@ func (response GetProposaldefaultApplicationProblemPlusJSONResponse) VisitGetPro
 }
 
 type DecideProposalRequestObject struct {
-	ID   QueryID `json:"id"`
-	Body *DecideProposalJSONRequestBody
+	ID     QueryID `json:"id"`
+	Params DecideProposalParams
+	Body   *DecideProposalJSONRequestBody
 }
 
 type DecideProposalResponseObject interface {
@@ -17618,7 +17988,8 @@ func (response CreateWorkflowdefaultApplicationProblemPlusJSONResponse) VisitCre
 }
 
 type CleanupAllocationRequestObject struct {
-	Body *CleanupAllocationJSONRequestBody
+	Params CleanupAllocationParams
+	Body   *CleanupAllocationJSONRequestBody
 }
 
 type CleanupAllocationResponseObject interface {
@@ -17655,7 +18026,8 @@ func (response CleanupAllocationdefaultApplicationProblemPlusJSONResponse) Visit
 }
 
 type DeployAllocationRequestObject struct {
-	Body *DeployAllocationJSONRequestBody
+	Params DeployAllocationParams
+	Body   *DeployAllocationJSONRequestBody
 }
 
 type DeployAllocationResponseObject interface {
@@ -18665,10 +19037,11 @@ func (sh *strictHandler) UpdateAllocation(ctx *fiber.Ctx, id QueryAllocation, pa
 }
 
 // StartAllocation operation middleware
-func (sh *strictHandler) StartAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+func (sh *strictHandler) StartAllocation(ctx *fiber.Ctx, id QueryAllocation, params StartAllocationParams) error {
 	var request StartAllocationRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.StartAllocation(ctx.UserContext(), request.(StartAllocationRequestObject))
@@ -18719,10 +19092,11 @@ func (sh *strictHandler) GetAllocationStatus(ctx *fiber.Ctx, id QueryAllocation)
 }
 
 // StopAllocation operation middleware
-func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation) error {
+func (sh *strictHandler) StopAllocation(ctx *fiber.Ctx, id QueryAllocation, params StopAllocationParams) error {
 	var request StopAllocationRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body StopAllocationJSONRequestBody
 	var err error
@@ -18951,10 +19325,11 @@ func (sh *strictHandler) GetConflict(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // DecideConflict operation middleware
-func (sh *strictHandler) DecideConflict(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideConflict(ctx *fiber.Ctx, id QueryID, params DecideConflictParams) error {
 	var request DecideConflictRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideConflictJSONRequestBody
 	var err error
@@ -19838,10 +20213,11 @@ func (sh *strictHandler) ListIncidentCorrections(ctx *fiber.Ctx, id QueryID, par
 }
 
 // CorrectIncident operation middleware
-func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) CorrectIncident(ctx *fiber.Ctx, id QueryID, params CorrectIncidentParams) error {
 	var request CorrectIncidentRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body CorrectIncidentJSONRequestBody
 	var err error
@@ -19999,10 +20375,11 @@ func (sh *strictHandler) ListEdgeProposals(ctx *fiber.Ctx, params ListEdgePropos
 }
 
 // DecideEdgeProposal operation middleware
-func (sh *strictHandler) DecideEdgeProposal(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideEdgeProposal(ctx *fiber.Ctx, id QueryID, params DecideEdgeProposalParams) error {
 	var request DecideEdgeProposalRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideEdgeProposalJSONRequestBody
 	var err error
@@ -20303,10 +20680,11 @@ func (sh *strictHandler) GetMaintenance(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // EndMaintenance operation middleware
-func (sh *strictHandler) EndMaintenance(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) EndMaintenance(ctx *fiber.Ctx, id QueryID, params EndMaintenanceParams) error {
 	var request EndMaintenanceRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	handler := func(ctx *fiber.Ctx, request interface{}) (interface{}, error) {
 		return sh.ssi.EndMaintenance(ctx.UserContext(), request.(EndMaintenanceRequestObject))
@@ -20776,10 +21154,11 @@ func (sh *strictHandler) GetProposal(ctx *fiber.Ctx, id QueryID) error {
 }
 
 // DecideProposal operation middleware
-func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID) error {
+func (sh *strictHandler) DecideProposal(ctx *fiber.Ctx, id QueryID, params DecideProposalParams) error {
 	var request DecideProposalRequestObject
 
 	request.ID = id
+	request.Params = params
 
 	var body DecideProposalJSONRequestBody
 	var err error
@@ -22535,8 +22914,10 @@ func (sh *strictHandler) CreateWorkflow(ctx *fiber.Ctx, params CreateWorkflowPar
 }
 
 // CleanupAllocation operation middleware
-func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx) error {
+func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx, params CleanupAllocationParams) error {
 	var request CleanupAllocationRequestObject
+
+	request.Params = params
 
 	var body CleanupAllocationJSONRequestBody
 	var err error
@@ -22574,8 +22955,10 @@ func (sh *strictHandler) CleanupAllocation(ctx *fiber.Ctx) error {
 }
 
 // DeployAllocation operation middleware
-func (sh *strictHandler) DeployAllocation(ctx *fiber.Ctx) error {
+func (sh *strictHandler) DeployAllocation(ctx *fiber.Ctx, params DeployAllocationParams) error {
 	var request DeployAllocationRequestObject
+
+	request.Params = params
 
 	var body DeployAllocationJSONRequestBody
 	var err error

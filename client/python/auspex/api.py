@@ -2009,7 +2009,7 @@ class Api(Transport):
 
     def start_allocation(self, id: str) -> "Allocation":
         """Try a failed allocation again, with what fits its wish now or what it named."""
-        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/start")
+        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/start", once=True)
         return answer
 
     def get_allocation_status(self, id: str) -> "AllocationStatus":
@@ -2019,7 +2019,7 @@ class Api(Transport):
 
     def stop_allocation(self, id: str, body: "StoppedAllocation" | None = None) -> "Allocation":
         """End an allocation, as DELETE does, with a report of what was wrong with the hardware."""
-        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/stop", body=body)
+        answer: "Allocation" = self._do("POST", f"/allocations/{_part(id)}/stop", once=True, body=body)
         return answer
 
     def list_assets(self, *, kind: str | None = None, q: str | None = None, within: str | None = None, sort: Literal["name", "-name", "kind", "-kind"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "AssetList":
@@ -2099,17 +2099,17 @@ class Api(Transport):
 
     def decide_conflict(self, id: str, body: "NewConflictDecision") -> "Conflict":
         """Say which side of a conflict is right."""
-        answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", body=body)
+        answer: "Conflict" = self._do("POST", f"/conflicts/{_part(id)}", once=True, body=body)
         return answer
 
-    def list_corrections(self, *, since: str | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
+    def list_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "CorrectionList":
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "after": after, "limit": limit, "fields": fields})
+        answer: "CorrectionList" = self._do("GET", "/corrections", query={"since": since, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_corrections(self, *, since: str | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
+    def iter_corrections(self, *, since: str | None = None, sort: Literal["time", "-time", "incident", "-incident"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["Correction"]:
         """What people said about the causes of incidents: the verdict that stands of each, newest first."""
-        query: dict[str, Any] = {"since": since, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"since": since, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/corrections", query=query)
             yield from page["items"]
@@ -2172,14 +2172,14 @@ class Api(Transport):
         answer: "Event" = self._do("GET", f"/events/{_part(id)}")
         return answer
 
-    def list_faults(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
+    def list_faults(self, *, sort: Literal["fault", "-fault"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "FaultList":
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        answer: "FaultList" = self._do("GET", "/faults", query={"after": after, "limit": limit, "fields": fields})
+        answer: "FaultList" = self._do("GET", "/faults", query={"sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_faults(self, *, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
+    def iter_faults(self, *, sort: Literal["fault", "-fault"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["FaultKinds"]:
         """The faults that can be blamed, each with the kinds of resources that may have it."""
-        query: dict[str, Any] = {"limit": limit, "fields": fields}
+        query: dict[str, Any] = {"sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/faults", query=query)
             yield from page["items"]
@@ -2333,7 +2333,7 @@ class Api(Transport):
 
     def correct_incident(self, id: str, body: "NewCorrection") -> "Correction":
         """Say what the cause of an incident was."""
-        answer: "Correction" = self._do("POST", f"/incidents/{_part(id)}/corrections", body=body)
+        answer: "Correction" = self._do("POST", f"/incidents/{_part(id)}/corrections", once=True, body=body)
         return answer
 
     def list_join_tokens(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "JoinTokenList":
@@ -2360,14 +2360,14 @@ class Api(Transport):
         """Revoke a join token, and cut off the machines that joined with it."""
         self._do("DELETE", f"/join-tokens/{_part(name)}")
 
-    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
+    def list_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "EdgeProposalList":
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "after": after, "limit": limit, "fields": fields})
+        answer: "EdgeProposalList" = self._do("GET", "/learning/edges", query={"state": state, "sort": sort, "after": after, "limit": limit, "fields": fields})
         return answer
 
-    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
+    def iter_edge_proposals(self, *, state: Literal["open", "accepted", "declined", "withdrawn"] | None = None, sort: Literal["gain", "-gain", "found", "-found"] | None = None, limit: int | None = None, fields: str | None = None) -> Iterator["EdgeProposal"]:
         """Proposals of which kinds of events bring about which others, as counted from lags: open ones first, the surest first."""
-        query: dict[str, Any] = {"state": state, "limit": limit, "fields": fields}
+        query: dict[str, Any] = {"state": state, "sort": sort, "limit": limit, "fields": fields}
         while True:
             page = self._do("GET", "/learning/edges", query=query)
             yield from page["items"]
@@ -2377,7 +2377,7 @@ class Api(Transport):
 
     def decide_edge_proposal(self, id: str, body: "NewEdgeDecision") -> "EdgeProposal":
         """Accept a proposal, decline it, or take an acceptance back."""
-        answer: "EdgeProposal" = self._do("POST", f"/learning/edges/{_part(id)}/decisions", body=body)
+        answer: "EdgeProposal" = self._do("POST", f"/learning/edges/{_part(id)}/decisions", once=True, body=body)
         return answer
 
     def login(self, body: "Credential") -> "Me":
@@ -2445,7 +2445,7 @@ class Api(Transport):
 
     def end_maintenance(self, id: str) -> "Maintenance":
         """End a maintenance window now; one that is over stays as it is."""
-        answer: "Maintenance" = self._do("POST", f"/maintenance/{_part(id)}/end")
+        answer: "Maintenance" = self._do("POST", f"/maintenance/{_part(id)}/end", once=True)
         return answer
 
     def get_me(self) -> "Me":
@@ -2554,7 +2554,7 @@ class Api(Transport):
 
     def decide_proposal(self, id: str, body: "NewProposalDecision") -> "Proposal":
         """Accept a proposal, or decline it."""
-        answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", body=body)
+        answer: "Proposal" = self._do("POST", f"/proposals/{_part(id)}/decisions", once=True, body=body)
         return answer
 
     def list_quotas(self, *, after: str | None = None, limit: int | None = None, fields: str | None = None) -> "QuotaList":
@@ -2953,12 +2953,12 @@ class Api(Transport):
 
     def cleanup_allocation(self, body: "WorkflowOfAllocation") -> "Workflow":
         """Run the cleaning of a server of an allocation that has ended again, where it failed."""
-        answer: "Workflow" = self._do("POST", "/workflows/cleanup", body=body)
+        answer: "Workflow" = self._do("POST", "/workflows/cleanup", once=True, body=body)
         return answer
 
     def deploy_allocation(self, body: "WorkflowOfAllocation") -> "Workflow":
         """Run the deployment of a server of an allocation again, where it failed."""
-        answer: "Workflow" = self._do("POST", "/workflows/deploy", body=body)
+        answer: "Workflow" = self._do("POST", "/workflows/deploy", once=True, body=body)
         return answer
 
     def get_workflow(self, id: str) -> "Workflow":
