@@ -1,10 +1,12 @@
 package cmdb
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -166,5 +168,198 @@ func TestAnAdditionIsJudgedByWhatItTouches(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func opened(t *testing.T, db *sqldb.DB, cfg Config) *Inventory {
+	t.Helper()
+	i := New(cfg, db, nil, nil)
+	if err := i.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func brings(t *testing.T, i *Inventory, o ImportOptions, top schemas.Topology) Report {
+	t.Helper()
+	o.Bounds = NoBounds()
+	r, err := i.Import(t.Context(), Draft{Topology: top}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// An inventory that was kept before it was known who says what has the same sources afterwards.
+func TestAnInventoryOfBeforeKeepsItsSources(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	file, list, more := draft(r, 90), draft(r, 60), draft(r, 20)
+	var want string
+	for _, before := range []bool{false, true} {
+		db := sqltest.Open(t)
+		i := opened(t, db, DefaultConfig())
+		brings(t, i, ImportOptions{Source: "list"}, list)
+		brings(t, i, ImportOptions{Source: "file"}, file)
+		if before {
+			for _, query := range []string{
+				`DELETE FROM inventory_words`, `DELETE FROM inventory_sources`, `DELETE FROM inventory_changes`, `UPDATE inventory_resources SET said=''`,
+				`UPDATE inventory_links SET said=''`,
+			} {
+				if _, err := db.ExecContext(t.Context(), query); err != nil {
+					t.Fatal(err)
+				}
+			}
+			i = opened(t, db, DefaultConfig())
+		}
+		brings(t, i, ImportOptions{Source: "list", Add: true}, more)
+		brings(t, i, ImportOptions{Source: "file"}, schemas.Topology{Version: 1, Resources: file.Resources[:1]})
+		got := stored(t, db)
+		if want == "" {
+			want = got
+		}
+		if got != want {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+	}
+}
+
+// What an addition left can be had again: from the last import that was none, or back from what is
+// brought now; and where neither is stored, it is said.
+func TestAnAdditionIsRestored(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.KeepVersions = 3
+	db := sqltest.Open(t)
+	i := opened(t, db, cfg)
+	server := func(name, serial string) schemas.Topology {
+		return schemas.Topology{Version: 1, Resources: []schemas.Resource{
+			{ID: name, Kind: schemas.KindServer, Attrs: schemas.AttrsOf(map[string]string{schemas.AttrSerial: serial})},
+		}}
+	}
+	api := ImportOptions{Source: SourceAPI, Add: true}
+	at := func() string {
+		var all []string
+		for r := range i.Snapshot().All() {
+			all = append(all, r.ID+"="+r.Attrs.Get(schemas.AttrSerial))
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	restored := func(version int64, source, want string) {
+		t.Helper()
+		if _, err := i.Restore(t.Context(), version, ImportOptions{Source: source, Bounds: NoBounds()}); err != nil || at() != want {
+			t.Fatalf("%q %v; want %q", at(), err, want)
+		}
+	}
+	brings(t, i, api, server("a", "S1"))
+	b := brings(t, i, api, server("b", "S2")).Version
+	brings(t, i, ImportOptions{Source: "file"}, server("f", "S9"))
+	brings(t, i, api, server("a", "S3"))
+	gone := api
+	gone.Drop = []string{"b"}
+	brings(t, i, gone, server("c", "S4"))
+	if at() != "a=S3 c=S4 f=S9" {
+		t.Fatal(at())
+	}
+	restored(b, "", "a=S1 b=S2 f=S9")
+	restored(0, SourceAPI, "a=S3 c=S4 f=S9") // what there was before that
+	d := brings(t, i, api, server("d", "S5")).Version
+	brings(t, i, api, server("e", "S6"))
+	restored(d, "", "a=S3 c=S4 d=S5 f=S9")
+	if _, err := i.Restore(t.Context(), b, ImportOptions{Bounds: NoBounds()}); !errors.Is(err, ErrNoVersion) {
+		t.Errorf("a version that is no longer stored: %v", err)
+	}
+}
+
+// What cannot be used of an addition leaves what its source said before.
+func TestABadAdditionLeavesWhatThereWas(t *testing.T) {
+	db := sqltest.Open(t)
+	i := opened(t, db, DefaultConfig())
+	api := ImportOptions{Source: SourceAPI, Add: true}
+	brings(t, i, api, schemas.Topology{Version: 1, Resources: []schemas.Resource{
+		{ID: "rack", Kind: schemas.KindRack}, {ID: "s", Kind: schemas.KindServer, Parent: "rack"}, {ID: "s/gpu0", Kind: schemas.KindGPU, Parent: "s"},
+	}})
+	before := fmt.Sprint(i.Snapshot().Resources())
+	for _, bad := range []schemas.Resource{
+		{ID: "s", Kind: schemas.KindServer, Parent: "nowhere"}, {ID: "s", Kind: "Server"}, {ID: "rack", Kind: schemas.KindRack, Parent: "s"},
+		{ID: "s", Kind: schemas.KindServer, Parent: "s"},
+	} {
+		r := brings(t, i, api, schemas.Topology{Version: 1, Resources: []schemas.Resource{bad}})
+		if got := fmt.Sprint(i.Snapshot().Resources()); len(r.Problems) != 1 || r.Skipped != 1 || got != before {
+			t.Errorf("%+v: %+v, and there is %s", bad, r, got)
+		}
+	}
+}
+
+// One server more, among many.
+func BenchmarkAddition(b *testing.B) {
+	for _, servers := range []int{100, 5000} {
+		b.Run(fmt.Sprint(66*servers), func(b *testing.B) {
+			db := sqltest.Open(b)
+			i := New(DefaultConfig(), db, nil, nil)
+			top := schemas.Topology{Version: 1, Resources: []schemas.Resource{{ID: "dc1", Kind: schemas.KindSite}}}
+			machine := func(k int) (out []schemas.Resource) {
+				name := fmt.Sprintf("server-%05d", k)
+				out = append(out, schemas.Resource{ID: name, Kind: schemas.KindServer, Parent: "dc1", Attrs: schemas.AttrsOf(map[string]string{schemas.AttrSerial: "S" + name})})
+				for p := range 65 {
+					out = append(out, schemas.Resource{ID: fmt.Sprintf("%s/part%d", name, p), Kind: schemas.KindGPU, Parent: name})
+				}
+				return out
+			}
+			for k := range servers {
+				top.Resources = append(top.Resources, machine(k)...)
+			}
+			if _, err := i.Import(b.Context(), Draft{Topology: top}, ImportOptions{Bounds: NoBounds()}); err != nil {
+				b.Fatal(err)
+			}
+			k := servers
+			for b.Loop() {
+				k++
+				more := schemas.Topology{Version: 1, Resources: machine(k)}
+				if _, err := i.Import(b.Context(), Draft{Topology: more}, ImportOptions{Source: SourceAPI, Add: true, Bounds: NoBounds()}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// How much of the heap a resource takes, with all that finds it.
+func BenchmarkHeapOfAResource(b *testing.B) {
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		before := heap()
+		var t schemas.Topology
+		for k := range 6000 {
+			name := fmt.Sprintf("server-%05d", k)
+			t.Resources = append(t.Resources, schemas.Resource{ID: name, Kind: schemas.KindServer})
+			for p := range 65 {
+				r := schemas.Resource{ID: fmt.Sprintf("%s/part%d", name, p), Kind: schemas.KindGPU, Parent: name}
+				if p%3 == 0 {
+					r.Attrs = schemas.AttrsOf(map[string]string{
+						schemas.AttrSerial: fmt.Sprintf("S%05d-%03d", k, p), schemas.AttrModel: "NVIDIA H100 80GB HBM3", schemas.AttrPCI: fmt.Sprintf("0000:%02x:00.0", p),
+					})
+				}
+				t.Resources = append(t.Resources, r)
+				if p > 0 && p%3 == 0 {
+					t.Links = append(t.Links, schemas.Link{From: r.ID, To: name, Kind: schemas.LinkNetwork})
+				}
+			}
+		}
+		s := newSnapshot(newGraph(t, "dc1"), nil, 0, 0)
+		n := float64(len(t.Resources))
+		t = schemas.Topology{}
+		b.ReportMetric((heap()-before)/n, "B/resource")
+		s.Find("nothing of this name")
+		s.Search("nothing", "", 1)
+		for r := range s.All() {
+			s.Part(r.ID, "part1")
+		}
+		b.ReportMetric((heap()-before)/n, "B/resource-found")
+		runtime.KeepAlive(s)
 	}
 }

@@ -128,7 +128,7 @@ func (a *addition) change(t schemas.Topology, put []schemas.Resource, add, drop 
 // writeVersions keeps what the import's source brings now, or what an addition changed of it, and
 // forgets what is older than the last keep imports of it.
 func writeVersions(ctx context.Context, tx *sql.Tx, diff difference, r Report, o ImportOptions, keep int) (int64, error) {
-	insert := func(b brought, version int64, origin string, r Report, what any, added bool) error {
+	insert := func(b brought, version int64, origin string, r Report, what any, added bool, before []byte) error {
 		packed, err := pack(what)
 		if err != nil {
 			return err
@@ -138,22 +138,33 @@ func writeVersions(ctx context.Context, tx *sql.Tx, diff difference, r Report, o
 			return err
 		}
 		_, err = tx.ExecContext(ctx, `INSERT INTO inventory_imports
-(version, source, time_ns, origin, resources, links, added, changed, removed, topology, lost, addition) VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12)`,
-			version, b.source, time.Now().UnixNano(), origin, b.resources, b.links, r.Added, r.Changed, r.Removed, packed, lost, added)
+(version, source, time_ns, origin, resources, links, added, changed, removed, topology, lost, addition, before)
+VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13)`,
+			version, b.source, time.Now().UnixNano(), origin, b.resources, b.links, r.Added, r.Changed, r.Removed, packed, lost, added, before)
 		return err
 	}
 	if diff.adopted {
 		b := diff.before
 		b.resources, b.links = len(b.t.Resources), len(b.t.Links)
-		if err := insert(b, b.base, "before versions were kept", Report{}, b.t, false); err != nil {
+		if err := insert(b, b.base, "before versions were kept", Report{}, b.t, false, nil); err != nil {
 			return 0, err
 		}
 	}
 	var what any = diff.own.t
+	var before []byte
 	if o.Add {
 		what = additionOf(diff.was.t, diff.own.t)
+	} else {
+		last, err := sqldb.Rows(ctx, tx, func(rows *sql.Rows) (added bool, err error) { return added, rows.Scan(&added) },
+			`SELECT addition FROM inventory_imports WHERE source=$1 ORDER BY version DESC LIMIT 1`, diff.own.source)
+		if err == nil && len(last) > 0 && last[0] {
+			before, err = pack(diff.was.t)
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
-	if err := insert(diff.own, diff.version, o.Origin, r, what, o.Add); err != nil {
+	if err := insert(diff.own, diff.version, o.Origin, r, what, o.Add, before); err != nil {
 		return 0, err
 	}
 	_, err := tx.ExecContext(ctx, `DELETE FROM inventory_imports WHERE source=$1 AND version <=
@@ -169,58 +180,69 @@ func (i *Inventory) version(ctx context.Context, version int64) (source string, 
 		return "", t, err
 	}
 	type step struct {
-		version int64
-		added   bool
-		packed  []byte
+		version        int64
+		added          bool
+		packed, before []byte
 	}
 	var steps []step // the latest first
-	err = scanWith(ctx, i.db, `SELECT version, addition, topology FROM inventory_imports WHERE source=$1 ORDER BY version DESC`, []any{source}, func(rows *sql.Rows) error {
-		var s step
-		err := rows.Scan(&s.version, &s.added, &s.packed)
-		steps = append(steps, s)
-		return err
-	})
+	err = scanWith(ctx, i.db, `SELECT version, addition, topology, before FROM inventory_imports WHERE source=$1 ORDER BY version DESC`, []any{source},
+		func(rows *sql.Rows) error {
+			var s step
+			err := rows.Scan(&s.version, &s.added, &s.packed, &s.before)
+			steps = append(steps, s)
+			return err
+		})
 	if err != nil {
 		return "", t, err
 	}
 	at := slices.IndexFunc(steps, func(s step) bool { return s.version == version })
-	if whole := slices.IndexFunc(steps[at:], func(s step) bool { return !s.added }); whole >= 0 { // from there on
-		if t, err = unpack[schemas.Topology](steps[at+whole].packed); err != nil {
-			return "", t, err
-		}
-		for k := at + whole - 1; k >= at; k-- {
-			a, err := unpack[addition](steps[k].packed)
+	through := func(some []step, change func(*addition, schemas.Topology) schemas.Topology) error {
+		for _, s := range some {
+			a, err := unpack[addition](s.packed)
 			if err != nil {
-				return "", t, err
+				return err
 			}
-			t = a.again(t)
+			t = change(&a, t)
 		}
-		return source, t, nil
+		return nil
 	}
-	// Back from what it brings now.
-	if !steps[0].added || slices.ContainsFunc(steps[:at], func(s step) bool { return !s.added }) {
-		return "", t, fmt.Errorf("%w: %d is an addition to one that is no longer stored", ErrNoVersion, version)
+	if whole := slices.IndexFunc(steps[at:], func(s step) bool { return !s.added }); whole >= 0 { // from there on
+		if t, err = unpack[schemas.Topology](steps[at+whole].packed); err == nil {
+			later := slices.Clone(steps[at : at+whole])
+			slices.Reverse(later)
+			err = through(later, (*addition).again)
+		}
+		return source, t, err
 	}
+	next := at // the first import after it that was no addition, and else what is brought now
+	for next--; next >= 0 && steps[next].added; next-- {
+	}
+	if next >= 0 {
+		t, err = unpack[schemas.Topology](steps[next].before)
+	} else {
+		t, err = i.bringsNow(ctx, source)
+	}
+	if err == nil {
+		err = through(steps[next+1:at], (*addition).back)
+	}
+	return source, t, err
+}
+
+// bringsNow is what a source brings.
+func (i *Inventory) bringsNow(ctx context.Context, source string) (t schemas.Topology, err error) {
 	h, err := hear(ctx, i.db, i.Snapshot())
 	if err == nil {
 		err = h.listen(ctx, i.db, nil, nil, true)
 	}
 	if err != nil {
-		return "", t, err
+		return t, err
 	}
-	for _, b := range h.sources {
-		if b.source == source {
-			t = b.t
+	for k := range h.sources {
+		if h.sources[k].source == source {
+			t = h.sources[k].t
 		}
 	}
-	for _, s := range steps[:at] {
-		a, err := unpack[addition](s.packed)
-		if err != nil {
-			return "", t, err
-		}
-		t = a.back(t)
-	}
-	return source, t, nil
+	return t, nil
 }
 
 // writeChange notes what an import touches, for other processes.

@@ -21,6 +21,8 @@ CREATE TABLE inventory_words (
 );
 -- Of an addition, topology is what it changed of what its source brings.
 ALTER TABLE inventory_imports ADD COLUMN addition BOOLEAN NOT NULL DEFAULT FALSE;
+-- Of an import that follows an addition, what its source brought until then.
+ALTER TABLE inventory_imports ADD COLUMN before BYTEA;
 -- What each version of the resources (inventory_version) touched: names as a list of JSON, null is all.
 CREATE TABLE inventory_changes (
   version BIGINT NOT NULL PRIMARY KEY,
@@ -29,6 +31,7 @@ CREATE TABLE inventory_changes (
 
 -- +goose Down
 DROP TABLE inventory_changes;
+ALTER TABLE inventory_imports DROP COLUMN before;
 ALTER TABLE inventory_imports DROP COLUMN addition;
 DROP TABLE inventory_words;
 DROP TABLE inventory_sources;
